@@ -1,0 +1,2 @@
+//! Load generator for xDS servers.
+fn main() {}

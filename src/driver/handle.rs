@@ -1,0 +1,66 @@
+//! What the serving room sees of the relay: one handle per downstream stream.
+//!
+//! The serving room owns sockets, HTTP/2 and gRPC framing; it hands decoded requests in and takes finished messages
+//! out. It knows nothing of the machines behind the handle.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use crate::xds::{Request, Status};
+
+/// The two variants of the streaming transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Variant {
+    Sotw,
+    Delta,
+}
+
+/// Where a stream came from.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// The name of the listener in the configuration.
+    pub listener: Arc<str>,
+    /// `None` on a unix socket.
+    pub address: Option<SocketAddr>,
+}
+
+/// One message of a response stream, framed for gRPC and ready to be written: the private part first (gRPC header
+/// and nonce), then the body that every client of the same selection shares.
+#[derive(Clone, Debug)]
+pub struct Message {
+    pub private: Bytes,
+    pub shared: Bytes,
+}
+
+/// Opens downstream streams. Implemented by the driver, called by the server.
+pub trait Relay: Send + Sync + 'static {
+    type Stream: RelayStream;
+
+    /// A new ADS stream of one variant. An error ends it at once with that status.
+    fn open(&self, variant: Variant, peer: Peer) -> Result<Self::Stream, Status>;
+}
+
+/// One downstream stream. Dropping the last clone ends its subscriptions (after the linger).
+pub trait RelayStream: Clone + Send + Sync + 'static {
+    /// Takes the next request, in arrival order (STR-14). An error is the status with which the stream must end.
+    fn request(&self, request: Request) -> impl Future<Output = Result<(), Status>> + Send;
+
+    /// The client ended its side: the stream finishes with OK (STR-13).
+    fn half_close(&self);
+
+    /// The stream must end with this status: the request could not be read, a limit was passed, or the process
+    /// drains. What is already being written is finished first.
+    fn fail(&self, status: Status);
+
+    /// The next message to write; `None` when the stream ends with OK, an error when it ends with that status.
+    /// Called only when the connection can take a message, so that the newest state is built at the last moment
+    /// (FLW-2).
+    fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>>;
+
+    /// Whether a response was ever handed out on this stream (KAL-4, RLY-77).
+    fn has_answered(&self) -> bool;
+}

@@ -1,0 +1,3 @@
+//! Tasks that drive one machine each.
+
+pub mod handle;

@@ -1,0 +1,42 @@
+//! The engine's own time.
+
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// Microseconds since an origin that the driver chose. Monotonic; wall time never enters the engine (I18).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(u64);
+
+impl Time {
+    pub const ZERO: Time = Time(0);
+
+    pub fn from_micros(micros: u64) -> Time {
+        Time(micros)
+    }
+
+    pub fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// Zero if `earlier` is later.
+    pub fn since(self, earlier: Time) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Time;
+
+    /// Saturates: a deadline beyond the end of time is never reached.
+    fn add(self, duration: Duration) -> Time {
+        Time(self.0.saturating_add(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub<Duration> for Time {
+    type Output = Time;
+
+    fn sub(self, duration: Duration) -> Time {
+        Time(self.0.saturating_sub(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)))
+    }
+}

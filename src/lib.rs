@@ -1,0 +1,16 @@
+//! sluice: an xDS aggregating relay.
+//!
+//! Many clients (Envoy, proxyless gRPC) connect to it as if it were their control plane; it is itself a client of
+//! a few control planes. `docs/ARCHITECTURE.md` explains the rooms and their invariants; the modules below stand
+//! in reading order, and each may use those above it.
+
+pub mod xds;
+pub mod engine;
+pub mod wire;
+pub mod driver;
+pub mod server;
+pub mod client;
+pub mod admin;
+pub mod telemetry;
+pub mod config;
+pub mod app;

@@ -1,0 +1,116 @@
+//! Requests and responses of both variants, in both directions (`protocol.md` §3).
+//!
+//! The same structs serve downstream (requests read, responses written) and upstream (requests written,
+//! responses read). [`crate::wire`] turns them into bytes and back.
+
+use std::sync::Arc;
+
+use super::{Node, Resource, ResourceName, Status, TypeUrl};
+
+/// A SotW `DiscoveryRequest`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SotwRequest {
+    pub version_info: String,
+    /// Guaranteed on the first message of a stream only (STR-2).
+    pub node: Option<Box<Node>>,
+    pub resource_names: Vec<ResourceName>,
+    /// As sent; may be empty on a per-type stream (RPC-6).
+    pub type_url: String,
+    pub response_nonce: String,
+    /// Present: a NACK (ACK-1).
+    pub error_detail: Option<Status>,
+}
+
+/// A `DeltaDiscoveryRequest`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeltaRequest {
+    pub node: Option<Box<Node>>,
+    pub type_url: String,
+    pub subscribe: Vec<ResourceName>,
+    pub unsubscribe: Vec<ResourceName>,
+    /// Counts in the first request of the type on the stream only (DEL-5). Sorted by name.
+    pub initial_resource_versions: Vec<(ResourceName, String)>,
+    pub response_nonce: String,
+    pub error_detail: Option<Status>,
+}
+
+/// A request of either variant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    Sotw(SotwRequest),
+    Delta(DeltaRequest),
+}
+
+/// One resource of an upstream response, read as far as it can be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    pub name: ResourceName,
+    /// The upstream's own version string; it means something to that upstream only (STR-8, RLY-64).
+    pub upstream_version: Box<str>,
+    /// `None`: a heartbeat or, from old servers, an absence (TTL-10, DEL-12).
+    pub resource: Option<Arc<Resource>>,
+}
+
+/// One element of a response that can't be used, and why (RLY-37).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadElement {
+    /// `None`: the element can't even be identified, so no deletion may be derived from its response.
+    pub name: Option<ResourceName>,
+    pub reason: String,
+}
+
+pub type Element = Result<Received, BadElement>;
+
+/// One entry of `resource_errors` (ERR-1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceError {
+    pub name: ResourceName,
+    pub status: Status,
+}
+
+/// A SotW `DiscoveryResponse` from an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SotwResponse {
+    pub version_info: String,
+    pub type_url: TypeUrl,
+    pub nonce: String,
+    pub resources: Vec<Element>,
+    pub errors: Vec<ResourceError>,
+    pub control_plane: String,
+}
+
+/// A `DeltaDiscoveryResponse` from an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeltaResponse {
+    /// For display only (DEL-15).
+    pub system_version_info: String,
+    pub type_url: TypeUrl,
+    pub nonce: String,
+    pub resources: Vec<Element>,
+    pub removed: Vec<ResourceName>,
+    pub errors: Vec<ResourceError>,
+    pub control_plane: String,
+}
+
+/// A response of either variant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Response {
+    Sotw(SotwResponse),
+    Delta(DeltaResponse),
+}
+
+impl Response {
+    pub fn type_url(&self) -> &TypeUrl {
+        match self {
+            Response::Sotw(response) => &response.type_url,
+            Response::Delta(response) => &response.type_url,
+        }
+    }
+
+    pub fn control_plane(&self) -> &str {
+        match self {
+            Response::Sotw(response) => &response.control_plane,
+            Response::Delta(response) => &response.control_plane,
+        }
+    }
+}

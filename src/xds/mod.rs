@@ -1,0 +1,24 @@
+//! The vocabulary of xDS: type URLs, names, versions, resources, nodes, requests and responses.
+//!
+//! Everything here is plain data without behaviour of its own: no protobuf, no clock, no socket. The rooms
+//! below speak to each other in these words and in no others. `protocol.md` §1 to §3 name the wire fields that
+//! each struct stands for.
+
+pub mod type_url;
+pub mod name;
+pub mod version;
+pub mod resource;
+pub mod node;
+pub mod status;
+pub mod message;
+
+pub use message::{
+    BadElement, DeltaRequest, DeltaResponse, Element, Received, Request, ResourceError, Response, SotwRequest,
+    SotwResponse,
+};
+pub use name::ResourceName;
+pub use node::{Locality, Node, UserAgentVersion, Value};
+pub use resource::{Any, Resource};
+pub use status::{Code, Status};
+pub use type_url::{Kind, TypeUrl};
+pub use version::Version;

@@ -1,0 +1,61 @@
+//! Who a client says it is (`core.v3.Node`).
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+/// A `google.protobuf.Value`, with numbers kept by their bits so that values compare and sort.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Value {
+    Null,
+    Bool(bool),
+    /// The bits of the IEEE 754 double.
+    Number(u64),
+    String(String),
+    List(Vec<Value>),
+    Struct(BTreeMap<String, Value>),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Locality {
+    pub region: String,
+    pub zone: String,
+    pub sub_zone: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum UserAgentVersion {
+    Text(String),
+    Build { major: u32, minor: u32, patch: u32 },
+}
+
+/// The parts of a client's node that sluice looks at. `extensions` and `listening_addresses` are dropped while
+/// the request is read (STR-3).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    pub id: String,
+    pub cluster: String,
+    pub metadata: BTreeMap<String, Value>,
+    pub locality: Option<Locality>,
+    pub user_agent_name: String,
+    pub user_agent_version: Option<UserAgentVersion>,
+    /// Sorted, without duplicates (FEA-1).
+    pub client_features: Vec<String>,
+    /// The encoded `dynamic_parameters` entries, sorted: the one part that may change on a live stream (STR-3).
+    pub dynamic_parameters: Vec<Bytes>,
+}
+
+impl Node {
+    pub fn has_feature(&self, feature: &str) -> bool {
+        self.client_features.iter().any(|f| f == feature)
+    }
+
+    /// The metadata value under a path of keys.
+    pub fn metadata_at(&self, path: &[String]) -> Option<&Value> {
+        let (first, rest) = path.split_first()?;
+        rest.iter().try_fold(self.metadata.get(first)?, |value, key| match value {
+            Value::Struct(fields) => fields.get(key),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,195 @@
+//! Type URLs and what the protocol says of each type (TYP-1, TYP-2).
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+/// The resource types with rules of their own; every other type URL is routed generically (TYP-1).
+///
+/// The order of the variants is the order in which additions are sent on one stream (ORD-1, ORD-2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    Cluster,
+    ClusterCollection,
+    ClusterLoadAssignment,
+    LbEndpoint,
+    LbEndpointCollection,
+    Listener,
+    ListenerCollection,
+    ScopedRouteConfiguration,
+    RouteConfiguration,
+    VirtualHost,
+    Secret,
+    Runtime,
+    TypedExtensionConfig,
+    Other,
+}
+
+const PREFIX: &str = "type.googleapis.com/";
+
+const KINDS: &[(&str, Kind)] = &[
+    ("envoy.config.cluster.v3.Cluster", Kind::Cluster),
+    ("envoy.config.cluster.v3.ClusterCollection", Kind::ClusterCollection),
+    ("envoy.config.endpoint.v3.ClusterLoadAssignment", Kind::ClusterLoadAssignment),
+    ("envoy.config.endpoint.v3.LbEndpoint", Kind::LbEndpoint),
+    ("envoy.config.endpoint.v3.LbEndpointCollection", Kind::LbEndpointCollection),
+    ("envoy.config.listener.v3.Listener", Kind::Listener),
+    ("envoy.config.listener.v3.ListenerCollection", Kind::ListenerCollection),
+    ("envoy.config.route.v3.ScopedRouteConfiguration", Kind::ScopedRouteConfiguration),
+    ("envoy.config.route.v3.RouteConfiguration", Kind::RouteConfiguration),
+    ("envoy.config.route.v3.VirtualHost", Kind::VirtualHost),
+    ("envoy.extensions.transport_sockets.tls.v3.Secret", Kind::Secret),
+    ("envoy.service.runtime.v3.Runtime", Kind::Runtime),
+    ("envoy.config.core.v3.TypedExtensionConfig", Kind::TypedExtensionConfig),
+];
+
+impl Kind {
+    /// A SotW response of this type is the complete set: absence means deletion (SST-1, SST-2).
+    pub fn is_full_state(self) -> bool {
+        matches!(self, Kind::Cluster | Kind::Listener | Kind::ScopedRouteConfiguration)
+    }
+
+    /// Additions of this type go before those of the routing types (ORD-1): CDS, EDS and what hangs below EDS.
+    pub fn is_cluster_side(self) -> bool {
+        self <= Kind::LbEndpointCollection
+    }
+
+    /// The message carries its name in field 1, so that a SotW response may hold it unwrapped (TYP-2, WIR-9).
+    pub fn has_name_field(self) -> bool {
+        !matches!(
+            self,
+            Kind::ClusterCollection | Kind::ListenerCollection | Kind::LbEndpoint | Kind::LbEndpointCollection
+        )
+    }
+}
+
+/// A literal type URL, `type.googleapis.com/<full message name>`; the key of everything (TYP-1).
+///
+/// Ordered by the rank in which types are sent on one stream (ORD-1), so that a map keyed by type iterates in
+/// that order. Cheap to clone.
+#[derive(Clone)]
+pub struct TypeUrl {
+    url: Arc<str>,
+    kind: Kind,
+}
+
+impl TypeUrl {
+    pub fn new(url: &str) -> Self {
+        let kind = url
+            .strip_prefix(PREFIX)
+            .and_then(|message| KINDS.iter().find(|(name, _)| *name == message))
+            .map_or(Kind::Other, |(_, kind)| *kind);
+        TypeUrl { url: Arc::from(url), kind }
+    }
+
+    /// The type URL of a full message name, without the prefix.
+    pub fn of_message(message: &str) -> Self {
+        TypeUrl::new(&format!("{PREFIX}{message}"))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.url
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The full message name, without `type.googleapis.com/`.
+    pub fn message(&self) -> &str {
+        self.url.strip_prefix(PREFIX).unwrap_or(&self.url)
+    }
+
+    /// The last segment of the message name, as people say it: `Cluster`, `RouteConfiguration`.
+    pub fn short(&self) -> &str {
+        self.url.rsplit(['.', '/']).next().unwrap_or(&self.url)
+    }
+
+    pub fn is_full_state(&self) -> bool {
+        self.kind.is_full_state()
+    }
+
+    pub fn is_secret(&self) -> bool {
+        self.kind == Kind::Secret
+    }
+}
+
+impl PartialEq for TypeUrl {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.url, &other.url) || self.url == other.url
+    }
+}
+
+impl Eq for TypeUrl {}
+
+impl PartialOrd for TypeUrl {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for TypeUrl {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.kind.cmp(&other.kind).then_with(|| {
+            if Arc::ptr_eq(&self.url, &other.url) { Ordering::Equal } else { self.url.cmp(&other.url) }
+        })
+    }
+}
+
+impl std::hash::Hash for TypeUrl {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.url.hash(state);
+    }
+}
+
+impl fmt::Display for TypeUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.url)
+    }
+}
+
+impl fmt::Debug for TypeUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.short())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn typ_2_known_types_have_their_properties() {
+        for (message, kind) in KINDS {
+            let url = TypeUrl::of_message(message);
+            assert_eq!(url.kind(), *kind);
+            assert_eq!(url.message(), *message);
+        }
+        assert!(TypeUrl::of_message("envoy.config.cluster.v3.Cluster").is_full_state());
+        assert!(!TypeUrl::of_message("envoy.config.endpoint.v3.ClusterLoadAssignment").is_full_state());
+    }
+
+    #[test]
+    fn typ_1_an_unknown_type_is_a_type_like_any_other() {
+        let url = TypeUrl::new("type.googleapis.com/istio.workload.Address");
+        assert_eq!(url.kind(), Kind::Other);
+        assert_eq!(url.as_str(), "type.googleapis.com/istio.workload.Address");
+        assert_eq!(url.short(), "Address");
+    }
+
+    #[test]
+    fn ord_1_types_sort_by_rank() {
+        let messages = [
+            "envoy.config.cluster.v3.Cluster",
+            "envoy.config.endpoint.v3.ClusterLoadAssignment",
+            "envoy.config.listener.v3.Listener",
+            "envoy.config.route.v3.RouteConfiguration",
+            "envoy.config.route.v3.VirtualHost",
+            "acme.Anything",
+        ];
+        let mut urls: Vec<_> = messages.iter().rev().map(|m| TypeUrl::of_message(m)).collect();
+        urls.sort();
+        let sorted: Vec<_> = urls.iter().map(TypeUrl::message).collect();
+        assert_eq!(sorted, messages);
+    }
+}
