@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use super::reader::Map;
+use super::units::{bytes, count, duration, hours, ms, or_off, seconds};
+
 /// The bounds that hold a hostile or broken peer to its share. Every one is a key under `limits:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -82,6 +85,101 @@ impl Default for Limits {
             connection_age_grace: Duration::from_secs(60),
             private_bytes_per_stream: 64 << 10,
             node_classes: 1_000,
+        }
+    }
+}
+
+/// Keys of reliability §4.5 that wait for what they bound.
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("accept_rate", "plaintext connections are accepted as they come"),
+    ("connections_per_identity", "identities come with TLS; bound connections_per_ip"),
+    ("tls_handshakes", "there is no TLS yet"),
+    ("tls_handshake_timeout", "there is no TLS yet"),
+    ("memory_bytes", "bound the parts: connections, names, cache"),
+    ("response_bytes", "it belongs to the server: xds_servers[].max_response_bytes"),
+];
+
+impl Limits {
+    pub(super) fn read(map: &mut Map<'_>) -> Limits {
+        let d = Limits::default();
+        let some = 1..=1_000_000_000_u64;
+        let timeout = || duration(ms(100)..=hours(1));
+        let limits = Limits {
+            connections: map.or("connections", d.connections, count(some.clone())),
+            connections_per_ip: map.or(
+                "connections_per_ip",
+                d.connections_per_ip,
+                or_off(count(some.clone())),
+            ),
+            preface_timeout: map.or("preface_timeout", d.preface_timeout, timeout()),
+            first_request_timeout: map.or("first_request_timeout", d.first_request_timeout, timeout()),
+            streams_per_connection: map.or(
+                "streams_per_connection",
+                d.streams_per_connection,
+                count(1..=1_000_000),
+            ),
+            pending_reset_streams: map.or(
+                "pending_reset_streams",
+                d.pending_reset_streams,
+                count(1..=10_000),
+            ),
+            local_error_reset_streams: map.or(
+                "local_error_reset_streams",
+                d.local_error_reset_streams,
+                count(1..=10_000),
+            ),
+            header_list_bytes: map.or("header_list_bytes", d.header_list_bytes, bytes(1 << 10..=1 << 20)),
+            request_bytes: map.or("request_bytes", d.request_bytes, bytes(1 << 10..=1 << 30)),
+            names_per_request: map.or("names_per_request", d.names_per_request, count(some.clone())),
+            names_per_stream: map.or("names_per_stream", d.names_per_stream, count(some.clone())),
+            name_bytes: map.or("name_bytes", d.name_bytes, bytes(64..=1 << 20)),
+            types_per_stream: map.or("types_per_stream", d.types_per_stream, count(1..=10_000)),
+            node_bytes: map.or("node_bytes", d.node_bytes, bytes(1 << 10..=1 << 30)),
+            node_retained_bytes: map.or("node_retained_bytes", d.node_retained_bytes, bytes(256..=1 << 30)),
+            metadata_depth: map.or("metadata_depth", d.metadata_depth, count(1..=100)),
+            error_detail_bytes: map.or("error_detail_bytes", d.error_detail_bytes, bytes(64..=1 << 20)),
+            changes_per_second: map.or("changes_per_second", d.changes_per_second, count(some.clone())),
+            changes_burst: map.or("changes_burst", d.changes_burst, count(some.clone())),
+            keepalive_interval: map.or(
+                "keepalive_interval",
+                d.keepalive_interval,
+                duration(seconds(1)..=hours(24)),
+            ),
+            keepalive_timeout: map.or("keepalive_timeout", d.keepalive_timeout, timeout()),
+            connection_age: map.or(
+                "connection_age",
+                d.connection_age,
+                or_off(duration(seconds(1)..=hours(24 * 30))),
+            ),
+            connection_age_grace: map.or(
+                "connection_age_grace",
+                d.connection_age_grace,
+                duration(ms(0)..=hours(1)),
+            ),
+            private_bytes_per_stream: map.or(
+                "private_bytes_per_stream",
+                d.private_bytes_per_stream,
+                bytes(1 << 10..=1 << 30),
+            ),
+            node_classes: map.or("node_classes", d.node_classes, count(1..=1_000_000)),
+        };
+        map.unsupported(UNSUPPORTED);
+        limits.check(map);
+        limits
+    }
+
+    /// Limits that leave no room for one another.
+    fn check(&self, map: &Map<'_>) {
+        let pairs = [
+            ("names_per_request", self.names_per_request, "names_per_stream", self.names_per_stream),
+            ("name_bytes", self.name_bytes, "request_bytes", self.request_bytes),
+            ("node_bytes", self.node_bytes, "request_bytes", self.request_bytes),
+            ("node_retained_bytes", self.node_retained_bytes, "node_bytes", self.node_bytes),
+        ];
+        for (key, value, within, bound) in pairs {
+            if value > bound {
+                map.contradiction(key, format!("{value} is more than limits.{within}, {bound}"));
+            }
         }
     }
 }

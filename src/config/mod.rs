@@ -5,14 +5,27 @@
 //! absolute or relative to the working directory. Nothing here reads a clock, starts a task or touches anything but
 //! the file it was given. `docs/configuration.md` explains each key.
 
+pub mod error;
+mod tree;
+mod units;
+mod reader;
 pub mod limits;
-pub mod listener;
 pub mod upstream;
+pub mod listener;
+mod classes;
+mod node;
+mod read;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
+pub use error::{ConfigError, Fault, Problem, Warning};
 pub use limits::Limits;
 pub use listener::{Address, Admin, Listener};
+pub use node::parse_client_node;
+pub use read::{Loaded, load, parse};
+pub use tree::Format;
 pub use upstream::{
     ApiType, Backoff, Endpoint, GrpcServer, ServerKind, TcpKeepalive, UpstreamServer, WildcardForm,
 };

@@ -5,8 +5,8 @@
 //! enums in and gives closed enums out: `handle(input, now)`, drain `poll_output()`, read `poll_timeout()`, call
 //! `handle_timeout(now)`. The same inputs give the same outputs, byte for byte.
 
-pub mod class;
 pub mod time;
+pub mod class;
 pub mod upstream;
 
 pub use time::Time;
