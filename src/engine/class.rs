@@ -35,6 +35,16 @@ pub enum NameStyle {
     Xdstp,
 }
 
+impl NameStyle {
+    /// RLY-11: `xdstp:` names mean the same for every node (NAM-12), old-style names may depend on all of it.
+    pub fn default_projection(self) -> Projection {
+        match self {
+            NameStyle::Xdstp => Projection::features_only(),
+            NameStyle::Old => Projection::whole_node_but_id(),
+        }
+    }
+}
+
 /// Which nodes a rule speaks for: all that is given must match; nothing given matches every node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeMatch {
@@ -154,13 +164,9 @@ impl ClassRule {
 impl NodeClasses {
     /// The operator's rules, followed by RLY-11's defaults for what they leave open.
     pub fn new(mut rules: Vec<ClassRule>) -> Self {
-        let defaults = [
-            (NameStyle::Xdstp, Projection::features_only()),
-            (NameStyle::Old, Projection::whole_node_but_id()),
-        ];
-        for (style, projection) in defaults {
+        for style in [NameStyle::Xdstp, NameStyle::Old] {
             if !rules.iter().any(|rule| rule.catches_all(style)) {
-                rules.push(ClassRule::for_names(style, projection));
+                rules.push(ClassRule::for_names(style, style.default_projection()));
             }
         }
         NodeClasses { rules }
