@@ -3,7 +3,11 @@
 //! The operator states the classes as an ordered list of rules; the first rule that matches a client's node, a type
 //! and a style of names decides which parts of the node split classes.
 
+mod classify;
+
 use crate::xds::{TypeUrl, Value};
+
+pub use classify::{NodeClass, NodeNeeded, splitting_field};
 
 /// The rules of a relay, complete: whatever a client asks for, some rule matches.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,12 +5,16 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
+use super::cache::Known;
 use super::interest::{Interest, NameSet, SetId};
 use super::view::{Leaving, View};
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
 /// Resources by name, sorted, persistent.
 pub type Bodies = OrdMap<ResourceName, Arc<Resource>>;
+
+/// Names and what is known of each, sorted, persistent.
+pub type Names = OrdMap<ResourceName, Known>;
 
 /// A set that somebody watches, and what it amounts to.
 #[derive(Clone, Debug)]
@@ -22,7 +26,7 @@ pub struct WatchedSet {
 /// One type of a snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct TypeSnapshot {
-    pub named: Bodies,
+    pub named: Names,
     pub sets: OrdMap<SetId, WatchedSet>,
     pub members: Bodies,
     /// `None` while nobody watches the wildcard.
@@ -34,7 +38,7 @@ impl TypeSnapshot {
     pub fn body(&self, leaving: Leaving, name: &ResourceName) -> Option<&Arc<Resource>> {
         match leaving {
             Leaving::Wildcard => self.members.get(name),
-            Leaving::Names => self.named.get(name),
+            Leaving::Names => self.named.get(name)?.resource(),
         }
     }
 

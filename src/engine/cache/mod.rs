@@ -37,6 +37,15 @@ impl Known {
     }
 }
 
+/// Names by what is known of them, and the bytes of those that are present.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub present: usize,
+    pub absent: usize,
+    pub unknown: usize,
+    pub bytes: usize,
+}
+
 /// Gives every new view its id and the time at which its content changed.
 #[derive(Debug)]
 pub struct Stamp {

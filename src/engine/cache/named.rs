@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::{Known, SessionId, Stamp};
+use super::{Counts, Known, SessionId, Stamp};
 use crate::engine::interest::{NameSet, SetId};
-use crate::engine::snapshot::{Bodies, WatchedSet};
+use crate::engine::snapshot::{Names, WatchedSet};
 use crate::engine::upstream::Cause;
 use crate::engine::view::View;
 use crate::xds::{Resource, ResourceName};
@@ -24,12 +24,6 @@ struct Slot {
     names: Arc<NameSet>,
     view: Arc<View>,
     sessions: BTreeSet<SessionId>,
-}
-
-#[derive(Debug, Default)]
-struct Entry {
-    known: Known,
-    slots: BTreeSet<SlotId>,
 }
 
 /// What a change of a session's interest means for the source.
@@ -47,8 +41,13 @@ pub struct Moved {
 
 #[derive(Debug, Default)]
 pub struct NamedCache {
-    entries: BTreeMap<ResourceName, Entry>,
-    bodies: Bodies,
+    /// Every name that is subscribed to upstream, with what is known of it.
+    known: Names,
+    /// The slots that contain a name; empty while it lingers.
+    watchers: BTreeMap<ResourceName, BTreeSet<SlotId>>,
+    present: usize,
+    absent: usize,
+    bytes: usize,
     slots: BTreeMap<SlotId, Slot>,
     by_set: BTreeMap<SetId, SlotId>,
     sets: OrdMap<SetId, WatchedSet>,
@@ -129,9 +128,9 @@ impl NamedCache {
     }
 
     fn detach(&mut self, name: &ResourceName, slot: SlotId, moved: &mut Moved) {
-        if let Some(entry) = self.entries.get_mut(name) {
-            entry.slots.remove(&slot);
-            if entry.slots.is_empty() {
+        if let Some(watchers) = self.watchers.get_mut(name) {
+            watchers.remove(&slot);
+            if watchers.is_empty() {
                 moved.unwatched.push(name.clone());
             }
         }
@@ -143,23 +142,26 @@ impl NamedCache {
         let old = std::mem::replace(&mut slot.names, names.clone());
         let mut view = (*slot.view).clone();
         for name in names.minus(&old) {
-            let is_new = !self.entries.contains_key(name);
-            let entry = self.entries.entry(name.clone()).or_default();
-            if is_new {
-                moved.new.push(name.clone());
-            } else if entry.slots.is_empty() {
-                moved.revived.push(name.clone());
-            }
-            entry.slots.insert(id);
+            let watchers = self.watchers.entry(name.clone()).or_default();
+            let unwatched = watchers.is_empty();
+            watchers.insert(id);
             view.add_unknown();
-            match &entry.known {
-                Known::Unknown => {}
-                Known::Present(resource) => view.put(None, resource),
-                Known::Absent(_) => view.put_absent(name, None),
+            match self.known.get(name) {
+                None => {
+                    self.known.insert(name.clone(), Known::Unknown);
+                    moved.new.push(name.clone());
+                    continue;
+                }
+                Some(Known::Unknown) => {}
+                Some(Known::Present(resource)) => view.put(None, resource),
+                Some(Known::Absent(_)) => view.put_absent(name, None),
+            }
+            if unwatched {
+                moved.revived.push(name.clone());
             }
         }
         for name in old.minus(names) {
-            match self.entries.get(name).map(|entry| &entry.known) {
+            match self.known.get(name) {
                 Some(Known::Present(resource)) => view.take(resource),
                 Some(Known::Absent(_)) => view.drop_absent(name),
                 Some(Known::Unknown) | None => view.drop_unknown(),
@@ -179,32 +181,46 @@ impl NamedCache {
 
     /// A resource arrived. Names that nobody asked for are ignored (RLY-61); equal content is no news (RLY-36).
     pub fn put(&mut self, resource: &Arc<Resource>) {
-        let Some(entry) = self.entries.get_mut(&resource.name) else { return };
-        let old = std::mem::replace(&mut entry.known, Known::Present(resource.clone()));
+        let Some(old) = self.known.get(&resource.name).cloned() else { return };
         if old.resource().is_some_and(|old| old.version == resource.version) {
-            entry.known = old;
             return;
         }
-        self.bodies.insert(resource.name.clone(), resource.clone());
-        for id in &entry.slots {
-            if let Some(slot) = self.slots.get_mut(id) {
-                Arc::make_mut(&mut slot.view).put(old.resource().map(Arc::as_ref), resource);
-                self.touched.insert(*id);
-            }
-        }
+        self.note(&resource.name, &old, Known::Present(resource.clone()));
+        self.touch(&resource.name, |view| view.put(old.resource().map(Arc::as_ref), resource));
     }
 
     /// A name is known not to exist.
     pub fn put_absent(&mut self, name: &ResourceName, cause: Cause) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        if matches!(entry.known, Known::Absent(_)) {
+        let Some(old) = self.known.get(name).cloned() else { return };
+        if matches!(old, Known::Absent(_)) {
             return;
         }
-        let old = std::mem::replace(&mut entry.known, Known::Absent(cause));
-        self.bodies.remove(name);
-        for id in &entry.slots {
+        self.note(name, &old, Known::Absent(cause));
+        self.touch(name, |view| view.put_absent(name, old.resource().map(Arc::as_ref)));
+    }
+
+    fn note(&mut self, name: &ResourceName, old: &Known, new: Known) {
+        self.count(old, false);
+        self.count(&new, true);
+        self.known.insert(name.clone(), new);
+    }
+
+    fn count(&mut self, known: &Known, joins: bool) {
+        let add = |total: usize, part: usize| if joins { total + part } else { total - part };
+        match known {
+            Known::Unknown => {}
+            Known::Absent(_) => self.absent = add(self.absent, 1),
+            Known::Present(resource) => {
+                self.present = add(self.present, 1);
+                self.bytes = add(self.bytes, resource.size());
+            }
+        }
+    }
+
+    fn touch(&mut self, name: &ResourceName, change: impl Fn(&mut View)) {
+        for id in self.watchers.get(name).into_iter().flatten() {
             if let Some(slot) = self.slots.get_mut(id) {
-                Arc::make_mut(&mut slot.view).put_absent(name, old.resource().map(Arc::as_ref));
+                change(Arc::make_mut(&mut slot.view));
                 self.touched.insert(*id);
             }
         }
@@ -212,15 +228,17 @@ impl NamedCache {
 
     /// Frees a name that nobody watches (RLY-61). Whether it was there and could be freed.
     pub fn free(&mut self, name: &ResourceName) -> bool {
-        if self.is_watched(name) || self.entries.remove(name).is_none() {
+        if self.is_watched(name) {
             return false;
         }
-        self.bodies.remove(name);
+        self.watchers.remove(name);
+        let Some(known) = self.known.remove(name) else { return false };
+        self.count(&known, false);
         true
     }
 
     pub fn is_watched(&self, name: &ResourceName) -> bool {
-        self.entries.get(name).is_some_and(|entry| !entry.slots.is_empty())
+        self.watchers.get(name).is_some_and(|watchers| !watchers.is_empty())
     }
 
     /// Stamps the views that changed and adds the sessions that watch them to `news`.
@@ -235,26 +253,23 @@ impl NamedCache {
         }
     }
 
-    pub fn known(&self, name: &ResourceName) -> Option<&Known> {
-        self.entries.get(name).map(|entry| &entry.known)
-    }
-
     /// What a name weighs while nobody watches it, in bytes.
     pub fn weight(&self, name: &ResourceName) -> usize {
-        let body = self.known(name).and_then(Known::resource).map_or(0, |resource| resource.size());
+        let body = self.known.get(name).and_then(Known::resource).map_or(0, |resource| resource.size());
         body + name.as_str().len() + 64
     }
 
-    pub fn names(&self) -> impl Iterator<Item = (&ResourceName, &Known)> {
-        self.entries.iter().map(|(name, entry)| (name, &entry.known))
+    pub fn known(&self) -> &Names {
+        &self.known
     }
 
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.known.is_empty()
     }
 
-    pub fn bodies(&self) -> &Bodies {
-        &self.bodies
+    pub fn counts(&self) -> Counts {
+        let unknown = self.known.len() - self.present - self.absent;
+        Counts { present: self.present, absent: self.absent, unknown, bytes: self.bytes }
     }
 
     pub fn sets(&self) -> &OrdMap<SetId, WatchedSet> {
@@ -271,8 +286,9 @@ impl NamedCache {
                 debug_assert_eq!(known, slot.names.len(), "every name has one state in the view");
             }
             debug_assert_eq!(self.by_set.len(), self.slots.len());
-            let present = self.entries.values().filter(|entry| entry.known.resource().is_some()).count();
-            debug_assert_eq!(present, self.bodies.len(), "a body for each present name");
+            let present = self.known.values().filter(|known| known.resource().is_some()).count();
+            debug_assert_eq!(present, self.present, "present names are counted");
+            debug_assert_eq!(self.known.len(), self.watchers.len(), "every name has its watchers");
         }
     }
 }

@@ -17,10 +17,11 @@ use std::time::Duration;
 
 use super::Time;
 use super::cache::named::SlotId;
-use super::cache::{NamedCache, SessionId, Stamp, WildcardCache};
+use super::cache::{Counts, NamedCache, SessionId, Stamp, WildcardCache};
 use super::interest::{Interest, NameSet};
 use super::snapshot::{Snapshot, TypeSnapshot};
 use super::upstream::{self, Cause, Changes, Scope};
+use super::view::View;
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
 pub use attachment::{Attachment, Collection, Files, StreamIndex, Streams};
@@ -291,11 +292,11 @@ impl Source {
             if let Some(wildcard) = &mut cache.wildcard {
                 wildcard.replace(members);
             }
-            let names: Vec<_> = cache.named.names().map(|(name, _)| name.clone()).collect();
-            for name in names {
-                match members.get(&name) {
+            let names = cache.named.known().clone();
+            for name in names.keys() {
+                match members.get(name) {
                     Some(resource) => cache.named.put(resource),
-                    None => cache.named.put_absent(&name, Cause::Omitted),
+                    None => cache.named.put_absent(name, Cause::Omitted),
                 }
             }
         }
@@ -362,10 +363,6 @@ impl Source {
         std::mem::take(&mut self.snapshot_changed).then(|| Arc::new(self.snapshot.clone()))
     }
 
-    pub fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
-    }
-
     pub fn attachment(&self) -> &Attachment {
         &self.attachment
     }
@@ -379,9 +376,11 @@ impl Source {
         self.sessions.is_empty() && self.types.is_empty() && self.linger.is_empty() && streams_idle
     }
 
-    /// The named resources and what is known of each, with the bytes that linger unwatched.
-    pub fn names(&self, type_url: &TypeUrl) -> Option<&NamedCache> {
-        self.types.get(type_url).map(|cache| &cache.named)
+    /// What is held of each type: the counts of the named resources, and the members of the wildcard if it is watched.
+    pub fn types(&self) -> impl Iterator<Item = (&TypeUrl, Counts, Option<&View>)> {
+        self.types.iter().map(|(type_url, cache)| {
+            (type_url, cache.named.counts(), cache.wildcard.as_ref().map(|wildcard| &**wildcard.view()))
+        })
     }
 
     pub fn lingering_bytes(&self) -> usize {
@@ -443,7 +442,7 @@ impl Source {
             return;
         }
         let snapshot = TypeSnapshot {
-            named: cache.named.bodies().clone(),
+            named: cache.named.known().clone(),
             sets: cache.named.sets().clone(),
             members: cache.wildcard.as_ref().map(|wildcard| wildcard.members().clone()).unwrap_or_default(),
             wildcard: cache.wildcard.as_ref().map(|wildcard| wildcard.view().clone()),
