@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::wire::deframe::ReaderLimits;
+use crate::wire::ReaderLimits;
 
 const KIB: u32 = 1024;
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::metrics::ServerMetrics;
 use crate::driver::handle::RelayStream;
-use crate::wire::deframe::{ReadError, RequestReader};
+use crate::wire::{ReadError, RequestReader};
 use crate::xds::{Code, Request, Status};
 
 /// Why no more requests come.

@@ -17,7 +17,7 @@ use super::status;
 use super::streams::Streams;
 use super::{HealthService, Shared};
 use crate::driver::handle::{Peer, Relay, Variant};
-use crate::wire::deframe::RequestReader;
+use crate::wire::RequestReader;
 use crate::xds::{Code, Status};
 
 /// What answers a call.
@@ -96,12 +96,15 @@ impl<R: Relay> hyper::service::Service<Request<Incoming>> for Service<R> {
 impl<R: Relay> Service<R> {
     fn open_stream(&self, variant: Variant, body: Incoming) -> Answer<R::Stream> {
         let Shared { relay, limits, metrics, .. } = &*self.shared;
+        if self.streams.refuses_new() {
+            return status::trailers_only(&draining());
+        }
         let stream = match relay.open(variant, self.peer.clone()) {
             Ok(stream) => stream,
             Err(status) => return status::trailers_only(&status),
         };
         let Some(registered) = self.streams.register(stream.clone()) else {
-            return status::trailers_only(&Status::new(Code::Unavailable, "the server is draining"));
+            return status::trailers_only(&draining());
         };
         match variant {
             Variant::Sotw => metrics.streams_opened_sotw.increment(),
@@ -113,6 +116,10 @@ impl<R: Relay> Service<R> {
         let body = StreamBody::new(registered, reader.abort_handle());
         status::stream_response(ResponseBody::Stream(body))
     }
+}
+
+fn draining() -> Status {
+    Status::new(Code::Unavailable, "the server is draining")
 }
 
 /// `application/grpc`, with or without a codec or parameters; not `application/grpc-web`, which frames differently.

@@ -49,6 +49,10 @@ impl<S: RelayStream> Streams<S> {
         self.lock().refuses_new = true;
     }
 
+    pub(super) fn refuses_new(&self) -> bool {
+        self.lock().refuses_new
+    }
+
     /// Marks that the connection was used for a call of any kind.
     pub(super) fn mark_used(&self) {
         self.used.store(true, Ordering::Relaxed);
