@@ -58,7 +58,10 @@ impl Kind {
     pub fn has_name_field(self) -> bool {
         !matches!(
             self,
-            Kind::ClusterCollection | Kind::ListenerCollection | Kind::LbEndpoint | Kind::LbEndpointCollection
+            Kind::ClusterCollection
+                | Kind::ListenerCollection
+                | Kind::LbEndpoint
+                | Kind::LbEndpointCollection
         )
     }
 }
