@@ -4,13 +4,13 @@
 //! a few control planes. `docs/ARCHITECTURE.md` explains the rooms and their invariants; the modules below stand
 //! in reading order, and each may use those above it.
 
-pub mod admin;
-pub mod app;
-pub mod client;
-pub mod config;
-pub mod driver;
-pub mod engine;
-pub mod server;
-pub mod telemetry;
-pub mod wire;
 pub mod xds;
+pub mod engine;
+pub mod wire;
+pub mod driver;
+pub mod server;
+pub mod client;
+pub mod admin;
+pub mod telemetry;
+pub mod config;
+pub mod app;

@@ -4,17 +4,17 @@
 //! below speak to each other in these words and in no others. `protocol.md` §1 to §3 name the wire fields that
 //! each struct stands for.
 
-pub mod message;
-pub mod name;
-pub mod node;
-pub mod resource;
-pub mod status;
 pub mod type_url;
+pub mod name;
 pub mod version;
+pub mod resource;
+pub mod node;
+pub mod status;
+pub mod message;
 
 pub use message::{
-    BadElement, DeltaRequest, DeltaResponse, Element, Received, Request, ResourceError, Response,
-    SotwRequest, SotwResponse,
+    BadElement, DeltaRequest, DeltaResponse, Element, Received, Request, ResourceError, Response, SotwRequest,
+    SotwResponse,
 };
 pub use name::ResourceName;
 pub use node::{Locality, Node, UserAgentVersion, Value};

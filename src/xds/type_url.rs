@@ -58,10 +58,7 @@ impl Kind {
     pub fn has_name_field(self) -> bool {
         !matches!(
             self,
-            Kind::ClusterCollection
-                | Kind::ListenerCollection
-                | Kind::LbEndpoint
-                | Kind::LbEndpointCollection
+            Kind::ClusterCollection | Kind::ListenerCollection | Kind::LbEndpoint | Kind::LbEndpointCollection
         )
     }
 }
