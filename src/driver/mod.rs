@@ -1,3 +1,4 @@
 //! Tasks that drive one machine each.
 
 pub mod handle;
+pub mod status;

@@ -1,0 +1,85 @@
+//! The limits of the relay, by the names under which hits of them are counted.
+
+/// The limits that are counted when they are hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    Connections,
+    ConnectionsPerPeer,
+    Handshakes,
+    HandshakeTime,
+    FirstRequestTime,
+    StreamsPerConnection,
+    Resets,
+    HeaderBytes,
+    RequestBytes,
+    ResponseBytes,
+    NamesPerRequest,
+    NamesPerStream,
+    NameBytes,
+    TypesPerStream,
+    NodeBytes,
+    MetadataDepth,
+    RequestRate,
+    Keepalive,
+    RetainedEncodings,
+    UnwatchedBytes,
+    Memory,
+    AdminConnections,
+    AdminRequests,
+}
+
+impl Limit {
+    pub const ALL: [Limit; 23] = [
+        Limit::Connections,
+        Limit::ConnectionsPerPeer,
+        Limit::Handshakes,
+        Limit::HandshakeTime,
+        Limit::FirstRequestTime,
+        Limit::StreamsPerConnection,
+        Limit::Resets,
+        Limit::HeaderBytes,
+        Limit::RequestBytes,
+        Limit::ResponseBytes,
+        Limit::NamesPerRequest,
+        Limit::NamesPerStream,
+        Limit::NameBytes,
+        Limit::TypesPerStream,
+        Limit::NodeBytes,
+        Limit::MetadataDepth,
+        Limit::RequestRate,
+        Limit::Keepalive,
+        Limit::RetainedEncodings,
+        Limit::UnwatchedBytes,
+        Limit::Memory,
+        Limit::AdminConnections,
+        Limit::AdminRequests,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Limit::Connections => "connections",
+            Limit::ConnectionsPerPeer => "connections_per_peer",
+            Limit::Handshakes => "handshakes",
+            Limit::HandshakeTime => "handshake_time",
+            Limit::FirstRequestTime => "first_request_time",
+            Limit::StreamsPerConnection => "streams_per_connection",
+            Limit::Resets => "resets",
+            Limit::HeaderBytes => "header_bytes",
+            Limit::RequestBytes => "request_bytes",
+            Limit::ResponseBytes => "response_bytes",
+            Limit::NamesPerRequest => "names_per_request",
+            Limit::NamesPerStream => "names_per_stream",
+            Limit::NameBytes => "name_bytes",
+            Limit::TypesPerStream => "types_per_stream",
+            Limit::NodeBytes => "node_bytes",
+            Limit::MetadataDepth => "metadata_depth",
+            Limit::RequestRate => "request_rate",
+            Limit::Keepalive => "keepalive",
+            Limit::RetainedEncodings => "retained_encodings",
+            Limit::UnwatchedBytes => "unwatched_bytes",
+            Limit::Memory => "memory",
+            Limit::AdminConnections => "admin_connections",
+            Limit::AdminRequests => "admin_requests",
+        }
+    }
+}
