@@ -33,7 +33,6 @@ pub struct TypeView<'a> {
     pub nacks: u64,
 }
 
-#[derive(Debug)]
 pub struct Upstream {}
 
 impl Upstream {
