@@ -1,0 +1,29 @@
+//! What a stream reports.
+
+use crate::xds::{Response, Status};
+
+/// News of one upstream stream, in order.
+///
+/// ```text
+/// ConnectFailed* ─► Opened ─► (Response | Alive | GoingAway | Undecodable)* ─► Closed
+///        └──────────────────────────────────────────────────────────────────────► Closed
+/// ```
+#[derive(Debug)]
+pub enum StreamEvent {
+    /// An attempt to connect failed while the stream waits for a connection; it goes on waiting (CLI-7). A stream
+    /// that begins to wait while the server is known to be unreachable hears of the last failure at once.
+    ConnectFailed(Status),
+    /// The request stream is established, on a connection whose SETTINGS arrived (TMR-2, RLY-29).
+    Opened,
+    Response(Response),
+    /// A message could not be decoded, or is longer than the limit. The stream ends: `Closed` follows with the
+    /// same status (FU11, FU17).
+    Undecodable(Status),
+    /// The answer to [`super::StreamHandle::probe`].
+    Alive,
+    /// The server asked with a GOAWAY for its connection to be left. The stream lives on until `Closed`, which is
+    /// then no failure of the server even if there was no response (KAL-5, FU10, FU32).
+    GoingAway,
+    /// The stream ended; nothing follows. The status is the server's, or what gRPC makes of the way it ended.
+    Closed(Status),
+}
