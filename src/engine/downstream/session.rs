@@ -61,7 +61,7 @@ pub struct Taken {
 /// empty first request of it means the wildcard (SUB-15).
 pub trait Router {
     fn source(&mut self, type_url: &TypeUrl, style: NameStyle) -> Result<SourceId, Status>;
-    fn legacy_wildcard(&self, type_url: &TypeUrl) -> bool;
+    fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status>;
 }
 
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl Session {
             (false, false) => subscription.flight.judge(nonce_number, error.clone(), now),
         };
         if is_first {
-            subscription.legacy_wildcard = router.legacy_wildcard(&type_url);
+            subscription.legacy_wildcard = router.legacy_wildcard(&type_url)?;
         }
         let change = match request {
             Request::Sotw(request) => subscription.take_sotw(request, seed),
@@ -180,6 +180,31 @@ impl Session {
                 self.sources.reserve_exact(1);
                 self.sources.push(*source);
             }
+        }
+        Ok(watches)
+    }
+
+    /// The client's node changed in what splits classes (RLY-16): every part is looked at again. What the client holds
+    /// stays, so that only differences are sent.
+    pub fn reroute(&mut self, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
+        let mut watches = Vec::new();
+        for subscription in &mut self.subscriptions {
+            let type_url = subscription.type_url.clone();
+            for part in &mut subscription.parts {
+                let source = router.source(&type_url, part.style)?;
+                let old = std::mem::replace(&mut part.source, source);
+                if old == source {
+                    continue;
+                }
+                let collection = if part.is_wildcard() { Collection::Wildcard } else { Collection::Names };
+                watches.push(Watch::Unwatch { source: old, type_url: type_url.clone(), collection });
+                let interest = part.interest.clone();
+                watches.push(Watch::Watch { source, type_url: type_url.clone(), interest });
+                if !self.sources.contains(&source) {
+                    self.sources.push(source);
+                }
+            }
+            subscription.pending = None;
         }
         Ok(watches)
     }

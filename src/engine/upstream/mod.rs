@@ -33,6 +33,7 @@ pub struct TypeView<'a> {
     pub nacks: u64,
 }
 
+#[derive(Debug)]
 pub struct Upstream {}
 
 impl Upstream {
