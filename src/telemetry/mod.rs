@@ -3,9 +3,12 @@
 //! Nothing in here may slow serving down: counters are plain atomics behind handles that their users found once,
 //! and a log line that can't be written is dropped and counted (FP14).
 
-mod instruments;
-mod limit;
 pub mod metrics;
+pub mod logging;
+pub mod throttle;
+mod limit;
+mod instruments;
 mod process;
 
-pub use metrics::Metrics;
+pub use metrics::{Limit, Metrics};
+pub use throttle::Throttle;
