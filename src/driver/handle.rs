@@ -10,14 +10,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
+pub use crate::xds::Variant;
 use crate::xds::{Request, Status};
-
-/// The two variants of the streaming transport.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Variant {
-    Sotw,
-    Delta,
-}
 
 /// Where a stream came from.
 #[derive(Clone, Debug)]

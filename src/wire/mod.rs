@@ -1,1 +1,20 @@
-//! The wire room.
+//! The codec: bytes of the wire to the words of [`crate::xds`] and back.
+//!
+//! Everything here is a function of its input: no task, no clock, no socket. What peers send is walked field by
+//! field in protobuf's wire format, so that limits are checked before memory is taken, payloads are never decoded
+//! (TYP-7), and a message is never held twice. Towards clients a response is encoded once for all of them, behind
+//! a small head of each stream's own.
+
+mod fields;
+mod frame;
+mod status;
+
+pub mod proto;
+pub mod deframe;
+pub mod response;
+pub mod version;
+pub mod upstream;
+
+pub use deframe::{ReaderLimits, RequestReader};
+pub use fields::Malformed;
+pub use frame::{ReadError, ResponseReader};

@@ -7,6 +7,13 @@ use std::sync::Arc;
 
 use super::{Node, Resource, ResourceName, Status, TypeUrl};
 
+/// The two variants of the streaming transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Variant {
+    Sotw,
+    Delta,
+}
+
 /// A SotW `DiscoveryRequest`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SotwRequest {

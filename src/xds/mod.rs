@@ -14,7 +14,7 @@ pub mod message;
 
 pub use message::{
     BadElement, DeltaRequest, DeltaResponse, Element, Received, Request, ResourceError, Response, SotwRequest,
-    SotwResponse,
+    SotwResponse, Variant,
 };
 pub use name::ResourceName;
 pub use node::{Locality, Node, UserAgentVersion, Value};

@@ -91,6 +91,11 @@ impl TypeUrl {
         &self.url
     }
 
+    /// The text itself, for sharing with the resources of the type.
+    pub fn shared(&self) -> Arc<str> {
+        self.url.clone()
+    }
+
     pub fn kind(&self) -> Kind {
         self.kind
     }

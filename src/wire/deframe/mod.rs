@@ -1,0 +1,127 @@
+//! Requests from clients, read as they arrive.
+//!
+//! A default Envoy repeats its whole node, some 61 KB, in every request, ACKs included (STR-3). Therefore nothing
+//! is buffered but single fields that matter: a [`walker`](walk) passes over the rest. Of the first node of a
+//! stream all but `extensions` and `listening_addresses` is kept, of later ones what may still count.
+
+mod node;
+mod request;
+mod walk;
+
+use bytes::Bytes;
+
+use super::frame::{self, HeaderReader, ReadError};
+use super::status;
+use crate::xds::{Request, Variant};
+use walk::MessageReader;
+
+/// What a client may send in one request. Passing a limit ends its stream with RESOURCE_EXHAUSTED.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReaderLimits {
+    /// Bytes of a request message on the wire.
+    pub message_bytes: usize,
+    /// Bytes of a request's node on the wire.
+    pub node_bytes: usize,
+    /// Bytes of a node that are kept.
+    pub node_retained_bytes: usize,
+    /// Levels of structs and lists in a node's metadata.
+    pub metadata_depth: usize,
+    /// Entries in each of a request's lists of names.
+    pub names: usize,
+    /// Bytes of a name, a version or a nonce.
+    pub name_bytes: usize,
+    pub type_url_bytes: usize,
+    /// Bytes of a NACK's message that are kept; the rest is cut off.
+    pub error_detail_bytes: usize,
+}
+
+impl Default for ReaderLimits {
+    fn default() -> Self {
+        ReaderLimits {
+            message_bytes: 8 << 20,
+            node_bytes: 1 << 20,
+            node_retained_bytes: 16 << 10,
+            metadata_depth: 100,
+            names: 100_000,
+            name_bytes: 4 << 10,
+            type_url_bytes: 4 << 10,
+            error_detail_bytes: status::MESSAGE_BYTES,
+        }
+    }
+}
+
+/// Reads the requests of one downstream stream out of its gRPC request body.
+///
+/// Feed it with [`push`](Self::push), then take requests from it as from an iterator until it has none. After an
+/// error it yields nothing more; the stream must end with the error's status.
+#[derive(Debug)]
+pub struct RequestReader {
+    variant: Variant,
+    limits: ReaderLimits,
+    chunk: Bytes,
+    header: HeaderReader,
+    /// Boxed, since most streams are between two messages most of the time.
+    message: Option<Box<MessageReader>>,
+    seen_node: bool,
+    failed: bool,
+}
+
+impl RequestReader {
+    pub fn new(variant: Variant, limits: ReaderLimits) -> Self {
+        RequestReader {
+            variant,
+            limits,
+            chunk: Bytes::new(),
+            header: HeaderReader::default(),
+            message: None,
+            seen_node: false,
+            failed: false,
+        }
+    }
+
+    pub fn push(&mut self, chunk: Bytes) {
+        frame::append(&mut self.chunk, chunk);
+    }
+
+    /// Checks that the body did not end within a message.
+    pub fn finish(&self) -> Result<(), ReadError> {
+        let between = self.header.is_empty() && self.message.is_none() && self.chunk.is_empty();
+        if between || self.failed { Ok(()) } else { Err(ReadError::Truncated) }
+    }
+
+    fn read(&mut self) -> Result<Option<Request>, ReadError> {
+        let message = match &mut self.message {
+            Some(message) => message,
+            None => {
+                let Some(length) = self.header.read(&mut self.chunk)? else { return Ok(None) };
+                ReadError::check("bytes of a request message", length, self.limits.message_bytes)?;
+                let message = MessageReader::new(self.variant, length, !self.seen_node);
+                self.message.insert(Box::new(message))
+            }
+        };
+        if !message.read(&mut self.chunk, &self.limits)? {
+            return Ok(None);
+        }
+        self.header = HeaderReader::default();
+        let Some(message) = self.message.take() else { return Ok(None) };
+        self.seen_node |= message.has_node();
+        Ok(Some(message.into_request()))
+    }
+}
+
+impl Iterator for RequestReader {
+    type Item = Result<Request, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let request = self.read();
+        self.failed = request.is_err();
+        if self.chunk.is_empty() {
+            // An empty slice of a chunk would keep the connection's read buffer alive.
+            self.chunk = Bytes::new();
+        }
+        request.transpose()
+    }
+}

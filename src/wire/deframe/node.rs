@@ -1,0 +1,134 @@
+//! The fields of a node.
+
+use bytes::Bytes;
+
+use super::super::fields::{Fields, Malformed, Payload, text};
+use super::super::frame::ReadError;
+use super::ReaderLimits;
+use crate::xds::{Locality, Node, UserAgentVersion, Value};
+
+/// Of later nodes of a stream `dynamic_parameters` may differ; the id serves to notice one that differs
+/// otherwise (STR-3). `extensions` (9) and `listening_addresses` (11) are of no use here.
+pub(super) fn is_kept(number: u32, first: bool) -> bool {
+    if first { matches!(number, 1..=4 | 6..=8 | 10 | 12) } else { matches!(number, 1 | 12) }
+}
+
+pub(super) fn put_field(
+    node: &mut Node,
+    number: u32,
+    payload: &[u8],
+    limits: &ReaderLimits,
+) -> Result<(), ReadError> {
+    match number {
+        1 => node.id = text(payload)?.to_owned(),
+        2 => node.cluster = text(payload)?.to_owned(),
+        3 => put_struct(&mut node.metadata, payload, limits.metadata_depth, limits)?,
+        4 => put_locality(node.locality.get_or_insert_default(), payload)?,
+        6 => node.user_agent_name = text(payload)?.to_owned(),
+        7 => node.user_agent_version = Some(UserAgentVersion::Text(text(payload)?.to_owned())),
+        8 => node.user_agent_version = Some(build_version(payload)?),
+        10 => node.client_features.push(text(payload)?.to_owned()),
+        12 => node.dynamic_parameters.push(Bytes::copy_from_slice(payload)),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Features are a set (FEA-1), parameters a map: neither has an order.
+pub(super) fn settle(node: &mut Node) {
+    node.client_features.sort_unstable();
+    node.client_features.dedup();
+    node.dynamic_parameters.sort_unstable();
+}
+
+fn put_locality(locality: &mut Locality, message: &[u8]) -> Result<(), Malformed> {
+    for field in Fields::of(message) {
+        match field? {
+            (1, payload) => locality.region = payload.text()?.to_owned(),
+            (2, payload) => locality.zone = payload.text()?.to_owned(),
+            (3, payload) => locality.sub_zone = payload.text()?.to_owned(),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The number of an `envoy.config.core.v3.BuildVersion`; its metadata says nothing that matters here.
+fn build_version(message: &[u8]) -> Result<UserAgentVersion, Malformed> {
+    let (mut major, mut minor, mut patch) = (0, 0, 0);
+    for field in Fields::of(message) {
+        let (1, version) = field? else { continue };
+        for field in Fields::of(version.bytes()?) {
+            match field? {
+                (1, payload) => major = payload.varint()? as u32,
+                (2, payload) => minor = payload.varint()? as u32,
+                (3, payload) => patch = payload.varint()? as u32,
+                _ => {}
+            }
+        }
+    }
+    Ok(UserAgentVersion::Build { major, minor, patch })
+}
+
+/// The entries of a `google.protobuf.Struct`. `depth`: levels that may still open, this one included.
+fn put_struct(
+    fields: &mut std::collections::BTreeMap<String, Value>,
+    message: &[u8],
+    depth: usize,
+    limits: &ReaderLimits,
+) -> Result<(), ReadError> {
+    let depth = descend(depth, limits)?;
+    for field in Fields::of(message) {
+        let (1, entry) = field? else { continue };
+        let (mut key, mut value) = ("", Value::Null);
+        for field in Fields::of(entry.bytes()?) {
+            match field? {
+                (1, payload) => key = payload.text()?,
+                (2, payload) => value = read_value(payload.bytes()?, depth, limits)?,
+                _ => {}
+            }
+        }
+        fields.insert(key.to_owned(), value);
+    }
+    Ok(())
+}
+
+fn read_value(message: &[u8], depth: usize, limits: &ReaderLimits) -> Result<Value, ReadError> {
+    let mut value = Value::Null;
+    for field in Fields::of(message) {
+        match field? {
+            (1, _) => value = Value::Null,
+            (2, Payload::Fixed64(bits)) => value = Value::Number(bits),
+            (2, _) => return Err(Malformed::new("a number has another wire type").into()),
+            (3, payload) => value = Value::String(payload.text()?.to_owned()),
+            (4, payload) => value = Value::Bool(payload.varint()? != 0),
+            (5, payload) => {
+                let mut fields = Default::default();
+                put_struct(&mut fields, payload.bytes()?, depth, limits)?;
+                value = Value::Struct(fields);
+            }
+            (6, payload) => {
+                let depth = descend(depth, limits)?;
+                let elements = Fields::of(payload.bytes()?).filter_map(|field| match field {
+                    Ok((1, payload)) => Some(
+                        payload.bytes().map_err(ReadError::from).and_then(|e| read_value(e, depth, limits)),
+                    ),
+                    Ok(_) => None,
+                    Err(error) => Some(Err(error.into())),
+                });
+                value = Value::List(elements.collect::<Result<_, _>>()?);
+            }
+            _ => {}
+        }
+    }
+    Ok(value)
+}
+
+fn descend(depth: usize, limits: &ReaderLimits) -> Result<usize, ReadError> {
+    let allowed = limits.metadata_depth;
+    depth.checked_sub(1).ok_or(ReadError::OverLimit {
+        limit: "levels of metadata",
+        found: allowed + 1,
+        allowed,
+    })
+}

@@ -1,0 +1,113 @@
+//! The fields of requests (`protocol.md` §3), each as it arrives.
+
+use super::super::fields::{Fields, text};
+use super::super::frame::ReadError;
+use super::super::status;
+use super::ReaderLimits;
+use crate::xds::{DeltaRequest, Request, ResourceName, SotwRequest};
+
+pub(super) fn node_field(request: &Request) -> u32 {
+    match request {
+        Request::Sotw(_) => 2,
+        Request::Delta(_) => 1,
+    }
+}
+
+/// Other fields are passed over, as protobuf demands.
+pub(super) fn is_known(request: &Request, number: u32) -> bool {
+    match request {
+        Request::Sotw(_) => (1..=7).contains(&number),
+        Request::Delta(_) => (1..=9).contains(&number),
+    }
+}
+
+pub(super) fn put_sotw_field(
+    request: &mut SotwRequest,
+    number: u32,
+    payload: &[u8],
+    limits: &ReaderLimits,
+) -> Result<(), ReadError> {
+    match number {
+        1 => request.version_info = short_text("bytes of version_info", payload, limits.name_bytes)?,
+        3 => push_name(&mut request.resource_names, payload, limits)?,
+        4 => request.type_url = short_text("bytes of type_url", payload, limits.type_url_bytes)?,
+        5 => request.response_nonce = short_text("bytes of response_nonce", payload, limits.name_bytes)?,
+        6 => request.error_detail = Some(status::read(payload, limits.error_detail_bytes)?),
+        7 => push_name(&mut request.resource_names, locator_name(payload)?, limits)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+pub(super) fn put_delta_field(
+    request: &mut DeltaRequest,
+    number: u32,
+    payload: &[u8],
+    limits: &ReaderLimits,
+) -> Result<(), ReadError> {
+    match number {
+        2 => request.type_url = short_text("bytes of type_url", payload, limits.type_url_bytes)?,
+        3 => push_name(&mut request.subscribe, payload, limits)?,
+        4 => push_name(&mut request.unsubscribe, payload, limits)?,
+        5 => push_initial_version(&mut request.initial_resource_versions, payload, limits)?,
+        6 => request.response_nonce = short_text("bytes of response_nonce", payload, limits.name_bytes)?,
+        7 => request.error_detail = Some(status::read(payload, limits.error_detail_bytes)?),
+        8 => push_name(&mut request.subscribe, locator_name(payload)?, limits)?,
+        9 => push_name(&mut request.unsubscribe, locator_name(payload)?, limits)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Brings a map into its order; of entries with one key the last counts, as in any protobuf map.
+pub(super) fn settle(request: &mut DeltaRequest) {
+    let versions = &mut request.initial_resource_versions;
+    versions.reverse();
+    versions.sort_by(|(a, _), (b, _)| a.cmp(b));
+    versions.dedup_by(|(later, _), (earlier, _)| later == earlier);
+}
+
+fn short_text(limit: &'static str, payload: &[u8], allowed: usize) -> Result<String, ReadError> {
+    ReadError::check(limit, payload.len(), allowed)?;
+    Ok(text(payload)?.to_owned())
+}
+
+fn push_name(names: &mut Vec<ResourceName>, payload: &[u8], limits: &ReaderLimits) -> Result<(), ReadError> {
+    ReadError::check("resource names in a request", names.len() + 1, limits.names)?;
+    ReadError::check("bytes of a resource name", payload.len(), limits.name_bytes)?;
+    names.push(ResourceName::new(text(payload)?));
+    Ok(())
+}
+
+/// A locator without parameters is a name (DYN-8).
+fn locator_name(payload: &[u8]) -> Result<&[u8], ReadError> {
+    let mut name = &[][..];
+    for field in Fields::of(payload) {
+        match field? {
+            (1, payload) => name = payload.bytes()?,
+            (2, _) => return Err(ReadError::Unsupported("dynamic parameters of resource locators")),
+            _ => {}
+        }
+    }
+    Ok(name)
+}
+
+fn push_initial_version(
+    versions: &mut Vec<(ResourceName, String)>,
+    entry: &[u8],
+    limits: &ReaderLimits,
+) -> Result<(), ReadError> {
+    ReadError::check("initial_resource_versions", versions.len() + 1, limits.names)?;
+    let (mut name, mut version) = (&[][..], &[][..]);
+    for field in Fields::of(entry) {
+        match field? {
+            (1, payload) => name = payload.bytes()?,
+            (2, payload) => version = payload.bytes()?,
+            _ => {}
+        }
+    }
+    ReadError::check("bytes of a resource name", name.len(), limits.name_bytes)?;
+    let version = short_text("bytes of a resource version", version, limits.name_bytes)?;
+    versions.push((ResourceName::new(text(name)?), version));
+    Ok(())
+}

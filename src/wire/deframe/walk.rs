@@ -1,0 +1,234 @@
+//! The walker over a request message: it sees every byte once, in chunks cut anywhere, and holds none but those
+//! of a field that is kept.
+
+use bytes::{Buf, Bytes};
+
+use super::super::fields::Malformed;
+use super::super::frame::{Gather, ReadError};
+use super::{ReaderLimits, node, request};
+use crate::xds::{DeltaRequest, Node, Request, SotwRequest, Variant};
+
+/// Reads one message, whose length is known.
+#[derive(Debug)]
+pub(super) struct MessageReader {
+    left: Left,
+    step: Step,
+    request: Request,
+    node: Option<Box<Node>>,
+    /// Later nodes count for little (STR-3).
+    first_node: bool,
+    node_bytes: usize,
+    retained_bytes: usize,
+}
+
+/// Bytes that are still to come: of the message and, while within the node, of the node.
+#[derive(Debug)]
+struct Left {
+    message: usize,
+    node: Option<usize>,
+}
+
+impl Left {
+    /// How far a field that begins or goes on here can reach.
+    fn scope(&self) -> usize {
+        self.node.unwrap_or(self.message)
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.message -= bytes;
+        if let Some(node) = &mut self.node {
+            *node -= bytes;
+        }
+    }
+}
+
+/// Where within a field the walker stands. Any field is a key; then comes a varint, a fixed number of bytes, or a
+/// length and as many bytes.
+#[derive(Debug)]
+enum Step {
+    Key(Varint),
+    Length { number: u32, length: Varint },
+    SkipVarint(Varint),
+    Skip(usize),
+    Keep { number: u32, gather: Gather },
+}
+
+impl MessageReader {
+    pub fn new(variant: Variant, length: usize, first_node: bool) -> Self {
+        MessageReader {
+            left: Left { message: length, node: None },
+            step: Step::Key(Varint::START),
+            request: match variant {
+                Variant::Sotw => Request::Sotw(SotwRequest::default()),
+                Variant::Delta => Request::Delta(DeltaRequest::default()),
+            },
+            node: None,
+            first_node,
+            node_bytes: 0,
+            retained_bytes: 0,
+        }
+    }
+
+    pub fn has_node(&self) -> bool {
+        self.node.is_some()
+    }
+
+    /// Takes from the chunk what belongs to this message. True once the message is whole.
+    pub fn read(&mut self, chunk: &mut Bytes, limits: &ReaderLimits) -> Result<bool, ReadError> {
+        loop {
+            if self.left.scope() == 0 {
+                if !matches!(self.step, Step::Key(Varint::START)) {
+                    return Err(Malformed::new("a message ends within a field").into());
+                }
+                if self.left.node.take().is_none() {
+                    return Ok(true);
+                }
+            } else if chunk.is_empty() {
+                return Ok(false);
+            } else {
+                self.advance(chunk, limits)?;
+            }
+        }
+    }
+
+    /// Takes at least one byte of the chunk, none beyond the scope.
+    fn advance(&mut self, chunk: &mut Bytes, limits: &ReaderLimits) -> Result<(), ReadError> {
+        match &mut self.step {
+            Step::Key(key) => {
+                self.left.consume(1);
+                if let Some(key) = key.push(chunk.get_u8())? {
+                    self.step = self.after_key(key)?;
+                }
+            }
+            Step::Length { number, length } => {
+                self.left.consume(1);
+                if let Some(length) = length.push(chunk.get_u8())? {
+                    let number = *number;
+                    self.begin(number, length, limits)?;
+                }
+            }
+            Step::SkipVarint(value) => {
+                self.left.consume(1);
+                if value.push(chunk.get_u8())?.is_some() {
+                    self.step = Step::Key(Varint::START);
+                }
+            }
+            Step::Skip(bytes) => {
+                let skipped = chunk.len().min(*bytes);
+                chunk.advance(skipped);
+                self.left.consume(skipped);
+                *bytes -= skipped;
+                if *bytes == 0 {
+                    self.step = Step::Key(Varint::START);
+                }
+            }
+            Step::Keep { number, gather } => {
+                let before = chunk.len();
+                let payload = gather.read(chunk);
+                self.left.consume(before - chunk.len());
+                if let Some(payload) = payload {
+                    let number = *number;
+                    self.step = Step::Key(Varint::START);
+                    self.keep(number, &payload, limits)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn after_key(&self, key: u64) -> Result<Step, Malformed> {
+        let number = u32::try_from(key >> 3).unwrap_or(0);
+        if number == 0 || number > 0x1fff_ffff {
+            return Err(Malformed::new("a field has an impossible number"));
+        }
+        match key & 7 {
+            0 => Ok(Step::SkipVarint(Varint::START)),
+            1 => self.skip(8),
+            2 => Ok(Step::Length { number, length: Varint::START }),
+            5 => self.skip(4),
+            other => Err(Malformed(format!("field {number} has wire type {other}"))),
+        }
+    }
+
+    fn skip(&self, bytes: usize) -> Result<Step, Malformed> {
+        match bytes {
+            0 => Ok(Step::Key(Varint::START)),
+            _ if bytes > self.left.scope() => Err(Malformed::new("a field is longer than its message")),
+            _ => Ok(Step::Skip(bytes)),
+        }
+    }
+
+    /// Begins the payload of a field with a length: all fields that matter are of that kind.
+    fn begin(&mut self, number: u32, length: u64, limits: &ReaderLimits) -> Result<(), ReadError> {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        self.step = self.skip(length)?;
+        if self.left.node.is_some() {
+            if !node::is_kept(number, self.first_node) {
+                return Ok(());
+            }
+            self.retained_bytes += length;
+            ReadError::check("kept bytes of the node", self.retained_bytes, limits.node_retained_bytes)?;
+        } else if number == request::node_field(&self.request) {
+            self.node_bytes += length;
+            ReadError::check("bytes of the node", self.node_bytes, limits.node_bytes)?;
+            self.node.get_or_insert_default();
+            self.left.node = Some(length);
+            self.step = Step::Key(Varint::START);
+            return Ok(());
+        } else if !request::is_known(&self.request, number) {
+            return Ok(());
+        }
+        if length == 0 {
+            return self.keep(number, &[], limits);
+        }
+        self.step = Step::Keep { number, gather: Gather::new(length) };
+        Ok(())
+    }
+
+    fn keep(&mut self, number: u32, payload: &[u8], limits: &ReaderLimits) -> Result<(), ReadError> {
+        match (&mut self.node, self.left.node) {
+            (Some(node), Some(_)) => node::put_field(node, number, payload, limits),
+            _ => match &mut self.request {
+                Request::Sotw(request) => request::put_sotw_field(request, number, payload, limits),
+                Request::Delta(request) => request::put_delta_field(request, number, payload, limits),
+            },
+        }
+    }
+
+    pub fn into_request(self) -> Request {
+        let (mut request, mut node) = (self.request, self.node);
+        if let Some(node) = &mut node {
+            node::settle(node);
+        }
+        match &mut request {
+            Request::Sotw(request) => request.node = node,
+            Request::Delta(request) => {
+                request.node = node;
+                request::settle(request);
+            }
+        }
+        request
+    }
+}
+
+/// A varint that arrives byte by byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Varint {
+    value: u64,
+    shift: u32,
+}
+
+impl Varint {
+    const START: Varint = Varint { value: 0, shift: 0 };
+
+    /// The value, with its last byte.
+    fn push(&mut self, byte: u8) -> Result<Option<u64>, Malformed> {
+        // Of the tenth byte only the lowest bit fits.
+        if self.shift == 63 && byte > 1 {
+            return Err(Malformed::new("a varint is longer than 64 bits"));
+        }
+        self.value |= u64::from(byte & 0x7f) << self.shift;
+        self.shift += 7;
+        Ok((byte < 0x80).then_some(self.value))
+    }
+}

@@ -1,0 +1,194 @@
+//! Protobuf's wire format, one field at a time.
+
+use prost::encoding::{
+    DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field,
+};
+
+/// Bytes that are not the protobuf message that they should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed protobuf: {0}")]
+pub struct Malformed(pub(super) String);
+
+impl Malformed {
+    pub(super) fn new(reason: impl Into<String>) -> Self {
+        Malformed(reason.into())
+    }
+}
+
+impl From<prost::DecodeError> for Malformed {
+    fn from(error: prost::DecodeError) -> Self {
+        Malformed(error.to_string())
+    }
+}
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Payload<'a> {
+    Varint(u64),
+    Fixed64(u64),
+    Bytes(&'a [u8]),
+    /// Of a wire type that no field known here has.
+    Other,
+}
+
+impl<'a> Payload<'a> {
+    pub fn bytes(self) -> Result<&'a [u8], Malformed> {
+        match self {
+            Payload::Bytes(bytes) => Ok(bytes),
+            _ => Err(Malformed::new("a field that holds bytes has another wire type")),
+        }
+    }
+
+    pub fn text(self) -> Result<&'a str, Malformed> {
+        text(self.bytes()?)
+    }
+
+    pub fn varint(self) -> Result<u64, Malformed> {
+        match self {
+            Payload::Varint(value) => Ok(value),
+            _ => Err(Malformed::new("a field that holds a number has another wire type")),
+        }
+    }
+}
+
+pub(super) fn text(bytes: &[u8]) -> Result<&str, Malformed> {
+    std::str::from_utf8(bytes).map_err(|error| Malformed(format!("a string is not UTF-8: {error}")))
+}
+
+/// The fields of a message, in the order of the wire. Ends after the first error.
+pub(super) struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    pub fn of(message: &'a [u8]) -> Self {
+        Fields { rest: message }
+    }
+
+    fn take(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
+        let split = usize::try_from(length).ok().and_then(|length| self.rest.split_at_checked(length));
+        let (taken, rest) = split.ok_or_else(|| Malformed::new("a field is longer than its message"))?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn read(&mut self) -> Result<(u32, Payload<'a>), Malformed> {
+        let (number, wire_type) = decode_key(&mut self.rest)?;
+        let payload = match wire_type {
+            WireType::Varint => Payload::Varint(decode_varint(&mut self.rest)?),
+            WireType::SixtyFourBit => {
+                let bytes = self.take(8)?.first_chunk::<8>().copied().unwrap_or_default();
+                Payload::Fixed64(u64::from_le_bytes(bytes))
+            }
+            WireType::LengthDelimited => {
+                let length = decode_varint(&mut self.rest)?;
+                Payload::Bytes(self.take(length)?)
+            }
+            other => {
+                skip_field(other, number, &mut self.rest, DecodeContext::default())?;
+                Payload::Other
+            }
+        };
+        Ok((number, payload))
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<(u32, Payload<'a>), Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let field = self.read();
+        if field.is_err() {
+            self.rest = &[];
+        }
+        Some(field)
+    }
+}
+
+/// Takes the bytes of a message that is written: once to measure it, once to keep it.
+pub(super) trait Sink {
+    fn put(&mut self, bytes: &[u8]);
+}
+
+impl Sink for Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+struct Length(usize);
+
+impl Sink for Length {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+}
+
+/// Runs `write` twice, so that the message takes one allocation of exactly its size. `reserved` more bytes are
+/// allocated in front, zeroed, for a header.
+pub(super) fn build(reserved: usize, write: impl Fn(&mut dyn Sink)) -> Vec<u8> {
+    let length = measure(&write);
+    let mut buffer = Vec::with_capacity(reserved + length);
+    buffer.resize(reserved, 0);
+    write(&mut buffer);
+    debug_assert_eq!(buffer.len(), reserved + length, "a message must be written as it was measured");
+    buffer
+}
+
+fn measure(write: &impl Fn(&mut dyn Sink)) -> usize {
+    let mut length = Length(0);
+    write(&mut length);
+    length.0
+}
+
+fn key(sink: &mut dyn Sink, number: u32, wire_type: WireType) {
+    let mut bytes = [0; 5];
+    let mut rest = &mut bytes[..];
+    encode_key(number, wire_type, &mut rest);
+    let unused = rest.len();
+    sink.put(&bytes[..bytes.len() - unused]);
+}
+
+fn varint(sink: &mut dyn Sink, value: u64) {
+    let mut bytes = [0; 10];
+    let mut rest = &mut bytes[..];
+    encode_varint(value, &mut rest);
+    let unused = rest.len();
+    sink.put(&bytes[..bytes.len() - unused]);
+}
+
+/// A number, left out if zero, as proto3 does.
+pub(super) fn put_varint(sink: &mut dyn Sink, number: u32, value: u64) {
+    if value != 0 {
+        key(sink, number, WireType::Varint);
+        varint(sink, value);
+    }
+}
+
+pub(super) fn put_fixed64(sink: &mut dyn Sink, number: u32, value: u64) {
+    key(sink, number, WireType::SixtyFourBit);
+    sink.put(&value.to_le_bytes());
+}
+
+/// A string or bytes, left out if empty, as proto3 does.
+pub(super) fn put_bytes(sink: &mut dyn Sink, number: u32, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        put_element(sink, number, bytes);
+    }
+}
+
+/// An element of a repeated field, or an encoded message: written even if it is empty.
+pub(super) fn put_element(sink: &mut dyn Sink, number: u32, bytes: &[u8]) {
+    key(sink, number, WireType::LengthDelimited);
+    varint(sink, bytes.len() as u64);
+    sink.put(bytes);
+}
+
+pub(super) fn put_message(sink: &mut dyn Sink, number: u32, write: impl Fn(&mut dyn Sink)) {
+    key(sink, number, WireType::LengthDelimited);
+    varint(sink, measure(&write) as u64);
+    write(sink);
+}

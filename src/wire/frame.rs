@@ -1,0 +1,178 @@
+//! gRPC's framing: one flag byte, the length in four, the message.
+
+use bytes::{Buf, Bytes};
+
+use super::fields::Malformed;
+use crate::xds::{Code, Status};
+
+pub(super) const HEADER_LEN: usize = 5;
+
+/// Why what a peer sent can't be read. The stream that it came on must end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error("the message is compressed, which was not offered")]
+    Compressed,
+    #[error("{0} are not supported")]
+    Unsupported(&'static str),
+    #[error("{limit}: found {found}, allowed are {allowed}")]
+    OverLimit { limit: &'static str, found: usize, allowed: usize },
+    #[error("the stream ended within a message")]
+    Truncated,
+}
+
+impl ReadError {
+    pub(super) fn check(limit: &'static str, found: usize, allowed: usize) -> Result<(), ReadError> {
+        if found > allowed { Err(ReadError::OverLimit { limit, found, allowed }) } else { Ok(()) }
+    }
+}
+
+impl From<ReadError> for Status {
+    fn from(error: ReadError) -> Self {
+        let code = match error {
+            ReadError::Malformed(_) | ReadError::Truncated => Code::InvalidArgument,
+            ReadError::Compressed | ReadError::Unsupported(_) => Code::Unimplemented,
+            ReadError::OverLimit { .. } => Code::ResourceExhausted,
+        };
+        Status::new(code, error.to_string())
+    }
+}
+
+/// The header of a message of this length; `None` if gRPC can't frame it (4 GiB and more).
+pub(super) fn header(length: usize) -> Option<[u8; HEADER_LEN]> {
+    let [a, b, c, d] = u32::try_from(length).ok()?.to_be_bytes();
+    Some([0, a, b, c, d])
+}
+
+/// Collects a message's header, which may arrive in pieces.
+#[derive(Debug, Default)]
+pub(super) struct HeaderReader {
+    bytes: [u8; HEADER_LEN],
+    filled: usize,
+}
+
+impl HeaderReader {
+    /// The length of the message that follows, once the header is whole.
+    pub fn read(&mut self, chunk: &mut Bytes) -> Result<Option<usize>, ReadError> {
+        while self.filled < HEADER_LEN {
+            if chunk.is_empty() {
+                return Ok(None);
+            }
+            self.bytes[self.filled] = chunk.get_u8();
+            self.filled += 1;
+        }
+        let [flag, length @ ..] = self.bytes;
+        match flag {
+            0 => Ok(Some(u32::from_be_bytes(length) as usize)),
+            1 => Err(ReadError::Compressed),
+            _ => Err(Malformed(format!("the flag byte of a gRPC message is {flag}")).into()),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.filled == 0
+    }
+}
+
+/// Gathers a known number of bytes from chunks. Memory grows with what has arrived, never with what was announced.
+#[derive(Debug)]
+pub(super) struct Gather {
+    bytes: Vec<u8>,
+    wanted: usize,
+}
+
+impl Gather {
+    pub fn new(wanted: usize) -> Self {
+        Gather { bytes: Vec::new(), wanted }
+    }
+
+    /// All of the bytes, once they are there; the rest of the chunk is left in it.
+    pub fn read(&mut self, chunk: &mut Bytes) -> Option<Vec<u8>> {
+        let have = self.bytes.len();
+        let length = chunk.len().min(self.wanted - have);
+        if self.bytes.capacity() < have + length {
+            // Doubling keeps the copying linear; what was announced bounds it, so that a whole message fills
+            // its allocation exactly.
+            let capacity = (have + length).max(have * 2).min(self.wanted);
+            self.bytes.reserve_exact(capacity - have);
+        }
+        self.bytes.extend_from_slice(&chunk[..length]);
+        chunk.advance(length);
+        (self.bytes.len() == self.wanted).then(|| std::mem::take(&mut self.bytes))
+    }
+}
+
+/// Cuts a gRPC response body into messages.
+///
+/// Feed it with [`push`](Self::push), then take messages from it as from an iterator until it has none. After an
+/// error it yields nothing more.
+#[derive(Debug)]
+pub struct ResponseReader {
+    max_bytes: usize,
+    chunk: Bytes,
+    header: HeaderReader,
+    message: Option<Gather>,
+    failed: bool,
+}
+
+impl ResponseReader {
+    /// `max_bytes`: of one message on the wire.
+    pub fn new(max_bytes: usize) -> Self {
+        let (chunk, header) = (Bytes::new(), HeaderReader::default());
+        ResponseReader { max_bytes, chunk, header, message: None, failed: false }
+    }
+
+    pub fn push(&mut self, chunk: Bytes) {
+        append(&mut self.chunk, chunk);
+    }
+
+    /// Checks that the body did not end within a message.
+    pub fn finish(&self) -> Result<(), ReadError> {
+        let between = self.header.is_empty() && self.message.is_none() && self.chunk.is_empty();
+        if between || self.failed { Ok(()) } else { Err(ReadError::Truncated) }
+    }
+
+    fn read(&mut self) -> Result<Option<Bytes>, ReadError> {
+        let gather = match &mut self.message {
+            Some(gather) => gather,
+            None => {
+                let Some(length) = self.header.read(&mut self.chunk)? else { return Ok(None) };
+                ReadError::check("bytes of a response message", length, self.max_bytes)?;
+                self.message.insert(Gather::new(length))
+            }
+        };
+        let Some(message) = gather.read(&mut self.chunk) else { return Ok(None) };
+        self.message = None;
+        self.header = HeaderReader::default();
+        Ok(Some(message.into()))
+    }
+}
+
+impl Default for ResponseReader {
+    fn default() -> Self {
+        ResponseReader::new(256 << 20)
+    }
+}
+
+impl Iterator for ResponseReader {
+    type Item = Result<Bytes, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let message = self.read();
+        self.failed = message.is_err();
+        message.transpose()
+    }
+}
+
+/// Puts a chunk behind what is not read yet, which is nothing if the reader was drained as it should be.
+pub(super) fn append(unread: &mut Bytes, chunk: Bytes) {
+    if unread.is_empty() {
+        *unread = chunk;
+    } else {
+        *unread = [&unread[..], &chunk[..]].concat().into();
+    }
+}

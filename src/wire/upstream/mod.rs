@@ -1,0 +1,8 @@
+//! The client's side of the wire: requests written to upstreams, responses read from them.
+
+mod request;
+mod resource;
+mod response;
+
+pub use request::{encode_node, encode_request};
+pub use response::{DecodeError, decode_delta_response, decode_file_response, decode_sotw_response};

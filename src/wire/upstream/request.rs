@@ -1,0 +1,132 @@
+//! Requests to upstreams.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::super::fields::{Sink, build, put_bytes, put_element, put_fixed64, put_message, put_varint};
+use super::super::frame::{self, HEADER_LEN};
+use super::super::status;
+use crate::xds::{Locality, Node, Request, ResourceName, Status, UserAgentVersion, Value};
+
+/// A request, framed for gRPC. `node` is an encoded node ([`encode_node`]), wanted in the first request of a
+/// stream (STR-2); it takes the place of the request's own.
+pub fn encode_request(request: &Request, node: Option<&[u8]>) -> Bytes {
+    let mut message = build(HEADER_LEN, |sink| match request {
+        Request::Sotw(request) => {
+            put_bytes(sink, 1, request.version_info.as_bytes());
+            put_node(sink, 2, node);
+            put_names(sink, 3, &request.resource_names);
+            put_bytes(sink, 4, request.type_url.as_bytes());
+            put_bytes(sink, 5, request.response_nonce.as_bytes());
+            put_error(sink, 6, request.error_detail.as_ref());
+        }
+        Request::Delta(request) => {
+            put_node(sink, 1, node);
+            put_bytes(sink, 2, request.type_url.as_bytes());
+            put_names(sink, 3, &request.subscribe);
+            put_names(sink, 4, &request.unsubscribe);
+            for (name, version) in &request.initial_resource_versions {
+                put_message(sink, 5, |entry| {
+                    put_bytes(entry, 1, name.as_str().as_bytes());
+                    put_bytes(entry, 2, version.as_bytes());
+                });
+            }
+            put_bytes(sink, 6, request.response_nonce.as_bytes());
+            put_error(sink, 7, request.error_detail.as_ref());
+        }
+    });
+    // The limits on names and their number keep requests far below the 4 GiB that gRPC can frame. One beyond is
+    // a request that the upstream can't read, and the stream ends.
+    let header = frame::header(message.len() - HEADER_LEN).unwrap_or([u8::MAX; HEADER_LEN]);
+    message[..HEADER_LEN].copy_from_slice(&header);
+    message.into()
+}
+
+/// A node as an upstream sees it.
+pub fn encode_node(node: &Node) -> Vec<u8> {
+    let metadata = encode_struct(&node.metadata);
+    build(0, |sink| {
+        put_bytes(sink, 1, node.id.as_bytes());
+        put_bytes(sink, 2, node.cluster.as_bytes());
+        put_bytes(sink, 3, &metadata);
+        if let Some(Locality { region, zone, sub_zone }) = &node.locality {
+            put_message(sink, 4, |locality| {
+                put_bytes(locality, 1, region.as_bytes());
+                put_bytes(locality, 2, zone.as_bytes());
+                put_bytes(locality, 3, sub_zone.as_bytes());
+            });
+        }
+        put_bytes(sink, 6, node.user_agent_name.as_bytes());
+        match &node.user_agent_version {
+            Some(UserAgentVersion::Text(version)) => put_element(sink, 7, version.as_bytes()),
+            Some(UserAgentVersion::Build { major, minor, patch }) => put_message(sink, 8, |build| {
+                put_message(build, 1, |version| {
+                    put_varint(version, 1, u64::from(*major));
+                    put_varint(version, 2, u64::from(*minor));
+                    put_varint(version, 3, u64::from(*patch));
+                });
+            }),
+            None => {}
+        }
+        for feature in &node.client_features {
+            put_element(sink, 10, feature.as_bytes());
+        }
+        for entry in &node.dynamic_parameters {
+            put_element(sink, 12, entry);
+        }
+    })
+}
+
+fn put_node(sink: &mut dyn Sink, number: u32, node: Option<&[u8]>) {
+    if let Some(node) = node {
+        put_element(sink, number, node);
+    }
+}
+
+fn put_error(sink: &mut dyn Sink, number: u32, error: Option<&Status>) {
+    if let Some(error) = error {
+        status::put(sink, number, error);
+    }
+}
+
+fn put_names(sink: &mut dyn Sink, number: u32, names: &[ResourceName]) {
+    for name in names {
+        put_element(sink, number, name.as_str().as_bytes());
+    }
+}
+
+/// A `google.protobuf.Struct`.
+fn encode_struct(fields: &BTreeMap<String, Value>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (key, value) in fields {
+        let value = encode_value(value);
+        put_message(&mut bytes, 1, |entry| {
+            put_bytes(entry, 1, key.as_bytes());
+            put_element(entry, 2, &value);
+        });
+    }
+    bytes
+}
+
+/// A `google.protobuf.Value`. Nested ones are encoded from the inside out: measuring them first, as everything
+/// else is, would double the work with every level.
+fn encode_value(value: &Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match value {
+        // The null value is the number zero, which must be written for the value to be of some kind.
+        Value::Null => bytes.put(&[1 << 3, 0]),
+        Value::Bool(value) => bytes.put(&[4 << 3, u8::from(*value)]),
+        Value::Number(bits) => put_fixed64(&mut bytes, 2, *bits),
+        Value::String(text) => put_element(&mut bytes, 3, text.as_bytes()),
+        Value::Struct(fields) => put_element(&mut bytes, 5, &encode_struct(fields)),
+        Value::List(values) => {
+            let mut encoded = Vec::new();
+            for value in values {
+                put_element(&mut encoded, 1, &encode_value(value));
+            }
+            put_element(&mut bytes, 6, &encoded);
+        }
+    }
+    bytes
+}

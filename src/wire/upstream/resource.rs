@@ -1,0 +1,280 @@
+//! One resource of a response: who it is, and its payload, verbatim.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::super::fields::{Fields, Malformed};
+use super::super::response::WRAPPER;
+use super::super::version;
+use crate::xds::{Any, BadElement, Element, Kind, Received, Resource, ResourceName, TypeUrl};
+
+/// The wrapper of servers that still speak v2; its fields have the same numbers.
+const WRAPPER_V2: &str = "type.googleapis.com/envoy.api.v2.Resource";
+
+/// In place of a resource it says where to ask for it (NAM-20).
+const REDIRECT: &str = "type.googleapis.com/xds.core.v3.ResourceLocator";
+
+/// Resources of this type may be named by the empty string (TYP-2).
+const DUBBO: &str =
+    "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.MultipleRouteConfiguration";
+
+/// Reads the resources of one response.
+pub(super) struct ResourceReader<'a> {
+    /// The response, of which everything else here is a part.
+    pub message: &'a Bytes,
+    pub type_url: &'a TypeUrl,
+    /// The version of resources that have none of their own: that of a SotW response.
+    pub version_info: &'a str,
+}
+
+impl<'a> ResourceReader<'a> {
+    /// An element of a SotW response: the bare message or a wrapper of it (WIR-7).
+    pub fn sotw(&self, any: &'a [u8]) -> Element {
+        let (type_url, value) = read_any(any).map_err(|error| bad("", error.to_string()))?;
+        if is_wrapper(type_url) {
+            return self.wrapped(value, true);
+        }
+        if *type_url != *self.type_url.as_str() {
+            return Err(bad("", format!("its type is {}", shown(type_url))));
+        }
+        if !self.type_url.kind().has_name_field() {
+            return Err(bad("", "a message without a name field must be wrapped".to_owned()));
+        }
+        let name = read_name(value).map_err(|error| bad("", error.to_string()))?;
+        let parts = Parts { name, any: Some((type_url, value)), ..Parts::default() };
+        self.received(name, &parts)
+    }
+
+    /// A resource of a delta response.
+    pub fn delta(&self, resource: &'a [u8]) -> Element {
+        self.wrapped(resource, false)
+    }
+
+    /// A `Resource` message. In SotW one without a name is named by its payload, as the bare message would be.
+    fn wrapped(&self, message: &'a [u8], sotw: bool) -> Element {
+        let mut parts = Parts::default();
+        let outcome = parts.read(message);
+        let mut name = if parts.name.is_empty() { parts.resource_name } else { parts.name };
+        outcome.map_err(|error| bad(name, error.to_string()))?;
+        if !parts.resource_name.is_empty() && parts.resource_name != name {
+            return Err(bad(name, "name and resource_name differ".to_owned()));
+        }
+        if parts.has_constraints {
+            return Err(bad(name, "dynamic parameter constraints are not supported".to_owned()));
+        }
+        if let Some((type_url, value)) = parts.any {
+            if *type_url != *self.type_url.as_str() && type_url != REDIRECT {
+                return Err(bad(name, format!("the type of its payload is {}", shown(type_url))));
+            }
+            if name.is_empty() && sotw && type_url != REDIRECT && self.type_url.kind().has_name_field() {
+                name = read_name(value).map_err(|error| bad("", error.to_string()))?;
+            }
+        }
+        self.received(name, &parts)
+    }
+
+    fn received(&self, name: &str, parts: &Parts) -> Element {
+        if name.is_empty() && !may_be_nameless(self.type_url) {
+            return Err(bad("", "it has no name".to_owned()));
+        }
+        let resource = match parts.any {
+            Some((type_url, value)) => Some(Arc::new(self.resource(name, type_url, value, parts)?)),
+            None => None,
+        };
+        let version = if parts.version.is_empty() { self.version_info } else { parts.version };
+        Ok(Received { name: ResourceName::new(name), upstream_version: version.into(), resource })
+    }
+
+    fn resource(&self, name: &str, url: &str, value: &[u8], parts: &Parts) -> Result<Resource, BadElement> {
+        let is_redirect = url == REDIRECT;
+        let endpoints = match self.type_url.kind() {
+            _ if is_redirect => None,
+            Kind::Cluster => endpoints(name, value).map_err(|error| bad(name, error.to_string()))?,
+            _ => {
+                Fields::of(value)
+                    .try_for_each(|field| field.map(drop))
+                    .map_err(|error| bad(name, error.to_string()))?;
+                None
+            }
+        };
+        let mut aliases: Vec<_> = parts.aliases.iter().map(|alias| ResourceName::new(alias)).collect();
+        aliases.sort_unstable();
+        aliases.dedup();
+        Ok(Resource {
+            name: ResourceName::new(name),
+            version: version::of_content(name, url, value, &aliases),
+            body: Any {
+                type_url: if is_redirect { REDIRECT.into() } else { self.type_url.shared() },
+                value: self.retain(value),
+            },
+            aliases: aliases.into(),
+            ttl: parts.ttl,
+            do_not_cache: parts.do_not_cache,
+            metadata: parts.metadata.map(|metadata| self.retain(metadata)),
+            endpoints,
+        })
+    }
+
+    /// A part of the message, to be kept for as long as its resource lives.
+    ///
+    /// A slice would keep the whole message alive with it. Resources that came together part ways: after a while
+    /// each may be the last of its message, and even small messages of fifty resources would cost fifty times
+    /// what they are good for. So a part is shared only where it is the better half of its message, which bounds
+    /// the waste to a factor of two; big resources are of that kind, and copying the others is cheap.
+    fn retain(&self, part: &[u8]) -> Bytes {
+        if part.len() >= self.message.len() / 2 {
+            self.message.slice_ref(part)
+        } else {
+            Bytes::copy_from_slice(part)
+        }
+    }
+}
+
+/// The fields of a `Resource`.
+#[derive(Default)]
+struct Parts<'a> {
+    version: &'a str,
+    any: Option<(&'a str, &'a [u8])>,
+    name: &'a str,
+    aliases: Vec<&'a str>,
+    ttl: Option<Duration>,
+    do_not_cache: bool,
+    resource_name: &'a str,
+    has_constraints: bool,
+    metadata: Option<&'a [u8]>,
+}
+
+impl<'a> Parts<'a> {
+    /// What was read before an error stays, so that the bad element can be named.
+    fn read(&mut self, message: &'a [u8]) -> Result<(), Malformed> {
+        for field in Fields::of(message) {
+            match field? {
+                (1, payload) => self.version = payload.text()?,
+                (2, payload) => self.any = Some(read_any(payload.bytes()?)?),
+                (3, payload) => self.name = payload.text()?,
+                (4, payload) => self.aliases.push(payload.text()?),
+                (6, payload) => self.ttl = Some(read_duration(payload.bytes()?)?),
+                (7, payload) => self.do_not_cache = read_flag(payload.bytes()?)?,
+                (8, payload) => {
+                    (self.resource_name, self.has_constraints) = read_resource_name(payload.bytes()?)?
+                }
+                (9, payload) => self.metadata = Some(payload.bytes()?),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn bad(name: &str, reason: String) -> BadElement {
+    BadElement { name: (!name.is_empty()).then(|| ResourceName::new(name)), reason }
+}
+
+pub(super) fn is_wrapper(type_url: &str) -> bool {
+    matches!(type_url, WRAPPER | WRAPPER_V2)
+}
+
+pub(super) fn may_be_nameless(type_url: &TypeUrl) -> bool {
+    type_url.as_str() == DUBBO
+}
+
+/// A type URL in a message for people.
+fn shown(type_url: &str) -> String {
+    let short: String = type_url.chars().take(200).collect();
+    format!("{short:?}")
+}
+
+/// Type URL and value.
+pub(super) fn read_any(message: &[u8]) -> Result<(&str, &[u8]), Malformed> {
+    let (mut type_url, mut value) = ("", &[][..]);
+    for field in Fields::of(message) {
+        match field? {
+            (1, payload) => type_url = payload.text()?,
+            (2, payload) => value = payload.bytes()?,
+            _ => {}
+        }
+    }
+    Ok((type_url, value))
+}
+
+/// The name and whether it carries constraints (WIR-3).
+pub(super) fn read_resource_name(message: &[u8]) -> Result<(&str, bool), Malformed> {
+    let (mut name, mut has_constraints) = ("", false);
+    for field in Fields::of(message) {
+        match field? {
+            (1, payload) => name = payload.text()?,
+            (2, _) => has_constraints = true,
+            _ => {}
+        }
+    }
+    Ok((name, has_constraints))
+}
+
+/// The string in field 1, where every type with a name has it (TYP-2).
+fn read_name(message: &[u8]) -> Result<&str, Malformed> {
+    let mut name = "";
+    for field in Fields::of(message) {
+        if let (1, payload) = field? {
+            name = payload.text()?;
+        }
+    }
+    Ok(name)
+}
+
+fn read_flag(message: &[u8]) -> Result<bool, Malformed> {
+    let mut flag = false;
+    for field in Fields::of(message) {
+        if let (1, payload) = field? {
+            flag = payload.varint()? != 0;
+        }
+    }
+    Ok(flag)
+}
+
+fn read_duration(message: &[u8]) -> Result<Duration, Malformed> {
+    let (mut seconds, mut nanos) = (0, 0);
+    for field in Fields::of(message) {
+        match field? {
+            (1, payload) => seconds = payload.varint()?,
+            (2, payload) => nanos = payload.varint()?,
+            _ => {}
+        }
+    }
+    // Both are signed numbers, of which negative ones travel as huge ones. Protobuf ends time after 10,000 years.
+    match u32::try_from(nanos) {
+        Ok(nanos) if nanos < 1_000_000_000 && seconds <= 315_576_000_000 => Ok(Duration::new(seconds, nanos)),
+        _ => Err(Malformed::new("the ttl is negative or out of range")),
+    }
+}
+
+/// The endpoints that a cluster takes, if it takes them by EDS (ORD-5): those of its service name, else of its
+/// own, which for an xdstp name must not be derived (NAM-23).
+fn endpoints(resource_name: &str, cluster: &[u8]) -> Result<Option<ResourceName>, Malformed> {
+    const EDS: u64 = 3;
+    let (mut name, mut discovery_type, mut service_name) = ("", 0, "");
+    for field in Fields::of(cluster) {
+        match field? {
+            (1, payload) => name = payload.text()?,
+            (2, payload) => discovery_type = payload.varint()?,
+            // `cluster_type` is the other side of a oneof with `type`.
+            (38, _) => discovery_type = 0,
+            (3, payload) => {
+                for field in Fields::of(payload.bytes()?) {
+                    if let (2, payload) = field? {
+                        service_name = payload.text()?;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let endpoints = match service_name {
+        _ if discovery_type != EDS => None,
+        "" if name.is_empty() || name.starts_with("xdstp:") || resource_name.starts_with("xdstp:") => None,
+        "" => Some(name),
+        service_name => Some(service_name),
+    };
+    Ok(endpoints.map(ResourceName::new))
+}

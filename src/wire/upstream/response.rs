@@ -1,0 +1,221 @@
+//! Responses from upstreams.
+//!
+//! What can't be used is reported element by element, with its name where it can be told, so that the rest of the
+//! response serves on (RLY-37). The order of the wire and repeated names are kept: whether a repetition voids the
+//! response (SST-8, DEL-16) is for the machine that reads it.
+
+use bytes::Bytes;
+
+use super::super::fields::{Fields, Malformed};
+use super::super::status;
+use super::resource::{ResourceReader, bad, is_wrapper, may_be_nameless, read_any, read_resource_name};
+use crate::xds::{
+    BadElement, Code, DeltaResponse, Element, ResourceError, ResourceName, SotwResponse, Status, TypeUrl,
+};
+
+/// Bad elements of one response that are reported one by one; a flood of tiny ones must not take a multiple of its
+/// size in memory.
+const BAD_ELEMENTS: usize = 1000;
+
+/// Why a response can't be used at all. Its stream has to end: there may not even be a nonce to NACK.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error("the response has no type_url")]
+    NoType,
+}
+
+impl From<DecodeError> for Status {
+    fn from(error: DecodeError) -> Self {
+        Status::new(Code::InvalidArgument, error.to_string())
+    }
+}
+
+/// Reads a `DiscoveryResponse` of an upstream.
+pub fn decode_sotw_response(message: Bytes) -> Result<SotwResponse, DecodeError> {
+    decode_sotw(&message, Head::read(&message, 6)?)
+}
+
+/// Reads a `DiscoveryResponse` from a file (FIL-4). There `type_url` may be left out, and the first resource tells
+/// it.
+pub fn decode_file_response(message: Bytes) -> Result<SotwResponse, DecodeError> {
+    let mut head = Head::read(&message, 6)?;
+    if head.type_url.is_empty() {
+        head.type_url = first_resource_type(&message)?;
+    }
+    decode_sotw(&message, head)
+}
+
+/// Reads a `DeltaDiscoveryResponse` of an upstream.
+pub fn decode_delta_response(message: Bytes) -> Result<DeltaResponse, DecodeError> {
+    let head = Head::read(&message, 7)?;
+    let type_url = head.type_url()?;
+    let reader = ResourceReader { message: &message, type_url: &type_url, version_info: "" };
+    let mut elements = Elements::default();
+    let (mut removed, mut errors) = (Vec::new(), Vec::new());
+    for field in Fields::of(&message) {
+        match field? {
+            (2, payload) => elements.push(reader.delta(payload.bytes()?)),
+            (6, payload) => elements.file(&mut removed, nonempty(payload.text()?, &type_url)),
+            (8, payload) => elements.file(&mut removed, removed_resource_name(payload.bytes()?, &type_url)),
+            (9, payload) => elements.file(&mut errors, resource_error(payload.bytes()?)),
+            _ => {}
+        }
+    }
+    Ok(DeltaResponse {
+        system_version_info: head.version.to_owned(),
+        nonce: head.nonce.to_owned(),
+        resources: elements.into_vec(),
+        removed,
+        errors,
+        control_plane: head.control_plane.to_owned(),
+        type_url,
+    })
+}
+
+fn decode_sotw(message: &Bytes, head: Head) -> Result<SotwResponse, DecodeError> {
+    let type_url = head.type_url()?;
+    let reader = ResourceReader { message, type_url: &type_url, version_info: head.version };
+    let mut elements = Elements::default();
+    let mut errors = Vec::new();
+    for field in Fields::of(message) {
+        match field? {
+            (2, payload) => elements.push(reader.sotw(payload.bytes()?)),
+            (7, payload) => elements.file(&mut errors, resource_error(payload.bytes()?)),
+            _ => {}
+        }
+    }
+    Ok(SotwResponse {
+        version_info: head.version.to_owned(),
+        nonce: head.nonce.to_owned(),
+        resources: elements.into_vec(),
+        errors,
+        control_plane: head.control_plane.to_owned(),
+        type_url,
+    })
+}
+
+/// What has to be known before the first element is read, wherever it stands.
+#[derive(Default)]
+struct Head<'a> {
+    version: &'a str,
+    type_url: &'a str,
+    nonce: &'a str,
+    control_plane: &'a str,
+}
+
+impl<'a> Head<'a> {
+    /// The variants differ in the number of `control_plane` only.
+    fn read(message: &'a [u8], control_plane: u32) -> Result<Self, Malformed> {
+        let mut head = Head::default();
+        for field in Fields::of(message) {
+            match field? {
+                (1, payload) => head.version = payload.text()?,
+                (4, payload) => head.type_url = payload.text()?,
+                (5, payload) => head.nonce = payload.text()?,
+                (number, payload) if number == control_plane => {
+                    for field in Fields::of(payload.bytes()?) {
+                        if let (1, identifier) = field? {
+                            head.control_plane = identifier.text()?;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(head)
+    }
+
+    fn type_url(&self) -> Result<TypeUrl, DecodeError> {
+        if self.type_url.is_empty() { Err(DecodeError::NoType) } else { Ok(TypeUrl::new(self.type_url)) }
+    }
+}
+
+/// The elements read so far.
+#[derive(Default)]
+struct Elements {
+    elements: Vec<Element>,
+    bad: usize,
+}
+
+impl Elements {
+    fn push(&mut self, element: Element) {
+        if element.is_err() {
+            self.bad += 1;
+        }
+        if element.is_ok() || self.bad <= BAD_ELEMENTS {
+            self.elements.push(element);
+        }
+    }
+
+    /// Files what is no resource where it belongs, or reports it as bad.
+    fn file<T>(&mut self, into: &mut Vec<T>, entry: Result<T, BadElement>) {
+        match entry {
+            Ok(entry) => into.push(entry),
+            Err(entry) => self.push(Err(entry)),
+        }
+    }
+
+    fn into_vec(mut self) -> Vec<Element> {
+        if self.bad > BAD_ELEMENTS {
+            let reason = format!("{} more elements are bad", self.bad - BAD_ELEMENTS);
+            self.elements.push(Err(bad("", reason)));
+        }
+        self.elements
+    }
+}
+
+fn nonempty(name: &str, type_url: &TypeUrl) -> Result<ResourceName, BadElement> {
+    if name.is_empty() && !may_be_nameless(type_url) {
+        return Err(bad("", "a removed resource has no name".to_owned()));
+    }
+    Ok(ResourceName::new(name))
+}
+
+fn removed_resource_name(message: &[u8], type_url: &TypeUrl) -> Result<ResourceName, BadElement> {
+    let (name, has_constraints) = read_resource_name(message).map_err(|error| bad("", error.to_string()))?;
+    if has_constraints {
+        return Err(bad(name, "dynamic parameter constraints are not supported".to_owned()));
+    }
+    nonempty(name, type_url)
+}
+
+/// An entry of `resource_errors`. One without a name or with an OK status is invalid (ERR-6).
+fn resource_error(message: &[u8]) -> Result<ResourceError, BadElement> {
+    let malformed = |error: Malformed| bad("", error.to_string());
+    let (mut name, mut error) = ("", Status::ok());
+    for field in Fields::of(message) {
+        match field.map_err(malformed)? {
+            (1, payload) => (name, _) = payload.bytes().and_then(read_resource_name).map_err(malformed)?,
+            (2, payload) => {
+                let detail = payload.bytes().and_then(|detail| status::read(detail, status::MESSAGE_BYTES));
+                error = detail.map_err(malformed)?;
+            }
+            _ => {}
+        }
+    }
+    if name.is_empty() {
+        return Err(bad("", "a resource error has no name".to_owned()));
+    }
+    if error.code == Code::Ok {
+        return Err(bad(name, "a resource error has no error code".to_owned()));
+    }
+    Ok(ResourceError { name: ResourceName::new(name), status: error })
+}
+
+/// The type of the first resource, unwrapped; empty if there is none.
+fn first_resource_type(message: &[u8]) -> Result<&str, Malformed> {
+    for field in Fields::of(message) {
+        let (2, payload) = field? else { continue };
+        let (type_url, value) = read_any(payload.bytes()?)?;
+        if !is_wrapper(type_url) {
+            return Ok(type_url);
+        }
+        for field in Fields::of(value) {
+            let (2, payload) = field? else { continue };
+            return Ok(read_any(payload.bytes()?)?.0);
+        }
+    }
+    Ok("")
+}

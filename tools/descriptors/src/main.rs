@@ -1,0 +1,143 @@
+//! Makes `proto/envoy-v3.binpb.zst`: the descriptors of all v3 types of Envoy, with which resources are read from
+//! JSON and YAML. Run it (`cargo run -p descriptors`) after changing the version of `envoy-types` in its
+//! `Cargo.toml`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use prost::Message;
+use prost_types::FileDescriptorSet;
+use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
+
+const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto/envoy-v3.binpb.zst");
+
+const ZSTD_LEVEL: i32 = 19;
+
+/// Where the trees of protos lie within the crate. All v3 files of the first two are wanted, of the others what
+/// these import.
+const TREES: [&str; 8] = [
+    "data-plane-api",
+    "xds",
+    "protoc-gen-validate",
+    "googleapis",
+    "opentelemetry-proto",
+    "cel-spec/proto",
+    "client_model",
+    "ratelimit",
+];
+const ROOT_TREES: usize = 2;
+
+fn main() -> Result<()> {
+    let descriptors = descriptors(&proto_tree()?)?;
+    let compressed = zstd::bulk::compress(&descriptors.encode_to_vec(), ZSTD_LEVEL)?;
+    std::fs::write(OUTPUT, compressed).with_context(|| format!("writing {OUTPUT}"))
+}
+
+/// The `proto` directory of `envoy-types`, of the version in the lock file.
+fn proto_tree() -> Result<PathBuf> {
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["metadata", "--format-version=1", "--locked", "--manifest-path"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
+        .output()
+        .context("running cargo metadata")?;
+    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let manifest = metadata["packages"]
+        .as_array()
+        .and_then(|packages| packages.iter().find(|package| package["name"] == "envoy-types"))
+        .and_then(|package| package["manifest_path"].as_str())
+        .context("cargo metadata knows no envoy-types")?;
+    Ok(Path::new(manifest).with_file_name("proto"))
+}
+
+/// The descriptors of all files, imports before what imports them, without comments.
+///
+/// Each file is compiled on its own and the results are merged: protox lets packages of files that a file does
+/// not import shadow the relative names in it (prost-reflect#126), of which Envoy has many.
+fn descriptors(tree: &Path) -> Result<FileDescriptorSet> {
+    let mut merged = FileDescriptorSet::default();
+    let mut seen = BTreeSet::new();
+    for root in roots(tree)? {
+        let mut compiler = protox::Compiler::with_file_resolver(resolver(tree));
+        compiler.include_imports(true).open_file(&root).with_context(|| format!("compiling {root}"))?;
+        for file in compiler.file_descriptor_set().file {
+            if seen.insert(file.name().to_owned()) {
+                merged.file.push(file);
+            }
+        }
+    }
+    Ok(merged)
+}
+
+fn resolver(tree: &Path) -> ChainFileResolver {
+    let mut chain = ChainFileResolver::new();
+    chain.add(Overlay { tree: tree.to_owned() });
+    for include in TREES {
+        chain.add(IncludeFileResolver::new(tree.join(include)));
+    }
+    chain.add(GoogleFileResolver::new());
+    chain
+}
+
+/// The one file that meets its own package's neighbours even when it is compiled alone: a relative name in it is
+/// made absolute.
+struct Overlay {
+    tree: PathBuf,
+}
+
+impl Overlay {
+    const FILE: &str = "envoy/extensions/clusters/dynamic_forward_proxy/v3/cluster.proto";
+    const RELATIVE: &str = " common.dynamic_forward_proxy.v3.DnsCacheConfig ";
+    const ABSOLUTE: &str = " .envoy.extensions.common.dynamic_forward_proxy.v3.DnsCacheConfig ";
+}
+
+impl FileResolver for Overlay {
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        if name != Overlay::FILE {
+            return Err(protox::Error::file_not_found(name));
+        }
+        let path = self.tree.join(TREES[0]).join(name);
+        let source = std::fs::read_to_string(path).map_err(protox::Error::new)?;
+        File::from_source(name, &source.replace(Overlay::RELATIVE, Overlay::ABSOLUTE))
+    }
+}
+
+/// The v3 files to compile, as imports name them, sorted.
+fn roots(tree: &Path) -> Result<BTreeSet<String>> {
+    let mut roots = BTreeSet::new();
+    for include in &TREES[..ROOT_TREES] {
+        let top = tree.join(include);
+        let mut directories = vec![top.clone()];
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(&directory).with_context(|| directory.display().to_string())? {
+                let path = entry?.path();
+                if path.is_dir() {
+                    directories.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "proto")
+                    && path.components().any(|component| component.as_os_str() == "v3")
+                {
+                    let name = path.strip_prefix(&top)?.to_str().context("a path that is not UTF-8")?;
+                    roots.insert(name.to_owned());
+                }
+            }
+        }
+    }
+    Ok(roots)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn the_committed_descriptors_are_current() {
+        let committed = zstd::decode_all(&*std::fs::read(OUTPUT).unwrap()).unwrap();
+        let current = descriptors(&proto_tree().unwrap()).unwrap();
+        assert!(current.file.len() > 500, "only {} files", current.file.len());
+        assert!(current.encode_to_vec() == committed, "run `cargo run -p descriptors` and commit the result");
+    }
+}
