@@ -24,7 +24,9 @@ pub enum GrpcAddress {
 
 /// A `server_uri` that does not say where a server is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{uri:?} is not the address of a server: {problem}; allowed are host:port, dns:///host:port, unix:/path, unix:///path and file:DIRECTORY")]
+#[error(
+    "{uri:?} is not the address of a server: {problem}; allowed are host:port, dns:///host:port, unix:/path, unix:///path and file:DIRECTORY"
+)]
 pub struct AddressError {
     pub uri: String,
     pub problem: &'static str,
@@ -64,7 +66,9 @@ fn host_and_port(text: &str) -> Result<(&str, u16), &'static str> {
             .strip_suffix(']')
             .filter(|ip| ip.parse::<std::net::Ipv6Addr>().is_ok())
             .ok_or("the brackets hold no IPv6 address")?,
-        None if host.contains([':', '/', ']']) => return Err("its scheme is unknown or its host is malformed"),
+        None if host.contains([':', '/', ']']) => {
+            return Err("its scheme is unknown or its host is malformed");
+        }
         None => host,
     };
     if host.is_empty() || host.contains(char::is_whitespace) {

@@ -1,0 +1,274 @@
+//! One HTTP/2 connection and the task that drives it.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use h2::{Ping, PingPong, Reason};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{debug, warn};
+
+use super::dial::Dialed;
+use super::pool::Shared;
+use super::transport::Traffic;
+use crate::xds::{Code, Status};
+
+/// How long the farewell of an idle connection may take.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// PINGs that may be asked for before the connection's task takes notice; each stream asks for one at a time.
+const PINGS_ASKED_MAX: usize = 32;
+
+pub(super) type SendRequest = h2::client::SendRequest<Bytes>;
+
+/// What the streams of a connection are told of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Phase {
+    /// The server asked for the connection to be left.
+    pub(super) leaving: bool,
+    /// The connection is gone, and why.
+    pub(super) ended: Option<Status>,
+}
+
+/// A connection as its streams and its pool see it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    places: Mutex<Places>,
+    places_changed: Notify,
+    phase: watch::Sender<Phase>,
+    pings: mpsc::Sender<oneshot::Sender<()>>,
+    pub(super) traffic: Arc<Traffic>,
+    pool: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Places {
+    used: usize,
+    /// `None`: no new stream may be opened here.
+    send: Option<SendRequest>,
+}
+
+/// The right to one stream on a connection. Dropping it frees the place.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) connection: Arc<Connection>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connection.places().used -= 1;
+        self.connection.places_changed.notify_one();
+        self.connection.pool.news();
+    }
+}
+
+impl Connection {
+    /// Takes over a connection that is ready, and starts its task.
+    pub(super) fn start(dialed: Dialed, pool: Arc<Shared>) -> Arc<Connection> {
+        let (pings, pings_asked) = mpsc::channel(PINGS_ASKED_MAX);
+        let Dialed { send, mut h2, traffic } = dialed;
+        let ping = h2.ping_pong();
+        let connection = Arc::new(Connection {
+            places: Mutex::new(Places { used: 0, send: Some(send.clone()) }),
+            places_changed: Notify::new(),
+            phase: watch::Sender::new(Phase::default()),
+            pings,
+            traffic,
+            pool,
+        });
+        let driver = Driver {
+            pinger: ping.map(|ping| Pinger { ping, asked: Vec::new(), answer_by: None }),
+            pings_asked,
+            connection: connection.clone(),
+            send,
+            leaving: false,
+        };
+        tokio::spawn(driver.run(h2));
+        connection
+    }
+
+    /// A place for one more stream, unless the connection is full or no longer takes streams.
+    pub(super) fn take(self: &Arc<Self>, streams_max: usize) -> Option<(Place, SendRequest)> {
+        let mut places = self.places();
+        let send = places.send.clone()?;
+        if places.used >= streams_max.min(send.current_max_send_streams()) {
+            return None;
+        }
+        places.used += 1;
+        drop(places);
+        self.places_changed.notify_one();
+        Some((Place { connection: self.clone() }, send))
+    }
+
+    pub(super) fn is_closed_to_streams(&self) -> bool {
+        self.places().send.is_none()
+    }
+
+    pub(super) fn phase(&self) -> watch::Receiver<Phase> {
+        self.phase.subscribe()
+    }
+
+    /// Returns when a PING was answered; never, if the connection dies first.
+    pub(super) async fn ping(&self) {
+        let (answered, answer) = oneshot::channel();
+        if self.pings.send(answered).await.is_err() || answer.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes an unused connection to new streams. False if it is in use after all.
+    fn retire(&self) -> bool {
+        let mut places = self.places();
+        let unused = places.used == 0;
+        if unused {
+            places.send = None;
+        }
+        unused
+    }
+}
+
+/// Owns the connection's I/O until it ends.
+struct Driver {
+    connection: Arc<Connection>,
+    /// Kept so that HTTP/2 does not close an idle connection of its own accord, and to hear of a GOAWAY.
+    send: SendRequest,
+    pings_asked: mpsc::Receiver<oneshot::Sender<()>>,
+    pinger: Option<Pinger>,
+    leaving: bool,
+}
+
+impl Driver {
+    async fn run(mut self, mut h2: h2::client::Connection<super::transport::Transport, Bytes>) {
+        let metrics = self.connection.pool.metrics().clone();
+        metrics.connections.add(1);
+        let status = self.drive(&mut h2).await;
+        if let Some(Err(error)) = poll_fn(|context| self.send.poll_ready(context)).now_or_never() {
+            self.leave(&error);
+        }
+        debug!(server = %self.connection.pool.address(), %status, "an upstream connection ended");
+        self.connection.places().send = None;
+        // Said before the connection is dropped, so that its streams find the reason when they fail.
+        self.connection.phase.send_modify(|phase| phase.ended = Some(status));
+        let Driver { send, connection, .. } = self;
+        drop(send);
+        if connection.places().used == 0 {
+            // Without streams and handles HTTP/2 says GOAWAY and closes. A dead peer must not hold this task.
+            let _ = timeout(FAREWELL, &mut h2).await;
+        }
+        metrics.connections.subtract(1);
+        connection.pool.forget(&connection);
+    }
+
+    /// Returns why the connection ended.
+    async fn drive(&mut self, h2: &mut h2::client::Connection<super::transport::Transport, Bytes>) -> Status {
+        let settings = self.connection.pool.settings().clone();
+        let mut ping_at = Instant::now();
+        let mut idle_at = Instant::now() + settings.idle_timeout;
+        let mut was_used = false;
+        loop {
+            let used = self.connection.places().used > 0;
+            if used != was_used {
+                was_used = used;
+                ping_at = Instant::now() + self.connection.pool.ping_interval();
+                idle_at = Instant::now() + settings.idle_timeout;
+            }
+            if self.leaving && !used {
+                return Status::new(Code::Unavailable, "the server asked for the connection to be left");
+            }
+            let Driver { connection, send, pings_asked, pinger, leaving } = self;
+            let answer_by = pinger.as_ref().and_then(|pinger| pinger.answer_by);
+            tokio::select! {
+                biased;
+                result = &mut *h2 => return ended(result),
+                error = poll_fn(|context| match send.poll_ready(context) {
+                    Poll::Ready(Err(error)) => Poll::Ready(error),
+                    _ => Poll::Pending,
+                }), if !*leaving => self.leave(&error),
+                () = answered(pinger.as_mut()), if answer_by.is_some() => {}
+                () = sleep_until(answer_by.unwrap_or(ping_at)), if answer_by.is_some() => {
+                    connection.pool.metrics().pings_unanswered.add(1);
+                    warn!(server = %connection.pool.address(), "a PING stayed unanswered");
+                    return Status::new(Code::Unavailable, "PING unanswered");
+                }
+                Some(asker) = pings_asked.recv() => self.ping(Some(asker)),
+                () = sleep_until(ping_at), if used => {
+                    ping_at = Instant::now() + connection.pool.ping_interval();
+                    self.ping(None);
+                }
+                () = connection.places_changed.notified() => {}
+                () = sleep_until(idle_at), if !used => {
+                    if connection.retire() {
+                        return Status::new(Code::Unavailable, "the connection was idle");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends a PING, or lets the asker wait for the one that is on its way.
+    fn ping(&mut self, asker: Option<oneshot::Sender<()>>) {
+        let Some(pinger) = &mut self.pinger else { return };
+        pinger.asked.extend(asker);
+        if pinger.answer_by.is_none() && pinger.ping.send_ping(Ping::opaque()).is_ok() {
+            pinger.answer_by = Some(Instant::now() + self.connection.pool.settings().ping_timeout);
+            self.connection.pool.metrics().pings.add(1);
+        }
+    }
+
+    /// No further streams here; those that are open go on (KAL-5, FU10).
+    fn leave(&mut self, error: &h2::Error) {
+        if self.leaving || !error.is_go_away() || !error.is_remote() {
+            return;
+        }
+        self.leaving = true;
+        let pool = &self.connection.pool;
+        pool.metrics().goaways.add(1);
+        debug!(server = %pool.address(), %error, "GOAWAY");
+        // The debug data is told apart by gRPC's own rule (A8); the library shows it in the error's text only.
+        if error.reason() == Some(Reason::ENHANCE_YOUR_CALM) && error.to_string().contains("too_many_pings") {
+            pool.too_many_pings();
+        }
+        self.connection.places().send = None;
+        self.connection.phase.send_modify(|phase| phase.leaving = true);
+        pool.news();
+    }
+}
+
+/// The one PING that may be on its way, and who waits for its answer.
+struct Pinger {
+    ping: PingPong,
+    asked: Vec<oneshot::Sender<()>>,
+    answer_by: Option<Instant>,
+}
+
+/// Returns when the PING on its way was answered.
+async fn answered(pinger: Option<&mut Pinger>) {
+    let mut never = pin!(std::future::pending::<()>());
+    let Some(pinger) = pinger else { return never.as_mut().await };
+    match poll_fn(|context| pinger.ping.poll_pong(context)).await {
+        Ok(_) => {
+            pinger.answer_by = None;
+            for asker in pinger.asked.drain(..) {
+                let _ = asker.send(());
+            }
+        }
+        // The connection is closing; its own future says why.
+        Err(_) => never.as_mut().await,
+    }
+}
+
+fn ended(result: Result<(), h2::Error>) -> Status {
+    match result {
+        Ok(()) => Status::new(Code::Unavailable, "the server closed the connection"),
+        Err(error) => super::status::of_h2(&error),
+    }
+}

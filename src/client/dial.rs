@@ -1,0 +1,189 @@
+//! One attempt to connect: resolve, connect, and wait for the server's SETTINGS.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{sleep, timeout};
+
+use super::transport::{Socket, Traffic, Transport};
+use super::{ClientMetrics, GrpcAddress, Settings};
+use crate::xds::{Code, Status};
+
+/// Longest list of response headers or trailers that is accepted.
+const HEADER_BYTES_MAX: u32 = 64 << 10;
+
+/// How many of the failures of one attempt its status names.
+const FAILURES_NAMED: usize = 4;
+
+/// An HTTP/2 connection on which the server's SETTINGS have arrived.
+pub(super) struct Dialed {
+    pub(super) send: h2::client::SendRequest<Bytes>,
+    pub(super) h2: h2::client::Connection<Transport, Bytes>,
+    pub(super) traffic: Arc<Traffic>,
+}
+
+/// Connects to one server, as often as it is asked to.
+#[derive(Debug)]
+pub(super) struct Dialer {
+    address: GrpcAddress,
+    settings: Arc<Settings>,
+    metrics: Arc<ClientMetrics>,
+    /// What the name last resolved to, for when it resolves no more (FU31).
+    last_good: Mutex<Vec<SocketAddr>>,
+}
+
+impl Dialer {
+    pub(super) fn new(address: GrpcAddress, settings: Arc<Settings>, metrics: Arc<ClientMetrics>) -> Dialer {
+        Dialer { address, settings, metrics, last_good: Mutex::new(Vec::new()) }
+    }
+
+    pub(super) fn address(&self) -> &GrpcAddress {
+        &self.address
+    }
+
+    /// Tries every address of the server once; the first connection to become ready wins.
+    pub(super) async fn dial(&self) -> Result<Dialed, Status> {
+        let result = match &self.address {
+            GrpcAddress::Unix(path) => match self.within_connect(UnixStream::connect(path)).await {
+                Ok(stream) => self.handshake(Box::new(stream)).await,
+                Err(problem) => Err(problem),
+            },
+            GrpcAddress::Tcp { host, port } => match self.resolve(host, *port).await {
+                Ok(addresses) => self.race(&addresses).await,
+                Err(problem) => Err(problem),
+            },
+        };
+        result.map_err(|problem| Status::new(Code::Unavailable, format!("{}: {problem}", self.address)))
+    }
+
+    async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+        let answer = self.within_connect(tokio::net::lookup_host((host, port))).await;
+        let mut last_good = self.last_good.lock().unwrap_or_else(PoisonError::into_inner);
+        resolved(&mut last_good, answer.map(Iterator::collect))
+    }
+
+    /// Starts the addresses in their order: the next one when the last failed or took too long.
+    async fn race(&self, addresses: &[SocketAddr]) -> Result<Dialed, String> {
+        let mut remaining = addresses.iter();
+        let mut attempts = FuturesUnordered::new();
+        let mut failures = Vec::new();
+        loop {
+            attempts.extend(remaining.next().map(|address| self.attempt(*address)));
+            tokio::select! {
+                result = attempts.next() => match result {
+                    Some(Ok(dialed)) => return Ok(dialed),
+                    Some(Err(failure)) => failures.push(failure),
+                    None => {
+                        failures.truncate(FAILURES_NAMED);
+                        return Err(failures.join("; "));
+                    }
+                },
+                () = sleep(self.settings.address_stagger), if remaining.len() > 0 => {}
+            }
+        }
+    }
+
+    async fn attempt(&self, address: SocketAddr) -> Result<Dialed, String> {
+        let connect = async {
+            let stream = self.within_connect(TcpStream::connect(address)).await?;
+            self.set_options(&stream).map_err(|error| error.to_string())?;
+            self.handshake(Box::new(stream)).await
+        };
+        connect.await.map_err(|problem: String| format!("{address}: {problem}"))
+    }
+
+    /// A half-open connection must be noticed in seconds (finding 7, FU3).
+    fn set_options(&self, stream: &TcpStream) -> std::io::Result<()> {
+        let settings = &self.settings;
+        let keepalive = TcpKeepalive::new()
+            .with_time(settings.keepalive_idle)
+            .with_interval(settings.keepalive_interval)
+            .with_retries(settings.keepalive_retries);
+        let socket = SockRef::from(stream);
+        socket.set_tcp_nodelay(true)?;
+        socket.set_tcp_keepalive(&keepalive)?;
+        socket.set_tcp_user_timeout(Some(settings.user_timeout))
+    }
+
+    /// HTTP/2's handshake does not wait for the server's SETTINGS. Starting with no permission to send streams
+    /// makes their arrival visible: they raise the permission, to infinity if they do not name it.
+    async fn handshake(&self, socket: Box<dyn Socket>) -> Result<Dialed, String> {
+        let traffic = Traffic::new(self.metrics.clone());
+        let transport = Transport::new(socket, traffic.clone());
+        let handshake = async {
+            let (send, mut h2) = h2::client::Builder::new()
+                .initial_max_send_streams(0)
+                .initial_window_size(self.settings.stream_window)
+                .initial_connection_window_size(self.settings.connection_window)
+                .max_header_list_size(HEADER_BYTES_MAX)
+                .enable_push(false)
+                .handshake::<_, Bytes>(transport)
+                .await
+                .map_err(|error| error.to_string())?;
+            poll_fn(|context| match Pin::new(&mut h2).poll(context) {
+                Poll::Ready(Ok(())) => Poll::Ready(Err("the server closed the connection".to_owned())),
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error.to_string())),
+                Poll::Pending if h2.max_concurrent_send_streams() > 0 => Poll::Ready(Ok(())),
+                Poll::Pending => Poll::Pending,
+            })
+            .await?;
+            Ok(Dialed { send, h2, traffic })
+        };
+        let limit = self.settings.settings_timeout;
+        timeout(limit, handshake)
+            .await
+            .unwrap_or_else(|_| Err(format!("no HTTP/2 SETTINGS that allow a stream came within {limit:?}")))
+    }
+
+    async fn within_connect<T>(&self, work: impl Future<Output = std::io::Result<T>>) -> Result<T, String> {
+        let limit = self.settings.connect_timeout;
+        match timeout(limit, work).await {
+            Ok(result) => result.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("nothing happened within {limit:?}")),
+        }
+    }
+}
+
+/// The addresses to try, given the resolver's answer; the last good ones if there is none (FU31).
+fn resolved(
+    last_good: &mut Vec<SocketAddr>,
+    answer: Result<Vec<SocketAddr>, String>,
+) -> Result<Vec<SocketAddr>, String> {
+    match answer {
+        Ok(addresses) if !addresses.is_empty() => {
+            last_good.clone_from(&addresses);
+            Ok(addresses)
+        }
+        _ if !last_good.is_empty() => Ok(last_good.clone()),
+        Ok(_) => Err("the name resolves to no address".to_owned()),
+        Err(problem) => Err(format!("the name does not resolve: {problem}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fu31_the_last_good_addresses_are_kept() {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let mut last_good = Vec::new();
+        assert!(resolved(&mut last_good, Ok(vec![])).is_err());
+        assert!(resolved(&mut last_good, Err("SERVFAIL".to_owned())).is_err());
+        assert_eq!(
+            resolved(&mut last_good, Ok(vec![address(1), address(2)])),
+            Ok(vec![address(1), address(2)])
+        );
+        assert_eq!(resolved(&mut last_good, Err("SERVFAIL".to_owned())), Ok(vec![address(1), address(2)]));
+        assert_eq!(resolved(&mut last_good, Ok(vec![])), Ok(vec![address(1), address(2)]));
+        assert_eq!(resolved(&mut last_good, Ok(vec![address(3)])), Ok(vec![address(3)]));
+    }
+}

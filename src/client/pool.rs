@@ -1,0 +1,259 @@
+//! All connections to one gRPC server.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, info, warn};
+
+use super::connection::{Connection, Place, SendRequest};
+use super::dial::Dialer;
+use super::stream::{self, StreamHandle};
+use super::{ClientMetrics, GrpcAddress, Settings, StreamEvent};
+use crate::xds::{Status, Variant};
+
+/// The connections to one server, shared by everything that opens streams to it. Cheap to clone.
+///
+/// At most one attempt to connect runs at a time, for all streams that wait. A connection is opened when a stream
+/// finds no place, and closed when it has been without streams for a while.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+impl Pool {
+    pub fn new(address: GrpcAddress, settings: Settings, metrics: Arc<ClientMetrics>) -> Pool {
+        let settings = Arc::new(settings);
+        let state = State {
+            connections: Vec::new(),
+            connecting: false,
+            waiting: 0,
+            failures_in_a_row: 0,
+            retry_at: None,
+            ping_interval: settings.ping_interval,
+        };
+        Pool {
+            shared: Arc::new(Shared {
+                dialer: Dialer::new(address, settings.clone(), metrics.clone()),
+                settings,
+                metrics,
+                state: Mutex::new(state),
+                news: watch::Sender::new(News::default()),
+            }),
+        }
+    }
+
+    /// Opens one ADS stream as soon as a connection is ready, and reports all that becomes of it into `events`.
+    /// While `events` is full nothing is read from the stream. Must be called within a tokio runtime.
+    pub fn open(&self, variant: Variant, events: mpsc::Sender<StreamEvent>) -> StreamHandle {
+        stream::open(self.shared.clone(), variant, events)
+    }
+
+    pub fn metrics(&self) -> &Arc<ClientMetrics> {
+        &self.shared.metrics
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    dialer: Dialer,
+    settings: Arc<Settings>,
+    metrics: Arc<ClientMetrics>,
+    state: Mutex<State>,
+    news: watch::Sender<News>,
+}
+
+#[derive(Debug)]
+struct State {
+    connections: Vec<Arc<Connection>>,
+    /// The task that connects is running.
+    connecting: bool,
+    /// Streams without a connection.
+    waiting: usize,
+    /// Failed attempts since the last response of the server (CLI-4).
+    failures_in_a_row: u32,
+    /// The end of the backoff after the last failed attempt.
+    retry_at: Option<Instant>,
+    /// Grows when the server says `too_many_pings` (FU32).
+    ping_interval: Duration,
+}
+
+/// Changes whenever a waiting stream should look again.
+#[derive(Clone, Debug, Default)]
+struct News {
+    /// Counts the failed attempts.
+    failures: u64,
+    /// The last attempt failed, like this.
+    failed: Option<Status>,
+}
+
+/// A stream that waits for a connection; without any, nothing is connected.
+struct Waiting<'a>(&'a Shared);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.state().waiting -= 1;
+    }
+}
+
+impl Shared {
+    pub(super) fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    pub(super) fn metrics(&self) -> &Arc<ClientMetrics> {
+        &self.metrics
+    }
+
+    pub(super) fn address(&self) -> &GrpcAddress {
+        self.dialer.address()
+    }
+
+    pub(super) fn ping_interval(&self) -> Duration {
+        self.state().ping_interval
+    }
+
+    /// Waits for a place on a ready connection ("wait for ready"), reporting each attempt to connect that fails.
+    pub(super) async fn place(self: &Arc<Self>, events: &mpsc::Sender<StreamEvent>) -> (Place, SendRequest) {
+        self.state().waiting += 1;
+        let _waiting = Waiting(self);
+        let mut news = self.news.subscribe();
+        let mut reported = None;
+        loop {
+            let now = news.borrow_and_update().clone();
+            if let Some(taken) = self.take() {
+                return taken;
+            }
+            self.connect();
+            if let Some(status) = now.failed
+                && reported != Some(now.failures)
+            {
+                reported = Some(now.failures);
+                // Nobody listens any more: the handle's drop ends this task.
+                let _ = events.send(StreamEvent::ConnectFailed(status)).await;
+            }
+            // The sender lives in `self`, so that this cannot fail.
+            let _ = news.changed().await;
+        }
+    }
+
+    /// The server answered on a stream: the next failure to connect is the first again (CLI-4).
+    pub(super) fn answered(&self) {
+        self.state().failures_in_a_row = 0;
+    }
+
+    /// The server finds our PINGs too frequent (FU32).
+    pub(super) fn too_many_pings(&self) {
+        self.metrics.too_many_pings.add(1);
+        let mut state = self.state();
+        state.ping_interval = state.ping_interval.saturating_mul(2);
+        let interval = state.ping_interval;
+        drop(state);
+        warn!(server = %self.address(), ?interval, "the server said too_many_pings; PINGs become less frequent");
+    }
+
+    /// Lets all waiting streams look again.
+    pub(super) fn news(&self) {
+        self.news.send_modify(|_| ());
+    }
+
+    /// The connection is gone; pool and connection know each other, so that one of them has to let go.
+    pub(super) fn forget(&self, gone: &Arc<Connection>) {
+        self.state().connections.retain(|connection| !Arc::ptr_eq(connection, gone));
+        self.news();
+    }
+
+    fn take(&self) -> Option<(Place, SendRequest)> {
+        let mut state = self.state();
+        state.connections.retain(|connection| !connection.is_closed_to_streams());
+        state.connections.iter().find_map(|connection| connection.take(self.settings.streams_per_connection))
+    }
+
+    /// Starts the task that connects, unless it runs.
+    fn connect(self: &Arc<Self>) {
+        let mut state = self.state();
+        if !state.connecting {
+            state.connecting = true;
+            tokio::spawn(self.clone().keep_connecting());
+        }
+    }
+
+    /// Tries until there is one more connection, or nobody waits for it.
+    async fn keep_connecting(self: Arc<Self>) {
+        loop {
+            let retry_at = self.state().retry_at;
+            if let Some(retry_at) = retry_at {
+                sleep_until(retry_at).await;
+            }
+            {
+                let mut state = self.state();
+                if state.waiting == 0 {
+                    state.connecting = false;
+                    return;
+                }
+            }
+            match self.dialer.dial().await {
+                Ok(dialed) => {
+                    let connection = Connection::start(dialed, self.clone());
+                    let mut state = self.state();
+                    state.connecting = false;
+                    state.retry_at = None;
+                    state.connections.push(connection);
+                    drop(state);
+                    self.metrics.connects.add(1);
+                    info!(server = %self.address(), "connected");
+                    self.news.send_modify(|news| news.failed = None);
+                    return;
+                }
+                Err(status) => self.failed(status),
+            }
+        }
+    }
+
+    fn failed(&self, status: Status) {
+        let mut state = self.state();
+        let delay = backoff(&self.settings, state.failures_in_a_row);
+        state.retry_at = Some(Instant::now() + delay);
+        state.failures_in_a_row = state.failures_in_a_row.saturating_add(1);
+        drop(state);
+        self.metrics.connect_failures.add(1);
+        if self.news.borrow().failed.is_none() {
+            warn!(server = %self.address(), %status, "cannot connect");
+        } else {
+            debug!(server = %self.address(), %status, ?delay, "still cannot connect");
+        }
+        self.news.send_modify(|news| {
+            news.failures += 1;
+            news.failed = Some(status);
+        });
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The delay after the failure that follows `failures` others: ×1.6 each, up to a cap, with ±20 % of jitter (CLI-4).
+fn backoff(settings: &Settings, failures: u32) -> Duration {
+    // Past this exponent the cap has long been reached.
+    let factor = 1.6_f64.powi(failures.min(64) as i32);
+    let seconds = (settings.backoff_initial.as_secs_f64() * factor).min(settings.backoff_max.as_secs_f64());
+    Duration::from_secs_f64(seconds * (0.8 + 0.4 * (settings.jitter)().clamp(0.0, 1.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cli_4_the_backoff_grows_to_its_cap_within_its_jitter() {
+        let delays = |jitter| {
+            let settings = Settings { jitter, ..Settings::default() };
+            [0, 1, 2, 7, 8, 1_000_000].map(|failures| backoff(&settings, failures).as_millis())
+        };
+        assert_eq!(delays(|| 0.5), [1000, 1600, 2560, 26843, 30000, 30000]);
+        assert_eq!(delays(|| 0.0), [800, 1280, 2048, 21474, 24000, 24000]);
+        assert_eq!(delays(|| 1.0), [1200, 1920, 3072, 32212, 36000, 36000]);
+    }
+}

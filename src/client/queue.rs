@@ -1,0 +1,156 @@
+//! What waits to be sent on one stream.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+/// A queue of messages, bounded by bytes and by number (FU30). The message that is being sent counts until its last
+/// byte was handed to HTTP/2.
+#[derive(Debug)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    /// Something was put in, or the queue overflowed.
+    filled: Notify,
+    overflowed: Notify,
+    drained: Notify,
+    bytes_max: usize,
+    messages_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    messages: VecDeque<Bytes>,
+    /// Of all messages that are not sent, with the one that is being sent.
+    bytes: usize,
+    sending: bool,
+    overflowed: bool,
+    /// What the connection had received when the last message was handed over.
+    received_when_sent: u64,
+}
+
+impl Queue {
+    pub(super) fn new(bytes_max: usize, messages_max: usize) -> Queue {
+        Queue {
+            state: Mutex::default(),
+            filled: Notify::new(),
+            overflowed: Notify::new(),
+            drained: Notify::new(),
+            bytes_max,
+            messages_max,
+        }
+    }
+
+    /// Takes a message; one that finds nothing waiting may have any length. After an overflow nothing is taken.
+    pub(super) fn push(&self, message: Bytes) {
+        let mut state = self.state();
+        let waiting = state.messages.len() + usize::from(state.sending);
+        let fits = waiting < self.messages_max && state.bytes.saturating_add(message.len()) <= self.bytes_max;
+        if state.overflowed {
+            return;
+        }
+        if waiting > 0 && !fits {
+            state.overflowed = true;
+            state.messages = VecDeque::new();
+            drop(state);
+            self.overflowed.notify_one();
+            return;
+        }
+        state.bytes += message.len();
+        state.messages.push_back(message);
+        drop(state);
+        self.filled.notify_one();
+    }
+
+    /// The next message to send; [`Queue::sent`] must follow.
+    pub(super) async fn next(&self) -> Bytes {
+        loop {
+            {
+                let mut state = self.state();
+                if let Some(message) = state.messages.pop_front() {
+                    state.sending = true;
+                    return message;
+                }
+            }
+            self.filled.notified().await;
+        }
+    }
+
+    /// The message that [`Queue::next`] gave was handed over, when the connection had received that many bytes.
+    pub(super) fn sent(&self, length: usize, received: u64) {
+        let mut state = self.state();
+        state.sending = false;
+        state.bytes = state.bytes.saturating_sub(length);
+        state.received_when_sent = received;
+        if state.messages.is_empty() {
+            drop(state);
+            self.drained.notify_one();
+        }
+    }
+
+    /// What the connection had received when the last message was handed over. `None` while messages wait.
+    pub(super) fn drained_at(&self) -> Option<u64> {
+        let state = self.state();
+        (state.messages.is_empty() && !state.sending).then_some(state.received_when_sent)
+    }
+
+    /// Returns once messages that waited were all handed over; possibly earlier.
+    pub(super) async fn drained(&self) {
+        self.drained.notified().await;
+    }
+
+    /// Returns when more was put in than the queue holds.
+    pub(super) async fn overflowed(&self) {
+        self.overflowed.notified().await;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn message(length: usize) -> Bytes {
+        Bytes::from(vec![0; length])
+    }
+
+    #[test]
+    fn fu30_a_queue_overflows_by_bytes_and_by_number() {
+        let by_bytes = Queue::new(10, 100);
+        by_bytes.push(message(6));
+        by_bytes.push(message(4));
+        assert_eq!(by_bytes.overflowed().now_or_never(), None);
+        by_bytes.push(message(1));
+        assert_eq!(by_bytes.overflowed().now_or_never(), Some(()));
+        assert_eq!(by_bytes.next().now_or_never(), None, "what waited was let go");
+
+        let by_number = Queue::new(10, 2);
+        for _ in 0..2 {
+            by_number.push(message(1));
+        }
+        assert_eq!(by_number.overflowed().now_or_never(), None);
+        by_number.push(message(1));
+        assert_eq!(by_number.overflowed().now_or_never(), Some(()));
+    }
+
+    #[test]
+    fn fu30_a_message_on_its_way_counts_until_it_is_sent() {
+        let queue = Queue::new(10, 100);
+        queue.push(message(500));
+        assert_eq!(queue.next().now_or_never().unwrap().len(), 500, "alone, it may be longer");
+        assert_eq!(queue.drained_at(), None);
+        queue.sent(500, 7);
+        assert_eq!(queue.drained_at(), Some(7));
+        queue.push(message(10));
+        assert_eq!(queue.next().now_or_never().unwrap().len(), 10);
+        queue.push(message(1));
+        assert_eq!(queue.overflowed().now_or_never(), Some(()));
+    }
+}

@@ -1,0 +1,130 @@
+//! How the end of a stream reads as a gRPC status.
+
+use h2::Reason;
+use http::{HeaderMap, StatusCode};
+
+use crate::xds::{Code, Status};
+
+/// Longest message of a status that is kept, in bytes; the rest is cut.
+const MESSAGE_BYTES_MAX: usize = 4096;
+
+/// The status that trailers, or the headers of a response without a body, carry. `None` without a `grpc-status`.
+pub(super) fn of_trailers(trailers: &HeaderMap) -> Option<Status> {
+    let number = trailers.get("grpc-status")?;
+    let code = number
+        .to_str()
+        .ok()
+        .and_then(|number| number.parse::<i32>().ok())
+        .map_or(Code::Unknown, Code::from_number);
+    let message = trailers.get("grpc-message").map_or_else(String::new, |m| percent_decode(m.as_bytes()));
+    Some(Status::new(code, message))
+}
+
+/// What an HTTP status without a `grpc-status` means (gRPC's `http-grpc-status-mapping.md`).
+pub(super) fn of_http(status: StatusCode) -> Status {
+    let code = match status.as_u16() {
+        400 => Code::Internal,
+        401 => Code::Unauthenticated,
+        403 => Code::PermissionDenied,
+        404 => Code::Unimplemented,
+        429 | 502 | 503 | 504 => Code::Unavailable,
+        _ => Code::Unknown,
+    };
+    Status::new(code, format!("the server answered with HTTP status {status}"))
+}
+
+/// What an HTTP/2 error means (gRPC's `PROTOCOL-HTTP2.md`, "Errors"). Whatever ends a whole connection is UNAVAILABLE.
+pub(super) fn of_h2(error: &h2::Error) -> Status {
+    if !error.is_reset() {
+        return Status::new(Code::Unavailable, error.to_string());
+    }
+    let code = match error.reason() {
+        Some(Reason::REFUSED_STREAM) => Code::Unavailable,
+        Some(Reason::CANCEL) => Code::Cancelled,
+        Some(Reason::ENHANCE_YOUR_CALM) => Code::ResourceExhausted,
+        Some(Reason::INADEQUATE_SECURITY) => Code::PermissionDenied,
+        _ => Code::Internal,
+    };
+    Status::new(code, error.to_string())
+}
+
+/// Undoes the percent-encoding of `grpc-message`. What is not well encoded stays as it is.
+fn percent_decode(text: &[u8]) -> String {
+    let mut bytes = Vec::with_capacity(text.len().min(MESSAGE_BYTES_MAX));
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first()
+        && bytes.len() < MESSAGE_BYTES_MAX
+    {
+        let pair = (byte == b'%').then(|| tail.get(..2)).flatten();
+        match pair.and_then(hex_pair) {
+            Some(decoded) => {
+                bytes.push(decoded);
+                rest = &tail[2..];
+            }
+            None => {
+                bytes.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn hex_pair(pair: &[u8]) -> Option<u8> {
+    let mut digits = pair.iter().map(|digit| (*digit as char).to_digit(16));
+    let value = digits.next()?? * 16 + digits.next()??;
+    u8::try_from(value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn trailers_give_the_status_and_its_decoded_message() {
+        let cases: [(&str, Option<&str>, Status); 6] = [
+            ("0", None, Status::ok()),
+            ("14", Some("gone"), Status::new(Code::Unavailable, "gone")),
+            ("5", Some("100%25 gone%0A%E2%82%AC"), Status::new(Code::NotFound, "100% gone\n€")),
+            ("5", Some("%4 %zz %"), Status::new(Code::NotFound, "%4 %zz %")),
+            ("99", None, Status::new(Code::Unknown, "")),
+            ("x", None, Status::new(Code::Unknown, "")),
+        ];
+        for (number, message, status) in cases {
+            let mut trailers = HeaderMap::new();
+            trailers.insert("grpc-status", HeaderValue::from_str(number).unwrap());
+            if let Some(message) = message {
+                trailers.insert("grpc-message", HeaderValue::from_str(message).unwrap());
+            }
+            assert_eq!(of_trailers(&trailers), Some(status));
+        }
+        assert_eq!(of_trailers(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn a_long_message_is_cut() {
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", HeaderValue::from_static("2"));
+        trailers.insert("grpc-message", HeaderValue::from_bytes(&[b'x'; 10_000]).unwrap());
+        assert_eq!(of_trailers(&trailers).unwrap().message.len(), MESSAGE_BYTES_MAX);
+    }
+
+    #[test]
+    fn http_statuses_map_as_grpc_says() {
+        for (number, code) in [
+            (400, Code::Internal),
+            (401, Code::Unauthenticated),
+            (403, Code::PermissionDenied),
+            (404, Code::Unimplemented),
+            (429, Code::Unavailable),
+            (503, Code::Unavailable),
+            (500, Code::Unknown),
+            (302, Code::Unknown),
+        ] {
+            assert_eq!(of_http(StatusCode::from_u16(number).unwrap()).code, code, "{number}");
+        }
+    }
+}

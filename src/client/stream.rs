@@ -1,0 +1,345 @@
+//! One ADS stream to an upstream, in a task of its own.
+
+use std::convert::Infallible;
+use std::future::{pending, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use h2::client::ResponseFuture;
+use h2::{RecvStream, SendStream};
+use http::{HeaderMap, Request, StatusCode, header};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::connection::{Connection, Phase, Place, SendRequest};
+use super::decode::Decoder;
+use super::pool::Shared;
+use super::queue::Queue;
+use super::{GrpcAddress, StreamEvent, status};
+use crate::xds::{Code, Status, Variant};
+
+const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
+
+/// The caller's end of one stream. Dropping it resets the stream and frees its place; then nothing is reported.
+#[derive(Debug)]
+pub struct StreamHandle {
+    queue: Arc<Queue>,
+    probed: Arc<Notify>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl StreamHandle {
+    /// Sends a message that is already framed for gRPC, as soon as HTTP/2's flow control permits. Never blocks: more
+    /// than [`super::Settings::queue_bytes_max`] waiting end the stream with RESOURCE_EXHAUSTED (FU30).
+    pub fn send(&self, message: Bytes) {
+        self.queue.push(message);
+    }
+
+    /// Asks whether the transport is alive: [`StreamEvent::Alive`] follows once all that was sent before has been
+    /// written and any byte was received since (RLY-29). If there was none a PING is sent now; if that stays
+    /// unanswered, the connection and its streams end. Several probes may share one answer.
+    pub fn probe(&self) {
+        self.probed.notify_one();
+    }
+}
+
+pub(super) fn open(pool: Arc<Shared>, variant: Variant, events: mpsc::Sender<StreamEvent>) -> StreamHandle {
+    let settings = pool.settings();
+    let queue = Arc::new(Queue::new(settings.queue_bytes_max, settings.queue_messages_max));
+    let probed = Arc::new(Notify::new());
+    let stream = Stream { pool, variant, events, queue: queue.clone(), probed: probed.clone() };
+    StreamHandle { queue, probed, _task: AbortOnDropHandle::new(tokio::spawn(stream.run())) }
+}
+
+struct Stream {
+    pool: Arc<Shared>,
+    variant: Variant,
+    events: mpsc::Sender<StreamEvent>,
+    queue: Arc<Queue>,
+    probed: Arc<Notify>,
+}
+
+/// A stream whose request headers were sent.
+struct Opened {
+    place: Place,
+    response: ResponseFuture,
+    request: SendStream<Bytes>,
+}
+
+/// Why a stream ended.
+struct End {
+    status: Status,
+    /// It ended by the GOAWAY of its connection.
+    by_goaway: bool,
+}
+
+impl From<Status> for End {
+    fn from(status: Status) -> End {
+        End { status, by_goaway: false }
+    }
+}
+
+/// Counts an open stream for as long as it lives, however it ends.
+struct Counted<'a>(&'a Shared);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.metrics().streams.subtract(1);
+    }
+}
+
+impl Stream {
+    async fn run(self) {
+        let status = match self.establish().await {
+            Ok(opened) => self.live(opened).await,
+            Err(status) => status,
+        };
+        self.report(StreamEvent::Closed(status)).await;
+    }
+
+    /// Where the request goes on a connection that turns out to be left by its server, the next one is taken:
+    /// nothing but headers was sent yet.
+    async fn establish(&self) -> Result<Opened, Status> {
+        loop {
+            let (place, mut send) = self.pool.place(&self.events).await;
+            let limit = self.pool.settings().open_timeout;
+            match timeout(limit, self.send_headers(&mut send)).await {
+                Ok(Ok((response, request))) => return Ok(Opened { place, response, request }),
+                Ok(Err(error)) if error.is_go_away() && error.is_remote() => {
+                    // The connection's own task closes it to streams when it runs next; without its word this
+                    // loop would find the same connection again.
+                    until_leaving(&mut place.connection.phase()).await;
+                }
+                Ok(Err(error)) => return Err(status::of_h2(&error)),
+                Err(_) => {
+                    let message = format!("the request headers could not be sent within {limit:?}");
+                    return Err(Status::new(Code::Unavailable, message));
+                }
+            }
+        }
+    }
+
+    /// Returns when the server's limit of streams let the headers through.
+    async fn send_headers(
+        &self,
+        send: &mut SendRequest,
+    ) -> Result<(ResponseFuture, SendStream<Bytes>), h2::Error> {
+        poll_fn(|context| send.poll_ready(context)).await?;
+        let Ok(head) = self.head() else {
+            return Err(h2::Reason::INTERNAL_ERROR.into());
+        };
+        let opened = send.send_request(head, false)?;
+        poll_fn(|context| send.poll_ready(context)).await?;
+        Ok(opened)
+    }
+
+    fn head(&self) -> http::Result<Request<()>> {
+        let authority = match self.pool.address() {
+            GrpcAddress::Unix(_) => "localhost".to_owned(),
+            tcp => tcp.to_string(),
+        };
+        let method = match self.variant {
+            Variant::Sotw => "StreamAggregatedResources",
+            Variant::Delta => "DeltaAggregatedResources",
+        };
+        let service = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+        Request::post(format!("http://{authority}/{service}/{method}"))
+            .version(http::Version::HTTP_2)
+            .header(header::TE, "trailers")
+            .header(header::CONTENT_TYPE, "application/grpc")
+            .header(header::USER_AGENT, USER_AGENT)
+            .body(())
+    }
+
+    /// Everything from the opened stream to its end, with GOAWAY told before it.
+    async fn live(&self, opened: Opened) -> Status {
+        let Opened { place, response, request } = opened;
+        let connection = &*place.connection;
+        self.pool.metrics().streams.add(1);
+        self.pool.metrics().streams_opened.add(1);
+        let _counted = Counted(&self.pool);
+        self.report(StreamEvent::Opened).await;
+
+        let mut phase = connection.phase();
+        let mut told = false;
+        let mut read = pin!(self.read(connection, response));
+        let mut write = pin!(self.write(connection, request));
+        let mut probe = pin!(self.answer_probes(connection));
+        let end = loop {
+            tokio::select! {
+                end = &mut read => break end,
+                status = &mut write => break status.into(),
+                never = &mut probe => match never {},
+                () = until_leaving(&mut phase), if !told => {
+                    told = true;
+                    self.report(StreamEvent::GoingAway).await;
+                }
+            }
+        };
+        if !told && (end.by_goaway || connection.phase().borrow().leaving) {
+            self.report(StreamEvent::GoingAway).await;
+        }
+        end.status
+    }
+
+    /// Reads responses until the stream ends. While the receiver of events is full nothing is read, and HTTP/2's
+    /// windows hold the server back.
+    async fn read(&self, connection: &Connection, response: ResponseFuture) -> End {
+        let (head, mut body) = match response.await {
+            Ok(response) => response.into_parts(),
+            Err(error) => return failed(connection, &error).await,
+        };
+        if let Some(status) = refusal(head.status, &head.headers, body.is_end_stream()) {
+            return status.into();
+        }
+        let mut decoder = Decoder::new(self.variant, self.pool.settings().message_bytes_max);
+        let mut answered = false;
+        while let Some(chunk) = body.data().await {
+            let chunk = match chunk {
+                Ok(chunk) => chunk,
+                Err(error) => return failed(connection, &error).await,
+            };
+            // Released at once: a message may be longer than the window.
+            let _ = body.flow_control().release_capacity(chunk.len());
+            decoder.push(chunk);
+            while let Some(response) = decoder.next().await {
+                match response {
+                    Ok(response) => {
+                        if !answered {
+                            answered = true;
+                            self.pool.answered();
+                        }
+                        self.pool.metrics().responses.add(1);
+                        self.report(StreamEvent::Response(response)).await;
+                    }
+                    Err(status) => {
+                        self.pool.metrics().undecodable.add(1);
+                        self.report(StreamEvent::Undecodable(status.clone())).await;
+                        return status.into();
+                    }
+                }
+            }
+        }
+        finish(connection, &mut body, &decoder).await
+    }
+
+    /// Sends what is queued. Returns only when the queue overflowed; how the stream ends otherwise is for the reading
+    /// side to say, which sees the trailers.
+    async fn write(&self, connection: &Connection, mut request: SendStream<Bytes>) -> Status {
+        let sending = async {
+            loop {
+                let message = self.queue.next().await;
+                let length = message.len();
+                if send_all(&mut request, message).await.is_err() {
+                    pending::<()>().await;
+                }
+                self.queue.sent(length, connection.traffic.received());
+            }
+        };
+        tokio::select! {
+            () = sending => pending().await,
+            () = self.queue.overflowed() => {
+                let settings = self.pool.settings();
+                let message = format!(
+                    "the server does not read: more than {} bytes or {} messages wait to be sent",
+                    settings.queue_bytes_max, settings.queue_messages_max
+                );
+                Status::new(Code::ResourceExhausted, message)
+            }
+        }
+    }
+
+    async fn answer_probes(&self, connection: &Connection) -> Infallible {
+        loop {
+            self.probed.notified().await;
+            loop {
+                match self.queue.drained_at() {
+                    Some(received) if connection.traffic.received() > received => break,
+                    Some(_) => connection.ping().await,
+                    None => {
+                        // What is not written can't be unanswered. The PING ends a connection that is dead.
+                        connection.ping().await;
+                        while self.queue.drained_at().is_none() {
+                            self.queue.drained().await;
+                        }
+                    }
+                }
+            }
+            self.report(StreamEvent::Alive).await;
+        }
+    }
+
+    /// Waits while the channel is full. Nobody listens any more: the handle's drop ends this task.
+    async fn report(&self, event: StreamEvent) {
+        let _ = self.events.send(event).await;
+    }
+}
+
+/// Returns when no new stream may be opened on the connection any more.
+async fn until_leaving(phase: &mut watch::Receiver<Phase>) {
+    let _ = phase.wait_for(|phase| phase.leaving).await;
+}
+
+/// Hands a message to HTTP/2, as the windows of the stream and the connection permit.
+async fn send_all(request: &mut SendStream<Bytes>, mut message: Bytes) -> Result<(), ()> {
+    while !message.is_empty() {
+        request.reserve_capacity(message.len());
+        let capacity = match poll_fn(|context| request.poll_capacity(context)).await {
+            Some(Ok(capacity)) => capacity,
+            Some(Err(_)) | None => return Err(()),
+        };
+        let part = message.split_to(capacity.min(message.len()));
+        if !part.is_empty() {
+            request.send_data(part, false).map_err(|_| ())?;
+        }
+    }
+    Ok(())
+}
+
+/// The status of a response that brings no messages.
+fn refusal(http: StatusCode, headers: &HeaderMap, ended: bool) -> Option<Status> {
+    if let Some(status) = status::of_trailers(headers) {
+        return Some(status);
+    }
+    if http != StatusCode::OK {
+        return Some(status::of_http(http));
+    }
+    let content_type = headers.get(header::CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
+    if !content_type.starts_with(b"application/grpc") {
+        let content_type = String::from_utf8_lossy(content_type);
+        return Some(Status::new(
+            Code::Unknown,
+            format!("the server answered with content-type {content_type:?}"),
+        ));
+    }
+    ended.then(|| Status::new(Code::Internal, "the server ended the stream without a grpc-status"))
+}
+
+/// The status in the trailers.
+async fn finish(connection: &Connection, body: &mut RecvStream, decoder: &Decoder) -> End {
+    match body.trailers().await {
+        Err(error) => failed(connection, &error).await,
+        Ok(trailers) => match trailers.as_ref().and_then(status::of_trailers) {
+            Some(status) if status.code == Code::Ok => decoder.finish().err().unwrap_or(status).into(),
+            Some(status) => status.into(),
+            None => Status::new(Code::Internal, "the server ended the stream without a grpc-status").into(),
+        },
+    }
+}
+
+/// How a stream ends that HTTP/2 ended: by the stream's own error, a GOAWAY, or the end of the connection, whose
+/// task knows the reason.
+async fn failed(connection: &Connection, error: &h2::Error) -> End {
+    let by_goaway = error.is_go_away() && error.is_remote();
+    if error.is_io() {
+        let mut phase = connection.phase();
+        if let Ok(phase) = phase.wait_for(|phase| phase.ended.is_some()).await
+            && let Some(status) = &phase.ended
+        {
+            return End { status: status.clone(), by_goaway };
+        }
+    }
+    End { status: status::of_h2(error), by_goaway }
+}

@@ -1,0 +1,101 @@
+//! A socket that counts what passes through it.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::ClientMetrics;
+
+/// Whatever a connection runs over.
+pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
+
+/// What one connection has received: the proof that its transport is alive (RLY-29).
+#[derive(Debug)]
+pub(super) struct Traffic {
+    received: AtomicU64,
+    metrics: Arc<ClientMetrics>,
+}
+
+impl Traffic {
+    pub(super) fn new(metrics: Arc<ClientMetrics>) -> Arc<Traffic> {
+        Arc::new(Traffic { received: AtomicU64::new(0), metrics })
+    }
+
+    /// Bytes received so far, of any frame.
+    pub(super) fn received(&self) -> u64 {
+        self.received.load(Ordering::Acquire)
+    }
+}
+
+pub(super) struct Transport {
+    socket: Box<dyn Socket>,
+    traffic: Arc<Traffic>,
+}
+
+impl Transport {
+    pub(super) fn new(socket: Box<dyn Socket>, traffic: Arc<Traffic>) -> Transport {
+        Transport { socket, traffic }
+    }
+
+    fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = result {
+            self.traffic.metrics.bytes_out.add(bytes as u64);
+        }
+        result
+    }
+}
+
+impl AsyncRead for Transport {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let result = Pin::new(&mut self.socket).poll_read(context, buffer);
+        let bytes = (buffer.filled().len() - before) as u64;
+        if bytes > 0 {
+            self.traffic.received.fetch_add(bytes, Ordering::Release);
+            self.traffic.metrics.bytes_in.add(bytes);
+        }
+        result
+    }
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.socket).poll_write(context, bytes);
+        self.wrote(result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.socket).poll_write_vectored(context, slices);
+        self.wrote(result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,115 @@
+//! Whether a transport is alive (RLY-29).
+
+use std::time::Duration;
+
+use h2::server::Builder;
+use sluice::client::Settings;
+use sluice::xds::Code;
+
+use crate::peer::*;
+
+#[tokio::test]
+async fn rly_29_a_silent_server_is_asked_with_a_ping() {
+    let mut peer = Peer::start(Builder::new()).await;
+    let pool = pool(peer.port, settings());
+    let mut client = Client::open(&pool);
+    client.opened().await;
+    let mut stream = peer.stream().await;
+    let mut reply = stream.headers();
+    reply.send_data(response("1"), false).unwrap();
+    assert_eq!(client.said().await, "Response 1");
+
+    client.handle.send(framed(b"request"));
+    soon(stream.request.body_mut().data()).await.unwrap().unwrap();
+    client.handle.probe();
+    assert_eq!(client.said().await, "Alive");
+    assert!(pool.metrics().pings.get() <= 1);
+
+    // The PONG, or what came before it, was received after the request: no further PING is needed.
+    let pings = pool.metrics().pings.get();
+    client.handle.probe();
+    assert_eq!(client.said().await, "Alive");
+    assert_eq!(pool.metrics().pings.get(), pings);
+}
+
+#[tokio::test]
+async fn rly_29_a_response_after_the_request_is_proof_enough() {
+    let mut peer = Peer::start(Builder::new()).await;
+    let pool = pool(peer.port, settings());
+    let mut client = Client::open(&pool);
+    client.opened().await;
+    client.handle.send(framed(b"request"));
+    let mut stream = peer.stream().await;
+    soon(stream.request.body_mut().data()).await.unwrap().unwrap();
+    stream.headers().send_data(response("1"), false).unwrap();
+    assert_eq!(client.said().await, "Response 1");
+    client.handle.probe();
+    assert_eq!(client.said().await, "Alive");
+    assert_eq!(pool.metrics().pings.get(), 0);
+}
+
+#[tokio::test]
+async fn fu4_an_unanswered_ping_ends_the_connection_and_all_its_streams() {
+    let mut peer = Peer::start(Builder::new()).await;
+    let pool = pool(peer.port, Settings { ping_timeout: Duration::from_millis(100), ..settings() });
+    let mut clients = [Client::open(&pool), Client::open(&pool)];
+    for client in &mut clients {
+        client.opened().await;
+        client.handle.send(framed(b"request"));
+        soon(peer.stream().await.request.body_mut().data()).await.unwrap().unwrap();
+    }
+    let orders = soon(peer.connections.recv()).await.unwrap();
+    orders.send(Order::Freeze).await.unwrap();
+    soon(orders.reserve_many(8)).await.unwrap();
+    clients[0].handle.send(framed(b"another"));
+    clients[0].handle.probe();
+    for client in &mut clients {
+        let status = client.closed().await;
+        assert_eq!((status.code, status.message.as_str()), (Code::Unavailable, "PING unanswered"));
+    }
+    assert_eq!(pool.metrics().pings_unanswered.get(), 1);
+    assert_eq!(pool.metrics().connections.get(), 0);
+}
+
+#[tokio::test]
+async fn tmr_2_what_is_not_written_is_not_unanswered() {
+    let mut peer = Peer::start(Builder::new()).await;
+    let pool = pool(peer.port, settings());
+    let mut client = Client::open(&pool);
+    client.opened().await;
+    let mut stream = peer.stream().await;
+    // The server answers PINGs but does not read more than its window.
+    client.handle.send(framed(&[0; 1_000_000]));
+    client.handle.probe();
+    let early = tokio::time::timeout(Duration::from_millis(200), client.events.recv()).await;
+    assert!(early.is_err(), "{early:?}");
+    let body = stream.request.body_mut();
+    let mut received = 0;
+    while received < 1_000_005 {
+        let chunk = soon(body.data()).await.unwrap().unwrap();
+        body.flow_control().release_capacity(chunk.len()).unwrap();
+        received += chunk.len();
+    }
+    assert_eq!(client.said().await, "Alive");
+}
+
+#[tokio::test]
+async fn kal_2_pings_are_sent_while_streams_are_open() {
+    let mut peer = Peer::start(Builder::new()).await;
+    let interval = Duration::from_millis(30);
+    let ping_timeout = Duration::from_millis(200);
+    let pool = pool(peer.port, Settings { ping_interval: interval, ping_timeout, ..settings() });
+    let mut client = Client::open(&pool);
+    client.opened().await;
+    let _stream = peer.stream().await;
+    soon(async {
+        while pool.metrics().pings.get() < 3 {
+            tokio::time::sleep(interval).await;
+        }
+    })
+    .await;
+    let orders = soon(peer.connections.recv()).await.unwrap();
+    orders.send(Order::Freeze).await.unwrap();
+    let status = client.closed().await;
+    assert_eq!(status.message, "PING unanswered");
+}

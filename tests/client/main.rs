@@ -1,0 +1,7 @@
+//! The upstream side against scripted control planes and real directories.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod peer;
+mod liveness;
+mod pool;
+mod streams;
