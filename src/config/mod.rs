@@ -15,12 +15,14 @@ pub mod listener;
 mod classes;
 mod node;
 mod read;
+mod explain;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
 pub use error::{ConfigError, Fault, Problem, Warning};
+pub use explain::explain_classes;
 pub use limits::Limits;
 pub use listener::{Address, Admin, Listener};
 pub use node::parse_client_node;

@@ -124,7 +124,7 @@ impl<'a> Map<'a> {
 
     /// A fault of the map as a whole.
     pub(super) fn this_is(&self, expected: &str) {
-        let problem = Problem::Invalid { found: "another choice of keys".into(), expected: expected.into() };
+        let problem = Problem::Invalid { found: "none or several".into(), expected: expected.into() };
         self.report.faults.borrow_mut().push(Fault { path: self.path.clone(), problem });
     }
 

@@ -5,7 +5,7 @@
 
 mod classify;
 
-use crate::xds::{TypeUrl, Value};
+use crate::xds::{Locality, Node, TypeUrl, Value};
 
 pub use classify::{NodeClass, NodeNeeded, splitting_field};
 
@@ -180,5 +180,69 @@ impl NodeClasses {
 impl Default for NodeClasses {
     fn default() -> Self {
         NodeClasses::new(Vec::new())
+    }
+}
+
+impl NodeClasses {
+    /// The rule that decides. `None` only of a list that [`NodeClasses::new`] did not complete.
+    pub fn rule(&self, node: &Node, type_url: &TypeUrl, names: NameStyle) -> Option<&ClassRule> {
+        self.rules.iter().find(|rule| rule.matches(node, type_url, names))
+    }
+}
+
+impl ClassRule {
+    pub fn matches(&self, node: &Node, type_url: &TypeUrl, names: NameStyle) -> bool {
+        self.names.is_none_or(|style| style == names)
+            && (self.types.is_empty() || self.types.contains(type_url))
+            && self.nodes.matches(node)
+    }
+
+    /// What splits classes of this type: of secrets the `id` too, unless they were stated to be shareable
+    /// (reliability §4.3).
+    pub fn projection_of(&self, type_url: &TypeUrl) -> Projection {
+        let mut projection = self.projection.clone();
+        projection.id |= type_url.is_secret() && !self.share_secrets;
+        projection
+    }
+}
+
+impl NodeMatch {
+    pub fn matches(&self, node: &Node) -> bool {
+        let holds = |wanted: &Option<TextMatch>, text: &str| {
+            wanted.as_ref().is_none_or(|wanted| wanted.matches(text))
+        };
+        let none = Locality::default();
+        let locality = node.locality.as_ref().unwrap_or(&none);
+        holds(&self.id, &node.id)
+            && holds(&self.cluster, &node.cluster)
+            && holds(&self.user_agent_name, &node.user_agent_name)
+            && holds(&self.region, &locality.region)
+            && holds(&self.zone, &locality.zone)
+            && holds(&self.sub_zone, &locality.sub_zone)
+            && self
+                .metadata
+                .iter()
+                .all(|wanted| node.metadata_at(&wanted.path).is_some_and(|value| wanted.value.matches(value)))
+    }
+}
+
+impl TextMatch {
+    fn matches(&self, text: &str) -> bool {
+        match self {
+            TextMatch::Exact(wanted) => text == wanted,
+            TextMatch::Prefix(prefix) => text.starts_with(prefix),
+            TextMatch::Suffix(suffix) => text.ends_with(suffix),
+        }
+    }
+}
+
+impl ValueMatch {
+    fn matches(&self, value: &Value) -> bool {
+        match (self, value) {
+            (ValueMatch::Present, _) => true,
+            (ValueMatch::Equal(wanted), value) => wanted == value,
+            (ValueMatch::Text(wanted), Value::String(text)) => wanted.matches(text),
+            (ValueMatch::Text(_), _) => false,
+        }
     }
 }

@@ -3,10 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::{
-    ClassRule, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection, TextMatch,
-    ValueMatch, VersionPart,
-};
+use super::{LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection, VersionPart};
 use crate::xds::{Locality, Node, TypeUrl, UserAgentVersion, Value};
 
 /// Clients of one class may share what an upstream answers (RLY-10).
@@ -33,68 +30,15 @@ impl NodeClasses {
     pub fn classify(&self, node: Option<&Node>, type_url: &TypeUrl, style: NameStyle) -> Result<NodeClass, NodeNeeded> {
         let anonymous = Node::default();
         let known = node.unwrap_or(&anonymous);
-        let rule = self.rules.iter().find(|rule| rule.matches(known, type_url, style));
         // The last rules catch everything, so that there always is one.
-        let Some(rule) = rule else { return Err(NodeNeeded) };
-        let mut projection = rule.projection.clone();
-        projection.id |= type_url.is_secret() && !rule.share_secrets;
-        let needs_node = projection != Projection::features_only() || self.rules.iter().any(ClassRule::reads_node);
+        let rule = self.rule(known, type_url, style).ok_or(NodeNeeded)?;
+        let projection = rule.projection_of(type_url);
+        let rules_read_it = self.rules.iter().any(|rule| rule.nodes != NodeMatch::default());
+        let needs_node = rules_read_it || projection != Projection::features_only();
         if node.is_none() && needs_node {
             return Err(NodeNeeded);
         }
         Ok(NodeClass { node: projection.apply(known), legacy_wildcard: rule.legacy_wildcard })
-    }
-}
-
-impl ClassRule {
-    fn matches(&self, node: &Node, type_url: &TypeUrl, style: NameStyle) -> bool {
-        (self.types.is_empty() || self.types.contains(type_url))
-            && self.names.is_none_or(|names| names == style)
-            && self.nodes.matches(node)
-    }
-
-    fn reads_node(&self) -> bool {
-        self.nodes != NodeMatch::default()
-    }
-}
-
-impl NodeMatch {
-    fn matches(&self, node: &Node) -> bool {
-        let locality = node.locality.as_ref();
-        let texts = [
-            (&self.id, Some(node.id.as_str())),
-            (&self.cluster, Some(node.cluster.as_str())),
-            (&self.user_agent_name, Some(node.user_agent_name.as_str())),
-            (&self.region, locality.map(|locality| locality.region.as_str())),
-            (&self.zone, locality.map(|locality| locality.zone.as_str())),
-            (&self.sub_zone, locality.map(|locality| locality.sub_zone.as_str())),
-        ];
-        let text_matches = |(wanted, found): &(&Option<TextMatch>, Option<&str>)| {
-            wanted.as_ref().is_none_or(|wanted| wanted.matches(found.unwrap_or_default()))
-        };
-        texts.iter().all(text_matches) && self.metadata.iter().all(|metadata| metadata.matches(node))
-    }
-}
-
-impl TextMatch {
-    fn matches(&self, text: &str) -> bool {
-        match self {
-            TextMatch::Exact(exact) => text == exact,
-            TextMatch::Prefix(prefix) => text.starts_with(prefix),
-            TextMatch::Suffix(suffix) => text.ends_with(suffix),
-        }
-    }
-}
-
-impl MetadataMatch {
-    fn matches(&self, node: &Node) -> bool {
-        let Some(value) = node.metadata_at(&self.path) else { return false };
-        match (&self.value, value) {
-            (ValueMatch::Present, _) => true,
-            (ValueMatch::Equal(wanted), value) => wanted == value,
-            (ValueMatch::Text(text), Value::String(value)) => text.matches(value),
-            (ValueMatch::Text(_), _) => false,
-        }
     }
 }
 
@@ -195,6 +139,7 @@ pub fn splitting_field<'a>(classes: impl Iterator<Item = &'a Node>) -> Option<(S
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::{ClassRule, MetadataMatch, TextMatch, ValueMatch};
     use super::*;
 
     fn node() -> Node {
