@@ -14,9 +14,27 @@ pub fn monotonic_ns() -> u64 {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
-/// CPU time of the calling thread, in nanoseconds.
-pub fn thread_cpu_ns() -> u64 {
-    read(ClockId::CLOCK_THREAD_CPUTIME_ID)
+/// What the calling thread has used and wanted, in nanoseconds.
+#[derive(Clone, Copy, Default)]
+pub struct ThreadTime {
+    pub cpu_ns: u64,
+    /// Ready to run, while others had the CPUs. A kernel that keeps no such account gives 0.
+    pub waited_ns: u64,
+}
+
+impl ThreadTime {
+    pub fn now() -> ThreadTime {
+        let schedstat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let waited = schedstat.split_whitespace().nth(1).and_then(|field| field.parse().ok());
+        ThreadTime { cpu_ns: read(ClockId::CLOCK_THREAD_CPUTIME_ID), waited_ns: waited.unwrap_or(0) }
+    }
+
+    pub fn since(self, earlier: ThreadTime) -> ThreadTime {
+        ThreadTime {
+            cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
+            waited_ns: self.waited_ns.saturating_sub(earlier.waited_ns),
+        }
+    }
 }
 
 /// CPU time of this whole process, in nanoseconds.

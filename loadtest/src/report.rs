@@ -84,7 +84,7 @@ pub struct Figures {
     pub last_client_ms: Option<Percentiles>,
     pub last_client_ms_p50: Option<f64>,
     pub last_client_ms_max: Option<f64>,
-    /// The share of the change phases in which the thread that is all clients did not wait.
+    /// The share of the change phases in which the thread that is all clients computed or waited for a CPU to do so.
     pub client_thread_busy: f64,
     pub tool_was_bottleneck: bool,
     pub errors: usize,
@@ -145,7 +145,7 @@ fn write(path: &Path, value: &impl Serialize) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Prints runs side by side, then their warnings and errors.
+/// Prints runs side by side, and their warnings and errors to the standard error.
 pub fn print(runs: &[Figures]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let here = Circumstances::here();
@@ -158,6 +158,8 @@ pub fn print(runs: &[Figures]) -> io::Result<()> {
         }
         writeln!(out)?;
     }
+    out.flush()?;
+    let mut out = io::stderr().lock();
     for run in runs {
         if run.tool_was_bottleneck {
             let busy = run.client_thread_busy * 100.0;

@@ -13,7 +13,8 @@ use crate::report::{Figures, Memory, Percentiles};
 /// Files that the tool needs open besides one per client.
 const OTHER_FILES: u64 = 64;
 
-/// A client thread that waits for less than this share of the change phases measures itself.
+/// If the clients' thread computes, or waits for a CPU to do so, for more than this share of the change phases, the
+/// figures are the tool's own.
 const BUSY_LIMIT: f64 = 0.95;
 
 /// Where changes come from.
@@ -80,8 +81,8 @@ struct Changes {
     per_client_us: Vec<u64>,
     last_client_us: Vec<u64>,
     wall_ns: u64,
-    blocked_ns: u64,
     client_cpu_ns: u64,
+    client_waited_ns: u64,
     server_cpu_ns: Option<u64>,
     own_cpu_ns: u64,
     bytes: u64,
@@ -159,8 +160,8 @@ impl Changes {
         self.per_client_us.extend(round.latencies_ns.iter().map(|ns| ns / 1000));
         self.last_client_us.extend(round.latencies_ns.iter().max().map(|ns| ns / 1000));
         self.wall_ns += round.wall_ns;
-        self.blocked_ns += round.blocked_ns;
-        self.client_cpu_ns += round.cpu_ns;
+        self.client_cpu_ns += round.thread.cpu_ns;
+        self.client_waited_ns += round.thread.waited_ns;
     }
 }
 
@@ -173,7 +174,7 @@ fn figures(
 ) -> Figures {
     let connected = fleet.live();
     let updates = changes.per_client_us.len() as u64;
-    let busy = 1.0 - ratio(changes.blocked_ns, changes.wall_ns).unwrap_or(1.0);
+    let busy = ratio(changes.client_cpu_ns + changes.client_waited_ns, changes.wall_ns).unwrap_or(0.0);
     let waits: Vec<u64> = fleet.waits_ns().iter().map(|ns| ns / 1000).collect();
     let mut errors: Vec<String> =
         fleet.failures().iter().map(|(reason, count)| format!("{count} x {reason}")).collect();
@@ -258,3 +259,7 @@ impl Scenario {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "scenario_tests.rs"]
+mod tests;

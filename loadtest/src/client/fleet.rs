@@ -12,10 +12,25 @@ use mio::{Events, Interest, Poll, Token};
 use super::connection::Connection;
 use super::headers;
 use super::request::Requests;
-use crate::measure::{monotonic_ns, nanos, thread_cpu_ns};
+use crate::measure::{ThreadTime, monotonic_ns, nanos};
 
 /// Shared by all clients: a read seldom needs a second call.
 const READ_BUFFER: usize = 256 << 10;
+
+/// After so many full buffers it is another client's turn.
+const READS: usize = 64;
+
+/// How many sockets one wait may report.
+const EVENTS: usize = 1024;
+
+/// Edge-triggered, so that it is registered once.
+const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
+
+/// Whether a socket has nothing more to read.
+enum Drained {
+    Yes,
+    No,
+}
 
 struct Client {
     /// `None` once the client has failed.
@@ -31,15 +46,15 @@ pub struct Round {
     pub latencies_ns: Vec<u64>,
     /// From just before the change to the last client.
     pub wall_ns: u64,
-    /// How much of it this thread waited with nothing to do, and how much it computed.
-    pub blocked_ns: u64,
-    pub cpu_ns: u64,
+    /// How much of it this thread computed, and how much it waited for a CPU to do so.
+    pub thread: ThreadTime,
     since: u64,
     missing: usize,
 }
 
 pub struct Fleet {
     poll: Poll,
+    events: Events,
     target: SocketAddr,
     requests: Requests,
     block: Vec<u8>,
@@ -51,7 +66,6 @@ pub struct Fleet {
     failures: BTreeMap<String, usize>,
     round: Option<Round>,
     buffer: Box<[u8]>,
-    blocked_ns: u64,
     bytes_received: u64,
     waits_ns: Vec<u64>,
 }
@@ -61,6 +75,7 @@ impl Fleet {
         let block = headers::request_block(&target.to_string(), requests.variant().path());
         Ok(Fleet {
             poll: Poll::new()?,
+            events: Events::with_capacity(EVENTS),
             target,
             requests,
             block,
@@ -70,7 +85,6 @@ impl Fleet {
             failures: BTreeMap::new(),
             round: None,
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
-            blocked_ns: 0,
             bytes_received: 0,
             waits_ns: Vec::new(),
         })
@@ -102,10 +116,10 @@ impl Fleet {
     /// Makes a change and waits until every client has it, `patience` at most.
     pub fn round(&mut self, change: impl FnOnce() -> Result<()>, patience: Duration) -> Result<Round> {
         let since = monotonic_ns();
-        let (blocked, cpu) = (self.blocked_ns, thread_cpu_ns());
+        let before = ThreadTime::now();
         let missing = self.live();
         let latencies_ns = Vec::with_capacity(missing);
-        self.round = Some(Round { latencies_ns, wall_ns: 0, blocked_ns: 0, cpu_ns: 0, since, missing });
+        self.round = Some(Round { latencies_ns, wall_ns: 0, thread: ThreadTime::default(), since, missing });
         change()?;
         let deadline = since + nanos(patience);
         while self.round.as_ref().is_some_and(|round| round.missing > 0) {
@@ -118,8 +132,7 @@ impl Fleet {
         }
         let mut round = self.round.take().ok_or_else(|| anyhow::anyhow!("the round was ended twice"))?;
         round.wall_ns = monotonic_ns() - since;
-        round.blocked_ns = self.blocked_ns - blocked;
-        round.cpu_ns = thread_cpu_ns() - cpu;
+        round.thread = ThreadTime::now().since(before);
         Ok(round)
     }
 
@@ -163,30 +176,28 @@ impl Fleet {
         }
     }
 
-    /// Edge-triggered for both directions: registered once, never changed.
     fn connect(&self, id: usize) -> io::Result<TcpStream> {
         let mut socket = TcpStream::connect(self.target)?;
         socket.set_nodelay(true)?;
-        self.poll.registry().register(&mut socket, Token(id), Interest::READABLE | Interest::WRITABLE)?;
+        self.poll.registry().register(&mut socket, Token(id), BOTH)?;
         Ok(socket)
     }
 
     /// Waits for events until the deadline and handles them.
     fn turn(&mut self, deadline: u64) -> io::Result<()> {
-        let mut events = Events::with_capacity(1024);
-        let before = monotonic_ns();
-        let timeout = Duration::from_nanos(deadline.saturating_sub(before));
-        match self.poll.poll(&mut events, Some(timeout)) {
+        let timeout = Duration::from_nanos(deadline.saturating_sub(monotonic_ns()));
+        match self.poll.poll(&mut self.events, Some(timeout)) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
             _ => {}
         }
-        self.blocked_ns += monotonic_ns() - before;
+        let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         for event in &events {
             let Token(id) = event.token();
             if let Err(reason) = self.exchange(id, event.is_readable()) {
                 self.fail(id, &reason);
             }
         }
+        self.events = events;
         Ok(())
     }
 
@@ -200,8 +211,14 @@ impl Fleet {
         }
         if readable {
             let received = read(socket, &mut client.connection, &self.requests, &mut self.buffer);
-            self.bytes_received +=
+            let (bytes, drained) =
                 received.map_err(|reason| format!("connection to {}: {reason}", self.target))?;
+            self.bytes_received += bytes;
+            if matches!(drained, Drained::No) {
+                // Registering anew reports once more what an edge has reported already.
+                let registry = self.poll.registry();
+                registry.reregister(socket, Token(id), BOTH).map_err(|error| error.to_string())?;
+            }
         }
         write(socket, &mut client.connection)
             .map_err(|error| format!("connection to {}: {error}", self.target))?;
@@ -255,23 +272,24 @@ fn read(
     connection: &mut Connection,
     requests: &Requests,
     buffer: &mut [u8],
-) -> Result<u64, String> {
+) -> Result<(u64, Drained), String> {
     let mut total = 0;
-    loop {
+    for _ in 0..READS {
         match socket.read(buffer) {
             Ok(0) => return Err("closed by the server".to_owned()),
             Ok(length) => {
                 total += length as u64;
                 connection.receive(&buffer[..length], requests).map_err(|error| error.to_string())?;
                 if length < buffer.len() {
-                    return Ok(total);
+                    return Ok((total, Drained::Yes));
                 }
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(total),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok((total, Drained::Yes)),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error.to_string()),
         }
     }
+    Ok((total, Drained::No))
 }
 
 fn write(socket: &mut TcpStream, connection: &mut Connection) -> io::Result<()> {
