@@ -62,7 +62,7 @@ impl SourceHandle {
     pub(super) fn start(id: SourceId, class: Arc<NodeClass>, shared: Arc<Shared>) -> Arc<SourceHandle> {
         let (commands, queue) = mpsc::unbounded_channel();
         let node = upstream_node(&shared.settings.node, &class.node);
-        let report = Report::new(&shared, &node, &class);
+        let mut report = Report::new(&shared, &node, &class);
         let handle = Arc::new(SourceHandle {
             id,
             class,
@@ -76,16 +76,19 @@ impl SourceHandle {
             Attach::Grpc { settings, .. } => Attachment::Streams(Box::new(Streams::new(settings.clone()))),
             Attach::Files { .. } => Attachment::Files(Files::default()),
         };
-        let task = SourceTask {
-            source: Source::new(id.0, shared.settings.source.clone(), attachment),
-            link: Link::new(&shared.settings.attach, encode_node(&node)),
-            streams: HashMap::new(),
-            handle: handle.clone(),
-            report,
-            status_due: None,
-            shared,
-        };
-        tokio::spawn(task.run(queue));
+        let (for_task, source) = (handle.clone(), Source::new(id.0, shared.settings.source.clone(), attachment));
+        tokio::spawn(async move {
+            let link = match Link::new(&shared.settings.attach, encode_node(&node)).await {
+                Ok(link) => link,
+                Err(error) => {
+                    let status = Status::new(Code::FailedPrecondition, error.to_string());
+                    for_task.loaded.send_replace(Some(Err(status)));
+                    return;
+                }
+            };
+            let (streams, status_due) = (HashMap::new(), None);
+            SourceTask { source, link, streams, handle: for_task, report, status_due, shared }.run(queue).await;
+        });
         handle
     }
 

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tracing::trace;
 
 use super::hub::Attach;
-use crate::client::{FileEvent, FileServer, FileWatch, Pool, StreamEvent, StreamHandle};
+use crate::client::{FileError, FileEvent, FileHandle, FileServer, FileSettings, Pool, StreamEvent, StreamHandle};
 use crate::engine::source::StreamIndex;
 use crate::engine::upstream::Output;
 use crate::telemetry::metrics::{GaugePart, ServerMetrics};
@@ -37,17 +37,18 @@ struct OpenStream {
 #[derive(Debug)]
 pub enum Link {
     Streams { node: Vec<u8>, streams: [Option<OpenStream>; 2] },
-    Files { events: mpsc::Receiver<FileEvent>, _watch: FileWatch },
+    Files { events: mpsc::Receiver<FileEvent>, _watch: FileHandle },
 }
 
 impl Link {
-    /// `node`: encoded, as this class shows itself upstream.
-    pub fn new(attach: &Attach, node: Vec<u8>) -> Link {
+    /// `node`: encoded, as this class shows itself upstream. Fails for a directory that cannot be served at all (FIL-3).
+    pub async fn new(attach: &Attach, node: Vec<u8>) -> Result<Link, FileError> {
         match attach {
-            Attach::Grpc { .. } => Link::Streams { node, streams: [None, None] },
+            Attach::Grpc { .. } => Ok(Link::Streams { node, streams: [None, None] }),
             Attach::Files { directory } => {
                 let (sender, events) = mpsc::channel(EVENTS_MAX);
-                Link::Files { events, _watch: FileServer::watch(directory, sender) }
+                let watch = FileServer::watch(directory, FileSettings::default(), sender).await?;
+                Ok(Link::Files { events, _watch: watch })
             }
         }
     }

@@ -18,6 +18,8 @@ pub enum Limit {
     NameBytes,
     TypesPerStream,
     NodeBytes,
+    NodeClasses,
+    FullStateBytes,
     MetadataDepth,
     RequestRate,
     Keepalive,
@@ -29,7 +31,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    pub const ALL: [Limit; 23] = [
+    pub const ALL: [Limit; 25] = [
         Limit::Connections,
         Limit::ConnectionsPerPeer,
         Limit::Handshakes,
@@ -45,6 +47,8 @@ impl Limit {
         Limit::NameBytes,
         Limit::TypesPerStream,
         Limit::NodeBytes,
+        Limit::NodeClasses,
+        Limit::FullStateBytes,
         Limit::MetadataDepth,
         Limit::RequestRate,
         Limit::Keepalive,
@@ -71,6 +75,8 @@ impl Limit {
             Limit::NamesPerStream => "names_per_stream",
             Limit::NameBytes => "name_bytes",
             Limit::TypesPerStream => "types_per_stream",
+            Limit::NodeClasses => "node_classes",
+            Limit::FullStateBytes => "full_state_bytes",
             Limit::NodeBytes => "node_bytes",
             Limit::MetadataDepth => "metadata_depth",
             Limit::RequestRate => "request_rate",

@@ -49,6 +49,7 @@ pub struct Flight {
 pub struct Nack {
     pub version: Version,
     pub status: Status,
+    pub at: Time,
 }
 
 impl Flight {
@@ -77,7 +78,7 @@ impl Flight {
         match error {
             Some(status) => {
                 let repeated = self.nack.as_ref().is_some_and(|nack| nack.version == sent.version);
-                self.nack = Some(Box::new(Nack { version: sent.version, status: status.clone() }));
+                self.nack = Some(Box::new(Nack { version: sent.version, status: status.clone(), at: now }));
                 Verdict::Nack { status, version: sent.version, repeated }
             }
             None => {

@@ -123,6 +123,11 @@ impl Subscription {
         self.parts.iter().filter_map(Part::names).map(|names| names.len()).sum()
     }
 
+    /// The client was brought nothing of what it asks for yet.
+    pub fn holds_nothing(&self) -> bool {
+        self.flight.version_sent.is_none() && self.parts.iter().all(|part| part.held.is_empty())
+    }
+
     /// No request of this type was taken yet on this stream.
     pub fn is_new(&self) -> bool {
         !self.seen

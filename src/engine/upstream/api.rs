@@ -70,6 +70,8 @@ pub enum Input {
     ConnectFailed { status: Status },
     /// The next response of the stream; what is bad in it is marked element by element.
     Received(Response),
+    /// The server asked for the connection to be left: the end of the stream that follows is no failure (KAL-5).
+    GoingAway,
     /// The stream ended, or could not be opened on a good connection. `jitter` is uniform in [0, 1).
     Closed { status: Status, jitter: f64 },
     /// The answer to [`Output::Probe`]: bytes arrived on the connection.
