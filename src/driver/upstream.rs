@@ -25,7 +25,7 @@ pub enum LinkEvent {
 }
 
 #[derive(Debug)]
-struct OpenStream {
+pub struct OpenStream {
     handle: StreamHandle,
     events: mpsc::Receiver<StreamEvent>,
     /// Counts the stream as open once it is.

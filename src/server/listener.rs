@@ -38,6 +38,13 @@ enum ListeningSocket {
     Unix { listener: UnixListener, file: SocketFile },
 }
 
+/// A listening socket on its own.
+#[derive(Debug)]
+pub enum BoundSocket {
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
 /// A connection as accepted.
 pub(super) enum Accepted {
     Tcp(TcpStream, SocketAddr),
@@ -81,6 +88,14 @@ impl Listener {
         socket.listen(BACKLOG)?;
         let listener = UnixListener::from_std(socket.into())?;
         Ok(Listener { name: name.into(), socket: ListeningSocket::Unix { listener, file } })
+    }
+
+    /// Gives the socket away, for a server of another kind. The file of a unix socket is removed when its guard goes.
+    pub fn into_socket(self) -> BoundSocket {
+        match self.socket {
+            ListeningSocket::Tcp(listener) => BoundSocket::Tcp(listener),
+            ListeningSocket::Unix { listener, file } => BoundSocket::Unix(listener, file),
+        }
     }
 
     /// The name in the configuration.
@@ -140,7 +155,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 /// The file of our socket, removed on drop unless somebody has put another in its place.
 #[derive(Debug)]
-struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     identity: (u64, u64),
 }

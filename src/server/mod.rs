@@ -35,7 +35,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthReporter;
 
 pub use limits::ServerLimits;
-pub use listener::Listener;
+pub use listener::{BoundSocket, Listener};
 pub use metrics::ServerMetrics;
 
 use crate::driver::handle::{Peer, Relay};
