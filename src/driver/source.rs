@@ -86,8 +86,8 @@ impl SourceHandle {
                     return;
                 }
             };
-            let (streams, status_due) = (HashMap::new(), None);
-            SourceTask { source, link, streams, handle: for_task, report, status_due, shared }.run(queue).await;
+            let (streams, status_due, told) = (HashMap::new(), None, false);
+            SourceTask { source, link, streams, handle: for_task, report, status_due, told, shared }.run(queue).await;
         });
         handle
     }
@@ -157,6 +157,8 @@ struct SourceTask {
     handle: Arc<SourceHandle>,
     report: Report,
     status_due: Option<Instant>,
+    /// Something was reported that the status does not show yet.
+    told: bool,
     shared: Arc<Shared>,
 }
 
@@ -204,6 +206,7 @@ impl SourceTask {
     }
 
     fn take_event(&mut self, event: LinkEvent) {
+        self.told = true;
         let now = self.shared.clock.now();
         match event {
             LinkEvent::Stream(index, event) => {
@@ -252,12 +255,11 @@ impl SourceTask {
         if let Some(snapshot) = snapshot {
             self.handle.snapshot.store(snapshot);
         }
-        let mut told = false;
         while let Some(output) = self.source.poll_output() {
             match output {
                 Output::Wake(sessions) => self.wake(&sessions),
                 Output::Upstream(index, crate::engine::upstream::Output::Event(event)) => {
-                    told = true;
+                    self.told = true;
                     self.report.event(index, &event, self.shared.clock.now());
                 }
                 Output::Upstream(index, output) => {
@@ -267,6 +269,7 @@ impl SourceTask {
                 }
             }
         }
+        let told = std::mem::take(&mut self.told);
         self.publish_status(changed || told);
     }
 
