@@ -300,6 +300,11 @@ mod tests {
         let mut rule = ClassRule::for_names(NameStyle::Xdstp, Projection::features_only());
         assert!(rule.projection_of(&secret).id);
         assert!(!rule.projection_of(&cluster).id);
+        rule.types = vec![secret.clone()];
+        let node = Node::default();
+        assert!(rule.matches(&node, &secret, NameStyle::Xdstp));
+        assert!(!rule.matches(&node, &cluster, NameStyle::Xdstp));
+        assert!(!rule.matches(&node, &secret, NameStyle::Old));
         rule.share_secrets = true;
         assert!(!rule.projection_of(&secret).id);
     }
