@@ -185,7 +185,9 @@ fn quickstart() -> Result<PathBuf, Failure> {
 
 /// Loads a file; what its operator should know goes to stderr.
 fn load(file: &Path) -> Result<Config, Failure> {
-    let Loaded { config, warnings } = config::load(file, &hostname()).map_err(|error| {
+    // Sockets are named to clients that run elsewhere, so what is relative to the file has to end up absolute.
+    let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
+    let Loaded { config, warnings } = config::load(&absolute, &hostname()).map_err(|error| {
         let text = error.to_string().replace('\n', "\n  ");
         Failure::Usage(format!("{} is no configuration to run with:\n  {text}", file.display()))
     })?;
