@@ -1,1 +1,219 @@
-//! Builds everything.
+//! Builds all of it, in one visible order; stops it in the reverse one.
+//!
+//! Logging, then the limit of open files, then what is on disk, then sockets, then readiness. At the end: readiness off,
+//! no new connections, streams drained, the admin last.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::admin::{Admin, Readiness, State};
+use crate::client::{self, ClientMetrics, GrpcAddress, Pool};
+use crate::config::{Address, ApiType, Config, Endpoint, GrpcServer, Limits, LogFormat, ServerKind, WildcardForm};
+use crate::driver::{Attach, Hub, Settings};
+use crate::engine::{downstream, source, upstream};
+use crate::server::{self, BoundSocket, Server, ServerLimits};
+use crate::telemetry::{Metrics, logging};
+use crate::wire::deframe::ReaderLimits;
+use crate::xds::Variant;
+
+/// Runs the relay until SIGTERM or SIGINT, and drains.
+pub fn serve(config: Config) -> Result<()> {
+    let metrics = Arc::new(Metrics::new());
+    let format = match config.log.format {
+        LogFormat::Text => logging::Format::Text,
+        LogFormat::Json => logging::Format::Json,
+    };
+    let _guard = logging::init(format, &config.log.level, &metrics.log).context("log")?;
+    raise_open_files();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("runtime")?;
+    runtime.block_on(run(config, metrics))
+}
+
+/// Connections cost a file descriptor each: the soft limit is raised to the hard one.
+fn raise_open_files() {
+    let before = rlimit::Resource::NOFILE.get_soft().unwrap_or_default();
+    match rlimit::increase_nofile_limit(u64::MAX) {
+        Ok(limit) => info!(before, limit, "limit of open files"),
+        Err(error) => warn!(limit = before, %error, "the limit of open files cannot be raised"),
+    }
+}
+
+async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
+    let readiness = Arc::new(Readiness::new(config.admin.ready_requires_upstream));
+    let hub = Hub::new(hub_settings(&config), metrics.clone());
+    hub.load().await.map_err(|status| anyhow!("{}: {}", config.server.server_uri, status.message))?;
+
+    let listeners = config.listeners.iter().map(|listener| bind(&listener.name, &listener.address)).collect::<Result<_>>()?;
+    let admin_socket = bind("admin", &config.admin.address)?.into_socket();
+    let server = Server::new(Arc::new(hub.clone()), server_limits(&config.limits, config.drain));
+
+    let stop_admin = CancellationToken::new();
+    let admin = tokio::spawn(serve_admin(admin_socket, hub, readiness.clone(), metrics, stop_admin.clone()));
+    readiness.advance(State::Ready);
+    announce(&config);
+
+    let draining = readiness.clone();
+    let shutdown = async move {
+        let signal = stop_signal().await;
+        draining.advance(State::Draining);
+        info!(signal, "draining");
+    };
+    server.serve(listeners, shutdown).await;
+    stop_admin.cancel();
+    let _ = admin.await;
+    info!("stopped");
+    Ok(())
+}
+
+/// Where it listens, what it serves, what to try next.
+fn announce(config: &Config) {
+    for listener in &config.listeners {
+        info!(listener = %listener.name, address = %listener.address, "xDS: clients connect here");
+    }
+    info!(address = %config.admin.address, "admin: GET / lists what there is");
+    info!(upstream = %config.server.server_uri, "serving what this upstream says");
+    info!("next: `sluice bootstrap envoy` or `sluice bootstrap grpc` prints a client's bootstrap for this relay");
+}
+
+async fn stop_signal() -> &'static str {
+    let wait = |kind| async move {
+        match signal(kind) {
+            Ok(mut signal) => signal.recv().await,
+            Err(error) => {
+                warn!(%error, "a signal cannot be listened for");
+                std::future::pending().await
+            }
+        }
+    };
+    tokio::select! {
+        _ = wait(SignalKind::terminate()) => "SIGTERM",
+        _ = wait(SignalKind::interrupt()) => "SIGINT",
+    }
+}
+
+// === sockets ===
+
+fn bind(name: &str, address: &Address) -> Result<server::Listener> {
+    let bound = match address {
+        Address::Tcp(address) => server::Listener::bind_tcp(name, *address),
+        Address::Unix { path, mode } => server::Listener::bind_unix(name, path, Some(*mode)),
+    };
+    bound.with_context(|| format!("{name} cannot listen on {address}"))
+}
+
+async fn serve_admin(socket: BoundSocket, hub: Hub, readiness: Arc<Readiness>, metrics: Arc<Metrics>, stop: CancellationToken) {
+    match socket {
+        BoundSocket::Tcp(listener) => Admin::serve(listener, Arc::new(hub), readiness, metrics, stop).await,
+        BoundSocket::Unix(listener, _file) => Admin::serve(listener, Arc::new(hub), readiness, metrics, stop).await,
+    }
+}
+
+// === from configuration to settings ===
+
+fn hub_settings(config: &Config) -> Settings {
+    let limits = &config.limits;
+    Settings {
+        server: config.server.server_uri.as_str().into(),
+        attach: match &config.server.kind {
+            ServerKind::Grpc(server) => attach_grpc(server),
+            ServerKind::Directory(directory) => Attach::Files { directory: directory.clone() },
+        },
+        source: source::Settings {
+            linger: config.linger,
+            unwatched_bytes_max: size(config.cache.unwatched_bytes),
+            coalescing: config.coalescing,
+        },
+        classes: config.node_classes.clone(),
+        classes_max: size(limits.node_classes),
+        node: config.node.clone(),
+        stream: downstream::Limits {
+            names_per_stream: size(limits.names_per_stream),
+            types_per_stream: size(limits.types_per_stream),
+        },
+        changes_per_second: u32::try_from(limits.changes_per_second).unwrap_or(u32::MAX),
+        changes_burst: u32::try_from(limits.changes_burst).unwrap_or(u32::MAX),
+        encoded_bytes_max: config.cache.encoded_bytes,
+    }
+}
+
+fn attach_grpc(server: &GrpcServer) -> Attach {
+    let address = match &server.endpoint {
+        Endpoint::Tcp { host, port } => GrpcAddress::Tcp { host: host.clone(), port: *port },
+        Endpoint::Unix(path) => GrpcAddress::Unix(path.clone()),
+    };
+    let defaults = client::Settings::default();
+    let keepalive = server.tcp_keepalive.clone().unwrap_or_default();
+    let transport = client::Settings {
+        connect_timeout: server.connect_timeout,
+        settings_timeout: server.settings_timeout,
+        open_timeout: server.stream_open_timeout,
+        streams_per_connection: server.streams_per_connection as usize,
+        ping_interval: server.ping_interval,
+        keepalive_idle: keepalive.time,
+        keepalive_interval: keepalive.interval,
+        keepalive_retries: keepalive.probes,
+        user_timeout: keepalive.user_timeout,
+        backoff_initial: server.backoff.initial,
+        backoff_max: server.backoff.max,
+        message_bytes_max: size(server.max_response_bytes),
+        ..defaults
+    };
+    let protocol = upstream::Settings {
+        variant: match server.api_type {
+            ApiType::AggregatedDeltaGrpc => Variant::Delta,
+            ApiType::AggregatedGrpc => Variant::Sotw,
+        },
+        wildcard: match server.wildcard {
+            WildcardForm::Explicit => upstream::WildcardStyle::Explicit,
+            WildcardForm::Legacy => upstream::WildcardStyle::Legacy,
+        },
+        resource_timeout: server.resource_timeout,
+        timeout_is_transient: server.resource_timer_is_transient_error,
+        backoff: upstream::BackoffSettings {
+            initial: server.backoff.initial,
+            cap: server.backoff.max,
+            ..upstream::BackoffSettings::default()
+        },
+        ..upstream::Settings::default()
+    };
+    let metrics = Arc::new(ClientMetrics::default());
+    Attach::Grpc { pool: Pool::new(address, transport, metrics), settings: protocol }
+}
+
+fn server_limits(limits: &Limits, drain: Duration) -> ServerLimits {
+    let defaults = ServerLimits::default();
+    ServerLimits {
+        connections_max: limits.connections,
+        preface_timeout: limits.preface_timeout,
+        first_request_timeout: limits.first_request_timeout,
+        streams_per_connection_max: limits.streams_per_connection,
+        local_error_resets_max: limits.local_error_reset_streams as usize,
+        pending_accept_resets_max: limits.pending_reset_streams as usize,
+        header_list_bytes_max: limits.header_list_bytes,
+        keepalive_interval: limits.keepalive_interval,
+        keepalive_timeout: limits.keepalive_timeout,
+        connection_age: limits.connection_age.unwrap_or(Duration::MAX),
+        connection_age_grace: limits.connection_age_grace,
+        drain_window: drain,
+        requests: ReaderLimits {
+            message_bytes: size(limits.request_bytes),
+            node_bytes: size(limits.node_bytes),
+            node_retained_bytes: size(limits.node_retained_bytes),
+            metadata_depth: size(limits.metadata_depth),
+            names: size(limits.names_per_request),
+            name_bytes: size(limits.name_bytes),
+            error_detail_bytes: size(limits.error_detail_bytes),
+            ..defaults.requests
+        },
+        ..defaults
+    }
+}
+
+fn size(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}

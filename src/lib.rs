@@ -13,4 +13,5 @@ pub mod client;
 pub mod admin;
 pub mod telemetry;
 pub mod config;
+pub mod bootstrap;
 pub mod app;

@@ -1,1 +1,193 @@
-//! The admin room.
+//! The admin room: what an operator may ask a running relay, over HTTP on a listener of its own.
+//!
+//! | endpoint | answer |
+//! |---|---|
+//! | `GET /` | this list |
+//! | `GET /healthz` | 200 while the process lives |
+//! | `GET /ready` | 200 once listeners are bound and what is on disk is loaded, 503 before that and while draining; JSON with the state of every upstream |
+//! | `GET /metrics` | OpenMetrics text |
+//! | `GET /clients?node=&type=&state=&limit=` | the downstream streams: per type what was sent, ACKed and NACKed |
+//! | `GET /sources?server=&type=&state=&limit=` | the upstream attachments: state, staleness, last error, what each holds |
+//! | `GET /resources?type=&name=&state=&limit=` | what is cached: names, versions, sizes, states |
+//!
+//! No payload is ever shown, and of a Secret nothing but its name (reliability.md §4.3). The room reads what drivers
+//! publish through [`StatusView`] and holds no lock; lists are written item by item, so that a dump of all clients
+//! costs a small buffer however slow its reader is. Requests, connections, headers and times are bounded.
+
+mod readiness;
+mod query;
+mod item;
+mod list;
+mod connection;
+
+pub use readiness::{Readiness, State};
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State as Shared};
+use axum::http::{StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::serve::Listener;
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use crate::driver::status::StatusView;
+use crate::telemetry::metrics::CONTENT_TYPE;
+use crate::telemetry::{Limit, Metrics};
+use query::{ClientsQuery, ResourcesQuery, SourcesQuery};
+
+/// Connections beyond this are closed at once.
+const CONNECTIONS_MAX: usize = 128;
+
+/// Concurrent requests for metrics and lists; more are answered 503. Health and readiness are always answered.
+const REQUESTS_MAX: usize = 8;
+
+/// For what is being written when the process ends.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+
+const ENDPOINTS: &str = "\
+sluice admin
+GET /healthz     200 while the process lives
+GET /ready       200 when the relay may get traffic; the state of every upstream
+GET /metrics     OpenMetrics text
+GET /clients     ?node=&type=&state=&limit=    the downstream streams
+GET /sources     ?server=&type=&state=&limit=  the upstream attachments
+GET /resources   ?type=&name=&state=&limit=    what is cached
+";
+
+/// The admin server.
+#[derive(Clone)]
+pub struct Admin {
+    view: Arc<dyn StatusView>,
+    readiness: Arc<Readiness>,
+    metrics: Arc<Metrics>,
+    requests: Arc<Semaphore>,
+}
+
+impl Admin {
+    /// Serves until `shutdown`, then finishes what is being written for at most a second. The listener is a TCP or
+    /// a unix socket.
+    pub async fn serve(
+        mut listener: impl Listener,
+        view: Arc<dyn StatusView>,
+        readiness: Arc<Readiness>,
+        metrics: Arc<Metrics>,
+        shutdown: CancellationToken,
+    ) {
+        let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
+        let router = Admin { view, readiness, metrics: metrics.clone(), requests }.router();
+        let mut connections = JoinSet::new();
+        while let Some((io, _)) = shutdown.run_until_cancelled(listener.accept()).await {
+            while connections.try_join_next().is_some() {}
+            if connections.len() < CONNECTIONS_MAX {
+                connections.spawn(connection::drive(io, router.clone(), shutdown.clone()));
+            } else {
+                metrics.limit_hit(Limit::AdminConnections);
+            }
+        }
+        drop(listener);
+        let all_ended = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, all_ended).await.is_err() {
+            debug!(connections = connections.len(), "admin connections were still open at the end");
+        }
+    }
+
+    fn router(self) -> Router {
+        let bounded = Router::new()
+            .route("/metrics", get(metrics))
+            .route("/clients", get(clients))
+            .route("/sources", get(sources))
+            .route("/resources", get(resources))
+            .route_layer(from_fn_with_state(self.clone(), bound));
+        Router::new()
+            .route("/", get(|| async { ENDPOINTS }))
+            .route("/healthz", get(|| async { "ok\n" }))
+            .route("/ready", get(ready))
+            .merge(bounded)
+            .fallback(|| async { (StatusCode::NOT_FOUND, format!("not found\n\n{ENDPOINTS}")) })
+            .layer(from_fn(refuse_body))
+            .with_state(self)
+    }
+}
+
+/// No endpoint takes a body, so that none has to be bounded.
+async fn refuse_body(request: Request, next: Next) -> Response {
+    if request.body().is_end_stream() {
+        next.run(request).await
+    } else {
+        (StatusCode::PAYLOAD_TOO_LARGE, [(header::CONNECTION, "close")], "no endpoint takes a body\n")
+            .into_response()
+    }
+}
+
+/// Holds one of the permits until the last byte of the answer has been taken.
+async fn bound(Shared(admin): Shared<Admin>, request: Request, next: Next) -> Response {
+    let Ok(permit) = admin.requests.clone().try_acquire_owned() else {
+        admin.metrics.limit_hit(Limit::AdminRequests);
+        let retry = [(header::RETRY_AFTER, "1")];
+        return (StatusCode::SERVICE_UNAVAILABLE, retry, "too many admin requests at once\n").into_response();
+    };
+    next.run(request).await.map(|body| {
+        Body::new(body.map_frame(move |frame| {
+            let _held = &permit;
+            frame
+        }))
+    })
+}
+
+async fn ready(Shared(admin): Shared<Admin>) -> Response {
+    let (ready, report) = admin.readiness.report(&admin.view.sources(), SystemTime::now());
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, axum::Json(report)).into_response()
+}
+
+async fn metrics(Shared(admin): Shared<Admin>) -> Response {
+    match admin.metrics.encode() {
+        Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+async fn clients(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+    let query = ClientsQuery::parse(&uri).map_err(bad_request)?;
+    let now = SystemTime::now();
+    Ok(list::respond("clients", query.limit, move |writer| async move {
+        let render = |session: &_, out: &mut _| list::append(out, item::client(session, &query, now));
+        writer.write_all(admin.view.sessions(), render).await
+    }))
+}
+
+async fn sources(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+    let query = SourcesQuery::parse(&uri).map_err(bad_request)?;
+    let now = SystemTime::now();
+    Ok(list::respond("sources", query.limit, move |writer| async move {
+        let render = |source: &Arc<_>, out: &mut _| list::append(out, item::source(source, &query, now));
+        writer.write_all(admin.view.sources().into_iter(), render).await
+    }))
+}
+
+async fn resources(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+    let query = ResourcesQuery::parse(&uri).map_err(bad_request)?;
+    let now = SystemTime::now();
+    Ok(list::respond("resources", query.limit, move |writer| async move {
+        let found = admin.view.resources(&query.filter);
+        let render = |found: &_, out: &mut _| list::append(out, item::resource(found, &query.filter, now));
+        writer.write_all(found, render).await
+    }))
+}
+
+fn bad_request(reason: String) -> Response {
+    (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,2 +1,206 @@
-//! The sluice binary.
-fn main() {}
+//! The command line: arguments in, exit codes out.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the one place that talks to a terminal")]
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use sluice::bootstrap::{self, ClientNode, EnvoyOptions};
+use sluice::config::{self, Config, Endpoint, Loaded};
+
+/// An xDS aggregating relay: many Envoy and gRPC clients on one side, one control-plane stream on the other.
+#[derive(Parser)]
+#[command(version, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done; 64 the arguments or the configuration are wrong; 69 the relay cannot start, for instance \
+because an address is in use; 70 something broke inside.";
+
+const CONFIG_HELP: &str = "The configuration: YAML, or JSON if it is called *.json [default: the quickstart, \
+config/sluice.yaml here or beside the executable]";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the relay.
+    Serve {
+        #[arg(long, value_name = "FILE", help = CONFIG_HELP)]
+        config: Option<PathBuf>,
+    },
+    /// Say what is wrong with a configuration, and do nothing else.
+    Check {
+        /// The configuration: YAML, or JSON if it is called *.json.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// Also print the classes of this node: a file with the JSON form of core.v3.Node.
+        #[arg(long, value_name = "FILE")]
+        node: Option<PathBuf>,
+    },
+    /// Print a client's bootstrap for the relay.
+    Bootstrap {
+        #[command(subcommand)]
+        client: Client,
+    },
+}
+
+#[derive(Subcommand)]
+enum Client {
+    /// A static configuration for Envoy that gets everything else over ADS: YAML.
+    Envoy {
+        #[command(flatten)]
+        options: BootstrapArgs,
+        /// Ask for the state of the world in every response, not for changes only.
+        #[arg(long)]
+        sotw: bool,
+        /// The port of Envoy's own admin listener, on 127.0.0.1.
+        #[arg(long, value_name = "PORT", default_value_t = 9901)]
+        admin_port: u16,
+    },
+    /// A bootstrap for gRPC, to be named by GRPC_XDS_BOOTSTRAP: JSON.
+    Grpc {
+        #[command(flatten)]
+        options: BootstrapArgs,
+    },
+}
+
+#[derive(Args)]
+struct BootstrapArgs {
+    #[arg(long, value_name = "FILE", help = CONFIG_HELP)]
+    config: Option<PathBuf>,
+    /// The listener to connect to, by its name [default: the first].
+    #[arg(long, value_name = "NAME")]
+    listener: Option<String>,
+    /// The client's node id [default: the name of this host].
+    #[arg(long, value_name = "ID")]
+    node_id: Option<String>,
+    /// The client's node cluster.
+    #[arg(long, value_name = "CLUSTER", default_value = "default")]
+    node_cluster: String,
+}
+
+/// Why the process ends, and with which code (`sysexits.h`).
+enum Failure {
+    Usage(String),
+    Unavailable(String),
+    Internal(String),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are asked for, and go to stdout; nothing is left to do if that is closed.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 64 } else { 0 });
+        }
+    };
+    let (code, message) = match run(cli.command) {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Usage(message)) => (64, message),
+        Err(Failure::Unavailable(message)) => (69, message),
+        Err(Failure::Internal(message)) => (70, message),
+    };
+    eprintln!("sluice: {message}");
+    ExitCode::from(code)
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve { config } => serve(load_or_quickstart(config)?),
+        Command::Check { config, node } => check(&config, node.as_deref()),
+        Command::Bootstrap { client } => print_bootstrap(client),
+    }
+}
+
+fn serve(config: Config) -> Result<(), Failure> {
+    sluice::app::serve(config).map_err(|error| {
+        // Sockets and files are the host's; all else is a fault of sluice.
+        let is_host = error.chain().any(|cause| cause.is::<std::io::Error>());
+        let message = format!("{error:#}");
+        if is_host { Failure::Unavailable(message) } else { Failure::Internal(message) }
+    })
+}
+
+fn check(file: &Path, node: Option<&Path>) -> Result<(), Failure> {
+    let config = load(file)?;
+    println!("{} is a valid configuration", file.display());
+    let Some(node) = node else { return Ok(()) };
+    let at = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", node.display()));
+    let text = std::fs::read_to_string(node).map_err(|error| at(&error))?;
+    let node = config::parse_client_node(&text).map_err(|error| at(&error))?;
+    print!("{}", config::explain_classes(&config.node_classes, &node));
+    Ok(())
+}
+
+fn print_bootstrap(client: Client) -> Result<(), Failure> {
+    match client {
+        Client::Envoy { options, sotw, admin_port } => {
+            let (relay, node) = endpoint_and_node(options)?;
+            print!("{}", bootstrap::envoy(&relay, &EnvoyOptions { node, is_sotw: sotw, admin_port }));
+        }
+        Client::Grpc { options } => {
+            let (relay, node) = endpoint_and_node(options)?;
+            print!("{}", bootstrap::grpc(&relay, &node));
+        }
+    }
+    Ok(())
+}
+
+fn endpoint_and_node(options: BootstrapArgs) -> Result<(Endpoint, ClientNode), Failure> {
+    let config = load_or_quickstart(options.config)?;
+    let wanted = |name: &str| options.listener.as_ref().is_none_or(|wanted| wanted == name);
+    let Some(listener) = config.listeners.iter().find(|listener| wanted(&listener.name)) else {
+        let names: Vec<&str> = config.listeners.iter().map(|listener| &*listener.name).collect();
+        return Err(Failure::Usage(format!("no such listener; there are: {}", names.join(", "))));
+    };
+    let id = options.node_id.unwrap_or_else(hostname);
+    Ok((bootstrap::local_endpoint(&listener.address), ClientNode { id, cluster: options.node_cluster }))
+}
+
+fn load_or_quickstart(file: Option<PathBuf>) -> Result<Config, Failure> {
+    match file {
+        Some(file) => load(&file),
+        None => {
+            let file = quickstart()?;
+            eprintln!("sluice: no --config given: this is the quickstart, {}", file.display());
+            load(&file)
+        }
+    }
+}
+
+/// The quickstart's configuration: of a checkout that is the working directory, else where a package put it.
+fn quickstart() -> Result<PathBuf, Failure> {
+    let here = Path::new("config").join("sluice.yaml");
+    let executable = std::env::current_exe().ok();
+    let beside = executable.as_deref().and_then(Path::parent).map(|directory| directory.join(&here));
+    [Some(here), beside].into_iter().flatten().find(|file| file.is_file()).ok_or_else(|| {
+        let help = "there is no config/sluice.yaml here or beside the executable: \
+                    name a configuration with --config, or run in a checkout of sluice";
+        Failure::Usage(help.into())
+    })
+}
+
+/// Loads a file; what its operator should know goes to stderr.
+fn load(file: &Path) -> Result<Config, Failure> {
+    let Loaded { config, warnings } = config::load(file, &hostname()).map_err(|error| {
+        let text = error.to_string().replace('\n', "\n  ");
+        Failure::Usage(format!("{} is no configuration to run with:\n  {text}", file.display()))
+    })?;
+    for warning in warnings {
+        eprintln!("sluice: warning: {warning}");
+    }
+    Ok(config)
+}
+
+/// The name of this host, as far as it is known.
+fn hostname() -> String {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = kernel.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
+    match name.trim() {
+        "" => "unnamed".into(),
+        name => name.into(),
+    }
+}

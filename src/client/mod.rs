@@ -28,3 +28,5 @@ pub use metrics::{ClientMetrics, Count};
 pub use pool::Pool;
 pub use settings::Settings;
 pub use stream::StreamHandle;
+mod file;
+pub use file::{FileError, FileEvent, FileHandle, FileServer, FileSettings, FileState};

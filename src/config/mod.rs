@@ -1,1 +1,129 @@
-//! The config room.
+//! What the operator wrote, validated: plain data whose relations hold.
+//!
+//! A file is read twice: into a tree that knows only syntax, then by readers that collect every fault they find, so
+//! that one run names them all. What comes out is complete: every default is filled in, every relative path is
+//! absolute or relative to the working directory. Nothing here reads a clock, starts a task or touches anything but
+//! the file it was given. `docs/configuration.md` explains each key.
+
+pub mod error;
+mod tree;
+mod units;
+mod reader;
+pub mod limits;
+pub mod upstream;
+pub mod listener;
+mod classes;
+mod node;
+mod read;
+mod explain;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+pub use error::{ConfigError, Fault, Problem, Warning};
+pub use explain::explain_classes;
+pub use limits::Limits;
+pub use listener::{Address, Admin, Listener};
+pub use node::parse_client_node;
+pub use read::{Loaded, load, parse};
+pub use tree::Format;
+pub use upstream::{
+    ApiType, Backoff, Endpoint, GrpcServer, ServerKind, TcpKeepalive, UpstreamServer, WildcardForm,
+};
+
+use crate::engine::class::NodeClasses;
+use crate::xds::{Node, UserAgentVersion};
+
+/// The largest `coalescing` that is taken (RLY-54).
+pub const COALESCING_MAX: Duration = Duration::from_millis(200);
+
+/// Everything `sluice serve` needs to know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The relay's own identity; what it sends upstream of it, beside a class's projection, is RLY-15.
+    pub node: Node,
+    /// The control plane for old-style names and `xdstp:` names alike.
+    pub server: UpstreamServer,
+    pub node_classes: NodeClasses,
+    /// At least one; names and addresses are distinct.
+    pub listeners: Vec<Listener>,
+    pub admin: Admin,
+    pub log: Log,
+    pub limits: Limits,
+    /// An update after a quiet spell leaves at once; what follows within this time is gathered (RLY-54).
+    pub coalescing: Duration,
+    /// How long names and sources stay subscribed upstream after their last client left (RLY-60).
+    pub linger: Duration,
+    pub cache: Cache,
+    /// How long open streams may take to end when the process is asked to stop.
+    pub drain: Duration,
+}
+
+impl Config {
+    /// The defaults of everything but the server, which has none.
+    pub fn new(hostname: &str, server: UpstreamServer) -> Self {
+        Config {
+            node: relay_node(format!("sluice-{hostname}")),
+            server,
+            node_classes: NodeClasses::default(),
+            listeners: vec![Listener::default()],
+            admin: Admin::default(),
+            log: Log::default(),
+            limits: Limits::default(),
+            coalescing: Duration::from_millis(10),
+            linger: Duration::from_secs(30),
+            cache: Cache::default(),
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A node that says it is sluice of this version.
+fn relay_node(id: String) -> Node {
+    let number = |text: &str| text.parse().unwrap_or_default();
+    Node {
+        id,
+        user_agent_name: "sluice".into(),
+        user_agent_version: Some(UserAgentVersion::Build {
+            major: number(env!("CARGO_PKG_VERSION_MAJOR")),
+            minor: number(env!("CARGO_PKG_VERSION_MINOR")),
+            patch: number(env!("CARGO_PKG_VERSION_PATCH")),
+        }),
+        ..Node::default()
+    }
+}
+
+/// Byte budgets of what is kept without being needed for correctness.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// Resources that linger without a subscriber: bytes over all sources.
+    pub unwatched_bytes: u64,
+    /// Encoded response bodies kept for the next client of the same selection: bytes.
+    pub encoded_bytes: u64,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Cache { unwatched_bytes: 64 << 20, encoded_bytes: 256 << 20 }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    pub format: LogFormat,
+    /// `level` or `target=level`, separated by commas: well formed for `tracing_subscriber::EnvFilter`.
+    pub level: String,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Log { format: LogFormat::Text, level: "info".into() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}

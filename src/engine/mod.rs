@@ -6,6 +6,13 @@
 //! `handle_timeout(now)`. The same inputs give the same outputs, byte for byte.
 
 pub mod time;
+pub mod interest;
+pub mod view;
+pub mod snapshot;
+pub mod class;
 pub mod upstream;
+pub mod cache;
+pub mod source;
+pub mod downstream;
 
 pub use time::Time;

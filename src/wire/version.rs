@@ -35,6 +35,12 @@ pub fn of_response<'a>(members: impl IntoIterator<Item = &'a Resource>) -> Versi
     members.into_iter().fold(Version::default(), |sum, resource| sum.plus(resource.version))
 }
 
+/// A short name for some bytes, the same in every process: 64 bits, hex.
+pub fn digest(bytes: &[u8]) -> String {
+    let hash = blake3::hash(bytes);
+    hash.as_bytes().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -31,7 +31,7 @@ pub enum UserAgentVersion {
 
 /// The parts of a client's node that sluice looks at. `extensions` and `listening_addresses` are dropped while
 /// the request is read (STR-3).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node {
     pub id: String,
     pub cluster: String,

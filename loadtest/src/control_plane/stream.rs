@@ -1,0 +1,207 @@
+//! One ADS stream of the control plane: requests in, the next response out. It owns no socket.
+//!
+//! It is a scripted server for measurements: it takes ACKs and NACKs alike, and answers a reconnecting client in full.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use super::snapshot::{Resource, Snapshot};
+use crate::proto::{Fields, Malformed, put_bytes};
+use crate::xds::{Kind, Variant, cluster_name};
+
+/// One type on one stream.
+#[derive(Default)]
+struct Subscription {
+    wildcard: bool,
+    names: BTreeSet<String>,
+    /// Version of the snapshot from which the last response was made.
+    answered: u64,
+    /// What has to be answered even if nothing changes: the wildcard, names.
+    due_wildcard: bool,
+    due_names: BTreeSet<String>,
+}
+
+/// One stream.
+pub struct Stream {
+    variant: Variant,
+    nonce: u64,
+    subscriptions: BTreeMap<String, Subscription>,
+}
+
+/// The parts of a request that matter here.
+#[derive(Default)]
+struct Request {
+    type_url: String,
+    subscribe: Vec<String>,
+    unsubscribe: Vec<String>,
+}
+
+impl Request {
+    /// Field numbers: DiscoveryRequest and DeltaDiscoveryRequest.
+    fn parse(variant: Variant, message: &[u8]) -> Result<Request, Malformed> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| Malformed);
+        let mut request = Request::default();
+        let mut fields = Fields(message);
+        while let Some((field, bytes)) = fields.next_bytes()? {
+            match (variant, field) {
+                (Variant::Sotw, 4) | (Variant::Delta, 2) => request.type_url = text(bytes)?,
+                (Variant::Sotw | Variant::Delta, 3) => request.subscribe.push(text(bytes)?),
+                (Variant::Delta, 4) => request.unsubscribe.push(text(bytes)?),
+                _ => {}
+            }
+        }
+        Ok(request)
+    }
+}
+
+impl Stream {
+    pub fn new(variant: Variant) -> Stream {
+        Stream { variant, nonce: 0, subscriptions: BTreeMap::new() }
+    }
+
+    /// The next request.
+    pub fn request(&mut self, message: &[u8]) -> Result<(), Malformed> {
+        let request = Request::parse(self.variant, message)?;
+        let first = !self.subscriptions.contains_key(&request.type_url);
+        let subscription = self.subscriptions.entry(request.type_url).or_default();
+        match self.variant {
+            Variant::Sotw => subscription.replace(request.subscribe, first),
+            Variant::Delta => subscription.adjust(request.subscribe, &request.unsubscribe, first),
+        }
+        Ok(())
+    }
+
+    /// The next response to send, framed for gRPC, in parts of which the last ones are shared by all streams.
+    pub fn response(&mut self, snapshot: &Snapshot) -> Option<Vec<Bytes>> {
+        for (type_url, subscription) in &mut self.subscriptions {
+            let Some((resources, removed)) = subscription.news(self.variant, type_url, snapshot) else {
+                continue;
+            };
+            self.nonce += 1;
+            let parts = encode(self.variant, type_url, snapshot.version, self.nonce, &resources, &removed);
+            subscription.answered = snapshot.version;
+            subscription.due_wildcard = false;
+            subscription.due_names.clear();
+            return Some(parts);
+        }
+        None
+    }
+}
+
+impl Subscription {
+    /// SotW: the names are the whole subscription (SUB-1, SUB-9 to SUB-11).
+    fn replace(&mut self, names: Vec<String>, first: bool) {
+        let mut names: BTreeSet<String> = names.into_iter().collect();
+        let wildcard =
+            names.remove("*") || names.is_empty() && (first || self.wildcard && self.names.is_empty());
+        self.due_wildcard |= wildcard && !self.wildcard;
+        self.due_names.extend(names.difference(&self.names).cloned());
+        self.due_names.retain(|name| names.contains(name));
+        self.wildcard = wildcard;
+        self.names = names;
+    }
+
+    /// Delta: subscribe before unsubscribe (DEL-4, DEL-6, DEL-11).
+    fn adjust(&mut self, subscribe: Vec<String>, unsubscribe: &[String], first: bool) {
+        let mut wildcard = first && subscribe.is_empty() && unsubscribe.is_empty();
+        for name in subscribe {
+            if name == "*" {
+                wildcard = true;
+            } else {
+                self.due_names.insert(name.clone());
+                self.names.insert(name);
+            }
+        }
+        self.due_wildcard |= wildcard;
+        self.wildcard |= wildcard;
+        for name in unsubscribe {
+            if name == "*" {
+                self.wildcard = false;
+                self.due_wildcard = false;
+            }
+            self.names.remove(name);
+            self.due_names.remove(name);
+        }
+    }
+
+    /// The resources of the next response and the names to be told absent; `None` if there is nothing to say.
+    fn news<'a>(
+        &self,
+        variant: Variant,
+        type_url: &str,
+        snapshot: &'a Snapshot,
+    ) -> Option<(Vec<&'a Resource>, Vec<&str>)> {
+        let Some(kind) = Kind::of(type_url.as_bytes()) else {
+            return self.nothing_of_it(variant);
+        };
+        let changes = kind == Kind::Cluster && self.answered < snapshot.version;
+        let changed = changes && (self.wildcard || self.names.contains(&cluster_name(0)));
+        if !(self.due_wildcard || changed && self.answered > 0) && self.due_names.is_empty() {
+            return None;
+        }
+        let full_state = variant == Variant::Sotw && kind == Kind::Cluster;
+        if self.wildcard && (full_state || self.due_wildcard) {
+            return Some((snapshot.all(kind), Vec::new()));
+        }
+        let mut names: BTreeSet<&str> =
+            if full_state { &self.names } else { &self.due_names }.iter().map(String::as_str).collect();
+        let tracked = cluster_name(0);
+        if changed {
+            names.remove(tracked.as_str());
+        }
+        let mut resources: Vec<&Resource> = if changed { vec![&snapshot.changed] } else { Vec::new() };
+        let mut removed = Vec::new();
+        for name in names {
+            match snapshot.get(kind, name) {
+                Some(resource) => resources.push(resource),
+                None => removed.push(name),
+            }
+        }
+        // SotW cannot say that a name is absent (SST-10); of a type that is not full-state it then says nothing.
+        let silent = variant == Variant::Sotw && !full_state && resources.is_empty();
+        if silent { None } else { Some((resources, removed)) }
+    }
+
+    /// The answer for types of which there is nothing: an empty wildcard is said to be so, names are said absent.
+    fn nothing_of_it<'a>(&self, variant: Variant) -> Option<(Vec<&'a Resource>, Vec<&str>)> {
+        match variant {
+            Variant::Sotw if self.due_wildcard => Some((Vec::new(), Vec::new())),
+            Variant::Delta if self.due_wildcard || !self.due_names.is_empty() => {
+                Some((Vec::new(), self.due_names.iter().map(String::as_str).collect()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A response: what is private to the stream first, so that the rest can be shared and is written with it.
+fn encode(
+    variant: Variant,
+    type_url: &str,
+    version: u64,
+    nonce: u64,
+    resources: &[&Resource],
+    removed: &[&str],
+) -> Vec<Bytes> {
+    let mut head = vec![0; 5];
+    put_bytes(&mut head, 1, version.to_string());
+    put_bytes(&mut head, 4, type_url);
+    put_bytes(&mut head, 5, nonce.to_string());
+    if variant == Variant::Delta {
+        removed.iter().for_each(|name| put_bytes(&mut head, 6, name));
+    }
+    let mut parts = vec![Bytes::new()];
+    parts.extend(resources.iter().map(|resource| match variant {
+        Variant::Sotw => resource.sotw.clone(),
+        Variant::Delta => resource.delta.clone(),
+    }));
+    let length = head.len() - 5 + parts.iter().map(Bytes::len).sum::<usize>();
+    head[1..5].copy_from_slice(&(length as u32).to_be_bytes());
+    parts[0] = head.into();
+    parts
+}
+
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+mod tests;

@@ -1,0 +1,123 @@
+//! The standard small run, by one command: what a change to the relay did to its cost.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use crate::client::Profile;
+use crate::relay::{Relay, free_address};
+use crate::report::Figures;
+use crate::scenario::{self, Scenario, Source};
+use crate::xds::Variant;
+
+const CLIENTS: usize = 1000;
+const CLUSTERS: usize = 100;
+const CLUSTER_BYTES: usize = 500;
+const CHANGES: usize = 5;
+
+#[derive(Args)]
+pub struct Arguments {
+    /// The relay's binary; nothing is built
+    #[arg(long, value_name = "PATH")]
+    sluice: PathBuf,
+    /// Take the same figures of the tool's own control plane, without a relay: a plain h2 server to compare with
+    #[arg(long)]
+    floor: bool,
+    /// Write the figures to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// Each run has a relay of its own, so that none inherits another one's memory.
+pub fn run(arguments: &Arguments) -> Result<Vec<Figures>> {
+    let mut runs = Vec::new();
+    for variant in [Variant::Sotw, Variant::Delta] {
+        runs.push(through_relay(arguments, variant)?);
+    }
+    if arguments.floor {
+        for variant in [Variant::Sotw, Variant::Delta] {
+            runs.push(floor(variant)?);
+        }
+    }
+    Ok(runs)
+}
+
+fn through_relay(arguments: &Arguments, variant: Variant) -> Result<Figures> {
+    let control_plane = ControlPlaneProcess::start()?;
+    let relay = Relay::start(&arguments.sluice, control_plane.listen)?;
+    let pid = relay.pid();
+    let measured = scenario::run(&standard("relay", variant, relay.address, pid, control_plane.commands));
+    let mut figures =
+        measured.with_context(|| format!("the relay's log ends with:\n{}", relay.log_tail()))?;
+    if figures.errors > 0 {
+        figures.add_error(format!("the relay's log ends with:\n{}", relay.log_tail()));
+    }
+    if let Err(error) = relay.stop() {
+        figures.add_error(format!("{error:#}"));
+    }
+    Ok(figures)
+}
+
+fn floor(variant: Variant) -> Result<Figures> {
+    let control_plane = ControlPlaneProcess::start()?;
+    let pid = control_plane.child.id().cast_signed();
+    scenario::run(&standard("no relay", variant, control_plane.listen, pid, control_plane.commands))
+}
+
+fn standard(name: &str, variant: Variant, target: SocketAddr, pid: i32, commands: SocketAddr) -> Scenario {
+    Scenario {
+        name: name.to_owned(),
+        target,
+        pid: Some(pid),
+        clients: CLIENTS,
+        profile: Profile { variant, node_bytes: 0, node_every_request: false, endpoint_names: 0 },
+        clusters: CLUSTERS,
+        cluster_bytes: CLUSTER_BYTES,
+        changes: CHANGES,
+        source: Source::Remote(commands),
+        in_flight: 128,
+        settle: Duration::from_secs(3),
+        pause: Duration::from_millis(500),
+        patience: Duration::from_secs(30),
+    }
+}
+
+/// The control plane in a process of its own: the relay needs it before it is ready, its CPU time is then not the
+/// clients', and a floor is measured by its pid.
+struct ControlPlaneProcess {
+    child: Child,
+    listen: SocketAddr,
+    commands: SocketAddr,
+}
+
+impl ControlPlaneProcess {
+    fn start() -> Result<ControlPlaneProcess> {
+        let (listen, commands) = (free_address()?, free_address()?);
+        let child = Command::new(std::env::current_exe()?)
+            .args(["control-plane", "--listen", &listen.to_string(), "--commands", &commands.to_string()])
+            .args(["--resources", &CLUSTERS.to_string(), "--size", &CLUSTER_BYTES.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start a control plane")?;
+        let mut process = ControlPlaneProcess { child, listen, commands };
+        // Its first line says that it listens.
+        let mut line = String::new();
+        let stdout = process.child.stdout.take().context("the control plane has no output")?;
+        BufReader::new(stdout).read_line(&mut line)?;
+        ensure!(!line.is_empty(), "the control plane ended before it listened");
+        Ok(process)
+    }
+}
+
+impl Drop for ControlPlaneProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

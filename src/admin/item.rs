@@ -1,0 +1,250 @@
+//! What each item of a list shows. Never a payload; of a Secret nothing but its name (reliability.md §4.3).
+
+use std::net::SocketAddr;
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::query::{ClientsQuery, SourcesQuery};
+use crate::driver::handle::Variant;
+use crate::driver::status::{
+    ResourceFilter, ResourceStatus, SessionStatus, SessionTypeStatus, SourceState, SourceStatus,
+    SourceTypeStatus, names_type,
+};
+
+/// 0 if the clock was set back meanwhile (I18).
+pub(super) fn seconds_since(since: SystemTime, now: SystemTime) -> f64 {
+    now.duration_since(since).unwrap_or_default().as_secs_f64()
+}
+
+fn variant_name(variant: Variant) -> &'static str {
+    match variant {
+        Variant::Sotw => "sotw",
+        Variant::Delta => "delta",
+    }
+}
+
+/// One downstream stream.
+#[derive(Debug, Serialize)]
+pub(super) struct Client<'a> {
+    id: u64,
+    node: &'a str,
+    cluster: &'a str,
+    listener: &'a str,
+    peer: Option<SocketAddr>,
+    variant: &'static str,
+    open_seconds: f64,
+    types: Vec<ClientType<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct ClientType<'a> {
+    r#type: &'a str,
+    state: &'static str,
+    server: Option<&'a str>,
+    wildcard: bool,
+    names: usize,
+    nonce: Option<&'a str>,
+    unacked_seconds: Option<f64>,
+    /// Absent for Secrets: a version is a hash of their content, and a NACK may quote it.
+    #[serde(flatten)]
+    content: Option<ClientContent<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct ClientContent<'a> {
+    version_sent: Option<String>,
+    version_acked: Option<String>,
+    nack: Option<Nack<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Nack<'a> {
+    version: Option<String>,
+    detail: &'a str,
+    seconds: f64,
+}
+
+/// The stream with those of its types that pass; `None` if it, or each of them, does not.
+pub(super) fn client<'a>(
+    session: &'a SessionStatus,
+    query: &ClientsQuery,
+    now: SystemTime,
+) -> Option<Client<'a>> {
+    if query.node.as_deref().is_some_and(|node| node != &*session.node_id) {
+        return None;
+    }
+    let passes = |of: &&SessionTypeStatus| {
+        query.type_name.as_deref().is_none_or(|text| names_type(text, &of.type_url))
+            && query.state.is_none_or(|state| state == of.state)
+    };
+    let all_pass = query.type_name.is_none() && query.state.is_none();
+    let types: Vec<_> = session.types.iter().filter(passes).map(|of| client_type(of, now)).collect();
+    if types.is_empty() && !all_pass {
+        return None;
+    }
+    Some(Client {
+        id: session.id,
+        node: &session.node_id,
+        cluster: &session.node_cluster,
+        listener: &session.listener,
+        peer: session.peer,
+        variant: variant_name(session.variant),
+        open_seconds: seconds_since(session.opened_at, now),
+        types,
+    })
+}
+
+fn client_type(of: &SessionTypeStatus, now: SystemTime) -> ClientType<'_> {
+    let content = (!of.type_url.is_secret()).then(|| ClientContent {
+        version_sent: of.version_sent.map(|version| version.to_string()),
+        version_acked: of.version_acked.map(|version| version.to_string()),
+        nack: of.nack.as_ref().map(|nack| Nack {
+            version: nack.version.map(|version| version.to_string()),
+            detail: &nack.detail,
+            seconds: seconds_since(nack.at, now),
+        }),
+    });
+    ClientType {
+        r#type: of.type_url.message(),
+        state: of.state.name(),
+        server: of.server.as_deref(),
+        wildcard: of.wildcard,
+        names: of.names,
+        nonce: of.nonce.as_deref(),
+        unacked_seconds: of.unacked.map(|unacked| unacked.as_secs_f64()),
+        content,
+    }
+}
+
+/// One upstream attachment.
+#[derive(Debug, Serialize)]
+pub(super) struct Source<'a> {
+    server: &'a str,
+    class: &'a str,
+    class_fields: &'a [(String, String)],
+    /// The id of the client that owns it alone.
+    owner: Option<u64>,
+    state: &'static str,
+    state_seconds: f64,
+    failures: u32,
+    backoff_seconds: Option<f64>,
+    last_error: Option<String>,
+    answered: bool,
+    restored: bool,
+    stale_seconds: Option<f64>,
+    variant: Option<&'static str>,
+    types: Vec<SourceType<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct SourceType<'a> {
+    r#type: &'a str,
+    names: usize,
+    wildcard: bool,
+    present: usize,
+    absent: usize,
+    unknown: usize,
+    /// Absent for Secrets.
+    #[serde(flatten)]
+    content: Option<SourceContent>,
+}
+
+#[derive(Debug, Serialize)]
+struct SourceContent {
+    bytes: usize,
+    version: Option<String>,
+}
+
+/// The source with those of its types that pass; `None` if it does not.
+pub(super) fn source<'a>(
+    source: &'a SourceStatus,
+    query: &SourcesQuery,
+    now: SystemTime,
+) -> Option<Source<'a>> {
+    let server_passes = query.server.as_deref().is_none_or(|server| server == &*source.server);
+    let state_passes = query.state.is_none_or(|state| state == source.state.name());
+    let type_passes =
+        |of: &&SourceTypeStatus| query.type_name.as_deref().is_none_or(|text| names_type(text, &of.type_url));
+    let types: Vec<_> = source.types.iter().filter(type_passes).map(source_type).collect();
+    let types_pass = query.type_name.is_none() || !types.is_empty();
+    if !(server_passes && state_passes && types_pass) {
+        return None;
+    }
+    let (failures, delay) = match source.state {
+        SourceState::Backoff { failures, delay } => (failures, Some(delay.as_secs_f64())),
+        SourceState::Connecting | SourceState::Connected => (0, None),
+    };
+    Some(Source {
+        server: &source.server,
+        class: &source.class.digest,
+        class_fields: &source.class.fields,
+        owner: source.owner,
+        state: source.state.name(),
+        state_seconds: seconds_since(source.since, now),
+        failures,
+        backoff_seconds: delay,
+        last_error: source.last_error.as_ref().map(ToString::to_string),
+        answered: source.answered,
+        restored: source.restored,
+        stale_seconds: source.stale_since.map(|since| seconds_since(since, now)),
+        variant: source.variant.map(variant_name),
+        types,
+    })
+}
+
+fn source_type(of: &SourceTypeStatus) -> SourceType<'_> {
+    SourceType {
+        r#type: of.type_url.message(),
+        names: of.names,
+        wildcard: of.wildcard,
+        present: of.present,
+        absent: of.absent,
+        unknown: of.unknown,
+        content: (!of.type_url.is_secret()).then(|| SourceContent {
+            bytes: of.bytes,
+            version: of.version.map(|version| version.to_string()),
+        }),
+    }
+}
+
+/// One resource, or one name without a resource, of one source.
+#[derive(Debug, Serialize)]
+pub(super) struct Resource<'a> {
+    r#type: &'a str,
+    name: &'a str,
+    /// Absent for Secrets.
+    #[serde(flatten)]
+    content: Option<ResourceContent<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct ResourceContent<'a> {
+    state: &'static str,
+    state_seconds: f64,
+    version: Option<String>,
+    bytes: usize,
+    server: &'a str,
+    class: &'a str,
+}
+
+/// `None` if the resource does not pass. A filter by state leaves Secrets out: it would tell their state.
+pub(super) fn resource<'a>(
+    found: &'a ResourceStatus,
+    filter: &ResourceFilter,
+    now: SystemTime,
+) -> Option<Resource<'a>> {
+    let secret = found.type_url.is_secret();
+    if !filter.matches(found) || (secret && filter.state.is_some()) {
+        return None;
+    }
+    let content = (!secret).then(|| ResourceContent {
+        state: found.state.name(),
+        state_seconds: seconds_since(found.since, now),
+        version: found.version.map(|version| version.to_string()),
+        bytes: found.bytes,
+        server: &found.server,
+        class: &found.class,
+    });
+    Some(Resource { r#type: found.type_url.message(), name: found.name.as_str(), content })
+}

@@ -1,0 +1,91 @@
+//! What may follow the `?` of each list. Anything else is refused, naming what is allowed.
+
+use axum::extract::Query;
+use axum::http::Uri;
+
+use crate::driver::status::{ClientStatus, ConfigStatus, ResourceFilter, SourceState};
+
+/// Items of a list without a `limit`.
+const UNLIMITED: usize = usize::MAX;
+
+/// `/clients`: streams of this node that have a type, or any, in this state.
+#[derive(Debug, PartialEq)]
+pub(super) struct ClientsQuery {
+    pub node: Option<String>,
+    pub type_name: Option<String>,
+    pub state: Option<ConfigStatus>,
+    pub limit: usize,
+}
+
+/// `/sources`.
+#[derive(Debug, PartialEq)]
+pub(super) struct SourcesQuery {
+    pub server: Option<String>,
+    pub type_name: Option<String>,
+    /// One of [`SourceState::NAMES`].
+    pub state: Option<&'static str>,
+    pub limit: usize,
+}
+
+/// `/resources`.
+#[derive(Debug, PartialEq)]
+pub(super) struct ResourcesQuery {
+    pub filter: ResourceFilter,
+    pub limit: usize,
+}
+
+impl ClientsQuery {
+    pub fn parse(uri: &Uri) -> Result<ClientsQuery, String> {
+        let [node, type_name, state, limit] = values(uri, ["node", "type", "state", "limit"])?;
+        let states = ConfigStatus::ALL.map(|state| (state.name(), state));
+        Ok(ClientsQuery { node, type_name, state: one_of(state, &states)?, limit: number(limit)? })
+    }
+}
+
+impl SourcesQuery {
+    pub fn parse(uri: &Uri) -> Result<SourcesQuery, String> {
+        let [server, type_name, state, limit] = values(uri, ["server", "type", "state", "limit"])?;
+        let states = SourceState::NAMES.map(|name| (name, name));
+        Ok(SourcesQuery { server, type_name, state: one_of(state, &states)?, limit: number(limit)? })
+    }
+}
+
+impl ResourcesQuery {
+    pub fn parse(uri: &Uri) -> Result<ResourcesQuery, String> {
+        let [type_name, name, state, limit] = values(uri, ["type", "name", "state", "limit"])?;
+        let states = ClientStatus::ALL.map(|state| (state.name(), state));
+        let filter = ResourceFilter { type_name, name, state: one_of(state, &states)? };
+        Ok(ResourcesQuery { filter, limit: number(limit)? })
+    }
+}
+
+/// The values of the allowed keys, each at most once.
+fn values<const N: usize>(uri: &Uri, allowed: [&str; N]) -> Result<[Option<String>; N], String> {
+    let Query(pairs) =
+        Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(|error| error.to_string())?;
+    let mut values = [const { None }; N];
+    for (key, value) in pairs {
+        let slot = allowed.iter().position(|name| *name == key);
+        let slot = slot
+            .and_then(|index| values.get_mut(index))
+            .ok_or_else(|| format!("unknown query key {key:?}; allowed: {}", allowed.join(", ")))?;
+        if slot.replace(value).is_some() {
+            return Err(format!("query key {key:?} is there twice"));
+        }
+    }
+    Ok(values)
+}
+
+fn one_of<T: Copy>(text: Option<String>, allowed: &[(&str, T)]) -> Result<Option<T>, String> {
+    let Some(text) = text else { return Ok(None) };
+    if let Some((_, value)) = allowed.iter().find(|(name, _)| *name == text) {
+        return Ok(Some(*value));
+    }
+    let names: Vec<_> = allowed.iter().map(|(name, _)| *name).collect();
+    Err(format!("unknown state {text:?}; allowed: {}", names.join(", ")))
+}
+
+fn number(text: Option<String>) -> Result<usize, String> {
+    let Some(text) = text else { return Ok(UNLIMITED) };
+    text.parse().map_err(|_| format!("limit is {text:?}; allowed: a whole number"))
+}

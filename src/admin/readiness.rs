@@ -1,0 +1,108 @@
+//! Whether the relay may get traffic, and how fresh what it serves is (I14).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::item::seconds_since;
+use crate::driver::status::{SourceState, SourceStatus};
+
+/// Where the process stands; it only moves forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    Starting = 0,
+    /// Listeners are bound and what is on disk is loaded.
+    Ready = 1,
+    Draining = 2,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            State::Starting => "starting",
+            State::Ready => "ready",
+            State::Draining => "draining",
+        }
+    }
+}
+
+/// The state behind `/ready`.
+#[derive(Debug)]
+pub struct Readiness {
+    state: AtomicU8,
+    requires_upstream: bool,
+}
+
+impl Readiness {
+    /// A relay whose upstreams are down still serves what it has, so that is normally no reason to send clients
+    /// away. With `requires_upstream` it is not ready while it has sources and none of them is connected.
+    pub fn new(requires_upstream: bool) -> Readiness {
+        Readiness { state: AtomicU8::new(State::Starting as u8), requires_upstream }
+    }
+
+    /// Moves on to a later state; an earlier one changes nothing.
+    pub fn advance(&self, state: State) {
+        self.state.fetch_max(state as u8, Relaxed);
+    }
+
+    pub fn state(&self) -> State {
+        match self.state.load(Relaxed) {
+            0 => State::Starting,
+            1 => State::Ready,
+            _ => State::Draining,
+        }
+    }
+
+    /// Whether to answer 200, and the body.
+    pub(super) fn report(&self, sources: &[Arc<SourceStatus>], now: SystemTime) -> (bool, Report) {
+        let mut upstreams: BTreeMap<&str, Upstream> = BTreeMap::new();
+        for source in sources {
+            upstreams.entry(&source.server).or_default().add(source, now);
+        }
+        let any_connected = sources.iter().any(|source| source.state == SourceState::Connected);
+        let upstream_suffices = !self.requires_upstream || sources.is_empty() || any_connected;
+        let state = self.state();
+        let upstreams =
+            upstreams.into_iter().map(|(server, upstream)| (server.to_owned(), upstream)).collect();
+        let ready = state == State::Ready && upstream_suffices;
+        (ready, Report { ready, state: state.name(), upstreams })
+    }
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Report {
+    ready: bool,
+    state: &'static str,
+    upstreams: BTreeMap<String, Upstream>,
+}
+
+/// All sources of one server: the counts of their states, and the worst of their staleness.
+#[derive(Debug, Default, PartialEq, Serialize)]
+struct Upstream {
+    connecting: usize,
+    connected: usize,
+    backoff: usize,
+    stale: usize,
+    stale_seconds: Option<f64>,
+    /// Sources that serve something from the checkpoint, unconfirmed.
+    restored: usize,
+}
+
+impl Upstream {
+    fn add(&mut self, source: &SourceStatus, now: SystemTime) {
+        match source.state {
+            SourceState::Connecting => self.connecting += 1,
+            SourceState::Connected => self.connected += 1,
+            SourceState::Backoff { .. } => self.backoff += 1,
+        }
+        if let Some(since) = source.stale_since {
+            self.stale += 1;
+            let seconds = seconds_since(since, now);
+            self.stale_seconds = Some(self.stale_seconds.map_or(seconds, |worst| worst.max(seconds)));
+        }
+        self.restored += usize::from(source.restored);
+    }
+}

@@ -1,0 +1,92 @@
+//! What the kernel reports of a directory.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use notify::event::{Event, EventKind, ModifyKind, RenameMode};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::Notify;
+use tracing::warn;
+
+use super::settling::Changes;
+
+/// The symlink that Kubernetes exchanges to change all files of a volume at once (FIL-2).
+const KUBERNETES_DATA: &str = "..data";
+
+/// Gathers what happens in one directory until it is asked for.
+pub(super) struct Watch {
+    heard: Arc<Heard>,
+    watcher: Option<RecommendedWatcher>,
+    /// The directory that is watched: its path may come to mean another one.
+    watched: Option<(u64, u64)>,
+}
+
+#[derive(Default)]
+struct Heard {
+    changes: Mutex<Changes>,
+    news: Notify,
+}
+
+impl Watch {
+    /// Without the kernel's reports the directory is still polled.
+    pub(super) fn start(path: &Path) -> Watch {
+        let heard = Arc::new(Heard::default());
+        let hearing = heard.clone();
+        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| match event {
+            Ok(event) => hearing.hear(&event),
+            Err(error) => warn!(%error, "a watched directory"),
+        });
+        let watcher = watcher.inspect_err(|error| warn!(%error, "directories are polled only")).ok();
+        let mut watch = Watch { heard, watcher, watched: None };
+        watch.renew(path);
+        watch
+    }
+
+    /// Watches the directory that is now at the path, if it is another one.
+    pub(super) fn renew(&mut self, path: &Path) {
+        let Ok(metadata) = std::fs::metadata(path) else { return };
+        let directory = Some((metadata.dev(), metadata.ino()));
+        let Some(watcher) = self.watcher.as_mut().filter(|_| self.watched != directory) else { return };
+        // Fails if there was no watch, or if it went with the old directory.
+        let _ = watcher.unwatch(path);
+        match watcher.watch(path, RecursiveMode::NonRecursive) {
+            Ok(()) => self.watched = directory,
+            Err(error) => warn!(path = %path.display(), %error, "the directory is polled only"),
+        }
+    }
+
+    /// The directory is gone. Another one may come in its place, even with its inode.
+    pub(super) fn lost(&mut self) {
+        self.watched = None;
+    }
+
+    /// Waits until something is heard.
+    pub(super) async fn changes(&self) -> Changes {
+        self.heard.news.notified().await;
+        std::mem::take(&mut *self.heard.changes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Heard {
+    fn hear(&self, event: &Event) {
+        // Reading a file is an access, too: ours would wake us again.
+        if matches!(event.kind, EventKind::Access(_)) && !event.need_rescan() {
+            return;
+        }
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = || event.paths.iter().filter_map(|path| path.file_name());
+        let arrived: Option<&OsStr> = match event.kind {
+            EventKind::Modify(ModifyKind::Name(RenameMode::To | RenameMode::Both)) => names().last(),
+            _ => None,
+        };
+        changes.touched.extend(names().map(OsStr::to_owned));
+        if let Some(name) = arrived {
+            changes.all_moved |= name == KUBERNETES_DATA;
+            changes.moved.insert(name.to_owned());
+        }
+        drop(changes);
+        self.news.notify_one();
+    }
+}

@@ -1,0 +1,205 @@
+//! `file:` servers: a directory that is served as if it were a control plane (FIL-4 to FIL-8).
+//!
+//! Every file directly inside the directory is one `DiscoveryResponse`, in the format that its extension names:
+//! `.json`, `.yaml`, `.yml` and `.pb` (binary). The formats `.pb_text` and `.pb_length_delimited` of FIL-4 are
+//! refused by name. Files with any other extension are passed over, because a README may lie beside them; so are
+//! subdirectories and names that begin with a dot. The `..data` symlink of a Kubernetes volume is followed.
+//!
+//! The directory is taken as a whole: while one file is bad, or two files hold the same resource, what was good last
+//! stays in force (FIL-7). There is no ACK and no NACK.
+
+mod changes;
+mod load;
+mod settling;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{info, warn};
+
+use self::changes::Watch;
+use self::load::{Loaded, Problem};
+use self::settling::{Changes, Due, Settling, Stamp};
+use crate::xds::{Resource, TypeUrl};
+
+/// All resources of a directory, by type and name.
+pub type FileState = Vec<(TypeUrl, Vec<Arc<Resource>>)>;
+
+/// What a watched directory reports.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FileEvent {
+    /// All that the directory holds. A type or a resource that was in the last state and is missing in this one was
+    /// deleted by the operator.
+    State(FileState),
+    /// A file, or the directory itself, can't be used; the last state stays in force. Told once per file and reason.
+    Bad { path: PathBuf, reason: String },
+}
+
+/// How a directory is watched.
+#[derive(Clone, Debug)]
+pub struct FileSettings {
+    /// A file that is saved in place is taken when nothing happened to it for 0.5 s (FIL-8).
+    pub quiet: Duration,
+    /// The directory is looked through every 5 s, for what the kernel does not report.
+    pub poll_interval: Duration,
+    /// The longest file: 256 MiB.
+    pub file_bytes_max: u64,
+}
+
+impl Default for FileSettings {
+    fn default() -> Self {
+        FileSettings {
+            quiet: Duration::from_millis(500),
+            poll_interval: Duration::from_secs(5),
+            file_bytes_max: 256 << 20,
+        }
+    }
+}
+
+/// A directory that can't be served at all (FIL-3).
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    #[error("the directory {path:?} can't be read: {error}")]
+    Unreadable { path: PathBuf, error: std::io::Error },
+    #[error("the directory {path:?} holds no file to serve; needed is at least one .json, .yaml, .yml or .pb file")]
+    Empty { path: PathBuf },
+}
+
+/// Watches directories.
+#[derive(Debug)]
+pub struct FileServer;
+
+/// A watch. Dropping it ends the watch; then nothing is reported.
+#[derive(Debug)]
+pub struct FileHandle {
+    _task: AbortOnDropHandle<()>,
+}
+
+impl FileServer {
+    /// Watches a directory and reports its state, at first and after each change. Equal content is not reported
+    /// again. Must be called within a tokio runtime.
+    pub async fn watch(
+        directory: &Path,
+        settings: FileSettings,
+        events: mpsc::Sender<FileEvent>,
+    ) -> Result<FileHandle, FileError> {
+        let path = directory.to_owned();
+        let present = scan(&path).await.map_err(|error| FileError::Unreadable { path: path.clone(), error })?;
+        if present.is_empty() {
+            return Err(FileError::Empty { path });
+        }
+        let directory = Directory {
+            watch: Watch::start(&path),
+            settling: Settling::new(settings.quiet),
+            path,
+            settings,
+            files: BTreeMap::new(),
+            served: None,
+            told: BTreeSet::new(),
+            events,
+        };
+        Ok(FileHandle { _task: AbortOnDropHandle::new(tokio::spawn(directory.run())) })
+    }
+}
+
+struct Directory {
+    path: PathBuf,
+    settings: FileSettings,
+    watch: Watch,
+    settling: Settling,
+    /// What each file was last found to hold.
+    files: BTreeMap<OsString, Result<Loaded, String>>,
+    /// The state that was reported last.
+    served: Option<FileState>,
+    /// The problems that were reported and still stand.
+    told: BTreeSet<Problem>,
+    events: mpsc::Sender<FileEvent>,
+}
+
+impl Directory {
+    async fn run(mut self) {
+        let mut changes = Changes { all_moved: true, ..Changes::default() };
+        loop {
+            self.look(&changes).await;
+            let poll_at = Instant::now() + self.settings.poll_interval;
+            let look_at = self.settling.timeout().map_or(poll_at, |settled| settled.min(poll_at));
+            changes = tokio::select! {
+                changes = self.watch.changes() => changes,
+                () = sleep_until(look_at) => Changes::default(),
+            };
+        }
+    }
+
+    /// Reads what has settled, and reports what that changed.
+    async fn look(&mut self, changes: &Changes) {
+        let present = match scan(&self.path).await {
+            Ok(present) => present,
+            Err(error) => {
+                self.watch.lost();
+                let reason = format!("the directory can't be read: {error}");
+                return self.tell(BTreeSet::from([Problem { path: self.path.clone(), reason }])).await;
+            }
+        };
+        self.watch.renew(&self.path);
+        let Due { read, gone } = self.settling.look(&present, changes, Instant::now());
+        for name in &gone {
+            self.files.remove(name);
+        }
+        for name in &read {
+            let path = self.path.join(name);
+            let bytes_max = self.settings.file_bytes_max;
+            let reading = move || (load::read(&path, bytes_max), load::stamp(&path).ok());
+            let Ok((content, stamp)) = tokio::task::spawn_blocking(reading).await else { continue };
+            // A file that changed while it was read is read again when it has settled.
+            if stamp.is_some() && stamp.as_ref() == present.get(name) {
+                self.files.insert(name.clone(), content);
+            } else {
+                self.settling.unsettled(name, stamp, Instant::now());
+            }
+        }
+        if !read.is_empty() || !gone.is_empty() || !self.told.is_empty() {
+            self.judge().await;
+        }
+    }
+
+    /// The directory as a whole: its new state, or what is wrong with it.
+    async fn judge(&mut self) {
+        match load::merge(&self.path, &self.files) {
+            Ok(state) => {
+                self.told.clear();
+                if self.served.as_ref() != Some(&state) {
+                    let resources: usize = state.iter().map(|(_, resources)| resources.len()).sum();
+                    info!(directory = %self.path.display(), resources, "the directory has a new state");
+                    self.served = Some(state.clone());
+                    self.report(FileEvent::State(state)).await;
+                }
+            }
+            Err(problems) => self.tell(problems).await,
+        }
+    }
+
+    /// Reports the problems that were not reported yet (FIL-7).
+    async fn tell(&mut self, problems: BTreeSet<Problem>) {
+        for Problem { path, reason } in problems.difference(&self.told) {
+            warn!(path = %path.display(), reason, "the last good state of the directory stays in force");
+            self.report(FileEvent::Bad { path: path.clone(), reason: reason.clone() }).await;
+        }
+        self.told = problems;
+    }
+
+    /// Nobody listens any more: the handle's drop ends this task.
+    async fn report(&self, event: FileEvent) {
+        let _ = self.events.send(event).await;
+    }
+}
+
+async fn scan(path: &Path) -> std::io::Result<BTreeMap<OsString, Stamp>> {
+    let path = path.to_owned();
+    tokio::task::spawn_blocking(move || load::scan(&path)).await.map_err(std::io::Error::other)?
+}

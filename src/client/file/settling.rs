@@ -1,0 +1,207 @@
+//! When a file that changed may be read: at once after a rename, after a quiet time otherwise (FIL-1, FIL-8).
+//!
+//! No clock and no file system in here: time and stamps are handed in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What tells two contents of a file apart without reading it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    pub(super) inode: (u64, u64),
+    pub(super) length: u64,
+    /// Seconds and nanoseconds.
+    pub(super) modified: (i64, i64),
+}
+
+/// What was heard of a directory since it was last looked at.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Changes {
+    /// Something happened to these names.
+    pub(super) touched: BTreeSet<OsString>,
+    /// A file was renamed to these names.
+    pub(super) moved: BTreeSet<OsString>,
+    /// All names were exchanged at once: by a swap of `..data`, or because the watch begins.
+    pub(super) all_moved: bool,
+}
+
+/// What can be acted on now.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Due {
+    pub(super) read: Vec<OsString>,
+    pub(super) gone: Vec<OsString>,
+}
+
+#[derive(Debug)]
+pub(super) struct Settling {
+    quiet: Duration,
+    /// The files as they were last found due.
+    taken: BTreeMap<OsString, Stamp>,
+    /// Names that changed since, how they looked last, and when that is quiet enough. `None`: missing.
+    waiting: BTreeMap<OsString, (Option<Stamp>, Instant)>,
+}
+
+impl Settling {
+    pub(super) fn new(quiet: Duration) -> Settling {
+        Settling { quiet, taken: BTreeMap::new(), waiting: BTreeMap::new() }
+    }
+
+    /// Compares the directory with what was taken before.
+    ///
+    /// A missing file waits like a file that is written, because editors replace a file by removing it first; unless
+    /// it was renamed to another name of the directory.
+    pub(super) fn look(
+        &mut self,
+        present: &BTreeMap<OsString, Stamp>,
+        changes: &Changes,
+        now: Instant,
+    ) -> Due {
+        let mut due = Due::default();
+        for (name, stamp) in present {
+            let touched = changes.touched.contains(name);
+            let changed = touched || self.waiting.contains_key(name) || self.taken.get(name) != Some(stamp);
+            let moved = changes.all_moved || changes.moved.contains(name);
+            if moved || (changed && self.is_quiet(name, Some(stamp), touched, now)) {
+                due.read.push(name.clone());
+            }
+        }
+        let missing: Vec<_> = self.taken.keys().filter(|name| !present.contains_key(*name)).cloned().collect();
+        for name in missing {
+            let renamed = self.taken.get(&name).is_some_and(|old| present.values().any(|s| s.inode == old.inode));
+            if changes.all_moved || renamed || self.is_quiet(&name, None, changes.touched.contains(&name), now) {
+                due.gone.push(name);
+            }
+        }
+        for name in &due.read {
+            self.waiting.remove(name);
+            self.taken.extend(present.get(name).map(|stamp| (name.clone(), stamp.clone())));
+        }
+        for name in &due.gone {
+            self.waiting.remove(name);
+            self.taken.remove(name);
+        }
+        self.waiting.retain(|name, _| present.contains_key(name) || self.taken.contains_key(name));
+        due
+    }
+
+    /// A file changed while it was read.
+    pub(super) fn unsettled(&mut self, name: &OsStr, stamp: Option<Stamp>, now: Instant) {
+        self.waiting.insert(name.to_owned(), (stamp, now + self.quiet));
+    }
+
+    /// When to look again even if nothing is heard.
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        self.waiting.values().map(|(_, quiet_at)| *quiet_at).min()
+    }
+
+    fn is_quiet(&mut self, name: &OsStr, stamp: Option<&Stamp>, touched: bool, now: Instant) -> bool {
+        match self.waiting.get(name) {
+            Some((last, quiet_at)) if !touched && last.as_ref() == stamp => *quiet_at <= now,
+            _ => {
+                self.waiting.insert(name.to_owned(), (stamp.cloned(), now + self.quiet));
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUIET: Duration = Duration::from_millis(500);
+
+    fn files(files: &[(&str, u64, i64)]) -> BTreeMap<OsString, Stamp> {
+        let stamp = |inode, modified| Stamp { inode: (1, inode), length: 9, modified: (modified, 0) };
+        files.iter().map(|(name, inode, modified)| ((*name).into(), stamp(*inode, *modified))).collect()
+    }
+
+    fn touched(name: &str) -> Changes {
+        Changes { touched: BTreeSet::from([name.into()]), ..Changes::default() }
+    }
+
+    fn due(read: &[&str], gone: &[&str]) -> Due {
+        let names = |names: &[&str]| names.iter().map(OsString::from).collect();
+        Due { read: names(read), gone: names(gone) }
+    }
+
+    /// A directory with `a` and `b`, both taken.
+    fn settled(now: Instant) -> Settling {
+        let mut settling = Settling::new(QUIET);
+        let all = Changes { all_moved: true, ..Changes::default() };
+        assert_eq!(settling.look(&files(&[("a", 1, 0), ("b", 2, 0)]), &all, now), due(&["a", "b"], &[]));
+        assert_eq!(settling.timeout(), None);
+        settling
+    }
+
+    #[test]
+    fn fil_1_a_rename_is_taken_at_once() {
+        let now = Instant::now();
+        let mut settling = settled(now);
+        let moved = Changes { moved: BTreeSet::from(["a".into()]), ..touched("a") };
+        assert_eq!(settling.look(&files(&[("a", 3, 0), ("b", 2, 0)]), &moved, now), due(&["a"], &[]));
+        assert_eq!(settling.timeout(), None);
+    }
+
+    #[test]
+    fn fil_8_a_save_in_place_is_taken_when_it_is_quiet() {
+        let now = Instant::now();
+        let mut settling = settled(now);
+        let nothing = Changes::default();
+        let (first, second) = (files(&[("a", 1, 1), ("b", 2, 0)]), files(&[("a", 1, 2), ("b", 2, 0)]));
+        assert_eq!(settling.look(&first, &touched("a"), now), Due::default());
+        assert_eq!(settling.timeout(), Some(now + QUIET));
+        // Each further write begins the quiet time anew, with or without an event.
+        let (later, latest) = (now + QUIET / 2, now + QUIET);
+        assert_eq!(settling.look(&first, &touched("a"), later), Due::default());
+        assert_eq!(settling.look(&second, &nothing, latest), Due::default());
+        assert_eq!(settling.look(&second, &nothing, latest + QUIET - Duration::from_nanos(1)), Due::default());
+        assert_eq!(settling.look(&second, &nothing, latest + QUIET), due(&["a"], &[]));
+        assert_eq!(settling.look(&second, &nothing, latest + QUIET * 2), Due::default());
+    }
+
+    #[test]
+    fn a_missing_file_is_gone_when_it_stays_away() {
+        let now = Instant::now();
+        let mut settling = settled(now);
+        let without = files(&[("b", 2, 0)]);
+        assert_eq!(settling.look(&without, &touched("a"), now), Due::default());
+        assert_eq!(settling.look(&without, &Changes::default(), now + QUIET), due(&[], &["a"]));
+        assert_eq!(settling.timeout(), None);
+
+        let mut settling = settled(now);
+        assert_eq!(settling.look(&without, &touched("a"), now), Due::default());
+        let again = files(&[("a", 7, 5), ("b", 2, 0)]);
+        assert_eq!(settling.look(&again, &Changes::default(), now + QUIET), Due::default());
+        assert_eq!(settling.look(&again, &Changes::default(), now + QUIET * 2), due(&["a"], &[]));
+    }
+
+    #[test]
+    fn a_renamed_file_changes_its_name_in_one_step() {
+        let now = Instant::now();
+        let mut settling = settled(now);
+        let moved = Changes { moved: BTreeSet::from(["c".into()]), ..touched("a") };
+        assert_eq!(settling.look(&files(&[("b", 2, 0), ("c", 1, 0)]), &moved, now), due(&["c"], &["a"]));
+    }
+
+    #[test]
+    fn fil_2_a_swap_of_all_files_is_taken_at_once() {
+        let now = Instant::now();
+        let mut settling = settled(now);
+        let all = Changes { all_moved: true, ..Changes::default() };
+        assert_eq!(settling.look(&files(&[("a", 8, 0), ("d", 9, 0)]), &all, now), due(&["a", "d"], &["b"]));
+    }
+
+    #[test]
+    fn a_temporary_file_leaves_nothing_behind() {
+        let now = Instant::now();
+        let mut settling = settled(now);
+        let with = files(&[("a", 1, 0), ("b", 2, 0), ("t", 3, 0)]);
+        assert_eq!(settling.look(&with, &touched("t"), now), Due::default());
+        assert_eq!(settling.look(&files(&[("a", 1, 0), ("b", 2, 0)]), &touched("t"), now), Due::default());
+        assert_eq!(settling.timeout(), None);
+    }
+}

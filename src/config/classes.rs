@@ -1,0 +1,212 @@
+//! `node_classes:`: which clients may share what the upstream answers (RLY-10 to RLY-12).
+
+use super::error::Problem;
+use super::node::to_value;
+use super::reader::{Item, Map};
+use super::tree::Tree;
+use super::units::{boolean, text, word};
+use crate::engine::class::{
+    ClassRule, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection,
+    TextMatch, ValueMatch, VersionPart,
+};
+use crate::xds::{Kind, TypeUrl};
+
+const STYLES: &[(&str, NameStyle)] = &[("old", NameStyle::Old), ("xdstp", NameStyle::Xdstp)];
+
+const DEPTHS: &[(&str, Option<LocalityDepth>)] = &[
+    ("none", None),
+    ("region", Some(LocalityDepth::Region)),
+    ("zone", Some(LocalityDepth::Zone)),
+    ("sub_zone", Some(LocalityDepth::SubZone)),
+];
+
+const VERSIONS: &[(&str, VersionPart)] =
+    &[("none", VersionPart::None), ("major", VersionPart::Major), ("full", VersionPart::Full)];
+
+pub(super) fn read_classes(items: &[Item<'_>]) -> NodeClasses {
+    let mut rules: Vec<ClassRule> = Vec::new();
+    for item in items {
+        let read = item.map(read_rule).unwrap_or_default();
+        // One of the two that a rule for both styles becomes may still be reached.
+        if !read.is_empty() && read.iter().all(|rule| is_shadowed(rule, &rules)) {
+            let reason = "is never reached: the rules before it match everything it could".into();
+            item.fault(Problem::Contradiction { reason });
+        }
+        rules.extend(read);
+    }
+    NodeClasses::new(rules)
+}
+
+fn is_shadowed(rule: &ClassRule, before: &[ClassRule]) -> bool {
+    let caught = |style| before.iter().any(|earlier| earlier.catches_all(style));
+    match rule.names {
+        Some(style) => caught(style),
+        None => caught(NameStyle::Old) && caught(NameStyle::Xdstp),
+    }
+}
+
+/// Reads one entry. Without `split_by` it keeps RLY-11's projections, which differ by style: that makes two rules.
+fn read_rule(map: &mut Map<'_>) -> Vec<ClassRule> {
+    let (nodes, types, names) = map.section("match", read_match).unwrap_or_default();
+    let projection = map.item("split_by").map(|item| item.map(read_projection).unwrap_or_default());
+    let share_secrets = map.or("share_secrets", false, boolean);
+    let legacy_wildcard = map.or("legacy_wildcard", true, boolean);
+    if share_secrets {
+        check_share_secrets(map, &types, projection.as_ref());
+    }
+    if names == Some(NameStyle::Xdstp) && map.has("legacy_wildcard") {
+        map.contradiction(
+            "legacy_wildcard",
+            "has no meaning for `names: xdstp`: the wildcard is an old-style name",
+        );
+    }
+    let rule = |names, projection| ClassRule {
+        nodes: nodes.clone(),
+        types: types.clone(),
+        names,
+        projection,
+        share_secrets,
+        legacy_wildcard,
+    };
+    match projection {
+        Some(projection) => vec![rule(names, projection)],
+        None => [NameStyle::Xdstp, NameStyle::Old]
+            .into_iter()
+            .filter(|style| names.is_none_or(|names| names == *style))
+            .map(|style| rule(Some(style), style.default_projection()))
+            .collect(),
+    }
+}
+
+/// Secrets are split by `id` unless the operator signs the contrary; the signature has to be plain (reliability §4.3).
+fn check_share_secrets(map: &Map<'_>, types: &[TypeUrl], projection: Option<&Projection>) {
+    if !types.iter().any(TypeUrl::is_secret) {
+        let reason = "needs the Secret type among `match.types`: sharing secrets is not stated in passing";
+        map.contradiction("share_secrets", reason);
+    }
+    if projection.is_none_or(|projection| projection.id) {
+        map.contradiction(
+            "share_secrets",
+            "needs a `split_by` without `id`: with it there is nothing to share",
+        );
+    }
+}
+
+type Match = (NodeMatch, Vec<TypeUrl>, Option<NameStyle>);
+
+fn read_match(map: &mut Map<'_>) -> Match {
+    let mut nodes = NodeMatch {
+        id: read_text_match(map, "id"),
+        cluster: read_text_match(map, "cluster"),
+        user_agent_name: read_text_match(map, "user_agent_name"),
+        ..NodeMatch::default()
+    };
+    map.section("locality", |map| {
+        nodes.region = read_text_match(map, "region");
+        nodes.zone = read_text_match(map, "zone");
+        nodes.sub_zone = read_text_match(map, "sub_zone");
+    });
+    for item in map.list("metadata") {
+        nodes.metadata.extend(item.map(read_metadata_match).flatten());
+    }
+    let types = map.list("types").iter().filter_map(read_type).collect();
+    let names = map.optional("names", word(STYLES));
+    (nodes, types, names)
+}
+
+/// A text stands for itself; `{prefix: …}` and `{suffix: …}` for what begins or ends so.
+fn read_text_match(map: &mut Map<'_>, key: &'static str) -> Option<TextMatch> {
+    let item = map.item(key)?;
+    match item.tree {
+        Tree::Text(text) => Some(TextMatch::Exact(text.clone())),
+        Tree::Map(_) => item.map(read_pattern).flatten(),
+        _ => {
+            item.invalid("text, {prefix: TEXT} or {suffix: TEXT}");
+            None
+        }
+    }
+}
+
+fn read_pattern(map: &mut Map<'_>) -> Option<TextMatch> {
+    let prefix = map.optional("prefix", text).map(TextMatch::Prefix);
+    let suffix = map.optional("suffix", text).map(TextMatch::Suffix);
+    if map.has("prefix") == map.has("suffix") {
+        map.this_is("one of `prefix` and `suffix`");
+        return None;
+    }
+    prefix.or(suffix)
+}
+
+fn read_metadata_match(map: &mut Map<'_>) -> Option<MetadataMatch> {
+    let path = map.required("path", "a list of keys").and_then(|item| read_path(&item));
+    let exact = map.item("exact").map(|item| ValueMatch::Equal(to_value(item.tree)));
+    let present = map.optional("present", boolean);
+    if present == Some(false) {
+        map.contradiction("present", "can only be true: leave the condition out to match any node");
+    }
+    let pattern = |text| ValueMatch::Text(text);
+    let prefix = map.optional("prefix", text).map(TextMatch::Prefix).map(pattern);
+    let suffix = map.optional("suffix", text).map(TextMatch::Suffix).map(pattern);
+    if ["exact", "present", "prefix", "suffix"].iter().filter(|key| map.has(key)).count() != 1 {
+        map.this_is("one of `exact`, `prefix`, `suffix` and `present`");
+        return None;
+    }
+    let value = exact.or(present.map(|_| ValueMatch::Present)).or(prefix).or(suffix)?;
+    Some(MetadataMatch { path: path?, value })
+}
+
+/// A list of keys, outermost first; a single key may stand for itself. Keys may hold dots, so none are split.
+fn read_path(item: &Item<'_>) -> Option<Vec<String>> {
+    if let Tree::Text(_) = item.tree {
+        return Some(vec![item.text()?.to_string()]);
+    }
+    let keys = item.list()?;
+    if keys.is_empty() {
+        item.invalid("at least one key");
+        return None;
+    }
+    keys.iter().map(|key| key.text().map(str::to_string)).collect()
+}
+
+fn read_type(item: &Item<'_>) -> Option<TypeUrl> {
+    let text = item.text()?;
+    let message = text.strip_prefix("type.googleapis.com/").unwrap_or(text);
+    let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_');
+    if !message.contains('.') || !message.bytes().all(is_name) {
+        item.invalid("a full message name, such as envoy.config.cluster.v3.Cluster");
+        return None;
+    }
+    let url = TypeUrl::of_message(message);
+    if url.kind() == Kind::Other && message.starts_with("envoy.") {
+        item.warn("is no xDS resource type that sluice knows; it matches by this very name");
+    }
+    Some(url)
+}
+
+fn read_projection(map: &mut Map<'_>) -> Projection {
+    Projection {
+        id: map.or("id", false, boolean),
+        cluster: map.or("cluster", false, boolean),
+        locality: map.or("locality", None, word(DEPTHS)),
+        metadata: map.item("metadata").and_then(|item| read_metadata_parts(&item)).unwrap_or_default(),
+        user_agent_name: map.or("user_agent_name", false, boolean),
+        user_agent_version: map.or("user_agent_version", VersionPart::None, word(VERSIONS)),
+    }
+}
+
+fn read_metadata_parts(item: &Item<'_>) -> Option<MetadataParts> {
+    match item.tree {
+        Tree::Text(text) if text == "all" => Some(MetadataParts::All),
+        Tree::Text(text) if text == "none" => Some(MetadataParts::default()),
+        Tree::List(_) => {
+            let mut paths: Vec<_> = item.list()?.iter().filter_map(read_path).collect();
+            paths.sort();
+            paths.dedup();
+            Some(MetadataParts::Paths(paths))
+        }
+        _ => {
+            item.invalid("all, none or a list of paths, each a key or a list of keys");
+            None
+        }
+    }
+}

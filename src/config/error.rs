@@ -1,0 +1,95 @@
+//! What is wrong with a configuration: always the operator's to mend (codes of blame: exit 64).
+
+use std::fmt;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Why a configuration is refused.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    #[error("cannot read {}: {error}", path.display())]
+    Unreadable { path: PathBuf, error: std::io::Error },
+    #[error("line {line}, column {column}: {message}")]
+    Syntax { line: u64, column: u64, message: String },
+    /// Every fault of the file, in the order in which the keys are documented.
+    #[error("{}", lines(faults))]
+    Faults { faults: Vec<Fault> },
+}
+
+/// One thing that is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The key's path: `xds_servers[0].channel_creds[0].type`. Empty: the file as a whole.
+    pub path: String,
+    pub problem: Problem,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    UnknownKey {
+        nearest: Option<&'static str>,
+        known: Vec<&'static str>,
+    },
+    Missing {
+        expected: String,
+    },
+    Invalid {
+        found: String,
+        expected: String,
+    },
+    /// A key or value that has a meaning, but not in this version.
+    Unsupported {
+        what: String,
+        instead: &'static str,
+    },
+    /// Values that are each possible, but not together.
+    Contradiction {
+        reason: String,
+    },
+}
+
+/// Something that is taken, but probably not what the operator thinks it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    pub path: String,
+    pub text: String,
+}
+
+fn lines(faults: &[Fault]) -> String {
+    faults.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n")
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path.as_str() {
+            "" => write!(f, "{}", self.problem),
+            path => write!(f, "{path}: {}", self.problem),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::UnknownKey { nearest: Some(nearest), .. } => {
+                write!(f, "unknown key; did you mean `{nearest}`?")
+            }
+            Problem::UnknownKey { nearest: None, known } => {
+                write!(f, "unknown key; known here: {}", known.join(", "))
+            }
+            Problem::Missing { expected } => write!(f, "missing; expected {expected}"),
+            Problem::Invalid { found, expected } => write!(f, "found {found}; expected {expected}"),
+            Problem::Unsupported { what, instead } => {
+                write!(f, "{what} is not supported by this version; {instead}")
+            }
+            Problem::Contradiction { reason } => f.write_str(reason),
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.text)
+    }
+}

@@ -1,0 +1,92 @@
+//! What the class rules make of one node, as text for `sluice check --node`.
+
+use std::fmt::Write;
+
+use crate::engine::class::{LocalityDepth, MetadataParts, NameStyle, NodeClasses, Projection, VersionPart};
+use crate::xds::{Node, TypeUrl};
+
+/// The types that a reader wants to see even where no rule names them.
+const COMMON: [&str; 5] = [
+    "envoy.config.cluster.v3.Cluster",
+    "envoy.config.endpoint.v3.ClusterLoadAssignment",
+    "envoy.config.listener.v3.Listener",
+    "envoy.config.route.v3.RouteConfiguration",
+    "envoy.extensions.transport_sockets.tls.v3.Secret",
+];
+
+/// One line per type and style of names: which rule decides, and the values that split the node's class.
+///
+/// Two nodes with the same values (and the same client features) share what the upstream answers. Metadata values
+/// are not shown, as they may be confidential; their paths are.
+pub fn explain_classes(classes: &NodeClasses, node: &Node) -> String {
+    let mut types: Vec<TypeUrl> = COMMON.iter().map(|message| TypeUrl::of_message(message)).collect();
+    types.extend(classes.rules.iter().flat_map(|rule| rule.types.iter().cloned()));
+    types.sort();
+    types.dedup();
+    let mut text = String::new();
+    for type_url in types {
+        for (style, word) in [(NameStyle::Old, "old"), (NameStyle::Xdstp, "xdstp")] {
+            let Some(index) = classes.rules.iter().position(|rule| rule.matches(node, &type_url, style))
+            else {
+                continue;
+            };
+            let Some(rule) = classes.rules.get(index) else { continue };
+            let parts = describe(&rule.projection_of(&type_url), node);
+            let legacy = if rule.legacy_wildcard { "" } else { " (an empty first request asks for nothing)" };
+            // Writing to a String can't fail.
+            let _ = writeln!(
+                text,
+                "{:<28} {word:<6} rule {:<3} client_features {parts}{legacy}",
+                type_url.short(),
+                index + 1
+            );
+        }
+    }
+    text
+}
+
+fn describe(projection: &Projection, node: &Node) -> String {
+    let mut parts = Vec::new();
+    if projection.id {
+        parts.push(format!("id={:?}", node.id));
+    }
+    if projection.cluster {
+        parts.push(format!("cluster={:?}", node.cluster));
+    }
+    if let Some(depth) = projection.locality {
+        let locality = node.locality.clone().unwrap_or_default();
+        let depth = match depth {
+            LocalityDepth::Region => 1,
+            LocalityDepth::Zone => 2,
+            LocalityDepth::SubZone => 3,
+        };
+        let names = [locality.region, locality.zone, locality.sub_zone];
+        parts.push(format!("locality={:?}", names.iter().take(depth).collect::<Vec<_>>()));
+    }
+    parts.extend(describe_metadata(&projection.metadata, node));
+    if projection.user_agent_name {
+        parts.push(format!("user_agent_name={:?}", node.user_agent_name));
+    }
+    match projection.user_agent_version {
+        VersionPart::None => {}
+        VersionPart::Major => parts.push("user_agent_version=major".into()),
+        VersionPart::Full => parts.push("user_agent_version=full".into()),
+    }
+    parts.join(" ")
+}
+
+fn describe_metadata(parts: &MetadataParts, node: &Node) -> Option<String> {
+    match parts {
+        MetadataParts::All => {
+            let keys: Vec<&str> = node.metadata.keys().map(String::as_str).collect();
+            Some(format!("metadata={}", if keys.is_empty() { "none".into() } else { keys.join(",") }))
+        }
+        MetadataParts::Paths(paths) if paths.is_empty() => None,
+        MetadataParts::Paths(paths) => {
+            let is_there = |path: &[String]| if node.metadata_at(path).is_some() { "" } else { " (absent)" };
+            let shown: Vec<String> =
+                paths.iter().map(|path| format!("{}{}", path.join("/"), is_there(path))).collect();
+            Some(format!("metadata={}", shown.join(",")))
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What any one peer may cost (reliability §4.5).
+
+use std::time::Duration;
+
+use super::reader::Map;
+use super::units::{bytes, count, duration, hours, ms, or_off, seconds};
+
+/// The bounds that hold a hostile or broken peer to its share. Every one is a key under `limits:`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Open downstream connections over all listeners.
+    pub connections: u64,
+    /// Open connections from one IP address; `None`: not bounded.
+    pub connections_per_ip: Option<u64>,
+    /// From accept to the end of the client's HTTP/2 preface.
+    pub preface_timeout: Duration,
+    /// From the preface to the first request.
+    pub first_request_timeout: Duration,
+    pub streams_per_connection: u32,
+    /// Streams that the client reset and that are not yet forgotten (CVE-2023-44487).
+    pub pending_reset_streams: u32,
+    /// Streams that had to be reset for the client's errors before its connection is closed (CVE-2025-8671).
+    pub local_error_reset_streams: u32,
+    /// Of one request's headers: bytes.
+    pub header_list_bytes: u32,
+    /// One request message: bytes.
+    pub request_bytes: u64,
+    pub names_per_request: u64,
+    /// Distinct names over all types of a stream.
+    pub names_per_stream: u64,
+    /// Of one name: bytes.
+    pub name_bytes: u64,
+    pub types_per_stream: u64,
+    /// A node on the wire: bytes.
+    pub node_bytes: u64,
+    /// A node as a session keeps it: bytes.
+    pub node_retained_bytes: u64,
+    /// Nesting of a node's metadata.
+    pub metadata_depth: u64,
+    /// What is kept of a NACK's message: bytes.
+    pub error_detail_bytes: u64,
+    /// Subscription changes and NACKs of one stream per second; ACKs never count.
+    pub changes_per_second: u64,
+    /// How many of those may come at once.
+    pub changes_burst: u64,
+    /// Between keepalive PINGs to a client that sends nothing.
+    pub keepalive_interval: Duration,
+    /// How long the answer to a PING may take.
+    pub keepalive_timeout: Duration,
+    /// A connection older than this, ±20 %, is asked to go (GOAWAY); `None`: never.
+    pub connection_age: Option<Duration>,
+    /// From GOAWAY to the end of the connection.
+    pub connection_age_grace: Duration,
+    /// What is encoded for one stream alone and not yet written: bytes.
+    pub private_bytes_per_stream: u64,
+    /// Node classes at a time; a client that would need one more is refused (RLY-14).
+    pub node_classes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections: 20_000,
+            connections_per_ip: None,
+            preface_timeout: Duration::from_secs(5),
+            first_request_timeout: Duration::from_secs(15),
+            streams_per_connection: 100,
+            pending_reset_streams: 20,
+            local_error_reset_streams: 64,
+            header_list_bytes: 8 << 10,
+            request_bytes: 8 << 20,
+            names_per_request: 100_000,
+            names_per_stream: 200_000,
+            name_bytes: 4 << 10,
+            types_per_stream: 64,
+            node_bytes: 1 << 20,
+            node_retained_bytes: 16 << 10,
+            metadata_depth: 100,
+            error_detail_bytes: 4 << 10,
+            changes_per_second: 100,
+            changes_burst: 500,
+            keepalive_interval: Duration::from_secs(30),
+            keepalive_timeout: Duration::from_secs(10),
+            connection_age: Some(Duration::from_secs(30 * 60)),
+            connection_age_grace: Duration::from_secs(60),
+            private_bytes_per_stream: 64 << 10,
+            node_classes: 1_000,
+        }
+    }
+}
+
+/// Keys of reliability §4.5 that wait for what they bound.
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("accept_rate", "plaintext connections are accepted as they come"),
+    ("connections_per_identity", "identities come with TLS; bound connections_per_ip"),
+    ("tls_handshakes", "there is no TLS yet"),
+    ("tls_handshake_timeout", "there is no TLS yet"),
+    ("memory_bytes", "bound the parts: connections, names, cache"),
+    ("response_bytes", "it belongs to the server: xds_servers[].max_response_bytes"),
+];
+
+impl Limits {
+    pub(super) fn read(map: &mut Map<'_>) -> Limits {
+        let d = Limits::default();
+        let some = 1..=1_000_000_000_u64;
+        let timeout = || duration(ms(100)..=hours(1));
+        let limits = Limits {
+            connections: map.or("connections", d.connections, count(some.clone())),
+            connections_per_ip: map.or(
+                "connections_per_ip",
+                d.connections_per_ip,
+                or_off(count(some.clone())),
+            ),
+            preface_timeout: map.or("preface_timeout", d.preface_timeout, timeout()),
+            first_request_timeout: map.or("first_request_timeout", d.first_request_timeout, timeout()),
+            streams_per_connection: map.or(
+                "streams_per_connection",
+                d.streams_per_connection,
+                count(1..=1_000_000),
+            ),
+            pending_reset_streams: map.or(
+                "pending_reset_streams",
+                d.pending_reset_streams,
+                count(1..=10_000),
+            ),
+            local_error_reset_streams: map.or(
+                "local_error_reset_streams",
+                d.local_error_reset_streams,
+                count(1..=10_000),
+            ),
+            header_list_bytes: map.or("header_list_bytes", d.header_list_bytes, bytes(1 << 10..=1 << 20)),
+            request_bytes: map.or("request_bytes", d.request_bytes, bytes(1 << 10..=1 << 30)),
+            names_per_request: map.or("names_per_request", d.names_per_request, count(some.clone())),
+            names_per_stream: map.or("names_per_stream", d.names_per_stream, count(some.clone())),
+            name_bytes: map.or("name_bytes", d.name_bytes, bytes(64..=1 << 20)),
+            types_per_stream: map.or("types_per_stream", d.types_per_stream, count(1..=10_000)),
+            node_bytes: map.or("node_bytes", d.node_bytes, bytes(1 << 10..=1 << 30)),
+            node_retained_bytes: map.or("node_retained_bytes", d.node_retained_bytes, bytes(256..=1 << 30)),
+            metadata_depth: map.or("metadata_depth", d.metadata_depth, count(1..=100)),
+            error_detail_bytes: map.or("error_detail_bytes", d.error_detail_bytes, bytes(64..=1 << 20)),
+            changes_per_second: map.or("changes_per_second", d.changes_per_second, count(some.clone())),
+            changes_burst: map.or("changes_burst", d.changes_burst, count(some.clone())),
+            keepalive_interval: map.or(
+                "keepalive_interval",
+                d.keepalive_interval,
+                duration(seconds(1)..=hours(24)),
+            ),
+            keepalive_timeout: map.or("keepalive_timeout", d.keepalive_timeout, timeout()),
+            connection_age: map.or(
+                "connection_age",
+                d.connection_age,
+                or_off(duration(seconds(1)..=hours(24 * 30))),
+            ),
+            connection_age_grace: map.or(
+                "connection_age_grace",
+                d.connection_age_grace,
+                duration(ms(0)..=hours(1)),
+            ),
+            private_bytes_per_stream: map.or(
+                "private_bytes_per_stream",
+                d.private_bytes_per_stream,
+                bytes(1 << 10..=1 << 30),
+            ),
+            node_classes: map.or("node_classes", d.node_classes, count(1..=1_000_000)),
+        };
+        map.unsupported(UNSUPPORTED);
+        limits.check(map);
+        limits
+    }
+
+    /// Limits that leave no room for one another.
+    fn check(&self, map: &Map<'_>) {
+        let pairs = [
+            ("names_per_request", self.names_per_request, "names_per_stream", self.names_per_stream),
+            ("name_bytes", self.name_bytes, "request_bytes", self.request_bytes),
+            ("node_bytes", self.node_bytes, "request_bytes", self.request_bytes),
+            ("node_retained_bytes", self.node_retained_bytes, "node_bytes", self.node_bytes),
+        ];
+        for (key, value, within, bound) in pairs {
+            if value > bound {
+                map.contradiction(key, format!("{value} is more than limits.{within}, {bound}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Where the relay listens: the xDS listeners and the admin address.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::error::Problem;
+use super::reader::{Map, Parsed};
+use super::tree::Tree;
+use super::units::{boolean, text};
+use super::upstream::local_path;
+
+/// A plaintext xDS listener. A client whose names are not yet known is held, never failed (RLY-4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Its name in logs and metrics.
+    pub name: Arc<str>,
+    pub address: Address,
+}
+
+impl Default for Listener {
+    fn default() -> Self {
+        Listener { name: Arc::from("main"), address: Address::loopback(18000) }
+    }
+}
+
+/// The admin server: health, metrics, dumps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    pub address: Address,
+    /// Whether `/ready` also asks for an upstream that has answered.
+    pub ready_requires_upstream: bool,
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Admin { address: Address::loopback(19000), ready_requires_upstream: false }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Address {
+    Tcp(SocketAddr),
+    Unix {
+        path: PathBuf,
+        /// The permissions of the socket: at most 0o777.
+        mode: u32,
+    },
+}
+
+impl Address {
+    pub fn loopback(port: u16) -> Self {
+        Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    }
+
+    /// Whether only this host can reach it.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Address::Tcp(address) => address.ip().is_loopback(),
+            Address::Unix { .. } => true,
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => write!(f, "{address}"),
+            Address::Unix { path, .. } => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("tls", "listen on loopback or a unix socket, beside the clients"),
+    ("v2", "clients must speak xDS v3"),
+    ("rest_hold", "REST is not served yet"),
+];
+
+/// The longest path that a unix socket address holds on Linux, its final NUL left out: bytes.
+const UNIX_PATH_MAX: usize = 107;
+
+const MODE_OF_LISTENER: u32 = 0o660;
+const MODE_OF_ADMIN: u32 = 0o600;
+
+/// Reads `listeners:`; absent, there is the default one.
+pub(super) fn read_listeners(map: &mut Map<'_>, directory: &Path) -> Vec<Listener> {
+    let Some(list) = map.item("listeners") else { return vec![Listener::default()] };
+    let Some(items) = list.list() else { return Vec::new() };
+    if items.is_empty() {
+        list.invalid("at least one listener");
+    }
+    let mut listeners: Vec<(String, Listener)> = Vec::new();
+    for item in items {
+        let Some(Some(listener)) = item.map(|map| Listener::read(map, directory)) else { continue };
+        for (path, other) in &listeners {
+            if listener.name == other.name {
+                let reason = format!("{:?} is also {path}.name", listener.name);
+                item.fault_at("name", Problem::Contradiction { reason });
+            }
+            if listener.address.collides(&other.address) {
+                item.fault_at("address", listener.address.taken(&format!("{path}.address")));
+            }
+        }
+        listeners.push((item.path.clone(), listener));
+    }
+    listeners.into_iter().map(|(_, listener)| listener).collect()
+}
+
+impl Listener {
+    fn read(map: &mut Map<'_>, directory: &Path) -> Option<Listener> {
+        let name = map.required("name", "a name for logs and metrics").and_then(|item| item.parse(text));
+        let address = Address::read(map, None, MODE_OF_LISTENER, directory);
+        if let Some(item) = map.item("when_unavailable") {
+            match item.text() {
+                None | Some("hold") => {}
+                Some("fail") => item.unsupported("clients are held until the upstream is back"),
+                Some(_) => item.invalid("hold"),
+            }
+        }
+        map.unsupported(UNSUPPORTED);
+        Some(Listener { name: Arc::from(name?), address: address? })
+    }
+}
+
+impl Admin {
+    pub(super) fn read(map: &mut Map<'_>, listeners: &[Listener], directory: &Path) -> Admin {
+        let default = Admin::default();
+        let address = Address::read(map, Some(default.address.clone()), MODE_OF_ADMIN, directory);
+        let admin = Admin {
+            address: address.unwrap_or(default.address),
+            ready_requires_upstream: map.or(
+                "ready_requires_upstream",
+                default.ready_requires_upstream,
+                boolean,
+            ),
+        };
+        map.unsupported(&[("tls", "listen on loopback or a unix socket")]);
+        if let Some(listener) = listeners.iter().find(|listener| listener.address.collides(&admin.address)) {
+            let taken = admin.address.taken(&format!("the address of listener {:?}", listener.name));
+            map.fault("address", taken);
+        }
+        admin
+    }
+}
+
+impl Address {
+    /// Reads `address` and, of a unix socket, `mode`.
+    fn read(map: &mut Map<'_>, default: Option<Address>, mode: u32, directory: &Path) -> Option<Address> {
+        let item = match &default {
+            None => map.required("address", "IP:port or unix:PATH")?,
+            Some(_) => match map.item("address") {
+                Some(item) => item,
+                None => {
+                    map.meaningless(&["mode"], "a TCP address");
+                    return default;
+                }
+            },
+        };
+        let text = item.text()?;
+        let Some(path) = text.strip_prefix("unix:") else {
+            map.meaningless(&["mode"], "a TCP address");
+            let Ok(address) = text.parse() else {
+                item.invalid("IP:port (0.0.0.0 or [::] for every interface) or unix:PATH");
+                return None;
+            };
+            let address = Address::Tcp(address);
+            if !address.is_local() {
+                item.warn(
+                    "is open to the network in plaintext: whoever can reach it can read everything it serves",
+                );
+            }
+            return Some(address);
+        };
+        let mode = map.or("mode", mode, octal);
+        let path = local_path(path).map(|path| directory.join(path));
+        match path.filter(|path| path.as_os_str().len() <= UNIX_PATH_MAX) {
+            Some(path) => Some(Address::Unix { path, mode }),
+            None => {
+                item.invalid(format!("unix: and a path of at most {UNIX_PATH_MAX} bytes"));
+                None
+            }
+        }
+    }
+
+    /// Whether both can't be listened on at once.
+    fn collides(&self, other: &Address) -> bool {
+        match (self, other) {
+            (Address::Unix { path, .. }, Address::Unix { path: other, .. }) => path == other,
+            (Address::Tcp(a), Address::Tcp(b)) => {
+                let every = |x: &SocketAddr| x.ip().is_unspecified();
+                let same_host = a.ip() == b.ip() || (a.is_ipv4() == b.is_ipv4() && (every(a) || every(b)));
+                // Port 0 is any free one.
+                a.port() == b.port() && a.port() != 0 && same_host
+            }
+            _ => false,
+        }
+    }
+
+    fn taken(&self, by: &str) -> Problem {
+        Problem::Contradiction { reason: format!("{self} is taken by {by}") }
+    }
+}
+
+/// Permissions, in quotes: YAML 1.2 reads an unquoted 0660 as the decimal number 660.
+fn octal(tree: &Tree) -> Parsed<u32> {
+    let mode = match tree {
+        Tree::Text(text) if (3..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit()) => {
+            u32::from_str_radix(text, 8).ok()
+        }
+        _ => None,
+    };
+    mode.filter(|mode| *mode <= 0o777)
+        .ok_or_else(|| "permissions in octal and in quotes, such as \"0660\"".into())
+}

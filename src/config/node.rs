@@ -1,0 +1,123 @@
+//! Nodes as text: the relay's own, and a client's for `sluice check --node`.
+
+use super::error::ConfigError;
+use super::reader::{Item, Map, Report};
+use super::tree::{Format, Tree};
+use super::units::text;
+use crate::xds::{Locality, Node, UserAgentVersion, Value};
+
+/// Reads a client's node from the JSON form of `core.v3.Node`, field names in either of protobuf's spellings.
+///
+/// Fields that no class can depend on are passed over, as on the wire (STR-3).
+pub fn parse_client_node(json: &str) -> Result<Node, ConfigError> {
+    let tree = Tree::parse(json, Format::Json)?;
+    let report = Report::default();
+    let node = Item::root(&tree, &report).map(|map| {
+        map.pass_over();
+        let build = either(map, "user_agent_build_version", "userAgentBuildVersion");
+        let version = build.and_then(|item| item.map(read_build_version).flatten());
+        let named = either(map, "user_agent_version", "userAgentVersion");
+        let mut client_features: Vec<String> = either(map, "client_features", "clientFeatures")
+            .and_then(|item| item.list())
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|item| item.text().map(str::to_string))
+            .collect();
+        client_features.sort();
+        client_features.dedup();
+        Node {
+            user_agent_name: either(map, "user_agent_name", "userAgentName")
+                .and_then(|item| item.parse(any_text))
+                .unwrap_or_default(),
+            user_agent_version: version.or_else(|| named?.parse(any_text).map(UserAgentVersion::Text)),
+            client_features,
+            ..read_identity(map, true)
+        }
+    });
+    let faults = report.faults.into_inner();
+    match node {
+        Some(node) if faults.is_empty() => Ok(node),
+        _ => Err(ConfigError::Faults { faults }),
+    }
+}
+
+/// Reads the relay's own node over its defaults.
+pub(super) fn read_relay_node(map: &mut Map<'_>, default: Node) -> Node {
+    let stated = read_identity(map, false);
+    let id = if stated.id.is_empty() { default.id.clone() } else { stated.id };
+    Node { id, cluster: stated.cluster, locality: stated.locality, metadata: stated.metadata, ..default }
+}
+
+/// What both kinds of node have in common. A client may leave its texts empty, as protobuf does.
+fn read_identity(map: &mut Map<'_>, is_client: bool) -> Node {
+    let parser = if is_client { any_text } else { text };
+    Node {
+        id: map.or("id", String::new(), parser),
+        cluster: map.or("cluster", String::new(), parser),
+        locality: map.item("locality").and_then(|item| item.map(|map| read_locality(map, is_client))),
+        metadata: map.item("metadata").and_then(|item| item.fields()).unwrap_or_default(),
+        ..Node::default()
+    }
+}
+
+fn read_locality(map: &mut Map<'_>, is_client: bool) -> Locality {
+    let sub_zone = if is_client { either(map, "sub_zone", "subZone") } else { map.item("sub_zone") };
+    Locality {
+        region: map.or("region", String::new(), any_text),
+        zone: map.or("zone", String::new(), any_text),
+        sub_zone: sub_zone.and_then(|item| item.parse(any_text)).unwrap_or_default(),
+    }
+}
+
+fn read_build_version(map: &mut Map<'_>) -> Option<UserAgentVersion> {
+    map.pass_over();
+    map.item("version")?.map(|map| {
+        let part = || super::units::count(0..=u32::MAX);
+        let major = either(map, "major_number", "majorNumber").and_then(|item| item.parse(part()));
+        let minor = either(map, "minor_number", "minorNumber").and_then(|item| item.parse(part()));
+        let patch = map.or("patch", 0, part());
+        UserAgentVersion::Build { major: major.unwrap_or_default(), minor: minor.unwrap_or_default(), patch }
+    })
+}
+
+fn either<'a>(map: &mut Map<'a>, key: &'static str, other: &'static str) -> Option<Item<'a>> {
+    let (first, second) = (map.item(key), map.item(other));
+    first.or(second)
+}
+
+fn any_text(tree: &Tree) -> Result<String, String> {
+    match tree {
+        Tree::Text(text) => Ok(text.clone()),
+        _ => Err(super::units::TEXT.into()),
+    }
+}
+
+/// A value of a `google.protobuf.Struct`, where every number is a double.
+pub(super) fn to_value(tree: &Tree) -> Value {
+    match tree {
+        Tree::Null => Value::Null,
+        Tree::Bool(value) => Value::Bool(*value),
+        #[allow(clippy::cast_precision_loss)]
+        Tree::Integer(value) => Value::Number((*value as f64).to_bits()),
+        Tree::Float(value) => Value::Number(value.to_bits()),
+        Tree::Text(text) => Value::String(text.clone()),
+        Tree::List(items) => Value::List(items.iter().map(to_value).collect()),
+        Tree::Map(entries) => {
+            Value::Struct(entries.iter().map(|(key, value)| (key.clone(), to_value(value))).collect())
+        }
+    }
+}
+
+impl Item<'_> {
+    /// The value as the fields of a Struct.
+    fn fields(&self) -> Option<std::collections::BTreeMap<String, Value>> {
+        match to_value(self.tree) {
+            Value::Struct(fields) => Some(fields),
+            Value::Null => None,
+            _ => {
+                self.invalid("a map");
+                None
+            }
+        }
+    }
+}

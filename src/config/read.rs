@@ -1,0 +1,153 @@
+//! From a file to a [`Config`]: the top level, and what ties its parts together.
+
+use std::path::Path;
+
+use super::classes::read_classes;
+use super::error::{ConfigError, Problem, Warning};
+use super::listener::read_listeners;
+use super::node::read_relay_node;
+use super::reader::{Item, Map, Report};
+use super::tree::{Format, Tree};
+use super::units::{bytes, duration, hours, ms, seconds, word};
+use super::{Admin, COALESCING_MAX, Cache, Config, Endpoint, GrpcServer, Limits, Log, LogFormat};
+use super::{ServerKind, UpstreamServer};
+
+/// A configuration, and what its operator should know about it.
+#[derive(Debug, PartialEq)]
+pub struct Loaded {
+    pub config: Config,
+    pub warnings: Vec<Warning>,
+}
+
+/// Reads a file: JSON if it is called `*.json`, else YAML. Its relative paths are relative to its own directory.
+///
+/// `hostname` names the relay where the file does not.
+pub fn load(file: &Path, hostname: &str) -> Result<Loaded, ConfigError> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| ConfigError::Unreadable { path: file.to_path_buf(), error })?;
+    let is_json = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    let format = if is_json { Format::Json } else { Format::Yaml };
+    parse(&text, format, file.parent().unwrap_or(Path::new("")), hostname)
+}
+
+/// Reads the text of a file that stands in `directory`. An error names every fault (or the one of syntax).
+pub fn parse(text: &str, format: Format, directory: &Path, hostname: &str) -> Result<Loaded, ConfigError> {
+    let tree = Tree::parse(text, format)?;
+    let report = Report::default();
+    let config = Item::root(&tree, &report).map(|map| read_config(map, directory, hostname)).flatten();
+    let faults = report.faults.into_inner();
+    match config {
+        Some(config) if faults.is_empty() => Ok(Loaded { config, warnings: report.warnings.into_inner() }),
+        _ => Err(ConfigError::Faults { faults }),
+    }
+}
+
+/// Keys of a gRPC bootstrap that speak to a gRPC client.
+const BOOTSTRAP_KEYS: &[&str] = &[
+    "client_default_listener_resource_name_template",
+    "server_listener_resource_name_template",
+    "grpc_server_resource_name_id",
+    "certificate_providers",
+    "allowed_grpc_services",
+];
+
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("types", "every type comes from the server under xds_servers"),
+    ("checkpoint", "after a restart, resources are fetched anew"),
+];
+
+const FORMATS: &[(&str, LogFormat)] = &[("text", LogFormat::Text), ("json", LogFormat::Json)];
+
+/// `None` only beside a fault.
+pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -> Option<Config> {
+    // Stands in until the file's own server is known, so that the faults of all other keys are found as well.
+    let unnamed = GrpcServer::new(Endpoint::Tcp { host: String::new(), port: 0 });
+    let stand_in = UpstreamServer { server_uri: String::new(), kind: ServerKind::Grpc(unnamed) };
+    let d = Config::new(hostname, stand_in);
+    let node = map.section("node", |map| read_relay_node(map, d.node.clone())).unwrap_or(d.node);
+    let server = read_servers(map, directory);
+    refuse_authorities(map);
+    let classes = map.list("node_classes");
+    let listeners = read_listeners(map, directory);
+    let config = Config {
+        node,
+        node_classes: read_classes(&classes),
+        admin: map.section("admin", |map| Admin::read(map, &listeners, directory)).unwrap_or(d.admin),
+        listeners,
+        log: map.section("log", read_log).unwrap_or(d.log),
+        limits: map.section("limits", Limits::read).unwrap_or(d.limits),
+        coalescing: map.or("coalescing", d.coalescing, duration(ms(0)..=COALESCING_MAX)),
+        linger: map.or("linger", d.linger, duration(ms(0)..=hours(1))),
+        cache: map.section("cache", read_cache).unwrap_or(d.cache),
+        drain: map.or("drain", d.drain, duration(ms(0)..=seconds(3600))),
+        server: d.server,
+    };
+    map.unsupported(UNSUPPORTED);
+    map.foreign(BOOTSTRAP_KEYS, "has no effect: it speaks to a gRPC client, and is left to its bootstrap");
+    Some(Config { server: server?, ..config })
+}
+
+/// One server: fallback between several is still to come.
+fn read_servers(map: &mut Map<'_>, directory: &Path) -> Option<UpstreamServer> {
+    let list = map.required("xds_servers", "a list of one server")?;
+    let items = list.list()?;
+    let mut servers: Vec<_> =
+        items.iter().map(|item| item.map(|map| UpstreamServer::read(map, directory)).flatten()).collect();
+    match items.len() {
+        0 => list.invalid("a list of one server"),
+        1 => {}
+        count => list.fault(Problem::Unsupported {
+            what: format!("fallback between {count} servers"),
+            instead: "list exactly one",
+        }),
+    }
+    if servers.len() == 1 { servers.pop()? } else { None }
+}
+
+/// Names of every authority go to the one server there is; a map that says otherwise can't be kept.
+fn refuse_authorities(map: &mut Map<'_>) {
+    if let Some(item) = map.item("authorities").filter(|item| !item.is_empty_map()) {
+        item.fault(Problem::Unsupported {
+            what: "a server list per authority".into(),
+            instead: "names of every authority are asked of the server under xds_servers",
+        });
+    }
+}
+
+fn read_log(map: &mut Map<'_>) -> Log {
+    let d = Log::default();
+    Log { format: map.or("format", d.format, word(FORMATS)), level: map.or("level", d.level, read_level) }
+}
+
+/// Checks each directive, as the filter would take a misspelled level for the name of a target.
+fn read_level(tree: &Tree) -> Result<String, String> {
+    let is_level = |word: &str| {
+        ["off", "error", "warn", "info", "debug", "trace"]
+            .iter()
+            .any(|level| word.eq_ignore_ascii_case(level))
+    };
+    let is_target = |word: &str| {
+        !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b':'))
+    };
+    let is_directive = |directive: &str| match directive.split_once('=') {
+        Some((target, level)) => is_target(target) && is_level(level),
+        None => is_level(directive),
+    };
+    match tree {
+        Tree::Text(text) if text.split(',').all(|directive| is_directive(directive.trim())) => {
+            Ok(text.clone())
+        }
+        _ => Err(
+            "error, warn, info, debug, trace or off, or such levels per target: info,sluice::driver=debug"
+                .into(),
+        ),
+    }
+}
+
+fn read_cache(map: &mut Map<'_>) -> Cache {
+    let d = Cache::default();
+    Cache {
+        unwatched_bytes: map.or("unwatched_bytes", d.unwatched_bytes, bytes(0..=1 << 40)),
+        encoded_bytes: map.or("encoded_bytes", d.encoded_bytes, bytes(0..=1 << 40)),
+    }
+}

@@ -1,0 +1,255 @@
+//! A walk over a [`Tree`] that knows where it is, goes on after a fault, and in the end has named every one.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use super::error::{Fault, Problem, Warning};
+use super::tree::Tree;
+
+/// What a walk has found so far.
+#[derive(Default)]
+pub(super) struct Report {
+    pub faults: RefCell<Vec<Fault>>,
+    pub warnings: RefCell<Vec<Warning>>,
+    /// Every key that a reader asked for, list indices left out: `xds_servers[].server_uri`.
+    pub keys: RefCell<BTreeSet<String>>,
+}
+
+/// A value and its place.
+#[derive(Clone)]
+pub(super) struct Item<'a> {
+    pub tree: &'a Tree,
+    pub path: String,
+    report: &'a Report,
+}
+
+/// A map of which the reader takes one key after the other; what is left at the end is unknown.
+pub(super) struct Map<'a> {
+    pub path: String,
+    entries: &'a [(String, Tree)],
+    asked: Vec<&'static str>,
+    /// Keys that were not asked for are no fault.
+    passes_over: bool,
+    report: &'a Report,
+}
+
+/// What a parser of one value makes of it; an error says what it expected.
+pub(super) type Parsed<T> = Result<T, String>;
+
+/// The least similarity (Jaro-Winkler) at which a known key is offered for an unknown one.
+const SIMILAR: f64 = 0.8;
+
+impl<'a> Item<'a> {
+    pub(super) fn root(tree: &'a Tree, report: &'a Report) -> Self {
+        Item { tree, path: String::new(), report }
+    }
+
+    pub(super) fn fault(&self, problem: Problem) {
+        self.report.faults.borrow_mut().push(Fault { path: self.path.clone(), problem });
+    }
+
+    pub(super) fn fault_at(&self, key: &str, problem: Problem) {
+        self.report.faults.borrow_mut().push(Fault { path: join(&self.path, key), problem });
+    }
+
+    pub(super) fn is_empty_map(&self) -> bool {
+        matches!(self.tree, Tree::Null) || matches!(self.tree, Tree::Map(entries) if entries.is_empty())
+    }
+
+    pub(super) fn invalid(&self, expected: impl Into<String>) {
+        self.fault(Problem::Invalid { found: self.tree.describe(), expected: expected.into() });
+    }
+
+    pub(super) fn unsupported(&self, instead: &'static str) {
+        self.fault(Problem::Unsupported { what: self.tree.describe(), instead });
+    }
+
+    pub(super) fn warn(&self, text: impl Into<String>) {
+        self.report.warnings.borrow_mut().push(Warning { path: self.path.clone(), text: text.into() });
+    }
+
+    pub(super) fn parse<T>(&self, parser: impl Fn(&Tree) -> Parsed<T>) -> Option<T> {
+        parser(self.tree).map_err(|expected| self.invalid(expected)).ok()
+    }
+
+    pub(super) fn text(&self) -> Option<&'a str> {
+        match self.tree {
+            Tree::Text(text) if !text.is_empty() => Some(text),
+            _ => {
+                self.invalid(super::units::TEXT);
+                None
+            }
+        }
+    }
+
+    /// Reads a map; a key without a value (`limits:` and nothing under it) is an empty one.
+    pub(super) fn map<T>(&self, read: impl FnOnce(&mut Map<'a>) -> T) -> Option<T> {
+        let entries: &[(String, Tree)] = match self.tree {
+            Tree::Map(entries) => entries,
+            Tree::Null => &[],
+            _ => {
+                self.invalid("a map");
+                return None;
+            }
+        };
+        let mut map = Map::new(self.path.clone(), entries, self.report);
+        let value = read(&mut map);
+        map.finish();
+        Some(value)
+    }
+
+    pub(super) fn list(&self) -> Option<Vec<Item<'a>>> {
+        let items: &[Tree] = match self.tree {
+            Tree::List(items) => items,
+            Tree::Null => &[],
+            _ => {
+                self.invalid("a list");
+                return None;
+            }
+        };
+        let at = |(index, tree)| Item { tree, path: format!("{}[{index}]", self.path), report: self.report };
+        Some(items.iter().enumerate().map(at).collect())
+    }
+}
+
+impl<'a> Map<'a> {
+    fn new(path: String, entries: &'a [(String, Tree)], report: &'a Report) -> Self {
+        Map { path, entries, asked: Vec::new(), passes_over: false, report }
+    }
+
+    /// From here on unknown keys are no fault: the map is somebody else's.
+    pub(super) fn pass_over(&mut self) {
+        self.passes_over = true;
+    }
+
+    /// A fault of the map as a whole.
+    pub(super) fn this_is(&self, expected: &str) {
+        let problem = Problem::Invalid { found: "none or several".into(), expected: expected.into() };
+        self.report.faults.borrow_mut().push(Fault { path: self.path.clone(), problem });
+    }
+
+    /// The value of a key that may be absent.
+    pub(super) fn item(&mut self, key: &'static str) -> Option<Item<'a>> {
+        self.asked.push(key);
+        let path = join(&self.path, key);
+        self.report.keys.borrow_mut().insert(without_indices(&path));
+        let (_, tree) = self.entries.iter().find(|(name, _)| name == key)?;
+        Some(Item { tree, path, report: self.report })
+    }
+
+    pub(super) fn optional<T>(
+        &mut self,
+        key: &'static str,
+        parser: impl Fn(&Tree) -> Parsed<T>,
+    ) -> Option<T> {
+        self.item(key)?.parse(parser)
+    }
+
+    /// The value of a key, or its default.
+    pub(super) fn or<T>(&mut self, key: &'static str, default: T, parser: impl Fn(&Tree) -> Parsed<T>) -> T {
+        self.optional(key, parser).unwrap_or(default)
+    }
+
+    pub(super) fn required(&mut self, key: &'static str, expected: &str) -> Option<Item<'a>> {
+        let item = self.item(key);
+        if item.is_none() {
+            self.fault(key, Problem::Missing { expected: expected.into() });
+        }
+        item
+    }
+
+    /// Reads the map under a key; absent, it is an empty one, so that its defaults are the reader's own.
+    pub(super) fn section<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&mut Map<'a>) -> T,
+    ) -> Option<T> {
+        match self.item(key) {
+            Some(item) => item.map(read),
+            None => Some(read(&mut Map::new(join(&self.path, key), &[], self.report))),
+        }
+    }
+
+    /// The items of the list under a key; an absent list is empty.
+    pub(super) fn list(&mut self, key: &'static str) -> Vec<Item<'a>> {
+        self.item(key).and_then(|item| item.list()).unwrap_or_default()
+    }
+
+    /// Keys that mean something, but not in this version.
+    pub(super) fn unsupported(&mut self, keys: &[(&'static str, &'static str)]) {
+        for (key, instead) in keys {
+            if self.hidden(key) {
+                self.fault(key, Problem::Unsupported { what: "this key".into(), instead });
+            }
+        }
+    }
+
+    /// Keys that mean something to others and nothing here, in files that serve both.
+    pub(super) fn foreign(&mut self, keys: &[&'static str], text: &str) {
+        for key in keys {
+            if self.hidden(key) {
+                let path = join(&self.path, key);
+                self.report.warnings.borrow_mut().push(Warning { path, text: text.into() });
+            }
+        }
+    }
+
+    /// Keys that mean something, but not beside the others of this map.
+    pub(super) fn meaningless(&mut self, keys: &[&'static str], beside: &str) {
+        for key in keys {
+            if self.hidden(key) {
+                self.fault(key, Problem::Contradiction { reason: format!("has no meaning for {beside}") });
+            }
+        }
+    }
+
+    pub(super) fn fault(&self, key: &str, problem: Problem) {
+        let path = join(&self.path, key);
+        self.report.faults.borrow_mut().push(Fault { path, problem });
+    }
+
+    pub(super) fn contradiction(&self, key: &str, reason: impl Into<String>) {
+        self.fault(key, Problem::Contradiction { reason: reason.into() });
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.entries.iter().any(|(name, _)| name == key)
+    }
+
+    /// Whether a key stands there that is known but not offered to those who look for keys.
+    fn hidden(&mut self, key: &'static str) -> bool {
+        if self.has(key) {
+            self.asked.push(key);
+            return true;
+        }
+        false
+    }
+
+    fn finish(self) {
+        if self.passes_over {
+            return;
+        }
+        for (key, _) in self.entries.iter().filter(|(key, _)| !self.asked.contains(&key.as_str())) {
+            let similarity = |known: &&'static str| strsim::jaro_winkler(known, key);
+            let nearest = self
+                .asked
+                .iter()
+                .copied()
+                .filter(|known| similarity(known) >= SIMILAR)
+                .max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
+            self.fault(key, Problem::UnknownKey { nearest, known: self.asked.clone() });
+        }
+    }
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_string() } else { format!("{path}.{key}") }
+}
+
+fn without_indices(path: &str) -> String {
+    let mut plain = String::new();
+    for part in path.split_inclusive('[') {
+        plain.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()));
+    }
+    plain
+}

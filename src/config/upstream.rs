@@ -1,0 +1,399 @@
+//! The control plane that the relay is a client of: one entry of `xds_servers:` (FED-2).
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::reader::{Item, Map};
+use super::units::{bytes, count, duration, hours, ms, seconds, word};
+
+/// A server entry.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UpstreamServer {
+    /// As the operator wrote it: the server's name in logs, metrics and dumps.
+    pub server_uri: String,
+    pub kind: ServerKind,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ServerKind {
+    Grpc(GrpcServer),
+    /// A directory of files, each one `DiscoveryResponse` (FIL-4, FIL-8).
+    Directory(PathBuf),
+}
+
+/// A control plane that speaks gRPC, in plaintext.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GrpcServer {
+    pub endpoint: Endpoint,
+    pub api_type: ApiType,
+    pub wildcard: WildcardForm,
+    /// After this long on a connected stream, an unanswered name is absent, or in a transient error (TMR-1).
+    pub resource_timeout: Duration,
+    /// The server stated that it reports absent names itself, so that silence is a transient error (A88, TMR-5).
+    pub resource_timer_is_transient_error: bool,
+    pub connect_timeout: Duration,
+    /// From the TCP connection to the server's SETTINGS.
+    pub settings_timeout: Duration,
+    /// How long a stream may wait to be opened.
+    pub stream_open_timeout: Duration,
+    /// Streams on one connection before a further one is made.
+    pub streams_per_connection: u32,
+    /// Between HTTP/2 PINGs while no name is awaited.
+    pub ping_interval: Duration,
+    /// `None` on a unix socket, which has no peer that could vanish silently.
+    pub tcp_keepalive: Option<TcpKeepalive>,
+    pub backoff: Backoff,
+    /// The largest response message that is read: bytes.
+    pub max_response_bytes: u64,
+}
+
+impl GrpcServer {
+    /// A server with every default.
+    pub fn new(endpoint: Endpoint) -> Self {
+        let tcp_keepalive = matches!(endpoint, Endpoint::Tcp { .. }).then(TcpKeepalive::default);
+        GrpcServer {
+            endpoint,
+            api_type: ApiType::AggregatedDeltaGrpc,
+            wildcard: WildcardForm::Explicit,
+            resource_timeout: Duration::from_secs(10),
+            resource_timer_is_transient_error: false,
+            connect_timeout: Duration::from_secs(3),
+            settings_timeout: Duration::from_secs(5),
+            stream_open_timeout: Duration::from_secs(5),
+            streams_per_connection: 30,
+            ping_interval: Duration::from_secs(5 * 60),
+            tcp_keepalive,
+            backoff: Backoff::default(),
+            max_response_bytes: 256 << 20,
+        }
+    }
+}
+
+/// Where a gRPC server listens.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Endpoint {
+    /// A name to resolve, or an address (an IPv6 one without its brackets).
+    Tcp {
+        host: String,
+        port: u16,
+    },
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Endpoint::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// How the server is spoken to, in Envoy's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApiType {
+    AggregatedDeltaGrpc,
+    AggregatedGrpc,
+}
+
+/// How a wildcard is asked for (RLY-18).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WildcardForm {
+    /// `*`.
+    Explicit,
+    /// An empty list in the first request, for servers that take `*` for a literal name.
+    Legacy,
+}
+
+/// TCP's own liveness towards the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpKeepalive {
+    /// Idle time before the first probe.
+    pub time: Duration,
+    /// Between probes.
+    pub interval: Duration,
+    /// Unanswered probes before the connection is lost.
+    pub probes: u32,
+    /// How long sent bytes may stay unacknowledged (`TCP_USER_TIMEOUT`).
+    pub user_timeout: Duration,
+}
+
+impl Default for TcpKeepalive {
+    fn default() -> Self {
+        TcpKeepalive {
+            time: Duration::from_secs(5),
+            interval: Duration::from_secs(3),
+            probes: 3,
+            user_timeout: Duration::from_secs(12),
+        }
+    }
+}
+
+/// Between attempts that brought no response: `initial`, times 1.6 each, at most `max`, ±20 % (CLI-4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    pub initial: Duration,
+    pub max: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Backoff { initial: Duration::from_secs(1), max: Duration::from_secs(30) }
+    }
+}
+
+/// The keys of an entry that mean something for gRPC only.
+const GRPC_KEYS: &[&str] = &[
+    "channel_creds",
+    "server_features",
+    "api_type",
+    "wildcard",
+    "resource_timeout",
+    "connect_timeout",
+    "settings_timeout",
+    "stream_open_timeout",
+    "streams_per_connection",
+    "ping_interval",
+    "tcp_keepalive",
+    "backoff",
+    "max_response_bytes",
+];
+
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("call_creds", "no tokens are sent upstream yet"),
+    ("refresh_delay", "it belongs to REST, which is not spoken yet"),
+];
+
+const URI_FORMS: &str = "host:port, dns:///host:port, unix:PATH or file:DIRECTORY";
+
+/// What a `server_uri` says.
+enum Target {
+    Grpc(Endpoint),
+    Directory(PathBuf),
+}
+
+impl UpstreamServer {
+    /// Reads one entry; `None` if it has a fault that leaves nothing to make a server of.
+    pub(super) fn read(map: &mut Map<'_>, directory: &Path) -> Option<UpstreamServer> {
+        let uri = map.required("server_uri", URI_FORMS);
+        let target = uri.as_ref().and_then(|uri| read_uri(uri, directory));
+        map.unsupported(UNSUPPORTED);
+        let kind = match target {
+            Some(Target::Directory(path)) => {
+                map.meaningless(GRPC_KEYS, "a file: server");
+                Some(ServerKind::Directory(path))
+            }
+            Some(Target::Grpc(endpoint)) => {
+                if let (Some(uri), false) = (&uri, is_local(&endpoint)) {
+                    uri.warn(
+                        "is spoken to in plaintext: whoever is on the path can read and forge what it sends",
+                    );
+                }
+                Some(ServerKind::Grpc(GrpcServer::read(map, endpoint)))
+            }
+            // Its other keys are read all the same, for their faults.
+            None => {
+                GrpcServer::read(map, Endpoint::Tcp { host: String::new(), port: 0 });
+                None
+            }
+        };
+        Some(UpstreamServer { server_uri: uri?.text()?.to_string(), kind: kind? })
+    }
+}
+
+fn is_local(endpoint: &Endpoint) -> bool {
+    match endpoint {
+        Endpoint::Tcp { host, .. } => {
+            host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        }
+        Endpoint::Unix(_) => true,
+    }
+}
+
+impl GrpcServer {
+    fn read(map: &mut Map<'_>, endpoint: Endpoint) -> GrpcServer {
+        let is_unix = matches!(endpoint, Endpoint::Unix(_));
+        let d = GrpcServer::new(endpoint);
+        read_channel_creds(map);
+        let transient = read_features(map);
+        let timeout = || duration(ms(100)..=seconds(300));
+        // A88: the longer timer goes with the feature, as silence then is an error and not an answer.
+        let resource_timeout = if transient { seconds(30) } else { d.resource_timeout };
+        if is_unix {
+            map.meaningless(&["tcp_keepalive"], "a unix socket");
+        }
+        GrpcServer {
+            api_type: read_api_type(map).unwrap_or(d.api_type),
+            wildcard: map.or("wildcard", d.wildcard, word(WILDCARDS)),
+            resource_timeout: map.or(
+                "resource_timeout",
+                resource_timeout,
+                duration(seconds(1)..=seconds(600)),
+            ),
+            resource_timer_is_transient_error: transient,
+            connect_timeout: map.or("connect_timeout", d.connect_timeout, timeout()),
+            settings_timeout: map.or("settings_timeout", d.settings_timeout, timeout()),
+            stream_open_timeout: map.or("stream_open_timeout", d.stream_open_timeout, timeout()),
+            streams_per_connection: map.or(
+                "streams_per_connection",
+                d.streams_per_connection,
+                count(1..=1_000_000),
+            ),
+            ping_interval: map.or("ping_interval", d.ping_interval, duration(seconds(10)..=hours(24))),
+            tcp_keepalive: if is_unix { None } else { map.section("tcp_keepalive", TcpKeepalive::read) },
+            backoff: map.section("backoff", Backoff::read).unwrap_or(d.backoff),
+            max_response_bytes: map.or("max_response_bytes", d.max_response_bytes, bytes(1 << 20..=4 << 30)),
+            endpoint: d.endpoint,
+        }
+    }
+}
+
+impl TcpKeepalive {
+    fn read(map: &mut Map<'_>) -> TcpKeepalive {
+        let d = TcpKeepalive::default();
+        let time = || duration(seconds(1)..=hours(2));
+        TcpKeepalive {
+            time: map.or("time", d.time, time()),
+            interval: map.or("interval", d.interval, time()),
+            probes: map.or("probes", d.probes, count(1..=100)),
+            user_timeout: map.or("user_timeout", d.user_timeout, time()),
+        }
+    }
+}
+
+impl Backoff {
+    fn read(map: &mut Map<'_>) -> Backoff {
+        let d = Backoff::default();
+        let backoff = Backoff {
+            initial: map.or("initial", d.initial, duration(ms(10)..=seconds(600))),
+            max: map.or("max", d.max, duration(ms(10)..=seconds(600))),
+        };
+        if backoff.initial > backoff.max {
+            map.contradiction("initial", "is longer than the `max` beside it");
+        }
+        backoff
+    }
+}
+
+const WILDCARDS: &[(&str, WildcardForm)] =
+    &[("explicit", WildcardForm::Explicit), ("legacy", WildcardForm::Legacy)];
+
+fn read_api_type(map: &mut Map<'_>) -> Option<ApiType> {
+    let item = map.item("api_type")?;
+    match item.text()? {
+        "AGGREGATED_DELTA_GRPC" => Some(ApiType::AggregatedDeltaGrpc),
+        "AGGREGATED_GRPC" => Some(ApiType::AggregatedGrpc),
+        "DELTA_GRPC" | "GRPC" | "REST" => {
+            item.unsupported("use AGGREGATED_DELTA_GRPC or AGGREGATED_GRPC");
+            None
+        }
+        _ => {
+            item.invalid("AGGREGATED_DELTA_GRPC or AGGREGATED_GRPC");
+            None
+        }
+    }
+}
+
+/// Holds the list to what plaintext can honour.
+///
+/// gRPC takes the first type that it supports (FED-2). Followed to the letter, `[tls, insecure]` would make this
+/// version speak in plaintext where the operator put TLS first, so a type that it lacks is refused wherever
+/// `insecure` has not been chosen before it.
+fn read_channel_creds(map: &mut Map<'_>) {
+    const EXPECTED: &str = "[{type: insecure}]: plaintext is never assumed";
+    let Some(list) = map.required("channel_creds", EXPECTED) else { return };
+    let Some(items) = list.list() else { return };
+    if items.is_empty() {
+        list.invalid(EXPECTED);
+    }
+    let mut chosen = false;
+    for item in items {
+        let kind = item.map(|map| {
+            // The configuration of a type belongs to that type; `insecure` has none.
+            let config = map.item("config");
+            map.required("type", "insecure").and_then(|kind| Some((kind.text()?.to_string(), kind, config)))
+        });
+        let Some(Some((name, kind, config))) = kind else { continue };
+        if name == "insecure" {
+            chosen = true;
+            if let Some(config) = config.filter(|config| !config.is_empty_map()) {
+                config.invalid("nothing: `insecure` has no configuration");
+            }
+        } else if chosen {
+            kind.warn("is never used: `insecure` comes before it");
+        } else {
+            kind.unsupported("this version speaks plaintext only and does not fall through to a weaker type");
+        }
+    }
+}
+
+/// Reads the features; true if the server reports absent names itself (A88, FED-9: both spellings).
+fn read_features(map: &mut Map<'_>) -> bool {
+    let mut transient = false;
+    for item in map.list("server_features") {
+        match item.text() {
+            Some("resource_timer_is_transient_error" | "resource_timer_is_transient_failure") => {
+                transient = true
+            }
+            None | Some("xds_v3") => {}
+            Some("trusted_xds_server") => {
+                item.warn(
+                    "has no effect: trust is stated by each client about its own server, here the relay",
+                );
+            }
+            Some("ignore_resource_deletion" | "fail_on_data_errors") => {
+                item.warn("has no effect: the relay passes on what the server says, and clients decide");
+            }
+            Some(_) => item.warn("is not a feature that sluice knows"),
+        }
+    }
+    transient
+}
+
+fn read_uri(item: &Item<'_>, directory: &Path) -> Option<Target> {
+    let text = item.text()?;
+    if text.starts_with("http://") || text.starts_with("https://") {
+        item.invalid(format!("{URI_FORMS}: gRPC addresses have no http scheme"));
+        return None;
+    }
+    let target = if let Some(path) = text.strip_prefix("file:") {
+        local_path(path).map(|path| Target::Directory(directory.join(path)))
+    } else if let Some(path) = text.strip_prefix("unix:") {
+        local_path(path).map(|path| Target::Grpc(Endpoint::Unix(directory.join(path))))
+    } else {
+        let authority = match text.strip_prefix("dns:") {
+            Some(rest) => rest.strip_prefix("///").or_else(|| (!rest.starts_with('/')).then_some(rest)),
+            None => Some(text),
+        };
+        authority.and_then(host_and_port).map(|(host, port)| Target::Grpc(Endpoint::Tcp { host, port }))
+    };
+    if target.is_none() {
+        item.invalid(URI_FORMS);
+    }
+    target
+}
+
+/// The path of `unix:PATH` or `unix:///PATH`, `file:` likewise; a host between the slashes is no local path.
+pub(super) fn local_path(text: &str) -> Option<&str> {
+    let path = match text.strip_prefix("//") {
+        Some(rest) => rest.starts_with('/').then_some(rest)?,
+        None => text,
+    };
+    (!path.is_empty()).then_some(path)
+}
+
+fn host_and_port(text: &str) -> Option<(String, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|port| *port != 0)?;
+    let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().ok()?.to_string(),
+        None => {
+            let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+            (!host.is_empty() && host.bytes().all(is_name)).then(|| host.to_string())?
+        }
+    };
+    Some((host, port))
+}

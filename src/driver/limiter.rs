@@ -1,0 +1,80 @@
+//! How often one stream may change its subscriptions. ACKs never count (§4.5).
+
+use std::time::Duration;
+
+use crate::engine::Time;
+
+/// A stream that had to wait without a pause for this long is ended.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A token bucket by its theoretical arrival time (GCRA): one integer of state.
+#[derive(Debug)]
+pub struct Limiter {
+    interval: Duration,
+    burst: Duration,
+    /// When the bucket will be full again.
+    full_at: Time,
+    /// Since when every request had to wait.
+    waiting_since: Option<Time>,
+}
+
+/// What the next request may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    Now,
+    After(Duration),
+    /// The stream has been over its rate for too long.
+    Refused,
+}
+
+impl Limiter {
+    pub fn new(per_second: u32, burst: u32) -> Limiter {
+        let interval = Duration::from_secs(1) / per_second.max(1);
+        Limiter { interval, burst: interval * burst.max(1), full_at: Time::ZERO, waiting_since: None }
+    }
+
+    pub fn admit(&mut self, now: Time) -> Admission {
+        let full_at = self.full_at.max(now) + self.interval;
+        let excess = full_at.since(now).saturating_sub(self.burst);
+        self.full_at = full_at;
+        if excess.is_zero() {
+            self.waiting_since = None;
+            return Admission::Now;
+        }
+        let since = *self.waiting_since.get_or_insert(now);
+        if now.since(since) >= PATIENCE { Admission::Refused } else { Admission::After(excess) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_passes_then_the_rate_holds() {
+        let mut limiter = Limiter::new(100, 500);
+        let start = Time::from_micros(1_000_000);
+        for _ in 0..500 {
+            assert_eq!(limiter.admit(start), Admission::Now);
+        }
+        assert_eq!(limiter.admit(start), Admission::After(Duration::from_millis(10)));
+        assert_eq!(limiter.admit(start + Duration::from_secs(10)), Admission::Now);
+    }
+
+    #[test]
+    fn fd_4_who_never_stops_is_ended() {
+        let mut limiter = Limiter::new(100, 1);
+        let mut now = Time::from_micros(1);
+        for _ in 0..100_000 {
+            match limiter.admit(now) {
+                Admission::Now => {}
+                Admission::After(wait) => now = now + wait,
+                Admission::Refused => {
+                    assert!(now.since(Time::ZERO) >= PATIENCE);
+                    return;
+                }
+            }
+        }
+        unreachable!("a stream that is always over its rate is refused in the end");
+    }
+}

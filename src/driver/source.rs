@@ -1,0 +1,326 @@
+//! One task per source: it alone touches the machine, and publishes what streams may read.
+
+mod report;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::{Semaphore, OwnedSemaphorePermit, mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, warn};
+
+use super::hub::{Attach, Shared};
+use super::status::SourceStatus;
+use super::stream::StreamState;
+use super::upstream::{Link, LinkEvent};
+use crate::client::{FileEvent, StreamEvent};
+use crate::engine::cache::SessionId;
+use crate::engine::class::NodeClass;
+use crate::engine::downstream::SourceId;
+use crate::engine::interest::Interest;
+use crate::engine::snapshot::Snapshot;
+use crate::engine::source::{Attachment, Collection, Files, Output, Source, Streams};
+use crate::engine::upstream::Input;
+use crate::wire::upstream::encode_node;
+use crate::xds::{Code, Node, Status, TypeUrl};
+use report::Report;
+
+/// Changes of interest that may wait for a source's task; streams that have more wait their turn.
+const COMMANDS_MAX: usize = 4096;
+
+/// Commands taken before the snapshot is published once for all of them.
+const COMMANDS_PER_TURN: usize = 256;
+
+/// How old the published status may be.
+const STATUS_PERIOD: Duration = Duration::from_millis(250);
+
+/// What streams tell a source.
+pub enum Command {
+    Watch { stream: Arc<StreamState>, type_url: TypeUrl, interest: Interest },
+    Unwatch { session: SessionId, type_url: TypeUrl, collection: Collection },
+    /// The stream is gone.
+    Forget(SessionId),
+}
+
+type Queued = (Command, Option<OwnedSemaphorePermit>);
+
+/// How streams and the admin see a source. The task ends once nobody holds a handle and nothing lingers.
+pub struct SourceHandle {
+    id: SourceId,
+    class: Arc<NodeClass>,
+    commands: mpsc::UnboundedSender<Queued>,
+    /// Bounds the queue of commands. Farewells need no permit: there is one per stream at the most.
+    permits: Arc<Semaphore>,
+    snapshot: ArcSwap<Snapshot>,
+    status: ArcSwap<SourceStatus>,
+    loaded: watch::Sender<Option<Result<(), Status>>>,
+}
+
+impl SourceHandle {
+    pub(super) fn start(id: SourceId, class: Arc<NodeClass>, shared: Arc<Shared>) -> Arc<SourceHandle> {
+        let (commands, queue) = mpsc::unbounded_channel();
+        let node = upstream_node(&shared.settings.node, &class.node);
+        let mut report = Report::new(&shared, &node, &class);
+        let handle = Arc::new(SourceHandle {
+            id,
+            class,
+            commands,
+            permits: Arc::new(Semaphore::new(COMMANDS_MAX)),
+            snapshot: ArcSwap::from_pointee(Snapshot::default()),
+            status: ArcSwap::from_pointee(report.status(None, &shared.clock)),
+            loaded: watch::Sender::new(None),
+        });
+        let attachment = match &shared.settings.attach {
+            Attach::Grpc { settings, .. } => Attachment::Streams(Box::new(Streams::new(settings.clone()))),
+            Attach::Files { .. } => Attachment::Files(Files::default()),
+        };
+        let (for_task, source) = (handle.clone(), Source::new(id.0, shared.settings.source.clone(), attachment));
+        tokio::spawn(async move {
+            let link = match Link::new(&shared.settings.attach, encode_node(&node)).await {
+                Ok(link) => link,
+                Err(error) => {
+                    let status = Status::new(Code::FailedPrecondition, error.to_string());
+                    for_task.loaded.send_replace(Some(Err(status)));
+                    return;
+                }
+            };
+            let (streams, status_due) = (HashMap::new(), None);
+            SourceTask { source, link, streams, handle: for_task, report, status_due, shared }.run(queue).await;
+        });
+        handle
+    }
+
+    pub fn id(&self) -> SourceId {
+        self.id
+    }
+
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    pub fn status(&self) -> Arc<SourceStatus> {
+        self.status.load_full()
+    }
+
+    /// Brings a change of interest to the source; waits while too many others do.
+    pub async fn send(&self, command: Command) {
+        // The semaphore is never closed, and the task outlives its handles.
+        let permit = self.permits.clone().acquire_owned().await.ok();
+        let _ = self.commands.send((command, permit));
+    }
+
+    /// A stream is gone.
+    pub fn forget(&self, session: SessionId) {
+        let _ = self.commands.send((Command::Forget(session), None));
+    }
+
+    /// Waits for the first state of a `file:` server.
+    pub async fn loaded(&self) -> Result<(), Status> {
+        let mut loaded = self.loaded.subscribe();
+        let state = loaded.wait_for(Option::is_some).await;
+        let ended = || Err(Status::new(Code::Internal, "the task of the source has ended"));
+        state.map_or_else(|_| ended(), |state| state.clone().unwrap_or(Ok(())))
+    }
+}
+
+/// The node that a class shows upstream (RLY-15): its own projection; under the relay's id with a digest of the class,
+/// unless the class is made of the client's id.
+fn upstream_node(relay: &Node, class: &Node) -> Node {
+    let own = |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
+    let mut features = class.client_features.clone();
+    // The wrapper is a matter of transport, which the relay unwraps for clients that cannot (RLY-22).
+    features.push("xds.config.resource-in-sotw".to_owned());
+    features.sort();
+    features.dedup();
+    let digest = crate::wire::version::digest(&encode_node(class));
+    Node {
+        id: if class.id.is_empty() { format!("{}/{digest}", relay.id) } else { class.id.clone() },
+        cluster: own(&class.cluster, &relay.cluster),
+        metadata: if class.metadata.is_empty() { relay.metadata.clone() } else { class.metadata.clone() },
+        locality: class.locality.clone().or_else(|| relay.locality.clone()),
+        user_agent_name: own(&class.user_agent_name, &relay.user_agent_name),
+        user_agent_version: match class.user_agent_name.is_empty() {
+            true => relay.user_agent_version.clone(),
+            false => class.user_agent_version.clone(),
+        },
+        client_features: features,
+        dynamic_parameters: class.dynamic_parameters.clone(),
+    }
+}
+
+struct SourceTask {
+    source: Source,
+    link: Link,
+    streams: HashMap<SessionId, Arc<StreamState>>,
+    handle: Arc<SourceHandle>,
+    report: Report,
+    status_due: Option<Instant>,
+    shared: Arc<Shared>,
+}
+
+impl SourceTask {
+    async fn run(mut self, mut queue: mpsc::UnboundedReceiver<Queued>) {
+        debug!(source = self.handle.id.0, "source begins");
+        loop {
+            let due = self.source.poll_timeout().map(|time| self.shared.clock.instant(time));
+            let due = [due, self.status_due].into_iter().flatten().min();
+            tokio::select! {
+                Some((command, _permit)) = queue.recv() => {
+                    self.take(command);
+                    for _ in 1..COMMANDS_PER_TURN {
+                        let Ok((command, _permit)) = queue.try_recv() else { break };
+                        self.take(command);
+                    }
+                }
+                event = self.link.next(self.report.server()) => self.take_event(event),
+                () = wait_until(due) => self.source.handle_timeout(self.shared.clock.now()),
+            }
+            self.publish();
+            if self.may_retire() {
+                debug!(source = self.handle.id.0, "source ends: nobody wants anything of it");
+                return;
+            }
+        }
+    }
+
+    fn take(&mut self, command: Command) {
+        let now = self.shared.clock.now();
+        match command {
+            Command::Watch { stream, type_url, interest } => {
+                let session = stream.id();
+                self.streams.insert(session, stream);
+                self.source.watch(session, &type_url, &interest, now);
+            }
+            Command::Unwatch { session, type_url, collection } => {
+                self.source.unwatch(session, &type_url, collection, now);
+            }
+            Command::Forget(session) => {
+                self.streams.remove(&session);
+                self.source.forget(session, now);
+            }
+        }
+    }
+
+    fn take_event(&mut self, event: LinkEvent) {
+        let now = self.shared.clock.now();
+        match event {
+            LinkEvent::Stream(index, event) => {
+                let input = match event {
+                    StreamEvent::ConnectFailed(status) => {
+                        self.report.server().connect_failed();
+                        Input::ConnectFailed { status }
+                    }
+                    StreamEvent::Opened => Input::Opened,
+                    StreamEvent::Response(response) => {
+                        self.report.response(&response);
+                        Input::Received(response)
+                    }
+                    StreamEvent::Undecodable(status) => return self.report.undecodable(&status),
+                    StreamEvent::Alive => Input::Alive,
+                    StreamEvent::GoingAway => Input::GoingAway,
+                    StreamEvent::Closed(status) => {
+                        self.report.server().stream_closed(status.code);
+                        Input::Closed { status, jitter: fastrand::f64() }
+                    }
+                };
+                self.source.handle_upstream(index, input, now);
+            }
+            LinkEvent::Files(FileEvent::State(state)) => {
+                self.report.files_read(now);
+                self.source.handle_files(state, now);
+                self.handle.loaded.send_replace(Some(Ok(())));
+            }
+            LinkEvent::Files(FileEvent::Bad { path, reason }) => {
+                self.report.bad_file(&path, &reason);
+                let text = format!("{}: {reason}", path.display());
+                // Only the first state decides whether the relay may start; later ones leave the last good state.
+                self.handle.loaded.send_if_modified(|loaded| {
+                    let first = loaded.is_none();
+                    loaded.get_or_insert(Err(Status::new(Code::FailedPrecondition, text)));
+                    first
+                });
+            }
+        }
+    }
+
+    /// Publishes what changed, then does what the machine decided, then wakes whom it concerns.
+    fn publish(&mut self) {
+        let snapshot = self.source.take_snapshot();
+        let changed = snapshot.is_some();
+        if let Some(snapshot) = snapshot {
+            self.handle.snapshot.store(snapshot);
+        }
+        let mut told = false;
+        while let Some(output) = self.source.poll_output() {
+            match output {
+                Output::Wake(sessions) => self.wake(&sessions),
+                Output::Upstream(index, crate::engine::upstream::Output::Event(event)) => {
+                    told = true;
+                    self.report.event(index, &event, self.shared.clock.now());
+                }
+                Output::Upstream(index, output) => {
+                    if let Attach::Grpc { pool, .. } = &self.shared.settings.attach {
+                        self.link.carry_out(pool, index, output);
+                    }
+                }
+            }
+        }
+        self.publish_status(changed || told);
+    }
+
+    fn wake(&self, sessions: &[SessionId]) {
+        for session in sessions {
+            if let Some(stream) = self.streams.get(session) {
+                stream.wake();
+            }
+        }
+    }
+
+    /// The status costs O(types): it is made at most every [`STATUS_PERIOD`].
+    fn publish_status(&mut self, changed: bool) {
+        let now = Instant::now();
+        if changed && self.status_due.is_none() {
+            self.status_due = Some(now + STATUS_PERIOD);
+        }
+        if self.status_due.is_some_and(|due| due <= now) {
+            self.status_due = None;
+            let status = self.report.status(Some(&self.source), &self.shared.clock);
+            self.handle.status.store(Arc::new(status));
+        }
+    }
+
+    fn may_retire(&mut self) -> bool {
+        let pinned = matches!(self.shared.settings.attach, Attach::Files { .. });
+        if pinned || !self.source.is_idle() {
+            return false;
+        }
+        if self.shared.retire(&self.handle.class) {
+            return true;
+        }
+        // A stream holds the handle still, or again: look once more when it may be gone.
+        self.status_due.get_or_insert(Instant::now() + Duration::from_secs(1));
+        false
+    }
+}
+
+async fn wait_until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Drop for SourceTask {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The streams of this source would wait for ever: end them, so that their clients come back (FP11).
+            warn!(source = self.handle.id.0, "the task of a source failed; its streams are ended");
+            for stream in self.streams.values() {
+                stream.end(Status::new(Code::Internal, "the relay failed to follow its upstream"));
+            }
+            self.shared.forget_source(&self.handle.class);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! What a source tells the world: metrics, log lines, and the status that the admin shows.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{debug, info, warn};
+
+use crate::driver::clock::Clock;
+use crate::driver::hub::Shared;
+use crate::driver::status::{ClassStatus, SourceState, SourceStatus, SourceTypeStatus};
+use crate::engine::Time;
+use crate::engine::class::NodeClass;
+use crate::engine::source::{Source, StreamIndex};
+use crate::engine::upstream::Event;
+use crate::telemetry::metrics::{CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics};
+use crate::xds::{Node, Response, Status, TypeUrl, Variant};
+
+/// The handles of one type.
+struct TypeReport {
+    types: Arc<TypeMetrics>,
+    upstream: UpstreamTypeMetrics,
+    cache: CacheMetrics,
+}
+
+pub struct Report {
+    shared: Arc<Shared>,
+    metrics: SourceMetrics,
+    types: BTreeMap<TypeUrl, TypeReport>,
+    unwatched: GaugePart,
+    _class: GaugePart,
+    class: ClassStatus,
+    state: SourceState,
+    since: Time,
+    failures: u32,
+    last_error: Option<Status>,
+    answered: bool,
+    /// Since when the server could not be heard (I14).
+    stale_since: Option<Time>,
+    /// The operator was told of the outage.
+    warned: bool,
+    variant: Option<Variant>,
+}
+
+impl Report {
+    pub fn new(shared: &Arc<Shared>, node: &Node, class: &NodeClass) -> Report {
+        let now = shared.clock.now();
+        let digest = crate::wire::version::digest(&crate::wire::upstream::encode_node(node));
+        Report {
+            metrics: shared.metrics.of_server(&shared.settings.server).source(),
+            types: BTreeMap::new(),
+            unwatched: shared.metrics.unwatched_bytes(),
+            _class: shared.metrics.node_class(),
+            class: ClassStatus { digest: digest.into(), fields: fields_of(&class.node) },
+            state: SourceState::Connecting,
+            since: now,
+            failures: 0,
+            last_error: None,
+            answered: false,
+            stale_since: Some(now),
+            warned: false,
+            variant: None,
+            shared: shared.clone(),
+        }
+    }
+
+    pub fn server(&self) -> &Arc<ServerMetrics> {
+        self.metrics.server()
+    }
+
+    fn of_type(&mut self, type_url: &TypeUrl) -> &mut TypeReport {
+        self.types.entry(type_url.clone()).or_insert_with(|| {
+            let types = self.shared.metrics.of_type(type_url);
+            TypeReport { upstream: self.metrics.server().of_type(&types), cache: types.cache(), types }
+        })
+    }
+
+    // === what the server does ===
+
+    pub fn response(&mut self, response: &Response) {
+        self.of_type(response.type_url()).upstream.response();
+    }
+
+    pub fn undecodable(&self, status: &Status) {
+        if let Some(suppressed) = self.shared.throttle.allow("undecodable") {
+            warn!(server = %self.shared.settings.server, error = %status, suppressed,
+                "a response of the upstream cannot be read; its stream is reopened, what is known is served on");
+        }
+    }
+
+    pub fn files_read(&mut self, now: Time) {
+        self.heard(now);
+        self.enter(SourceState::Connected, now);
+        info!(server = %self.shared.settings.server, "files were read");
+    }
+
+    pub fn bad_file(&self, path: &Path, reason: &str) {
+        self.server().bad_file();
+        if let Some(suppressed) = self.shared.throttle.allow("bad file") {
+            warn!(file = %path.display(), reason, suppressed, "a file cannot be used; the last good state is served on");
+        }
+    }
+
+    pub fn event(&mut self, stream: StreamIndex, event: &Event, now: Time) {
+        let server = self.shared.settings.server.clone();
+        match event {
+            Event::Connected { variant } => {
+                self.variant = Some(*variant);
+                self.enter(SourceState::Connected, now);
+                debug!(%server, stream, ?variant, "upstream stream is open");
+            }
+            Event::Disconnected { status, answered, retry_in } => {
+                self.last_error = Some(status.clone());
+                debug!(%server, stream, %status, answered, ?retry_in, "upstream stream ended");
+                self.enter(SourceState::Backoff { failures: self.failures, delay: *retry_in }, now);
+            }
+            Event::Unreachable { status } => self.unreachable(status, now),
+            Event::Acked { type_url } => {
+                self.of_type(type_url).upstream.ack();
+                self.heard(now);
+            }
+            Event::Nacked { type_url, text, names } => {
+                self.of_type(type_url).upstream.nack();
+                self.heard(now);
+                if let Some(suppressed) = self.shared.throttle.allow("upstream response rejected") {
+                    warn!(%server, %type_url, ?names, error = text, suppressed,
+                        "a response of the upstream has faults: they were rejected (NACK), the rest is used");
+                }
+            }
+            Event::SwitchedToSotw { status } => {
+                info!(%server, %status, "the upstream refuses delta; it is asked for the state of the world for an hour");
+            }
+            Event::Ignored { type_url } => {
+                debug!(%server, %type_url, "a response of a type that nobody asked for was ignored");
+            }
+            Event::ResourceError { type_url, error } => {
+                debug!(%server, %type_url, name = %error.name, status = %error.status, "the upstream reports an error");
+            }
+            Event::Timeout { type_url, names } => {
+                debug!(%server, %type_url, ?names, "no answer for these names in time");
+            }
+        }
+    }
+
+    fn unreachable(&mut self, status: &Status, now: Time) {
+        self.failures += 1;
+        self.last_error = Some(status.clone());
+        self.stale_since.get_or_insert(now);
+        self.metrics.stale(true);
+        // One line at the change, not one per attempt.
+        if !std::mem::replace(&mut self.warned, true)
+            && let Some(suppressed) = self.shared.throttle.allow("upstream unreachable")
+        {
+            warn!(server = %self.shared.settings.server, class = %self.class.digest, error = %status, suppressed,
+                "the upstream is unreachable; what is known is served on, and it is tried again");
+        }
+        self.enter(SourceState::Backoff { failures: self.failures, delay: Duration::ZERO }, now);
+    }
+
+    /// The server answered: what is served is fresh again.
+    fn heard(&mut self, now: Time) {
+        self.answered = true;
+        self.failures = 0;
+        self.metrics.stale(false);
+        let since = self.stale_since.take();
+        if std::mem::take(&mut self.warned) {
+            let outage = since.map(|since| now.since(since));
+            info!(server = %self.shared.settings.server, class = %self.class.digest, ?outage, "the upstream answers again");
+        }
+    }
+
+    fn enter(&mut self, state: SourceState, now: Time) {
+        if self.state.index() != state.index() {
+            self.since = now;
+        }
+        self.state = state;
+        self.metrics.state(state);
+        if matches!(state, SourceState::Backoff { .. }) {
+            self.stale_since.get_or_insert(now);
+        }
+    }
+
+    // === the status page ===
+
+    /// Also brings the gauges of the cache up to date.
+    pub fn status(&mut self, source: Option<&Source>, clock: &Clock) -> SourceStatus {
+        let types = source.map(|source| self.type_statuses(source)).unwrap_or_default();
+        self.unwatched.set(source.map_or(0, Source::lingering_bytes));
+        SourceStatus {
+            server: self.shared.settings.server.clone(),
+            class: self.class.clone(),
+            owner: None,
+            state: self.state,
+            since: clock.wall(self.since),
+            last_error: self.last_error.clone(),
+            answered: self.answered,
+            restored: false,
+            stale_since: self.stale_since.map(|since| clock.wall(since)),
+            variant: self.variant,
+            types,
+        }
+    }
+
+    fn type_statuses(&mut self, source: &Source) -> Vec<SourceTypeStatus> {
+        let mut statuses = Vec::new();
+        for (type_url, counts, wildcard) in source.types() {
+            let members = wildcard.map_or(0, |view| view.len());
+            let unknown = wildcard.map_or(0, |view| usize::from(!view.is_complete()));
+            let status = SourceTypeStatus {
+                type_url: type_url.clone(),
+                names: counts.present + counts.absent + counts.unknown,
+                wildcard: wildcard.is_some(),
+                present: counts.present + members,
+                absent: counts.absent,
+                unknown: counts.unknown + unknown,
+                bytes: counts.bytes + wildcard.map_or(0, |view| view.bytes()),
+                version: wildcard.map(|view| view.digest()),
+            };
+            self.of_type(type_url).cache.set(status.present, status.absent, status.unknown, status.bytes);
+            statuses.push(status);
+        }
+        let held: Vec<&TypeUrl> = statuses.iter().map(|status| &status.type_url).collect();
+        self.types.retain(|type_url, report| {
+            let keep = held.contains(&type_url);
+            if !keep {
+                report.cache = report.types.cache();
+            }
+            keep
+        });
+        statuses
+    }
+}
+
+/// The fields that make a class, without values that may be confidential: of metadata the keys only.
+fn fields_of(node: &Node) -> Arc<[(String, String)]> {
+    let mut fields = Vec::new();
+    let mut note = |field: &str, value: String| {
+        if !value.is_empty() {
+            fields.push((field.to_owned(), value));
+        }
+    };
+    note("id", node.id.clone());
+    note("cluster", node.cluster.clone());
+    let locality = node.locality.as_ref();
+    note("locality", locality.map(|l| format!("{}/{}/{}", l.region, l.zone, l.sub_zone)).unwrap_or_default());
+    note("user_agent_name", node.user_agent_name.clone());
+    note("client_features", node.client_features.join(","));
+    note("metadata", node.metadata.keys().cloned().collect::<Vec<_>>().join(","));
+    fields.into()
+}

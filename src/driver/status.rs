@@ -1,0 +1,295 @@
+//! What drivers let others see of the relay: plain data, read-only, free of payloads and secrets.
+//!
+//! The admin room and CSDS render these; nothing in here reaches back into a machine, so that looking at the relay
+//! can't slow it down. Times are wall-clock times for display only (I18).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::driver::handle::Variant;
+use crate::xds::{ResourceName, Status, TypeUrl, Version};
+
+/// A read-only view of the running relay. Implemented by the driver, read by the admin room.
+///
+/// Every method returns soon and holds no lock between two items: a reader may stop for minutes in the middle of an
+/// iterator, or drop it.
+pub trait StatusView: Send + Sync + 'static {
+    /// One entry per source; there are few.
+    fn sources(&self) -> Vec<Arc<SourceStatus>>;
+
+    /// One entry per downstream stream, built when it is pulled. Sessions that come or go meanwhile may or may not
+    /// be among them.
+    fn sessions(&self) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_>;
+
+    /// The resources of all sources, built when they are pulled. The view may use the filter to skip what it does
+    /// not let through; the reader applies it again.
+    fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_>;
+
+    fn counts(&self) -> Counts;
+}
+
+/// Totals at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub sources: usize,
+    pub sessions: usize,
+    pub resources: usize,
+}
+
+/// One upstream attachment: what it serves, and how fresh that is (I14).
+#[derive(Clone, Debug, PartialEq)]
+pub struct SourceStatus {
+    /// `server_uri` of the configuration.
+    pub server: Arc<str>,
+    pub class: ClassStatus,
+    /// The id of the session that owns the source alone; `None` if it is shared.
+    pub owner: Option<u64>,
+    pub state: SourceState,
+    /// Since when it is in this state.
+    pub since: SystemTime,
+    /// Why the last stream or connection attempt ended; kept after a reconnect.
+    pub last_error: Option<Status>,
+    /// Whether the server ever answered since the source began.
+    pub answered: bool,
+    /// Whether anything served still comes from the checkpoint, unconfirmed by the server.
+    pub restored: bool,
+    /// Since when the server could not be heard; `None` while the stream is up.
+    pub stale_since: Option<SystemTime>,
+    /// The variant of the current, or last, stream.
+    pub variant: Option<Variant>,
+    pub types: Vec<SourceTypeStatus>,
+}
+
+/// Which node class a source serves. The fields are those by which the class was split, free of secrets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassStatus {
+    /// Short, stable, fit for comparing.
+    pub digest: Arc<str>,
+    pub fields: Arc<[(String, String)]>,
+}
+
+/// Where a source stands with its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceState {
+    Connecting,
+    /// A stream is open, or the file or poll was read.
+    Connected,
+    /// Waiting for the next attempt.
+    Backoff {
+        /// Attempts that failed in a row.
+        failures: u32,
+        /// How long this wait is in all, counted from `since`.
+        delay: Duration,
+    },
+}
+
+impl SourceState {
+    pub const NAMES: [&'static str; 3] = ["connecting", "connected", "backoff"];
+
+    /// The position in [`SourceState::NAMES`].
+    pub fn index(self) -> usize {
+        match self {
+            SourceState::Connecting => 0,
+            SourceState::Connected => 1,
+            SourceState::Backoff { .. } => 2,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        SourceState::NAMES[self.index()]
+    }
+}
+
+/// One type of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceTypeStatus {
+    pub type_url: TypeUrl,
+    /// Names and globs subscribed to, without the wildcard.
+    pub names: usize,
+    pub wildcard: bool,
+    /// Names by what is known of them (RLY-2).
+    pub present: usize,
+    pub absent: usize,
+    pub unknown: usize,
+    /// Bytes of what is present.
+    pub bytes: usize,
+    /// The version of the whole set (RLY-31).
+    pub version: Option<Version>,
+}
+
+/// One downstream stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionStatus {
+    /// Unique in this process.
+    pub id: u64,
+    /// Empty until the first request has named the node (STR-2).
+    pub node_id: Arc<str>,
+    pub node_cluster: Arc<str>,
+    pub listener: Arc<str>,
+    /// `None` on a unix socket.
+    pub peer: Option<SocketAddr>,
+    pub variant: Variant,
+    pub opened_at: SystemTime,
+    pub types: Vec<SessionTypeStatus>,
+}
+
+/// One type of one downstream stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionTypeStatus {
+    pub type_url: TypeUrl,
+    /// The server that the type is served from now; `None` while no source has been chosen.
+    pub server: Option<Arc<str>>,
+    pub wildcard: bool,
+    /// How many names and globs are subscribed to, without the wildcard.
+    pub names: usize,
+    pub version_sent: Option<Version>,
+    pub version_acked: Option<Version>,
+    /// The nonce of the last response.
+    pub nonce: Option<Arc<str>>,
+    pub state: ConfigStatus,
+    /// How long the last response has been waiting for its ACK.
+    pub unacked: Option<Duration>,
+    /// The last NACK, until a later response of the type is ACKed.
+    pub nack: Option<NackStatus>,
+}
+
+/// What a client said of a response that it refused (RLY-38).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NackStatus {
+    pub version: Option<Version>,
+    /// The `error_detail`, cut to what is kept of it.
+    pub detail: Arc<str>,
+    pub at: SystemTime,
+}
+
+/// `config_status` as the server side of CSDS words it (CSD-4, RLY-71).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConfigStatus {
+    Synced = 1,
+    NotSent = 2,
+    Stale = 3,
+    Error = 4,
+}
+
+impl ConfigStatus {
+    pub const ALL: [ConfigStatus; 4] =
+        [ConfigStatus::Synced, ConfigStatus::NotSent, ConfigStatus::Stale, ConfigStatus::Error];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ConfigStatus::Synced => "SYNCED",
+            ConfigStatus::NotSent => "NOT_SENT",
+            ConfigStatus::Stale => "STALE",
+            ConfigStatus::Error => "ERROR",
+        }
+    }
+}
+
+/// One resource, or one name without a resource, of one source.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResourceStatus {
+    pub type_url: TypeUrl,
+    pub name: ResourceName,
+    /// `None` without a cached copy.
+    pub version: Option<Version>,
+    /// Of the cached copy; 0 without one.
+    pub bytes: usize,
+    pub state: ClientStatus,
+    /// The server and node class of the source that holds it.
+    pub server: Arc<str>,
+    pub class: Arc<str>,
+    /// Since when it is in this state with this version.
+    pub since: SystemTime,
+}
+
+/// `client_status` as the client side of CSDS words it (CSD-4, DAT-5). A cached copy may coexist with any but
+/// REQUESTED.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ClientStatus {
+    Requested = 1,
+    DoesNotExist = 2,
+    Acked = 3,
+    Nacked = 4,
+    ReceivedError = 5,
+    Timeout = 6,
+}
+
+impl ClientStatus {
+    pub const ALL: [ClientStatus; 6] = [
+        ClientStatus::Requested,
+        ClientStatus::DoesNotExist,
+        ClientStatus::Acked,
+        ClientStatus::Nacked,
+        ClientStatus::ReceivedError,
+        ClientStatus::Timeout,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ClientStatus::Requested => "REQUESTED",
+            ClientStatus::DoesNotExist => "DOES_NOT_EXIST",
+            ClientStatus::Acked => "ACKED",
+            ClientStatus::Nacked => "NACKED",
+            ClientStatus::ReceivedError => "RECEIVED_ERROR",
+            ClientStatus::Timeout => "TIMEOUT",
+        }
+    }
+}
+
+/// Which resources are wanted; `None` lets everything through.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceFilter {
+    /// See [`names_type`].
+    pub type_name: Option<String>,
+    /// The exact name.
+    pub name: Option<String>,
+    pub state: Option<ClientStatus>,
+}
+
+impl ResourceFilter {
+    /// Whether anything of this type can pass, so that a source skips the others.
+    pub fn wants_type(&self, type_url: &TypeUrl) -> bool {
+        self.type_name.as_deref().is_none_or(|text| names_type(text, type_url))
+    }
+
+    pub fn matches(&self, resource: &ResourceStatus) -> bool {
+        self.wants_type(&resource.type_url)
+            && self.name.as_deref().is_none_or(|name| name == resource.name.as_str())
+            && self.state.is_none_or(|state| state == resource.state)
+    }
+}
+
+/// Whether a person who writes `text` means this type: its URL, its message name or the last segment of that.
+pub fn names_type(text: &str, type_url: &TypeUrl) -> bool {
+    text == type_url.short() || text == type_url.message() || text == type_url.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_takes_a_type_by_each_of_its_names() {
+        let cluster = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
+        for text in [
+            "Cluster",
+            "envoy.config.cluster.v3.Cluster",
+            "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+        ] {
+            assert!(names_type(text, &cluster), "{text}");
+        }
+        for text in ["cluster", "", "v3.Cluster", "Listener"] {
+            assert!(!names_type(text, &cluster), "{text}");
+        }
+    }
+
+    #[test]
+    fn csd_4_states_have_the_names_and_numbers_of_csds() {
+        let config: Vec<_> = ConfigStatus::ALL.iter().map(|s| (*s as i32, s.name())).collect();
+        assert_eq!(config, [(1, "SYNCED"), (2, "NOT_SENT"), (3, "STALE"), (4, "ERROR")]);
+        let client: Vec<_> = ClientStatus::ALL.iter().map(|s| (*s as i32, s.name())).collect();
+        let expected = ["REQUESTED", "DOES_NOT_EXIST", "ACKED", "NACKED", "RECEIVED_ERROR", "TIMEOUT"];
+        assert_eq!(client, (1..).zip(expected).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,165 @@
+//! The hub as the admin sees it: read-only, item by item, no lock held in between.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::hub::{Hub, Shared};
+use super::source::SourceHandle;
+use super::status::{
+    ClientStatus, ConfigStatus, Counts, NackStatus, ResourceFilter, ResourceStatus, SessionStatus, SessionTypeStatus,
+    SourceStatus, StatusView,
+};
+use super::stream::StreamState;
+use crate::engine::cache::Known;
+use crate::engine::downstream::{Session, Subscription};
+use crate::engine::snapshot::{Snapshot, TypeSnapshot};
+use crate::engine::upstream::Cause;
+use crate::xds::{Resource, ResourceName, TypeUrl};
+
+impl StatusView for Hub {
+    fn sources(&self) -> Vec<Arc<SourceStatus>> {
+        self.0.sources().iter().map(|handle| handle.status()).collect()
+    }
+
+    fn sessions(&self) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_> {
+        let mut last = None;
+        Box::new(std::iter::from_fn(move || {
+            let stream = self.0.next_stream(last)?;
+            last = Some(stream.id().0);
+            Some(session_status(&stream, &self.0))
+        }))
+    }
+
+    fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
+        let filter = filter.clone();
+        Box::new(self.0.sources().into_iter().flat_map(move |handle| Walk::new(&handle, &filter)))
+    }
+
+    fn counts(&self) -> Counts {
+        let sources = self.0.sources();
+        let resources = sources.iter().flat_map(|handle| handle.status().types.clone()).map(|t| t.present).sum();
+        Counts { sources: sources.len(), sessions: self.0.streams_len(), resources }
+    }
+}
+
+fn session_status(stream: &Arc<StreamState>, shared: &Shared) -> SessionStatus {
+    stream.look(|node, session| SessionStatus {
+        id: stream.id().0,
+        node_id: node.map_or("", |node| &node.id).into(),
+        node_cluster: node.map_or("", |node| &node.cluster).into(),
+        listener: stream.peer.listener.clone(),
+        peer: stream.peer.address,
+        variant: stream.variant(),
+        opened_at: shared.clock.wall(stream.opened_at),
+        types: session.subscriptions().iter().map(|s| type_status(s, session, shared)).collect(),
+    })
+}
+
+fn type_status(subscription: &Subscription, session: &Session, shared: &Shared) -> SessionTypeStatus {
+    let flight = &subscription.flight;
+    let state = match (&flight.nack, flight.version_sent, flight.is_waiting()) {
+        (Some(_), _, _) => ConfigStatus::Error,
+        (None, None, _) if subscription.holds_nothing() => ConfigStatus::NotSent,
+        (None, _, true) => ConfigStatus::Stale,
+        (None, _, false) => ConfigStatus::Synced,
+    };
+    SessionTypeStatus {
+        type_url: subscription.type_url.clone(),
+        server: (!subscription.parts.is_empty()).then(|| shared.settings.server.clone()),
+        wildcard: subscription.is_wildcard(),
+        names: subscription.names_len(),
+        version_sent: flight.version_sent,
+        version_acked: flight.version_acked,
+        nonce: flight.latest().map(|nonce| session.nonce_text(nonce).into()),
+        state,
+        unacked: flight.waiting_since().map(|since| shared.clock.now().since(since)),
+        nack: flight.nack.as_ref().map(|nack| NackStatus {
+            version: Some(nack.version),
+            detail: nack.status.to_string().into(),
+            at: shared.clock.wall(nack.at),
+        }),
+    }
+}
+
+/// Walks one snapshot, name by name.
+struct Walk {
+    snapshot: Arc<Snapshot>,
+    types: std::vec::IntoIter<TypeUrl>,
+    current: Option<(TypeUrl, Place)>,
+    server: Arc<str>,
+    class: Arc<str>,
+}
+
+/// The names come first, then the members of the wildcard; each resumes behind the last name given.
+#[derive(Clone)]
+enum Place {
+    Names(Option<ResourceName>),
+    Members(Option<ResourceName>),
+}
+
+impl Walk {
+    fn new(handle: &SourceHandle, filter: &ResourceFilter) -> Walk {
+        let snapshot = handle.snapshot();
+        let types: Vec<_> = snapshot.types().map(|(url, _)| url.clone()).filter(|url| filter.wants_type(url)).collect();
+        let status = handle.status();
+        let (server, class) = (status.server.clone(), status.class.digest.clone());
+        Walk { snapshot, types: types.into_iter(), current: None, server, class }
+    }
+
+    fn status(&self, type_url: &TypeUrl, name: &ResourceName, resource: Option<&Resource>, state: ClientStatus) -> ResourceStatus {
+        ResourceStatus {
+            type_url: type_url.clone(),
+            name: name.clone(),
+            version: resource.map(|resource| resource.version),
+            bytes: resource.map_or(0, |resource| resource.body.value.len()),
+            state,
+            server: self.server.clone(),
+            class: self.class.clone(),
+            since: std::time::SystemTime::UNIX_EPOCH,
+        }
+    }
+
+    fn step(&self, type_url: &TypeUrl, place: &Place) -> Option<(ResourceStatus, Place)> {
+        let types: &TypeSnapshot = self.snapshot.of(type_url)?;
+        match place {
+            Place::Names(last) => {
+                let Some((name, known)) = types.named.range(behind(last)).next() else {
+                    return self.step(type_url, &Place::Members(None));
+                };
+                let state = match known {
+                    Known::Unknown => ClientStatus::Requested,
+                    Known::Present(_) => ClientStatus::Acked,
+                    Known::Absent(Cause::Timeout) => ClientStatus::Timeout,
+                    Known::Absent(_) => ClientStatus::DoesNotExist,
+                };
+                let status = self.status(type_url, name, known.resource().map(Arc::as_ref), state);
+                Some((status, Place::Names(Some(name.clone()))))
+            }
+            Place::Members(last) => {
+                let (name, resource) = types.members.range(behind(last)).next()?;
+                let status = self.status(type_url, name, Some(resource), ClientStatus::Acked);
+                Some((status, Place::Members(Some(name.clone()))))
+            }
+        }
+    }
+}
+
+fn behind(last: &Option<ResourceName>) -> (Bound<ResourceName>, Bound<ResourceName>) {
+    (last.clone().map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded)
+}
+
+impl Iterator for Walk {
+    type Item = ResourceStatus;
+
+    fn next(&mut self) -> Option<ResourceStatus> {
+        loop {
+            if let Some((type_url, place)) = self.current.take()
+                && let Some((status, next)) = self.step(&type_url, &place)
+            {
+                self.current = Some((type_url, next));
+                return Some(status);
+            }
+            self.current = Some((self.types.next()?, Place::Names(None)));
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What is known of the resources of one source: PRESENT, ABSENT or UNKNOWN (RLY-2).
+//!
+//! Named resources and the membership of the wildcard are two caches that never answer for each other (RLY-13).
+
+pub mod named;
+pub mod wildcard;
+
+use std::sync::Arc;
+
+use super::Time;
+use super::upstream::Cause;
+use super::view::ViewId;
+use crate::xds::Resource;
+
+pub use named::NamedCache;
+pub use wildcard::WildcardCache;
+
+/// One downstream stream, as a source knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+/// What a source knows of a name. There is no fourth answer, and only `Absent` may ever become a removal (RLY-2).
+#[derive(Clone, Debug, Default)]
+pub enum Known {
+    #[default]
+    Unknown,
+    Present(Arc<Resource>),
+    Absent(Cause),
+}
+
+impl Known {
+    pub fn resource(&self) -> Option<&Arc<Resource>> {
+        match self {
+            Known::Present(resource) => Some(resource),
+            Known::Unknown | Known::Absent(_) => None,
+        }
+    }
+}
+
+/// Names by what is known of them, and the bytes of those that are present.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub present: usize,
+    pub absent: usize,
+    pub unknown: usize,
+    pub bytes: usize,
+}
+
+/// Gives every new view its id and the time at which its content changed.
+#[derive(Debug)]
+pub struct Stamp {
+    source: u64,
+    count: u64,
+    now: Time,
+}
+
+impl Stamp {
+    pub fn new(source: u64) -> Stamp {
+        Stamp { source, count: 0, now: Time::ZERO }
+    }
+
+    pub fn at(&mut self, now: Time) -> &mut Stamp {
+        self.now = now;
+        self
+    }
+
+    fn next(&mut self) -> (ViewId, Time) {
+        self.count += 1;
+        (ViewId::fresh(self.source, self.count), self.now)
+    }
+}

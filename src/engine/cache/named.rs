@@ -1,0 +1,294 @@
+//! Resources subscribed to by name, and the sets of names that sessions watch.
+//!
+//! A set that several sessions watch exists once, as a slot. Each name knows the slots that contain it, so that the cost
+//! of an update is proportional to the sets that want it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use super::{Counts, Known, SessionId, Stamp};
+use crate::engine::interest::{NameSet, SetId};
+use crate::engine::snapshot::{Names, WatchedSet};
+use crate::engine::upstream::Cause;
+use crate::engine::view::View;
+use crate::xds::{Resource, ResourceName};
+
+/// A watched set inside one [`NamedCache`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SlotId(u32);
+
+#[derive(Debug)]
+struct Slot {
+    names: Arc<NameSet>,
+    view: Arc<View>,
+    sessions: BTreeSet<SessionId>,
+}
+
+/// What a change of a session's interest means for the source.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Where the session stands now; `None` if it watches no name any more.
+    pub slot: Option<SlotId>,
+    /// Names that nobody asked for before: to be subscribed to upstream.
+    pub new: Vec<ResourceName>,
+    /// Names that had lingered and are watched again.
+    pub revived: Vec<ResourceName>,
+    /// Names that nobody watches any more: they linger (RLY-60).
+    pub unwatched: Vec<ResourceName>,
+}
+
+#[derive(Debug, Default)]
+pub struct NamedCache {
+    /// Every name that is subscribed to upstream, with what is known of it.
+    known: Names,
+    /// The slots that contain a name; empty while it lingers.
+    watchers: BTreeMap<ResourceName, BTreeSet<SlotId>>,
+    present: usize,
+    absent: usize,
+    bytes: usize,
+    slots: BTreeMap<SlotId, Slot>,
+    by_set: BTreeMap<SetId, SlotId>,
+    sets: OrdMap<SetId, WatchedSet>,
+    slots_made: u32,
+    /// Slots whose view has changed since [`NamedCache::settle`].
+    touched: BTreeSet<SlotId>,
+}
+
+impl NamedCache {
+    /// Moves a session from the set it watched to another one.
+    pub fn watch(&mut self, session: SessionId, from: Option<SlotId>, names: &Arc<NameSet>, stamp: &mut Stamp) -> Moved {
+        let mut moved = Moved::default();
+        if names.is_empty() {
+            self.leave(session, from, &mut moved);
+            return moved;
+        }
+        if let Some(slot) = self.by_set.get(&names.id()).copied() {
+            moved.slot = Some(slot);
+            if from == Some(slot) {
+                return moved;
+            }
+            self.join(session, slot);
+            self.leave(session, from, &mut moved);
+            return moved;
+        }
+        // A session that was alone in its set takes the set along: the cost is that of the names that changed.
+        let alone = from.filter(|slot| self.slots.get(slot).is_some_and(|slot| slot.sessions.len() == 1));
+        let slot = match alone {
+            Some(slot) => slot,
+            None => self.make_slot(),
+        };
+        self.reshape(slot, names, &mut moved);
+        self.join(session, slot);
+        if alone.is_none() {
+            self.leave(session, from, &mut moved);
+        }
+        moved.slot = Some(slot);
+        self.settle(stamp, &mut Vec::new());
+        moved
+    }
+
+    /// Takes a session out of the set it watched.
+    pub fn unwatch(&mut self, session: SessionId, from: SlotId) -> Vec<ResourceName> {
+        let mut moved = Moved::default();
+        self.leave(session, Some(from), &mut moved);
+        moved.unwatched
+    }
+
+    fn make_slot(&mut self) -> SlotId {
+        let slot = SlotId(self.slots_made);
+        self.slots_made = self.slots_made.wrapping_add(1);
+        let empty = Slot { names: Arc::default(), view: Arc::default(), sessions: BTreeSet::new() };
+        self.slots.insert(slot, empty);
+        slot
+    }
+
+    fn join(&mut self, session: SessionId, slot: SlotId) {
+        if let Some(slot) = self.slots.get_mut(&slot) {
+            slot.sessions.insert(session);
+        }
+    }
+
+    fn leave(&mut self, session: SessionId, from: Option<SlotId>, moved: &mut Moved) {
+        let Some(id) = from else { return };
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        slot.sessions.remove(&session);
+        if !slot.sessions.is_empty() {
+            return;
+        }
+        if let Some(slot) = self.slots.remove(&id) {
+            self.by_set.remove(&slot.names.id());
+            self.sets.remove(&slot.names.id());
+            self.touched.remove(&id);
+            for name in slot.names.iter() {
+                self.detach(name, id, moved);
+            }
+        }
+    }
+
+    fn detach(&mut self, name: &ResourceName, slot: SlotId, moved: &mut Moved) {
+        if let Some(watchers) = self.watchers.get_mut(name) {
+            watchers.remove(&slot);
+            if watchers.is_empty() {
+                moved.unwatched.push(name.clone());
+            }
+        }
+    }
+
+    /// Gives a slot another set of names, at the cost of the difference.
+    fn reshape(&mut self, id: SlotId, names: &Arc<NameSet>, moved: &mut Moved) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let old = std::mem::replace(&mut slot.names, names.clone());
+        let mut view = (*slot.view).clone();
+        for name in names.minus(&old) {
+            let watchers = self.watchers.entry(name.clone()).or_default();
+            let unwatched = watchers.is_empty();
+            watchers.insert(id);
+            view.add_unknown();
+            match self.known.get(name) {
+                None => {
+                    self.known.insert(name.clone(), Known::Unknown);
+                    moved.new.push(name.clone());
+                    continue;
+                }
+                Some(Known::Unknown) => {}
+                Some(Known::Present(resource)) => view.put(None, resource),
+                Some(Known::Absent(_)) => view.put_absent(name, None),
+            }
+            if unwatched {
+                moved.revived.push(name.clone());
+            }
+        }
+        for name in old.minus(names) {
+            match self.known.get(name) {
+                Some(Known::Present(resource)) => view.take(resource),
+                Some(Known::Absent(_)) => view.drop_absent(name),
+                Some(Known::Unknown) | None => view.drop_unknown(),
+            }
+            self.detach(name, id, moved);
+        }
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.view = Arc::new(view);
+        }
+        if self.by_set.get(&old.id()) == Some(&id) {
+            self.by_set.remove(&old.id());
+            self.sets.remove(&old.id());
+        }
+        self.by_set.insert(names.id(), id);
+        self.touched.insert(id);
+    }
+
+    /// A resource arrived. Names that nobody asked for are ignored (RLY-61); equal content is no news (RLY-36).
+    pub fn put(&mut self, resource: &Arc<Resource>) {
+        let Some(old) = self.known.get(&resource.name).cloned() else { return };
+        if old.resource().is_some_and(|old| old.version == resource.version) {
+            return;
+        }
+        self.note(&resource.name, &old, Known::Present(resource.clone()));
+        self.touch(&resource.name, |view| view.put(old.resource().map(Arc::as_ref), resource));
+    }
+
+    /// A name is known not to exist.
+    pub fn put_absent(&mut self, name: &ResourceName, cause: Cause) {
+        let Some(old) = self.known.get(name).cloned() else { return };
+        if matches!(old, Known::Absent(_)) {
+            return;
+        }
+        self.note(name, &old, Known::Absent(cause));
+        self.touch(name, |view| view.put_absent(name, old.resource().map(Arc::as_ref)));
+    }
+
+    fn note(&mut self, name: &ResourceName, old: &Known, new: Known) {
+        self.count(old, false);
+        self.count(&new, true);
+        self.known.insert(name.clone(), new);
+    }
+
+    fn count(&mut self, known: &Known, joins: bool) {
+        let add = |total: usize, part: usize| if joins { total + part } else { total - part };
+        match known {
+            Known::Unknown => {}
+            Known::Absent(_) => self.absent = add(self.absent, 1),
+            Known::Present(resource) => {
+                self.present = add(self.present, 1);
+                self.bytes = add(self.bytes, resource.size());
+            }
+        }
+    }
+
+    fn touch(&mut self, name: &ResourceName, change: impl Fn(&mut View)) {
+        for id in self.watchers.get(name).into_iter().flatten() {
+            if let Some(slot) = self.slots.get_mut(id) {
+                change(Arc::make_mut(&mut slot.view));
+                self.touched.insert(*id);
+            }
+        }
+    }
+
+    /// Frees a name that nobody watches (RLY-61). Whether it was there and could be freed.
+    pub fn free(&mut self, name: &ResourceName) -> bool {
+        if self.is_watched(name) {
+            return false;
+        }
+        self.watchers.remove(name);
+        let Some(known) = self.known.remove(name) else { return false };
+        self.count(&known, false);
+        true
+    }
+
+    pub fn is_watched(&self, name: &ResourceName) -> bool {
+        self.watchers.get(name).is_some_and(|watchers| !watchers.is_empty())
+    }
+
+    /// Stamps the views that changed and adds the sessions that watch them to `news`.
+    pub fn settle(&mut self, stamp: &mut Stamp, news: &mut Vec<SessionId>) {
+        for id in std::mem::take(&mut self.touched) {
+            let Some(slot) = self.slots.get_mut(&id) else { continue };
+            let (view_id, now) = stamp.next();
+            Arc::make_mut(&mut slot.view).stamp(view_id, now);
+            let set = WatchedSet { names: slot.names.clone(), view: slot.view.clone() };
+            self.sets.insert(slot.names.id(), set);
+            news.extend(slot.sessions.iter().copied());
+        }
+    }
+
+    /// What a name weighs while nobody watches it, in bytes.
+    pub fn weight(&self, name: &ResourceName) -> usize {
+        let body = self.known.get(name).and_then(Known::resource).map_or(0, |resource| resource.size());
+        body + name.as_str().len() + 64
+    }
+
+    pub fn known(&self) -> &Names {
+        &self.known
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    pub fn counts(&self) -> Counts {
+        let unknown = self.known.len() - self.present - self.absent;
+        Counts { present: self.present, absent: self.absent, unknown, bytes: self.bytes }
+    }
+
+    pub fn sets(&self) -> &OrdMap<SetId, WatchedSet> {
+        &self.sets
+    }
+
+    /// Panics in debug builds where the cache contradicts itself.
+    pub fn check_invariants(&self) {
+        if cfg!(debug_assertions) {
+            for (id, slot) in &self.slots {
+                debug_assert_eq!(self.by_set.get(&slot.names.id()), Some(id), "a slot is found by its set");
+                debug_assert!(!slot.sessions.is_empty(), "a slot has a session");
+                let known = slot.view.len() + slot.view.absent_len() + slot.view.unknown_len();
+                debug_assert_eq!(known, slot.names.len(), "every name has one state in the view");
+            }
+            debug_assert_eq!(self.by_set.len(), self.slots.len());
+            let present = self.known.values().filter(|known| known.resource().is_some()).count();
+            debug_assert_eq!(present, self.present, "present names are counted");
+            debug_assert_eq!(self.known.len(), self.watchers.len(), "every name has its watchers");
+        }
+    }
+}

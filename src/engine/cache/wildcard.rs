@@ -1,0 +1,115 @@
+//! The membership of a wildcard: what the server selects for this node class, as one cached object (RLY-13).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{SessionId, Stamp};
+use crate::engine::snapshot::Bodies;
+use crate::engine::upstream::Changes;
+use crate::engine::view::View;
+use crate::xds::{Resource, ResourceName};
+
+#[derive(Debug)]
+pub struct WildcardCache {
+    members: Bodies,
+    view: Arc<View>,
+    sessions: BTreeSet<SessionId>,
+    touched: bool,
+}
+
+impl WildcardCache {
+    pub fn new(stamp: &mut Stamp) -> WildcardCache {
+        let mut view = View::unknown(1);
+        let (id, now) = stamp.next();
+        view.stamp(id, now);
+        WildcardCache { members: Bodies::new(), view: Arc::new(view), sessions: BTreeSet::new(), touched: false }
+    }
+
+    pub fn watch(&mut self, session: SessionId) {
+        self.sessions.insert(session);
+    }
+
+    pub fn unwatch(&mut self, session: SessionId) {
+        self.sessions.remove(&session);
+    }
+
+    pub fn is_watched(&self) -> bool {
+        !self.sessions.is_empty()
+    }
+
+    /// Applies one upstream response as one step (I7b).
+    pub fn apply(&mut self, changes: &Changes) {
+        for resource in &changes.present {
+            self.put(resource);
+        }
+        if changes.replaces {
+            let kept: BTreeSet<&ResourceName> = changes.present.iter().map(|resource| &resource.name).collect();
+            let gone: Vec<_> = self.members.keys().filter(|name| !kept.contains(name)).cloned().collect();
+            for name in &gone {
+                self.take(name);
+            }
+        }
+        for (name, _) in &changes.absent {
+            self.take(name);
+        }
+        if changes.complete && !self.view.is_complete() {
+            Arc::make_mut(&mut self.view).complete();
+            self.touched = true;
+        }
+    }
+
+    /// The whole membership at once, as a file server states it (FIL-8).
+    pub fn replace(&mut self, members: &BTreeMap<ResourceName, Arc<Resource>>) {
+        for resource in members.values() {
+            self.put(resource);
+        }
+        let gone: Vec<_> = self.members.keys().filter(|name| !members.contains_key(*name)).cloned().collect();
+        for name in &gone {
+            self.take(name);
+        }
+        if !self.view.is_complete() {
+            Arc::make_mut(&mut self.view).complete();
+            self.touched = true;
+        }
+    }
+
+    fn put(&mut self, resource: &Arc<Resource>) {
+        let old = self.members.get(&resource.name).cloned();
+        if old.as_ref().is_some_and(|old| old.version == resource.version) {
+            return;
+        }
+        let view = Arc::make_mut(&mut self.view);
+        // A member is never counted as unknown: the one unknown thing of a wildcard is its membership.
+        if old.is_none() {
+            view.add_unknown();
+        }
+        view.put(old.as_deref(), resource);
+        self.members.insert(resource.name.clone(), resource.clone());
+        self.touched = true;
+    }
+
+    fn take(&mut self, name: &ResourceName) {
+        if let Some(old) = self.members.remove(name) {
+            Arc::make_mut(&mut self.view).take(&old);
+            self.touched = true;
+        }
+    }
+
+    /// Stamps the view if it changed and adds the sessions that watch it to `news`.
+    pub fn settle(&mut self, stamp: &mut Stamp, news: &mut Vec<SessionId>) {
+        if !std::mem::take(&mut self.touched) {
+            return;
+        }
+        let (id, now) = stamp.next();
+        Arc::make_mut(&mut self.view).stamp(id, now);
+        news.extend(self.sessions.iter().copied());
+    }
+
+    pub fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+
+    pub fn members(&self) -> &Bodies {
+        &self.members
+    }
+}

@@ -1,0 +1,248 @@
+//! Node classes: which clients may share what an upstream answers (RLY-10, RLY-11).
+//!
+//! The operator states the classes as an ordered list of rules; the first rule that matches a client's node, a type
+//! and a style of names decides which parts of the node split classes.
+
+mod classify;
+
+use crate::xds::{Locality, Node, TypeUrl, Value};
+
+pub use classify::{NodeClass, NodeNeeded, splitting_field};
+
+/// The rules of a relay, complete: whatever a client asks for, some rule matches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeClasses {
+    /// In order; the first that matches decides.
+    pub rules: Vec<ClassRule>,
+}
+
+/// One rule: for whom and what it speaks, and what splits classes there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClassRule {
+    pub nodes: NodeMatch,
+    /// Empty: every type.
+    pub types: Vec<TypeUrl>,
+    /// `None`: names of either style.
+    pub names: Option<NameStyle>,
+    pub projection: Projection,
+    /// Secrets split by `id` whatever the projection says, unless the operator signed that they may be shared
+    /// (reliability §4.3).
+    pub share_secrets: bool,
+    /// Whether an empty first request of a type means the wildcard (SUB-9) or nothing (SUB-15).
+    pub legacy_wildcard: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NameStyle {
+    /// Opaque names, and every wildcard but an `xdstp:` glob.
+    Old,
+    Xdstp,
+}
+
+impl NameStyle {
+    /// RLY-11: `xdstp:` names mean the same for every node (NAM-12), old-style names may depend on all of it.
+    pub fn default_projection(self) -> Projection {
+        match self {
+            NameStyle::Xdstp => Projection::features_only(),
+            NameStyle::Old => Projection::whole_node_but_id(),
+        }
+    }
+}
+
+/// Which nodes a rule speaks for: all that is given must match; nothing given matches every node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeMatch {
+    pub id: Option<TextMatch>,
+    pub cluster: Option<TextMatch>,
+    pub user_agent_name: Option<TextMatch>,
+    pub region: Option<TextMatch>,
+    pub zone: Option<TextMatch>,
+    pub sub_zone: Option<TextMatch>,
+    pub metadata: Vec<MetadataMatch>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TextMatch {
+    Exact(String),
+    Prefix(String),
+    Suffix(String),
+}
+
+/// A condition on the metadata value under a path of keys. A value that is not there never matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetadataMatch {
+    pub path: Vec<String>,
+    pub value: ValueMatch,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ValueMatch {
+    /// Any value at all, null included.
+    Present,
+    Equal(Value),
+    /// A string that matches.
+    Text(TextMatch),
+}
+
+/// Which parts of a node split classes. Client features always do (RLY-12), and so do dynamic parameters (RLY-10).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Projection {
+    pub id: bool,
+    pub cluster: bool,
+    /// `None`: the locality does not split classes.
+    pub locality: Option<LocalityDepth>,
+    pub metadata: MetadataParts,
+    pub user_agent_name: bool,
+    pub user_agent_version: VersionPart,
+}
+
+/// How far into the locality a projection looks; each includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LocalityDepth {
+    Region,
+    Zone,
+    SubZone,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetadataParts {
+    All,
+    /// The values under these paths of keys, sorted, without duplicates; empty: no metadata.
+    Paths(Vec<Vec<String>>),
+}
+
+impl Default for MetadataParts {
+    fn default() -> Self {
+        MetadataParts::Paths(Vec::new())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VersionPart {
+    #[default]
+    None,
+    Major,
+    Full,
+}
+
+impl Projection {
+    /// RLY-11's default for old-style names and wildcards: everything but the id.
+    pub fn whole_node_but_id() -> Self {
+        Projection {
+            id: false,
+            cluster: true,
+            locality: Some(LocalityDepth::SubZone),
+            metadata: MetadataParts::All,
+            user_agent_name: true,
+            user_agent_version: VersionPart::Full,
+        }
+    }
+
+    /// RLY-11's default for `xdstp:` names.
+    pub fn features_only() -> Self {
+        Projection::default()
+    }
+}
+
+impl ClassRule {
+    /// A rule for every node, every type and names of one style.
+    pub fn for_names(names: NameStyle, projection: Projection) -> Self {
+        ClassRule {
+            nodes: NodeMatch::default(),
+            types: Vec::new(),
+            names: Some(names),
+            projection,
+            share_secrets: false,
+            legacy_wildcard: true,
+        }
+    }
+
+    /// Whether the rule matches whatever is asked for by names of this style, so that no later one is reached.
+    pub fn catches_all(&self, style: NameStyle) -> bool {
+        self.nodes == NodeMatch::default()
+            && self.types.is_empty()
+            && self.names.is_none_or(|names| names == style)
+    }
+}
+
+impl NodeClasses {
+    /// The operator's rules, followed by RLY-11's defaults for what they leave open.
+    pub fn new(mut rules: Vec<ClassRule>) -> Self {
+        for style in [NameStyle::Xdstp, NameStyle::Old] {
+            if !rules.iter().any(|rule| rule.catches_all(style)) {
+                rules.push(ClassRule::for_names(style, style.default_projection()));
+            }
+        }
+        NodeClasses { rules }
+    }
+}
+
+impl Default for NodeClasses {
+    fn default() -> Self {
+        NodeClasses::new(Vec::new())
+    }
+}
+
+impl NodeClasses {
+    /// The rule that decides. `None` only of a list that [`NodeClasses::new`] did not complete.
+    pub fn rule(&self, node: &Node, type_url: &TypeUrl, names: NameStyle) -> Option<&ClassRule> {
+        self.rules.iter().find(|rule| rule.matches(node, type_url, names))
+    }
+}
+
+impl ClassRule {
+    pub fn matches(&self, node: &Node, type_url: &TypeUrl, names: NameStyle) -> bool {
+        self.names.is_none_or(|style| style == names)
+            && (self.types.is_empty() || self.types.contains(type_url))
+            && self.nodes.matches(node)
+    }
+
+    /// What splits classes of this type: of secrets the `id` too, unless they were stated to be shareable
+    /// (reliability §4.3).
+    pub fn projection_of(&self, type_url: &TypeUrl) -> Projection {
+        let mut projection = self.projection.clone();
+        projection.id |= type_url.is_secret() && !self.share_secrets;
+        projection
+    }
+}
+
+impl NodeMatch {
+    pub fn matches(&self, node: &Node) -> bool {
+        let holds = |wanted: &Option<TextMatch>, text: &str| {
+            wanted.as_ref().is_none_or(|wanted| wanted.matches(text))
+        };
+        let none = Locality::default();
+        let locality = node.locality.as_ref().unwrap_or(&none);
+        holds(&self.id, &node.id)
+            && holds(&self.cluster, &node.cluster)
+            && holds(&self.user_agent_name, &node.user_agent_name)
+            && holds(&self.region, &locality.region)
+            && holds(&self.zone, &locality.zone)
+            && holds(&self.sub_zone, &locality.sub_zone)
+            && self
+                .metadata
+                .iter()
+                .all(|wanted| node.metadata_at(&wanted.path).is_some_and(|value| wanted.value.matches(value)))
+    }
+}
+
+impl TextMatch {
+    fn matches(&self, text: &str) -> bool {
+        match self {
+            TextMatch::Exact(wanted) => text == wanted,
+            TextMatch::Prefix(prefix) => text.starts_with(prefix),
+            TextMatch::Suffix(suffix) => text.ends_with(suffix),
+        }
+    }
+}
+
+impl ValueMatch {
+    fn matches(&self, value: &Value) -> bool {
+        match (self, value) {
+            (ValueMatch::Present, _) => true,
+            (ValueMatch::Equal(wanted), value) => wanted == value,
+            (ValueMatch::Text(wanted), Value::String(text)) => wanted.matches(text),
+            (ValueMatch::Text(_), _) => false,
+        }
+    }
+}

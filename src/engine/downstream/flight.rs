@@ -1,0 +1,172 @@
+//! Nonces: which responses of one type are on their way, and what the client said of them (§4, §5.1, §7).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::engine::Time;
+use crate::xds::{Status, Version};
+
+/// More unanswered responses than this of one type are not told apart; the oldest are forgotten.
+const IN_FLIGHT_MAX: usize = 64;
+
+/// One response that was handed out.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    nonce: u64,
+    version: Version,
+    at: Time,
+    /// When the content came from upstream; `None` for first answers, which were no update.
+    changed_at: Option<Time>,
+}
+
+/// What a request says of an earlier response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The latest response, or an older known one (NON-5), was accepted; with the time since its content came from
+    /// upstream, if it was an update.
+    Ack { latency: Option<Duration> },
+    /// It was rejected (ACK-1). `repeated`: the same version was rejected before on this stream.
+    Nack { status: Status, version: Version, repeated: bool },
+    /// A nonce that is not, or no longer, in flight: neither ACK nor NACK (NON-1).
+    Stale,
+    /// No nonce: a first request, or a change of subscription.
+    None,
+}
+
+/// The nonce chain of one type on one stream (STR-1, STR-5).
+#[derive(Debug, Default)]
+pub struct Flight {
+    sent: VecDeque<Sent>,
+    /// The latest nonce, which stays valid when it was answered and when the list of names becomes empty (NON-6).
+    latest: Option<u64>,
+    pub version_sent: Option<Version>,
+    pub version_acked: Option<Version>,
+    pub nack: Option<Box<Nack>>,
+}
+
+/// The last rejection; cleared by the next ACK.
+#[derive(Clone, Debug)]
+pub struct Nack {
+    pub version: Version,
+    pub status: Status,
+    pub at: Time,
+}
+
+impl Flight {
+    pub fn depart(&mut self, nonce: u64, version: Version, at: Time, changed_at: Option<Time>) {
+        if self.sent.len() >= IN_FLIGHT_MAX {
+            self.sent.pop_front();
+        }
+        self.sent.push_back(Sent { nonce, version, at, changed_at });
+        self.latest = Some(nonce);
+        self.version_sent = Some(version);
+    }
+
+    /// `nonce`: as parsed; `None` if the request carried none that this stream made.
+    pub fn judge(&mut self, nonce: Option<u64>, error: Option<Status>, now: Time) -> Verdict {
+        let Some(nonce) = nonce else { return Verdict::Stale };
+        let Some(sent) = self.sent.iter().find(|sent| sent.nonce == nonce).copied() else {
+            return if self.latest == Some(nonce) { Verdict::None } else { Verdict::Stale };
+        };
+        if self.latest == Some(nonce) {
+            // A client may leave out what it was overtaken in: the latest verdict stands for those before it (A7).
+            self.sent.clear();
+            self.sent.shrink_to_fit();
+        } else {
+            self.sent.retain(|other| other.nonce != nonce);
+        }
+        match error {
+            Some(status) => {
+                let repeated = self.nack.as_ref().is_some_and(|nack| nack.version == sent.version);
+                self.nack = Some(Box::new(Nack { version: sent.version, status: status.clone(), at: now }));
+                Verdict::Nack { status, version: sent.version, repeated }
+            }
+            None => {
+                self.nack = None;
+                self.version_acked = Some(sent.version);
+                Verdict::Ack { latency: sent.changed_at.map(|changed_at| now.since(changed_at)) }
+            }
+        }
+    }
+
+    /// A response is unACKed (NON-4).
+    pub fn is_waiting(&self) -> bool {
+        !self.sent.is_empty()
+    }
+
+    /// Since when the oldest unACKed response is on its way.
+    pub fn waiting_since(&self) -> Option<Time> {
+        self.sent.front().map(|sent| sent.at)
+    }
+
+    pub fn latest(&self) -> Option<u64> {
+        self.latest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xds::Code;
+
+    fn flight(nonces: &[u64]) -> Flight {
+        let mut flight = Flight::default();
+        for nonce in nonces {
+            flight.depart(*nonce, Version(u128::from(*nonce)), Time::ZERO, Some(Time::from_micros(1)));
+        }
+        flight
+    }
+
+    fn error() -> Option<Status> {
+        Some(Status::new(Code::Internal, "bad"))
+    }
+
+    #[test]
+    fn ack_1_only_error_detail_makes_a_nack() {
+        let mut flight = flight(&[1]);
+        let ack = flight.judge(Some(1), None, Time::from_micros(11));
+        assert_eq!(ack, Verdict::Ack { latency: Some(Duration::from_micros(10)) });
+        assert!(!flight.is_waiting());
+        flight.depart(2, Version(2), Time::ZERO, None);
+        assert!(matches!(flight.judge(Some(2), error(), Time::ZERO), Verdict::Nack { repeated: false, .. }));
+        assert_eq!(flight.version_acked, Some(Version(1)));
+    }
+
+    #[test]
+    fn non_1_an_old_nonce_says_nothing_of_the_newest_response() {
+        let mut flight = flight(&[1, 2]);
+        assert!(matches!(flight.judge(Some(1), error(), Time::ZERO), Verdict::Nack { version: Version(1), .. }));
+        assert!(flight.is_waiting());
+        assert_eq!(flight.judge(Some(1), None, Time::ZERO), Verdict::Stale);
+        assert_eq!(flight.judge(Some(99), None, Time::ZERO), Verdict::Stale);
+        assert!(flight.is_waiting());
+    }
+
+    #[test]
+    fn non_6_the_latest_nonce_stays_valid() {
+        let mut flight = flight(&[1]);
+        flight.judge(Some(1), None, Time::ZERO);
+        assert_eq!(flight.judge(Some(1), None, Time::ZERO), Verdict::None);
+    }
+
+    #[test]
+    fn a_skipped_ack_is_covered_by_the_next_one() {
+        let mut flight = flight(&[1, 2, 3]);
+        flight.judge(Some(3), None, Time::ZERO);
+        assert!(!flight.is_waiting());
+    }
+
+    #[test]
+    fn rly_38_a_repeated_nack_is_told_apart() {
+        let mut flight = flight(&[1]);
+        flight.judge(Some(1), error(), Time::ZERO);
+        flight.depart(2, Version(1), Time::ZERO, None);
+        assert!(matches!(flight.judge(Some(2), error(), Time::ZERO), Verdict::Nack { repeated: true, .. }));
+    }
+
+    #[test]
+    fn a_client_that_never_acks_costs_a_bounded_number() {
+        let nonces: Vec<u64> = (0..1000).collect();
+        assert_eq!(flight(&nonces).sent.len(), IN_FLIGHT_MAX);
+    }
+}

@@ -1,0 +1,16 @@
+//! The server side of the protocol: one [`Session`] per downstream stream, one [`Subscription`] per type on it.
+//!
+//! SotW and delta share one core; what differs is how requests change a subscription ([`subscription`]) and how the
+//! difference between what the client holds and what it should hold becomes a response ([`answer`]).
+
+pub mod answer;
+pub mod flight;
+pub mod session;
+pub mod subscription;
+#[cfg(test)]
+mod tests;
+
+pub use answer::{Answer, AnswerKey, Composition};
+pub use flight::Verdict;
+pub use session::{Limits, Session, Taken, Watch};
+pub use subscription::{SourceId, Subscription};

@@ -1,0 +1,405 @@
+//! One downstream stream.
+//!
+//! Requests go in with [`Session::request`]; answers are pulled with [`Session::poll_answer`] when the stream can take a
+//! message, and [`Session::commit`]ted when they are handed out. Nothing is queued in between: an answer is always built
+//! from the newest snapshot that order allows, and a slow client costs O(names), never O(updates) (FLW-2, RLY-55).
+//!
+//! # Order
+//!
+//! Types are drained by rank (ORD-1), all from one snapshot per source. LDS, RDS and what hangs below are never built from
+//! a snapshot newer than the one to which this stream's CDS and EDS were brought (RLY-50): while the cluster side has news
+//! that the client cannot be sent yet, the routing types wait, though not for ever (ORD-10).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answer::{Answer, AnswerPart};
+use super::flight::Verdict;
+use super::subscription::{Change, SourceId, Subscription};
+use crate::engine::Time;
+use crate::engine::class::NameStyle;
+use crate::engine::interest::{HashSeed, Interest};
+use crate::engine::snapshot::Snapshot;
+use crate::engine::source::Collection;
+use crate::xds::{Code, Kind, Request, ResourceName, Status, TypeUrl, Variant, Version};
+
+/// An unACKed CDS or EDS response holds the routing types back for this long at the most (ORD-10).
+const ORDER_HOLD: Duration = Duration::from_secs(15);
+
+/// What one stream may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Names subscribed to, over all types (SUB-20).
+    pub names_per_stream: usize,
+    pub types_per_stream: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { names_per_stream: 200_000, types_per_stream: 64 }
+    }
+}
+
+/// A change of interest for the driver to bring to a source.
+#[derive(Clone, Debug)]
+pub enum Watch {
+    Watch { source: SourceId, type_url: TypeUrl, interest: Interest },
+    Unwatch { source: SourceId, type_url: TypeUrl, collection: Collection },
+}
+
+/// What came of a request.
+#[derive(Debug)]
+pub struct Taken {
+    pub type_url: TypeUrl,
+    pub verdict: Verdict,
+    pub watches: Vec<Watch>,
+    /// The subscription changed: such requests are rate-limited, ACKs are not.
+    pub changed: bool,
+}
+
+/// Where a subscription goes: which source answers names of this style of this type for this client, and whether an
+/// empty first request of it means the wildcard (SUB-15).
+pub trait Router {
+    fn source(&mut self, type_url: &TypeUrl, style: NameStyle) -> Result<SourceId, Status>;
+    fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status>;
+}
+
+#[derive(Debug)]
+pub struct Session {
+    variant: Variant,
+    limits: Limits,
+    seed: HashSeed,
+    nonce_prefix: u32,
+    nonces: u64,
+    /// Sorted by type, hence by rank.
+    subscriptions: Vec<Subscription>,
+    /// Every source that some part comes from.
+    sources: Vec<SourceId>,
+    /// Until when the routing types wait for an ACK of the cluster side.
+    held_until: Option<Time>,
+}
+
+impl Session {
+    /// `nonce_prefix`: drawn for this stream, so that a nonce of another stream is never taken for one of this (STR-5).
+    pub fn new(variant: Variant, limits: Limits, seed: HashSeed, nonce_prefix: u32) -> Session {
+        Session {
+            variant,
+            limits,
+            seed,
+            nonce_prefix,
+            nonces: 0,
+            subscriptions: Vec::new(),
+            sources: Vec::new(),
+            held_until: None,
+        }
+    }
+
+    pub fn variant(&self) -> Variant {
+        self.variant
+    }
+
+    pub fn subscriptions(&self) -> &[Subscription] {
+        &self.subscriptions
+    }
+
+    /// Takes a request (STR-14). An error is the status with which the stream must end.
+    pub fn request(&mut self, request: &Request, router: &mut dyn Router, now: Time) -> Result<Taken, Status> {
+        let (url, nonce, error) = match request {
+            Request::Sotw(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
+            Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
+        };
+        if url.is_empty() {
+            // On ADS nothing else says what is meant (RPC-5).
+            return Err(Status::new(Code::InvalidArgument, "type_url is empty: on an aggregated stream every request names its type"));
+        }
+        let index = self.subscription_index(url)?;
+        let nonce_number = self.parse_nonce(nonce);
+        let seed = self.seed;
+        let subscription = &mut self.subscriptions[index];
+        let type_url = subscription.type_url.clone();
+        let is_first = subscription.is_new();
+        // The first request of a type is initial, whatever nonce it carries (STR-6).
+        let verdict = match (is_first, nonce.is_empty()) {
+            (true, _) | (false, true) => Verdict::None,
+            (false, false) => subscription.flight.judge(nonce_number, error.clone(), now),
+        };
+        if is_first {
+            subscription.legacy_wildcard = router.legacy_wildcard(&type_url)?;
+        }
+        let change = match request {
+            Request::Sotw(request) => subscription.take_sotw(request, seed),
+            Request::Delta(request) => subscription.take_delta(request, seed),
+        };
+        let changed = is_first || change != Change::default();
+        let watches = self.apply(index, change, router)?;
+        if let Request::Delta(request) = request
+            && is_first
+        {
+            self.subscriptions[index].present(&request.initial_resource_versions);
+        }
+        Ok(Taken { type_url, verdict, watches, changed })
+    }
+
+    fn subscription_index(&mut self, url: &str) -> Result<usize, Status> {
+        if let Some(index) = self.subscriptions.iter().position(|s| s.type_url.as_str() == url) {
+            return Ok(index);
+        }
+        if self.subscriptions.len() >= self.limits.types_per_stream {
+            let text = format!("more than {} types on one stream", self.limits.types_per_stream);
+            return Err(Status::new(Code::ResourceExhausted, text));
+        }
+        let type_url = TypeUrl::new(url);
+        let index = self.subscriptions.partition_point(|s| s.type_url < type_url);
+        self.subscriptions.reserve_exact(1);
+        self.subscriptions.insert(index, Subscription::new(type_url));
+        Ok(index)
+    }
+
+    fn apply(&mut self, index: usize, change: Change, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
+        let mut watches = Vec::new();
+        let subscription = &mut self.subscriptions[index];
+        let type_url = subscription.type_url.clone();
+        if let Some(wildcard) = change.wildcard {
+            let interest = wildcard.then_some(Interest::Wildcard);
+            set_part(subscription, NameStyle::Old, interest, true, router, &mut watches)?;
+        }
+        for (style, names) in change.names {
+            let interest = (!names.0.is_empty()).then_some(Interest::Names(names.0));
+            set_part(subscription, style, interest, false, router, &mut watches)?;
+        }
+        let names: usize = self.subscriptions.iter().map(Subscription::names_len).sum();
+        if names > self.limits.names_per_stream {
+            let text = format!("{names} names on one stream, of which {type_url} is the last; at most {} are served",
+                self.limits.names_per_stream);
+            return Err(Status::new(Code::ResourceExhausted, text));
+        }
+        for watch in &watches {
+            if let Watch::Watch { source, .. } = watch
+                && !self.sources.contains(source)
+            {
+                self.sources.reserve_exact(1);
+                self.sources.push(*source);
+            }
+        }
+        Ok(watches)
+    }
+
+    /// The client's node changed in what splits classes (RLY-16): every part is looked at again. What the client holds
+    /// stays, so that only differences are sent.
+    pub fn reroute(&mut self, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
+        let mut watches = Vec::new();
+        for subscription in &mut self.subscriptions {
+            let type_url = subscription.type_url.clone();
+            for part in &mut subscription.parts {
+                let source = router.source(&type_url, part.style)?;
+                let old = std::mem::replace(&mut part.source, source);
+                if old == source {
+                    continue;
+                }
+                let collection = if part.is_wildcard() { Collection::Wildcard } else { Collection::Names };
+                watches.push(Watch::Unwatch { source: old, type_url: type_url.clone(), collection });
+                let interest = part.interest.clone();
+                watches.push(Watch::Watch { source, type_url: type_url.clone(), interest });
+                if !self.sources.contains(&source) {
+                    self.sources.push(source);
+                }
+            }
+            subscription.pending = None;
+        }
+        Ok(watches)
+    }
+
+    // === nonces ===
+
+    /// The nonce as the wire spells it: unique within the stream, never valid on another one (STR-5, RLY-33).
+    pub fn nonce_text(&self, nonce: u64) -> String {
+        format!("{:08x}-{nonce}", self.nonce_prefix)
+    }
+
+    fn parse_nonce(&self, text: &str) -> Option<u64> {
+        let (prefix, number) = text.split_once('-')?;
+        let same_stream = u32::from_str_radix(prefix, 16) == Ok(self.nonce_prefix);
+        if same_stream { number.parse().ok() } else { None }
+    }
+
+    // === answers ===
+
+    /// The next answer that the stream should carry, if any: by rank, from the newest snapshot that order allows.
+    /// `latest` gives the newest snapshot of a source.
+    pub fn poll_answer(&mut self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>, now: Time) -> Option<(usize, Answer)> {
+        // One snapshot per source for all types, so that no type runs ahead of another.
+        let snapshots: Vec<_> = self.sources.iter().map(|source| (*source, latest(*source))).collect();
+        let newest = |source: SourceId| {
+            snapshots.iter().find(|(id, _)| *id == source).and_then(|(_, snapshot)| snapshot.clone())
+        };
+        self.held_until = None;
+        let cluster_side = self.subscriptions.partition_point(|s| s.type_url.kind().is_cluster_side());
+        for index in 0..self.subscriptions.len() {
+            if index == cluster_side {
+                let (clusters, _) = self.subscriptions.split_at(cluster_side);
+                self.held_until = clusters.iter().filter_map(|s| s.holds_back(&newest)).min().filter(|until| *until > now);
+            }
+            if index >= cluster_side && self.held_until.is_some() {
+                return None;
+            }
+            if let Some(answer) = self.subscriptions[index].poll(self.variant, &newest) {
+                return Some((index, answer));
+            }
+        }
+        None
+    }
+
+    /// When to poll again although nothing happened: the routing types wait no longer (ORD-10).
+    pub fn held_until(&self) -> Option<Time> {
+        self.held_until
+    }
+
+    /// The answer was composed: `chunks` messages, of which the one that it names is handed out now; `version` is that
+    /// message's, `endpoints` the names that must follow (ORD-5). Gives the nonce, or `None` if there was nothing to say.
+    pub fn commit(
+        &mut self,
+        index: usize,
+        answer: &Answer,
+        chunks: usize,
+        version: Version,
+        endpoints: &[ResourceName],
+        now: Time,
+    ) -> Option<u64> {
+        let subscription = self.subscriptions.get_mut(index)?;
+        let is_last = answer.chunk + 1 >= chunks;
+        let is_update = subscription.flight.version_sent.is_some() && answer.parts.iter().any(|part| !part.held.is_empty());
+        let changed_at = answer.parts.iter().map(|part| part.view.changed_at()).max().filter(|_| is_update);
+        if is_last {
+            subscription.arrive(answer);
+        } else {
+            subscription.pending = Some(Box::new(Answer { chunk: answer.chunk + 1, ..answer.clone() }));
+        }
+        if chunks == 0 {
+            return None;
+        }
+        self.nonces += 1;
+        let nonce = self.nonces;
+        subscription.flight.depart(nonce, version, now, changed_at);
+        if is_last && answer.type_url.kind() == Kind::Cluster && !endpoints.is_empty() {
+            let eds = self.subscriptions.iter_mut().filter(|s| s.type_url.kind() == Kind::ClusterLoadAssignment);
+            for subscription in eds {
+                for name in endpoints {
+                    subscription.force(name);
+                }
+            }
+        }
+        Some(nonce)
+    }
+}
+
+/// Brings one part of a subscription to what is now wanted, and notes what its source must be told.
+fn set_part(
+    subscription: &mut Subscription,
+    style: NameStyle,
+    interest: Option<Interest>,
+    wildcard: bool,
+    router: &mut dyn Router,
+    watches: &mut Vec<Watch>,
+) -> Result<(), Status> {
+    let type_url = subscription.type_url.clone();
+    match interest {
+        Some(interest) => {
+            let source = router.source(&type_url, style)?;
+            subscription.set_part(style, Some((source, interest.clone())), wildcard);
+            watches.push(Watch::Watch { source, type_url, interest });
+        }
+        None => {
+            let part = subscription.parts.iter().find(|part| part.style == style && part.is_wildcard() == wildcard);
+            if let Some(part) = part {
+                let collection = if wildcard { Collection::Wildcard } else { Collection::Names };
+                watches.push(Watch::Unwatch { source: part.source, type_url, collection });
+            }
+            subscription.set_part(style, None, wildcard);
+        }
+    }
+    Ok(())
+}
+
+impl Subscription {
+    /// Whether the response to come must be complete: full-state types, and wildcards of any type (SST-1 to SST-3).
+    fn is_full(&self, variant: Variant) -> bool {
+        variant == Variant::Sotw && (self.type_url.is_full_state() || self.is_wildcard())
+    }
+
+    /// The answer due, if the client may be sent one now.
+    fn poll(&mut self, variant: Variant, snapshot_of: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>) -> Option<Answer> {
+        // At most one update is unACKed; only what was newly asked for goes beside it (NON-4).
+        if let Some(pending) = &self.pending {
+            return Some((**pending).clone());
+        }
+        let may_send = !self.flight.is_waiting() || self.fresh;
+        if !may_send || self.parts.is_empty() {
+            return None;
+        }
+        let full = self.is_full(variant);
+        let (mut news, mut complete) = (false, true);
+        let mut parts = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            let snapshot = snapshot_of(part.source)?;
+            let view = snapshot.of(&self.type_url).and_then(|types| types.view(&part.interest)).cloned()?;
+            complete &= view.is_complete();
+            news |= view.id() != part.held.id();
+            parts.push(AnswerPart { leaving: part.leaving(), held: part.held.clone(), view, snapshot });
+        }
+        // Never a partial answer where absence means deletion (RLY-5), nor a guess (RLY-3).
+        let hold = !complete && (full || !self.departed.is_empty());
+        let greeting = self.greeting && complete;
+        if hold || !(news || greeting || !self.departed.is_empty()) {
+            return None;
+        }
+        if let Some(presented) = self.presented.take()
+            && self.is_current(presented, full, &parts)
+        {
+            return None;
+        }
+        Some(Answer {
+            type_url: self.type_url.clone(),
+            variant,
+            full,
+            greeting,
+            parts,
+            departed: self.departed.clone(),
+            chunk: 0,
+        })
+    }
+
+    /// A wildcard client that reconnects with the current version has it all already (STR-10).
+    fn is_current(&mut self, presented: Version, full: bool, parts: &[AnswerPart]) -> bool {
+        let ([part], [answer]) = (self.parts.as_mut_slice(), parts) else { return false };
+        let current = full && part.is_wildcard() && self.type_url.is_full_state() && answer.view.digest() == presented;
+        if current {
+            part.held = answer.view.clone();
+            self.greeting = false;
+            self.fresh = false;
+        }
+        current
+    }
+
+    /// The whole answer was handed out, or there was nothing in it.
+    fn arrive(&mut self, answer: &Answer) {
+        for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
+            part.held = answered.view.clone();
+        }
+        self.greeting &= !answer.greeting;
+        self.fresh = false;
+        self.presented = None;
+        self.pending = None;
+        self.departed.clear();
+    }
+
+    /// Until when the routing types must wait: this type has news that the client cannot be sent before it ACKs.
+    fn holds_back(&self, newest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>) -> Option<Time> {
+        let since = self.flight.waiting_since()?;
+        let has_news = self.parts.iter().any(|part| {
+            let snapshot = newest(part.source);
+            let view = snapshot.as_ref().and_then(|s| s.of(&self.type_url)).and_then(|types| types.view(&part.interest));
+            view.is_some_and(|view| view.id() != part.held.id())
+        });
+        has_news.then(|| since + ORDER_HOLD)
+    }
+}

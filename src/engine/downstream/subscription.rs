@@ -1,0 +1,317 @@
+//! What one stream wants of one type, and what the client holds of it.
+
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use super::answer::Answer;
+use super::flight::Flight;
+use crate::engine::class::NameStyle;
+use crate::engine::interest::{HashSeed, Interest, NameSet};
+use crate::engine::view::{Leaving, View};
+use crate::xds::{DeltaRequest, ResourceName, SotwRequest, TypeUrl, Version};
+
+/// A source, by the number that the driver gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceId(pub u64);
+
+/// One collection of one source that the client subscribed to.
+#[derive(Clone, Debug)]
+pub struct Part {
+    pub source: SourceId,
+    pub style: NameStyle,
+    pub interest: Interest,
+    /// What the client holds: the view to which it was last brought.
+    pub held: Arc<View>,
+}
+
+impl Part {
+    pub fn leaving(&self) -> Leaving {
+        match self.interest {
+            Interest::Wildcard => Leaving::Wildcard,
+            Interest::Names(_) => Leaving::Names,
+        }
+    }
+
+    pub fn is_wildcard(&self) -> bool {
+        matches!(self.interest, Interest::Wildcard)
+    }
+
+    pub fn names(&self) -> Option<&Arc<NameSet>> {
+        match &self.interest {
+            Interest::Wildcard => None,
+            Interest::Names(names) => Some(names),
+        }
+    }
+}
+
+/// One stream × one type (STR-1).
+#[derive(Debug)]
+pub struct Subscription {
+    pub type_url: TypeUrl,
+    /// The wildcard first, then old-style names, then `xdstp:` names; no part is empty.
+    pub parts: Vec<Part>,
+    /// Names unsubscribed from beside a wildcard, still to be answered (DEL-19).
+    pub departed: Vec<ResourceName>,
+    pub flight: Flight,
+    /// A first answer to the wildcard is due even if it is empty (SST-7, DEL-25).
+    pub greeting: bool,
+    /// Something newly asked for may be answered beside an unACKed response (NON-4).
+    pub fresh: bool,
+    /// The version that a wildcard client presented on its first request (STR-10).
+    pub presented: Option<Version>,
+    /// The rest of an answer that takes several messages. It is finished before a newer one begins (RLY-31).
+    pub pending: Option<Box<Answer>>,
+    /// An empty first request means the wildcard (SUB-9, SUB-15).
+    pub legacy_wildcard: bool,
+    /// A request came.
+    seen: bool,
+    /// Some request had a non-empty list: an empty one means nothing from then on (SUB-10).
+    named: bool,
+    /// Of the last SotW list, so that an ACK that repeats it costs no comparison of sets.
+    fingerprint: u64,
+}
+
+/// How a request changed what is wanted.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    pub wildcard: Option<bool>,
+    /// The names by style, where they changed.
+    pub names: BTreeMap<NameStyle, NameSetChange>,
+}
+
+/// A set of names before and after.
+#[derive(Debug)]
+pub struct NameSetChange(pub Arc<NameSet>);
+
+impl PartialEq for NameSetChange {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.id() == other.0.id()
+    }
+}
+
+impl Eq for NameSetChange {}
+
+/// What a name belongs to (NAM-3).
+fn style_of(name: &ResourceName) -> NameStyle {
+    if name.is_xdstp() { NameStyle::Xdstp } else { NameStyle::Old }
+}
+
+impl Subscription {
+    pub fn new(type_url: TypeUrl) -> Subscription {
+        Subscription {
+            type_url,
+            parts: Vec::new(),
+            departed: Vec::new(),
+            flight: Flight::default(),
+            greeting: false,
+            fresh: false,
+            presented: None,
+            pending: None,
+            legacy_wildcard: true,
+            seen: false,
+            named: false,
+            fingerprint: 0,
+        }
+    }
+
+    pub fn is_wildcard(&self) -> bool {
+        self.parts.iter().any(Part::is_wildcard)
+    }
+
+    pub fn names_len(&self) -> usize {
+        self.parts.iter().filter_map(Part::names).map(|names| names.len()).sum()
+    }
+
+    /// The client was brought nothing of what it asks for yet.
+    pub fn holds_nothing(&self) -> bool {
+        self.flight.version_sent.is_none() && self.parts.iter().all(|part| part.held.is_empty())
+    }
+
+    /// No request of this type was taken yet on this stream.
+    pub fn is_new(&self) -> bool {
+        !self.seen
+    }
+
+    fn names_of(&self, style: NameStyle) -> Arc<NameSet> {
+        let part = self.parts.iter().find(|part| part.style == style && !part.is_wildcard());
+        part.and_then(Part::names).cloned().unwrap_or_default()
+    }
+
+    /// A SotW request: its list is the complete set (SUB-1).
+    pub fn take_sotw(&mut self, request: &SotwRequest, seed: HashSeed) -> Change {
+        let names = &request.resource_names;
+        let first = !std::mem::replace(&mut self.seen, true);
+        let fingerprint = fingerprint_of(names, seed);
+        if !first && fingerprint == self.fingerprint {
+            return Change::default();
+        }
+        self.fingerprint = fingerprint;
+        self.named |= !names.is_empty();
+        // The implicit wildcard lasts while every request so far was empty (SUB-9); a total list ends it (SUB-11).
+        let implicit = !self.named && self.legacy_wildcard;
+        let wildcard = implicit || names.iter().any(ResourceName::is_wildcard);
+        if first && wildcard && names.len() <= 1 {
+            self.presented = Version::parse(&request.version_info);
+        }
+        let mut change = Change::default();
+        if wildcard != self.is_wildcard() {
+            change.wildcard = Some(wildcard);
+        }
+        for style in [NameStyle::Old, NameStyle::Xdstp] {
+            let wanted = names.iter().filter(|name| !name.is_wildcard() && style_of(name) == style);
+            let wanted = NameSet::of(wanted.cloned(), seed);
+            let old = self.names_of(style);
+            if wanted.id() != old.id() {
+                let added: Vec<_> = wanted.minus(&old).cloned().collect();
+                self.resubscribe(style, &added);
+                change.names.insert(style, NameSetChange(Arc::new(wanted)));
+            }
+        }
+        change
+    }
+
+    /// A delta request: `subscribe` before `unsubscribe` (DEL-4), whatever the nonce says (DEL-2).
+    pub fn take_delta(&mut self, request: &DeltaRequest, seed: HashSeed) -> Change {
+        let first = !std::mem::replace(&mut self.seen, true);
+        let both_empty = request.subscribe.is_empty() && request.unsubscribe.is_empty();
+        let was_wildcard = self.is_wildcard();
+        // Wildcard by omission is decided on the first request (DEL-6, DEL-10); adding names keeps it (DEL-7).
+        let mut wildcard = was_wildcard || (first && both_empty && self.legacy_wildcard);
+        let mut sets: BTreeMap<NameStyle, NameSet> = BTreeMap::new();
+        for name in &request.subscribe {
+            if name.is_wildcard() {
+                if was_wildcard {
+                    self.resubscribe_wildcard();
+                }
+                wildcard = true;
+                continue;
+            }
+            let style = style_of(name);
+            let set = sets.entry(style).or_insert_with(|| (*self.names_of(style)).clone());
+            if !set.insert(name.clone(), seed) {
+                // Asked for again without having been given up: a forced resend (DEL-11).
+                self.resubscribe(style, std::slice::from_ref(name));
+            }
+        }
+        for name in &request.unsubscribe {
+            if name.is_wildcard() {
+                wildcard = false;
+                continue;
+            }
+            let style = style_of(name);
+            let set = sets.entry(style).or_insert_with(|| (*self.names_of(style)).clone());
+            if set.remove(name, seed) {
+                self.forget_name(style, name);
+                if wildcard {
+                    self.depart(name);
+                }
+            }
+        }
+        let names = sets
+            .into_iter()
+            .filter(|(style, set)| set.id() != self.names_of(*style).id())
+            .map(|(style, set)| (style, NameSetChange(Arc::new(set))))
+            .collect();
+        Change { wildcard: (wildcard != was_wildcard).then_some(wildcard), names }
+    }
+
+    /// The client asks for names anew: it is told of them again, whatever it holds (SUB-3, DEL-11).
+    fn resubscribe(&mut self, style: NameStyle, names: &[ResourceName]) {
+        self.departed.retain(|departed| !names.contains(departed));
+        self.pending = None;
+        for name in names {
+            self.forget_name(style, name);
+        }
+        self.fresh = true;
+    }
+
+    fn forget_name(&mut self, style: NameStyle, name: &ResourceName) {
+        for part in self.parts.iter_mut().filter(|part| part.style == style && !part.is_wildcard()) {
+            if part.held.has(name) || part.held.knows_absent(name) {
+                Arc::make_mut(&mut part.held).forget(name);
+            }
+        }
+    }
+
+    fn resubscribe_wildcard(&mut self) {
+        for part in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
+            part.held = Arc::default();
+        }
+        self.pending = None;
+        self.greeting = true;
+        self.fresh = true;
+    }
+
+    /// A name was given up beside the wildcard: the client learns whether the wildcard still has it (DEL-19).
+    fn depart(&mut self, name: &ResourceName) {
+        for part in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
+            if part.held.has(name) {
+                Arc::make_mut(&mut part.held).forget(name);
+            }
+        }
+        self.departed.push(name.clone());
+        self.pending = None;
+        self.fresh = true;
+    }
+
+    /// The endpoints of a cluster that was just sent must follow, changed or not (ORD-5, RLY-52).
+    pub fn force(&mut self, name: &ResourceName) {
+        for part in &mut self.parts {
+            if part.held.has(name) {
+                Arc::make_mut(&mut part.held).forget(name);
+                self.pending = None;
+                self.fresh = true;
+            }
+        }
+    }
+
+    /// Sets what is wanted of one collection; an empty set of names takes the part away. What the client holds stays.
+    pub fn set_part(&mut self, style: NameStyle, interest: Option<(SourceId, Interest)>, wildcard: bool) {
+        let at = self.parts.iter().position(|part| part.style == style && part.is_wildcard() == wildcard);
+        match (at, interest) {
+            (Some(at), Some((source, interest))) => {
+                let part = &mut self.parts[at];
+                part.source = source;
+                part.interest = interest;
+                self.fresh = true;
+            }
+            (Some(at), None) => {
+                self.parts.remove(at);
+            }
+            (None, Some((source, interest))) => {
+                self.parts.reserve_exact(1);
+                self.parts.push(Part { source, style, interest, held: Arc::default() });
+                self.parts.sort_by_key(|part| (!part.is_wildcard(), part.style));
+                self.greeting |= wildcard;
+                self.fresh = true;
+            }
+            (None, None) => {}
+        }
+        self.pending = None;
+    }
+
+    /// What a reconnecting delta client says it holds (DEL-29 to DEL-31): counted where it is subscribed to.
+    pub fn present(&mut self, versions: &[(ResourceName, String)]) {
+        let has_wildcard = self.is_wildcard();
+        let named: Vec<_> = self.parts.iter().filter_map(Part::names).cloned().collect();
+        let is_named = |name: &ResourceName| named.iter().any(|names| names.contains(name));
+        for part in &mut self.parts {
+            let held = versions.iter().filter(|(name, _)| match &part.interest {
+                Interest::Wildcard => has_wildcard && !is_named(name),
+                Interest::Names(names) => names.contains(name),
+            });
+            // A version that another server made matches no content (RLY-32).
+            part.held = Arc::new(View::presented(
+                held.map(|(name, version)| (name.clone(), Version::parse(version).unwrap_or_default())),
+            ));
+        }
+    }
+}
+
+fn fingerprint_of(names: &[ResourceName], seed: HashSeed) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    seed.0.hash(&mut hasher);
+    names.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,139 @@
+//! Sets of names: what clients subscribe to.
+//!
+//! Ten thousand clients with the same 500 names share one [`NameSet`]. A set is identified by its content, so that a
+//! session and a source speak of the same set without asking each other.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use imbl::OrdSet;
+
+use crate::xds::ResourceName;
+
+/// Identifies a set of names by its content, whatever the order in which the names came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SetId(u128);
+
+/// A secret of this process that goes into every hash of a name, so that no client can construct two sets with one
+/// id. Drawn by the driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HashSeed(pub u128);
+
+impl HashSeed {
+    /// 128 bits of a name, good for identity inside this process only.
+    pub fn hash(self, name: &ResourceName) -> u128 {
+        let half = |lane: u8| {
+            let mut hasher = std::hash::DefaultHasher::new();
+            self.0.hash(&mut hasher);
+            lane.hash(&mut hasher);
+            name.hash(&mut hasher);
+            u128::from(hasher.finish())
+        };
+        half(0) << 64 | half(1)
+    }
+}
+
+/// An immutable set of names, cheap to clone and to change by a few.
+#[derive(Clone, Debug, Default)]
+pub struct NameSet {
+    id: SetId,
+    names: OrdSet<ResourceName>,
+}
+
+impl NameSet {
+    pub fn of(names: impl IntoIterator<Item = ResourceName>, seed: HashSeed) -> NameSet {
+        let mut set = NameSet::default();
+        for name in names {
+            set.insert(name, seed);
+        }
+        set
+    }
+
+    /// Whether the name is new. Duplicates collapse (SUB-17).
+    pub fn insert(&mut self, name: ResourceName, seed: HashSeed) -> bool {
+        if self.names.contains(&name) {
+            return false;
+        }
+        self.id.0 = self.id.0.wrapping_add(seed.hash(&name));
+        self.names.insert(name);
+        true
+    }
+
+    /// Whether the name was there.
+    pub fn remove(&mut self, name: &ResourceName, seed: HashSeed) -> bool {
+        if self.names.remove(name).is_none() {
+            return false;
+        }
+        self.id.0 = self.id.0.wrapping_sub(seed.hash(name));
+        true
+    }
+
+    pub fn id(&self) -> SetId {
+        self.id
+    }
+
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    pub fn contains(&self, name: &ResourceName) -> bool {
+        self.names.contains(name)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &ResourceName> {
+        self.names.iter()
+    }
+
+    /// The names that `self` has and `other` lacks. O(differences) where the two share their history.
+    pub fn minus<'a>(&'a self, other: &'a NameSet) -> impl Iterator<Item = &'a ResourceName> {
+        other.names.diff(&self.names).filter_map(|item| match item {
+            imbl::ordset::DiffItem::Add(name) => Some(name),
+            imbl::ordset::DiffItem::Remove(_) => None,
+        })
+    }
+}
+
+/// What one session wants of one source for one type: the wildcard, or a set of names. The two are kept apart all the
+/// way up to the control plane, because a wildcard set is what the server selects, not what exists (RLY-13).
+#[derive(Clone, Debug)]
+pub enum Interest {
+    Wildcard,
+    Names(Arc<NameSet>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(names: &[&str]) -> NameSet {
+        NameSet::of(names.iter().map(|n| ResourceName::new(n)), HashSeed(7))
+    }
+
+    #[test]
+    fn a_set_is_identified_by_its_content() {
+        assert_eq!(set(&["a", "b"]).id(), set(&["b", "a"]).id());
+        assert_ne!(set(&["a", "b"]).id(), set(&["a", "c"]).id());
+        assert_ne!(set(&["a"]).id(), set(&["a", ""]).id());
+        let mut changed = set(&["a", "c"]);
+        assert!(changed.remove(&"c".into(), HashSeed(7)));
+        assert!(changed.insert("b".into(), HashSeed(7)));
+        assert_eq!(changed.id(), set(&["a", "b"]).id());
+    }
+
+    #[test]
+    fn sub_17_duplicates_collapse() {
+        let twice = set(&["a", "a"]);
+        assert_eq!((twice.len(), twice.id()), (1, set(&["a"]).id()));
+    }
+
+    #[test]
+    fn minus_gives_what_was_added() {
+        let (old, new) = (set(&["a", "b"]), set(&["b", "c", "d"]));
+        let added: Vec<_> = new.minus(&old).map(ResourceName::as_str).collect();
+        assert_eq!(added, ["c", "d"]);
+    }
+}

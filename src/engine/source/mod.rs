@@ -1,0 +1,460 @@
+//! A source: one server, as one node class sees it.
+//!
+//! It composes the interest of its sessions, the cache, and the upstream streams or files that fill it. Sessions pull:
+//! a source never hands out an update, it publishes a [`Snapshot`] and says whom to wake. One task owns it.
+//!
+//! Drive it with [`Source::watch`], [`Source::unwatch`], [`Source::handle_upstream`], [`Source::handle_files`] and
+//! [`Source::handle_timeout`]; after each call drain [`Source::poll_output`] and take [`Source::snapshot`] if it changed.
+
+mod attachment;
+mod linger;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Time;
+use super::cache::named::SlotId;
+use super::cache::{Counts, NamedCache, SessionId, Stamp, WildcardCache};
+use super::interest::{Interest, NameSet};
+use super::snapshot::{Snapshot, TypeSnapshot};
+use super::upstream::{self, Cause, Changes, Scope};
+use super::view::View;
+use crate::xds::{Resource, ResourceName, TypeUrl};
+
+pub use attachment::{Attachment, Collection, Files, StreamIndex, Streams};
+use linger::Linger;
+
+/// What a source may cost and how long it waits.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long names, wildcards and streams outlive their last session (RLY-60).
+    pub linger: Duration,
+    /// How many bytes of resources may linger at once.
+    pub unwatched_bytes_max: usize,
+    /// Updates that follow another one within this time are gathered (RLY-54). Zero: never.
+    pub coalescing: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            linger: Duration::from_secs(30),
+            unwatched_bytes_max: 256 << 20,
+            coalescing: Duration::from_millis(10),
+        }
+    }
+}
+
+/// What the driver has to do.
+#[derive(Debug)]
+pub enum Output {
+    /// For the stream with this index: open, close, send, probe, or an event to note.
+    Upstream(StreamIndex, upstream::Output),
+    /// These sessions have news in the snapshot. Sorted, without duplicates.
+    Wake(Vec<SessionId>),
+}
+
+#[derive(Debug, Default)]
+struct TypeCache {
+    named: NamedCache,
+    wildcard: Option<WildcardCache>,
+}
+
+/// What a session watches of one type.
+#[derive(Debug)]
+struct Watched {
+    type_url: TypeUrl,
+    wildcard: bool,
+    slot: Option<SlotId>,
+}
+
+#[derive(Debug)]
+pub struct Source {
+    settings: Settings,
+    attachment: Attachment,
+    types: BTreeMap<TypeUrl, TypeCache>,
+    sessions: BTreeMap<SessionId, Vec<Watched>>,
+    linger: Linger,
+    stamp: Stamp,
+    snapshot: Snapshot,
+    snapshot_changed: bool,
+    news: Vec<SessionId>,
+    woken_at: Option<Time>,
+    outputs: VecDeque<Output>,
+}
+
+impl Source {
+    /// `id` is unique in the process: views of different sources never share an id.
+    pub fn new(id: u64, settings: Settings, attachment: Attachment) -> Source {
+        Source {
+            linger: Linger::new(settings.linger, settings.unwatched_bytes_max),
+            settings,
+            attachment,
+            types: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            stamp: Stamp::new(id),
+            snapshot: Snapshot::default(),
+            snapshot_changed: false,
+            news: Vec::new(),
+            woken_at: None,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    // === what sessions want ===
+
+    /// A session's interest in one collection of one type is now this: the wildcard, or these names (an empty set: none).
+    pub fn watch(&mut self, session: SessionId, type_url: &TypeUrl, interest: &Interest, now: Time) {
+        match interest {
+            Interest::Wildcard => self.watch_wildcard(session, type_url, now),
+            Interest::Names(names) => self.watch_names(session, type_url, names, now),
+        }
+        // A first answer is never gathered with others (RLY-54).
+        self.outputs.push_back(Output::Wake(vec![session]));
+        self.after(now);
+    }
+
+    fn watched(&mut self, session: SessionId, type_url: &TypeUrl) -> &mut Watched {
+        let list = self.sessions.entry(session).or_default();
+        let index = list.iter().position(|watched| watched.type_url == *type_url).unwrap_or_else(|| {
+            // One list per session is kept small: most have four types at the most.
+            list.reserve_exact(1);
+            list.push(Watched { type_url: type_url.clone(), wildcard: false, slot: None });
+            list.len() - 1
+        });
+        &mut list[index]
+    }
+
+    fn watch_wildcard(&mut self, session: SessionId, type_url: &TypeUrl, now: Time) {
+        self.watched(session, type_url).wildcard = true;
+        self.linger.remove(&(type_url.clone(), None));
+        let cache = self.types.entry(type_url.clone()).or_default();
+        let is_new = cache.wildcard.is_none();
+        let wildcard = cache.wildcard.get_or_insert_with(|| WildcardCache::new(self.stamp.at(now)));
+        wildcard.watch(session);
+        if !is_new {
+            return;
+        }
+        match &mut self.attachment {
+            Attachment::Streams(streams) => streams.subscribe(type_url, upstream::Interest::Wildcard, now),
+            Attachment::Files(files) => {
+                if let Some(members) = files.members(type_url) {
+                    wildcard.replace(members.unwrap_or(&BTreeMap::new()));
+                }
+            }
+        }
+        self.settle(type_url, now);
+    }
+
+    fn watch_names(&mut self, session: SessionId, type_url: &TypeUrl, names: &Arc<NameSet>, now: Time) {
+        let from = self.watched(session, type_url).slot;
+        let cache = self.types.entry(type_url.clone()).or_default();
+        let moved = cache.named.watch(session, from, names, self.stamp.at(now));
+        self.watched(session, type_url).slot = moved.slot;
+        for name in &moved.revived {
+            self.linger.remove(&(type_url.clone(), Some(name.clone())));
+        }
+        if !moved.new.is_empty() {
+            self.ask(type_url, moved.new, now);
+        }
+        self.start_linger(type_url, moved.unwatched, now);
+        self.settle(type_url, now);
+    }
+
+    /// Asks the server for names that nobody asked for before (RLY-57, RLY-58).
+    fn ask(&mut self, type_url: &TypeUrl, names: Vec<ResourceName>, now: Time) {
+        match &mut self.attachment {
+            Attachment::Streams(streams) => streams.subscribe(type_url, upstream::Interest::Names(names), now),
+            Attachment::Files(files) => {
+                let Some(members) = files.members(type_url) else { return };
+                let Some(cache) = self.types.get_mut(type_url) else { return };
+                for name in &names {
+                    match members.and_then(|members| members.get(name)) {
+                        Some(resource) => cache.named.put(resource),
+                        None => cache.named.put_absent(name, Cause::Omitted),
+                    }
+                }
+            }
+        }
+    }
+
+    /// A session no longer wants a collection of a type.
+    pub fn unwatch(&mut self, session: SessionId, type_url: &TypeUrl, collection: Collection, now: Time) {
+        let Some(list) = self.sessions.get_mut(&session) else { return };
+        let Some(watched) = list.iter_mut().find(|watched| watched.type_url == *type_url) else { return };
+        match collection {
+            Collection::Wildcard if std::mem::take(&mut watched.wildcard) => {
+                self.drop_wildcard(session, type_url, now);
+            }
+            Collection::Names => {
+                if let Some(slot) = watched.slot.take() {
+                    self.drop_names(session, type_url, slot, now);
+                }
+            }
+            Collection::Wildcard => {}
+        }
+        self.after(now);
+    }
+
+    /// A session is gone.
+    pub fn forget(&mut self, session: SessionId, now: Time) {
+        for watched in self.sessions.remove(&session).unwrap_or_default() {
+            if watched.wildcard {
+                self.drop_wildcard(session, &watched.type_url, now);
+            }
+            if let Some(slot) = watched.slot {
+                self.drop_names(session, &watched.type_url, slot, now);
+            }
+        }
+        self.after(now);
+    }
+
+    fn drop_wildcard(&mut self, session: SessionId, type_url: &TypeUrl, now: Time) {
+        let Some(wildcard) = self.types.get_mut(type_url).and_then(|cache| cache.wildcard.as_mut()) else { return };
+        wildcard.unwatch(session);
+        if !wildcard.is_watched() {
+            let bytes = wildcard.view().bytes();
+            self.linger.add((type_url.clone(), None), bytes, now);
+        }
+    }
+
+    fn drop_names(&mut self, session: SessionId, type_url: &TypeUrl, slot: SlotId, now: Time) {
+        let Some(cache) = self.types.get_mut(type_url) else { return };
+        let unwatched = cache.named.unwatch(session, slot);
+        self.start_linger(type_url, unwatched, now);
+        self.settle(type_url, now);
+    }
+
+    fn start_linger(&mut self, type_url: &TypeUrl, names: Vec<ResourceName>, now: Time) {
+        let Some(cache) = self.types.get(type_url) else { return };
+        for name in names {
+            // A session that moves between two sets leaves the old one after it joined the new one.
+            if !cache.named.is_watched(&name) {
+                let bytes = cache.named.weight(&name);
+                self.linger.add((type_url.clone(), Some(name)), bytes, now);
+            }
+        }
+    }
+
+    /// Unsubscribes from and frees what has lingered long enough (RLY-61).
+    fn expire_linger(&mut self, now: Time) {
+        let mut names: BTreeMap<TypeUrl, Vec<ResourceName>> = BTreeMap::new();
+        while let Some((type_url, name)) = self.linger.pop(now) {
+            match name {
+                Some(name) => names.entry(type_url).or_default().push(name),
+                None => self.expire_wildcard(&type_url, now),
+            }
+        }
+        for (type_url, names) in names {
+            let Some(cache) = self.types.get_mut(&type_url) else { continue };
+            let freed: Vec<_> = names.into_iter().filter(|name| cache.named.free(name)).collect();
+            let last = cache.named.is_empty();
+            if let Attachment::Streams(streams) = &mut self.attachment {
+                streams.unsubscribe(&type_url, upstream::Interest::Names(freed), last, now);
+            }
+            self.settle(&type_url, now);
+        }
+    }
+
+    fn expire_wildcard(&mut self, type_url: &TypeUrl, now: Time) {
+        let Some(cache) = self.types.get_mut(type_url) else { return };
+        if cache.wildcard.as_ref().is_none_or(WildcardCache::is_watched) {
+            return;
+        }
+        cache.wildcard = None;
+        if let Attachment::Streams(streams) = &mut self.attachment {
+            streams.unsubscribe(type_url, upstream::Interest::Wildcard, true, now);
+        }
+        self.settle(type_url, now);
+    }
+
+    // === what the server says ===
+
+    pub fn handle_upstream(&mut self, stream: StreamIndex, input: upstream::Input, now: Time) {
+        if let Attachment::Streams(streams) = &mut self.attachment
+            && let Some(machine) = streams.machine(stream)
+        {
+            machine.handle(input, now);
+        }
+        self.after(now);
+    }
+
+    /// The whole state of a file server: what is not in it does not exist (FIL-8).
+    pub fn handle_files(&mut self, state: Vec<(TypeUrl, Vec<Arc<Resource>>)>, now: Time) {
+        let Attachment::Files(files) = &mut self.attachment else { return };
+        files.replace(state);
+        let none = BTreeMap::new();
+        for (type_url, cache) in &mut self.types {
+            let members = files.members(type_url).flatten().unwrap_or(&none);
+            if let Some(wildcard) = &mut cache.wildcard {
+                wildcard.replace(members);
+            }
+            let names = cache.named.known().clone();
+            for name in names.keys() {
+                match members.get(name) {
+                    Some(resource) => cache.named.put(resource),
+                    None => cache.named.put_absent(name, Cause::Omitted),
+                }
+            }
+        }
+        let types: Vec<_> = self.types.keys().cloned().collect();
+        for type_url in types {
+            self.settle(&type_url, now);
+        }
+        self.after(now);
+    }
+
+    /// Applies one upstream response as one step (I7b).
+    fn apply(&mut self, changes: Changes, now: Time) {
+        let Some(cache) = self.types.get_mut(&changes.type_url) else { return };
+        match changes.scope {
+            Scope::Wildcard => {
+                if let Some(wildcard) = &mut cache.wildcard {
+                    wildcard.apply(&changes);
+                }
+            }
+            Scope::Names => {
+                for resource in &changes.present {
+                    cache.named.put(resource);
+                }
+                for (name, cause) in &changes.absent {
+                    cache.named.put_absent(name, *cause);
+                }
+            }
+        }
+        self.settle(&changes.type_url, now);
+    }
+
+    // === time ===
+
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let machines = match &self.attachment {
+            Attachment::Streams(streams) => {
+                streams.machines().filter_map(|(_, machine)| machine.poll_timeout()).min()
+            }
+            Attachment::Files(_) => None,
+        };
+        [machines, self.linger.poll_timeout(), self.wake_at()].into_iter().flatten().min()
+    }
+
+    pub fn handle_timeout(&mut self, now: Time) {
+        if let Attachment::Streams(streams) = &mut self.attachment {
+            for (_, machine) in streams.machines_mut() {
+                if machine.poll_timeout().is_some_and(|due| due <= now) {
+                    machine.handle_timeout(now);
+                }
+            }
+        }
+        self.expire_linger(now);
+        self.after(now);
+    }
+
+    // === what comes out ===
+
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// The current snapshot, if it changed since this was last asked.
+    pub fn take_snapshot(&mut self) -> Option<Arc<Snapshot>> {
+        std::mem::take(&mut self.snapshot_changed).then(|| Arc::new(self.snapshot.clone()))
+    }
+
+    pub fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
+    /// Nobody watches anything and nothing lingers: the source can go.
+    pub fn is_idle(&self) -> bool {
+        let streams_idle = match &self.attachment {
+            Attachment::Streams(streams) => streams.machines().all(|(_, machine)| machine.is_idle()),
+            Attachment::Files(_) => true,
+        };
+        self.sessions.is_empty() && self.types.is_empty() && self.linger.is_empty() && streams_idle
+    }
+
+    /// What is held of each type: the counts of the named resources, and the members of the wildcard if it is watched.
+    pub fn types(&self) -> impl Iterator<Item = (&TypeUrl, Counts, Option<&View>)> {
+        self.types.iter().map(|(type_url, cache)| {
+            (type_url, cache.named.counts(), cache.wildcard.as_ref().map(|wildcard| &**wildcard.view()))
+        })
+    }
+
+    pub fn lingering_bytes(&self) -> usize {
+        self.linger.bytes()
+    }
+
+    pub fn sessions_len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    // === inside ===
+
+    /// Ends every public call: applies what the streams found out, wakes whom it concerns.
+    fn after(&mut self, now: Time) {
+        for index in 0..2 {
+            loop {
+                let Attachment::Streams(streams) = &mut self.attachment else { break };
+                let Some(output) = streams.machine(index).and_then(upstream::Upstream::poll_output) else { break };
+                match output {
+                    upstream::Output::Changes(changes) => self.apply(changes, now),
+                    other => self.outputs.push_back(Output::Upstream(index, other)),
+                }
+            }
+        }
+        if self.wake_at().is_some_and(|due| due <= now) {
+            self.wake(now);
+        }
+        self.check_invariants();
+    }
+
+    /// When sessions with news are to be woken: at once after a quiet spell, else gathered (RLY-54).
+    fn wake_at(&self) -> Option<Time> {
+        if self.news.is_empty() {
+            return None;
+        }
+        Some(self.woken_at.map_or(Time::ZERO, |last| last + self.settings.coalescing))
+    }
+
+    fn wake(&mut self, now: Time) {
+        let mut sessions = std::mem::take(&mut self.news);
+        sessions.sort_unstable();
+        sessions.dedup();
+        self.woken_at = Some(now);
+        self.outputs.push_back(Output::Wake(sessions));
+    }
+
+    /// Brings the snapshot of one type up to what the caches hold.
+    fn settle(&mut self, type_url: &TypeUrl, now: Time) {
+        let Some(cache) = self.types.get_mut(type_url) else { return };
+        let stamp = self.stamp.at(now);
+        cache.named.settle(stamp, &mut self.news);
+        if let Some(wildcard) = &mut cache.wildcard {
+            wildcard.settle(stamp, &mut self.news);
+        }
+        self.snapshot_changed = true;
+        if cache.named.is_empty() && cache.wildcard.is_none() {
+            self.types.remove(type_url);
+            self.snapshot.remove(type_url);
+            return;
+        }
+        let snapshot = TypeSnapshot {
+            named: cache.named.known().clone(),
+            sets: cache.named.sets().clone(),
+            members: cache.wildcard.as_ref().map(|wildcard| wildcard.members().clone()).unwrap_or_default(),
+            wildcard: cache.wildcard.as_ref().map(|wildcard| wildcard.view().clone()),
+        };
+        self.snapshot.replace(type_url, snapshot);
+    }
+
+    fn check_invariants(&self) {
+        if cfg!(debug_assertions) {
+            for cache in self.types.values() {
+                cache.named.check_invariants();
+            }
+        }
+    }
+}

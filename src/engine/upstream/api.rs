@@ -1,0 +1,184 @@
+//! What goes into the machine and what comes out of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::backoff::BackoffSettings;
+use crate::xds::{Request, Resource, ResourceError, ResourceName, Response, Status, TypeUrl, Variant};
+
+/// How a wildcard is asked for (RLY-18).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WildcardStyle {
+    /// The name `*` (SUB-8). An empty list of names means "nothing".
+    Explicit,
+    /// An empty list of names in the first request of the type (SUB-9, DEL-6), for servers to which `*` is a name
+    /// like any other. They also take an empty list that follows names for the wildcard, so none is sent.
+    Legacy,
+}
+
+/// How the machine behaves towards its server.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The variant that is tried first.
+    pub variant: Variant,
+    /// A server that refuses delta is asked by SotW for an hour (RLY-25).
+    pub fall_back_to_sotw: bool,
+    pub wildcard: WildcardStyle,
+    /// How long a name may stay unanswered before it is taken as absent (TMR-1, RLY-29).
+    pub resource_timeout: Duration,
+    /// `resource_timer_is_transient_error`: a timer that runs out is an [`Event::Timeout`], not an absence (TMR-5).
+    pub timeout_is_transient: bool,
+    /// The first change of the subscriptions after a quiet spell is written at once, what follows within this time
+    /// is written together (FLW-5). ACKs and NACKs never wait.
+    pub gather: Duration,
+    pub backoff: BackoffSettings,
+    /// The bound of the text of a NACK, in bytes (D12).
+    pub nack_text_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            variant: Variant::Delta,
+            fall_back_to_sotw: true,
+            wildcard: WildcardStyle::Explicit,
+            resource_timeout: Duration::from_secs(10),
+            timeout_is_transient: false,
+            gather: Duration::from_millis(50),
+            backoff: BackoffSettings::default(),
+            nack_text_max: 4096,
+        }
+    }
+}
+
+/// What is wanted, or no longer wanted, of a type.
+///
+/// One machine carries for each type either the wildcard or names, never both (RLY-13, RLY-19).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Interest {
+    Wildcard,
+    Names(Vec<ResourceName>),
+}
+
+/// What the shell tells the machine of its one stream.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The stream is open, on a connection whose SETTINGS arrived (RLY-29).
+    Opened,
+    /// An attempt to connect failed. The shell goes on trying, with a backoff of its own (CLI-7); the server is
+    /// unreachable (CLI-1 a).
+    ConnectFailed { status: Status },
+    /// The next response of the stream; what is bad in it is marked element by element.
+    Received(Response),
+    /// The server asked for the connection to be left: the end of the stream that follows is no failure (KAL-5).
+    GoingAway,
+    /// The stream ended, or could not be opened on a good connection. `jitter` is uniform in [0, 1).
+    Closed { status: Status, jitter: f64 },
+    /// The answer to [`Output::Probe`]: bytes arrived on the connection.
+    Alive,
+}
+
+/// What the shell has to do, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// Open a stream, connecting first if need be.
+    Open { variant: Variant },
+    /// Drop the stream, or the attempt to open one. No input about it may follow, [`Input::Closed`] neither.
+    Close,
+    /// Write a request. With `first`, the first one of the stream, goes the node (STR-2).
+    Send { request: Request, first: bool },
+    /// A resource timer ran out on a stream that has been silent since: find out whether the transport is alive
+    /// (RLY-29). Yes: [`Input::Alive`]; no answer in time: the shell ends the stream.
+    Probe,
+    /// To be applied to the cache in one step.
+    Changes(Changes),
+    /// For logs, metrics and the fallback machine.
+    Event(Event),
+}
+
+/// Whose resources a [`Changes`] speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The members of the wildcard.
+    Wildcard,
+    /// Names that were asked for one by one.
+    Names,
+}
+
+/// What one response, or one timer, says about one type. It only ever speaks of what is wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Changes {
+    pub type_url: TypeUrl,
+    pub scope: Scope,
+    /// As received; equal content may come again, after a reconnect above all (RLY-65).
+    pub present: Vec<Arc<Resource>>,
+    /// Known absent from now on, each name once, in the spelling that was subscribed to.
+    pub absent: Vec<(ResourceName, Cause)>,
+    /// Heartbeats: no update, but the time to live of these resources starts again (TTL-4, RLY-39).
+    pub refreshed: Vec<ResourceName>,
+    /// Wildcard only: `present` is the whole membership; members that are not in it left it.
+    pub replaces: bool,
+    /// Wildcard only: with this change the membership is known as a whole. Once `true` it stays so, over reconnects
+    /// too, until the wildcard is unsubscribed.
+    pub complete: bool,
+}
+
+/// Why a name is known to be absent (RLY-2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// A delta response said so (DEL-12).
+    Removed,
+    /// A full-state response lacks it (RLY-27).
+    Omitted,
+    /// `resource_errors` says NOT_FOUND (ERR-5).
+    NotFound,
+    /// No answer within [`Settings::resource_timeout`] on a live stream (TMR-5).
+    Timeout,
+}
+
+/// What happened, for those who watch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A stream is open; nothing has been answered yet.
+    Connected {
+        variant: Variant,
+    },
+    /// The stream ended. No error if it was `answered` (CLI-2).
+    Disconnected {
+        status: Status,
+        answered: bool,
+        retry_in: Duration,
+    },
+    /// No connection, or a stream that ended before its first response (CLI-1). A response of any type, seen as
+    /// [`Event::Acked`] or [`Event::Nacked`], ends the state.
+    Unreachable {
+        status: Status,
+    },
+    Acked {
+        type_url: TypeUrl,
+    },
+    /// The response had structural faults (RLY-37); `names` of the bad elements as far as they are known.
+    Nacked {
+        type_url: TypeUrl,
+        text: String,
+        names: Vec<ResourceName>,
+    },
+    /// The server refuses delta (RLY-25). Not an unreachability.
+    SwitchedToSotw {
+        status: Status,
+    },
+    /// A response that nobody asked for; it was neither ACKed nor NACKed (ACK-11).
+    Ignored {
+        type_url: TypeUrl,
+    },
+    /// `resource_errors` for a wanted name, other than NOT_FOUND (ERR-1).
+    ResourceError {
+        type_url: TypeUrl,
+        error: ResourceError,
+    },
+    /// Names whose timers ran out, with [`Settings::timeout_is_transient`]: UNAVAILABLE for now (DAT-1).
+    Timeout {
+        type_url: TypeUrl,
+        names: Vec<ResourceName>,
+    },
+}

@@ -1,0 +1,330 @@
+//! Views: what a set of names, or a wildcard, amounts to at a moment.
+//!
+//! A view maps names to content versions; bodies stand beside it in the [`Snapshot`](super::snapshot::Snapshot). What a
+//! client holds is the view to which it was last brought: one pointer, shared by all clients that stand at the same
+//! place, whatever the size of the set. What it must be sent is the difference between two views, and the same two
+//! views give the same answer to every client, so that it is encoded once.
+
+use std::hash::{Hash, Hasher};
+
+use imbl::{OrdMap, OrdSet};
+
+use super::Time;
+use crate::xds::{Resource, ResourceName, Version};
+
+/// Identifies the content of a view inside this process. Two views with one id are the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ViewId(u128);
+
+impl ViewId {
+    /// The id of the `count`-th view that a source made.
+    pub fn fresh(source: u64, count: u64) -> ViewId {
+        ViewId(u128::from(source) << 64 | u128::from(count))
+    }
+
+    /// The id of a view derived from this one by something that hashes to `what`: the same derivation gives the same id,
+    /// so that clients that were forced alike still share their answer.
+    #[must_use]
+    pub fn derived(self, what: impl Hash) -> ViewId {
+        let lane = |lane: u8| {
+            let mut hasher = std::hash::DefaultHasher::new();
+            (lane, self.0).hash(&mut hasher);
+            what.hash(&mut hasher);
+            u128::from(hasher.finish())
+        };
+        ViewId(lane(0) << 64 | lane(1))
+    }
+}
+
+/// Names and what is known of them. Cloning is cheap, changing a few names is O(log n).
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    id: ViewId,
+    /// The names that exist, with the version of their content.
+    present: OrdMap<ResourceName, Version>,
+    /// The names known not to exist (RLY-2). Empty for a wildcard: its membership says it all.
+    absent: OrdSet<ResourceName>,
+    /// How many names are neither; of a wildcard, 1 until its membership is known as a whole (RLY-5).
+    unknown: usize,
+    /// The sum of the versions of what is present (RLY-31).
+    digest: Version,
+    /// What the present resources weigh together, in bytes.
+    bytes: usize,
+    /// When the content last changed.
+    changed_at: Time,
+}
+
+impl View {
+    /// A view of `unknown` names of which nothing is known.
+    pub fn unknown(unknown: usize) -> View {
+        View { unknown, ..View::default() }
+    }
+
+    /// What a client says it holds (DEL-29, DEL-30). Versions of another server's making are held as
+    /// [`Version::default`], which no content has (RLY-32).
+    pub fn presented(versions: impl IntoIterator<Item = (ResourceName, Version)>) -> View {
+        let present: OrdMap<ResourceName, Version> = versions.into_iter().collect();
+        let id = present.iter().fold(ViewId::default(), |id, (name, version)| id.derived((name, version.0)));
+        View { id, present, ..View::default() }
+    }
+
+    pub fn id(&self) -> ViewId {
+        self.id
+    }
+
+    pub fn version_of(&self, name: &ResourceName) -> Option<Version> {
+        self.present.get(name).copied()
+    }
+
+    pub fn has(&self, name: &ResourceName) -> bool {
+        self.present.contains_key(name)
+    }
+
+    pub fn knows_absent(&self, name: &ResourceName) -> bool {
+        self.absent.contains(name)
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &ResourceName> {
+        self.present.keys()
+    }
+
+    pub fn len(&self) -> usize {
+        self.present.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.present.is_empty()
+    }
+
+    pub fn absent_len(&self) -> usize {
+        self.absent.len()
+    }
+
+    /// No name is UNKNOWN; of a wildcard, its membership is known (RLY-5).
+    pub fn is_complete(&self) -> bool {
+        self.unknown == 0
+    }
+
+    pub fn unknown_len(&self) -> usize {
+        self.unknown
+    }
+
+    pub fn digest(&self) -> Version {
+        self.digest
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn changed_at(&self) -> Time {
+        self.changed_at
+    }
+
+    // === changes, made by the source ===
+
+    /// A name that was unknown, absent or present with `old` now has `new`.
+    pub fn put(&mut self, old: Option<&Resource>, new: &Resource) {
+        match old {
+            Some(old) => {
+                self.digest = self.digest.minus(old.version);
+                self.bytes -= old.size();
+            }
+            None if self.absent.remove(&new.name).is_some() => {}
+            None => self.unknown = self.unknown.saturating_sub(1),
+        }
+        self.digest = self.digest.plus(new.version);
+        self.bytes += new.size();
+        self.present.insert(new.name.clone(), new.version);
+    }
+
+    /// A named resource is known not to exist.
+    pub fn put_absent(&mut self, name: &ResourceName, old: Option<&Resource>) {
+        match old {
+            Some(old) => self.take(old),
+            None if self.absent.contains(name) => {}
+            None => self.unknown = self.unknown.saturating_sub(1),
+        }
+        self.absent.insert(name.clone());
+    }
+
+    /// A member leaves: of a wildcard, or because the name leaves the set.
+    pub fn take(&mut self, old: &Resource) {
+        if self.present.remove(&old.name).is_some() {
+            self.digest = self.digest.minus(old.version);
+            self.bytes -= old.size();
+        }
+    }
+
+    /// A name that nothing is known of joins the set.
+    pub fn add_unknown(&mut self) {
+        self.unknown += 1;
+    }
+
+    /// A name that nothing is known of leaves the set.
+    pub fn drop_unknown(&mut self) {
+        self.unknown = self.unknown.saturating_sub(1);
+    }
+
+    /// A name known to be absent leaves the set.
+    pub fn drop_absent(&mut self, name: &ResourceName) {
+        self.absent.remove(name);
+    }
+
+    /// A wildcard's membership is now known.
+    pub fn complete(&mut self) {
+        self.unknown = 0;
+    }
+
+    pub fn stamp(&mut self, id: ViewId, now: Time) {
+        self.id = id;
+        self.changed_at = now;
+    }
+
+    // === what clients hold ===
+
+    /// The same, but without any knowledge of `name`: the client must be told of it again (DEL-11, SUB-3, ORD-5).
+    pub fn forget(&mut self, name: &ResourceName) {
+        let held = self.present.remove(name).is_some();
+        let told = self.absent.remove(name).is_some();
+        if held || told {
+            self.id = self.id.derived(("forgotten", name));
+        }
+    }
+}
+
+/// How the content of one view differs from that of another.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// Names that are new or have another version, sorted.
+    pub put: Vec<ResourceName>,
+    /// Names that a client at `from` must be told are gone, sorted.
+    pub gone: Vec<ResourceName>,
+}
+
+impl Difference {
+    pub fn is_empty(&self) -> bool {
+        self.put.is_empty() && self.gone.is_empty()
+    }
+}
+
+/// Whether names that left a view are gone for the client, or only no longer known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Leaving {
+    /// The view is of a wildcard: leaving its membership is a removal, once the membership is known.
+    Wildcard,
+    /// The view is of names: only a name known to be absent is gone (RLY-2). Names that the client dropped are not.
+    Names,
+}
+
+/// What brings a client from one view to another.
+pub fn difference(from: &View, to: &View, leaving: Leaving) -> Difference {
+    let mut difference = Difference::default();
+    for item in from.present.diff(&to.present) {
+        match item {
+            imbl::ordmap::DiffItem::Add(name, _) | imbl::ordmap::DiffItem::Update { new: (name, _), .. } => {
+                difference.put.push(name.clone());
+            }
+            imbl::ordmap::DiffItem::Remove(name, _) => {
+                if leaving == Leaving::Wildcard && to.is_complete() {
+                    difference.gone.push(name.clone());
+                }
+            }
+        }
+    }
+    if leaving == Leaving::Names {
+        for item in from.absent.diff(&to.absent) {
+            if let imbl::ordset::DiffItem::Add(name) = item {
+                difference.gone.push(name.clone());
+            }
+        }
+    }
+    difference
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::xds::Any;
+
+    fn resource(name: &str, version: u128) -> Resource {
+        Resource {
+            name: name.into(),
+            version: Version(version),
+            body: Any { type_url: Arc::from("t"), value: Bytes::new() },
+            aliases: Box::default(),
+            ttl: None,
+            do_not_cache: false,
+            metadata: None,
+            endpoints: None,
+        }
+    }
+
+    fn view(members: &[(&str, u128)]) -> View {
+        let mut view = View::unknown(members.len());
+        for (name, version) in members {
+            view.put(None, &resource(name, *version));
+        }
+        view
+    }
+
+    fn names(list: &[&str]) -> Vec<ResourceName> {
+        list.iter().map(|n| ResourceName::new(n)).collect()
+    }
+
+    #[test]
+    fn the_digest_follows_the_content() {
+        let mut changed = view(&[("a", 1), ("b", 2)]);
+        assert!(changed.is_complete());
+        changed.put(Some(&resource("a", 1)), &resource("a", 5));
+        assert_eq!(changed.digest(), Version(7));
+        changed.put_absent(&"b".into(), Some(&resource("b", 2)));
+        assert_eq!((changed.digest(), changed.absent_len()), (Version(5), 1));
+        assert_eq!(changed.bytes(), resource("a", 5).size());
+    }
+
+    #[test]
+    fn rly_2_only_known_absence_is_a_removal_of_a_name() {
+        let from = view(&[("a", 1), ("b", 2)]);
+        let mut to = view(&[("b", 3)]);
+        assert_eq!(difference(&from, &to, Leaving::Names), Difference { put: names(&["b"]), gone: vec![] });
+        to.put_absent(&"a".into(), None);
+        assert_eq!(difference(&from, &to, Leaving::Names).gone, names(&["a"]));
+        assert!(difference(&to, &to.clone(), Leaving::Names).is_empty());
+    }
+
+    #[test]
+    fn rly_6_a_wildcard_removes_nothing_before_its_membership_is_known() {
+        let from = view(&[("a", 1), ("b", 2)]);
+        let mut to = View::unknown(1);
+        assert!(difference(&from, &to, Leaving::Wildcard).is_empty());
+        to.complete();
+        assert_eq!(difference(&from, &to, Leaving::Wildcard).gone, names(&["a", "b"]));
+    }
+
+    #[test]
+    fn rly_36_content_that_came_back_is_no_difference() {
+        let from = view(&[("a", 1)]);
+        let mut to = from.clone();
+        to.put(Some(&resource("a", 1)), &resource("a", 2));
+        to.put(Some(&resource("a", 2)), &resource("a", 1));
+        assert!(difference(&from, &to, Leaving::Names).is_empty());
+    }
+
+    #[test]
+    fn a_forgotten_name_is_sent_again_and_alike_for_all() {
+        let to = view(&[("a", 1), ("b", 2)]);
+        let (mut one, mut other) = (to.clone(), to.clone());
+        one.forget(&"a".into());
+        other.forget(&"a".into());
+        assert_eq!(one.id(), other.id());
+        assert_ne!(one.id(), to.id());
+        assert_eq!(difference(&one, &to, Leaving::Names).put, names(&["a"]));
+        one.forget(&"zzz".into());
+        assert_eq!(one.id(), other.id());
+    }
+}

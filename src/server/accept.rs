@@ -1,0 +1,154 @@
+//! The accept loop: one per listener, never spinning, never giving up.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::listener::{Accepted, Listener};
+use super::metrics::ServerMetrics;
+
+/// The first pause after `accept` failed for want of a resource; it doubles up to [`BACKOFF_MAX`].
+const BACKOFF_MIN: Duration = Duration::from_millis(20);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// At most one WARN of a kind in this time.
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A place among the open connections, given back on drop.
+pub(super) struct ConnectionPermit(Arc<ServerMetrics>);
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.0.connections_open.leave();
+    }
+}
+
+/// Accepts until `stop`, giving each connection within the limit to `serve`.
+pub(super) async fn accept_loop(
+    listener: Listener,
+    connections_max: u64,
+    metrics: Arc<ServerMetrics>,
+    stop: CancellationToken,
+    serve: impl Fn(Accepted, ConnectionPermit),
+) {
+    let mut failures = 0;
+    let mut warnings = Warnings::default();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok(connection) => {
+                failures = 0;
+                if metrics.connections_open.try_enter(connections_max) {
+                    metrics.connections_accepted.increment();
+                    serve(connection, ConnectionPermit(metrics.clone()));
+                } else {
+                    drop(connection);
+                    metrics.connections_refused.increment();
+                    if let Some(suppressed) = warnings.due(Instant::now()) {
+                        tracing::warn!(
+                            listener = %listener.name(), connections_max, suppressed,
+                            "connection refused: the limit is reached"
+                        );
+                    }
+                }
+            }
+            Err(error) => {
+                let Some(pause) = pause_after(&error, failures) else { continue };
+                failures += 1;
+                metrics.accept_failures.increment();
+                if let Some(suppressed) = warnings.due(Instant::now()) {
+                    tracing::warn!(listener = %listener.name(), %error, suppressed, "accept failed; backing off");
+                }
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = sleep(pause) => {}
+                }
+            }
+        }
+    }
+}
+
+/// How long to wait after `accept` failed, `failures` times in a row before; `None`: not at all.
+///
+/// Linux reports errors of the connection that was about to be accepted; each takes one off the queue, so going on
+/// at once can't spin. Everything else (EMFILE, ENFILE, ENOBUFS, ENOMEM, and what nobody thought of) leaves the queue
+/// as it is and would fail again at once.
+fn pause_after(error: &io::Error, failures: u32) -> Option<Duration> {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,
+        NetworkUnreachable,
+    };
+    match error.kind() {
+        ConnectionAborted | ConnectionRefused | ConnectionReset | HostUnreachable | Interrupted
+        | NetworkDown | NetworkUnreachable => None,
+        _ => Some(BACKOFF_MIN.saturating_mul(1 << failures.min(10)).min(BACKOFF_MAX)),
+    }
+}
+
+/// How many connections fit: the configured limit, or what the file descriptors leave.
+pub(super) fn connections_max(configured: u64, fd_reserve: u64) -> u64 {
+    let descriptors = rlimit::Resource::NOFILE.get_soft().unwrap_or(u64::MAX);
+    configured.min(descriptors.saturating_sub(fd_reserve))
+}
+
+/// Spaces warnings out and counts those left out.
+#[derive(Default)]
+struct Warnings {
+    last: Option<Instant>,
+    suppressed: u64,
+}
+
+impl Warnings {
+    /// `Some` if one is due now, with the number of those suppressed since the last.
+    fn due(&mut self, now: Instant) -> Option<u64> {
+        if self.last.is_some_and(|last| now < last + WARN_INTERVAL) {
+            self.suppressed += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fd21_a_lack_of_resources_backs_off_and_a_dead_connection_does_not() {
+        const EMFILE: i32 = 24;
+        const ENOBUFS: i32 = 105;
+        const ECONNABORTED: i32 = 103;
+        const EPROTO: i32 = 71;
+        let pause = |code, failures| pause_after(&io::Error::from_raw_os_error(code), failures);
+        assert_eq!(pause(ECONNABORTED, 0), None);
+        for code in [EMFILE, ENOBUFS, EPROTO] {
+            assert_eq!(pause(code, 0), Some(BACKOFF_MIN));
+            assert_eq!(pause(code, 1), Some(BACKOFF_MIN * 2));
+            assert_eq!(pause(code, u32::MAX), Some(BACKOFF_MAX));
+        }
+    }
+
+    #[test]
+    fn fd21_the_reserve_comes_off_the_descriptor_limit() {
+        let descriptors = rlimit::Resource::NOFILE.get_soft().unwrap_or(u64::MAX);
+        assert_eq!(connections_max(10, 0), 10);
+        assert_eq!(connections_max(u64::MAX, 64), descriptors - 64);
+        assert_eq!(connections_max(10, u64::MAX), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn warnings_are_spaced_out_and_counted() {
+        let (mut warnings, start) = (Warnings::default(), Instant::now());
+        assert_eq!(warnings.due(start), Some(0));
+        assert_eq!(warnings.due(start), None);
+        assert_eq!(warnings.due(start + WARN_INTERVAL / 2), None);
+        assert_eq!(warnings.due(start + WARN_INTERVAL), Some(2));
+    }
+}

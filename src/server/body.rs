@@ -1,0 +1,109 @@
+//! The response of a call: written when HTTP/2 can take it, never copied.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use tokio::task::AbortHandle;
+
+use super::metrics::ServerMetrics;
+use super::status;
+use super::streams::RegisteredStream;
+use crate::driver::handle::{Message, RelayStream};
+use crate::xds::Status;
+
+/// The body of any response.
+pub(super) enum ResponseBody<S: RelayStream> {
+    Empty,
+    Stream(StreamBody<S>),
+    Health(tonic::body::Body),
+}
+
+impl<S: RelayStream> Default for ResponseBody<S> {
+    fn default() -> Self {
+        ResponseBody::Empty
+    }
+}
+
+/// An xDS response stream.
+///
+/// hyper asks for a frame only when the one before stands in the HTTP/2 queue, so a client that doesn't read costs
+/// what is queued and one message more, whatever happens meanwhile (FD1, FLW-2).
+pub(super) struct StreamBody<S: RelayStream> {
+    registered: RegisteredStream<S>,
+    reader: AbortHandle,
+    /// What is still to be written of the message that began.
+    shared: Bytes,
+    ended: bool,
+}
+
+impl<S: RelayStream> StreamBody<S> {
+    /// `reader` is the task that reads the requests of the stream; it ends with the body.
+    pub(super) fn new(registered: RegisteredStream<S>, reader: AbortHandle) -> Self {
+        StreamBody { registered, reader, shared: Bytes::new(), ended: false }
+    }
+
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
+        if !self.shared.is_empty() {
+            return Poll::Ready(Some(Frame::data(std::mem::take(&mut self.shared))));
+        }
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let status = match ready!(self.registered.stream().poll_message(context)) {
+            Some(Ok(message)) => {
+                count(&message, self.registered.metrics());
+                if message.private.is_empty() {
+                    return Poll::Ready(Some(Frame::data(message.shared)));
+                }
+                self.shared = message.shared;
+                return Poll::Ready(Some(Frame::data(message.private)));
+            }
+            Some(Err(status)) => status,
+            None => Status::ok(),
+        };
+        self.ended = true;
+        Poll::Ready(Some(Frame::trailers(status::trailers(&status))))
+    }
+}
+
+fn count(message: &Message, metrics: &ServerMetrics) {
+    metrics.responses.increment();
+    metrics.response_bytes.add((message.private.len() + message.shared.len()) as u64);
+}
+
+impl<S: RelayStream> Drop for StreamBody<S> {
+    /// The response is over: what the client may still send finds nobody, and HTTP/2 resets the stream with
+    /// NO_ERROR (RFC 9113 §8.1).
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+// Nothing in it is pinned.
+impl<S: RelayStream> Unpin for ResponseBody<S> {}
+
+impl<S: RelayStream> Body for ResponseBody<S> {
+    type Data = Bytes;
+    type Error = tonic::Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+        match self.get_mut() {
+            ResponseBody::Empty => Poll::Ready(None),
+            ResponseBody::Stream(body) => body.poll_frame(context).map(|frame| frame.map(Ok)),
+            ResponseBody::Health(body) => Pin::new(body).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            ResponseBody::Empty => true,
+            ResponseBody::Stream(_) => false,
+            ResponseBody::Health(body) => body.is_end_stream(),
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The life of one connection: preface, service, GOAWAY, end.
+
+use std::error::Error;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::Shared;
+use super::accept::ConnectionPermit;
+use super::limits::ServerLimits;
+use super::metrics::ServerMetrics;
+use super::service::Service;
+use super::streams::{StreamId, Streams};
+use super::transport::{Protocol, Socket, Transport};
+use crate::driver::handle::{Peer, Relay, RelayStream};
+use crate::xds::{Code, Status};
+
+type Http2<R> = http2::Connection<TokioIo<Transport>, Service<R>, TokioExecutor>;
+
+/// Why a connection is asked to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goaway {
+    /// It never opened a stream.
+    Idle,
+    /// It reached its age (KAL-4).
+    Age,
+    /// The server drains (RLY-77).
+    Drain,
+}
+
+/// Serves one connection until it is over; `draining` makes it go within the drain window.
+pub(super) async fn run<R: Relay>(
+    mut socket: Socket,
+    peer: Peer,
+    shared: Arc<Shared<R>>,
+    draining: CancellationToken,
+    _permit: ConnectionPermit,
+) {
+    let metrics = &*shared.metrics;
+    let protocol = tokio::select! {
+        () = draining.cancelled() => return,
+        protocol = timeout(shared.limits.preface_timeout, socket.read_protocol()) => protocol,
+    };
+    match protocol {
+        Ok(Ok(Protocol::Http2)) => {}
+        Ok(Ok(Protocol::Unknown) | Err(_)) => return metrics.closed_not_http2.increment(),
+        Err(_) => return metrics.closed_preface_timeout.increment(),
+    }
+
+    let streams = Streams::new(shared.metrics.clone());
+    let transport = Transport::new(socket, shared.limits.control_frames_per_second_max);
+    let service = Service { shared: shared.clone(), streams: streams.clone(), peer };
+    let mut http2 = pin!(builder(&shared.limits).serve_connection(TokioIo::new(transport), service));
+
+    let result = match serve(http2.as_mut(), &streams, &shared, &draining).await {
+        Served::Ended(result) => Some(result),
+        Served::Goaway(reason) => wind_down(http2.as_mut(), &streams, &shared, reason).await,
+    };
+    match result {
+        Some(Ok(())) => {}
+        Some(Err(error)) => count_error(&error, metrics),
+        None => metrics.closed_cut.increment(),
+    }
+}
+
+fn builder(limits: &ServerLimits) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .auto_date_header(false)
+        .max_concurrent_streams(limits.streams_per_connection_max)
+        .max_local_error_reset_streams(limits.local_error_resets_max)
+        .max_pending_accept_reset_streams(limits.pending_accept_resets_max)
+        .max_header_list_size(limits.header_list_bytes_max)
+        .adaptive_window(false)
+        .initial_connection_window_size(limits.connection_window_bytes)
+        .initial_stream_window_size(limits.stream_window_bytes)
+        .max_send_buf_size(limits.send_queue_bytes)
+        .keep_alive_interval(limits.keepalive_interval)
+        .keep_alive_timeout(limits.keepalive_timeout);
+    builder
+}
+
+enum Served {
+    /// By the peer, or an error.
+    Ended(hyper::Result<()>),
+    Goaway(Goaway),
+}
+
+/// Serves until the connection ends or has a reason to go.
+async fn serve<R: Relay>(
+    mut http2: Pin<&mut Http2<R>>,
+    streams: &Streams<R::Stream>,
+    shared: &Shared<R>,
+    draining: &CancellationToken,
+) -> Served {
+    let start = Instant::now();
+    let old = start + shared.limits.draw_connection_age(fastrand::f64());
+    let mut check = pin!(sleep_until(old.min(start + shared.limits.first_request_timeout)));
+    let mut draining = pin!(draining.cancelled());
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut draining => return Served::Goaway(Goaway::Drain),
+            result = http2.as_mut() => return Served::Ended(result),
+            () = &mut check => {}
+        }
+        let now = Instant::now();
+        if !streams.was_used() {
+            return Served::Goaway(Goaway::Idle);
+        }
+        if now < old {
+            check.as_mut().reset(old);
+        } else if streams.has_unanswered() {
+            // A client whose stream is closed before the first response takes the server for unreachable (KAL-4).
+            shared.metrics.age_exemptions.increment();
+            check.as_mut().reset(now + shared.limits.connection_age_grace);
+        } else {
+            return Served::Goaway(Goaway::Age);
+        }
+    }
+}
+
+/// GOAWAY, then the end of each stream at a moment of its own, then the cut. `None` if it came to the cut.
+async fn wind_down<R: Relay>(
+    mut http2: Pin<&mut Http2<R>>,
+    streams: &Streams<R::Stream>,
+    shared: &Shared<R>,
+    reason: Goaway,
+) -> Option<hyper::Result<()>> {
+    let (window, counter) = match reason {
+        Goaway::Idle => (shared.limits.preface_timeout, &shared.metrics.goaways_idle),
+        Goaway::Age => (shared.limits.connection_age_grace, &shared.metrics.goaways_age),
+        Goaway::Drain => (shared.limits.drain_window, &shared.metrics.goaways_drain),
+    };
+    counter.increment();
+    if reason == Goaway::Drain {
+        streams.refuse_new();
+    }
+    http2.as_mut().graceful_shutdown();
+
+    let mut endings = Endings::plan(streams, reason, Instant::now(), window);
+    loop {
+        let next = endings.next(streams.is_empty(), Instant::now());
+        tokio::select! {
+            biased;
+            result = http2.as_mut() => return Some(result),
+            () = streams.emptied() => {}
+            () = sleep_until(next) => {
+                if endings.end_due(streams, Instant::now()) == Progress::Over {
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+/// When to end which stream of a connection that goes.
+struct Endings {
+    /// The streams with their moments, the next one last.
+    planned: Vec<(Instant, StreamId)>,
+    /// What is left then, e.g. streams opened before the client saw the GOAWAY, is ended.
+    end_all: Instant,
+    all_ended: bool,
+    cut: Instant,
+    /// How long the last frames may take to reach the client.
+    flush: Duration,
+    /// When the last stream was over.
+    empty_since: Option<Instant>,
+    status: Status,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Progress {
+    Going,
+    Over,
+}
+
+impl Endings {
+    /// Streams that have answered end spread over the window, so that their clients don't all come back at once;
+    /// their last tenth is for what is still being written. Streams without any response end at once when the server
+    /// drains, as nobody will answer them (RLY-77).
+    fn plan<S: RelayStream>(streams: &Streams<S>, reason: Goaway, now: Instant, window: Duration) -> Self {
+        let flush = window / 10;
+        let end_all = now + (window - flush);
+        let mut planned = Vec::new();
+        for (id, stream) in streams.all() {
+            let at = match (reason, stream.has_answered()) {
+                (Goaway::Drain, false) => now,
+                (_, false) => end_all,
+                (_, true) => now + (window - flush).mul_f64(fastrand::f64()),
+            };
+            planned.push((at, id));
+        }
+        planned.sort_unstable_by(|a, b| b.cmp(a));
+        let text = if reason == Goaway::Drain { "the server is draining" } else { "connection age" };
+        let status = Status::new(Code::Unavailable, text);
+        Endings { planned, end_all, all_ended: false, cut: now + window, flush, empty_since: None, status }
+    }
+
+    /// When [`Endings::end_due`] is to be called.
+    fn next(&mut self, is_empty: bool, now: Instant) -> Instant {
+        self.empty_since = if is_empty { self.empty_since.or(Some(now)) } else { None };
+        let cut = self.cut();
+        let ending = match self.planned.last() {
+            Some((at, _)) => *at,
+            None if self.all_ended => cut,
+            None => self.end_all,
+        };
+        ending.min(cut)
+    }
+
+    /// With no streams left, a client that hasn't closed has only time for the last frames.
+    fn cut(&self) -> Instant {
+        self.empty_since.map_or(self.cut, |since| self.cut.min(since + self.flush))
+    }
+
+    fn end_due<S: RelayStream>(&mut self, streams: &Streams<S>, now: Instant) -> Progress {
+        if now >= self.cut() {
+            return Progress::Over;
+        }
+        while let Some((_, id)) = self.planned.pop_if(|(at, _)| *at <= now) {
+            if let Some(stream) = streams.get(id) {
+                stream.fail(self.status.clone());
+            }
+        }
+        if now >= self.end_all && !self.all_ended {
+            self.all_ended = true;
+            for (_, stream) in streams.all() {
+                stream.fail(self.status.clone());
+            }
+        }
+        Progress::Going
+    }
+}
+
+fn count_error(error: &hyper::Error, metrics: &ServerMetrics) {
+    let h2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    let flood = std::io::ErrorKind::QuotaExceeded;
+    match h2 {
+        Some(h2) if h2.get_io().is_some_and(|error| error.kind() == flood) => {
+            metrics.closed_control_flood.increment();
+        }
+        Some(h2)
+            if h2.is_go_away() && h2.is_library() && h2.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM) =>
+        {
+            metrics.goaways_abuse.increment();
+        }
+        _ => metrics.closed_error.increment(),
+    }
+    tracing::debug!(%error, "connection ended");
+}

@@ -1,0 +1,233 @@
+//! Listening sockets: TCP and unix.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// The accept queue. std and tokio ask for 128; a storm of reconnects then costs every client whose SYN was dropped
+/// a second (`limits.md` A §4). The kernel caps it at `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+/// How much the kernel may hold that isn't on its way yet. Without it, megabytes of old messages gather in the
+/// socket of a slow client, instead of the newest one being built when it can be written (FLW-2).
+const NOTSENT_LOWAT_BYTES: u32 = 16 * 1024;
+
+/// Finds hosts that vanished without a word, also while HTTP/2 has not begun.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(30))
+    .with_interval(Duration::from_secs(10))
+    .with_retries(3);
+
+/// A bound socket on which [`super::Server`] accepts.
+#[derive(Debug)]
+pub struct Listener {
+    name: Arc<str>,
+    socket: ListeningSocket,
+}
+
+#[derive(Debug)]
+enum ListeningSocket {
+    Tcp(TcpListener),
+    Unix { listener: UnixListener, file: SocketFile },
+}
+
+/// A listening socket on its own.
+#[derive(Debug)]
+pub enum BoundSocket {
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
+/// A connection as accepted.
+pub(super) enum Accepted {
+    Tcp(TcpStream, SocketAddr),
+    Unix(UnixStream),
+}
+
+impl Listener {
+    /// Listens on TCP. An IPv6 wildcard address takes IPv4 too, unless the host says otherwise.
+    ///
+    /// `name` is the listener's name in the configuration. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// What the kernel says, e.g. that the address is taken.
+    pub fn bind_tcp(name: &str, address: SocketAddr) -> io::Result<Listener> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), None)?;
+        socket.set_reuse_address(true)?;
+        // Accepted sockets inherit these, which saves their clients three system calls each in a storm.
+        socket.set_tcp_nodelay(true)?;
+        socket.set_tcp_keepalive(&KEEPALIVE)?;
+        socket.set_tcp_notsent_lowat(NOTSENT_LOWAT_BYTES)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        let listener = TcpListener::from_std(socket.into())?;
+        Ok(Listener { name: name.into(), socket: ListeningSocket::Tcp(listener) })
+    }
+
+    /// Listens on a unix socket. A socket file that nobody listens on any more is replaced; the file is removed
+    /// when the listener is dropped. `mode` is the file's permissions, e.g. `0o660`; without it, the umask decides.
+    ///
+    /// # Errors
+    /// `AddrInUse` if somebody listens there; `AlreadyExists` if the path is no socket; else what the kernel says.
+    pub fn bind_unix(name: &str, path: &Path, mode: Option<u32>) -> io::Result<Listener> {
+        remove_stale(path)?;
+        let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+        socket.bind(&SockAddr::unix(path)?)?;
+        let file = SocketFile::new(path)?;
+        // Nobody can connect before `listen`, so there is no moment with the wrong permissions.
+        if let Some(mode) = mode {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        }
+        socket.listen(BACKLOG)?;
+        let listener = UnixListener::from_std(socket.into())?;
+        Ok(Listener { name: name.into(), socket: ListeningSocket::Unix { listener, file } })
+    }
+
+    /// Gives the socket away, for a server of another kind. The file of a unix socket is removed when its guard goes.
+    pub fn into_socket(self) -> BoundSocket {
+        match self.socket {
+            ListeningSocket::Tcp(listener) => BoundSocket::Tcp(listener),
+            ListeningSocket::Unix { listener, file } => BoundSocket::Unix(listener, file),
+        }
+    }
+
+    /// The name in the configuration.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// The bound address; `None` for a unix socket.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            ListeningSocket::Tcp(listener) => listener.local_addr().ok(),
+            ListeningSocket::Unix { .. } => None,
+        }
+    }
+
+    /// The path of a unix socket.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.socket {
+            ListeningSocket::Tcp(_) => None,
+            ListeningSocket::Unix { file, .. } => Some(&file.path),
+        }
+    }
+
+    pub(super) async fn accept(&self) -> io::Result<Accepted> {
+        match &self.socket {
+            ListeningSocket::Tcp(listener) => {
+                listener.accept().await.map(|(stream, address)| Accepted::Tcp(stream, address))
+            }
+            ListeningSocket::Unix { listener, .. } => {
+                listener.accept().await.map(|(stream, _)| Accepted::Unix(stream))
+            }
+        }
+    }
+}
+
+/// Removes the socket file of a process that is gone.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let file_type = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !file_type.is_socket() {
+        let text = format!("{} exists and is no socket", path.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => {
+            let text = format!("another process listens on {}", path.display());
+            Err(io::Error::new(io::ErrorKind::AddrInUse, text))
+        }
+    }
+}
+
+/// The file of our socket, removed on drop unless somebody has put another in its place.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> io::Result<Self> {
+        Ok(SocketFile { path: path.to_owned(), identity: identity(path)? })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|found| found == self.identity) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use super::*;
+    use socket2::SockRef;
+
+    #[tokio::test]
+    async fn flw_2_accepted_sockets_inherit_the_options() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = Listener::bind_tcp("main", address.parse().unwrap()).unwrap();
+            let _client = std::net::TcpStream::connect(listener.address().unwrap()).unwrap();
+            let Accepted::Tcp(stream, _) = listener.accept().await.unwrap() else { panic!("not TCP") };
+            let socket = SockRef::from(&stream);
+            assert!(socket.tcp_nodelay().unwrap());
+            assert!(socket.keepalive().unwrap());
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
+            assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(10));
+            assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
+            assert_eq!(socket.tcp_notsent_lowat().unwrap(), NOTSENT_LOWAT_BYTES);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_socket_file_is_replaced_only_if_nobody_listens() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("xds.sock");
+        // std leaves its socket file behind.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let listener = Listener::bind_unix("local", &path, Some(0o640)).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+
+        let error = Listener::bind_unix("local", &path, None).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        drop(listener);
+        assert!(!path.exists(), "removed with the listener");
+
+        fs::write(&path, "data").unwrap();
+        let error = Listener::bind_unix("local", &path, None).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&path).unwrap(), b"data");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_replaced_ours_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("xds.sock");
+        let old = Listener::bind_unix("local", &path, None).unwrap();
+        fs::rename(&path, directory.path().join("moved")).unwrap();
+        let _new = Listener::bind_unix("local", &path, None).unwrap();
+        drop(old);
+        assert!(path.exists());
+    }
+}

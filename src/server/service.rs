@@ -1,0 +1,164 @@
+//! From a request's path to what answers it.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Either, Ready, ready};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout};
+use tonic::codegen::Service as _;
+
+use super::body::{ResponseBody, StreamBody};
+use super::reader::read_requests;
+use super::status;
+use super::streams::Streams;
+use super::{HealthService, Shared};
+use crate::driver::handle::{Peer, Relay, Variant};
+use crate::wire::RequestReader;
+use crate::xds::{Code, Status};
+
+/// What answers a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    /// The aggregated streams (RPC-1).
+    Ads(Variant),
+    /// tonic's health service.
+    Health,
+}
+
+/// Every path that is served.
+const ROUTES: &[(&str, Route)] = &[
+    (
+        "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
+        Route::Ads(Variant::Sotw),
+    ),
+    (
+        "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources",
+        Route::Ads(Variant::Delta),
+    ),
+    ("/grpc.health.v1.Health/Check", Route::Health),
+    ("/grpc.health.v1.Health/Watch", Route::Health),
+];
+
+fn route(path: &str) -> Option<Route> {
+    ROUTES.iter().find(|(served, _)| *served == path).map(|(_, route)| *route)
+}
+
+/// Answers the calls of one connection.
+pub(super) struct Service<R: Relay> {
+    pub(super) shared: Arc<Shared<R>>,
+    pub(super) streams: Arc<Streams<R::Stream>>,
+    pub(super) peer: Peer,
+}
+
+type Answer<S> = Response<ResponseBody<S>>;
+
+impl<R: Relay> hyper::service::Service<Request<Incoming>> for Service<R> {
+    type Response = Answer<R::Stream>;
+    type Error = Infallible;
+    type Future = Either<
+        Ready<Result<Self::Response, Infallible>>,
+        BoxFuture<'static, Result<Self::Response, Infallible>>,
+    >;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        self.streams.mark_used();
+        if request.method() != Method::POST {
+            let mut response = status::plain(StatusCode::METHOD_NOT_ALLOWED);
+            response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("POST"));
+            return Either::Left(ready(Ok(response)));
+        }
+        if !is_grpc(request.headers()) {
+            return Either::Left(ready(Ok(status::plain(StatusCode::UNSUPPORTED_MEDIA_TYPE))));
+        }
+        match route(request.uri().path()) {
+            Some(Route::Ads(variant)) => {
+                Either::Left(ready(Ok(self.open_stream(variant, request.into_body()))))
+            }
+            Some(Route::Health) => {
+                let time = self.shared.limits.first_request_timeout;
+                Either::Right(
+                    answer_health(self.shared.health_service.clone(), request, time).map(Ok).boxed(),
+                )
+            }
+            None => {
+                self.shared.metrics.calls_unimplemented.increment();
+                let text = format!("{} is not served here", request.uri().path());
+                Either::Left(ready(Ok(status::trailers_only(&Status::new(Code::Unimplemented, text)))))
+            }
+        }
+    }
+}
+
+impl<R: Relay> Service<R> {
+    fn open_stream(&self, variant: Variant, body: Incoming) -> Answer<R::Stream> {
+        let Shared { relay, limits, metrics, .. } = &*self.shared;
+        if self.streams.refuses_new() {
+            return status::trailers_only(&draining());
+        }
+        let stream = match relay.open(variant, self.peer.clone()) {
+            Ok(stream) => stream,
+            Err(status) => return status::trailers_only(&status),
+        };
+        let Some(registered) = self.streams.register(stream.clone()) else {
+            return status::trailers_only(&draining());
+        };
+        match variant {
+            Variant::Sotw => metrics.streams_opened_sotw.increment(),
+            Variant::Delta => metrics.streams_opened_delta.increment(),
+        }
+        let requests = RequestReader::new(variant, limits.requests);
+        let deadline = Instant::now() + limits.first_request_timeout;
+        let reader = tokio::spawn(read_requests(body, requests, stream, deadline, metrics.clone()));
+        let body = StreamBody::new(registered, reader.abort_handle());
+        status::stream_response(ResponseBody::Stream(body))
+    }
+}
+
+fn draining() -> Status {
+    Status::new(Code::Unavailable, "the server is draining")
+}
+
+/// `application/grpc`, with or without a codec or parameters; not `application/grpc-web`, which frames differently.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(header::CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
+    let rest = content_type.strip_prefix(b"application/grpc");
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+}
+
+async fn answer_health<S: crate::driver::handle::RelayStream>(
+    mut health: HealthService,
+    request: Request<Incoming>,
+    first_request_timeout: Duration,
+) -> Answer<S> {
+    match timeout(first_request_timeout, health.call(request)).await {
+        Ok(Ok(response)) => response.map(ResponseBody::Health),
+        Ok(Err(never)) => match never {},
+        Err(_) => status::trailers_only(&Status::new(Code::DeadlineExceeded, "no request came in time")),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_types_of_grpc() {
+        for (content_type, expected) in [
+            ("application/grpc", true),
+            ("application/grpc+proto", true),
+            ("application/grpc;charset=utf-8", true),
+            ("application/grpc-web", false),
+            ("application/grpcx", false),
+            ("application/json", false),
+        ] {
+            let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, content_type.parse().unwrap())]);
+            assert_eq!(is_grpc(&headers), expected, "{content_type}");
+        }
+        assert!(!is_grpc(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,67 @@
+//! gRPC statuses as HTTP headers and trailers.
+
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+
+use crate::xds::Status;
+
+/// What is kept of a message: clients refuse header lists of 8 KiB, and encoding may triple it.
+const MESSAGE_BYTES_MAX: usize = 1024;
+
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+
+/// The trailers that end a stream with `status`; the message is percent-encoded.
+pub(super) fn trailers(status: &Status) -> HeaderMap {
+    let mut trailers = HeaderMap::with_capacity(2);
+    add(status, &mut trailers);
+    trailers
+}
+
+/// The response that ends a call before its stream begins: HTTP 200, the status among the headers.
+pub(super) fn trailers_only<B: Default>(status: &Status) -> Response<B> {
+    let mut response = stream_response(B::default());
+    add(status, response.headers_mut());
+    response
+}
+
+/// The response that begins a stream. Only uncompressed requests can be read, which the client must be told.
+pub(super) fn stream_response<B>(body: B) -> Response<B> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, GRPC);
+    headers.insert("grpc-accept-encoding", HeaderValue::from_static("identity"));
+    response
+}
+
+/// A response without gRPC, for clients that speak something else.
+pub(super) fn plain<B: Default>(code: StatusCode) -> Response<B> {
+    let mut response = Response::new(B::default());
+    *response.status_mut() = code;
+    response
+}
+
+fn add(status: &Status, headers: &mut HeaderMap) {
+    let end = status.message.floor_char_boundary(MESSAGE_BYTES_MAX);
+    let status = tonic::Status::new(tonic::Code::from_i32(status.code as i32), &status.message[..end]);
+    // Fails only if percent-encoding gave what can't stand in a header.
+    let encoded = status.add_header(headers);
+    debug_assert!(encoded.is_ok());
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::xds::Code;
+
+    #[test]
+    fn messages_are_encoded_and_bounded() {
+        let headers = trailers(&Status::new(Code::InvalidArgument, "naïve\n100%"));
+        assert_eq!(headers["grpc-status"], "3");
+        assert_eq!(headers["grpc-message"], "na%C3%AFve%0A100%25");
+        assert!(!trailers(&Status::ok()).contains_key("grpc-message"));
+
+        let long = format!("x{}", "ä".repeat(MESSAGE_BYTES_MAX));
+        let headers = trailers(&Status::new(Code::Internal, long));
+        assert_eq!(headers["grpc-message"].len(), 1 + 6 * ((MESSAGE_BYTES_MAX - 1) / 2));
+    }
+}

@@ -1,0 +1,164 @@
+//! The few instruments that the metrics library does not have: a histogram without a lock, gauges that give back
+//! what they hold when they are dropped, and the table of streams that are behind.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::{MetricType, TypedMetric};
+use tokio::time::Instant;
+
+/// Locks a table of metrics. A panic elsewhere leaves it as useful as before, so poison is ignored.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Upper bounds in microseconds, and as they are written.
+const BOUNDS: [(u64, f64); 13] = [
+    (1_000, 0.001),
+    (2_500, 0.0025),
+    (5_000, 0.005),
+    (10_000, 0.01),
+    (25_000, 0.025),
+    (50_000, 0.05),
+    (100_000, 0.1),
+    (250_000, 0.25),
+    (500_000, 0.5),
+    (1_000_000, 1.0),
+    (2_500_000, 2.5),
+    (5_000_000, 5.0),
+    (10_000_000, 10.0),
+];
+
+/// Durations in buckets from 1 ms to 10 s. Observing costs two atomic additions; the library's own histogram takes
+/// a lock that every client's ACK would share.
+#[derive(Clone, Debug, Default)]
+pub struct DurationHistogram(Arc<DurationBuckets>);
+
+#[derive(Debug, Default)]
+struct DurationBuckets {
+    /// One per bound, and the last for what is beyond.
+    counts: [AtomicU64; BOUNDS.len() + 1],
+    sum_micros: AtomicU64,
+}
+
+impl DurationHistogram {
+    pub fn observe(&self, duration: Duration) {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS.partition_point(|(bound, _)| *bound < micros);
+        self.0.counts[bucket].fetch_add(1, Relaxed);
+        self.0.sum_micros.fetch_add(micros, Relaxed);
+    }
+}
+
+impl TypedMetric for DurationHistogram {
+    const TYPE: MetricType = MetricType::Histogram;
+}
+
+impl EncodeMetric for DurationHistogram {
+    fn encode(&self, mut encoder: MetricEncoder) -> Result<(), std::fmt::Error> {
+        let bounds = BOUNDS.iter().map(|(_, seconds)| *seconds).chain([f64::INFINITY]);
+        let buckets: Vec<_> = bounds.zip(self.0.counts.iter().map(|count| count.load(Relaxed))).collect();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let sum = self.0.sum_micros.load(Relaxed) as f64 / 1e6;
+        encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+}
+
+/// One holder's part of a gauge that many holders share; given back when dropped.
+#[derive(Debug)]
+pub struct GaugePart {
+    gauge: Gauge,
+    held: i64,
+}
+
+impl GaugePart {
+    pub(super) fn new(gauge: &Gauge, held: i64) -> GaugePart {
+        gauge.inc_by(held);
+        GaugePart { gauge: gauge.clone(), held }
+    }
+
+    pub fn set(&mut self, value: usize) {
+        let value = i64::try_from(value).unwrap_or(i64::MAX);
+        if value != self.held {
+            self.gauge.inc_by(value.wrapping_sub(self.held));
+            self.held = value;
+        }
+    }
+}
+
+impl Drop for GaugePart {
+    fn drop(&mut self) {
+        self.gauge.dec_by(self.held);
+    }
+}
+
+/// Since when each stream has had news that its client has not ACKed.
+///
+/// A stream writes its own atomic; only opening and closing a stream, and a scrape, take the lock.
+#[derive(Debug)]
+pub(super) struct BehindTable {
+    origin: Instant,
+    entries: Mutex<(u64, BTreeMap<u64, Arc<AtomicU64>>)>,
+}
+
+/// One stream's entry in the [`BehindTable`]: microseconds since its origin plus one, or 0 if up to date.
+#[derive(Debug)]
+pub(super) struct BehindEntry {
+    table: Arc<BehindTable>,
+    key: u64,
+    since: Arc<AtomicU64>,
+}
+
+impl BehindTable {
+    pub(super) fn new(origin: Instant) -> BehindTable {
+        BehindTable { origin, entries: Mutex::default() }
+    }
+
+    pub(super) fn entry(self: &Arc<Self>) -> BehindEntry {
+        let since = Arc::new(AtomicU64::new(0));
+        let mut entries = lock(&self.entries);
+        let (next, map) = &mut *entries;
+        let key = *next;
+        *next += 1;
+        map.insert(key, since.clone());
+        BehindEntry { table: self.clone(), key, since }
+    }
+
+    /// How many streams are behind, and for how long the worst of them has been.
+    pub(super) fn summary(&self, now: Instant) -> (usize, Duration) {
+        let (mut behind, mut oldest) = (0, u64::MAX);
+        for since in lock(&self.entries).1.values() {
+            let since = since.load(Relaxed);
+            if since != 0 {
+                behind += 1;
+                oldest = oldest.min(since - 1);
+            }
+        }
+        let oldest = self.origin + Duration::from_micros(if behind == 0 { 0 } else { oldest });
+        (behind, if behind == 0 { Duration::ZERO } else { now.saturating_duration_since(oldest) })
+    }
+}
+
+impl BehindEntry {
+    pub(super) fn set(&self, since: Option<Instant>) {
+        let micros = since.map_or(0, |since| {
+            let elapsed = since.saturating_duration_since(self.table.origin).as_micros();
+            u64::try_from(elapsed).unwrap_or(u64::MAX - 1).saturating_add(1)
+        });
+        self.since.store(micros, Relaxed);
+    }
+}
+
+impl Drop for BehindEntry {
+    fn drop(&mut self) {
+        lock(&self.table.entries).1.remove(&self.key);
+    }
+}

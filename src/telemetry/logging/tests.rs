@@ -1,0 +1,109 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::Mutex;
+use std::sync::mpsc::Sender;
+
+use tracing::subscriber::with_default;
+
+use super::*;
+use crate::telemetry::Metrics;
+
+/// What was written, for all to see.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Says that a write has begun, then takes no byte until its sender is dropped.
+struct Blocked {
+    begun: Sender<()>,
+    release: Receiver<()>,
+}
+
+impl Write for Blocked {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = self.begun.send(());
+        let _ = self.release.recv();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn logged(format: Format, directives: &str, events: impl FnOnce()) -> String {
+    let metrics = Metrics::new();
+    let written = Written::default();
+    let (sink, guard) = LineSink::start(written.clone(), metrics.log.dropped.clone()).unwrap();
+    with_default(subscriber(format, parse_directives(directives).unwrap(), sink), events);
+    drop(guard);
+    assert_eq!(metrics.log.dropped.get(), 0);
+    String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
+}
+
+#[test]
+fn lines_are_text_or_json_with_their_fields() {
+    let event = || tracing::warn!(server = "cp-1", failures = 3, "can't connect");
+    let text = logged(Format::Text, "info", event);
+    assert!(text.ends_with("can't connect server=\"cp-1\" failures=3\n"), "{text}");
+    assert!(!text.contains('\u{1b}'), "no colours: {text}");
+    let json: serde_json::Value = serde_json::from_str(&logged(Format::Json, "info", event)).unwrap();
+    assert_eq!(json["level"], "WARN");
+    assert_eq!(json["message"], "can't connect");
+    assert_eq!(json["server"], "cp-1");
+    assert_eq!(json["failures"], 3);
+}
+
+#[test]
+fn directives_choose_levels_by_target() {
+    let text = logged(Format::Text, "warn,chatty=trace", || {
+        tracing::info!("not this");
+        tracing::trace!(target: "chatty", "but this");
+    });
+    assert!(text.contains("but this") && !text.contains("not this"), "{text}");
+    assert!(matches!(parse_directives("info,=="), Err(LogError::Directives { .. })));
+    assert!(matches!(parse_directives("sluice=loud"), Err(LogError::Directives { .. })));
+}
+
+#[test]
+fn fp_14_a_blocked_sink_drops_lines_and_never_blocks() {
+    let metrics = Metrics::new();
+    let (begun, has_begun) = channel();
+    let (hold, release) = channel();
+    let (sink, guard) = LineSink::start(Blocked { begun, release }, metrics.log.dropped.clone()).unwrap();
+    sink.push(b"the writer is stuck with this one");
+    has_begun.recv().unwrap();
+    for _ in 0..LINES_MAX + 500 {
+        sink.push(b"line");
+    }
+    assert_eq!(metrics.log.dropped.get(), 500);
+    drop(guard);
+    drop(hold);
+}
+
+#[test]
+fn fp_14_what_waits_is_bounded_in_bytes() {
+    let metrics = Metrics::new();
+    let (begun, has_begun) = channel();
+    let (hold, release) = channel();
+    let (sink, guard) = LineSink::start(Blocked { begun, release }, metrics.log.dropped.clone()).unwrap();
+    sink.push(b"the writer is stuck with this one");
+    has_begun.recv().unwrap();
+    let large = vec![b'x'; BYTES_MAX / 4];
+    for _ in 0..5 {
+        sink.push(&large);
+    }
+    assert_eq!(metrics.log.dropped.get(), 2, "the stuck line counts, so the fourth does not fit either");
+    drop(hold);
+    drop(guard);
+}

@@ -1,0 +1,288 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+
+const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
+
+/// The samples whose lines begin so, sorted.
+fn samples(metrics: &Metrics, prefix: &str) -> Vec<String> {
+    let text = metrics.encode().unwrap();
+    let mut lines: Vec<_> = text.lines().filter(|line| line.starts_with(prefix)).map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// A catalogue in which every metric has at least one sample, and what holds its gauges up.
+fn touched() -> (Metrics, Box<dyn Any>) {
+    let metrics = Metrics::new();
+    let types = metrics.of_type(&TypeUrl::of_message(CLUSTER));
+    let server = metrics.of_server("cp-1");
+    server.of_type(&types).response();
+    server.stream_closed(Code::Unavailable);
+    let held = (server.source(), metrics.downstream.stream(Variant::Delta));
+    (metrics, Box::new(held))
+}
+
+/// Reads OpenMetrics text by its grammar, as far as it is used here: the labels of each family.
+fn parse(text: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut families: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut family = String::new();
+    let body = text.strip_suffix("# EOF\n").expect("the text ends with EOF");
+    for line in body.lines() {
+        if let Some(comment) = line.strip_prefix("# ") {
+            let [keyword, name, rest] = comment.splitn(3, ' ').collect::<Vec<_>>()[..] else {
+                panic!("{line}")
+            };
+            assert!(["HELP", "TYPE", "UNIT"].contains(&keyword) && !rest.is_empty(), "{line}");
+            family = name.to_owned();
+            families.entry(family.clone()).or_default();
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').expect(line);
+        value.parse::<f64>().expect(line);
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let suffix = name.strip_prefix(&family).expect("samples follow their family");
+        assert!(["", "_total", "_sum", "_count", "_bucket", "_info"].contains(&suffix), "{line}");
+        for label in labels.trim_end_matches('}').split("\",").filter(|label| !label.is_empty()) {
+            families.entry(family.clone()).or_default().insert(label.split_once("=\"").unwrap().0.to_owned());
+        }
+    }
+    families
+}
+
+#[test]
+fn the_catalogue_parses_and_every_name_follows_the_template() {
+    let (metrics, _held) = touched();
+    let families = parse(&metrics.encode().unwrap());
+    let names: BTreeSet<_> = metrics.families().iter().cloned().collect();
+    assert_eq!(names.len(), metrics.families().len(), "no name twice");
+    assert_eq!(families.keys().cloned().collect::<BTreeSet<_>>(), names);
+    for name in &names {
+        assert!(name.starts_with("sluice_") || name.starts_with("process_"), "{name}");
+        assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
+    }
+    let labels: BTreeSet<_> = families.values().flatten().map(String::as_str).collect();
+    let allowed = ["code", "le", "limit", "server", "state", "type", "variant", "version"];
+    assert_eq!(labels.into_iter().collect::<Vec<_>>(), allowed);
+}
+
+/// `docs/metrics.md` has one table row per metric: | `name` | kind | unit | labels | meaning | alert |.
+#[test]
+fn the_document_and_the_catalogue_name_the_same_metrics() {
+    let document = include_str!("../../../docs/metrics.md");
+    let mut documented = BTreeMap::new();
+    for row in document.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+        assert_eq!(cells.len(), 6, "{row}");
+        let labels = cells[3].split(", ").map(|label| label.trim_matches('`').to_owned());
+        let labels: BTreeSet<_> = labels.filter(|label| label != "-").collect();
+        assert!(cells[4].len() > 10, "what it means: {row}");
+        assert!(documented.insert(cells[0].trim_matches('`').to_owned(), labels).is_none(), "twice: {row}");
+    }
+    let (metrics, _held) = touched();
+    let mut expected = BTreeMap::new();
+    for (family, mut labels) in parse(&metrics.encode().unwrap()) {
+        labels.remove("le");
+        expected.insert(family, labels);
+    }
+    // Samples of counters end in `_total`; that is the name people query.
+    let counters: Vec<_> = metrics.encode().unwrap().lines().filter_map(counter).collect();
+    for counter in counters {
+        let labels = expected.remove(&counter).unwrap();
+        expected.insert(format!("{counter}_total"), labels);
+    }
+    let build = expected.remove("sluice_build").unwrap();
+    expected.insert("sluice_build_info".to_owned(), build);
+    assert_eq!(documented, expected);
+}
+
+fn counter(line: &str) -> Option<String> {
+    line.strip_prefix("# TYPE ")?.strip_suffix(" counter").map(str::to_owned)
+}
+
+#[test]
+fn downstream_counts_by_type_and_variant() {
+    let metrics = Metrics::new();
+    let clusters = metrics.of_type(&TypeUrl::of_message(CLUSTER));
+    clusters.request();
+    clusters.response(Variant::Sotw, 100);
+    clusters.response(Variant::Delta, 20);
+    clusters.response(Variant::Delta, 3);
+    clusters.ack();
+    clusters.nack();
+    assert_eq!(
+        samples(&metrics, "sluice_downstream_responses_total"),
+        [
+            r#"sluice_downstream_responses_total{type="Cluster",variant="delta"} 2"#,
+            r#"sluice_downstream_responses_total{type="Cluster",variant="sotw"} 1"#,
+        ]
+    );
+    for line in [
+        r#"sluice_downstream_requests_total{type="Cluster"} 1"#,
+        r#"sluice_downstream_response_bytes_total{type="Cluster"} 123"#,
+        r#"sluice_downstream_acks_total{type="Cluster"} 1"#,
+        r#"sluice_downstream_nacks_total{type="Cluster"} 1"#,
+    ] {
+        assert_eq!(samples(&metrics, line), [line]);
+    }
+}
+
+#[test]
+fn what_is_open_is_given_back_when_dropped() {
+    let metrics = Metrics::new();
+    let open = r#"sluice_downstream_streams{variant="delta"} "#;
+    let fallback = "sluice_downstream_streams_fallback ";
+    let mut first = metrics.downstream.stream(Variant::Delta);
+    let second = metrics.downstream.stream(Variant::Delta);
+    first.on_fallback(true);
+    first.on_fallback(true);
+    assert_eq!(samples(&metrics, open), [format!("{open}2")]);
+    assert_eq!(samples(&metrics, fallback), [format!("{fallback}1")]);
+    drop((first, second));
+    assert_eq!(samples(&metrics, open), [format!("{open}0")]);
+    assert_eq!(samples(&metrics, fallback), [format!("{fallback}0")]);
+    let opened = r#"sluice_downstream_streams_opened_total{variant="delta"} 2"#;
+    assert_eq!(samples(&metrics, opened), [opened]);
+}
+
+#[test]
+fn the_caches_of_several_sources_add_up() {
+    let metrics = Metrics::new();
+    let clusters = metrics.of_type(&TypeUrl::of_message(CLUSTER));
+    let (mut one, mut two) = (clusters.cache(), clusters.cache());
+    one.set(3, 1, 2, 300);
+    two.set(1, 0, 0, 100);
+    one.set(4, 1, 1, 350);
+    let expected = |present: usize, absent: usize, unknown: usize| {
+        [("absent", absent), ("present", present), ("unknown", unknown)]
+            .map(|(state, n)| format!(r#"sluice_cache_resources{{type="Cluster",state="{state}"}} {n}"#))
+    };
+    assert_eq!(samples(&metrics, "sluice_cache_resources"), expected(5, 1, 1));
+    let bytes = r#"sluice_cache_resource_bytes{type="Cluster"} 450"#;
+    assert_eq!(samples(&metrics, bytes), [bytes]);
+    drop(one);
+    assert_eq!(samples(&metrics, "sluice_cache_resources"), expected(1, 0, 0));
+}
+
+#[test]
+fn a_histogram_counts_each_duration_in_the_first_bucket_that_holds_it() {
+    let metrics = Metrics::new();
+    let clusters = metrics.of_type(&TypeUrl::of_message(CLUSTER));
+    for millis in [0, 1, 2, 10_000, 10_001, 60_000] {
+        clusters.delivered(Duration::from_millis(millis));
+    }
+    let bucket = |le: &str, count: u64| {
+        let line =
+            format!(r#"sluice_downstream_delivery_seconds_bucket{{le="{le}",type="Cluster"}} {count}"#);
+        assert_eq!(samples(&metrics, &line), [line.as_str()]);
+    };
+    bucket("0.001", 2);
+    bucket("0.0025", 3);
+    bucket("5.0", 3);
+    bucket("10.0", 4);
+    bucket("+Inf", 6);
+    let sum = r#"sluice_downstream_delivery_seconds_sum{type="Cluster"} 80.004"#;
+    assert_eq!(samples(&metrics, sum), [sum]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_that_are_behind_are_counted_and_the_worst_is_timed() {
+    let metrics = Metrics::new();
+    let streams: Vec<_> = (0..3).map(|_| metrics.downstream.stream(Variant::Sotw)).collect();
+    let check = |behind: &str, oldest: &str| {
+        assert_eq!(
+            samples(&metrics, "sluice_downstream_streams_behind "),
+            [format!("sluice_downstream_streams_behind {behind}")]
+        );
+        assert_eq!(
+            samples(&metrics, "sluice_downstream_oldest_unacked_seconds "),
+            [format!("sluice_downstream_oldest_unacked_seconds {oldest}")]
+        );
+    };
+    check("0", "0.0");
+    streams[0].behind_since(Some(Instant::now()));
+    tokio::time::advance(Duration::from_secs(2)).await;
+    streams[1].behind_since(Some(Instant::now()));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    check("2", "3.0");
+    streams[0].behind_since(None);
+    check("1", "1.0");
+    drop(streams);
+    check("0", "0.0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn i_14_a_server_is_connected_while_one_of_its_sources_is() {
+    let metrics = Metrics::new();
+    let server = metrics.of_server("cp-1:15010");
+    let check = |line: &str| assert_eq!(samples(&metrics, line), [line]);
+    let (mut one, mut two) = (server.source(), server.source());
+    check(r#"sluice_upstream_connected{server="cp-1:15010"} 0"#);
+    check(r#"sluice_upstream_sources{server="cp-1:15010",state="connecting"} 2"#);
+    assert!(samples(&metrics, "sluice_upstream_last_response_age").is_empty(), "it never answered");
+    one.state(SourceState::Connected);
+    two.state(SourceState::Backoff { failures: 1, delay: Duration::from_secs(1) });
+    two.stale(true);
+    check(r#"sluice_upstream_connected{server="cp-1:15010"} 1"#);
+    check(r#"sluice_upstream_sources{server="cp-1:15010",state="backoff"} 1"#);
+    check(r#"sluice_upstream_sources_stale{server="cp-1:15010"} 1"#);
+    let types = server.of_type(&metrics.of_type(&TypeUrl::of_message(CLUSTER)));
+    types.response();
+    types.ack();
+    tokio::time::advance(Duration::from_secs(90)).await;
+    check(r#"sluice_upstream_last_response_age_seconds{server="cp-1:15010"} 90.0"#);
+    check(r#"sluice_upstream_responses_total{server="cp-1:15010",type="Cluster"} 1"#);
+    check(r#"sluice_upstream_acks_total{server="cp-1:15010",type="Cluster"} 1"#);
+    server.stream_closed(Code::Unavailable);
+    check(r#"sluice_upstream_stream_closes_total{server="cp-1:15010",code="UNAVAILABLE"} 1"#);
+    drop((one, two));
+    check(r#"sluice_upstream_connected{server="cp-1:15010"} 0"#);
+    check(r#"sluice_upstream_sources_stale{server="cp-1:15010"} 0"#);
+}
+
+#[test]
+fn a_client_that_invents_types_can_not_grow_the_catalogue() {
+    let metrics = Metrics::new();
+    for n in 0..1000 {
+        metrics.of_type(&TypeUrl::of_message(&format!("evil.Type{n}"))).request();
+    }
+    let odd =
+        ["type.googleapis.com/evil.A\"} 1", "", "evil.\n", "caf\u{e9}", &"x".repeat(TYPE_NAME_BYTES_MAX + 1)];
+    for url in odd {
+        assert_eq!(metrics.of_type(&TypeUrl::new(url)).label(), OTHER, "{url:?}");
+    }
+    let known = metrics.of_type(&TypeUrl::of_message(CLUSTER));
+    known.request();
+    assert_eq!(known.label(), "Cluster", "the known types keep their room");
+    let lines = samples(&metrics, "sluice_downstream_requests_total");
+    assert_eq!(lines.len(), TYPES_MAX - KNOWN_TYPES + 1);
+    assert!(lines.contains(&r#"sluice_downstream_requests_total{type="other"} 950"#.to_owned()), "{lines:?}");
+    parse(&metrics.encode().unwrap());
+}
+
+#[test]
+fn every_limit_has_a_counter_of_its_own() {
+    let metrics = Metrics::new();
+    for (index, limit) in Limit::ALL.into_iter().enumerate() {
+        assert_eq!(limit as usize, index, "{limit:?} stands at its number");
+        metrics.limit_hit(limit);
+    }
+    let hit: BTreeSet<_> = samples(&metrics, "sluice_limit_hits_total").into_iter().collect();
+    assert_eq!(hit.len(), Limit::ALL.len());
+    assert!(hit.iter().all(|line| line.ends_with("\"} 1")), "{hit:?}");
+}
+
+#[test]
+fn the_process_knows_itself() {
+    let metrics = Metrics::new();
+    for name in ["process_resident_memory_bytes", "process_open_fds", "process_max_fds"] {
+        let lines = samples(&metrics, &format!("{name} "));
+        let value: i64 = lines[0].rsplit_once(' ').unwrap().1.parse().unwrap();
+        assert!(value > 0, "{lines:?}");
+    }
+    let build = concat!(r#"sluice_build_info{version=""#, env!("CARGO_PKG_VERSION"), r#""} 1"#);
+    assert_eq!(samples(&metrics, build), [build]);
+}

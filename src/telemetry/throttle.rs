@@ -1,0 +1,136 @@
+//! Keeps one cause from flooding the log: a few lines a second per cause, and how many were held back on the next.
+//!
+//! ```ignore
+//! if let Some(suppressed) = throttle.allow("connection refused") {
+//!     warn!(suppressed, server, "connection refused");
+//! }
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::instruments::lock;
+use super::metrics::LogMetrics;
+
+/// Lines per cause in one [`WINDOW`].
+const LINES_PER_WINDOW: u32 = 3;
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Causes that are told apart at a time. Further ones share one allowance until a window has passed.
+const CAUSES_MAX: usize = 256;
+
+/// A keyed limiter of log lines. Shared by reference; holds its lock for a look-up only.
+#[derive(Debug)]
+pub struct Throttle {
+    causes: Mutex<Causes>,
+    log: LogMetrics,
+}
+
+#[derive(Debug, Default)]
+struct Causes {
+    by_name: HashMap<Box<str>, Allowance>,
+    shared: Option<Allowance>,
+}
+
+/// What one cause has used of its window.
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    window_start: Instant,
+    lines: u32,
+    suppressed: u64,
+}
+
+impl Throttle {
+    pub fn new(log: LogMetrics) -> Throttle {
+        Throttle { causes: Mutex::default(), log }
+    }
+
+    /// Whether a line about this cause may be written now, and if so, how many were held back since the last. A
+    /// cause that peers can vary (an address, a server) stays bounded; it should still be short.
+    pub fn allow(&self, cause: &str) -> Option<u64> {
+        self.allow_at(cause, Instant::now())
+    }
+
+    fn allow_at(&self, cause: &str, now: Instant) -> Option<u64> {
+        let allowed = lock(&self.causes).of(cause, now).take(now);
+        if allowed.is_none() {
+            self.log.suppressed.inc();
+        }
+        allowed
+    }
+}
+
+impl Causes {
+    fn of(&mut self, cause: &str, now: Instant) -> &mut Allowance {
+        let fresh = Allowance { window_start: now, lines: 0, suppressed: 0 };
+        if !self.by_name.contains_key(cause) && self.by_name.len() >= CAUSES_MAX {
+            // What is forgotten here has been counted in the metric already.
+            self.by_name.retain(|_, allowance| !allowance.is_over(now));
+        }
+        if self.by_name.contains_key(cause) || self.by_name.len() < CAUSES_MAX {
+            self.by_name.entry(cause.into()).or_insert(fresh)
+        } else {
+            self.shared.get_or_insert(fresh)
+        }
+    }
+}
+
+impl Allowance {
+    fn is_over(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.window_start) >= WINDOW
+    }
+
+    fn take(&mut self, now: Instant) -> Option<u64> {
+        if self.is_over(now) {
+            self.window_start = now;
+            self.lines = 0;
+        }
+        if self.lines == LINES_PER_WINDOW {
+            self.suppressed += 1;
+            return None;
+        }
+        self.lines += 1;
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use super::super::Metrics;
+    use super::*;
+
+    fn count(metrics: &Metrics) -> u64 {
+        metrics.log.suppressed.get()
+    }
+
+    #[test]
+    fn a_cause_gets_a_few_lines_a_second_and_then_says_how_many_it_kept_back() {
+        let metrics = Metrics::new();
+        let throttle = Throttle::new(metrics.log.clone());
+        let start = Instant::now();
+        let allowed: Vec<_> = (0..10).map(|_| throttle.allow_at("refused", start)).collect();
+        assert_eq!(allowed[..3], [Some(0); 3]);
+        assert_eq!(allowed[3..], [None; 7]);
+        assert_eq!(throttle.allow_at("another", start), Some(0), "causes do not share");
+        assert_eq!(throttle.allow_at("refused", start + WINDOW), Some(7));
+        assert_eq!(throttle.allow_at("refused", start + WINDOW), Some(0));
+        assert_eq!(count(&metrics), 7);
+    }
+
+    #[test]
+    fn invented_causes_neither_grow_memory_nor_flood_the_log() {
+        let metrics = Metrics::new();
+        let throttle = Throttle::new(metrics.log.clone());
+        let start = Instant::now();
+        let allowed =
+            (0..10_000).filter(|i| throttle.allow_at(&format!("peer {i}"), start).is_some()).count();
+        assert_eq!(allowed, CAUSES_MAX + LINES_PER_WINDOW as usize);
+        assert_eq!(lock(&throttle.causes).by_name.len(), CAUSES_MAX);
+        assert_eq!(throttle.allow_at("peer 10000", start + WINDOW), Some(0), "what is over makes room");
+        assert_eq!(lock(&throttle.causes).by_name.len(), 1);
+    }
+}

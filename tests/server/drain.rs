@@ -1,0 +1,124 @@
+//! Shutdown: RLY-77, FP1.
+
+use std::time::Duration;
+
+use sluice::server::ServerLimits;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::kit::{Call, Client, Running, SOTW, StreamProbe, eventually, soon, start};
+use crate::raw;
+
+const WINDOW: Duration = Duration::from_millis(1000);
+
+fn start_draining_in(window: Duration) -> Running {
+    start(ServerLimits { drain_window: window, ..ServerLimits::default() })
+}
+
+async fn answered(server: &Running, client: &mut Client) -> (Call, StreamProbe) {
+    let index = server.relay.opened();
+    let mut call = client.open(SOTW).await;
+    let stream = server.relay.stream(index).await;
+    stream.publish(b"n", b"r");
+    call.message().await.unwrap();
+    (call, stream)
+}
+
+#[tokio::test]
+async fn rly_77_the_phases_of_a_drain() {
+    let mut server = start_draining_in(WINDOW);
+    let mut client = server.connect().await;
+    let mut silent = client.open(SOTW).await;
+    silent.head().await;
+    let mut calls = Vec::new();
+    for _ in 0..20 {
+        calls.push(answered(&server, &mut client).await.0);
+    }
+
+    let begin = Instant::now();
+    server.shut_down();
+    // Streams without an answer end at once.
+    assert_eq!(silent.status().await, ("14".into(), "the%20server%20is%20draining".into()));
+    assert!(begin.elapsed() < WINDOW / 4, "{:?}", begin.elapsed());
+    // Nobody new is let in.
+    assert!(TcpStream::connect(server.address).await.is_err());
+    assert_eq!(server.metrics.goaways_drain.get(), 1);
+
+    // The others end over the window, each at a moment of its own.
+    let mut ended = Vec::new();
+    let ends = calls.into_iter().map(|mut call| async move {
+        assert_eq!(call.status().await.0, "14");
+        begin.elapsed()
+    });
+    ended.extend(futures_util::future::join_all(ends).await);
+    ended.sort();
+    assert!(ended[19] - ended[0] > WINDOW / 5, "{ended:?}");
+
+    soon(&mut server.served).await.unwrap();
+    let whole = begin.elapsed();
+    assert!(whole < WINDOW, "returned with the last stream: {whole:?}");
+    assert_eq!((server.metrics.connections_open.get(), server.metrics.streams_open.get()), (0, 0));
+    assert_eq!(server.metrics.closed_cut.get(), 0);
+}
+
+#[tokio::test]
+async fn rly_77_with_no_streams_a_drain_is_over_at_once() {
+    let mut server = start_draining_in(Duration::from_secs(60));
+    let idle = server.connect().await;
+    eventually("it is accepted", || server.metrics.connections_open.get() == 1).await;
+    let silent_tcp = TcpStream::connect(server.address).await.unwrap();
+    eventually("it is accepted", || server.metrics.connections_open.get() == 2).await;
+    server.shut_down();
+    soon(&mut server.served).await.unwrap();
+    drop((idle, silent_tcp));
+}
+
+#[tokio::test]
+async fn rly_77_a_client_that_does_not_read_is_cut_at_the_end() {
+    let window = Duration::from_millis(400);
+    let mut server = start_draining_in(window);
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(1024);
+    let mut client = Client::new(TcpStream::connect(server.address).await.unwrap(), builder).await;
+    let mut call = client.open(SOTW).await;
+    call.head().await;
+    let stream = server.relay.stream(0).await;
+    stream.publish(b"", &[0; 100_000]);
+    eventually("it is being written", || stream.with(|script| script.taken == 1)).await;
+
+    let begin = Instant::now();
+    server.shut_down();
+    soon(&mut server.served).await.unwrap();
+    assert!(begin.elapsed() >= window);
+    assert!(begin.elapsed() < window * 3, "{:?}", begin.elapsed());
+    assert_eq!(server.metrics.closed_cut.get(), 1);
+    eventually("the handle is dropped", || stream.is_gone()).await;
+}
+
+#[tokio::test]
+async fn rly_77_streams_opened_during_a_drain_are_refused() {
+    let mut server = start_draining_in(WINDOW);
+    // By hand, since a client that has seen GOAWAY opens no more streams. It never answers the PING that comes with
+    // it, so that the server must count with more streams.
+    let mut socket = TcpStream::connect(server.address).await.unwrap();
+    use tokio::io::AsyncWriteExt;
+    socket.write_all(&[raw::opening(), raw::headers(1, None)].concat()).await.unwrap();
+    let stream = server.relay.stream(0).await;
+    stream.publish(b"n", b"r");
+    eventually("it has answered", || stream.with(|script| script.taken == 1)).await;
+    server.shut_down();
+    eventually("it is asked to go", || server.metrics.goaways_drain.get() == 1).await;
+    raw::talk(socket, raw::headers(3, None)).await;
+    assert_eq!(server.relay.opened(), 1, "the relay isn't asked");
+    soon(&mut server.served).await.unwrap();
+}
+
+#[tokio::test]
+async fn dropping_the_server_drains_it() {
+    let server = start_draining_in(Duration::from_millis(100));
+    let mut client = server.connect().await;
+    let (mut call, _) = answered(&server, &mut client).await;
+    server.served.abort();
+    assert_eq!(call.status().await.0, "14");
+    eventually("nothing is left", || server.metrics.connections_open.get() == 0).await;
+}

@@ -1,0 +1,304 @@
+//! A scripted relay, a running server and an HTTP/2 client.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{RecvStream, SendStream};
+use http::{HeaderMap, Request, Response};
+use sluice::driver::handle::{Message, Peer, Relay, RelayStream, Variant};
+use sluice::server::{Listener, Server, ServerLimits, ServerMetrics};
+use sluice::xds::{self, Status};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+pub const SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+pub const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+/// Nothing in these tests takes this long unless it hangs.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Waits for something that another task is about to do.
+pub async fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let wait = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    assert!(timeout(PATIENCE, wait).await.is_ok(), "never: {what}");
+}
+
+pub async fn soon<F: Future>(future: F) -> F::Output {
+    timeout(PATIENCE, future).await.expect("in time")
+}
+
+/// Remembers its streams without keeping them alive.
+#[derive(Default)]
+pub struct FakeRelay {
+    streams: Mutex<Vec<(Variant, Peer, Weak<Mutex<Script>>)>>,
+    pub refusal: Mutex<Option<Status>>,
+}
+
+#[derive(Clone)]
+pub struct FakeStream(Arc<Mutex<Script>>);
+
+/// What a stream was told, and what it will say.
+#[derive(Default)]
+pub struct Script {
+    pub requests: Vec<xds::Request>,
+    pub half_closed: bool,
+    pub failed: Option<Status>,
+    /// The status with which the next request ends the stream.
+    pub refuse_request: Option<Status>,
+    /// Messages handed out.
+    pub taken: usize,
+    /// The newest state, if it was not taken yet.
+    next: Option<Message>,
+    waker: Option<Waker>,
+}
+
+impl Relay for FakeRelay {
+    type Stream = FakeStream;
+
+    fn open(&self, variant: Variant, peer: Peer) -> Result<FakeStream, Status> {
+        if let Some(status) = self.refusal.lock().unwrap().clone() {
+            return Err(status);
+        }
+        let stream = FakeStream(Arc::default());
+        self.streams.lock().unwrap().push((variant, peer, Arc::downgrade(&stream.0)));
+        Ok(stream)
+    }
+}
+
+impl RelayStream for FakeStream {
+    async fn request(&self, request: xds::Request) -> Result<(), Status> {
+        let mut script = self.0.lock().unwrap();
+        script.requests.push(request);
+        script.refuse_request.clone().map_or(Ok(()), Err)
+    }
+
+    fn half_close(&self) {
+        change(&self.0, |script| script.half_closed = true);
+    }
+
+    fn fail(&self, status: Status) {
+        change(&self.0, |script| script.failed = script.failed.take().or(Some(status)));
+    }
+
+    fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
+        let mut script = self.0.lock().unwrap();
+        if let Some(message) = script.next.take() {
+            script.taken += 1;
+            return Poll::Ready(Some(Ok(message)));
+        }
+        if let Some(status) = &script.failed {
+            return Poll::Ready(Some(Err(status.clone())));
+        }
+        if script.half_closed {
+            return Poll::Ready(None);
+        }
+        script.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    fn has_answered(&self) -> bool {
+        self.0.lock().unwrap().taken > 0
+    }
+}
+
+fn change(script: &Mutex<Script>, change: impl FnOnce(&mut Script)) {
+    let mut script = script.lock().unwrap();
+    change(&mut script);
+    if let Some(waker) = script.waker.take() {
+        waker.wake();
+    }
+}
+
+/// The test's end of a stream; does not keep it alive.
+#[derive(Clone)]
+pub struct StreamProbe {
+    pub variant: Variant,
+    pub peer: Peer,
+    script: Weak<Mutex<Script>>,
+}
+
+impl StreamProbe {
+    pub fn is_gone(&self) -> bool {
+        self.script.strong_count() == 0
+    }
+
+    pub fn with<T>(&self, look: impl FnOnce(&mut Script) -> T) -> T {
+        look(&mut self.script.upgrade().expect("the stream is open").lock().unwrap())
+    }
+
+    /// Makes this the newest state: a gRPC message of the given body, its first bytes private.
+    pub fn publish(&self, private: &[u8], shared: &[u8]) {
+        let length = (private.len() + shared.len()) as u32;
+        let private = [&[0][..], &length.to_be_bytes(), private].concat().into();
+        let message = Message { private, shared: Bytes::copy_from_slice(shared) };
+        change(&self.script.upgrade().expect("the stream is open"), |script| script.next = Some(message));
+    }
+}
+
+impl FakeRelay {
+    pub fn opened(&self) -> usize {
+        self.streams.lock().unwrap().len()
+    }
+
+    pub async fn stream(&self, index: usize) -> StreamProbe {
+        eventually("the stream opens", || self.opened() > index).await;
+        let (variant, peer, script) = self.streams.lock().unwrap()[index].clone();
+        StreamProbe { variant, peer, script }
+    }
+}
+
+/// A server on a loopback port.
+pub struct Running {
+    pub relay: Arc<FakeRelay>,
+    pub metrics: Arc<ServerMetrics>,
+    pub address: SocketAddr,
+    shutdown: Option<oneshot::Sender<()>>,
+    pub served: JoinHandle<()>,
+}
+
+pub fn start(limits: ServerLimits) -> Running {
+    let listener = Listener::bind_tcp("main", "127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.address().unwrap();
+    start_on(limits, vec![listener], address)
+}
+
+pub fn start_on(limits: ServerLimits, listeners: Vec<Listener>, address: SocketAddr) -> Running {
+    let relay = Arc::new(FakeRelay::default());
+    let server = Server::new(relay.clone(), limits);
+    let metrics = server.metrics();
+    let (shutdown, stopped) = oneshot::channel();
+    let served = tokio::spawn(server.serve(listeners, async {
+        let _ = stopped.await;
+    }));
+    Running { relay, metrics, address, shutdown: Some(shutdown), served }
+}
+
+impl Running {
+    pub fn shut_down(&mut self) {
+        let _ = self.shutdown.take().expect("only once").send(());
+    }
+
+    pub async fn connect(&self) -> Client {
+        Client::new(TcpStream::connect(self.address).await.unwrap(), h2::client::Builder::new()).await
+    }
+}
+
+pub struct Client {
+    pub send: SendRequest<Bytes>,
+    pub connection: JoinHandle<Result<(), h2::Error>>,
+}
+
+impl Client {
+    pub async fn new<T>(io: T, builder: h2::client::Builder) -> Client
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (send, connection) = builder.handshake(io).await.unwrap();
+        Client { send, connection: tokio::spawn(connection) }
+    }
+
+    pub async fn open(&mut self, path: &str) -> Call {
+        let request = Request::post(format!("http://relay{path}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers");
+        self.call(request.body(()).unwrap()).await
+    }
+
+    pub async fn call(&mut self, request: Request<()>) -> Call {
+        let mut send = soon(self.send.clone().ready()).await.unwrap();
+        let (response, requests) = send.send_request(request, false).unwrap();
+        Call { requests, response: Some(response), body: None, received: BytesMut::new() }
+    }
+}
+
+/// One call, as the client sees it.
+pub struct Call {
+    pub requests: SendStream<Bytes>,
+    response: Option<ResponseFuture>,
+    body: Option<RecvStream>,
+    received: BytesMut,
+}
+
+impl Call {
+    pub fn send_request(&mut self, type_url: &str) {
+        self.requests.send_data(discovery_request(type_url), false).unwrap();
+    }
+
+    pub async fn head(&mut self) -> Response<()> {
+        let response = soon(self.response.take().unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        self.body = Some(body);
+        Response::from_parts(parts, ())
+    }
+
+    async fn body(&mut self) -> &mut RecvStream {
+        if self.body.is_none() {
+            self.head().await;
+        }
+        self.body.as_mut().unwrap()
+    }
+
+    /// The next gRPC message; `None` at the end of the body.
+    pub async fn message(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some((head, rest)) = self.received.split_first_chunk::<5>() {
+                let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+                if rest.len() >= length {
+                    assert_eq!(head[0], 0, "uncompressed");
+                    let mut message = self.received.split_to(5 + length);
+                    return Some(message.split_off(5).freeze());
+                }
+            }
+            let body = self.body().await;
+            let Some(data) = soon(body.data()).await else {
+                assert!(self.received.is_empty(), "the body ends within a message");
+                return None;
+            };
+            let data = data.unwrap();
+            body.flow_control().release_capacity(data.len()).unwrap();
+            self.received.put(data);
+        }
+    }
+
+    /// The status with which the stream ends, after all messages: code and text as sent.
+    pub async fn status(&mut self) -> (String, String) {
+        while self.message().await.is_some() {}
+        let trailers = soon(self.body().await.trailers()).await.unwrap().expect("trailers");
+        status_of(&trailers)
+    }
+
+    /// Whether the stream is still open, as far as the client has heard.
+    pub async fn is_open(&mut self) -> bool {
+        let body = self.body().await;
+        let next = std::future::poll_fn(|context| Poll::Ready(body.poll_data(context).is_pending()));
+        next.await
+    }
+}
+
+pub fn status_of(headers: &HeaderMap) -> (String, String) {
+    let text = |name| headers.get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
+    (text("grpc-status"), text("grpc-message"))
+}
+
+/// A framed `DiscoveryRequest` with nothing but `type_url` (field 4).
+pub fn discovery_request(type_url: &str) -> Bytes {
+    let mut bytes = BytesMut::new();
+    bytes.put_u8(0);
+    bytes.put_u32(2 + type_url.len() as u32);
+    bytes.put_u8(4 << 3 | 2);
+    bytes.put_u8(type_url.len() as u8);
+    bytes.put_slice(type_url.as_bytes());
+    bytes.freeze()
+}

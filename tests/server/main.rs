@@ -1,0 +1,10 @@
+//! The serving side against real sockets: an HTTP/2 client, raw frames, and a relay that does what the test says.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod kit;
+mod raw;
+
+mod connections;
+mod drain;
+mod exhaustion;
+mod streams;

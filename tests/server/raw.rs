@@ -1,0 +1,87 @@
+//! HTTP/2 frames by hand, for what no well-behaved client would send.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::kit::{PATIENCE, SOTW};
+
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub const GOAWAY: u8 = 7;
+pub const ENHANCE_YOUR_CALM: u32 = 0xb;
+
+const SETTINGS: u8 = 4;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const PING: u8 = 6;
+const END_HEADERS: u8 = 4;
+
+pub fn frame(frame_type: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[frame_type, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+pub fn opening() -> Vec<u8> {
+    [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()
+}
+
+/// The headers of an ADS call, with one more if wanted.
+pub fn headers(stream: u32, extra: Option<(&str, &str)>) -> Vec<u8> {
+    // Indices of RFC 7541, appendix A: `:method: POST`, `:scheme: http`; literals for the rest.
+    let mut block = vec![0x83, 0x86];
+    let mut literal = |name: &str, value: &str| {
+        block.push(0);
+        for text in [name, value] {
+            block.push(text.len() as u8);
+            block.extend_from_slice(text.as_bytes());
+        }
+    };
+    literal(":path", SOTW);
+    literal(":authority", "relay");
+    literal("content-type", "application/grpc");
+    if let Some((name, value)) = extra {
+        literal(name, value);
+    }
+    frame(HEADERS, END_HEADERS, stream, &block)
+}
+
+pub fn reset(stream: u32) -> Vec<u8> {
+    frame(RST_STREAM, 0, stream, &8u32.to_be_bytes())
+}
+
+pub fn ping() -> Vec<u8> {
+    frame(PING, 0, 0, &[0; 8])
+}
+
+/// Sends all of it while reading; returns what came back until the server closed.
+pub async fn talk(socket: TcpStream, bytes: Vec<u8>) -> Vec<u8> {
+    let (mut read, mut write) = socket.into_split();
+    let writer = tokio::spawn(async move {
+        // The server may close before it has read everything.
+        let _ = write.write_all(&bytes).await;
+        write
+    });
+    let mut answer = Vec::new();
+    let mut buffer = [0; 4096];
+    let read_all = async {
+        while let Ok(count @ 1..) = read.read(&mut buffer).await {
+            answer.extend_from_slice(&buffer[..count]);
+        }
+    };
+    tokio::time::timeout(PATIENCE, read_all).await.expect("the server closes");
+    drop(writer.await);
+    answer
+}
+
+/// The error code of the last GOAWAY among these frames.
+pub fn goaway_code(mut bytes: &[u8]) -> Option<u32> {
+    let mut code = None;
+    while let Some((head, rest)) = bytes.split_first_chunk::<9>() {
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let Some((payload, rest)) = rest.split_at_checked(length) else { break };
+        if head[3] == GOAWAY {
+            code = Some(u32::from_be_bytes([payload[4], payload[5], payload[6], payload[7]]));
+        }
+        bytes = rest;
+    }
+    code
+}

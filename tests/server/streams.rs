@@ -1,0 +1,234 @@
+//! One stream: requests in, messages out, and every way in which it may end.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use sluice::driver::handle::Variant;
+use sluice::server::ServerLimits;
+use sluice::xds::{Code, Request, SotwRequest, Status};
+use tokio::net::TcpStream;
+
+use crate::kit::{CDS, Client, SOTW, discovery_request, eventually, soon, start, status_of};
+
+#[tokio::test]
+async fn str_14_requests_arrive_in_order_however_they_are_cut() {
+    let server = start(ServerLimits::default());
+    let mut client = server.connect().await;
+    let mut call = client.open(SOTW).await;
+    let types = ["type.googleapis.com/a", "type.googleapis.com/b", "type.googleapis.com/c"];
+    let bytes: Vec<u8> = types.iter().flat_map(|url| discovery_request(url)).collect();
+    for piece in bytes.chunks(7) {
+        call.requests.send_data(Bytes::copy_from_slice(piece), false).unwrap();
+    }
+    let stream = server.relay.stream(0).await;
+    eventually("all have come", || stream.with(|script| script.requests.len() == 3)).await;
+    let expected = types.map(|url| Request::Sotw(SotwRequest { type_url: url.into(), ..Default::default() }));
+    assert_eq!(stream.with(|script| script.requests.clone()), expected);
+    assert_eq!(stream.variant, Variant::Sotw);
+    assert_eq!(&*stream.peer.listener, "main");
+    assert!(stream.peer.address.is_some());
+    assert_eq!(server.metrics.requests.get(), 3);
+    assert_eq!(server.metrics.request_bytes.get(), bytes.len() as u64);
+}
+
+#[tokio::test]
+async fn a_message_of_two_frames_is_one_grpc_message() {
+    let server = start(ServerLimits::default());
+    let mut client = server.connect().await;
+    let mut call = client.open(SOTW).await;
+    let stream = server.relay.stream(0).await;
+    let big = vec![b'r'; 300_000];
+    for (private, shared) in
+        [(&b"nonce"[..], &b"resources"[..]), (b"", b"shared"), (b"private", b""), (b"1", &big)]
+    {
+        stream.publish(private, shared);
+        assert_eq!(call.message().await.unwrap(), [private, shared].concat());
+    }
+    assert_eq!(server.metrics.responses.get(), 4);
+    stream.with(|script| script.half_closed = true);
+}
+
+#[tokio::test]
+async fn str_13_a_half_closed_stream_ends_with_ok() {
+    let server = start(ServerLimits::default());
+    let mut client = server.connect().await;
+    let mut call = client.open(SOTW).await;
+    call.send_request(CDS);
+    let stream = server.relay.stream(0).await;
+    stream.publish(b"last", b"words");
+    assert_eq!(call.message().await.unwrap(), "lastwords");
+    call.requests.send_data(Bytes::new(), true).unwrap();
+    assert_eq!(call.status().await, ("0".into(), String::new()));
+    eventually("the handle is dropped", || stream.is_gone()).await;
+    assert_eq!(server.metrics.streams_open.get(), 0);
+}
+
+#[tokio::test]
+async fn fd14_a_stream_without_a_request_ends() {
+    let limit = Duration::from_millis(150);
+    let server = start(ServerLimits { first_request_timeout: limit, ..ServerLimits::default() });
+    let mut client = server.connect().await;
+    let mut busy = client.open(SOTW).await;
+    busy.send_request(CDS);
+    let (mut silent, mut partial) = (client.open(SOTW).await, client.open(SOTW).await);
+    partial.requests.send_data(discovery_request(CDS).slice(..9), false).unwrap();
+    for call in [&mut silent, &mut partial] {
+        assert_eq!(call.status().await, ("4".into(), "no request came in time".replace(' ', "%20")));
+    }
+    assert_eq!(server.metrics.streams_without_request.get(), 2);
+    assert!(busy.is_open().await);
+}
+
+#[tokio::test]
+async fn fd16_garbage_ends_its_stream_only() {
+    let server = start(ServerLimits::default());
+    let mut client = server.connect().await;
+    let mut other = client.open(SOTW).await;
+    other.send_request(CDS);
+    let invalid_utf8 = b"\0\0\0\0\x03\x22\x01\xff";
+    let (invalid, unimplemented) = ("3", "12");
+    for (garbage, code) in [
+        (&b"\0\0\0\0\x02\xff\xff"[..], invalid),
+        (invalid_utf8, invalid),
+        (b"\x07\0\0\0\0", invalid),
+        (b"\x01\0\0\0\x01x", unimplemented),
+    ] {
+        let mut call = client.open(SOTW).await;
+        call.requests.send_data(Bytes::copy_from_slice(garbage), false).unwrap();
+        let (found, text) = call.status().await;
+        assert_eq!(found, code, "{garbage:?}: {text}");
+        assert!(!text.is_empty());
+    }
+    // Within a message.
+    let mut call = client.open(SOTW).await;
+    call.requests.send_data(discovery_request(CDS).slice(..9), true).unwrap();
+    assert_eq!(call.status().await.0, invalid);
+
+    assert_eq!(server.metrics.streams_unreadable.get(), 5);
+    server.relay.stream(0).await.publish(b"still", b"here");
+    assert_eq!(other.message().await.unwrap(), "stillhere");
+}
+
+#[tokio::test]
+async fn fd16_what_was_whole_before_the_garbage_is_served() {
+    let server = start(ServerLimits::default());
+    let mut client = server.connect().await;
+    let mut call = client.open(SOTW).await;
+    let bytes = [&discovery_request(CDS)[..], b"\0\0\0\0\x02\xff\xff"].concat();
+    call.requests.send_data(bytes.into(), false).unwrap();
+    assert_eq!(call.status().await.0, "3");
+    assert_eq!(server.metrics.requests.get(), 1);
+}
+
+#[tokio::test]
+async fn a_refused_request_ends_the_stream_with_its_status() {
+    let server = start(ServerLimits::default());
+    let mut client = server.connect().await;
+    let mut call = client.open(SOTW).await;
+    let stream = server.relay.stream(0).await;
+    stream.with(|script| {
+        script.refuse_request = Some(Status::new(Code::InvalidArgument, "type_url is empty"));
+    });
+    call.send_request("");
+    assert_eq!(call.status().await, ("3".into(), "type_url%20is%20empty".into()));
+    // The client never closed its side; the response is over all the same, and nobody reads any more.
+    eventually("the handle is dropped", || stream.is_gone()).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_cannot_be_opened_ends_with_its_status() {
+    let server = start(ServerLimits::default());
+    *server.relay.refusal.lock().unwrap() = Some(Status::new(Code::ResourceExhausted, "memory"));
+    let mut client = server.connect().await;
+    let head = client.open(SOTW).await.head().await;
+    assert_eq!(head.status(), 200);
+    assert_eq!(status_of(head.headers()), ("8".into(), "memory".into()));
+    assert_eq!(server.metrics.streams_open.get(), 0);
+}
+
+#[tokio::test]
+async fn reset_and_disconnect_drop_the_handle() {
+    let server = start(ServerLimits::default());
+    let mut client = server.connect().await;
+    let (mut first, mut second) = (client.open(SOTW).await, client.open(SOTW).await);
+    first.head().await;
+    second.head().await;
+    let (first_stream, second_stream) = (server.relay.stream(0).await, server.relay.stream(1).await);
+    first.requests.send_reset(h2::Reason::CANCEL);
+    eventually("the first is dropped", || first_stream.is_gone()).await;
+    assert!(!second_stream.is_gone());
+    client.connection.abort();
+    eventually("the second is dropped", || second_stream.is_gone()).await;
+    eventually("the connection is over", || server.metrics.connections_open.get() == 0).await;
+}
+
+#[tokio::test]
+async fn flw_2_a_stuck_client_costs_two_messages_and_then_gets_the_newest() {
+    const UPDATES: u32 = 200;
+    let server = start(ServerLimits::default());
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(64 * 1024).initial_connection_window_size(64 * 1024);
+    let mut client = Client::new(TcpStream::connect(server.address).await.unwrap(), builder).await;
+    let mut call = client.open(SOTW).await;
+    call.head().await;
+    let stream = server.relay.stream(0).await;
+    let body = vec![0; 100 * 1024];
+    for update in 1..=UPDATES {
+        stream.publish(&update.to_be_bytes(), &body);
+        // Others on the connection are served, and requests of the stuck stream are read (FLW-3).
+        if update % 50 == 0 {
+            let read = server.metrics.requests.get();
+            call.send_request(CDS);
+            eventually("the request is read", || server.metrics.requests.get() > read).await;
+        }
+    }
+    let taken = stream.with(|script| script.taken);
+    assert!((1..=2).contains(&taken), "one in the queue of HTTP/2, one that hyper holds: {taken}");
+
+    let mut last = 0;
+    for _ in 0..=taken {
+        let message = call.message().await.unwrap();
+        last = u32::from_be_bytes(message[..4].try_into().unwrap());
+    }
+    assert_eq!(last, UPDATES);
+    assert_eq!(stream.with(|script| script.taken), taken + 1);
+}
+
+#[tokio::test]
+async fn flw_2_small_messages_to_a_stuck_client_are_bounded_too() {
+    let limits = ServerLimits::default();
+    let queue = limits.send_queue_bytes;
+    let server = start(limits);
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(1024);
+    let mut client = Client::new(TcpStream::connect(server.address).await.unwrap(), builder).await;
+    let mut call = client.open(SOTW).await;
+    call.head().await;
+    let stream = server.relay.stream(0).await;
+    for update in 0..1000u32 {
+        stream.publish(&update.to_be_bytes(), &[0; 600]);
+        tokio::task::yield_now().await;
+    }
+    let taken = stream.with(|script| script.taken);
+    assert!(taken <= 2 + (1024 + queue) / 600, "{taken}");
+}
+
+#[tokio::test]
+async fn flw_3_many_small_requests_to_a_stuck_stream_do_not_cost_the_connection() {
+    const ACKS: u64 = 5000;
+    let server = start(ServerLimits::default());
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(1024);
+    let mut client = Client::new(TcpStream::connect(server.address).await.unwrap(), builder).await;
+    let mut call = client.open(SOTW).await;
+    call.head().await;
+    server.relay.stream(0).await.publish(b"", &[0; 10_000]);
+    for sent in 1..=ACKS {
+        call.send_request(CDS);
+        if sent % 100 == 0 {
+            eventually("they are read", || server.metrics.requests.get() == sent).await;
+        }
+    }
+    assert!(!client.connection.is_finished());
+    assert_eq!(soon(call.message()).await.unwrap().len(), 10_000);
+}
