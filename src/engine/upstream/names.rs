@@ -77,6 +77,10 @@ impl Names {
         self.wanted.len()
     }
 
+    pub(super) fn contains(&self, name: &ResourceName) -> bool {
+        self.wanted.contains_key(name)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &ResourceName> {
         self.wanted.keys()
     }
@@ -107,7 +111,7 @@ impl Names {
     ) -> BTreeSet<ResourceName> {
         let known = self.aliases.get(name).into_iter().flatten();
         let candidates = std::iter::once(name).chain(aliases).chain(known);
-        candidates.filter(|candidate| self.wanted.contains_key(*candidate)).cloned().collect()
+        candidates.filter(|candidate| self.contains(candidate)).cloned().collect()
     }
 
     /// The resource of a wanted name arrived; `own` is the resource's own name.

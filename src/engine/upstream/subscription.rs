@@ -209,12 +209,16 @@ impl Subscription {
     }
 
     pub(super) fn check_invariants(&self, is_open: bool) {
-        let listed = self.listed();
-        debug_assert!(self.wants_nothing() || !listed.is_empty(), "an empty list of names is no interest");
-        debug_assert!(self.said.enter.iter().all(|name| listed.contains(name)), "what enters is wanted");
-        debug_assert!(self.said.leave.iter().all(|name| !listed.contains(name)), "what leaves is not wanted");
+        let (count, wants): (usize, &dyn Fn(&ResourceName) -> bool) = match &self.want {
+            Want::Nothing => (0, &|_| false),
+            Want::Names(names) => (names.len(), &|name| names.contains(name)),
+            Want::Wildcard(_) => (1, &ResourceName::is_wildcard),
+        };
+        debug_assert!(self.wants_nothing() || count > 0, "an empty list of names is no interest");
+        debug_assert!(self.said.enter.iter().all(wants), "what enters is wanted");
+        debug_assert!(!self.said.leave.iter().any(wants), "what leaves is not wanted");
         if !self.said.asked {
-            debug_assert_eq!(self.said.enter.len(), listed.len(), "all of it enters by the first request");
+            debug_assert_eq!(self.said.enter.len(), count, "all of it enters by the first request");
             debug_assert!(self.said.leave.is_empty() && self.said.nonce.is_empty());
         }
         debug_assert!(is_open || !self.said.asked, "nothing is said without a stream");

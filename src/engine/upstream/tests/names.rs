@@ -49,6 +49,28 @@ fn rly_27_omission_of_a_name_asked_for_later_proves_nothing() {
 }
 
 #[test]
+fn rly_27_presence_counts_only_from_when_the_name_was_asked_for() {
+    check(
+        sotw(),
+        r#"
+        > + CDS a
+        open Sotw
+        > opened
+        send+node CDS v= n= ["a"]
+        > + CDS b
+        send CDS v= n= ["a", "b"]
+        > + CDS c
+        > CDS v1 n1 a=1 c=1
+        send CDS v=v1 n=n1 ["a", "b", "c"]
+        Names CDS a=1 c=1
+        > CDS v2 n2 a=1
+        send CDS v=v2 n=n2 ["a", "b", "c"]
+        Names CDS a=1
+        "#,
+    );
+}
+
+#[test]
 fn rly_28_other_types_are_never_removed_by_omission() {
     check(
         sotw(),
@@ -125,6 +147,12 @@ fn ttl_10_payloadless_is_a_heartbeat_only_with_the_version_that_is_held() {
         Names CDS -b:Removed -c:Removed ~a
         > CDS - n3 ~b=2 ~c=
         send CDS n=n3
+        > CDS - n4 c=
+        send CDS n=n4
+        Names CDS c=
+        > CDS - n5 ~c=
+        send CDS n=n5
+        Names CDS -c:Removed
         ",
     );
 }

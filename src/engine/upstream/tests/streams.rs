@@ -236,6 +236,16 @@ fn rly_25_two_refusals_with_unknown_mean_no_delta_and_only_sotw_proves_unreachab
         unreachable UNKNOWN
         > after 1600ms
         open Sotw
+        > after 3600s
+        > closed UNAVAILABLE
+        disconnected UNAVAILABLE unanswered 2560ms
+        unreachable UNAVAILABLE
+        > after 3s
+        open Delta
+        > closed UNKNOWN
+        disconnected UNKNOWN unanswered 4096ms
+        > after 5s
+        open Delta
         "#,
     );
     let stubborn = Settings { fall_back_to_sotw: false, ..delta() };

@@ -126,6 +126,31 @@ fn del_26_a_large_membership_is_complete_when_no_more_of_it_comes() {
 }
 
 #[test]
+fn del_26_the_wait_for_more_ends_with_the_stream() {
+    check(
+        delta(),
+        "
+        > + CDS *
+        open Delta
+        > opened
+        send+node CDS n= +*
+        > CDS - n1 a=1#1024
+        send CDS n=n1
+        Wildcard CDS a=1
+        > closed OK
+        disconnected OK answered 50ms
+        > after 10s
+        open Delta
+        > opened
+        send+node CDS n= +* a=1
+        > CDS - n1 b=1
+        send CDS n=n1
+        Wildcard CDS b=1 complete
+        ",
+    );
+}
+
+#[test]
 fn cch_1_members_that_could_not_be_restated_are_gone_unless_they_come_again() {
     check(
         delta(),
@@ -134,17 +159,20 @@ fn cch_1_members_that_could_not_be_restated_are_gone_unless_they_come_again() {
         open Delta
         > opened
         send+node CDS n= +*
-        > CDS - n1 a=1 b=1^ c=1^
+        > CDS - n1 a=1 b=1^ c=1^ d=1^
         send CDS n=n1
-        Wildcard CDS a=1 b=1 c=1 complete
+        Wildcard CDS a=1 b=1 c=1 d=1 complete
+        > CDS - n2 a=1
+        send CDS n=n2
+        Wildcard CDS a=1 complete
         > closed OK
         disconnected OK answered 50ms
         > after 50ms
         open Delta
         > opened
         send+node CDS n= +* a=1
-        > CDS - n1 c=1^
-        send CDS n=n1
+        > CDS - n1 c=1^ !d
+        send CDS n=n1 NACK INVALID_ARGUMENT: d: bad
         Wildcard CDS c=1 -b:Omitted complete
         ",
     );
