@@ -138,6 +138,11 @@ impl StreamProbe {
         look(&mut self.script.upgrade().expect("the stream is open").lock().unwrap())
     }
 
+    /// Ends the stream from the relay's side.
+    pub fn end(&self, status: Status) {
+        change(&self.script.upgrade().expect("the stream is open"), |script| script.failed = Some(status));
+    }
+
     /// Makes this the newest state: a gRPC message of the given body, its first bytes private.
     pub fn publish(&self, private: &[u8], shared: &[u8]) {
         let length = (private.len() + shared.len()) as u32;

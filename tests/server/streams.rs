@@ -131,8 +131,21 @@ async fn a_refused_request_ends_the_stream_with_its_status() {
     });
     call.send_request("");
     assert_eq!(call.status().await, ("3".into(), "type_url%20is%20empty".into()));
-    // The client never closed its side; the response is over all the same, and nobody reads any more.
     eventually("the handle is dropped", || stream.is_gone()).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_the_relay_ends_is_read_no_more() {
+    let server = start(ServerLimits::default());
+    let mut client = server.connect().await;
+    let mut call = client.open(SOTW).await;
+    call.send_request(CDS);
+    let stream = server.relay.stream(0).await;
+    stream.end(Status::new(Code::Unavailable, "evicted"));
+    assert_eq!(call.status().await, ("14".into(), "evicted".into()));
+    // The client never closed its side.
+    eventually("the handle is dropped", || stream.is_gone()).await;
+    assert!(!client.connection.is_finished());
 }
 
 #[tokio::test]
