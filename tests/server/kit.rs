@@ -42,7 +42,7 @@ pub async fn soon<F: Future>(future: F) -> F::Output {
 /// Remembers its streams without keeping them alive.
 #[derive(Default)]
 pub struct FakeRelay {
-    streams: Mutex<Vec<(Variant, Peer, Weak<Mutex<Script>>)>>,
+    streams: Mutex<Vec<StreamProbe>>,
     pub refusal: Mutex<Option<Status>>,
 }
 
@@ -72,7 +72,8 @@ impl Relay for FakeRelay {
             return Err(status);
         }
         let stream = FakeStream(Arc::default());
-        self.streams.lock().unwrap().push((variant, peer, Arc::downgrade(&stream.0)));
+        let script = Arc::downgrade(&stream.0);
+        self.streams.lock().unwrap().push(StreamProbe { variant, peer, script });
         Ok(stream)
     }
 }
@@ -159,8 +160,7 @@ impl FakeRelay {
 
     pub async fn stream(&self, index: usize) -> StreamProbe {
         eventually("the stream opens", || self.opened() > index).await;
-        let (variant, peer, script) = self.streams.lock().unwrap()[index].clone();
-        StreamProbe { variant, peer, script }
+        self.streams.lock().unwrap()[index].clone()
     }
 }
 
