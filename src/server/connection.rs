@@ -1,6 +1,7 @@
 //! The life of one connection: preface, service, GOAWAY, end.
 
 use std::error::Error;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -198,7 +199,11 @@ impl Endings {
             planned.push((at, id));
         }
         planned.sort_unstable_by(|a, b| b.cmp(a));
-        let text = if reason == Goaway::Drain { "the server is draining" } else { "connection age" };
+        let text = match reason {
+            Goaway::Idle => "the connection was idle",
+            Goaway::Age => "the connection is old",
+            Goaway::Drain => "the server is draining",
+        };
         let status = Status::new(Code::Unavailable, text);
         Endings { planned, end_all, all_ended: false, cut: now + window, flush, empty_since: None, status }
     }
@@ -239,19 +244,18 @@ impl Endings {
     }
 }
 
+/// hyper gives the transport's errors as they were, and those of HTTP/2 as h2's.
 fn count_error(error: &hyper::Error, metrics: &ServerMetrics) {
+    let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
     let h2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
-    let flood = std::io::ErrorKind::QuotaExceeded;
-    match h2 {
-        Some(h2) if h2.get_io().is_some_and(|error| error.kind() == flood) => {
-            metrics.closed_control_flood.increment();
-        }
-        Some(h2)
-            if h2.is_go_away() && h2.is_library() && h2.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM) =>
-        {
-            metrics.goaways_abuse.increment();
-        }
-        _ => metrics.closed_error.increment(),
+    let is_flood = io.is_some_and(|io| io.kind() == io::ErrorKind::QuotaExceeded);
+    let is_abuse = h2.is_some_and(|h2| h2.is_library() && h2.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM));
+    if is_flood {
+        metrics.closed_control_flood.increment();
+    } else if is_abuse {
+        metrics.goaways_abuse.increment();
+    } else {
+        metrics.closed_error.increment();
     }
     tracing::debug!(%error, "connection ended");
 }
