@@ -57,6 +57,7 @@ const REFUSALS_MAX: u32 = 2;
 const RETIRED_TYPES_MAX: usize = 64;
 
 /// The client of one server.
+#[derive(Debug)]
 pub struct Upstream {
     settings: Settings,
     phase: Phase,
@@ -72,6 +73,7 @@ pub struct Upstream {
     control_plane: String,
 }
 
+#[derive(Debug)]
 enum Phase {
     Closed,
     Waiting { until: Time },
@@ -79,11 +81,14 @@ enum Phase {
     Open(Stream),
 }
 
+#[derive(Debug)]
 struct Stream {
     opened: Time,
     /// A request was written, and with it the node.
     has_spoken: bool,
     has_answered: bool,
+    /// The server asked for its connection to be left: the end that follows is its wish, not its failure (KAL-5).
+    is_dismissed: bool,
     /// How many signs of life there were: responses, and answers to probes.
     signs: u64,
     is_probing: bool,
@@ -92,7 +97,7 @@ struct Stream {
 }
 
 /// Whether the server knows delta (RLY-25).
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct SotwFallback {
     has_answered_delta: bool,
     refusals: u32,
@@ -202,11 +207,12 @@ impl Upstream {
                 self.expire_proven();
             }
             (Input::Closed { status, jitter }, Phase::Opening) => self.unanswered(status, jitter, now),
-            (Input::Closed { status, jitter }, Phase::Open(stream)) if stream.has_answered => {
+            (Input::Closed { status, jitter }, Phase::Open(stream)) if stream.has_answered || stream.is_dismissed => {
                 let lived = now.since(stream.opened);
                 let retry_in = self.backoff.after_answered(&self.settings.backoff, lived, jitter);
                 self.disconnected(status, true, retry_in, now);
             }
+            (Input::GoingAway, Phase::Open(_)) => self.dismissed(),
             (Input::Closed { status, jitter }, Phase::Open(_)) => self.unanswered(status, jitter, now),
             // Inputs about a stream that is gone already.
             _ => {}
@@ -307,6 +313,7 @@ impl Upstream {
                 opened: now,
                 has_spoken: false,
                 has_answered: false,
+                is_dismissed: false,
                 signs: 0,
                 is_probing: false,
                 gather_until: None,
@@ -324,6 +331,12 @@ impl Upstream {
 
     /// CLI-1: a stream that ends before its first response means that the server is unreachable, unless it refuses
     /// delta only (RLY-25).
+    fn dismissed(&mut self) {
+        if let Phase::Open(stream) = &mut self.phase {
+            stream.is_dismissed = true;
+        }
+    }
+
     fn unanswered(&mut self, status: Status, jitter: f64, now: Time) {
         let may_switch = self.variant == Variant::Delta && self.settings.fall_back_to_sotw;
         let refusal = if may_switch { self.fallback.refused(&status) } else { Refusal::Unreachable };
