@@ -45,6 +45,7 @@ async fn del_2_changes_count_whatever_the_nonce() {
         client.send(Ask::of(type_url).subscribe(&["d"]).nonce(&second.nonce).error("no"));
         assert_eq!(client.take(type_url).await.names(), ["d"]);
         client.send(Ask::of(type_url).unsubscribe(&["d"]).nonce(&first.nonce));
+        client.quiet().await;
         bench.origin.set(type_url, "d", "2");
         client.quiet().await;
     }

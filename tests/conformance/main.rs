@@ -9,12 +9,12 @@
 mod support;
 
 mod bench;
-mod stream;
-mod sotw;
 mod delta;
-mod suites;
-mod sharing;
-mod versions;
-mod upstream;
 mod matrix;
 mod pace;
+mod sharing;
+mod sotw;
+mod stream;
+mod suites;
+mod upstream;
+mod versions;

@@ -51,9 +51,8 @@ async fn flw_3_requests_are_read_while_the_window_is_closed() {
             let name = format!("asked-blind-{number}");
             client.want(RDS, &[&name]);
         }
-        let all_read = |ask: &Ask| {
-            ask.subscribe.iter().chain(&ask.names).any(|name| name == "asked-blind-49")
-        };
+        let all_read =
+            |ask: &Ask| ask.subscribe.iter().chain(&ask.names).any(|name| name == "asked-blind-49");
         bench.origin.expect_that(RDS, all_read).await;
     }
 }

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use crate::bench::{Bench, pause};
 use crate::support::client::{connect, node};
 use crate::support::proto::Node;
-use crate::support::{Ask, CDS, Client, ControlPlane, EDS, Item, LDS, RDS, Relay, SILENCE, SRDS, Setup, Variant};
+use crate::support::{
+    Ask, CDS, Client, ControlPlane, EDS, Item, LDS, RDS, Relay, SILENCE, SRDS, Setup, Variant,
+};
 
 #[tokio::test]
 async fn rly_1_what_is_cached_does_not_wait_for_what_is_not() {
@@ -77,8 +79,7 @@ async fn rly_5_rly_9_a_full_state_answer_is_held_until_all_is_known() {
 #[tokio::test]
 async fn rly_5_a_wildcard_is_held_as_a_whole() {
     for variant in Variant::BOTH {
-        let Some(bench) =
-            Bench::scripted(|setup| setup.upstream(Variant::Sotw).resource_timeout(60)).await
+        let Some(bench) = Bench::scripted(|setup| setup.upstream(Variant::Sotw).resource_timeout(60)).await
         else {
             return;
         };
@@ -91,7 +92,12 @@ async fn rly_5_a_wildcard_is_held_as_a_whole() {
         client.want(CDS, &["*"]);
         let asked = bench.origin.expect_that(CDS, |ask| ask.names.contains(&"*".to_owned())).await;
         client.quiet().await;
-        bench.origin.answer(&asked, "2", vec![Item::new(CDS, "a", "", "1"), Item::new(CDS, "b", "", "1")], &[]);
+        bench.origin.answer(
+            &asked,
+            "2",
+            vec![Item::new(CDS, "a", "", "1"), Item::new(CDS, "b", "", "1")],
+            &[],
+        );
         client.settle(CDS, &[("a", "1"), ("b", "1")]).await;
     }
 }

@@ -196,6 +196,7 @@ async fn str_14_sub_2_the_newest_of_quick_requests_wins() {
         client.want(EDS, names);
     }
     client.settle(EDS, &[("c", "1")]).await;
+    client.quiet_after_optional(EDS).await;
     bench.origin.set_many(EDS, &[("a", "2"), ("b", "2")]);
     client.quiet().await;
 }
@@ -236,7 +237,10 @@ async fn typ_6_typ_7_typ_8_bytes_pass_untouched() {
     let collection = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpointCollection";
     let cases: [(&str, &[u8]); 3] = [
         // connect_timeout { seconds: -1 } before name "a", lb_policy 99, alt_stat_name twice.
-        (CDS, b"\x22\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x0a\x01a\x30\x63\xe2\x01\x00\xe2\x01\x00"),
+        (
+            CDS,
+            b"\x22\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x0a\x01a\x30\x63\xe2\x01\x00\xe2\x01\x00",
+        ),
         (EDS, b"\xfa\xf0\x04\x03xyz\x0a\x01a"),
         (collection, b"\x0a\x02\x12\x00\x0a\x02\x12\x00"),
     ];

@@ -102,7 +102,9 @@ async fn h_5_delta_unsubscribed_is_silent() {
 async fn h_6_h_15_each_update_for_its_own_type() {
     for variant in Variant::BOTH {
         let bench = Bench::any().await;
-        for (number, (first, second)) in [(CDS, LDS), (RDS, EDS), (CDS, EDS), (LDS, RDS)].into_iter().enumerate() {
+        for (number, (first, second)) in
+            [(CDS, LDS), (RDS, EDS), (CDS, EDS), (LDS, RDS)].into_iter().enumerate()
+        {
             let name = format!("b-{number}");
             let mut client = bench.client(variant, "one").await;
             for type_url in [first, second] {

@@ -96,7 +96,8 @@ async fn rly_64_del_35_the_union_is_restated_in_the_upstreams_own_versions() {
 /// The same over SotW: the last accepted version of the same server (STR-9), and no nonce of the old stream.
 #[tokio::test]
 async fn rly_64_a_sotw_stream_is_restated_without_nonce() {
-    let Some(bench) = Bench::scripted(|setup| setup.upstream(Variant::Sotw).resource_timeout(60)).await else {
+    let Some(bench) = Bench::scripted(|setup| setup.upstream(Variant::Sotw).resource_timeout(60)).await
+    else {
         return;
     };
     let mut client = bench.delta("one").await;
@@ -106,7 +107,10 @@ async fn rly_64_a_sotw_stream_is_restated_without_nonce() {
     client.settle(EDS, &[("a", "1"), ("b", "1")]).await;
     let before = bench.origin.opened();
     bench.origin.close_streams(Code::Unavailable);
-    bench.origin.wait_for("the union on a new stream", |origin| !on_stream(origin, EDS, before + 1).is_empty()).await;
+    bench
+        .origin
+        .wait_for("the union on a new stream", |origin| !on_stream(origin, EDS, before + 1).is_empty())
+        .await;
     let again = on_stream(&bench.origin, EDS, before + 1).remove(0);
     assert_eq!(sorted(again.names), ["a", "b"]);
     assert_eq!(again.nonce, "");

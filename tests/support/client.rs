@@ -97,7 +97,9 @@ impl Client {
         let call = Call { channel, variant: self.variant, token, gate: self.reading.subscribe() };
         match self.variant {
             Variant::Sotw => {
-                tokio::spawn(run::<proto::DiscoveryRequest, proto::DiscoveryResponse>(call, receiver, sender));
+                tokio::spawn(run::<proto::DiscoveryRequest, proto::DiscoveryResponse>(
+                    call, receiver, sender,
+                ));
             }
             Variant::Delta => {
                 tokio::spawn(run::<proto::DeltaDiscoveryRequest, proto::DeltaDiscoveryResponse>(
@@ -155,9 +157,13 @@ impl Client {
 
     /// The next event of the stream, whatever it is.
     pub async fn event(&mut self) -> Event {
-        match timeout(DEADLINE, self.events.recv()).await {
+        self.event_within(DEADLINE).await
+    }
+
+    pub async fn event_within(&mut self, limit: Duration) -> Event {
+        match timeout(limit, self.events.recv()).await {
             Ok(event) => event.expect("the stream already ended"),
-            Err(_) => panic!("nothing within {DEADLINE:?}; holding {:#?}", self.held),
+            Err(_) => panic!("nothing within {limit:?}; holding {:#?}", self.held),
         }
     }
 
@@ -186,7 +192,11 @@ impl Client {
     fn check(&mut self, answer: Answer) -> Answer {
         answer.assert_well_formed(self.variant);
         for (type_url, held) in &self.held {
-            assert!(!held.nonces.contains(&answer.nonce), "STR-5: nonce {} again, of {type_url}", answer.nonce);
+            assert!(
+                !held.nonces.contains(&answer.nonce),
+                "STR-5: nonce {} again, of {type_url}",
+                answer.nonce
+            );
         }
         self.held.entry(answer.type_url.clone()).or_default().nonces.insert(answer.nonce.clone());
         answer
@@ -202,7 +212,9 @@ impl Client {
     pub fn ack_of(&self, answer: &Answer) -> Ask {
         let ask = Ask::of(&answer.type_url).nonce(&answer.nonce);
         match self.variant {
-            Variant::Sotw => Ask { names: self.held[&answer.type_url].names.clone(), ..ask }.version(&answer.version),
+            Variant::Sotw => {
+                Ask { names: self.held[&answer.type_url].names.clone(), ..ask }.version(&answer.version)
+            }
             Variant::Delta => ask,
         }
     }
@@ -287,7 +299,8 @@ impl Client {
 
     /// Like [`Self::quiet`], but an empty response of the type may come before (SST-14).
     pub async fn quiet_after_empty(&mut self, type_url: &str) {
-        self.quiet_but_for(type_url, |answer| answer.items.is_empty() && is_full_state(&answer.type_url)).await;
+        self.quiet_but_for(type_url, |answer| answer.items.is_empty() && is_full_state(&answer.type_url))
+            .await;
     }
 
     async fn quiet_but_for(&mut self, type_url: &str, harmless: impl Fn(&Answer) -> bool) {

@@ -162,7 +162,8 @@ impl ControlPlane {
         change(&mut state.world);
         let State { world, streams, .. } = &mut *state;
         for stream in streams.values_mut() {
-            let answers: Vec<Answer> = stream.subs.values_mut().filter_map(|sub| sub.changed(world)).collect();
+            let answers: Vec<Answer> =
+                stream.subs.values_mut().filter_map(|sub| sub.changed(world)).collect();
             answers.into_iter().for_each(|answer| stream.send(answer));
         }
     }
@@ -279,7 +280,8 @@ async fn serve(socket: TcpStream, shared: Arc<Shared>, mut drain: watch::Receive
 async fn route(request: Request<Incoming>, shared: Arc<Shared>) -> Response<tonic::body::Body> {
     let path = request.uri().path().to_owned();
     let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
-    let headers = request.headers().iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
+    let headers =
+        request.headers().iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
     let refusal = {
         let mut state = shared.lock();
         state.headers.push(headers);
@@ -289,13 +291,19 @@ async fn route(request: Request<Incoming>, shared: Arc<Shared>) -> Response<toni
     shared.news.notify_waiters();
     let request = request.map(tonic::body::Body::new);
     match Variant::BOTH.into_iter().find(|variant| variant.path() == path) {
-        _ if refusal.is_some() => Status::new(refusal.unwrap_or(Code::Unimplemented), "no delta here").into_http(),
+        _ if refusal.is_some() => {
+            Status::new(refusal.unwrap_or(Code::Unimplemented), "no delta here").into_http()
+        }
         Some(Variant::Sotw) => {
             stream::<proto::DiscoveryRequest, proto::DiscoveryResponse>(request, shared, Variant::Sotw).await
         }
         Some(Variant::Delta) => {
-            stream::<proto::DeltaDiscoveryRequest, proto::DeltaDiscoveryResponse>(request, shared, Variant::Delta)
-                .await
+            stream::<proto::DeltaDiscoveryRequest, proto::DeltaDiscoveryResponse>(
+                request,
+                shared,
+                Variant::Delta,
+            )
+            .await
         }
         None => Status::unimplemented("ADS only").into_http(),
     }
@@ -348,7 +356,13 @@ fn open<Req: Into<Ask> + Send + 'static>(
 fn record(state: &mut State, id: u64, ask: Ask) {
     let State { world, streams, log, scripted, .. } = state;
     let Some(stream) = streams.get_mut(&id) else { return };
-    log.push(Recorded { stream: id, variant: stream.variant, ask: ask.clone(), at: Instant::now(), taken: false });
+    log.push(Recorded {
+        stream: id,
+        variant: stream.variant,
+        ask: ask.clone(),
+        at: Instant::now(),
+        taken: false,
+    });
     if *scripted && ask.type_url != MARKER {
         return;
     }

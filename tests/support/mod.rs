@@ -2,7 +2,7 @@
 //!
 //! None of it uses sluice's own code, the protobuf messages included, so that a mistake there can't hide here.
 
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
 pub mod client;
 pub mod control_plane;

@@ -185,7 +185,9 @@ impl Sub {
             .collect();
         let chosen: Vec<(String, Entry)> = visible
             .into_iter()
-            .filter(|(name, e)| forced.contains(name) || self.known.get(name) != Some(&Some(e.version.clone())))
+            .filter(|(name, e)| {
+                forced.contains(name) || self.known.get(name) != Some(&Some(e.version.clone()))
+            })
             .collect();
         if chosen.is_empty() && removed.is_empty() && !(must && empty) {
             return None;
@@ -200,7 +202,8 @@ impl Sub {
         for name in &removed {
             self.known.insert(name.clone(), None);
         }
-        let item = |(name, entry): (String, Entry)| Item { name, version: entry.version, body: Some(entry.body) };
+        let item =
+            |(name, entry): (String, Entry)| Item { name, version: entry.version, body: Some(entry.body) };
         Answer {
             type_url: self.type_url.clone(),
             version: world.fixed_version.clone().unwrap_or_else(|| format!("origin-{}", world.clock)),

@@ -164,7 +164,8 @@ impl Relay {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("/proc");
         // After the command's closing parenthesis: state is field 3, utime and stime are 14 and 15.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks: u64 = fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime");
+        let ticks: u64 =
+            fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime");
         Duration::from_millis(ticks * 10)
     }
 
@@ -204,7 +205,8 @@ impl Drop for Relay {
 
 /// Runs a short command line of the binary: exit code, standard output, standard error.
 pub fn run(arguments: &[&str], directory: &Path) -> (i32, String, String) {
-    let output = Command::new(BINARY).args(arguments).current_dir(directory).output().expect("run the binary");
+    let output =
+        Command::new(BINARY).args(arguments).current_dir(directory).output().expect("run the binary");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
 }
