@@ -176,3 +176,6 @@ pub(super) fn append(unread: &mut Bytes, chunk: Bytes) {
         *unread = [&unread[..], &chunk[..]].concat().into();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@ pub mod deframe;
 pub mod response;
 pub mod version;
 pub mod upstream;
+pub mod json;
 
 pub use deframe::{ReaderLimits, RequestReader};
 pub use fields::Malformed;

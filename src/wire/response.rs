@@ -117,3 +117,6 @@ fn all_differ<'a>(mut names: impl Iterator<Item = &'a ResourceName>) -> bool {
     let mut seen = std::collections::HashSet::new();
     names.all(|name| seen.insert(name))
 }
+
+#[cfg(test)]
+mod tests;

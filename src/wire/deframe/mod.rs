@@ -125,3 +125,6 @@ impl Iterator for RequestReader {
         request.transpose()
     }
 }
+
+#[cfg(test)]
+mod tests;

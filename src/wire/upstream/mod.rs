@@ -6,3 +6,6 @@ mod response;
 
 pub use request::{encode_node, encode_request};
 pub use response::{DecodeError, decode_delta_response, decode_file_response, decode_sotw_response};
+
+#[cfg(test)]
+mod tests;

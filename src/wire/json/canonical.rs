@@ -1,0 +1,67 @@
+//! One encoding for equal messages.
+//!
+//! prost-reflect keeps maps hashed and writes them in whatever order they come. Here their entries are sorted,
+//! also within payloads, which the JSON reader encodes on its way.
+
+use prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, ReflectMessage, Value};
+
+use super::super::fields::{put_bytes, put_element};
+use super::super::proto::Any;
+
+/// Encodes a message with its fields by number and its maps by key.
+pub(super) fn encode(pool: &DescriptorPool, message: &DynamicMessage) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    if message.descriptor().full_name() == super::ANY {
+        encode_any(pool, message, &mut bytes)?;
+        return Ok(bytes);
+    }
+    for (field, value) in message.fields() {
+        match value {
+            Value::Message(inner) => put_element(&mut bytes, field.number(), &encode(pool, inner)?),
+            Value::List(values) if field.kind().as_message().is_some() => {
+                for value in values {
+                    if let Value::Message(inner) = value {
+                        put_element(&mut bytes, field.number(), &encode(pool, inner)?);
+                    }
+                }
+            }
+            Value::Map(entries) => {
+                let mut entries: Vec<_> = entries.iter().collect();
+                entries.sort_unstable_by_key(|(key, _)| *key);
+                for (key, value) in entries {
+                    let entry = entry(&field, key.clone().into(), value.clone())?;
+                    put_element(&mut bytes, field.number(), &encode(pool, &entry)?);
+                }
+            }
+            scalars => {
+                let mut alone = DynamicMessage::new(message.descriptor());
+                alone.set_field(&field, scalars.clone());
+                alone.encode(&mut bytes).map_err(|error| error.to_string())?;
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// A map's entry as the message that it is on the wire.
+fn entry(field: &FieldDescriptor, key: Value, value: Value) -> Result<DynamicMessage, String> {
+    let kind = field.kind();
+    let descriptor = kind.as_message().ok_or_else(|| format!("{} is not a map", field.full_name()))?;
+    let mut entry = DynamicMessage::new(descriptor.clone());
+    entry.set_field(&descriptor.map_entry_key_field(), key);
+    entry.set_field(&descriptor.map_entry_value_field(), value);
+    Ok(entry)
+}
+
+fn encode_any(pool: &DescriptorPool, any: &DynamicMessage, bytes: &mut Vec<u8>) -> Result<(), String> {
+    let any = any.transcode_to::<Any>().map_err(|error| error.to_string())?;
+    let payload = super::any_message(pool, &any.type_url)
+        .ok_or_else(|| format!("{} has vanished", any.type_url))
+        .and_then(|message| {
+            DynamicMessage::decode(message, &*any.value).map_err(|error| error.to_string())
+        })?;
+    put_bytes(bytes, 1, any.type_url.as_bytes());
+    put_bytes(bytes, 2, &encode(pool, &payload)?);
+    Ok(())
+}

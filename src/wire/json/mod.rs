@@ -1,0 +1,150 @@
+//! `DiscoveryResponse` in proto3 JSON and YAML, as files hold it (FIL-4).
+//!
+//! Payloads are spelled out under their `@type`, at any depth, with field names in lowerCamelCase or snake_case;
+//! the descriptors of Envoy's v3 types say what they mean. The outcome is the binary that an upstream could have
+//! sent, deterministic to the byte, so that replicas that read the same file agree on versions (RLY-30).
+
+mod canonical;
+mod strict;
+
+use std::sync::OnceLock;
+
+use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, Kind, MessageDescriptor};
+use serde_json::Value;
+use serde_path_to_error::{Path, Segment};
+
+use super::upstream::{DecodeError, decode_file_response};
+use crate::xds::SotwResponse;
+
+/// Made by `tools/descriptors`.
+const DESCRIPTORS: &[u8] = include_bytes!("../../../proto/envoy-v3.binpb.zst");
+
+const RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
+
+const ANY: &str = "google.protobuf.Any";
+
+/// What is wrong with a text, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JsonError {
+    /// With line and column.
+    #[error("{0}")]
+    Syntax(String),
+    #[error("{path}: {reason} (in a {message})")]
+    Content { path: String, message: String, reason: String },
+    #[error("{path}: the type {type_url:?} is not known")]
+    UnknownType { path: String, type_url: String },
+    #[error(transparent)]
+    Response(#[from] DecodeError),
+    #[error("it can't be encoded: {0}")]
+    Encoding(String),
+    /// The descriptors in the binary are broken: an error of its build.
+    #[error("the descriptors of Envoy's types: {0}")]
+    Descriptors(String),
+}
+
+/// Reads a `DiscoveryResponse` in JSON.
+pub fn parse_json(text: &str) -> Result<SotwResponse, JsonError> {
+    let strict: strict::Strict =
+        serde_json::from_str(text).map_err(|error| JsonError::Syntax(error.to_string()))?;
+    parse(&strict.0)
+}
+
+/// Reads a `DiscoveryResponse` in YAML.
+pub fn parse_yaml(text: &str) -> Result<SotwResponse, JsonError> {
+    // The stock budget is for small documents of strangers. Here it bounds what aliases blow up and how deep
+    // things nest; endpoints of ten thousand hosts are half a million nodes.
+    let options = serde_saphyr::options! {
+        with_snippet: false,
+        budget: serde_saphyr::budget! {
+            max_nodes: 10_000_000,
+            max_events: 40_000_000,
+            max_total_scalar_bytes: 256 << 20,
+            max_depth: 128,
+        },
+    };
+    let strict: strict::Strict = serde_saphyr::from_str_with_options(text, options)
+        .map_err(|error| JsonError::Syntax(error.to_string()))?;
+    parse(&strict.0)
+}
+
+fn parse(value: &Value) -> Result<SotwResponse, JsonError> {
+    let pool = pool()?;
+    let response = pool
+        .get_message_by_name(RESPONSE)
+        .ok_or_else(|| JsonError::Descriptors(format!("{RESPONSE} is missing")))?;
+    let mut track = serde_path_to_error::Track::new();
+    let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
+    let options = DeserializeOptions::new();
+    let message = DynamicMessage::deserialize_with_options(response.clone(), deserializer, &options)
+        .map_err(|error| content_error(pool, response, value, &track.path(), error.to_string()))?;
+    let bytes = canonical::encode(pool, &message).map_err(JsonError::Encoding)?;
+    Ok(decode_file_response(bytes.into())?)
+}
+
+/// The descriptors, unpacked when first needed: it takes some 20 ms, which a relay without files need not spend.
+fn pool() -> Result<&'static DescriptorPool, JsonError> {
+    static POOL: OnceLock<Result<DescriptorPool, String>> = OnceLock::new();
+    let unpack = || {
+        let bytes = zstd::decode_all(DESCRIPTORS).map_err(|error| error.to_string())?;
+        DescriptorPool::decode(&*bytes).map_err(|error| error.to_string())
+    };
+    POOL.get_or_init(unpack).as_ref().map_err(|error| JsonError::Descriptors(error.clone()))
+}
+
+/// Says of which type the message at the path is.
+fn content_error(
+    pool: &DescriptorPool,
+    response: MessageDescriptor,
+    root: &Value,
+    path: &Path,
+    reason: String,
+) -> JsonError {
+    let (mut message, mut value) = (response, root);
+    for segment in path {
+        let (inner, field_kind) = match segment {
+            Segment::Seq { index } => (value.get(index), None),
+            Segment::Map { key } => (value.get(key), field_kind(pool, &message, value, key)),
+            _ => break,
+        };
+        let Some(inner) = inner else { break };
+        match (segment, field_kind) {
+            (_, Some(Kind::Message(of_field))) => message = of_field,
+            (Segment::Map { .. }, _) => break,
+            _ => {}
+        }
+        value = inner;
+    }
+    let path = match path.to_string() {
+        // The root of the document.
+        root if root == "." => "response".to_owned(),
+        path => path,
+    };
+    match any_type(&message, value) {
+        Some(type_url) => match any_message(pool, type_url) {
+            Some(of_any) => JsonError::Content { path, message: of_any.full_name().to_owned(), reason },
+            None => JsonError::UnknownType { path, type_url: type_url.to_owned() },
+        },
+        None => JsonError::Content { path, message: message.full_name().to_owned(), reason },
+    }
+}
+
+/// What the field of a message under a key holds; for a map what any of its values is.
+fn field_kind(pool: &DescriptorPool, message: &MessageDescriptor, value: &Value, key: &str) -> Option<Kind> {
+    if message.is_map_entry() {
+        return Some(message.map_entry_value_field().kind());
+    }
+    let of_any = any_type(message, value).and_then(|type_url| any_message(pool, type_url));
+    let message = of_any.as_ref().unwrap_or(message);
+    message.get_field_by_json_name(key).or_else(|| message.get_field_by_name(key)).map(|field| field.kind())
+}
+
+fn any_type<'a>(message: &MessageDescriptor, value: &'a Value) -> Option<&'a str> {
+    if message.full_name() == ANY { value.get("@type")?.as_str() } else { None }
+}
+
+fn any_message(pool: &DescriptorPool, type_url: &str) -> Option<MessageDescriptor> {
+    pool.get_message_by_name(type_url.rsplit('/').next()?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+#![allow(clippy::unwrap_used)]
+
+use prost::Message;
+
+use super::*;
+use crate::wire::{proto, version};
+use crate::xds::Any;
+
+const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
+
+fn resource(type_url: &TypeUrl, name: &str, value: &'static [u8]) -> Resource {
+    Resource {
+        name: name.into(),
+        version: version::of_content(name, type_url.as_str(), value, &[]),
+        body: Any { type_url: type_url.shared(), value: Bytes::from_static(value) },
+        aliases: Box::default(),
+        ttl: None,
+        do_not_cache: false,
+        metadata: None,
+        endpoints: None,
+    }
+}
+
+/// The message that a client reads: head and body, one behind the other.
+fn message(nonce: &str, body: &Bytes) -> Bytes {
+    let head = head(nonce, body.len()).unwrap();
+    let whole = [&head[..], &body[..]].concat();
+    let (header, message) = whole.split_at(HEADER_LEN);
+    assert_eq!(header, frame::header(message.len()).unwrap());
+    Bytes::copy_from_slice(message)
+}
+
+#[test]
+fn rpc_7_a_sotw_response_reads_back() {
+    let url = TypeUrl::of_message(CLUSTER);
+    let resources = [resource(&url, "a", b"\x0a\x01a"), resource(&url, "b", b"\x0a\x01b")];
+    let version = version::of_response(&resources);
+    let body = sotw_body(&url, version, resources.iter(), "relay");
+    let expected = proto::DiscoveryResponse {
+        version_info: version.to_string(),
+        resources: resources
+            .iter()
+            .map(|r| proto::Any { type_url: r.body.type_url.to_string(), value: r.body.value.clone() })
+            .collect(),
+        type_url: url.as_str().to_owned(),
+        nonce: "17".to_owned(),
+        control_plane: Some(proto::ControlPlane { identifier: "relay".to_owned() }),
+        ..Default::default()
+    };
+    assert_eq!(proto::DiscoveryResponse::decode(message("17", &body)).unwrap(), expected);
+}
+
+#[test]
+fn typ_7_a_payload_with_unknown_fields_leaves_byte_identical() {
+    // Field 9999 as a string, which no schema here knows.
+    const PAYLOAD: &[u8] = b"\x0a\x01a\xfa\xf0\x04\x03xyz";
+    let url = TypeUrl::of_message(CLUSTER);
+    let sent = proto::DiscoveryResponse {
+        resources: vec![proto::Any { type_url: url.as_str().to_owned(), value: Bytes::from_static(PAYLOAD) }],
+        type_url: url.as_str().to_owned(),
+        ..Default::default()
+    };
+    let received = crate::wire::upstream::decode_sotw_response(sent.encode_to_vec().into()).unwrap();
+    let resource = received.resources[0].as_ref().unwrap().resource.clone().unwrap();
+
+    let body = sotw_body(&url, resource.version, [&*resource].into_iter(), "");
+    let left = proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
+    assert_eq!(left.resources[0].value, PAYLOAD);
+    let body = delta_body(&url, resource.version, [&*resource].into_iter(), [].iter(), "");
+    let left = proto::DeltaDiscoveryResponse::decode(message("1", &body)).unwrap();
+    assert_eq!(left.resources[0].resource.as_ref().unwrap().value, PAYLOAD);
+}
+
+#[test]
+fn del_12_a_delta_response_reads_back() {
+    let url = TypeUrl::of_message(CLUSTER);
+    let mut full = resource(&url, "a", b"\x0a\x01a");
+    full.aliases = ["x".into(), "y".into()].into();
+    full.do_not_cache = true;
+    full.ttl = Some(std::time::Duration::from_secs(5));
+    full.metadata = Some(Bytes::from_static(b"\x0a\x00"));
+    let removed = ["gone".into(), "lost".into()];
+    let body = delta_body(&url, Version(5), [&full].into_iter(), removed.iter(), "relay");
+    let expected = proto::DeltaDiscoveryResponse {
+        system_version_info: Version(5).to_string(),
+        resources: vec![proto::Resource {
+            version: full.version.to_string(),
+            resource: Some(proto::Any { type_url: url.as_str().to_owned(), value: full.body.value.clone() }),
+            name: "a".to_owned(),
+            aliases: vec!["x".to_owned(), "y".to_owned()],
+            cache_control: Some(proto::resource::CacheControl { do_not_cache: true }),
+            metadata: Bytes::from_static(b"\x0a\x00"),
+            ..Default::default()
+        }],
+        type_url: url.as_str().to_owned(),
+        nonce: "n".to_owned(),
+        removed_resources: vec!["gone".to_owned(), "lost".to_owned()],
+        control_plane: Some(proto::ControlPlane { identifier: "relay".to_owned() }),
+        ..Default::default()
+    };
+    assert_eq!(proto::DeltaDiscoveryResponse::decode(message("n", &body)).unwrap(), expected);
+}
+
+#[test]
+fn wir_9_what_has_no_name_of_its_own_goes_wrapped_in_sotw() {
+    let collection = TypeUrl::of_message("envoy.config.endpoint.v3.LbEndpointCollection");
+    let cluster = TypeUrl::of_message(CLUSTER);
+    let mut redirect = resource(&cluster, "xdstp://a/envoy.config.cluster.v3.Cluster/b", b"\x12\x01c");
+    redirect.body.type_url = "type.googleapis.com/xds.core.v3.ResourceLocator".into();
+    for (url, sent) in [(&collection, resource(&collection, "l", b"\x0a\x00")), (&cluster, redirect)] {
+        let body = sotw_body(url, sent.version, [&sent].into_iter(), "");
+        let response = proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
+        assert_eq!(response.resources[0].type_url, WRAPPER);
+        let wrapper = proto::Resource::decode(response.resources[0].value.clone()).unwrap();
+        assert_eq!(
+            (wrapper.name.as_str(), &wrapper.version),
+            (sent.name.as_str(), &sent.version.to_string())
+        );
+        let inner = wrapper.resource.unwrap();
+        assert_eq!((inner.type_url.as_str(), &inner.value), (&*sent.body.type_url, &sent.body.value));
+    }
+}
+
+#[test]
+fn an_empty_response_still_says_what_it_is() {
+    let url = TypeUrl::of_message(CLUSTER);
+    let body = sotw_body(&url, Version::default(), [].iter(), "");
+    let response = proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
+    assert_eq!((response.version_info.len(), response.type_url.as_str()), (32, url.as_str()));
+    assert_eq!(response.control_plane, None);
+}
+
+#[test]
+#[should_panic(expected = "SST-8")]
+fn sst_8_a_repeated_name_is_a_bug_of_ours() {
+    let url = TypeUrl::of_message(CLUSTER);
+    let twice = resource(&url, "a", b"\x0a\x01a");
+    sotw_body(&url, Version::default(), [&twice, &twice].into_iter(), "");
+}
+
+#[test]
+#[should_panic(expected = "DEL-16")]
+fn del_16_a_name_both_sent_and_removed_is_a_bug_of_ours() {
+    let url = TypeUrl::of_message(CLUSTER);
+    let sent = resource(&url, "a", b"\x0a\x01a");
+    delta_body(&url, Version::default(), [&sent].into_iter(), ["a".into()].iter(), "");
+}
+
+#[test]
+fn a_message_beyond_grpc_is_an_error_not_a_lie() {
+    assert!(head("1", u32::MAX as usize - 3).is_ok());
+    assert_eq!(head("1", u32::MAX as usize - 2).unwrap_err().code, Code::ResourceExhausted);
+}
