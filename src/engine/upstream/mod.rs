@@ -456,7 +456,7 @@ impl Upstream {
         let error = if let Occasion::Nack(status) = occasion { Some(status) } else { None };
         let request = match self.variant {
             Variant::Sotw => sotw::request(subscription, style, error).map(Request::Sotw),
-            Variant::Delta => delta::request(subscription, style, is_answer, error).map(Request::Delta),
+            Variant::Delta => Some(Request::Delta(delta::request(subscription, style, is_answer, error))),
         };
         let Some(request) = request else { return false };
         subscription.written(self.variant, now + self.settings.resource_timeout, stream.signs);

@@ -7,8 +7,8 @@ use crate::xds::{SotwRequest, Status};
 /// The next request of the type: first request, change, ACK or NACK, all in one form. It always tells the complete
 /// list of names (SUB-1), the newest nonce (ACK-9) and the version accepted last.
 ///
-/// `None` where an empty list would be sent that is to mean "nothing" but is read as the wildcard: as the first
-/// request of the type (SUB-9), or by an old server at any time (SUB-10).
+/// `None` if nothing is wanted any more of an old server: it would read the empty list as the wildcard (SUB-10).
+/// That nothing is wanted is never the first request of a type, which any server reads so (SUB-9).
 pub(super) fn request(
     subscription: &Subscription,
     style: WildcardStyle,
@@ -16,7 +16,6 @@ pub(super) fn request(
 ) -> Option<SotwRequest> {
     let resource_names = match (&subscription.want, style) {
         (Want::Nothing, WildcardStyle::Legacy) => return None,
-        (Want::Nothing, WildcardStyle::Explicit) if !subscription.said.asked => return None,
         (Want::Wildcard(_), WildcardStyle::Legacy) => Vec::new(),
         _ => subscription.listed(),
     };

@@ -221,6 +221,7 @@ impl Subscription {
             debug_assert_eq!(self.said.enter.len(), count, "all of it enters by the first request");
             debug_assert!(self.said.leave.is_empty() && self.said.nonce.is_empty());
         }
+        debug_assert!(self.said.asked || count > 0, "no first request says that nothing is wanted");
         debug_assert!(is_open || !self.said.asked, "nothing is said without a stream");
         if let Want::Names(names) = &self.want {
             names.check_invariants(is_open);

@@ -215,6 +215,47 @@ fn rly_25_a_server_without_delta_is_asked_by_sotw_for_an_hour() {
 }
 
 #[test]
+fn str_8_versions_of_one_variant_mean_nothing_to_the_other() {
+    check(
+        delta(),
+        r#"
+        > + EDS a
+        open Delta
+        > opened
+        send+node EDS n= +a
+        > EDS - n1 a=1
+        send EDS n=n1
+        Names EDS a=1
+        > closed OK
+        disconnected OK answered 50ms
+        > after 50ms
+        open Delta
+        > closed UNIMPLEMENTED
+        disconnected UNIMPLEMENTED unanswered 0ms
+        switched to SotW
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a"]
+        > EDS v1 n1
+        send EDS v=v1 n=n1 ["a"]
+        > after 3600s
+        > closed OK
+        disconnected OK answered 50ms
+        > after 50ms
+        open Delta
+        > opened
+        send+node EDS n= +a
+        > closed UNIMPLEMENTED
+        disconnected UNIMPLEMENTED unanswered 0ms
+        switched to SotW
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a"]
+        "#,
+    );
+}
+
+#[test]
 fn rly_25_two_refusals_with_unknown_mean_no_delta_and_only_sotw_proves_unreachability() {
     check(
         delta(),
