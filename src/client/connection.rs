@@ -237,7 +237,9 @@ impl Driver {
             debug!(server = %pool.address(), %error, "GOAWAY");
             pool.metrics().goaways.add(1);
             // gRPC's mark (A8) is in the debug data, which the library shows in the error's text only.
-            if error.reason() == Some(Reason::ENHANCE_YOUR_CALM) && error.to_string().contains("too_many_pings") {
+            if error.reason() == Some(Reason::ENHANCE_YOUR_CALM)
+                && error.to_string().contains("too_many_pings")
+            {
                 pool.too_many_pings();
             }
             self.connection.phase.send_modify(|phase| phase.leaving = true);

@@ -67,7 +67,9 @@ impl Default for FileSettings {
 pub enum FileError {
     #[error("the directory {path:?} can't be read: {error}")]
     Unreadable { path: PathBuf, error: std::io::Error },
-    #[error("the directory {path:?} holds no file to serve; needed is at least one .json, .yaml, .yml or .pb file")]
+    #[error(
+        "the directory {path:?} holds no file to serve; needed is at least one .json, .yaml, .yml or .pb file"
+    )]
     Empty { path: PathBuf },
 }
 
@@ -90,7 +92,8 @@ impl FileServer {
         events: mpsc::Sender<FileEvent>,
     ) -> Result<FileHandle, FileError> {
         let path = directory.to_owned();
-        let present = scan(&path).await.map_err(|error| FileError::Unreadable { path: path.clone(), error })?;
+        let present =
+            scan(&path).await.map_err(|error| FileError::Unreadable { path: path.clone(), error })?;
         if present.is_empty() {
             return Err(FileError::Empty { path });
         }

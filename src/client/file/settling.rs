@@ -68,10 +68,15 @@ impl Settling {
                 due.read.push(name.clone());
             }
         }
-        let missing: Vec<_> = self.taken.keys().filter(|name| !present.contains_key(*name)).cloned().collect();
+        let missing: Vec<_> =
+            self.taken.keys().filter(|name| !present.contains_key(*name)).cloned().collect();
         for name in missing {
-            let renamed = self.taken.get(&name).is_some_and(|old| present.values().any(|s| s.inode == old.inode));
-            if changes.all_moved || renamed || self.is_quiet(&name, None, changes.touched.contains(&name), now) {
+            let renamed =
+                self.taken.get(&name).is_some_and(|old| present.values().any(|s| s.inode == old.inode));
+            if changes.all_moved
+                || renamed
+                || self.is_quiet(&name, None, changes.touched.contains(&name), now)
+            {
                 due.gone.push(name);
             }
         }
@@ -158,7 +163,10 @@ mod tests {
         let (later, latest) = (now + QUIET / 2, now + QUIET);
         assert_eq!(settling.look(&first, &touched("a"), later), Due::default());
         assert_eq!(settling.look(&second, &nothing, latest), Due::default());
-        assert_eq!(settling.look(&second, &nothing, latest + QUIET - Duration::from_nanos(1)), Due::default());
+        assert_eq!(
+            settling.look(&second, &nothing, latest + QUIET - Duration::from_nanos(1)),
+            Due::default()
+        );
         assert_eq!(settling.look(&second, &nothing, latest + QUIET), due(&["a"], &[]));
         assert_eq!(settling.look(&second, &nothing, latest + QUIET * 2), Due::default());
     }
