@@ -51,13 +51,14 @@ async fn rly_29_a_response_after_the_request_is_proof_enough() {
 async fn fu4_an_unanswered_ping_ends_the_connection_and_all_its_streams() {
     let mut peer = Peer::start(Builder::new()).await;
     let pool = pool(peer.port, Settings { ping_timeout: Duration::from_millis(100), ..settings() });
-    let mut clients = [Client::open(&pool), Client::open(&pool)];
-    let mut streams = Vec::new();
-    for client in &mut clients {
+    let (mut clients, mut streams) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let mut client = Client::open(&pool);
         client.opened().await;
         client.handle.send(framed(b"request"));
         let mut stream = peer.stream().await;
         soon(stream.request.body_mut().data()).await.unwrap().unwrap();
+        clients.push(client);
         streams.push(stream);
     }
     let orders = soon(peer.connections.recv()).await.unwrap();
