@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{Semaphore, OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
@@ -38,8 +38,16 @@ const STATUS_PERIOD: Duration = Duration::from_millis(250);
 
 /// What streams tell a source.
 pub enum Command {
-    Watch { stream: Arc<StreamState>, type_url: TypeUrl, interest: Interest },
-    Unwatch { session: SessionId, type_url: TypeUrl, collection: Collection },
+    Watch {
+        stream: Arc<StreamState>,
+        type_url: TypeUrl,
+        interest: Interest,
+    },
+    Unwatch {
+        session: SessionId,
+        type_url: TypeUrl,
+        collection: Collection,
+    },
     /// The stream is gone.
     Forget(SessionId),
 }
@@ -76,7 +84,8 @@ impl SourceHandle {
             Attach::Grpc { settings, .. } => Attachment::Streams(Box::new(Streams::new(settings.clone()))),
             Attach::Files { .. } => Attachment::Files(Files::default()),
         };
-        let (for_task, source) = (handle.clone(), Source::new(id.0, shared.settings.source.clone(), attachment));
+        let (for_task, source) =
+            (handle.clone(), Source::new(id.0, shared.settings.source.clone(), attachment));
         tokio::spawn(async move {
             let link = match Link::new(&shared.settings.attach, encode_node(&node)).await {
                 Ok(link) => link,
@@ -87,7 +96,9 @@ impl SourceHandle {
                 }
             };
             let (streams, status_due, told) = (HashMap::new(), None, false);
-            SourceTask { source, link, streams, handle: for_task, report, status_due, told, shared }.run(queue).await;
+            SourceTask { source, link, streams, handle: for_task, report, status_due, told, shared }
+                .run(queue)
+                .await;
         });
         handle
     }

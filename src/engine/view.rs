@@ -183,6 +183,23 @@ impl View {
 
     // === what clients hold ===
 
+    /// This view, and beside it what a client holds of names of which nothing is known here: it holds them still (RLY-2).
+    /// `kept` tells whether the client still wants a name.
+    #[must_use]
+    pub fn carrying(&self, held: &View, kept: impl Fn(&ResourceName) -> bool) -> View {
+        let mut view = self.clone();
+        for item in held.present.diff(&self.present) {
+            if let imbl::ordmap::DiffItem::Remove(name, version) = item
+                && !self.absent.contains(name)
+                && kept(name)
+            {
+                view.present.insert(name.clone(), *version);
+                view.id = view.id.derived(("carried", name, version.0));
+            }
+        }
+        view
+    }
+
     /// The same, but without any knowledge of `name`: the client must be told of it again (DEL-11, SUB-3, ORD-5).
     pub fn forget(&mut self, name: &ResourceName) {
         let held = self.present.remove(name).is_some();

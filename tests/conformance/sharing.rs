@@ -338,8 +338,13 @@ async fn rly_63_a_name_that_leaves_beside_a_wildcard() {
     let mut named = bench.delta("named").await;
     named.want(CDS, &["in", "out"]);
     named.settle(CDS, &[("in", "1"), ("out", "1")]).await;
+    assert_eq!(
+        bench.origin.live_streams(),
+        2,
+        "names and the wildcard of one type never share a stream (RLY-13, RLY-19)"
+    );
     drop(named);
-    bench.origin.expect_that(CDS, |ask| !ask.unsubscribe.is_empty()).await;
+    bench.origin.wait_for("the stream of the names is closed", |origin| origin.live_streams() == 1).await;
     wild.quiet().await;
     let mut late = bench.sotw("late").await;
     late.want(CDS, &["*"]);

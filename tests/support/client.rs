@@ -1,6 +1,7 @@
 //! A downstream ADS client: by hand, or keeping a model of what it holds.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
@@ -68,7 +69,6 @@ pub struct Client {
     events: mpsc::UnboundedReceiver<Event>,
     reading: watch::Sender<bool>,
     held: BTreeMap<String, Held>,
-    markers: u64,
 }
 
 impl Client {
@@ -87,7 +87,7 @@ impl Client {
     fn idle(variant: Variant, node: Option<Node>) -> Client {
         let events = mpsc::unbounded_channel().1;
         let reading = watch::channel(true).0;
-        Client { variant, node, requests: None, events, reading, held: BTreeMap::new(), markers: 0 }
+        Client { variant, node, requests: None, events, reading, held: BTreeMap::new() }
     }
 
     fn start(&mut self, channel: Channel, token: Option<&'static str>) {
@@ -279,8 +279,7 @@ impl Client {
     /// Nothing else comes: a name that was not asked for before is asked for all the way to the control plane, and its
     /// answer is the next thing to arrive. Whatever was due earlier on the same streams would have come before it.
     pub async fn quiet(&mut self) {
-        self.markers += 1;
-        let name = format!("marker-{}-{}", std::process::id(), self.markers);
+        let name = next_marker();
         self.want(MARKER, &[&name]);
         let answer = self.take(MARKER).await;
         assert_eq!(answer.names(), [name.as_str()]);
@@ -304,8 +303,7 @@ impl Client {
     }
 
     async fn quiet_but_for(&mut self, type_url: &str, harmless: impl Fn(&Answer) -> bool) {
-        self.markers += 1;
-        let name = format!("marker-{}-{}", std::process::id(), self.markers);
+        let name = next_marker();
         self.want(MARKER, &[&name]);
         loop {
             let answer = self.any().await;
@@ -398,4 +396,10 @@ where
             None => return Ok(()),
         }
     }
+}
+
+/// A name that nobody asked for before, so that its answer comes all the way from the control plane.
+fn next_marker() -> String {
+    static MARKERS: AtomicU64 = AtomicU64::new(0);
+    format!("marker-{}-{}", std::process::id(), MARKERS.fetch_add(1, Ordering::Relaxed))
 }

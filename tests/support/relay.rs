@@ -32,7 +32,11 @@ impl Setup {
             upstream: Variant::Delta,
             server: server.to_string(),
             server_lines: vec!["resource_timeout: 1s".to_owned()],
-            lines: Vec::new(),
+            // For whoever looks into a failure: `SLUICE_TEST_LOG=sluice=trace`.
+            lines: std::env::var("SLUICE_TEST_LOG")
+                .map(|level| format!("log: {{ level: {level:?} }}"))
+                .into_iter()
+                .collect(),
             unix: false,
             environment: Vec::new(),
         }

@@ -8,7 +8,7 @@ use super::answer::Answer;
 use super::flight::Flight;
 use crate::engine::class::NameStyle;
 use crate::engine::interest::{HashSeed, Interest, NameSet};
-use crate::engine::view::{Leaving, View};
+use crate::engine::view::{Leaving, View, ViewId};
 use crate::xds::{DeltaRequest, ResourceName, SotwRequest, TypeUrl, Version};
 
 /// A source, by the number that the driver gave it.
@@ -23,9 +23,34 @@ pub struct Part {
     pub interest: Interest,
     /// What the client holds: the view to which it was last brought.
     pub held: Arc<View>,
+    /// The view of the source that `held` comes from: while the source shows the same, there is no news.
+    pub seen: ViewId,
 }
 
 impl Part {
+    /// The client must be told of a name again, whatever it holds. Gives whether it held it.
+    fn forget(&mut self, name: &ResourceName) -> bool {
+        let held = self.held.has(name) || self.held.knows_absent(name);
+        if held {
+            Arc::make_mut(&mut self.held).forget(name);
+            self.seen = ViewId::default();
+        }
+        held
+    }
+
+    /// The client was brought to a view.
+    pub fn arrive(&mut self, view: &Arc<View>) {
+        self.seen = view.id();
+        let carries = !view.is_complete() && !self.held.is_empty();
+        self.held = match &self.interest {
+            Interest::Wildcard if carries => Arc::new(view.carrying(&self.held, |_| true)),
+            Interest::Names(names) if carries => {
+                Arc::new(view.carrying(&self.held, |name| names.contains(name)))
+            }
+            Interest::Wildcard | Interest::Names(_) => view.clone(),
+        };
+    }
+
     pub fn leaving(&self) -> Leaving {
         match self.interest {
             Interest::Wildcard => Leaving::Wildcard,
@@ -228,15 +253,14 @@ impl Subscription {
 
     fn forget_name(&mut self, style: NameStyle, name: &ResourceName) {
         for part in self.parts.iter_mut().filter(|part| part.style == style && !part.is_wildcard()) {
-            if part.held.has(name) || part.held.knows_absent(name) {
-                Arc::make_mut(&mut part.held).forget(name);
-            }
+            part.forget(name);
         }
     }
 
     fn resubscribe_wildcard(&mut self) {
         for part in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
             part.held = Arc::default();
+            part.seen = ViewId::default();
         }
         self.pending = None;
         self.greeting = true;
@@ -246,9 +270,7 @@ impl Subscription {
     /// A name was given up beside the wildcard: the client learns whether the wildcard still has it (DEL-19).
     fn depart(&mut self, name: &ResourceName) {
         for part in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
-            if part.held.has(name) {
-                Arc::make_mut(&mut part.held).forget(name);
-            }
+            part.forget(name);
         }
         self.departed.push(name.clone());
         self.pending = None;
@@ -259,7 +281,7 @@ impl Subscription {
     pub fn force(&mut self, name: &ResourceName) {
         for part in &mut self.parts {
             if part.held.has(name) {
-                Arc::make_mut(&mut part.held).forget(name);
+                part.forget(name);
                 self.pending = None;
                 self.fresh = true;
             }
@@ -281,7 +303,13 @@ impl Subscription {
             }
             (None, Some((source, interest))) => {
                 self.parts.reserve_exact(1);
-                self.parts.push(Part { source, style, interest, held: Arc::default() });
+                self.parts.push(Part {
+                    source,
+                    style,
+                    interest,
+                    held: Arc::default(),
+                    seen: ViewId::default(),
+                });
                 self.parts.sort_by_key(|part| (!part.is_wildcard(), part.style));
                 self.greeting |= wildcard;
                 self.fresh = true;
@@ -302,6 +330,7 @@ impl Subscription {
                 Interest::Names(names) => names.contains(name),
             });
             // A version that another server made matches no content (RLY-32).
+            part.seen = ViewId::default();
             part.held = Arc::new(View::presented(
                 held.map(|(name, version)| (name.clone(), Version::parse(version).unwrap_or_default())),
             ));

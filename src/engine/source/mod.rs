@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::Time;
 use super::cache::named::SlotId;
-use super::cache::{Counts, NamedCache, SessionId, Stamp, WildcardCache};
+use super::cache::{Counts, NamedCache, News, SessionId, Stamp, WildcardCache};
 use super::interest::{Interest, NameSet};
 use super::snapshot::{Snapshot, TypeSnapshot};
 use super::upstream::{self, Cause, Changes, Scope};
@@ -81,7 +81,7 @@ pub struct Source {
     stamp: Stamp,
     snapshot: Snapshot,
     snapshot_changed: bool,
-    news: Vec<SessionId>,
+    news: News,
     woken_at: Option<Time>,
     outputs: VecDeque<Output>,
 }
@@ -98,7 +98,7 @@ impl Source {
             stamp: Stamp::new(id),
             snapshot: Snapshot::default(),
             snapshot_changed: false,
-            news: Vec::new(),
+            news: News::default(),
             woken_at: None,
             outputs: VecDeque::new(),
         }
@@ -167,7 +167,9 @@ impl Source {
     /// Asks the server for names that nobody asked for before (RLY-57, RLY-58).
     fn ask(&mut self, type_url: &TypeUrl, names: Vec<ResourceName>, now: Time) {
         match &mut self.attachment {
-            Attachment::Streams(streams) => streams.subscribe(type_url, upstream::Interest::Names(names), now),
+            Attachment::Streams(streams) => {
+                streams.subscribe(type_url, upstream::Interest::Names(names), now)
+            }
             Attachment::Files(files) => {
                 let Some(members) = files.members(type_url) else { return };
                 let Some(cache) = self.types.get_mut(type_url) else { return };
@@ -213,7 +215,9 @@ impl Source {
     }
 
     fn drop_wildcard(&mut self, session: SessionId, type_url: &TypeUrl, now: Time) {
-        let Some(wildcard) = self.types.get_mut(type_url).and_then(|cache| cache.wildcard.as_mut()) else { return };
+        let Some(wildcard) = self.types.get_mut(type_url).and_then(|cache| cache.wildcard.as_mut()) else {
+            return;
+        };
         wildcard.unwatch(session);
         if !wildcard.is_watched() {
             let bytes = wildcard.view().bytes();
@@ -398,32 +402,39 @@ impl Source {
         for index in 0..2 {
             loop {
                 let Attachment::Streams(streams) = &mut self.attachment else { break };
-                let Some(output) = streams.machine(index).and_then(upstream::Upstream::poll_output) else { break };
+                let Some(output) = streams.machine(index).and_then(upstream::Upstream::poll_output) else {
+                    break;
+                };
                 match output {
                     upstream::Output::Changes(changes) => self.apply(changes, now),
                     other => self.outputs.push_back(Output::Upstream(index, other)),
                 }
             }
         }
+        let first = std::mem::take(&mut self.news.first);
+        self.wake(first);
         if self.wake_at().is_some_and(|due| due <= now) {
-            self.wake(now);
+            self.woken_at = Some(now);
+            let update = std::mem::take(&mut self.news.update);
+            self.wake(update);
         }
         self.check_invariants();
     }
 
     /// When sessions with news are to be woken: at once after a quiet spell, else gathered (RLY-54).
     fn wake_at(&self) -> Option<Time> {
-        if self.news.is_empty() {
+        if self.news.update.is_empty() {
             return None;
         }
         Some(self.woken_at.map_or(Time::ZERO, |last| last + self.settings.coalescing))
     }
 
-    fn wake(&mut self, now: Time) {
-        let mut sessions = std::mem::take(&mut self.news);
+    fn wake(&mut self, mut sessions: Vec<SessionId>) {
+        if sessions.is_empty() {
+            return;
+        }
         sessions.sort_unstable();
         sessions.dedup();
-        self.woken_at = Some(now);
         self.outputs.push_back(Output::Wake(sessions));
     }
 

@@ -207,7 +207,9 @@ impl Upstream {
                 self.expire_proven();
             }
             (Input::Closed { status, jitter }, Phase::Opening) => self.unanswered(status, jitter, now),
-            (Input::Closed { status, jitter }, Phase::Open(stream)) if stream.has_answered || stream.is_dismissed => {
+            (Input::Closed { status, jitter }, Phase::Open(stream))
+                if stream.has_answered || stream.is_dismissed =>
+            {
                 let lived = now.since(stream.opened);
                 let retry_in = self.backoff.after_answered(&self.settings.backoff, lived, jitter);
                 self.disconnected(status, true, retry_in, now);
