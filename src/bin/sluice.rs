@@ -8,6 +8,10 @@ use clap::{Args, Parser, Subcommand};
 use sluice::bootstrap::{self, ClientNode, EnvoyOptions};
 use sluice::config::{self, Config, Endpoint, Loaded};
 
+#[cfg(not(target_env = "msvc"))]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// An xDS aggregating relay: many Envoy and gRPC clients on one side, one control-plane stream on the other.
 #[derive(Parser)]
 #[command(version, after_help = EXIT_CODES)]
