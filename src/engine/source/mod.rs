@@ -328,6 +328,13 @@ impl Source {
         self.settle(&changes.type_url, now);
     }
 
+    /// What a server said, without a stream to say it on.
+    #[cfg(test)]
+    pub(super) fn handle_changes(&mut self, changes: Changes, now: Time) {
+        self.apply(changes, now);
+        self.after(now);
+    }
+
     // === time ===
 
     pub fn poll_timeout(&self) -> Option<Time> {

@@ -1,0 +1,111 @@
+//! The wildcard beside names.
+
+use super::bench::{Bench, CDS, EDS, LDS, url};
+
+#[test]
+fn sub_12_and_13_both_subscriptions_exist() {
+    for message in [CDS, LDS, EDS] {
+        let mut bench = Bench::cold();
+        let client = bench.sotw();
+        let short = url(message).short().to_owned();
+        bench.ask(client, message, "* a");
+        bench.says_of_all(message, "b=1", true);
+        assert_eq!(bench.poll(client), "", "a is unknown");
+        bench.says(message, "a=1");
+        assert_eq!(bench.drain(client), format!("{short} a=1 b=1"));
+        bench.says(message, "a=2");
+        assert_eq!(bench.drain(client), format!("{short} a=2 b=1"));
+        bench.says_of_all(message, "b=2", false);
+        assert_eq!(bench.drain(client), format!("{short} a=2 b=2"));
+        bench.ask(client, message, "a");
+        assert_eq!(bench.drain(client), "");
+        bench.says_of_all(message, "b=3", false);
+        assert_eq!(bench.drain(client), "");
+        bench.says(message, "a=3");
+        assert_eq!(bench.drain(client), format!("{short} a=3"));
+    }
+}
+
+#[test]
+fn sub_12_in_delta() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "+* +a");
+    bench.says_of_all(CDS, "b=1", true);
+    assert_eq!(bench.drain(client), "Cluster b=1");
+    bench.says(CDS, "a=1");
+    assert_eq!(bench.drain(client), "Cluster a=1");
+    bench.says_of_all(CDS, "-b", false);
+    assert_eq!(bench.drain(client), "Cluster -b");
+    bench.says(CDS, "-a");
+    assert_eq!(bench.drain(client), "Cluster -a");
+}
+
+#[test]
+fn del_19_a_name_given_up_beside_the_wildcard_is_answered() {
+    // V6
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "+* +a +b +c");
+    bench.says_of_all(CDS, "a=1", true);
+    bench.says(CDS, "a=1 b=1 -c");
+    assert_eq!(bench.drain(client), "Cluster a=1 b=1 -c");
+    bench.change(client, CDS, "-a");
+    assert_eq!(bench.drain(client), "Cluster a=1");
+    bench.change(client, CDS, "-b -c");
+    assert_eq!(bench.drain(client), "Cluster -b -c");
+    // DEL-20
+    bench.change(client, CDS, "-b -zzz");
+    assert_eq!(bench.drain(client), "");
+    bench.change(client, CDS, "+b -b");
+    assert_eq!(bench.drain(client), "Cluster -b");
+}
+
+#[test]
+fn del_22_a_name_that_one_of_the_two_covers_is_not_removed() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "+* +a");
+    bench.says_of_all(CDS, "a=1 b=1", true);
+    bench.says(CDS, "a=1");
+    assert_eq!(bench.drain(client), "Cluster a=1 b=1");
+    bench.says_of_all(CDS, "-a", false);
+    assert_eq!(bench.drain(client), "");
+    bench.says(CDS, "-a");
+    assert_eq!(bench.drain(client), "Cluster -a");
+    // The other way round.
+    bench.says_of_all(CDS, "a=2", false);
+    assert_eq!(bench.drain(client), "Cluster a=2");
+    bench.says(CDS, "a=2");
+    bench.drain(client);
+    bench.says(CDS, "-a");
+    assert_eq!(bench.drain(client), "");
+    bench.says_of_all(CDS, "-a", false);
+    assert_eq!(bench.drain(client), "Cluster -a");
+}
+
+#[test]
+fn sub_3_a_name_that_the_wildcard_brought_is_sent_again_when_it_is_asked_for() {
+    for sotw in [false, true] {
+        let mut bench = Bench::files(&[(EDS, "a=1 b=1")]);
+        let client = if sotw { bench.sotw() } else { bench.delta() };
+        if sotw {
+            bench.ask(client, EDS, "*")
+        } else {
+            bench.change(client, EDS, "+*")
+        };
+        assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1 b=1");
+        if sotw {
+            bench.ask(client, EDS, "* a")
+        } else {
+            bench.change(client, EDS, "+a")
+        };
+        let expected = if sotw { "a=1 b=1" } else { "a=1" };
+        assert_eq!(bench.drain(client), format!("ClusterLoadAssignment {expected}"));
+        // So it is when it was subscribed to all along.
+        if !sotw {
+            bench.change(client, EDS, "+a");
+            assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1");
+        }
+    }
+}
