@@ -6,6 +6,7 @@
 //! views give the same answer to every client, so that it is encoded once.
 
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
@@ -182,6 +183,31 @@ impl View {
     }
 
     // === what clients hold ===
+
+    /// What a client at `self` holds once it was brought to `to`: of names that `to` knows nothing of yet it keeps what it
+    /// has, so that they are neither sent again if they turn out to be the same (DEL-29, RLY-36), nor left behind if they
+    /// turn out to be gone (DEL-30, RLY-6). `covers`: whether a name belongs to what `to` is a view of.
+    pub fn brought_to(&self, to: &Arc<View>, covers: impl Fn(&ResourceName) -> bool) -> Arc<View> {
+        if to.is_complete() {
+            return to.clone();
+        }
+        let kept = self.present.diff(&to.present).filter_map(|item| match item {
+            imbl::ordmap::DiffItem::Remove(name, version) => Some((name.clone(), *version)),
+            _ => None,
+        });
+        let kept: Vec<_> = kept.filter(|(name, _)| covers(name) && !to.absent.contains(name)).collect();
+        let told =
+            self.absent.iter().filter(|name| covers(name) && !to.has(name) && !to.absent.contains(*name));
+        let told: Vec<_> = told.cloned().collect();
+        if kept.is_empty() && told.is_empty() {
+            return to.clone();
+        }
+        let mut view = (**to).clone();
+        view.present.extend(kept);
+        view.absent.extend(told);
+        view.id = to.id.derived(("kept", self.id));
+        Arc::new(view)
+    }
 
     /// The same, but without any knowledge of `name`: the client must be told of it again (DEL-11, SUB-3, ORD-5).
     pub fn forget(&mut self, name: &ResourceName) {

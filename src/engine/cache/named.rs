@@ -58,7 +58,13 @@ pub struct NamedCache {
 
 impl NamedCache {
     /// Moves a session from the set it watched to another one.
-    pub fn watch(&mut self, session: SessionId, from: Option<SlotId>, names: &Arc<NameSet>, stamp: &mut Stamp) -> Moved {
+    pub fn watch(
+        &mut self,
+        session: SessionId,
+        from: Option<SlotId>,
+        names: &Arc<NameSet>,
+        stamp: &mut Stamp,
+    ) -> Moved {
         let mut moved = Moved::default();
         if names.is_empty() {
             self.leave(session, from, &mut moved);

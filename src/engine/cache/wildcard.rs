@@ -22,7 +22,12 @@ impl WildcardCache {
         let mut view = View::unknown(1);
         let (id, now) = stamp.next();
         view.stamp(id, now);
-        WildcardCache { members: Bodies::new(), view: Arc::new(view), sessions: BTreeSet::new(), touched: false }
+        WildcardCache {
+            members: Bodies::new(),
+            view: Arc::new(view),
+            sessions: BTreeSet::new(),
+            touched: false,
+        }
     }
 
     pub fn watch(&mut self, session: SessionId) {
@@ -43,7 +48,8 @@ impl WildcardCache {
             self.put(resource);
         }
         if changes.replaces {
-            let kept: BTreeSet<&ResourceName> = changes.present.iter().map(|resource| &resource.name).collect();
+            let kept: BTreeSet<&ResourceName> =
+                changes.present.iter().map(|resource| &resource.name).collect();
             let gone: Vec<_> = self.members.keys().filter(|name| !kept.contains(name)).cloned().collect();
             for name in &gone {
                 self.take(name);

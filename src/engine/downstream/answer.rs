@@ -71,7 +71,9 @@ impl Answer {
             [part] if self.departed.is_empty() => part.view.id().derived((part.held.id(), part.leaving)),
             parts => {
                 let start = ViewId::default().derived(&self.departed);
-                parts.iter().fold(start, |id, part| id.derived((part.view.id(), part.held.id(), part.leaving)))
+                parts
+                    .iter()
+                    .fold(start, |id, part| id.derived((part.view.id(), part.held.id(), part.leaving)))
             }
         };
         AnswerKey { variant: self.variant, full: self.full, greeting: self.greeting, ids }
@@ -115,7 +117,8 @@ impl Answer {
 
     /// The complete set in one message (SST-12), if it is news.
     fn full_state(&self, differences: &[Difference], has_put: bool) -> Vec<Chunk> {
-        let lost = self.parts.iter().zip(differences).any(|(part, d)| d.gone.iter().any(|name| part.held.has(name)));
+        let lost =
+            self.parts.iter().zip(differences).any(|(part, d)| d.gone.iter().any(|name| part.held.has(name)));
         let is_empty = self.parts.iter().all(|part| part.view.is_empty());
         // If every name is known absent, the client is told so by an empty response (SST-14).
         let all_absent = is_empty && differences.iter().any(|difference| !difference.gone.is_empty());
@@ -140,7 +143,11 @@ impl Answer {
             removed.extend(&difference.gone);
         }
         removed.extend(&self.departed);
-        removed.into_iter().filter(|name| !self.parts.iter().any(|part| part.view.has(name))).cloned().collect()
+        removed
+            .into_iter()
+            .filter(|name| !self.parts.iter().any(|part| part.view.has(name)))
+            .cloned()
+            .collect()
     }
 }
 

@@ -135,7 +135,10 @@ mod tests {
     #[test]
     fn non_1_an_old_nonce_says_nothing_of_the_newest_response() {
         let mut flight = flight(&[1, 2]);
-        assert!(matches!(flight.judge(Some(1), error(), Time::ZERO), Verdict::Nack { version: Version(1), .. }));
+        assert!(matches!(
+            flight.judge(Some(1), error(), Time::ZERO),
+            Verdict::Nack { version: Version(1), .. }
+        ));
         assert!(flight.is_waiting());
         assert_eq!(flight.judge(Some(1), None, Time::ZERO), Verdict::Stale);
         assert_eq!(flight.judge(Some(99), None, Time::ZERO), Verdict::Stale);

@@ -103,14 +103,22 @@ impl Session {
     }
 
     /// Takes a request (STR-14). An error is the status with which the stream must end.
-    pub fn request(&mut self, request: &Request, router: &mut dyn Router, now: Time) -> Result<Taken, Status> {
+    pub fn request(
+        &mut self,
+        request: &Request,
+        router: &mut dyn Router,
+        now: Time,
+    ) -> Result<Taken, Status> {
         let (url, nonce, error) = match request {
             Request::Sotw(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
             Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
         };
         if url.is_empty() {
             // On ADS nothing else says what is meant (RPC-5).
-            return Err(Status::new(Code::InvalidArgument, "type_url is empty: on an aggregated stream every request names its type"));
+            return Err(Status::new(
+                Code::InvalidArgument,
+                "type_url is empty: on an aggregated stream every request names its type",
+            ));
         }
         let index = self.subscription_index(url)?;
         let nonce_number = self.parse_nonce(nonce);
@@ -169,8 +177,10 @@ impl Session {
         }
         let names: usize = self.subscriptions.iter().map(Subscription::names_len).sum();
         if names > self.limits.names_per_stream {
-            let text = format!("{names} names on one stream, of which {type_url} is the last; at most {} are served",
-                self.limits.names_per_stream);
+            let text = format!(
+                "{names} names on one stream, of which {type_url} is the last; at most {} are served",
+                self.limits.names_per_stream
+            );
             return Err(Status::new(Code::ResourceExhausted, text));
         }
         for watch in &watches {
@@ -226,7 +236,11 @@ impl Session {
 
     /// The next answer that the stream should carry, if any: by rank, from the newest snapshot that order allows.
     /// `latest` gives the newest snapshot of a source.
-    pub fn poll_answer(&mut self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>, now: Time) -> Option<(usize, Answer)> {
+    pub fn poll_answer(
+        &mut self,
+        latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
+        now: Time,
+    ) -> Option<(usize, Answer)> {
         // One snapshot per source for all types, so that no type runs ahead of another.
         let snapshots: Vec<_> = self.sources.iter().map(|source| (*source, latest(*source))).collect();
         let newest = |source: SourceId| {
@@ -237,7 +251,8 @@ impl Session {
         for index in 0..self.subscriptions.len() {
             if index == cluster_side {
                 let (clusters, _) = self.subscriptions.split_at(cluster_side);
-                self.held_until = clusters.iter().filter_map(|s| s.holds_back(&newest)).min().filter(|until| *until > now);
+                self.held_until =
+                    clusters.iter().filter_map(|s| s.holds_back(&newest)).min().filter(|until| *until > now);
             }
             if index >= cluster_side && self.held_until.is_some() {
                 return None;
@@ -267,7 +282,8 @@ impl Session {
     ) -> Option<u64> {
         let subscription = self.subscriptions.get_mut(index)?;
         let is_last = answer.chunk + 1 >= chunks;
-        let is_update = subscription.flight.version_sent.is_some() && answer.parts.iter().any(|part| !part.held.is_empty());
+        let is_update = subscription.flight.version_sent.is_some()
+            && answer.parts.iter().any(|part| !part.held.is_empty());
         let changed_at = answer.parts.iter().map(|part| part.view.changed_at()).max().filter(|_| is_update);
         if is_last {
             subscription.arrive(answer);
@@ -281,7 +297,8 @@ impl Session {
         let nonce = self.nonces;
         subscription.flight.depart(nonce, version, now, changed_at);
         if is_last && answer.type_url.kind() == Kind::Cluster && !endpoints.is_empty() {
-            let eds = self.subscriptions.iter_mut().filter(|s| s.type_url.kind() == Kind::ClusterLoadAssignment);
+            let eds =
+                self.subscriptions.iter_mut().filter(|s| s.type_url.kind() == Kind::ClusterLoadAssignment);
             for subscription in eds {
                 for name in endpoints {
                     subscription.force(name);
@@ -309,7 +326,8 @@ fn set_part(
             watches.push(Watch::Watch { source, type_url, interest });
         }
         None => {
-            let part = subscription.parts.iter().find(|part| part.style == style && part.is_wildcard() == wildcard);
+            let part =
+                subscription.parts.iter().find(|part| part.style == style && part.is_wildcard() == wildcard);
             if let Some(part) = part {
                 let collection = if wildcard { Collection::Wildcard } else { Collection::Names };
                 watches.push(Watch::Unwatch { source: part.source, type_url, collection });
@@ -327,7 +345,11 @@ impl Subscription {
     }
 
     /// The answer due, if the client may be sent one now.
-    fn poll(&mut self, variant: Variant, snapshot_of: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>) -> Option<Answer> {
+    fn poll(
+        &mut self,
+        variant: Variant,
+        snapshot_of: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
+    ) -> Option<Answer> {
         // At most one update is unACKed; only what was newly asked for goes beside it (NON-4).
         if let Some(pending) = &self.pending {
             return Some((**pending).clone());
@@ -343,7 +365,7 @@ impl Subscription {
             let snapshot = snapshot_of(part.source)?;
             let view = snapshot.of(&self.type_url).and_then(|types| types.view(&part.interest)).cloned()?;
             complete &= view.is_complete();
-            news |= view.id() != part.held.id();
+            news |= part.is_behind(&view);
             parts.push(AnswerPart { leaving: part.leaving(), held: part.held.clone(), view, snapshot });
         }
         // Never a partial answer where absence means deletion (RLY-5), nor a guess (RLY-3).
@@ -371,9 +393,10 @@ impl Subscription {
     /// A wildcard client that reconnects with the current version has it all already (STR-10).
     fn is_current(&mut self, presented: Version, full: bool, parts: &[AnswerPart]) -> bool {
         let ([part], [answer]) = (self.parts.as_mut_slice(), parts) else { return false };
-        let current = full && part.is_wildcard() && self.type_url.is_full_state() && answer.view.digest() == presented;
+        let current =
+            full && part.is_wildcard() && self.type_url.is_full_state() && answer.view.digest() == presented;
         if current {
-            part.held = answer.view.clone();
+            part.bring_to(&answer.view);
             self.greeting = false;
             self.fresh = false;
         }
@@ -383,7 +406,7 @@ impl Subscription {
     /// The whole answer was handed out, or there was nothing in it.
     fn arrive(&mut self, answer: &Answer) {
         for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
-            part.held = answered.view.clone();
+            part.bring_to(&answered.view);
         }
         self.greeting &= !answer.greeting;
         self.fresh = false;
@@ -397,8 +420,11 @@ impl Subscription {
         let since = self.flight.waiting_since()?;
         let has_news = self.parts.iter().any(|part| {
             let snapshot = newest(part.source);
-            let view = snapshot.as_ref().and_then(|s| s.of(&self.type_url)).and_then(|types| types.view(&part.interest));
-            view.is_some_and(|view| view.id() != part.held.id())
+            let view = snapshot
+                .as_ref()
+                .and_then(|s| s.of(&self.type_url))
+                .and_then(|types| types.view(&part.interest));
+            view.is_some_and(|view| part.is_behind(view))
         });
         has_news.then(|| since + ORDER_HOLD)
     }

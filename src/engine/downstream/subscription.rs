@@ -8,7 +8,7 @@ use super::answer::Answer;
 use super::flight::Flight;
 use crate::engine::class::NameStyle;
 use crate::engine::interest::{HashSeed, Interest, NameSet};
-use crate::engine::view::{Leaving, View};
+use crate::engine::view::{Leaving, View, ViewId};
 use crate::xds::{DeltaRequest, ResourceName, SotwRequest, TypeUrl, Version};
 
 /// A source, by the number that the driver gave it.
@@ -21,11 +21,45 @@ pub struct Part {
     pub source: SourceId,
     pub style: NameStyle,
     pub interest: Interest,
-    /// What the client holds: the view to which it was last brought.
+    /// What the client holds: the view to which it was last brought, and before it what that view did not know.
     pub held: Arc<View>,
+    /// The view to which the client was last brought; `None` if it must be looked at again whatever the source has.
+    at: Option<ViewId>,
 }
 
 impl Part {
+    fn new(source: SourceId, style: NameStyle, interest: Interest) -> Part {
+        Part { source, style, interest, held: Arc::default(), at: None }
+    }
+
+    /// Whether there may be something to say of this view.
+    pub fn is_behind(&self, view: &View) -> bool {
+        self.at != Some(view.id())
+    }
+
+    /// The client was told all that there is to say of this view.
+    pub fn bring_to(&mut self, view: &Arc<View>) {
+        let covers = |name: &ResourceName| self.names().is_none_or(|names| names.contains(name));
+        self.held = self.held.brought_to(view, covers);
+        self.at = Some(view.id());
+    }
+
+    /// The client holds something else than was thought.
+    fn hold(&mut self, held: Arc<View>) {
+        self.held = held;
+        self.at = None;
+    }
+
+    /// The client must be told of the name again, whatever it holds. Whether it was told before.
+    fn forget(&mut self, name: &ResourceName) -> bool {
+        let was_told = self.held.has(name) || self.held.knows_absent(name);
+        if was_told {
+            Arc::make_mut(&mut self.held).forget(name);
+            self.at = None;
+        }
+        was_told
+    }
+
     pub fn leaving(&self) -> Leaving {
         match self.interest {
             Interest::Wildcard => Leaving::Wildcard,
@@ -228,15 +262,13 @@ impl Subscription {
 
     fn forget_name(&mut self, style: NameStyle, name: &ResourceName) {
         for part in self.parts.iter_mut().filter(|part| part.style == style && !part.is_wildcard()) {
-            if part.held.has(name) || part.held.knows_absent(name) {
-                Arc::make_mut(&mut part.held).forget(name);
-            }
+            part.forget(name);
         }
     }
 
     fn resubscribe_wildcard(&mut self) {
         for part in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
-            part.held = Arc::default();
+            part.hold(Arc::default());
         }
         self.pending = None;
         self.greeting = true;
@@ -246,9 +278,7 @@ impl Subscription {
     /// A name was given up beside the wildcard: the client learns whether the wildcard still has it (DEL-19).
     fn depart(&mut self, name: &ResourceName) {
         for part in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
-            if part.held.has(name) {
-                Arc::make_mut(&mut part.held).forget(name);
-            }
+            part.forget(name);
         }
         self.departed.push(name.clone());
         self.pending = None;
@@ -258,8 +288,7 @@ impl Subscription {
     /// The endpoints of a cluster that was just sent must follow, changed or not (ORD-5, RLY-52).
     pub fn force(&mut self, name: &ResourceName) {
         for part in &mut self.parts {
-            if part.held.has(name) {
-                Arc::make_mut(&mut part.held).forget(name);
+            if part.held.has(name) && part.forget(name) {
                 self.pending = None;
                 self.fresh = true;
             }
@@ -281,7 +310,7 @@ impl Subscription {
             }
             (None, Some((source, interest))) => {
                 self.parts.reserve_exact(1);
-                self.parts.push(Part { source, style, interest, held: Arc::default() });
+                self.parts.push(Part::new(source, style, interest));
                 self.parts.sort_by_key(|part| (!part.is_wildcard(), part.style));
                 self.greeting |= wildcard;
                 self.fresh = true;
@@ -302,9 +331,9 @@ impl Subscription {
                 Interest::Names(names) => names.contains(name),
             });
             // A version that another server made matches no content (RLY-32).
-            part.held = Arc::new(View::presented(
-                held.map(|(name, version)| (name.clone(), Version::parse(version).unwrap_or_default())),
-            ));
+            let held =
+                held.map(|(name, version)| (name.clone(), Version::parse(version).unwrap_or_default()));
+            part.hold(Arc::new(View::presented(held)));
         }
     }
 }

@@ -85,7 +85,8 @@ mod tests {
         assert_eq!(linger.pop(start + Duration::from_secs(29)), None);
         assert_eq!(linger.poll_timeout(), Some(start + Duration::from_secs(30)));
         assert_eq!(linger.pop(start + Duration::from_secs(30)), Some(name("a")));
-        let secret = (TypeUrl::of_message("envoy.extensions.transport_sockets.tls.v3.Secret"), Some("s".into()));
+        let secret =
+            (TypeUrl::of_message("envoy.extensions.transport_sockets.tls.v3.Secret"), Some("s".into()));
         linger.add(secret.clone(), 10, start);
         assert_eq!(linger.pop(start), Some(secret));
         assert!(linger.is_empty());

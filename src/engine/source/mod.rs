@@ -167,7 +167,9 @@ impl Source {
     /// Asks the server for names that nobody asked for before (RLY-57, RLY-58).
     fn ask(&mut self, type_url: &TypeUrl, names: Vec<ResourceName>, now: Time) {
         match &mut self.attachment {
-            Attachment::Streams(streams) => streams.subscribe(type_url, upstream::Interest::Names(names), now),
+            Attachment::Streams(streams) => {
+                streams.subscribe(type_url, upstream::Interest::Names(names), now)
+            }
             Attachment::Files(files) => {
                 let Some(members) = files.members(type_url) else { return };
                 let Some(cache) = self.types.get_mut(type_url) else { return };
@@ -213,7 +215,9 @@ impl Source {
     }
 
     fn drop_wildcard(&mut self, session: SessionId, type_url: &TypeUrl, now: Time) {
-        let Some(wildcard) = self.types.get_mut(type_url).and_then(|cache| cache.wildcard.as_mut()) else { return };
+        let Some(wildcard) = self.types.get_mut(type_url).and_then(|cache| cache.wildcard.as_mut()) else {
+            return;
+        };
         wildcard.unwatch(session);
         if !wildcard.is_watched() {
             let bytes = wildcard.view().bytes();
@@ -405,7 +409,9 @@ impl Source {
         for index in 0..2 {
             loop {
                 let Attachment::Streams(streams) = &mut self.attachment else { break };
-                let Some(output) = streams.machine(index).and_then(upstream::Upstream::poll_output) else { break };
+                let Some(output) = streams.machine(index).and_then(upstream::Upstream::poll_output) else {
+                    break;
+                };
                 match output {
                     upstream::Output::Changes(changes) => self.apply(changes, now),
                     other => self.outputs.push_back(Output::Upstream(index, other)),

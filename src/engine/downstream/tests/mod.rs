@@ -5,6 +5,7 @@
 mod bench;
 mod client;
 mod delta;
+mod faults;
 mod relay;
 mod sotw;
 mod unions;

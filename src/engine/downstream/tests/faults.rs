@@ -1,0 +1,54 @@
+//! What was once wrong.
+
+use super::bench::{Bench, EDS, LDS, streams, version_of};
+use crate::engine::source::{Attachment, Files};
+use crate::engine::upstream::Scope;
+
+/// RLY-6, DEL-29: what a client presented to a relay that knows nothing yet is not forgotten.
+#[test]
+fn rly_6_presented_names_wait_for_the_upstream() {
+    let mut bench = Bench::cold();
+    let presented =
+        [("a", version_of(EDS, "a=1")), ("b", version_of(EDS, "b=1")), ("c", version_of(EDS, "c=1"))];
+    let (named, all) = (bench.delta(), bench.delta());
+    bench.change_with(named, EDS, "+a +b +c", "", &presented, None);
+    bench.change_with(all, EDS, "", "", &presented, None);
+    assert_eq!(bench.drain(named) + &bench.drain(all), "");
+    bench.says(EDS, "a=1");
+    bench.says_of_all(EDS, "a=1", false);
+    assert_eq!(bench.drain(named) + &bench.drain(all), "", "a is unchanged");
+    bench.says(EDS, "b=2");
+    bench.says_of_all(EDS, "b=2", false);
+    assert_eq!(bench.drain(named), "ClusterLoadAssignment b=2");
+    assert_eq!(bench.drain(all), "ClusterLoadAssignment b=2");
+    bench.says(EDS, "-c");
+    bench.says_of_all(EDS, "", true);
+    assert_eq!(bench.drain(named), "ClusterLoadAssignment -c");
+    assert_eq!(bench.drain(all), "ClusterLoadAssignment -c", "DEL-33: and not before");
+}
+
+/// RLY-16: the same for a client that moves to a source that knows nothing yet.
+#[test]
+fn rly_16_a_move_to_a_cold_source_sends_only_differences() {
+    for delta in [false, true] {
+        let mut bench = Bench::new(vec![Attachment::Files(Files::default()), streams()]);
+        bench.state(0, &[(EDS, "a=1 b=1"), (LDS, "l=1 m=1")]);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        if delta {
+            bench.change(client, EDS, "+a +b");
+            bench.change(client, LDS, "");
+        } else {
+            bench.ask(client, EDS, "a b");
+            bench.ask(client, LDS, "");
+        }
+        bench.drain(client);
+        bench.reroute(client, 1);
+        assert_eq!(bench.drain(client), "");
+        bench.changes(1, EDS, Scope::Names, "a=1 b=2", false);
+        assert_eq!(bench.drain(client), "ClusterLoadAssignment b=2");
+        bench.changes(1, LDS, Scope::Wildcard, "l=1", false);
+        assert_eq!(bench.drain(client), "");
+        bench.changes(1, LDS, Scope::Wildcard, "", true);
+        assert_eq!(bench.drain(client), if delta { "Listener -m" } else { "Listener l=1" });
+    }
+}
