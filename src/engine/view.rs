@@ -209,13 +209,21 @@ impl View {
         Arc::new(view)
     }
 
-    /// The same, but without any knowledge of `name`: the client must be told of it again (DEL-11, SUB-3, ORD-5).
+    /// The client must be told of `name` again (DEL-11, SUB-3, ORD-5). If it has the name it still does, though of no
+    /// known version, so that it is told too if the name goes before it is sent.
     pub fn forget(&mut self, name: &ResourceName) {
-        let held = self.present.remove(name).is_some();
+        let held = self.present.get_mut(name).map(|version| *version = Version::default()).is_some();
         let told = self.absent.remove(name).is_some();
         if held || told {
             self.id = self.id.derived(("forgotten", name));
         }
+    }
+
+    /// The client must be told of everything again.
+    pub fn forget_all(&mut self) {
+        self.present = self.present.keys().map(|name| (name.clone(), Version::default())).collect();
+        self.absent = OrdSet::new();
+        self.id = self.id.derived("all forgotten");
     }
 }
 

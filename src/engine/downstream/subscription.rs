@@ -268,7 +268,9 @@ impl Subscription {
 
     fn resubscribe_wildcard(&mut self) {
         for part in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
-            part.hold(Arc::default());
+            let mut held = (*part.held).clone();
+            held.forget_all();
+            part.hold(Arc::new(held));
         }
         self.pending = None;
         self.greeting = true;

@@ -1,6 +1,6 @@
 //! What was once wrong.
 
-use super::bench::{Bench, EDS, LDS, streams, version_of};
+use super::bench::{Bench, CDS, EDS, LDS, streams, version_of};
 use crate::engine::source::{Attachment, Files};
 use crate::engine::upstream::Scope;
 
@@ -51,4 +51,18 @@ fn rly_16_a_move_to_a_cold_source_sends_only_differences() {
         bench.changes(1, LDS, Scope::Wildcard, "", true);
         assert_eq!(bench.drain(client), if delta { "Listener -m" } else { "Listener l=1" });
     }
+}
+
+/// A forced resend that is overtaken by the removal of what is to be sent.
+#[test]
+fn ord_5_endpoints_that_go_before_they_are_sent_again_are_removed() {
+    let mut bench = Bench::files(&[(CDS, "a=e1"), (EDS, "a=1")]);
+    let client = bench.delta();
+    bench.change(client, CDS, "");
+    bench.change(client, EDS, "");
+    bench.drain(client);
+    bench.state(0, &[(CDS, "a=e2"), (EDS, "a=1")]);
+    assert_eq!(bench.poll(client), "Cluster a=e2");
+    bench.state(0, &[(CDS, "a=e2"), (EDS, "")]);
+    assert_eq!(bench.poll(client), "ClusterLoadAssignment -a");
 }

@@ -109,3 +109,17 @@ fn sub_3_a_name_that_the_wildcard_brought_is_sent_again_when_it_is_asked_for() {
         }
     }
 }
+
+#[test]
+fn a_wildcard_asked_for_again_is_sent_again() {
+    let mut bench = Bench::files(&[(CDS, "a=1 b=1")]);
+    let client = bench.delta();
+    bench.change(client, CDS, "+*");
+    assert_eq!(bench.drain(client), "Cluster a=1 b=1");
+    bench.change(client, CDS, "+*");
+    assert_eq!(bench.drain(client), "Cluster a=1 b=1");
+    // What went in the meantime is removed all the same.
+    bench.change(client, CDS, "+*");
+    bench.state(0, &[(CDS, "b=1")]);
+    assert_eq!(bench.drain(client), "Cluster b=1 -a");
+}
