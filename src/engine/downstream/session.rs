@@ -359,19 +359,21 @@ impl Subscription {
             return None;
         }
         let full = self.is_full(variant);
-        let (mut news, mut complete) = (false, true);
+        let (mut news, mut complete, mut membership_known) = (false, true, true);
         let mut parts = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
             let snapshot = snapshot_of(part.source)?;
             let view = snapshot.of(&self.type_url).and_then(|types| types.view(&part.interest)).cloned()?;
             complete &= view.is_complete();
+            membership_known &= view.is_complete() || !part.is_wildcard();
             news |= part.is_behind(&view);
             parts.push(AnswerPart { leaving: part.leaving(), held: part.held.clone(), view, snapshot });
         }
-        // Never a partial answer where absence means deletion (RLY-5), nor a guess (RLY-3).
-        let hold = !complete && (full || !self.departed.is_empty());
-        let greeting = self.greeting && complete;
-        if hold || !(news || greeting || !self.departed.is_empty()) {
+        // Never a partial answer where absence means deletion (RLY-5), nor a guess (RLY-3): what becomes of a name that was
+        // given up beside the wildcard is known when the membership is (DEL-19).
+        let greeting = self.greeting && membership_known;
+        let departed: Vec<_> = self.departed.iter().filter(|_| membership_known).cloned().collect();
+        if (full && !complete) || !(news || greeting || !departed.is_empty()) {
             return None;
         }
         if let Some(presented) = self.presented.take()
@@ -379,15 +381,7 @@ impl Subscription {
         {
             return None;
         }
-        Some(Answer {
-            type_url: self.type_url.clone(),
-            variant,
-            full,
-            greeting,
-            parts,
-            departed: self.departed.clone(),
-            chunk: 0,
-        })
+        Some(Answer { type_url: self.type_url.clone(), variant, full, greeting, parts, departed, chunk: 0 })
     }
 
     /// A wildcard client that reconnects with the current version has it all already (STR-10).
@@ -412,7 +406,9 @@ impl Subscription {
         self.fresh = false;
         self.presented = None;
         self.pending = None;
-        self.departed.clear();
+        if !answer.departed.is_empty() {
+            self.departed.clear();
+        }
     }
 
     /// Until when the routing types must wait: this type has news that the client cannot be sent before it ACKs.

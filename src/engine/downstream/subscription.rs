@@ -1,6 +1,6 @@
 //! What one stream wants of one type, and what the client holds of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ pub struct Subscription {
     /// The wildcard first, then old-style names, then `xdstp:` names; no part is empty.
     pub parts: Vec<Part>,
     /// Names unsubscribed from beside a wildcard, still to be answered (DEL-19).
-    pub departed: Vec<ResourceName>,
+    pub departed: BTreeSet<ResourceName>,
     pub flight: Flight,
     /// A first answer to the wildcard is due even if it is empty (SST-7, DEL-25).
     pub greeting: bool,
@@ -136,7 +136,7 @@ impl Subscription {
         Subscription {
             type_url,
             parts: Vec::new(),
-            departed: Vec::new(),
+            departed: BTreeSet::new(),
             flight: Flight::default(),
             greeting: false,
             fresh: false,
@@ -221,6 +221,8 @@ impl Subscription {
                 wildcard = true;
                 continue;
             }
+            // What becomes of a name that is wanted again, its own subscription says.
+            self.departed.remove(name);
             let style = style_of(name);
             let set = sets.entry(style).or_insert_with(|| (*self.names_of(style)).clone());
             if !set.insert(name.clone(), seed) {
@@ -242,6 +244,9 @@ impl Subscription {
                 }
             }
         }
+        if !wildcard {
+            self.departed.clear();
+        }
         let names = sets
             .into_iter()
             .filter(|(style, set)| set.id() != self.names_of(*style).id())
@@ -252,7 +257,6 @@ impl Subscription {
 
     /// The client asks for names anew: it is told of them again, whatever it holds (SUB-3, DEL-11).
     fn resubscribe(&mut self, style: NameStyle, names: &[ResourceName]) {
-        self.departed.retain(|departed| !names.contains(departed));
         self.pending = None;
         for name in names {
             self.forget_name(style, name);
@@ -282,7 +286,7 @@ impl Subscription {
         for part in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
             part.forget(name);
         }
-        self.departed.push(name.clone());
+        self.departed.insert(name.clone());
         self.pending = None;
         self.fresh = true;
     }
@@ -309,6 +313,7 @@ impl Subscription {
             }
             (Some(at), None) => {
                 self.parts.remove(at);
+                self.greeting &= !wildcard;
             }
             (None, Some((source, interest))) => {
                 self.parts.reserve_exact(1);

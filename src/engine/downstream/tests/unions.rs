@@ -123,3 +123,55 @@ fn a_wildcard_asked_for_again_is_sent_again() {
     bench.state(0, &[(CDS, "b=1")]);
     assert_eq!(bench.drain(client), "Cluster b=1 -a");
 }
+
+#[test]
+fn del_19_waits_for_the_membership_and_holds_nothing_else() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "+* +a +b");
+    bench.says(CDS, "a=1 b=1");
+    assert_eq!(bench.drain(client), "Cluster a=1 b=1");
+    bench.change(client, CDS, "-a");
+    assert_eq!(bench.drain(client), "");
+    bench.says(CDS, "b=2");
+    assert_eq!(bench.drain(client), "Cluster b=2");
+    bench.says_of_all(CDS, "c=1", true);
+    assert_eq!(bench.drain(client), "Cluster c=1 -a");
+}
+
+#[test]
+fn del_19_is_void_once_the_name_is_wanted_again() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "+* +a");
+    bench.change(client, CDS, "-a");
+    bench.change(client, CDS, "+a");
+    bench.says_of_all(CDS, "b=1", true);
+    assert_eq!(bench.drain(client), "Cluster b=1", "a is wanted and unknown");
+    bench.says(CDS, "a=1");
+    assert_eq!(bench.drain(client), "Cluster a=1");
+}
+
+#[test]
+fn del_21_nothing_of_the_wildcard_follows_its_end() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "+* +a +b");
+    bench.change(client, CDS, "-a");
+    bench.change(client, CDS, "-*");
+    bench.says_of_all(CDS, "a=1", true);
+    assert_eq!(bench.drain(client), "", "neither a greeting nor an answer for a");
+    bench.says(CDS, "b=1");
+    assert_eq!(bench.drain(client), "Cluster b=1");
+}
+
+#[test]
+fn del_25_an_empty_wildcard_is_answered_though_a_name_is_unknown() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "+* +a");
+    bench.says_of_all(CDS, "", true);
+    assert_eq!(bench.drain(client), "Cluster");
+    bench.says(CDS, "-a");
+    assert_eq!(bench.drain(client), "Cluster -a");
+}
