@@ -367,7 +367,12 @@ impl Subscription {
             complete &= view.is_complete();
             membership_known &= view.is_complete() || !part.is_wildcard();
             news |= part.is_behind(&view);
-            parts.push(AnswerPart { leaving: part.leaving(), held: part.held.clone(), view, snapshot });
+            parts.push(AnswerPart {
+                interest: part.interest.clone(),
+                held: part.held.clone(),
+                view,
+                snapshot,
+            });
         }
         // Never a partial answer where absence means deletion (RLY-5), nor a guess (RLY-3): what becomes of a name that was
         // given up beside the wildcard is known when the membership is (DEL-19).

@@ -39,8 +39,7 @@ impl Part {
 
     /// The client was told all that there is to say of this view.
     pub fn bring_to(&mut self, view: &Arc<View>) {
-        let covers = |name: &ResourceName| self.names().is_none_or(|names| names.contains(name));
-        self.held = self.held.brought_to(view, covers);
+        self.held = self.held.brought_to(view, |name| self.interest.covers(name));
         self.at = Some(view.id());
     }
 
@@ -61,10 +60,7 @@ impl Part {
     }
 
     pub fn leaving(&self) -> Leaving {
-        match self.interest {
-            Interest::Wildcard => Leaving::Wildcard,
-            Interest::Names(_) => Leaving::Names,
-        }
+        self.interest.leaving()
     }
 
     pub fn is_wildcard(&self) -> bool {
@@ -198,7 +194,7 @@ impl Subscription {
             let old = self.names_of(style);
             if wanted.id() != old.id() {
                 let added: Vec<_> = wanted.minus(&old).cloned().collect();
-                self.resubscribe(style, &added);
+                self.resubscribe(&added);
                 change.names.insert(style, NameSetChange(Arc::new(wanted)));
             }
         }
@@ -225,10 +221,9 @@ impl Subscription {
             self.departed.remove(name);
             let style = style_of(name);
             let set = sets.entry(style).or_insert_with(|| (*self.names_of(style)).clone());
-            if !set.insert(name.clone(), seed) {
-                // Asked for again without having been given up: a forced resend (DEL-11).
-                self.resubscribe(style, std::slice::from_ref(name));
-            }
+            set.insert(name.clone(), seed);
+            // Asked for again without having been given up, or brought by the wildcard before: a forced resend (DEL-11).
+            self.resubscribe(std::slice::from_ref(name));
         }
         for name in &request.unsubscribe {
             if name.is_wildcard() {
@@ -238,7 +233,7 @@ impl Subscription {
             let style = style_of(name);
             let set = sets.entry(style).or_insert_with(|| (*self.names_of(style)).clone());
             if set.remove(name, seed) {
-                self.forget_name(style, name);
+                self.forget_name(name);
                 if wildcard {
                     self.depart(name);
                 }
@@ -256,16 +251,16 @@ impl Subscription {
     }
 
     /// The client asks for names anew: it is told of them again, whatever it holds (SUB-3, DEL-11).
-    fn resubscribe(&mut self, style: NameStyle, names: &[ResourceName]) {
+    fn resubscribe(&mut self, names: &[ResourceName]) {
         self.pending = None;
         for name in names {
-            self.forget_name(style, name);
+            self.forget_name(name);
         }
         self.fresh = true;
     }
 
-    fn forget_name(&mut self, style: NameStyle, name: &ResourceName) {
-        for part in self.parts.iter_mut().filter(|part| part.style == style && !part.is_wildcard()) {
+    fn forget_name(&mut self, name: &ResourceName) {
+        for part in &mut self.parts {
             part.forget(name);
         }
     }
@@ -283,9 +278,6 @@ impl Subscription {
 
     /// A name was given up beside the wildcard: the client learns whether the wildcard still has it (DEL-19).
     fn depart(&mut self, name: &ResourceName) {
-        for part in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
-            part.forget(name);
-        }
         self.departed.insert(name.clone());
         self.pending = None;
         self.fresh = true;
@@ -329,14 +321,8 @@ impl Subscription {
 
     /// What a reconnecting delta client says it holds (DEL-29 to DEL-31): counted where it is subscribed to.
     pub fn present(&mut self, versions: &[(ResourceName, String)]) {
-        let has_wildcard = self.is_wildcard();
-        let named: Vec<_> = self.parts.iter().filter_map(Part::names).cloned().collect();
-        let is_named = |name: &ResourceName| named.iter().any(|names| names.contains(name));
         for part in &mut self.parts {
-            let held = versions.iter().filter(|(name, _)| match &part.interest {
-                Interest::Wildcard => has_wildcard && !is_named(name),
-                Interest::Names(names) => names.contains(name),
-            });
+            let held = versions.iter().filter(|(name, _)| part.interest.covers(name));
             // A version that another server made matches no content (RLY-32).
             let held =
                 held.map(|(name, version)| (name.clone(), Version::parse(version).unwrap_or_default()));

@@ -15,11 +15,10 @@ use crate::engine::downstream::session::Router;
 use crate::engine::downstream::{
     Answer, AnswerKey, Composition, Limits, Session, SourceId, Taken, Verdict, Watch,
 };
-use crate::engine::interest::HashSeed;
+use crate::engine::interest::{HashSeed, Interest};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::{self, Attachment, Files, Output, Source, Streams};
 use crate::engine::upstream::{self, Cause, Changes, Scope};
-use crate::engine::view::Leaving;
 use crate::xds::{
     Any, Code, DeltaRequest, Request, Resource, ResourceName, SotwRequest, Status, TypeUrl, Variant, Version,
 };
@@ -451,9 +450,6 @@ impl Bench {
         assert_eq!(chunk.version, sum, "RLY-31: the version is of exactly this content");
         let complete = answer.parts.iter().all(|part| part.view.is_complete());
         assert!(complete || !answer.full, "RLY-5: no partial answer where absence means deletion");
-        let subscription = self.clients[client].session.subscriptions().iter();
-        let sets = subscription.filter(|s| s.type_url == answer.type_url).flat_map(|s| &s.parts);
-        let sets: Vec<_> = sets.map(|part| part.names().cloned()).collect();
         let held = self.held(client, answer.type_url.message());
         let (wanted, wildcard) = (held.wanted.clone(), held.wildcard);
         for resource in &chunk.resources {
@@ -464,13 +460,11 @@ impl Bench {
             );
         }
         for name in &chunk.removed {
-            for (part, set) in answer.parts.iter().zip(&sets) {
+            for part in &answer.parts {
                 assert!(!part.view.has(name), "DEL-22: {name} still exists");
-                let settled = match part.leaving {
-                    Leaving::Wildcard => part.view.is_complete(),
-                    Leaving::Names => {
-                        part.view.knows_absent(name) || set.as_ref().is_none_or(|set| !set.contains(name))
-                    }
+                let settled = match &part.interest {
+                    Interest::Wildcard => part.view.is_complete() || !part.held.has(name),
+                    Interest::Names(names) => part.view.knows_absent(name) || !names.contains(name),
                 };
                 assert!(settled, "RLY-2: {name} is not known to be absent");
             }

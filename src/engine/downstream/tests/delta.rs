@@ -295,3 +295,27 @@ fn rly_32_a_version_of_another_server_matches_nothing() {
     bench.change_with(client, SDS, "+s", "", &[("s", Version::default())], None);
     assert_eq!(bench.drain(client), "Secret s=1");
 }
+
+#[test]
+fn del_29_to_31_presented_versions() {
+    let mut bench = Bench::files(&[(EDS, "a=1 b=2 new=1")]);
+    let presented = [
+        ("a", version_of(EDS, "a=1")),
+        ("b", version_of(EDS, "b=1")),
+        ("gone", version_of(EDS, "gone=1")),
+        ("other", version_of(EDS, "other=1")),
+    ];
+    for (list, expected) in [
+        ("+a +b", "ClusterLoadAssignment b=2"),
+        ("+a", ""),
+        ("+a +gone", "ClusterLoadAssignment -gone"),
+        ("+a +gone +new", "ClusterLoadAssignment new=1 -gone"),
+        ("+*", "ClusterLoadAssignment b=2 new=1 -gone -other"),
+        ("+* +a", "ClusterLoadAssignment b=2 new=1 -gone -other"),
+        ("", "ClusterLoadAssignment b=2 new=1 -gone -other"),
+    ] {
+        let client = bench.delta();
+        bench.change_with(client, EDS, list, "", &presented, None);
+        assert_eq!(bench.drain(client), expected, "{list:?}");
+    }
+}

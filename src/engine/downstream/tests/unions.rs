@@ -1,6 +1,6 @@
 //! The wildcard beside names.
 
-use super::bench::{Bench, CDS, EDS, LDS, url};
+use super::bench::{Bench, CDS, EDS, LDS, url, version_of};
 
 #[test]
 fn sub_12_and_13_both_subscriptions_exist() {
@@ -174,4 +174,77 @@ fn del_25_an_empty_wildcard_is_answered_though_a_name_is_unknown() {
     assert_eq!(bench.drain(client), "Cluster");
     bench.says(CDS, "-a");
     assert_eq!(bench.drain(client), "Cluster -a");
+}
+
+#[test]
+fn a_change_that_comes_by_both_ways_is_sent_once() {
+    for sotw in [false, true] {
+        let mut bench = Bench::cold();
+        let client = if sotw { bench.sotw() } else { bench.delta() };
+        if sotw {
+            bench.ask(client, CDS, "* a")
+        } else {
+            bench.change(client, CDS, "+* +a")
+        };
+        bench.says_of_all(CDS, "a=1", true);
+        bench.says(CDS, "a=1");
+        assert_eq!(bench.drain(client), "Cluster a=1");
+        // The name's own subscription decides.
+        bench.says_of_all(CDS, "a=2", false);
+        assert_eq!(bench.drain(client), "");
+        bench.says(CDS, "a=2");
+        assert_eq!(bench.drain(client), "Cluster a=2");
+        bench.says(CDS, "a=3");
+        assert_eq!(bench.drain(client), "Cluster a=3");
+        bench.says_of_all(CDS, "a=3", false);
+        assert_eq!(bench.drain(client), "");
+        // What stays when the one goes is what the other has.
+        bench.says_of_all(CDS, "a=4", false);
+        assert_eq!(bench.drain(client), "");
+        bench.says(CDS, "-a");
+        assert_eq!(bench.drain(client), "Cluster a=4");
+    }
+}
+
+#[test]
+fn del_22_in_sotw() {
+    let mut bench = Bench::cold();
+    let client = bench.sotw();
+    bench.ask(client, CDS, "* a");
+    bench.says_of_all(CDS, "a=1 b=1", true);
+    bench.says(CDS, "a=1");
+    assert_eq!(bench.drain(client), "Cluster a=1 b=1");
+    bench.says_of_all(CDS, "-a", false);
+    assert_eq!(bench.drain(client), "");
+    bench.says(CDS, "-a");
+    assert_eq!(bench.drain(client), "Cluster b=1");
+}
+
+#[test]
+fn del_29_a_presented_name_under_both() {
+    let mut bench = Bench::files(&[(CDS, "a=1 b=1")]);
+    for (list, version, expected) in [
+        ("+* +a", "a=1", "Cluster b=1"),
+        ("+* +a", "a=0", "Cluster a=1 b=1"),
+        ("+* +zzz", "a=1", "Cluster b=1 -zzz"),
+    ] {
+        let client = bench.delta();
+        bench.change_with(client, CDS, list, "", &[("a", version_of(CDS, version))], None);
+        assert_eq!(bench.drain(client), expected, "{list} {version}");
+    }
+}
+
+#[test]
+fn rly_2_a_name_that_left_the_wildcard_is_not_removed_while_its_own_subscription_is_unknown() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "");
+    bench.says_of_all(CDS, "a=1 b=1", true);
+    assert_eq!(bench.drain(client), "Cluster a=1 b=1");
+    bench.change(client, CDS, "+a +b");
+    bench.drain(client);
+    bench.says_of_all(CDS, "-a -b", false);
+    assert_eq!(bench.drain(client), "");
+    bench.says(CDS, "a=2 -b");
+    assert_eq!(bench.drain(client), "Cluster a=2 -b");
 }
