@@ -177,6 +177,8 @@ impl Subscription {
             return Change::default();
         }
         self.fingerprint = fingerprint;
+        // A presented version says what the client has only as long as it gives nothing up (STR-10).
+        self.presented = None;
         self.named |= !names.is_empty();
         // The implicit wildcard lasts while every request so far was empty (SUB-9); a total list ends it (SUB-11).
         let implicit = !self.named && self.legacy_wildcard;

@@ -66,3 +66,15 @@ fn ord_5_endpoints_that_go_before_they_are_sent_again_are_removed() {
     bench.state(0, &[(CDS, "a=e2"), (EDS, "")]);
     assert_eq!(bench.poll(client), "ClusterLoadAssignment -a");
 }
+
+/// STR-10 speaks of a client that asks for nothing it did not have before.
+#[test]
+fn str_10_a_version_presented_before_the_set_was_given_up_means_nothing() {
+    let mut bench = Bench::cold();
+    let client = bench.sotw();
+    bench.ask_with(client, CDS, "*", "", &version_of(CDS, "a=1").to_string(), None);
+    bench.ask_with(client, CDS, "", "", "", None);
+    bench.ask_with(client, CDS, "*", "", "", None);
+    bench.says_of_all(CDS, "a=1", true);
+    assert_eq!(bench.drain(client), "Cluster a=1");
+}
