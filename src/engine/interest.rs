@@ -115,6 +115,14 @@ impl Interest {
         }
     }
 
+    pub fn asks_for_more_than(&self, old: &Interest) -> bool {
+        match (self, old) {
+            (Interest::Names(new), Interest::Names(old)) => new.minus(old).next().is_some(),
+            (Interest::Wildcard, Interest::Wildcard) => false,
+            _ => true,
+        }
+    }
+
     /// Whether a name may be in a view of this. Only the server knows of a wildcard, so it is never ruled out there.
     pub fn covers(&self, name: &ResourceName) -> bool {
         match self {

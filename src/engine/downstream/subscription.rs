@@ -196,7 +196,9 @@ impl Subscription {
             let old = self.names_of(style);
             if wanted.id() != old.id() {
                 let added: Vec<_> = wanted.minus(&old).cloned().collect();
-                self.resubscribe(&added);
+                if !added.is_empty() {
+                    self.resubscribe(&added);
+                }
                 change.names.insert(style, NameSetChange(Arc::new(wanted)));
             }
         }
@@ -301,9 +303,9 @@ impl Subscription {
         match (at, interest) {
             (Some(at), Some((source, interest))) => {
                 let part = &mut self.parts[at];
+                self.fresh |= part.source != source || interest.asks_for_more_than(&part.interest);
                 part.source = source;
                 part.interest = interest;
-                self.fresh = true;
             }
             (Some(at), None) => {
                 self.parts.remove(at);

@@ -78,3 +78,27 @@ fn str_10_a_version_presented_before_the_set_was_given_up_means_nothing() {
     bench.says_of_all(CDS, "a=1", true);
     assert_eq!(bench.drain(client), "Cluster a=1");
 }
+
+/// NON-4: giving up a name asks for nothing new.
+#[test]
+fn non_4_a_removal_of_names_lets_no_update_pass() {
+    for delta in [false, true] {
+        let mut bench = Bench::files(&[(EDS, "a=1 b=1")]);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        if delta {
+            bench.change(client, EDS, "+a +b")
+        } else {
+            bench.ask(client, EDS, "a b")
+        };
+        assert_eq!(bench.poll(client), "ClusterLoadAssignment a=1 b=1");
+        bench.state(0, &[(EDS, "a=2 b=1")]);
+        if delta {
+            bench.change(client, EDS, "-b");
+        } else {
+            bench.ask_with(client, EDS, "a", "", "", None);
+        }
+        assert_eq!(bench.poll(client), "");
+        bench.ack(client, EDS);
+        assert_eq!(bench.poll(client), "ClusterLoadAssignment a=2");
+    }
+}
