@@ -53,7 +53,7 @@ pub struct Taken {
     pub type_url: TypeUrl,
     pub verdict: Verdict,
     pub watches: Vec<Watch>,
-    /// The subscription changed: such requests are rate-limited, ACKs are not.
+    /// The subscription changed, or something must be sent again: such requests are rate-limited, ACKs are not.
     pub changed: bool,
 }
 
@@ -138,7 +138,8 @@ impl Session {
             Request::Sotw(request) => subscription.take_sotw(request, seed),
             Request::Delta(request) => subscription.take_delta(request, seed),
         };
-        let changed = is_first || change != Change::default();
+        let forces = matches!(request, Request::Delta(delta) if !(delta.subscribe.is_empty() && delta.unsubscribe.is_empty()));
+        let changed = is_first || forces || change != Change::default();
         let watches = self.apply(index, change, router)?;
         if let Request::Delta(request) = request
             && is_first

@@ -102,3 +102,19 @@ fn non_4_a_removal_of_names_lets_no_update_pass() {
         assert_eq!(bench.poll(client), "ClusterLoadAssignment a=2");
     }
 }
+
+/// Clients that force resends are slowed down like those that change their subscriptions.
+#[test]
+fn fd_4_a_forced_resend_counts_as_a_change() {
+    let mut bench = Bench::files(&[(EDS, "a=1"), (CDS, "a=1")]);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a");
+    bench.change(client, CDS, "+*");
+    bench.drain(client);
+    assert!(bench.change(client, EDS, "+a").changed);
+    assert!(bench.change(client, CDS, "+*").changed);
+    bench.drain(client);
+    assert!(!bench.change(client, EDS, "").changed);
+    let nonce = bench.held(client, EDS).nonce.clone();
+    assert!(!bench.change_with(client, EDS, "", &nonce, &[], None).changed);
+}
