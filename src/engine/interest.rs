@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use imbl::OrdSet;
 
+use super::source::Collection;
 use super::view::Leaving;
 use crate::xds::ResourceName;
 
@@ -107,6 +108,13 @@ pub enum Interest {
 }
 
 impl Interest {
+    pub fn collection(&self) -> Collection {
+        match self {
+            Interest::Wildcard => Collection::Wildcard,
+            Interest::Names(_) => Collection::Names,
+        }
+    }
+
     /// What it means that a name leaves a view of this.
     pub fn leaving(&self) -> Leaving {
         match self {

@@ -184,14 +184,7 @@ impl Session {
             );
             return Err(Status::new(Code::ResourceExhausted, text));
         }
-        for watch in &watches {
-            if let Watch::Watch { source, .. } = watch
-                && !self.sources.contains(source)
-            {
-                self.sources.reserve_exact(1);
-                self.sources.push(*source);
-            }
-        }
+        self.list_sources();
         Ok(watches)
     }
 
@@ -207,17 +200,27 @@ impl Session {
                 if old == source {
                     continue;
                 }
-                let collection = if part.is_wildcard() { Collection::Wildcard } else { Collection::Names };
+                let collection = part.interest.collection();
                 watches.push(Watch::Unwatch { source: old, type_url: type_url.clone(), collection });
                 let interest = part.interest.clone();
                 watches.push(Watch::Watch { source, type_url: type_url.clone(), interest });
-                if !self.sources.contains(&source) {
-                    self.sources.push(source);
-                }
             }
             subscription.pending = None;
         }
+        self.list_sources();
         Ok(watches)
+    }
+
+    /// Notes which sources the parts come from; what a client left is not kept alive.
+    fn list_sources(&mut self) {
+        let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
+        self.sources.retain(|source| parts().any(|part| part.source == *source));
+        for part in parts() {
+            if !self.sources.contains(&part.source) {
+                self.sources.reserve_exact(1);
+                self.sources.push(part.source);
+            }
+        }
     }
 
     // === nonces ===
@@ -323,17 +326,19 @@ fn set_part(
     match interest {
         Some(interest) => {
             let source = router.source(&type_url, style)?;
-            subscription.set_part(style, Some((source, interest.clone())), wildcard);
+            let old = subscription.set_part(style, Some((source, interest.clone())), wildcard);
+            // The client's class may have changed with this very request (RLY-16).
+            if let Some(old) = old.filter(|old| *old != source) {
+                let collection = interest.collection();
+                watches.push(Watch::Unwatch { source: old, type_url: type_url.clone(), collection });
+            }
             watches.push(Watch::Watch { source, type_url, interest });
         }
         None => {
-            let part =
-                subscription.parts.iter().find(|part| part.style == style && part.is_wildcard() == wildcard);
-            if let Some(part) = part {
+            if let Some(source) = subscription.set_part(style, None, wildcard) {
                 let collection = if wildcard { Collection::Wildcard } else { Collection::Names };
-                watches.push(Watch::Unwatch { source: part.source, type_url, collection });
+                watches.push(Watch::Unwatch { source, type_url, collection });
             }
-            subscription.set_part(style, None, wildcard);
         }
     }
     Ok(())

@@ -297,9 +297,16 @@ impl Subscription {
         }
     }
 
-    /// Sets what is wanted of one collection; an empty set of names takes the part away. What the client holds stays.
-    pub fn set_part(&mut self, style: NameStyle, interest: Option<(SourceId, Interest)>, wildcard: bool) {
+    /// Sets what is wanted of one collection; an empty set of names takes the part away. What the client holds stays. Gives
+    /// the source that the part came from before.
+    pub fn set_part(
+        &mut self,
+        style: NameStyle,
+        interest: Option<(SourceId, Interest)>,
+        wildcard: bool,
+    ) -> Option<SourceId> {
         let at = self.parts.iter().position(|part| part.style == style && part.is_wildcard() == wildcard);
+        let old = at.map(|at| self.parts[at].source);
         match (at, interest) {
             (Some(at), Some((source, interest))) => {
                 let part = &mut self.parts[at];
@@ -321,6 +328,7 @@ impl Subscription {
             (None, None) => {}
         }
         self.pending = None;
+        old
     }
 
     /// What a reconnecting delta client says it holds (DEL-29 to DEL-31): counted where it is subscribed to.

@@ -198,7 +198,17 @@ impl Source {
             }
             Collection::Wildcard => {}
         }
+        self.let_go(session);
         self.after(now);
+    }
+
+    /// Forgets what a session no longer watches.
+    fn let_go(&mut self, session: SessionId) {
+        let Some(list) = self.sessions.get_mut(&session) else { return };
+        list.retain(|watched| watched.wildcard || watched.slot.is_some());
+        if list.is_empty() {
+            self.sessions.remove(&session);
+        }
     }
 
     /// A session is gone.

@@ -1,6 +1,8 @@
 //! What was once wrong.
 
-use super::bench::{Bench, CDS, EDS, LDS, streams, version_of};
+use std::time::Duration;
+
+use super::bench::{Bench, CDS, EDS, LDS, streams, url, version_of};
 use crate::engine::source::{Attachment, Files};
 use crate::engine::upstream::Scope;
 
@@ -117,4 +119,41 @@ fn fd_4_a_forced_resend_counts_as_a_change() {
     assert!(!bench.change(client, EDS, "").changed);
     let nonce = bench.held(client, EDS).nonce.clone();
     assert!(!bench.change_with(client, EDS, "", &nonce, &[], None).changed);
+}
+
+/// A request that changes the class and the names at once leaves nothing behind at the old source.
+#[test]
+fn rly_16_a_part_that_moves_with_its_request_leaves_the_old_source() {
+    let mut bench =
+        Bench::new(vec![Attachment::Files(Files::default()), Attachment::Files(Files::default())]);
+    bench.state(0, &[(EDS, "a=1 b=1")]);
+    bench.state(1, &[(EDS, "a=1 b=1")]);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a");
+    bench.drain(client);
+    bench.clients[client].routes.old = 1;
+    bench.change(client, EDS, "+b");
+    bench.reroute(client, 1);
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment b=1");
+    bench.advance(Duration::from_secs(31));
+    assert!(bench.sources[0].is_idle(), "{:?}", bench.sources[0]);
+}
+
+#[test]
+fn sources_that_no_part_comes_from_are_let_go() {
+    let mut bench =
+        Bench::new(vec![Attachment::Files(Files::default()), Attachment::Files(Files::default())]);
+    bench.state(0, &[(EDS, "a=1")]);
+    bench.state(1, &[(EDS, "a=2")]);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a");
+    for source in [1, 0, 1] {
+        bench.reroute(client, source);
+        bench.drain(client);
+        bench.advance(Duration::from_secs(31));
+        assert_eq!(bench.sources[1 - source as usize].sessions_len(), 0);
+        assert!(bench.sources[1 - source as usize].is_idle());
+    }
+    bench.check(client, EDS, "a=2");
+    assert_eq!(url(EDS).short(), "ClusterLoadAssignment");
 }
