@@ -85,7 +85,7 @@ impl SourceHandle {
             Attach::Files { .. } => Attachment::Files(Files::default()),
         };
         let (for_task, source) =
-            (handle.clone(), Source::new(id.0, shared.settings.source.clone(), attachment));
+            (handle.clone(), Source::new(fastrand::u64(..), shared.settings.source.clone(), attachment));
         tokio::spawn(async move {
             let link = match Link::new(&shared.settings.attach, encode_node(&node)).await {
                 Ok(link) => link,

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use imbl::OrdSet;
 
+use super::source::Collection;
+use super::view::Leaving;
 use crate::xds::ResourceName;
 
 /// Identifies a set of names by its content, whatever the order in which the names came.
@@ -103,6 +105,39 @@ impl NameSet {
 pub enum Interest {
     Wildcard,
     Names(Arc<NameSet>),
+}
+
+impl Interest {
+    pub fn collection(&self) -> Collection {
+        match self {
+            Interest::Wildcard => Collection::Wildcard,
+            Interest::Names(_) => Collection::Names,
+        }
+    }
+
+    /// What it means that a name leaves a view of this.
+    pub fn leaving(&self) -> Leaving {
+        match self {
+            Interest::Wildcard => Leaving::Wildcard,
+            Interest::Names(_) => Leaving::Names,
+        }
+    }
+
+    pub fn asks_for_more_than(&self, old: &Interest) -> bool {
+        match (self, old) {
+            (Interest::Names(new), Interest::Names(old)) => new.minus(old).next().is_some(),
+            (Interest::Wildcard, Interest::Wildcard) => false,
+            _ => true,
+        }
+    }
+
+    /// Whether a name may be in a view of this. Only the server knows of a wildcard, so it is never ruled out there.
+    pub fn covers(&self, name: &ResourceName) -> bool {
+        match self {
+            Interest::Wildcard => true,
+            Interest::Names(names) => names.contains(name),
+        }
+    }
 }
 
 #[cfg(test)]

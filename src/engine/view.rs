@@ -6,10 +6,12 @@
 //! views give the same answer to every client, so that it is encoded once.
 
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
 use super::Time;
+use super::interest::HashSeed;
 use crate::xds::{Resource, ResourceName, Version};
 
 /// Identifies the content of a view inside this process. Two views with one id are the same.
@@ -62,9 +64,12 @@ impl View {
 
     /// What a client says it holds (DEL-29, DEL-30). Versions of another server's making are held as
     /// [`Version::default`], which no content has (RLY-32).
-    pub fn presented(versions: impl IntoIterator<Item = (ResourceName, Version)>) -> View {
+    pub fn presented(
+        versions: impl IntoIterator<Item = (ResourceName, Version)>,
+        seed: HashSeed,
+    ) -> View {
         let present: OrdMap<ResourceName, Version> = versions.into_iter().collect();
-        let id = present.iter().fold(ViewId::default(), |id, (name, version)| id.derived((name, version.0)));
+        let id = present.iter().fold(ViewId(seed.0), |id, (name, version)| id.derived((name, version.0)));
         View { id, present, ..View::default() }
     }
 
@@ -183,30 +188,46 @@ impl View {
 
     // === what clients hold ===
 
-    /// This view, and beside it what a client holds of names of which nothing is known here: it holds them still (RLY-2).
-    /// `kept` tells whether the client still wants a name.
-    #[must_use]
-    pub fn carrying(&self, held: &View, kept: impl Fn(&ResourceName) -> bool) -> View {
-        let mut view = self.clone();
-        for item in held.present.diff(&self.present) {
-            if let imbl::ordmap::DiffItem::Remove(name, version) = item
-                && !self.absent.contains(name)
-                && kept(name)
-            {
-                view.present.insert(name.clone(), *version);
-                view.id = view.id.derived(("carried", name, version.0));
-            }
+    /// What a client at `self` holds once it was brought to `to`: of names that `to` knows nothing of yet it keeps what it
+    /// has, so that they are neither sent again if they turn out to be the same (DEL-29, RLY-36), nor left behind if they
+    /// turn out to be gone (DEL-30, RLY-6). `covers`: whether a name belongs to what `to` is a view of.
+    pub fn brought_to(&self, to: &Arc<View>, covers: impl Fn(&ResourceName) -> bool) -> Arc<View> {
+        if to.is_complete() {
+            return to.clone();
         }
-        view
+        let kept = self.present.diff(&to.present).filter_map(|item| match item {
+            imbl::ordmap::DiffItem::Remove(name, version) => Some((name.clone(), *version)),
+            _ => None,
+        });
+        let kept: Vec<_> = kept.filter(|(name, _)| covers(name) && !to.absent.contains(name)).collect();
+        let told =
+            self.absent.iter().filter(|name| covers(name) && !to.has(name) && !to.absent.contains(*name));
+        let told: Vec<_> = told.cloned().collect();
+        if kept.is_empty() && told.is_empty() {
+            return to.clone();
+        }
+        let mut view = (**to).clone();
+        view.present.extend(kept);
+        view.absent.extend(told);
+        view.id = to.id.derived(("kept", self.id));
+        Arc::new(view)
     }
 
-    /// The same, but without any knowledge of `name`: the client must be told of it again (DEL-11, SUB-3, ORD-5).
+    /// The client must be told of `name` again (DEL-11, SUB-3, ORD-5). If it has the name it still does, though of no
+    /// known version, so that it is told too if the name goes before it is sent.
     pub fn forget(&mut self, name: &ResourceName) {
-        let held = self.present.remove(name).is_some();
+        let held = self.present.get_mut(name).map(|version| *version = Version::default()).is_some();
         let told = self.absent.remove(name).is_some();
         if held || told {
             self.id = self.id.derived(("forgotten", name));
         }
+    }
+
+    /// The client must be told of everything again.
+    pub fn forget_all(&mut self) {
+        self.present = self.present.keys().map(|name| (name.clone(), Version::default())).collect();
+        self.absent = OrdSet::new();
+        self.id = self.id.derived("all forgotten");
     }
 }
 

@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
-use crate::engine::view::{Difference, Leaving, View, ViewId, difference};
+use crate::engine::view::{View, ViewId, difference};
 use crate::xds::{Resource, ResourceName, TypeUrl, Variant, Version};
 
 /// Messages of types that may be split stay below this many bytes, since 4 MiB is gRPC's default limit (SST-13).
@@ -26,7 +27,7 @@ pub struct AnswerKey {
 /// One part of a subscription: one collection of one source.
 #[derive(Clone, Debug)]
 pub struct AnswerPart {
-    pub leaving: Leaving,
+    pub interest: Interest,
     pub held: Arc<View>,
     pub view: Arc<View>,
     pub snapshot: Arc<Snapshot>,
@@ -65,30 +66,44 @@ pub struct Composition {
     pub endpoints: Vec<ResourceName>,
 }
 
+/// How what the client holds differs from what it should hold, over all parts.
+#[derive(Debug, Default)]
+struct News {
+    /// What is new or changed, by name, each name once (SST-8, DEL-16).
+    put: BTreeMap<ResourceName, Arc<Resource>>,
+    /// What a delta client must be told is gone.
+    removed: BTreeSet<ResourceName>,
+    /// The client holds something that is gone.
+    lost: bool,
+    /// Some name is newly known to be absent.
+    told_absent: bool,
+}
+
 impl Answer {
     pub fn key(&self) -> AnswerKey {
         let ids = match self.parts.as_slice() {
-            [part] if self.departed.is_empty() => part.view.id().derived((part.held.id(), part.leaving)),
+            [part] if self.departed.is_empty() => {
+                part.view.id().derived((part.held.id(), part.interest.leaving()))
+            }
             parts => {
                 let start = ViewId::default().derived(&self.departed);
-                parts
-                    .iter()
-                    .fold(start, |id, part| id.derived((part.view.id(), part.held.id(), part.leaving)))
+                parts.iter().fold(start, |id, part| {
+                    id.derived((part.view.id(), part.held.id(), part.interest.leaving()))
+                })
             }
         };
         AnswerKey { variant: self.variant, full: self.full, greeting: self.greeting, ids }
     }
 
     pub fn compose(&self) -> Composition {
-        let differences: Vec<Difference> =
-            self.parts.iter().map(|part| difference(&part.held, &part.view, part.leaving)).collect();
-        let put = self.put(&differences);
-        let endpoints: BTreeSet<_> = put.values().filter_map(|resource| resource.endpoints.clone()).collect();
+        let news = self.news();
+        let endpoints: BTreeSet<_> =
+            news.put.values().filter_map(|resource| resource.endpoints.clone()).collect();
         let chunks = match (self.variant, self.full) {
-            (Variant::Sotw, true) => self.full_state(&differences, !put.is_empty()),
-            (Variant::Sotw, false) => split(put.into_values(), Vec::new()),
+            (Variant::Sotw, true) => self.full_state(&news),
+            (Variant::Sotw, false) => split(news.put.into_values(), Vec::new()),
             (Variant::Delta, _) => {
-                let mut chunks = split(put.into_values(), self.removed(&differences));
+                let mut chunks = split(news.put.into_values(), news.removed.into_iter().collect());
                 if chunks.is_empty() && self.greeting {
                     chunks.push(Chunk::default());
                 }
@@ -98,56 +113,68 @@ impl Answer {
         Composition { chunks, endpoints: endpoints.into_iter().collect() }
     }
 
-    /// What is new or changed, by name, each name once (SST-8, DEL-16).
-    fn put(&self, differences: &[Difference]) -> BTreeMap<ResourceName, Arc<Resource>> {
-        let mut put = BTreeMap::new();
-        for (part, difference) in self.parts.iter().zip(differences) {
-            for name in &difference.put {
-                if let Some(resource) = self.body(part, name) {
-                    put.insert(name.clone(), resource.clone());
+    /// Compares what the client holds of all parts together with what it should hold. A name that is wanted for itself
+    /// and by the wildcard is one resource to the client: its own subscription decides, and where that has nothing, the
+    /// wildcard does (SUB-12, DEL-22).
+    fn news(&self) -> News {
+        let mut news = News::default();
+        let after: Vec<_> = self
+            .parts
+            .iter()
+            .map(|part| part.held.brought_to(&part.view, |name| part.interest.covers(name)))
+            .collect();
+        let mut changed: BTreeSet<ResourceName> = self.departed.iter().cloned().collect();
+        for part in &self.parts {
+            let difference = difference(&part.held, &part.view, part.interest.leaving());
+            news.told_absent |= !difference.gone.is_empty();
+            changed.extend(difference.put.into_iter().chain(difference.gone));
+        }
+        for name in changed {
+            let held = self.parts.iter().rev().find_map(|part| part.held.version_of(&name));
+            let due = after.iter().rev().find_map(|view| view.version_of(&name));
+            match due {
+                Some(version) if held == Some(version) => {}
+                Some(_) => {
+                    if let Some(resource) = self.body(&name) {
+                        news.put.insert(name, resource.clone());
+                    }
+                }
+                None => {
+                    news.lost |= held.is_some();
+                    if !self.parts.iter().any(|part| part.is_in_doubt(&name)) {
+                        news.removed.insert(name);
+                    }
                 }
             }
         }
-        put
+        news
     }
 
-    fn body<'a>(&self, part: &'a AnswerPart, name: &ResourceName) -> Option<&'a Arc<Resource>> {
-        part.snapshot.of(&self.type_url)?.body(part.leaving, name)
+    /// The resource under a name: the last part that has it decides, for names come after the wildcard.
+    fn body(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
+        let part = self.parts.iter().rev().find(|part| part.view.has(name))?;
+        part.snapshot.of(&self.type_url)?.body(part.interest.leaving(), name)
     }
 
     /// The complete set in one message (SST-12), if it is news.
-    fn full_state(&self, differences: &[Difference], has_put: bool) -> Vec<Chunk> {
-        let lost =
-            self.parts.iter().zip(differences).any(|(part, d)| d.gone.iter().any(|name| part.held.has(name)));
-        let is_empty = self.parts.iter().all(|part| part.view.is_empty());
+    fn full_state(&self, news: &News) -> Vec<Chunk> {
         // If every name is known absent, the client is told so by an empty response (SST-14).
-        let all_absent = is_empty && differences.iter().any(|difference| !difference.gone.is_empty());
-        if !(has_put || lost || all_absent || self.greeting) {
+        let all_absent = news.told_absent && self.parts.iter().all(|part| part.view.is_empty());
+        if news.put.is_empty() && !(news.lost || all_absent || self.greeting) {
             return Vec::new();
         }
-        let mut members: BTreeMap<&ResourceName, &Arc<Resource>> = BTreeMap::new();
-        for part in &self.parts {
-            for name in part.view.names() {
-                members.extend(self.body(part, name).map(|resource| (name, resource)));
-            }
-        }
-        let resources: Vec<_> = members.into_values().cloned().collect();
+        let names: BTreeSet<_> = self.parts.iter().flat_map(|part| part.view.names()).collect();
+        let resources: Vec<_> = names.into_iter().filter_map(|name| self.body(name)).cloned().collect();
         let version = version_of(&resources);
         vec![Chunk { resources, removed: Vec::new(), version }]
     }
+}
 
-    /// The names of which a delta client must be told that they are gone: never one that another part still has (DEL-22).
-    fn removed(&self, differences: &[Difference]) -> Vec<ResourceName> {
-        let mut removed: BTreeSet<&ResourceName> = BTreeSet::new();
-        for difference in differences {
-            removed.extend(&difference.gone);
-        }
-        removed.extend(&self.departed);
-        removed
-            .into_iter()
-            .filter(|name| !self.parts.iter().any(|part| part.view.has(name)))
-            .cloned()
-            .collect()
+impl AnswerPart {
+    /// The name was asked for, and the source does not know yet whether it exists (RLY-2).
+    fn is_in_doubt(&self, name: &ResourceName) -> bool {
+        let named = matches!(&self.interest, Interest::Names(names) if names.contains(name));
+        named && !self.view.has(name) && !self.view.knows_absent(name)
     }
 }
 

@@ -21,7 +21,6 @@ use crate::engine::class::NameStyle;
 use crate::engine::interest::{HashSeed, Interest};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::Collection;
-use crate::engine::view::Leaving;
 use crate::xds::{Code, Kind, Request, ResourceName, Status, TypeUrl, Variant, Version};
 
 /// An unACKed CDS or EDS response holds the routing types back for this long at the most (ORD-10).
@@ -54,7 +53,7 @@ pub struct Taken {
     pub type_url: TypeUrl,
     pub verdict: Verdict,
     pub watches: Vec<Watch>,
-    /// The subscription changed: such requests are rate-limited, ACKs are not.
+    /// The subscription changed, or something must be sent again: such requests are rate-limited, ACKs are not.
     pub changed: bool,
 }
 
@@ -139,12 +138,13 @@ impl Session {
             Request::Sotw(request) => subscription.take_sotw(request, seed),
             Request::Delta(request) => subscription.take_delta(request, seed),
         };
-        let changed = is_first || change != Change::default();
+        let forces = matches!(request, Request::Delta(delta) if !(delta.subscribe.is_empty() && delta.unsubscribe.is_empty()));
+        let changed = is_first || forces || change != Change::default();
         let watches = self.apply(index, change, router)?;
         if let Request::Delta(request) = request
             && is_first
         {
-            self.subscriptions[index].present(&request.initial_resource_versions);
+            self.subscriptions[index].present(&request.initial_resource_versions, seed);
         }
         Ok(Taken { type_url, verdict, watches, changed })
     }
@@ -184,14 +184,7 @@ impl Session {
             );
             return Err(Status::new(Code::ResourceExhausted, text));
         }
-        for watch in &watches {
-            if let Watch::Watch { source, .. } = watch
-                && !self.sources.contains(source)
-            {
-                self.sources.reserve_exact(1);
-                self.sources.push(*source);
-            }
-        }
+        self.list_sources();
         Ok(watches)
     }
 
@@ -207,17 +200,27 @@ impl Session {
                 if old == source {
                     continue;
                 }
-                let collection = if part.is_wildcard() { Collection::Wildcard } else { Collection::Names };
+                let collection = part.interest.collection();
                 watches.push(Watch::Unwatch { source: old, type_url: type_url.clone(), collection });
                 let interest = part.interest.clone();
                 watches.push(Watch::Watch { source, type_url: type_url.clone(), interest });
-                if !self.sources.contains(&source) {
-                    self.sources.push(source);
-                }
             }
             subscription.pending = None;
         }
+        self.list_sources();
         Ok(watches)
+    }
+
+    /// Notes which sources the parts come from; what a client left is not kept alive.
+    fn list_sources(&mut self) {
+        let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
+        self.sources.retain(|source| parts().any(|part| part.source == *source));
+        for part in parts() {
+            if !self.sources.contains(&part.source) {
+                self.sources.reserve_exact(1);
+                self.sources.push(part.source);
+            }
+        }
     }
 
     // === nonces ===
@@ -253,7 +256,7 @@ impl Session {
             if index == cluster_side {
                 let (clusters, _) = self.subscriptions.split_at(cluster_side);
                 self.held_until =
-                    clusters.iter().filter_map(|s| s.holds_back(&newest)).min().filter(|until| *until > now);
+                    clusters.iter().filter_map(|s| s.holds_back(&newest)).filter(|until| *until > now).min();
             }
             if self.held_until.is_some() && self.subscriptions[index].type_url.kind().refers_to_clusters() {
                 continue;
@@ -287,7 +290,7 @@ impl Session {
             && answer.parts.iter().any(|part| !part.held.is_empty());
         let changed_at = answer.parts.iter().map(|part| part.view.changed_at()).max().filter(|_| is_update);
         if is_last {
-            subscription.arrive(answer);
+            subscription.arrive(answer, chunks > 0);
         } else {
             subscription.pending = Some(Box::new(Answer { chunk: answer.chunk + 1, ..answer.clone() }));
         }
@@ -323,17 +326,19 @@ fn set_part(
     match interest {
         Some(interest) => {
             let source = router.source(&type_url, style)?;
-            subscription.set_part(style, Some((source, interest.clone())), wildcard);
+            let old = subscription.set_part(style, Some((source, interest.clone())), wildcard);
+            // The client's class may have changed with this very request (RLY-16).
+            if let Some(old) = old.filter(|old| *old != source) {
+                let collection = interest.collection();
+                watches.push(Watch::Unwatch { source: old, type_url: type_url.clone(), collection });
+            }
             watches.push(Watch::Watch { source, type_url, interest });
         }
         None => {
-            let part =
-                subscription.parts.iter().find(|part| part.style == style && part.is_wildcard() == wildcard);
-            if let Some(part) = part {
+            if let Some(source) = subscription.set_part(style, None, wildcard) {
                 let collection = if wildcard { Collection::Wildcard } else { Collection::Names };
-                watches.push(Watch::Unwatch { source: part.source, type_url, collection });
+                watches.push(Watch::Unwatch { source, type_url, collection });
             }
-            subscription.set_part(style, None, wildcard);
         }
     }
     Ok(())
@@ -360,22 +365,29 @@ impl Subscription {
             return None;
         }
         let full = self.is_full(variant);
-        let (mut news, mut complete) = (false, true);
+        let (mut news, mut complete, mut membership_known) = (false, true, true);
         let mut parts = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
             let snapshot = snapshot_of(part.source)?;
             let view = snapshot.of(&self.type_url).and_then(|types| types.view(&part.interest)).cloned()?;
             complete &= view.is_complete();
-            news |= view.id() != part.seen;
-            parts.push(AnswerPart { leaving: part.leaving(), held: part.held.clone(), view, snapshot });
+            membership_known &= view.is_complete() || !part.is_wildcard();
+            news |= part.is_behind(&view);
+            parts.push(AnswerPart {
+                interest: part.interest.clone(),
+                held: part.held.clone(),
+                view,
+                snapshot,
+            });
         }
-        // Never a partial answer where absence means deletion (RLY-5), nor a guess (RLY-3).
-        let hold = !complete && (full || !self.departed.is_empty());
-        // Who presented what it holds has been greeted before (DEL-29).
-        let is_wildcard = |part: &&AnswerPart| part.leaving == Leaving::Wildcard;
-        let greeting =
-            self.greeting && complete && parts.iter().filter(is_wildcard).all(|part| part.held.is_empty());
-        if hold || !(news || greeting || !self.departed.is_empty()) {
+        // Never a partial answer where absence means deletion (RLY-5), nor a guess (RLY-3): what becomes of a name that was
+        // given up beside the wildcard is known when the membership is (DEL-19).
+        // A client that presented what it holds has been greeted before (DEL-29).
+        let holds_nothing =
+            parts.iter().all(|part| matches!(part.interest, Interest::Names(_)) || part.held.is_empty());
+        let greeting = self.greeting && membership_known && holds_nothing;
+        let departed: Vec<_> = self.departed.iter().filter(|_| membership_known).cloned().collect();
+        if (full && !complete) || !(news || greeting || !departed.is_empty()) {
             return None;
         }
         if let Some(presented) = self.presented.take()
@@ -383,15 +395,7 @@ impl Subscription {
         {
             return None;
         }
-        Some(Answer {
-            type_url: self.type_url.clone(),
-            variant,
-            full,
-            greeting,
-            parts,
-            departed: self.departed.clone(),
-            chunk: 0,
-        })
+        Some(Answer { type_url: self.type_url.clone(), variant, full, greeting, parts, departed, chunk: 0 })
     }
 
     /// A wildcard client that reconnects with the current version has it all already (STR-10).
@@ -400,7 +404,7 @@ impl Subscription {
         let current =
             full && part.is_wildcard() && self.type_url.is_full_state() && answer.view.digest() == presented;
         if current {
-            part.arrive(&answer.view);
+            part.bring_to(&answer.view);
             self.greeting = false;
             self.fresh = false;
         }
@@ -408,17 +412,20 @@ impl Subscription {
     }
 
     /// The whole answer was handed out, or there was nothing in it.
-    fn arrive(&mut self, answer: &Answer) {
+    fn arrive(&mut self, answer: &Answer, has_spoken: bool) {
         for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
-            part.arrive(&answered.view);
+            part.bring_to(&answered.view);
         }
-        let complete = answer.parts.iter().all(|part| part.view.is_complete());
-        self.greeting &= !complete;
-        // What was newly asked for and is not known yet may still be answered beside an unACKed response (NON-4).
-        self.fresh &= !complete;
+        let is_known = |part: &AnswerPart| part.view.is_complete();
+        let is_member = |part: &&AnswerPart| matches!(part.interest, Interest::Wildcard);
+        self.greeting &= !answer.parts.iter().filter(is_member).all(is_known);
+        // What was newly asked for and is not known yet may still be answered beside an unACKed response, once (NON-4).
+        self.fresh &= !has_spoken && !answer.parts.iter().all(is_known);
         self.presented = None;
         self.pending = None;
-        self.departed.clear();
+        if !answer.departed.is_empty() {
+            self.departed.clear();
+        }
     }
 
     /// Until when the routing types must wait: this type has news that the client cannot be sent before it ACKs.
@@ -430,7 +437,7 @@ impl Subscription {
                 .as_ref()
                 .and_then(|s| s.of(&self.type_url))
                 .and_then(|types| types.view(&part.interest));
-            view.is_some_and(|view| view.id() != part.seen)
+            view.is_some_and(|view| part.is_behind(view))
         });
         has_news.then(|| since + ORDER_HOLD)
     }

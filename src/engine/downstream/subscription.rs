@@ -1,6 +1,6 @@
 //! What one stream wants of one type, and what the client holds of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -21,41 +21,46 @@ pub struct Part {
     pub source: SourceId,
     pub style: NameStyle,
     pub interest: Interest,
-    /// What the client holds: the view to which it was last brought.
+    /// What the client holds: the view to which it was last brought, and before it what that view did not know.
     pub held: Arc<View>,
-    /// The view of the source that `held` comes from: while the source shows the same, there is no news.
-    pub seen: ViewId,
+    /// The view to which the client was last brought; `None` if it must be looked at again whatever the source has.
+    at: Option<ViewId>,
 }
 
 impl Part {
-    /// The client must be told of a name again, whatever it holds. Gives whether it held it.
-    fn forget(&mut self, name: &ResourceName) -> bool {
-        let held = self.held.has(name) || self.held.knows_absent(name);
-        if held {
-            Arc::make_mut(&mut self.held).forget(name);
-            self.seen = ViewId::default();
-        }
-        held
+    fn new(source: SourceId, style: NameStyle, interest: Interest) -> Part {
+        Part { source, style, interest, held: Arc::default(), at: None }
     }
 
-    /// The client was brought to a view.
-    pub fn arrive(&mut self, view: &Arc<View>) {
-        self.seen = view.id();
-        let carries = !view.is_complete() && !self.held.is_empty();
-        self.held = match &self.interest {
-            Interest::Wildcard if carries => Arc::new(view.carrying(&self.held, |_| true)),
-            Interest::Names(names) if carries => {
-                Arc::new(view.carrying(&self.held, |name| names.contains(name)))
-            }
-            Interest::Wildcard | Interest::Names(_) => view.clone(),
-        };
+    /// Whether there may be something to say of this view.
+    pub fn is_behind(&self, view: &View) -> bool {
+        self.at != Some(view.id())
+    }
+
+    /// The client was told all that there is to say of this view.
+    pub fn bring_to(&mut self, view: &Arc<View>) {
+        self.held = self.held.brought_to(view, |name| self.interest.covers(name));
+        self.at = Some(view.id());
+    }
+
+    /// The client holds something else than was thought.
+    fn hold(&mut self, held: Arc<View>) {
+        self.held = held;
+        self.at = None;
+    }
+
+    /// The client must be told of the name again, whatever it holds. Whether it was told before.
+    fn forget(&mut self, name: &ResourceName) -> bool {
+        let was_told = self.held.has(name) || self.held.knows_absent(name);
+        if was_told {
+            Arc::make_mut(&mut self.held).forget(name);
+            self.at = None;
+        }
+        was_told
     }
 
     pub fn leaving(&self) -> Leaving {
-        match self.interest {
-            Interest::Wildcard => Leaving::Wildcard,
-            Interest::Names(_) => Leaving::Names,
-        }
+        self.interest.leaving()
     }
 
     pub fn is_wildcard(&self) -> bool {
@@ -77,7 +82,7 @@ pub struct Subscription {
     /// The wildcard first, then old-style names, then `xdstp:` names; no part is empty.
     pub parts: Vec<Part>,
     /// Names unsubscribed from beside a wildcard, still to be answered (DEL-19).
-    pub departed: Vec<ResourceName>,
+    pub departed: BTreeSet<ResourceName>,
     pub flight: Flight,
     /// A first answer to the wildcard is due even if it is empty (SST-7, DEL-25).
     pub greeting: bool,
@@ -127,7 +132,7 @@ impl Subscription {
         Subscription {
             type_url,
             parts: Vec::new(),
-            departed: Vec::new(),
+            departed: BTreeSet::new(),
             flight: Flight::default(),
             greeting: false,
             fresh: false,
@@ -172,6 +177,8 @@ impl Subscription {
             return Change::default();
         }
         self.fingerprint = fingerprint;
+        // A presented version says what the client has only as long as it gives nothing up (STR-10).
+        self.presented = None;
         self.named |= !names.is_empty();
         // The implicit wildcard lasts while every request so far was empty (SUB-9); a total list ends it (SUB-11).
         let implicit = !self.named && self.legacy_wildcard;
@@ -189,7 +196,9 @@ impl Subscription {
             let old = self.names_of(style);
             if wanted.id() != old.id() {
                 let added: Vec<_> = wanted.minus(&old).cloned().collect();
-                self.resubscribe(style, &added);
+                if !added.is_empty() {
+                    self.resubscribe(&added);
+                }
                 change.names.insert(style, NameSetChange(Arc::new(wanted)));
             }
         }
@@ -212,12 +221,13 @@ impl Subscription {
                 wildcard = true;
                 continue;
             }
+            // What becomes of a name that is wanted again, its own subscription says.
+            self.departed.remove(name);
             let style = style_of(name);
             let set = sets.entry(style).or_insert_with(|| (*self.names_of(style)).clone());
-            if !set.insert(name.clone(), seed) {
-                // Asked for again without having been given up: a forced resend (DEL-11).
-                self.resubscribe(style, std::slice::from_ref(name));
-            }
+            set.insert(name.clone(), seed);
+            // Asked for again without having been given up, or brought by the wildcard before: a forced resend (DEL-11).
+            self.resubscribe(std::slice::from_ref(name));
         }
         for name in &request.unsubscribe {
             if name.is_wildcard() {
@@ -227,11 +237,14 @@ impl Subscription {
             let style = style_of(name);
             let set = sets.entry(style).or_insert_with(|| (*self.names_of(style)).clone());
             if set.remove(name, seed) {
-                self.forget_name(style, name);
+                self.forget_name(name);
                 if wildcard {
                     self.depart(name);
                 }
             }
+        }
+        if !wildcard {
+            self.departed.clear();
         }
         let names = sets
             .into_iter()
@@ -242,25 +255,25 @@ impl Subscription {
     }
 
     /// The client asks for names anew: it is told of them again, whatever it holds (SUB-3, DEL-11).
-    fn resubscribe(&mut self, style: NameStyle, names: &[ResourceName]) {
-        self.departed.retain(|departed| !names.contains(departed));
+    fn resubscribe(&mut self, names: &[ResourceName]) {
         self.pending = None;
         for name in names {
-            self.forget_name(style, name);
+            self.forget_name(name);
         }
         self.fresh = true;
     }
 
-    fn forget_name(&mut self, style: NameStyle, name: &ResourceName) {
-        for part in self.parts.iter_mut().filter(|part| part.style == style && !part.is_wildcard()) {
+    fn forget_name(&mut self, name: &ResourceName) {
+        for part in &mut self.parts {
             part.forget(name);
         }
     }
 
     fn resubscribe_wildcard(&mut self) {
         for part in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
-            part.held = Arc::default();
-            part.seen = ViewId::default();
+            let mut held = (*part.held).clone();
+            held.forget_all();
+            part.hold(Arc::new(held));
         }
         self.pending = None;
         self.greeting = true;
@@ -269,10 +282,7 @@ impl Subscription {
 
     /// A name was given up beside the wildcard: the client learns whether the wildcard still has it (DEL-19).
     fn depart(&mut self, name: &ResourceName) {
-        for part in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
-            part.forget(name);
-        }
-        self.departed.push(name.clone());
+        self.departed.insert(name.clone());
         self.pending = None;
         self.fresh = true;
     }
@@ -280,36 +290,37 @@ impl Subscription {
     /// The endpoints of a cluster that was just sent must follow, changed or not (ORD-5, RLY-52).
     pub fn force(&mut self, name: &ResourceName) {
         for part in &mut self.parts {
-            if part.held.has(name) {
-                part.forget(name);
+            if part.held.has(name) && part.forget(name) {
                 self.pending = None;
                 self.fresh = true;
             }
         }
     }
 
-    /// Sets what is wanted of one collection; an empty set of names takes the part away. What the client holds stays.
-    pub fn set_part(&mut self, style: NameStyle, interest: Option<(SourceId, Interest)>, wildcard: bool) {
+    /// Sets what is wanted of one collection; an empty set of names takes the part away. What the client holds stays. Gives
+    /// the source that the part came from before.
+    pub fn set_part(
+        &mut self,
+        style: NameStyle,
+        interest: Option<(SourceId, Interest)>,
+        wildcard: bool,
+    ) -> Option<SourceId> {
         let at = self.parts.iter().position(|part| part.style == style && part.is_wildcard() == wildcard);
+        let old = at.map(|at| self.parts[at].source);
         match (at, interest) {
             (Some(at), Some((source, interest))) => {
                 let part = &mut self.parts[at];
+                self.fresh |= part.source != source || interest.asks_for_more_than(&part.interest);
                 part.source = source;
                 part.interest = interest;
-                self.fresh = true;
             }
             (Some(at), None) => {
                 self.parts.remove(at);
+                self.greeting &= !wildcard;
             }
             (None, Some((source, interest))) => {
                 self.parts.reserve_exact(1);
-                self.parts.push(Part {
-                    source,
-                    style,
-                    interest,
-                    held: Arc::default(),
-                    seen: ViewId::default(),
-                });
+                self.parts.push(Part::new(source, style, interest));
                 self.parts.sort_by_key(|part| (!part.is_wildcard(), part.style));
                 self.greeting |= wildcard;
                 self.fresh = true;
@@ -317,23 +328,17 @@ impl Subscription {
             (None, None) => {}
         }
         self.pending = None;
+        old
     }
 
     /// What a reconnecting delta client says it holds (DEL-29 to DEL-31): counted where it is subscribed to.
-    pub fn present(&mut self, versions: &[(ResourceName, String)]) {
-        let has_wildcard = self.is_wildcard();
-        let named: Vec<_> = self.parts.iter().filter_map(Part::names).cloned().collect();
-        let is_named = |name: &ResourceName| named.iter().any(|names| names.contains(name));
+    pub fn present(&mut self, versions: &[(ResourceName, String)], seed: HashSeed) {
         for part in &mut self.parts {
-            let held = versions.iter().filter(|(name, _)| match &part.interest {
-                Interest::Wildcard => has_wildcard && !is_named(name),
-                Interest::Names(names) => names.contains(name),
-            });
+            let held = versions.iter().filter(|(name, _)| part.interest.covers(name));
             // A version that another server made matches no content (RLY-32).
-            part.seen = ViewId::default();
-            part.held = Arc::new(View::presented(
-                held.map(|(name, version)| (name.clone(), Version::parse(version).unwrap_or_default())),
-            ));
+            let held =
+                held.map(|(name, version)| (name.clone(), Version::parse(version).unwrap_or_default()));
+            part.hold(Arc::new(View::presented(held, seed)));
         }
     }
 }

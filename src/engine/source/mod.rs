@@ -87,7 +87,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// `id` is unique in the process: views of different sources never share an id.
+    /// `id` is unique in the process, and drawn so that no client can guess it: the ids of views are made of it, and they
+    /// say which answers are the same.
     pub fn new(id: u64, settings: Settings, attachment: Attachment) -> Source {
         Source {
             linger: Linger::new(settings.linger, settings.unwatched_bytes_max),
@@ -198,7 +199,17 @@ impl Source {
             }
             Collection::Wildcard => {}
         }
+        self.let_go(session);
         self.after(now);
+    }
+
+    /// Forgets what a session no longer watches.
+    fn let_go(&mut self, session: SessionId) {
+        let Some(list) = self.sessions.get_mut(&session) else { return };
+        list.retain(|watched| watched.wildcard || watched.slot.is_some());
+        if list.is_empty() {
+            self.sessions.remove(&session);
+        }
     }
 
     /// A session is gone.
@@ -330,6 +341,13 @@ impl Source {
             }
         }
         self.settle(&changes.type_url, now);
+    }
+
+    /// What a server said, without a stream to say it on.
+    #[cfg(test)]
+    pub(super) fn handle_changes(&mut self, changes: Changes, now: Time) {
+        self.apply(changes, now);
+        self.after(now);
     }
 
     // === time ===

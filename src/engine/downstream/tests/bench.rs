@@ -1,0 +1,483 @@
+//! One or two sources, some clients, a clock, and rules that hold for every response.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::client::{Held, content_of};
+use crate::engine::Time;
+use crate::engine::cache::SessionId;
+use crate::engine::class::NameStyle;
+use crate::engine::downstream::session::Router;
+use crate::engine::downstream::{
+    Answer, AnswerKey, Composition, Limits, Session, SourceId, Taken, Verdict, Watch,
+};
+use crate::engine::interest::{HashSeed, Interest};
+use crate::engine::snapshot::Snapshot;
+use crate::engine::source::{self, Attachment, Files, Output, Source, Streams};
+use crate::engine::upstream::{self, Cause, Changes, Scope};
+use crate::xds::{
+    Any, Code, DeltaRequest, Request, Resource, ResourceName, SotwRequest, Status, TypeUrl, Variant, Version,
+};
+
+pub const CDS: &str = "envoy.config.cluster.v3.Cluster";
+pub const EDS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
+pub const LDS: &str = "envoy.config.listener.v3.Listener";
+pub const RDS: &str = "envoy.config.route.v3.RouteConfiguration";
+pub const SRDS: &str = "envoy.config.route.v3.ScopedRouteConfiguration";
+pub const VHDS: &str = "envoy.config.route.v3.VirtualHost";
+pub const SDS: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
+
+pub fn url(message: &str) -> TypeUrl {
+    TypeUrl::of_message(message)
+}
+
+pub fn names(list: &str) -> Vec<ResourceName> {
+    list.split_whitespace().map(|name| ResourceName::new(if name == "''" { "" } else { name })).collect()
+}
+
+/// `content~1000` weighs 1000 bytes more; a cluster whose content begins with `e` is an EDS cluster.
+pub fn resource(message: &str, name: &str, content: &str) -> Arc<Resource> {
+    let (text, padding) = content.split_once('~').unwrap_or((content, "0"));
+    let mut value = text.as_bytes().to_vec();
+    let padding: usize = padding.parse().unwrap();
+    if padding > 0 {
+        value.resize(value.len() + padding, b'~');
+    }
+    let mut hasher = std::hash::DefaultHasher::new();
+    (message, name, text).hash(&mut hasher);
+    Arc::new(Resource {
+        name: name.into(),
+        version: Version(u128::from(hasher.finish()) << 32 | 1),
+        body: Any { type_url: url(message).shared(), value: Bytes::from(value) },
+        aliases: Box::default(),
+        ttl: None,
+        do_not_cache: false,
+        metadata: None,
+        endpoints: (message == CDS && content.starts_with('e')).then(|| name.into()),
+    })
+}
+
+pub fn version_of(message: &str, list: &str) -> Version {
+    resources(message, list).iter().fold(Version::default(), |sum, resource| sum.plus(resource.version))
+}
+
+/// `a=1 b=2`
+pub fn resources(message: &str, list: &str) -> Vec<Arc<Resource>> {
+    let words = list.split_whitespace().filter_map(|word| word.split_once('='));
+    words.map(|(name, content)| resource(message, name, content)).collect()
+}
+
+/// Sends a stream's subscriptions to the sources with these indices.
+#[derive(Clone, Copy, Debug)]
+pub struct Routes {
+    pub old: u64,
+    pub xdstp: u64,
+    pub legacy: bool,
+}
+
+impl Router for Routes {
+    fn source(&mut self, _: &TypeUrl, style: NameStyle) -> Result<SourceId, Status> {
+        Ok(SourceId(if style == NameStyle::Old { self.old } else { self.xdstp }))
+    }
+
+    fn legacy_wildcard(&self, _: &TypeUrl) -> Result<bool, Status> {
+        Ok(self.legacy)
+    }
+}
+
+pub struct Client {
+    pub session: Session,
+    pub variant: Variant,
+    pub routes: Routes,
+    pub held: BTreeMap<TypeUrl, Held>,
+    /// Changes of interest that the sources were not told yet.
+    pub on_the_way: VecDeque<Watch>,
+}
+
+pub struct Bench {
+    pub now: Time,
+    pub sources: Vec<Source>,
+    pub snapshots: Vec<Arc<Snapshot>>,
+    pub clients: Vec<Client>,
+    pub woken: BTreeSet<SessionId>,
+    /// Changes of interest stay on the way until [`Bench::deliver`].
+    pub slow_watches: bool,
+    pub composed: BTreeMap<AnswerKey, String>,
+    /// Resources that a client was sent again although nothing asked for it.
+    pub idle: Vec<String>,
+}
+
+pub type ClientId = usize;
+
+impl Bench {
+    pub fn new(attachments: Vec<Attachment>) -> Bench {
+        let make = |(index, attachment)| Source::new(index as u64, source::Settings::default(), attachment);
+        let sources: Vec<_> = attachments.into_iter().enumerate().map(make).collect();
+        Bench {
+            now: Time::from_micros(1_000_000),
+            snapshots: sources.iter().map(|_| Arc::default()).collect(),
+            sources,
+            clients: Vec::new(),
+            woken: BTreeSet::new(),
+            slow_watches: false,
+            composed: BTreeMap::new(),
+            idle: Vec::new(),
+        }
+    }
+
+    /// A source with this state.
+    pub fn files(state: &[(&str, &str)]) -> Bench {
+        let mut bench = Bench::new(vec![Attachment::Files(Files::default())]);
+        bench.state(0, state);
+        bench
+    }
+
+    /// A source that was told nothing yet.
+    pub fn cold() -> Bench {
+        Bench::new(vec![streams()])
+    }
+
+    pub fn state(&mut self, source: usize, state: &[(&str, &str)]) {
+        let state = state.iter().map(|(message, list)| (url(message), resources(message, list))).collect();
+        self.sources[source].handle_files(state, self.now);
+        self.settle();
+    }
+
+    /// What the control plane says of names: `a=1 -b`.
+    pub fn says(&mut self, message: &str, list: &str) {
+        self.changes(0, message, Scope::Names, list, false);
+    }
+
+    /// What it says of the wildcard's members; with `complete` it has said it all.
+    pub fn says_of_all(&mut self, message: &str, list: &str, complete: bool) {
+        self.changes(0, message, Scope::Wildcard, list, complete);
+    }
+
+    pub fn changes(&mut self, source: usize, message: &str, scope: Scope, list: &str, complete: bool) {
+        let absent = list.split_whitespace().filter_map(|word| word.strip_prefix('-'));
+        let changes = Changes {
+            type_url: url(message),
+            scope,
+            present: resources(message, list),
+            absent: absent.map(|name| (name.into(), Cause::Removed)).collect(),
+            refreshed: Vec::new(),
+            replaces: false,
+            complete,
+        };
+        self.sources[source].handle_changes(changes, self.now);
+        self.settle();
+    }
+
+    /// Takes what came out of the sources.
+    pub fn settle(&mut self) {
+        for (source, snapshot) in self.sources.iter_mut().zip(&mut self.snapshots) {
+            while let Some(output) = source.poll_output() {
+                if let Output::Wake(sessions) = output {
+                    self.woken.extend(sessions);
+                }
+            }
+            if let Some(new) = source.take_snapshot() {
+                *snapshot = new;
+            }
+        }
+    }
+
+    pub fn advance(&mut self, by: Duration) {
+        let end = self.now + by;
+        for source in &mut self.sources {
+            while let Some(due) = source.poll_timeout().filter(|due| *due <= end) {
+                self.now = self.now.max(due);
+                source.handle_timeout(self.now);
+            }
+        }
+        self.now = end;
+        self.settle();
+    }
+
+    // === clients ===
+
+    pub fn join(&mut self, variant: Variant, limits: Limits) -> ClientId {
+        let id = self.clients.len();
+        self.clients.push(Client {
+            session: Session::new(variant, limits, HashSeed(7), 0xab00 + u32::try_from(id).unwrap()),
+            variant,
+            routes: Routes { old: 0, xdstp: self.sources.len() as u64 - 1, legacy: true },
+            held: BTreeMap::new(),
+            on_the_way: VecDeque::new(),
+        });
+        id
+    }
+
+    pub fn sotw(&mut self) -> ClientId {
+        self.join(Variant::Sotw, Limits::default())
+    }
+
+    pub fn delta(&mut self) -> ClientId {
+        self.join(Variant::Delta, Limits::default())
+    }
+
+    pub fn held(&mut self, client: ClientId, message: &str) -> &mut Held {
+        self.clients[client].held.entry(url(message)).or_default()
+    }
+
+    /// The stream ends.
+    pub fn leave(&mut self, client: ClientId) {
+        self.deliver(client, usize::MAX);
+        for source in &mut self.sources {
+            source.forget(SessionId(client as u64), self.now);
+        }
+        self.settle();
+    }
+
+    pub fn request(&mut self, client: ClientId, request: Request) -> Taken {
+        self.try_request(client, request).unwrap()
+    }
+
+    pub fn try_request(&mut self, client: ClientId, request: Request) -> Result<Taken, Status> {
+        let this = &mut self.clients[client];
+        let mut routes = this.routes;
+        let mut taken = this.session.request(&request, &mut routes, self.now)?;
+        this.on_the_way.extend(std::mem::take(&mut taken.watches));
+        if !self.slow_watches {
+            self.deliver(client, usize::MAX);
+        }
+        Ok(taken)
+    }
+
+    /// Tells the sources of the next changes of interest.
+    pub fn deliver(&mut self, client: ClientId, count: usize) {
+        let session = SessionId(client as u64);
+        for _ in 0..count {
+            let Some(watch) = self.clients[client].on_the_way.pop_front() else { break };
+            match watch {
+                Watch::Watch { source, type_url, interest } => {
+                    self.sources[source.0 as usize].watch(session, &type_url, &interest, self.now);
+                }
+                Watch::Unwatch { source, type_url, collection } => {
+                    self.sources[source.0 as usize].unwatch(session, &type_url, collection, self.now);
+                }
+            }
+        }
+        self.settle();
+    }
+
+    pub fn reroute(&mut self, client: ClientId, old: u64) {
+        let this = &mut self.clients[client];
+        this.routes.old = old;
+        let watches = this.session.reroute(&mut this.routes.clone()).unwrap();
+        this.on_the_way.extend(watches);
+        self.deliver(client, usize::MAX);
+    }
+
+    // === SotW requests ===
+
+    /// A list of names as a well-behaved client sends it: with its newest nonce and version, hence also an ACK.
+    pub fn ask(&mut self, client: ClientId, message: &str, list: &str) -> Taken {
+        let (nonce, version) = {
+            let held = self.held(client, message);
+            (held.nonce.clone(), held.version.clone())
+        };
+        self.ask_with(client, message, list, &nonce, &version, None)
+    }
+
+    pub fn ask_with(
+        &mut self,
+        client: ClientId,
+        message: &str,
+        list: &str,
+        nonce: &str,
+        version: &str,
+        error: Option<Status>,
+    ) -> Taken {
+        let routes = self.clients[client].routes;
+        let request = SotwRequest {
+            version_info: version.to_owned(),
+            node: None,
+            resource_names: names(list),
+            type_url: url(message).as_str().to_owned(),
+            response_nonce: nonce.to_owned(),
+            error_detail: error,
+        };
+        let held = self.held(client, message);
+        held.unanswered.retain(|sent| sent != nonce);
+        list.clone_into(&mut held.list);
+        held.want_sotw(&request.resource_names, routes.legacy);
+        self.request(client, Request::Sotw(request))
+    }
+
+    // === delta requests ===
+
+    /// `+a -b`: a spontaneous change, without a nonce.
+    pub fn change(&mut self, client: ClientId, message: &str, list: &str) -> Taken {
+        self.change_with(client, message, list, "", &[], None)
+    }
+
+    pub fn change_with(
+        &mut self,
+        client: ClientId,
+        message: &str,
+        list: &str,
+        nonce: &str,
+        presented: &[(&str, Version)],
+        error: Option<Status>,
+    ) -> Taken {
+        let part = |sign: char| -> Vec<ResourceName> {
+            list.split_whitespace()
+                .filter_map(|word| word.strip_prefix(sign))
+                .map(ResourceName::new)
+                .collect()
+        };
+        let request = DeltaRequest {
+            node: None,
+            type_url: url(message).as_str().to_owned(),
+            subscribe: part('+'),
+            unsubscribe: part('-'),
+            initial_resource_versions: presented
+                .iter()
+                .map(|(name, version)| (ResourceName::new(name), version.to_string()))
+                .collect(),
+            response_nonce: nonce.to_owned(),
+            error_detail: error,
+        };
+        let routes = self.clients[client].routes;
+        let is_new = !self.clients[client].session.subscriptions().iter().any(|s| s.type_url == url(message));
+        let held = self.held(client, message);
+        held.unanswered.retain(|sent| sent != nonce);
+        held.want_delta(&request.subscribe, &request.unsubscribe, is_new && list.is_empty() && routes.legacy);
+        self.request(client, Request::Delta(request))
+    }
+
+    // === answers of clients ===
+
+    /// ACKs the latest response of a type.
+    pub fn ack(&mut self, client: ClientId, message: &str) -> Verdict {
+        self.answer(client, message, None).verdict
+    }
+
+    pub fn nack(&mut self, client: ClientId, message: &str) -> Verdict {
+        self.answer(client, message, Some(Status::new(Code::Internal, ""))).verdict
+    }
+
+    fn answer(&mut self, client: ClientId, message: &str, error: Option<Status>) -> Taken {
+        let variant = self.clients[client].variant;
+        let held = self.held(client, message);
+        let (nonce, version) = (held.nonce.clone(), held.version.clone());
+        let list = held.list.clone();
+        match variant {
+            Variant::Sotw => self.ask_with(client, message, &list, &nonce, &version, error),
+            Variant::Delta => self.change_with(client, message, "", &nonce, &[], error),
+        }
+    }
+
+    // === responses ===
+
+    /// The next response, as `Cluster a=1 b=2 -c`; empty if there is none. It is not ACKed.
+    pub fn poll(&mut self, client: ClientId) -> String {
+        loop {
+            let snapshots = self.snapshots.clone();
+            let latest = |id: SourceId| snapshots.get(id.0 as usize).cloned();
+            let now = self.now;
+            let session = &mut self.clients[client].session;
+            let Some((index, answer)) = session.poll_answer(&latest, now) else { return String::new() };
+            let composition = answer.compose();
+            self.note(&answer, &composition);
+            let chunk = composition.chunks.get(answer.chunk);
+            let version = chunk.map(|chunk| chunk.version).unwrap_or_default();
+            let session = &mut self.clients[client].session;
+            let nonce = session.commit(
+                index,
+                &answer,
+                composition.chunks.len(),
+                version,
+                &composition.endpoints,
+                now,
+            );
+            let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
+            let nonce = session.nonce_text(nonce);
+            self.judge(client, &answer, chunk);
+            let variant = self.clients[client].variant;
+            let held = self.held(client, answer.type_url.message());
+            let idle = held.take(&answer.type_url, variant, chunk, &nonce);
+            self.idle.extend(idle.iter().map(|name| format!("{client} {:?} {name}", answer.type_url)));
+            if answer.chunk + 1 >= composition.chunks.len() && answer.type_url == url(CDS) {
+                self.held(client, EDS).due.extend(composition.endpoints.iter().cloned());
+            }
+            let mut text = answer.type_url.short().to_owned();
+            for resource in &chunk.resources {
+                text += &format!(" {}={}", resource.name, content_of(&resource.body.value));
+            }
+            for name in &chunk.removed {
+                text += &format!(" -{name}");
+            }
+            return text;
+        }
+    }
+
+    /// Polls and ACKs until there is nothing more; joined by `; `.
+    pub fn drain(&mut self, client: ClientId) -> String {
+        let mut transcript = Vec::new();
+        loop {
+            let text = self.poll(client);
+            if text.is_empty() {
+                return transcript.join("; ");
+            }
+            assert!(transcript.len() < 50, "a stream without an end: {transcript:?}");
+            transcript.push(text);
+            let types: Vec<_> = self.clients[client].held.keys().cloned().collect();
+            for type_url in types {
+                if !self.held(client, type_url.message()).unanswered.is_empty() {
+                    self.ack(client, type_url.message());
+                    self.held(client, type_url.message()).unanswered.clear();
+                }
+            }
+        }
+    }
+
+    /// Equal keys mean equal compositions.
+    fn note(&mut self, answer: &Answer, composition: &Composition) {
+        let text = format!("{:?} {composition:?}", answer.type_url);
+        let known = self.composed.entry(answer.key()).or_insert_with(|| text.clone());
+        assert_eq!(*known, text, "equal keys, equal compositions");
+    }
+
+    /// What must be true of every response.
+    fn judge(&mut self, client: ClientId, answer: &Answer, chunk: &super::super::answer::Chunk) {
+        let sum = chunk.resources.iter().fold(Version::default(), |sum, r| sum.plus(r.version));
+        assert_eq!(chunk.version, sum, "RLY-31: the version is of exactly this content");
+        let complete = answer.parts.iter().all(|part| part.view.is_complete());
+        assert!(complete || !answer.full, "RLY-5: no partial answer where absence means deletion");
+        let held = self.held(client, answer.type_url.message());
+        let (wanted, wildcard) = (held.wanted.clone(), held.wildcard);
+        for resource in &chunk.resources {
+            assert!(
+                wildcard || wanted.contains(&resource.name),
+                "SUB-18: {} was not asked for",
+                resource.name
+            );
+        }
+        for name in &chunk.removed {
+            for part in &answer.parts {
+                assert!(!part.view.has(name), "DEL-22: {name} still exists");
+                let settled = match &part.interest {
+                    Interest::Wildcard => part.view.is_complete() || !part.held.has(name),
+                    Interest::Names(names) => part.view.knows_absent(name) || !names.contains(name),
+                };
+                assert!(settled, "RLY-2: {name} is not known to be absent");
+            }
+        }
+        assert!(chunk.removed.is_empty() || answer.variant == Variant::Delta);
+    }
+
+    pub fn check(&self, client: ClientId, message: &str, expected: &str) {
+        let text = self.clients[client].held.get(&url(message)).map(Held::text).unwrap_or_default();
+        assert_eq!(text, expected, "what client {client} holds of {message}");
+    }
+}
+
+pub fn streams() -> Attachment {
+    Attachment::Streams(Box::new(Streams::new(upstream::Settings::default())))
+}

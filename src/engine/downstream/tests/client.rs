@@ -1,0 +1,138 @@
+//! A client: what it asked for, what it was sent and what it holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::engine::downstream::answer::Chunk;
+use crate::xds::{ResourceName, TypeUrl, Variant};
+
+/// One type on one stream, as the client sees it.
+#[derive(Debug, Default)]
+pub struct Held {
+    pub wanted: BTreeSet<ResourceName>,
+    pub wildcard: bool,
+    /// The last SotW list, as it was sent.
+    pub list: String,
+    /// Some SotW list was not empty (SUB-10).
+    pub named: bool,
+    /// The content by name.
+    pub resources: BTreeMap<ResourceName, String>,
+    /// Of the latest response.
+    pub nonce: String,
+    pub version: String,
+    /// Responses that were neither ACKed nor NACKed yet.
+    pub unanswered: Vec<String>,
+    /// Names of which the client may be told again although it was told before.
+    pub due: BTreeSet<ResourceName>,
+    pub due_all: bool,
+    /// Names given up beside a SotW wildcard: nothing tells the client whether the wildcard has them (SUB-6).
+    pub stale: BTreeSet<ResourceName>,
+}
+
+/// The text behind a resource, without its padding.
+pub fn content_of(value: &[u8]) -> String {
+    let text = std::str::from_utf8(value).unwrap();
+    text.split('~').next().unwrap().to_owned()
+}
+
+impl Held {
+    /// Applies a response and gives what of it the client held already and had no reason to be sent.
+    pub fn take(
+        &mut self,
+        type_url: &TypeUrl,
+        variant: Variant,
+        chunk: &Chunk,
+        nonce: &str,
+    ) -> Vec<ResourceName> {
+        assert_ne!(self.nonce, nonce, "STR-5: nonces are unique");
+        nonce.clone_into(&mut self.nonce);
+        self.version = chunk.version.to_string();
+        self.unanswered.push(nonce.to_owned());
+        let sent: BTreeMap<_, _> =
+            chunk.resources.iter().map(|r| (r.name.clone(), content_of(&r.body.value))).collect();
+        assert_eq!(sent.len(), chunk.resources.len(), "SST-8, DEL-16: no name twice");
+        assert!(chunk.removed.iter().all(|name| !sent.contains_key(name)), "DEL-16: in one list only");
+        let removed: BTreeSet<_> = chunk.removed.iter().collect();
+        assert_eq!(removed.len(), chunk.removed.len(), "DEL-16: no name twice");
+        let full = variant == Variant::Sotw && (type_url.is_full_state() || self.wildcard);
+        let mut idle: Vec<_> = Vec::new();
+        if full {
+            let same = self.resources == sent;
+            let due = self.due_all || !self.due.is_empty() || !self.stale.is_empty();
+            if same && !due {
+                idle.extend(sent.keys().cloned());
+            }
+            self.resources.clear();
+            self.stale.clear();
+        } else {
+            let is_idle = |name: &ResourceName, content: &String| {
+                self.resources.get(name) == Some(content) && !self.due.contains(name) && !self.due_all
+            };
+            idle.extend(sent.iter().filter(|(name, content)| is_idle(name, content)).map(|(n, _)| n.clone()));
+        }
+        for name in sent.keys().chain(&chunk.removed) {
+            self.due.remove(name);
+        }
+        for name in &chunk.removed {
+            self.resources.remove(name);
+        }
+        self.resources.extend(sent);
+        if full {
+            self.due.clear();
+            self.due_all = false;
+        }
+        idle
+    }
+
+    /// A SotW list replaces what was asked for (SUB-1).
+    pub fn want_sotw(&mut self, names: &[ResourceName], legacy: bool) {
+        let was_wildcard = self.wildcard;
+        self.named |= !names.is_empty();
+        let named: BTreeSet<_> = names.iter().filter(|name| !name.is_wildcard()).cloned().collect();
+        self.wildcard = names.iter().any(ResourceName::is_wildcard) || (!self.named && legacy);
+        if self.wildcard && !was_wildcard {
+            self.due_all = true;
+        }
+        self.due.extend(named.difference(&self.wanted).cloned());
+        if self.wildcard {
+            self.stale.extend(self.wanted.difference(&named).cloned());
+        } else {
+            self.stale.clear();
+            self.resources.retain(|name, _| named.contains(name));
+        }
+        self.wanted = named;
+    }
+
+    pub fn want_delta(&mut self, subscribe: &[ResourceName], unsubscribe: &[ResourceName], legacy: bool) {
+        self.wildcard |= legacy;
+        self.due_all |= legacy;
+        for name in subscribe {
+            if name.is_wildcard() {
+                (self.wildcard, self.due_all) = (true, true);
+            } else {
+                self.wanted.insert(name.clone());
+                self.due.insert(name.clone());
+            }
+        }
+        for name in unsubscribe {
+            if name.is_wildcard() {
+                (self.wildcard, self.due_all) = (false, false);
+                self.resources.retain(|name, _| self.wanted.contains(name));
+            } else {
+                self.wanted.remove(name);
+                // Beside the wildcard the server says what becomes of it (DEL-19).
+                if self.wildcard {
+                    self.due.insert(name.clone());
+                } else {
+                    self.resources.remove(name);
+                }
+            }
+        }
+    }
+
+    /// `a=1 b=2`: what the client holds.
+    pub fn text(&self) -> String {
+        let words: Vec<_> =
+            self.resources.iter().map(|(name, content)| format!("{name}={content}")).collect();
+        words.join(" ")
+    }
+}

@@ -1,0 +1,159 @@
+//! What was once wrong.
+
+use std::time::Duration;
+
+use super::bench::{Bench, CDS, EDS, LDS, streams, url, version_of};
+use crate::engine::source::{Attachment, Files};
+use crate::engine::upstream::Scope;
+
+/// RLY-6, DEL-29: what a client presented to a relay that knows nothing yet is not forgotten.
+#[test]
+fn rly_6_presented_names_wait_for_the_upstream() {
+    let mut bench = Bench::cold();
+    let presented =
+        [("a", version_of(EDS, "a=1")), ("b", version_of(EDS, "b=1")), ("c", version_of(EDS, "c=1"))];
+    let (named, all) = (bench.delta(), bench.delta());
+    bench.change_with(named, EDS, "+a +b +c", "", &presented, None);
+    bench.change_with(all, EDS, "", "", &presented, None);
+    assert_eq!(bench.drain(named) + &bench.drain(all), "");
+    bench.says(EDS, "a=1");
+    bench.says_of_all(EDS, "a=1", false);
+    assert_eq!(bench.drain(named) + &bench.drain(all), "", "a is unchanged");
+    bench.says(EDS, "b=2");
+    bench.says_of_all(EDS, "b=2", false);
+    assert_eq!(bench.drain(named), "ClusterLoadAssignment b=2");
+    assert_eq!(bench.drain(all), "ClusterLoadAssignment b=2");
+    bench.says(EDS, "-c");
+    bench.says_of_all(EDS, "", true);
+    assert_eq!(bench.drain(named), "ClusterLoadAssignment -c");
+    assert_eq!(bench.drain(all), "ClusterLoadAssignment -c", "DEL-33: and not before");
+}
+
+/// RLY-16: the same for a client that moves to a source that knows nothing yet.
+#[test]
+fn rly_16_a_move_to_a_cold_source_sends_only_differences() {
+    for delta in [false, true] {
+        let mut bench = Bench::new(vec![Attachment::Files(Files::default()), streams()]);
+        bench.state(0, &[(EDS, "a=1 b=1"), (LDS, "l=1 m=1")]);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        if delta {
+            bench.change(client, EDS, "+a +b");
+            bench.change(client, LDS, "");
+        } else {
+            bench.ask(client, EDS, "a b");
+            bench.ask(client, LDS, "");
+        }
+        bench.drain(client);
+        bench.reroute(client, 1);
+        assert_eq!(bench.drain(client), "");
+        bench.changes(1, EDS, Scope::Names, "a=1 b=2", false);
+        assert_eq!(bench.drain(client), "ClusterLoadAssignment b=2");
+        bench.changes(1, LDS, Scope::Wildcard, "l=1", false);
+        assert_eq!(bench.drain(client), "");
+        bench.changes(1, LDS, Scope::Wildcard, "", true);
+        assert_eq!(bench.drain(client), if delta { "Listener -m" } else { "Listener l=1" });
+    }
+}
+
+/// A forced resend that is overtaken by the removal of what is to be sent.
+#[test]
+fn ord_5_endpoints_that_go_before_they_are_sent_again_are_removed() {
+    let mut bench = Bench::files(&[(CDS, "a=e1"), (EDS, "a=1")]);
+    let client = bench.delta();
+    bench.change(client, CDS, "");
+    bench.change(client, EDS, "");
+    bench.drain(client);
+    bench.state(0, &[(CDS, "a=e2"), (EDS, "a=1")]);
+    assert_eq!(bench.poll(client), "Cluster a=e2");
+    bench.state(0, &[(CDS, "a=e2"), (EDS, "")]);
+    assert_eq!(bench.poll(client), "ClusterLoadAssignment -a");
+}
+
+/// STR-10 speaks of a client that asks for nothing it did not have before.
+#[test]
+fn str_10_a_version_presented_before_the_set_was_given_up_means_nothing() {
+    let mut bench = Bench::cold();
+    let client = bench.sotw();
+    bench.ask_with(client, CDS, "*", "", &version_of(CDS, "a=1").to_string(), None);
+    bench.ask_with(client, CDS, "", "", "", None);
+    bench.ask_with(client, CDS, "*", "", "", None);
+    bench.says_of_all(CDS, "a=1", true);
+    assert_eq!(bench.drain(client), "Cluster a=1");
+}
+
+/// NON-4: giving up a name asks for nothing new.
+#[test]
+fn non_4_a_removal_of_names_lets_no_update_pass() {
+    for delta in [false, true] {
+        let mut bench = Bench::files(&[(EDS, "a=1 b=1")]);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        if delta {
+            bench.change(client, EDS, "+a +b")
+        } else {
+            bench.ask(client, EDS, "a b")
+        };
+        assert_eq!(bench.poll(client), "ClusterLoadAssignment a=1 b=1");
+        bench.state(0, &[(EDS, "a=2 b=1")]);
+        if delta {
+            bench.change(client, EDS, "-b");
+        } else {
+            bench.ask_with(client, EDS, "a", "", "", None);
+        }
+        assert_eq!(bench.poll(client), "");
+        bench.ack(client, EDS);
+        assert_eq!(bench.poll(client), "ClusterLoadAssignment a=2");
+    }
+}
+
+/// Clients that force resends are slowed down like those that change their subscriptions.
+#[test]
+fn fd_4_a_forced_resend_counts_as_a_change() {
+    let mut bench = Bench::files(&[(EDS, "a=1"), (CDS, "a=1")]);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a");
+    bench.change(client, CDS, "+*");
+    bench.drain(client);
+    assert!(bench.change(client, EDS, "+a").changed);
+    assert!(bench.change(client, CDS, "+*").changed);
+    bench.drain(client);
+    assert!(!bench.change(client, EDS, "").changed);
+    let nonce = bench.held(client, EDS).nonce.clone();
+    assert!(!bench.change_with(client, EDS, "", &nonce, &[], None).changed);
+}
+
+/// A request that changes the class and the names at once leaves nothing behind at the old source.
+#[test]
+fn rly_16_a_part_that_moves_with_its_request_leaves_the_old_source() {
+    let mut bench =
+        Bench::new(vec![Attachment::Files(Files::default()), Attachment::Files(Files::default())]);
+    bench.state(0, &[(EDS, "a=1 b=1")]);
+    bench.state(1, &[(EDS, "a=1 b=1")]);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a");
+    bench.drain(client);
+    bench.clients[client].routes.old = 1;
+    bench.change(client, EDS, "+b");
+    bench.reroute(client, 1);
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment b=1");
+    bench.advance(Duration::from_secs(31));
+    assert!(bench.sources[0].is_idle(), "{:?}", bench.sources[0]);
+}
+
+#[test]
+fn sources_that_no_part_comes_from_are_let_go() {
+    let mut bench =
+        Bench::new(vec![Attachment::Files(Files::default()), Attachment::Files(Files::default())]);
+    bench.state(0, &[(EDS, "a=1")]);
+    bench.state(1, &[(EDS, "a=2")]);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a");
+    for source in [1, 0, 1] {
+        bench.reroute(client, source);
+        bench.drain(client);
+        bench.advance(Duration::from_secs(31));
+        assert_eq!(bench.sources[1 - source as usize].sessions_len(), 0);
+        assert!(bench.sources[1 - source as usize].is_idle());
+    }
+    bench.check(client, EDS, "a=2");
+    assert_eq!(url(EDS).short(), "ClusterLoadAssignment");
+}

@@ -1,0 +1,11 @@
+//! Transcripts of streams: sources, sessions, and clients that do with the responses what Envoy and gRPC do.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod bench;
+mod client;
+mod delta;
+mod faults;
+mod relay;
+mod sotw;
+mod unions;

@@ -1,0 +1,250 @@
+//! The wildcard beside names.
+
+use super::bench::{Bench, CDS, EDS, LDS, url, version_of};
+
+#[test]
+fn sub_12_and_13_both_subscriptions_exist() {
+    for message in [CDS, LDS, EDS] {
+        let mut bench = Bench::cold();
+        let client = bench.sotw();
+        let short = url(message).short().to_owned();
+        bench.ask(client, message, "* a");
+        bench.says_of_all(message, "b=1", true);
+        assert_eq!(bench.poll(client), "", "a is unknown");
+        bench.says(message, "a=1");
+        assert_eq!(bench.drain(client), format!("{short} a=1 b=1"));
+        bench.says(message, "a=2");
+        assert_eq!(bench.drain(client), format!("{short} a=2 b=1"));
+        bench.says_of_all(message, "b=2", false);
+        assert_eq!(bench.drain(client), format!("{short} a=2 b=2"));
+        bench.ask(client, message, "a");
+        assert_eq!(bench.drain(client), "");
+        bench.says_of_all(message, "b=3", false);
+        assert_eq!(bench.drain(client), "");
+        bench.says(message, "a=3");
+        assert_eq!(bench.drain(client), format!("{short} a=3"));
+    }
+}
+
+#[test]
+fn sub_12_in_delta() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "+* +a");
+    bench.says_of_all(CDS, "b=1", true);
+    assert_eq!(bench.drain(client), "Cluster b=1");
+    bench.says(CDS, "a=1");
+    assert_eq!(bench.drain(client), "Cluster a=1");
+    bench.says_of_all(CDS, "-b", false);
+    assert_eq!(bench.drain(client), "Cluster -b");
+    bench.says(CDS, "-a");
+    assert_eq!(bench.drain(client), "Cluster -a");
+}
+
+#[test]
+fn del_19_a_name_given_up_beside_the_wildcard_is_answered() {
+    // V6
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "+* +a +b +c");
+    bench.says_of_all(CDS, "a=1", true);
+    bench.says(CDS, "a=1 b=1 -c");
+    assert_eq!(bench.drain(client), "Cluster a=1 b=1 -c");
+    bench.change(client, CDS, "-a");
+    assert_eq!(bench.drain(client), "Cluster a=1");
+    bench.change(client, CDS, "-b -c");
+    assert_eq!(bench.drain(client), "Cluster -b -c");
+    // DEL-20
+    bench.change(client, CDS, "-b -zzz");
+    assert_eq!(bench.drain(client), "");
+    bench.change(client, CDS, "+b -b");
+    assert_eq!(bench.drain(client), "Cluster -b");
+}
+
+#[test]
+fn del_22_a_name_that_one_of_the_two_covers_is_not_removed() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "+* +a");
+    bench.says_of_all(CDS, "a=1 b=1", true);
+    bench.says(CDS, "a=1");
+    assert_eq!(bench.drain(client), "Cluster a=1 b=1");
+    bench.says_of_all(CDS, "-a", false);
+    assert_eq!(bench.drain(client), "");
+    bench.says(CDS, "-a");
+    assert_eq!(bench.drain(client), "Cluster -a");
+    // The other way round.
+    bench.says_of_all(CDS, "a=2", false);
+    assert_eq!(bench.drain(client), "Cluster a=2");
+    bench.says(CDS, "a=2");
+    bench.drain(client);
+    bench.says(CDS, "-a");
+    assert_eq!(bench.drain(client), "");
+    bench.says_of_all(CDS, "-a", false);
+    assert_eq!(bench.drain(client), "Cluster -a");
+}
+
+#[test]
+fn sub_3_a_name_that_the_wildcard_brought_is_sent_again_when_it_is_asked_for() {
+    for sotw in [false, true] {
+        let mut bench = Bench::files(&[(EDS, "a=1 b=1")]);
+        let client = if sotw { bench.sotw() } else { bench.delta() };
+        if sotw {
+            bench.ask(client, EDS, "*")
+        } else {
+            bench.change(client, EDS, "+*")
+        };
+        assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1 b=1");
+        if sotw {
+            bench.ask(client, EDS, "* a")
+        } else {
+            bench.change(client, EDS, "+a")
+        };
+        let expected = if sotw { "a=1 b=1" } else { "a=1" };
+        assert_eq!(bench.drain(client), format!("ClusterLoadAssignment {expected}"));
+        // So it is when it was subscribed to all along.
+        if !sotw {
+            bench.change(client, EDS, "+a");
+            assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1");
+        }
+    }
+}
+
+#[test]
+fn a_wildcard_asked_for_again_is_sent_again() {
+    let mut bench = Bench::files(&[(CDS, "a=1 b=1")]);
+    let client = bench.delta();
+    bench.change(client, CDS, "+*");
+    assert_eq!(bench.drain(client), "Cluster a=1 b=1");
+    bench.change(client, CDS, "+*");
+    assert_eq!(bench.drain(client), "Cluster a=1 b=1");
+    // What went in the meantime is removed all the same.
+    bench.change(client, CDS, "+*");
+    bench.state(0, &[(CDS, "b=1")]);
+    assert_eq!(bench.drain(client), "Cluster b=1 -a");
+}
+
+#[test]
+fn del_19_waits_for_the_membership_and_holds_nothing_else() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "+* +a +b");
+    bench.says(CDS, "a=1 b=1");
+    assert_eq!(bench.drain(client), "Cluster a=1 b=1");
+    bench.change(client, CDS, "-a");
+    assert_eq!(bench.drain(client), "");
+    bench.says(CDS, "b=2");
+    assert_eq!(bench.drain(client), "Cluster b=2");
+    bench.says_of_all(CDS, "c=1", true);
+    assert_eq!(bench.drain(client), "Cluster c=1 -a");
+}
+
+#[test]
+fn del_19_is_void_once_the_name_is_wanted_again() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "+* +a");
+    bench.change(client, CDS, "-a");
+    bench.change(client, CDS, "+a");
+    bench.says_of_all(CDS, "b=1", true);
+    assert_eq!(bench.drain(client), "Cluster b=1", "a is wanted and unknown");
+    bench.says(CDS, "a=1");
+    assert_eq!(bench.drain(client), "Cluster a=1");
+}
+
+#[test]
+fn del_21_nothing_of_the_wildcard_follows_its_end() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "+* +a +b");
+    bench.change(client, CDS, "-a");
+    bench.change(client, CDS, "-*");
+    bench.says_of_all(CDS, "a=1", true);
+    assert_eq!(bench.drain(client), "", "neither a greeting nor an answer for a");
+    bench.says(CDS, "b=1");
+    assert_eq!(bench.drain(client), "Cluster b=1");
+}
+
+#[test]
+fn del_25_an_empty_wildcard_is_answered_though_a_name_is_unknown() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "+* +a");
+    bench.says_of_all(CDS, "", true);
+    assert_eq!(bench.drain(client), "Cluster");
+    bench.says(CDS, "-a");
+    assert_eq!(bench.drain(client), "Cluster -a");
+}
+
+#[test]
+fn a_change_that_comes_by_both_ways_is_sent_once() {
+    for sotw in [false, true] {
+        let mut bench = Bench::cold();
+        let client = if sotw { bench.sotw() } else { bench.delta() };
+        if sotw {
+            bench.ask(client, CDS, "* a")
+        } else {
+            bench.change(client, CDS, "+* +a")
+        };
+        bench.says_of_all(CDS, "a=1", true);
+        bench.says(CDS, "a=1");
+        assert_eq!(bench.drain(client), "Cluster a=1");
+        // The name's own subscription decides.
+        bench.says_of_all(CDS, "a=2", false);
+        assert_eq!(bench.drain(client), "");
+        bench.says(CDS, "a=2");
+        assert_eq!(bench.drain(client), "Cluster a=2");
+        bench.says(CDS, "a=3");
+        assert_eq!(bench.drain(client), "Cluster a=3");
+        bench.says_of_all(CDS, "a=3", false);
+        assert_eq!(bench.drain(client), "");
+        // What stays when the one goes is what the other has.
+        bench.says_of_all(CDS, "a=4", false);
+        assert_eq!(bench.drain(client), "");
+        bench.says(CDS, "-a");
+        assert_eq!(bench.drain(client), "Cluster a=4");
+    }
+}
+
+#[test]
+fn del_22_in_sotw() {
+    let mut bench = Bench::cold();
+    let client = bench.sotw();
+    bench.ask(client, CDS, "* a");
+    bench.says_of_all(CDS, "a=1 b=1", true);
+    bench.says(CDS, "a=1");
+    assert_eq!(bench.drain(client), "Cluster a=1 b=1");
+    bench.says_of_all(CDS, "-a", false);
+    assert_eq!(bench.drain(client), "");
+    bench.says(CDS, "-a");
+    assert_eq!(bench.drain(client), "Cluster b=1");
+}
+
+#[test]
+fn del_29_a_presented_name_under_both() {
+    let mut bench = Bench::files(&[(CDS, "a=1 b=1")]);
+    for (list, version, expected) in [
+        ("+* +a", "a=1", "Cluster b=1"),
+        ("+* +a", "a=0", "Cluster a=1 b=1"),
+        ("+* +zzz", "a=1", "Cluster b=1 -zzz"),
+    ] {
+        let client = bench.delta();
+        bench.change_with(client, CDS, list, "", &[("a", version_of(CDS, version))], None);
+        assert_eq!(bench.drain(client), expected, "{list} {version}");
+    }
+}
+
+#[test]
+fn rly_2_a_name_that_left_the_wildcard_is_not_removed_while_its_own_subscription_is_unknown() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "");
+    bench.says_of_all(CDS, "a=1 b=1", true);
+    assert_eq!(bench.drain(client), "Cluster a=1 b=1");
+    bench.change(client, CDS, "+a +b");
+    bench.drain(client);
+    bench.says_of_all(CDS, "-a -b", false);
+    assert_eq!(bench.drain(client), "");
+    bench.says(CDS, "a=2 -b");
+    assert_eq!(bench.drain(client), "Cluster a=2 -b");
+}
