@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bench::{Bench, CDS, EDS, LDS, streams, url, version_of};
+use super::bench::{Bench, CDS, EDS, LDS, SDS, streams, url, version_of};
 use crate::engine::source::{Attachment, Files};
 use crate::engine::upstream::Scope;
 
@@ -156,4 +156,26 @@ fn sources_that_no_part_comes_from_are_let_go() {
     }
     bench.check(client, EDS, "a=2");
     assert_eq!(url(EDS).short(), "ClusterLoadAssignment");
+}
+
+/// DEL-26, SST-13: names that are gone weigh something too.
+#[test]
+fn del_26_many_removals_take_several_messages() {
+    let mut bench = Bench::files(&[(SDS, "kept=1")]);
+    let client = bench.delta();
+    let long = "n".repeat(1000);
+    let presented: Vec<_> = (0..5000).map(|n| format!("{long}{n}")).collect();
+    let presented: Vec<_> = presented.iter().map(|name| (name.as_str(), version_of(SDS, "x=1"))).collect();
+    bench.change_with(client, SDS, "", "", &presented, None);
+    let mut removed = 0;
+    loop {
+        let text = bench.poll(client);
+        if text.is_empty() {
+            break;
+        }
+        assert!(text.len() < 4 << 20, "{}", text.len());
+        removed += text.matches(" -").count();
+    }
+    assert_eq!(removed, 5000);
+    bench.check(client, SDS, "kept=1");
 }
