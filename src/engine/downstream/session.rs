@@ -75,7 +75,8 @@ pub struct Session {
     subscriptions: Vec<Subscription>,
     /// Every source that some part comes from.
     sources: Vec<SourceId>,
-    /// Until when the routing types wait for an ACK of the cluster side.
+    /// Since when the routing types wait for ACKs of the cluster side, without having had their turn.
+    held_since: Option<Time>,
     held_until: Option<Time>,
 }
 
@@ -90,6 +91,7 @@ impl Session {
             nonces: 0,
             subscriptions: Vec::new(),
             sources: Vec::new(),
+            held_since: None,
             held_until: None,
         }
     }
@@ -254,18 +256,34 @@ impl Session {
         let cluster_side = self.subscriptions.partition_point(|s| s.type_url.kind().is_cluster_side());
         for index in 0..self.subscriptions.len() {
             if index == cluster_side {
-                let (clusters, _) = self.subscriptions.split_at(cluster_side);
-                self.held_until =
-                    clusters.iter().filter_map(|s| s.holds_back(&newest)).min().filter(|until| *until > now);
-            }
-            if index >= cluster_side && self.held_until.is_some() {
-                return None;
+                self.hold_routes(cluster_side, &newest, now);
+                if self.held_until.is_some() {
+                    return None;
+                }
             }
             if let Some(answer) = self.subscriptions[index].poll(self.variant, &newest) {
                 return Some((index, answer));
             }
         }
+        self.held_since = None;
         None
+    }
+
+    /// Whether the routing types must wait, and until when at the latest. The time runs over all the responses that held
+    /// them back: endpoints that never rest, or a client that is slow to ACK, keep no route from it for ever (ORD-10).
+    fn hold_routes(
+        &mut self,
+        cluster_side: usize,
+        newest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
+        now: Time,
+    ) {
+        let (clusters, _) = self.subscriptions.split_at(cluster_side);
+        if clusters.iter().any(|subscription| subscription.holds_back(newest)) {
+            let until = *self.held_since.get_or_insert(now) + ORDER_HOLD;
+            self.held_until = Some(until).filter(|until| *until > now);
+        } else {
+            self.held_since = None;
+        }
     }
 
     /// When to poll again although nothing happened: the routing types wait no longer (ORD-10).
@@ -422,17 +440,16 @@ impl Subscription {
         }
     }
 
-    /// Until when the routing types must wait: this type has news that the client cannot be sent before it ACKs.
-    fn holds_back(&self, newest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>) -> Option<Time> {
-        let since = self.flight.waiting_since()?;
-        let has_news = self.parts.iter().any(|part| {
-            let snapshot = newest(part.source);
-            let view = snapshot
-                .as_ref()
-                .and_then(|s| s.of(&self.type_url))
-                .and_then(|types| types.view(&part.interest));
-            view.is_some_and(|view| part.is_behind(view))
-        });
-        has_news.then(|| since + ORDER_HOLD)
+    /// This type has news that the client cannot be sent before it ACKs: the routing types must wait (RLY-50).
+    fn holds_back(&self, newest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>) -> bool {
+        self.flight.is_waiting()
+            && self.parts.iter().any(|part| {
+                let snapshot = newest(part.source);
+                let view = snapshot
+                    .as_ref()
+                    .and_then(|s| s.of(&self.type_url))
+                    .and_then(|types| types.view(&part.interest));
+                view.is_some_and(|view| part.is_behind(view))
+            })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bench::{Bench, CDS, EDS, LDS, SDS, streams, url, version_of};
+use super::bench::{Bench, CDS, EDS, LDS, RDS, SDS, streams, url, version_of};
 use crate::engine::source::{Attachment, Files};
 use crate::engine::upstream::Scope;
 
@@ -178,4 +178,27 @@ fn del_26_many_removals_take_several_messages() {
     }
     assert_eq!(removed, 5000);
     bench.check(client, SDS, "kept=1");
+}
+
+/// ORD-10: a client that is slow to read and ACKs meets an EDS that never rests.
+#[test]
+fn ord_10_routes_pass_endpoints_that_never_rest() {
+    let mut bench = Bench::files(&[(EDS, "a=0"), (RDS, "r=1")]);
+    let client = bench.sotw();
+    bench.ask(client, EDS, "a");
+    bench.ask(client, RDS, "r");
+    assert_eq!(bench.poll(client), "ClusterLoadAssignment a=0");
+    for round in 1..200 {
+        bench.state(0, &[(EDS, &format!("a={round}")), (RDS, "r=1")]);
+        bench.advance(Duration::from_millis(500));
+        let text = bench.poll(client);
+        if text == "RouteConfiguration r=1" {
+            assert!(round <= 40, "{round}");
+            return;
+        }
+        bench.ack(client, EDS);
+        bench.poll(client);
+        bench.state(0, &[(EDS, &format!("a={round}x")), (RDS, "r=1")]);
+    }
+    panic!("the routes never came");
 }
