@@ -209,6 +209,24 @@ impl View {
         Arc::new(view)
     }
 
+    /// The client was sent these names, and told that those are gone.
+    pub fn hold<'a>(
+        &mut self,
+        sent: impl Iterator<Item = (&'a ResourceName, Version)>,
+        gone: impl Iterator<Item = &'a ResourceName>,
+    ) {
+        for (name, version) in sent {
+            self.absent.remove(name);
+            self.present.insert(name.clone(), version);
+            self.id = self.id.derived(("sent", name, version));
+        }
+        for name in gone {
+            self.present.remove(name);
+            self.absent.insert(name.clone());
+            self.id = self.id.derived(("gone", name));
+        }
+    }
+
     /// The client must be told of `name` again (DEL-11, SUB-3, ORD-5). If it has the name it still does, though of no
     /// known version, so that it is told too if the name goes before it is sent.
     pub fn forget(&mut self, name: &ResourceName) {

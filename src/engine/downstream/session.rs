@@ -195,6 +195,7 @@ impl Session {
     pub fn reroute(&mut self, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
         let mut watches = Vec::new();
         for subscription in &mut self.subscriptions {
+            subscription.interrupt();
             let type_url = subscription.type_url.clone();
             for part in &mut subscription.parts {
                 let source = router.source(&type_url, part.style)?;
@@ -207,7 +208,6 @@ impl Session {
                 let interest = part.interest.clone();
                 watches.push(Watch::Watch { source, type_url: type_url.clone(), interest });
             }
-            subscription.pending = None;
         }
         self.list_sources();
         Ok(watches)

@@ -202,3 +202,38 @@ fn ord_10_routes_pass_endpoints_that_never_rest() {
     }
     panic!("the routes never came");
 }
+
+/// DEL-26: a request between two messages of an answer makes nothing be sent twice.
+#[test]
+fn del_26_what_was_sent_of_an_interrupted_answer_counts() {
+    for delta in [false, true] {
+        let mut bench = Bench::files(&[(EDS, "a=1~2000000 b=1~2000000 c=1~2000000 d=1"), (CDS, "c=e1")]);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        if delta {
+            bench.change(client, EDS, "+a +b +c")
+        } else {
+            bench.ask(client, EDS, "a b c")
+        };
+        assert_eq!(bench.poll(client), "ClusterLoadAssignment a=1");
+        if delta {
+            bench.change(client, EDS, "+d")
+        } else {
+            bench.ask(client, EDS, "a b c d")
+        };
+        assert_eq!(bench.poll(client), "ClusterLoadAssignment b=1");
+        // Unless it is asked for: by the client, or by what was sent of another type.
+        if delta {
+            bench.change(client, EDS, "+a")
+        } else {
+            bench.ask(client, CDS, "")
+        };
+        let expected = if delta { "ClusterLoadAssignment a=1" } else { "Cluster c=e1" };
+        assert_eq!(bench.poll(client), expected);
+        assert_eq!(bench.drain(client), "ClusterLoadAssignment c=1 d=1");
+        bench.state(0, &[(EDS, "b=1 d=2")]);
+        assert_eq!(
+            bench.drain(client),
+            if delta { "ClusterLoadAssignment d=2 -a -c" } else { "Cluster; ClusterLoadAssignment d=2" }
+        );
+    }
+}
