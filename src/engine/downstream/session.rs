@@ -18,9 +18,8 @@ use super::flight::Verdict;
 use super::subscription::{Change, SourceId, Subscription};
 use crate::engine::Time;
 use crate::engine::class::NameStyle;
-use crate::engine::interest::{HashSeed, Interest};
+use crate::engine::interest::{Collection, HashSeed, Interest};
 use crate::engine::snapshot::Snapshot;
-use crate::engine::source::Collection;
 use crate::xds::{Code, Kind, Request, ResourceName, Status, TypeUrl, Variant, Version};
 
 /// An unACKed CDS or EDS response holds the routing types back for this long at the most (ORD-10).
@@ -354,7 +353,7 @@ fn set_part(
         }
         None => {
             if let Some(source) = subscription.set_part(style, None, wildcard) {
-                let collection = if wildcard { Collection::Wildcard } else { Collection::Names };
+                let collection = if wildcard { Collection::Wildcard } else { Collection::Names(style) };
                 watches.push(Watch::Unwatch { source, type_url, collection });
             }
         }

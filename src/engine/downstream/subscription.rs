@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::answer::{Answer, Chunk};
 use super::flight::Flight;
 use crate::engine::class::NameStyle;
-use crate::engine::interest::{HashSeed, Interest, NameSet};
+use crate::engine::interest::{HashSeed, Interest, NameSet, style_of};
 use crate::engine::view::{Leaving, View, ViewId};
 use crate::xds::{DeltaRequest, ResourceName, SotwRequest, TypeUrl, Version};
 
@@ -129,11 +129,6 @@ impl PartialEq for NameSetChange {
 }
 
 impl Eq for NameSetChange {}
-
-/// What a name belongs to (NAM-3).
-fn style_of(name: &ResourceName) -> NameStyle {
-    if name.is_xdstp() { NameStyle::Xdstp } else { NameStyle::Old }
-}
 
 impl Subscription {
     pub fn new(type_url: TypeUrl) -> Subscription {

@@ -237,3 +237,29 @@ fn del_26_what_was_sent_of_an_interrupted_answer_counts() {
         );
     }
 }
+
+/// RLY-11: names of both styles may come from one source, a file server above all.
+#[test]
+fn nam_3_both_styles_of_one_source() {
+    for delta in [false, true] {
+        let mut bench = Bench::files(&[(EDS, "a=1 xdstp:b=1 c=1")]);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        if delta {
+            bench.change(client, EDS, "+a +xdstp:b")
+        } else {
+            bench.ask(client, EDS, "a xdstp:b")
+        };
+        assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1 xdstp:b=1");
+        bench.state(0, &[(EDS, "a=2 xdstp:b=2 c=1")]);
+        assert_eq!(bench.drain(client), "ClusterLoadAssignment a=2 xdstp:b=2");
+        if delta {
+            bench.change(client, EDS, "-xdstp:b +c")
+        } else {
+            bench.ask(client, EDS, "a c")
+        };
+        assert_eq!(bench.drain(client), "ClusterLoadAssignment c=1");
+        bench.leave(client);
+        bench.advance(Duration::from_secs(31));
+        assert!(bench.sources[0].is_idle());
+    }
+}
