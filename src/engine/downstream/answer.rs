@@ -121,7 +121,7 @@ impl Answer {
         let after: Vec<_> = self
             .parts
             .iter()
-            .map(|part| part.held.brought_to(&part.view, |name| part.interest.covers(name)))
+            .map(|part| part.held.brought_to(&part.view, |name| part.interest.covers(name), self.deletes()))
             .collect();
         let mut changed: BTreeSet<ResourceName> = self.departed.iter().cloned().collect();
         for part in &self.parts {
@@ -148,6 +148,11 @@ impl Answer {
             }
         }
         news
+    }
+
+    /// Whether the client learns from it what is gone (SST-6).
+    pub fn deletes(&self) -> bool {
+        self.full || self.variant == Variant::Delta
     }
 
     /// The resource under a name: the last part that has it decides, for names come after the wildcard.

@@ -418,7 +418,7 @@ impl Subscription {
         let current =
             full && part.is_wildcard() && self.type_url.is_full_state() && answer.view.digest() == presented;
         if current {
-            part.bring_to(&answer.view);
+            part.bring_to(&answer.view, true);
             self.greeting = false;
             self.fresh = false;
         }
@@ -428,7 +428,7 @@ impl Subscription {
     /// The whole answer was handed out, or there was nothing in it.
     fn arrive(&mut self, answer: &Answer) {
         for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
-            part.bring_to(&answered.view);
+            part.bring_to(&answered.view, answer.deletes());
         }
         self.greeting &= !answer.greeting;
         self.fresh = false;

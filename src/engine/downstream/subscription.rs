@@ -37,9 +37,9 @@ impl Part {
         self.at != Some(view.id())
     }
 
-    /// The client was told all that there is to say of this view.
-    pub fn bring_to(&mut self, view: &Arc<View>) {
-        self.held = self.held.brought_to(view, |name| self.interest.covers(name));
+    /// The client was told all that there is to say of this view. `deletes`: absence too.
+    pub fn bring_to(&mut self, view: &Arc<View>, deletes: bool) {
+        self.held = self.held.brought_to(view, |name| self.interest.covers(name), deletes);
         self.at = Some(view.id());
     }
 

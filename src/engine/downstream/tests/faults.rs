@@ -263,3 +263,28 @@ fn nam_3_both_styles_of_one_source() {
         assert!(bench.sources[0].is_idle());
     }
 }
+
+/// SST-6: what a SotW client was never told is gone needs no sending when it is back.
+#[test]
+fn i12_what_went_and_came_back_is_no_news_where_nothing_is_deleted() {
+    let mut bench = Bench::files(&[(EDS, "a=1 b=1")]);
+    let client = bench.sotw();
+    bench.ask(client, EDS, "a b");
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1 b=1");
+    bench.state(0, &[(EDS, "b=1")]);
+    assert_eq!(bench.drain(client), "");
+    bench.state(0, &[(EDS, "a=1 b=2")]);
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment b=2");
+    bench.state(0, &[]);
+    assert_eq!(bench.drain(client), "");
+    bench.state(0, &[(EDS, "a=2 b=2")]);
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment a=2");
+    // Asked for anew it is sent anew.
+    bench.state(0, &[(EDS, "b=2")]);
+    assert_eq!(bench.drain(client), "");
+    bench.ask(client, EDS, "b");
+    bench.ask(client, EDS, "a b");
+    assert_eq!(bench.drain(client), "");
+    bench.state(0, &[(EDS, "a=2 b=2")]);
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment a=2");
+}
