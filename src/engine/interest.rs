@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use imbl::OrdSet;
 
-use super::source::Collection;
+use super::class::NameStyle;
 use super::view::Leaving;
 use crate::xds::ResourceName;
 
@@ -99,8 +99,22 @@ impl NameSet {
     }
 }
 
+/// One of the things that a session may watch of one type of one source. The two styles of names are apart, because they
+/// may come from different sources (RLY-11), and do so too where both come from the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Collection {
+    Wildcard,
+    Names(NameStyle),
+}
+
+/// What a name belongs to (NAM-3).
+pub fn style_of(name: &ResourceName) -> NameStyle {
+    if name.is_xdstp() { NameStyle::Xdstp } else { NameStyle::Old }
+}
+
 /// What one session wants of one source for one type: the wildcard, or a set of names. The two are kept apart all the
-/// way up to the control plane, because a wildcard set is what the server selects, not what exists (RLY-13).
+/// way up to the control plane, because a wildcard set is what the server selects, not what exists (RLY-13). All names
+/// of a set are of one style.
 #[derive(Clone, Debug)]
 pub enum Interest {
     Wildcard,
@@ -111,7 +125,7 @@ impl Interest {
     pub fn collection(&self) -> Collection {
         match self {
             Interest::Wildcard => Collection::Wildcard,
-            Interest::Names(_) => Collection::Names,
+            Interest::Names(names) => Collection::Names(names.iter().next().map_or(NameStyle::Old, style_of)),
         }
     }
 

@@ -190,16 +190,23 @@ impl View {
 
     /// What a client at `self` holds once it was brought to `to`: of names that `to` knows nothing of yet it keeps what it
     /// has, so that they are neither sent again if they turn out to be the same (DEL-29, RLY-36), nor left behind if they
-    /// turn out to be gone (DEL-30, RLY-6). `covers`: whether a name belongs to what `to` is a view of.
-    pub fn brought_to(&self, to: &Arc<View>, covers: impl Fn(&ResourceName) -> bool) -> Arc<View> {
-        if to.is_complete() {
+    /// turn out to be gone (DEL-30, RLY-6). `covers`: whether a name belongs to what `to` is a view of. `deletes`: whether
+    /// the client learns of absence; where it does not, it keeps what is gone too (SST-6).
+    pub fn brought_to(
+        &self,
+        to: &Arc<View>,
+        covers: impl Fn(&ResourceName) -> bool,
+        deletes: bool,
+    ) -> Arc<View> {
+        if to.is_complete() && deletes {
             return to.clone();
         }
         let kept = self.present.diff(&to.present).filter_map(|item| match item {
             imbl::ordmap::DiffItem::Remove(name, version) => Some((name.clone(), *version)),
             _ => None,
         });
-        let kept: Vec<_> = kept.filter(|(name, _)| covers(name) && !to.absent.contains(name)).collect();
+        let kept: Vec<_> =
+            kept.filter(|(name, _)| covers(name) && !(deletes && to.absent.contains(name))).collect();
         let told =
             self.absent.iter().filter(|name| covers(name) && !to.has(name) && !to.absent.contains(*name));
         let told: Vec<_> = told.cloned().collect();
@@ -211,6 +218,24 @@ impl View {
         view.absent.extend(told);
         view.id = to.id.derived(("kept", self.id));
         Arc::new(view)
+    }
+
+    /// The client was sent these names, and told that those are gone.
+    pub fn hold<'a>(
+        &mut self,
+        sent: impl Iterator<Item = (&'a ResourceName, Version)>,
+        gone: impl Iterator<Item = &'a ResourceName>,
+    ) {
+        for (name, version) in sent {
+            self.absent.remove(name);
+            self.present.insert(name.clone(), version);
+            self.id = self.id.derived(("sent", name, version));
+        }
+        for name in gone {
+            self.present.remove(name);
+            self.absent.insert(name.clone());
+            self.id = self.id.derived(("gone", name));
+        }
     }
 
     /// The client must be told of `name` again (DEL-11, SUB-3, ORD-5). If it has the name it still does, though of no

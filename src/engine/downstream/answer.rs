@@ -101,9 +101,9 @@ impl Answer {
             news.put.values().filter_map(|resource| resource.endpoints.clone()).collect();
         let chunks = match (self.variant, self.full) {
             (Variant::Sotw, true) => self.full_state(&news),
-            (Variant::Sotw, false) => split(news.put.into_values(), Vec::new()),
+            (Variant::Sotw, false) => split(news.put.into_values(), BTreeSet::new()),
             (Variant::Delta, _) => {
-                let mut chunks = split(news.put.into_values(), news.removed.into_iter().collect());
+                let mut chunks = split(news.put.into_values(), news.removed);
                 if chunks.is_empty() && self.greeting {
                     chunks.push(Chunk::default());
                 }
@@ -121,7 +121,7 @@ impl Answer {
         let after: Vec<_> = self
             .parts
             .iter()
-            .map(|part| part.held.brought_to(&part.view, |name| part.interest.covers(name)))
+            .map(|part| part.held.brought_to(&part.view, |name| part.interest.covers(name), self.deletes()))
             .collect();
         let mut changed: BTreeSet<ResourceName> = self.departed.iter().cloned().collect();
         for part in &self.parts {
@@ -148,6 +148,11 @@ impl Answer {
             }
         }
         news
+    }
+
+    /// Whether the client learns from it what is gone (SST-6).
+    pub fn deletes(&self) -> bool {
+        self.full || self.variant == Variant::Delta
     }
 
     /// The resource under a name: the last part that has it decides, for names come after the wildcard.
@@ -182,28 +187,30 @@ fn version_of(resources: &[Arc<Resource>]) -> Version {
     resources.iter().fold(Version::default(), |sum, resource| sum.plus(resource.version))
 }
 
-/// Cuts a list into messages below [`CHUNK_BYTES`]; removals go with the last one (DEL-26, SST-13).
-fn split(resources: impl Iterator<Item = Arc<Resource>>, removed: Vec<ResourceName>) -> Vec<Chunk> {
-    let mut chunks = Vec::new();
-    let (mut open, mut bytes) = (Vec::new(), 0);
+/// Cuts an answer into messages below [`CHUNK_BYTES`]; removals come last (DEL-26, SST-13).
+fn split(resources: impl Iterator<Item = Arc<Resource>>, removed: BTreeSet<ResourceName>) -> Vec<Chunk> {
+    let mut chunks: Vec<Chunk> = Vec::new();
+    let mut bytes = 0;
     for resource in resources {
-        let size = resource.size();
-        if bytes + size > CHUNK_BYTES && !open.is_empty() {
-            chunks.push(std::mem::take(&mut open));
-            bytes = 0;
-        }
-        bytes += size;
-        open.push(resource);
+        let chunk = open(&mut chunks, &mut bytes, resource.size());
+        chunk.version = chunk.version.plus(resource.version);
+        chunk.resources.push(resource);
     }
-    if !open.is_empty() || !removed.is_empty() {
-        chunks.push(open);
-    }
-    let mut chunks: Vec<_> = chunks
-        .into_iter()
-        .map(|resources| Chunk { version: version_of(&resources), resources, removed: Vec::new() })
-        .collect();
-    if let Some(last) = chunks.last_mut() {
-        last.removed = removed;
+    for name in removed {
+        // Its text, a tag and a length.
+        let chunk = open(&mut chunks, &mut bytes, name.as_str().len() + 8);
+        chunk.removed.push(name);
     }
     chunks
+}
+
+/// The message that takes `size` more bytes: the last one, or a new one if that is full.
+fn open<'a>(chunks: &'a mut Vec<Chunk>, bytes: &mut usize, size: usize) -> &'a mut Chunk {
+    if chunks.is_empty() || *bytes + size > CHUNK_BYTES {
+        *bytes = 0;
+        chunks.push(Chunk::default());
+    }
+    *bytes += size;
+    let last = chunks.len() - 1;
+    &mut chunks[last]
 }

@@ -18,9 +18,8 @@ use super::flight::Verdict;
 use super::subscription::{Change, SourceId, Subscription};
 use crate::engine::Time;
 use crate::engine::class::NameStyle;
-use crate::engine::interest::{HashSeed, Interest};
+use crate::engine::interest::{Collection, HashSeed, Interest};
 use crate::engine::snapshot::Snapshot;
-use crate::engine::source::Collection;
 use crate::xds::{Code, Kind, Request, ResourceName, Status, TypeUrl, Variant, Version};
 
 /// An unACKed CDS or EDS response holds the routing types back for this long at the most (ORD-10).
@@ -75,7 +74,8 @@ pub struct Session {
     subscriptions: Vec<Subscription>,
     /// Every source that some part comes from.
     sources: Vec<SourceId>,
-    /// Until when the routing types wait for an ACK of the cluster side.
+    /// Since when the routing types wait for ACKs of the cluster side, without having had their turn.
+    held_since: Option<Time>,
     held_until: Option<Time>,
 }
 
@@ -90,6 +90,7 @@ impl Session {
             nonces: 0,
             subscriptions: Vec::new(),
             sources: Vec::new(),
+            held_since: None,
             held_until: None,
         }
     }
@@ -193,6 +194,7 @@ impl Session {
     pub fn reroute(&mut self, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
         let mut watches = Vec::new();
         for subscription in &mut self.subscriptions {
+            subscription.interrupt();
             let type_url = subscription.type_url.clone();
             for part in &mut subscription.parts {
                 let source = router.source(&type_url, part.style)?;
@@ -205,7 +207,6 @@ impl Session {
                 let interest = part.interest.clone();
                 watches.push(Watch::Watch { source, type_url: type_url.clone(), interest });
             }
-            subscription.pending = None;
         }
         self.list_sources();
         Ok(watches)
@@ -254,9 +255,7 @@ impl Session {
         let cluster_side = self.subscriptions.partition_point(|s| s.type_url.kind().is_cluster_side());
         for index in 0..self.subscriptions.len() {
             if index == cluster_side {
-                let (clusters, _) = self.subscriptions.split_at(cluster_side);
-                self.held_until =
-                    clusters.iter().filter_map(|s| s.holds_back(&newest)).filter(|until| *until > now).min();
+                self.hold_routes(cluster_side, &newest, now);
             }
             if self.held_until.is_some() && self.subscriptions[index].type_url.kind().refers_to_clusters() {
                 continue;
@@ -265,7 +264,25 @@ impl Session {
                 return Some((index, answer));
             }
         }
+        self.held_since = None;
         None
+    }
+
+    /// Whether the routing types must wait, and until when at the latest. The time runs over all the responses that held
+    /// them back: endpoints that never rest, or a client that is slow to ACK, keep no route from it for ever (ORD-10).
+    fn hold_routes(
+        &mut self,
+        cluster_side: usize,
+        newest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
+        now: Time,
+    ) {
+        let (clusters, _) = self.subscriptions.split_at(cluster_side);
+        if clusters.iter().any(|subscription| subscription.holds_back(newest)) {
+            let until = *self.held_since.get_or_insert(now) + ORDER_HOLD;
+            self.held_until = Some(until).filter(|until| *until > now);
+        } else {
+            self.held_since = None;
+        }
     }
 
     /// When to poll again although nothing happened: the routing types wait no longer (ORD-10).
@@ -336,7 +353,7 @@ fn set_part(
         }
         None => {
             if let Some(source) = subscription.set_part(style, None, wildcard) {
-                let collection = if wildcard { Collection::Wildcard } else { Collection::Names };
+                let collection = if wildcard { Collection::Wildcard } else { Collection::Names(style) };
                 watches.push(Watch::Unwatch { source, type_url, collection });
             }
         }
@@ -404,7 +421,7 @@ impl Subscription {
         let current =
             full && part.is_wildcard() && self.type_url.is_full_state() && answer.view.digest() == presented;
         if current {
-            part.bring_to(&answer.view);
+            part.bring_to(&answer.view, true);
             self.greeting = false;
             self.fresh = false;
         }
@@ -414,7 +431,7 @@ impl Subscription {
     /// The whole answer was handed out, or there was nothing in it.
     fn arrive(&mut self, answer: &Answer, has_spoken: bool) {
         for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
-            part.bring_to(&answered.view);
+            part.bring_to(&answered.view, answer.deletes());
         }
         let is_known = |part: &AnswerPart| part.view.is_complete();
         let is_member = |part: &&AnswerPart| matches!(part.interest, Interest::Wildcard);
@@ -428,17 +445,16 @@ impl Subscription {
         }
     }
 
-    /// Until when the routing types must wait: this type has news that the client cannot be sent before it ACKs.
-    fn holds_back(&self, newest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>) -> Option<Time> {
-        let since = self.flight.waiting_since()?;
-        let has_news = self.parts.iter().any(|part| {
-            let snapshot = newest(part.source);
-            let view = snapshot
-                .as_ref()
-                .and_then(|s| s.of(&self.type_url))
-                .and_then(|types| types.view(&part.interest));
-            view.is_some_and(|view| part.is_behind(view))
-        });
-        has_news.then(|| since + ORDER_HOLD)
+    /// This type has news that the client cannot be sent before it ACKs: the routing types must wait (RLY-50).
+    fn holds_back(&self, newest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>) -> bool {
+        self.flight.is_waiting()
+            && self.parts.iter().any(|part| {
+                let snapshot = newest(part.source);
+                let view = snapshot
+                    .as_ref()
+                    .and_then(|s| s.of(&self.type_url))
+                    .and_then(|types| types.view(&part.interest));
+                view.is_some_and(|view| part.is_behind(view))
+            })
     }
 }

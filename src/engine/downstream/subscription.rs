@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::answer::Answer;
+use super::answer::{Answer, Chunk};
 use super::flight::Flight;
 use crate::engine::class::NameStyle;
-use crate::engine::interest::{HashSeed, Interest, NameSet};
+use crate::engine::interest::{HashSeed, Interest, NameSet, style_of};
 use crate::engine::view::{Leaving, View, ViewId};
 use crate::xds::{DeltaRequest, ResourceName, SotwRequest, TypeUrl, Version};
 
@@ -37,9 +37,9 @@ impl Part {
         self.at != Some(view.id())
     }
 
-    /// The client was told all that there is to say of this view.
-    pub fn bring_to(&mut self, view: &Arc<View>) {
-        self.held = self.held.brought_to(view, |name| self.interest.covers(name));
+    /// The client was told all that there is to say of this view. `deletes`: absence too.
+    pub fn bring_to(&mut self, view: &Arc<View>, deletes: bool) {
+        self.held = self.held.brought_to(view, |name| self.interest.covers(name), deletes);
         self.at = Some(view.id());
     }
 
@@ -47,6 +47,14 @@ impl Part {
     fn hold(&mut self, held: Arc<View>) {
         self.held = held;
         self.at = None;
+    }
+
+    /// The client was sent a part of what brings it to a view.
+    fn hold_chunk(&mut self, chunk: &Chunk, view: &View) {
+        let sent = chunk.resources.iter().map(|resource| (&resource.name, resource.version));
+        let sent = sent.filter(|(name, version)| view.version_of(name) == Some(*version));
+        let held = Arc::make_mut(&mut self.held);
+        held.hold(sent, chunk.removed.iter().filter(|name| self.interest.covers(name)));
     }
 
     /// The client must be told of the name again, whatever it holds. Whether it was told before.
@@ -121,11 +129,6 @@ impl PartialEq for NameSetChange {
 }
 
 impl Eq for NameSetChange {}
-
-/// What a name belongs to (NAM-3).
-fn style_of(name: &ResourceName) -> NameStyle {
-    if name.is_xdstp() { NameStyle::Xdstp } else { NameStyle::Old }
-}
 
 impl Subscription {
     pub fn new(type_url: TypeUrl) -> Subscription {
@@ -256,14 +259,26 @@ impl Subscription {
 
     /// The client asks for names anew: it is told of them again, whatever it holds (SUB-3, DEL-11).
     fn resubscribe(&mut self, names: &[ResourceName]) {
-        self.pending = None;
+        self.interrupt();
         for name in names {
             self.forget_name(name);
         }
         self.fresh = true;
     }
 
+    /// Gives up the rest of an answer that takes several messages, for a newer answer. What was sent of it the client holds.
+    pub fn interrupt(&mut self) {
+        let Some(answer) = self.pending.take() else { return };
+        self.fresh = true;
+        for chunk in answer.compose().chunks.iter().take(answer.chunk) {
+            for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
+                part.hold_chunk(chunk, &answered.view);
+            }
+        }
+    }
+
     fn forget_name(&mut self, name: &ResourceName) {
+        self.interrupt();
         for part in &mut self.parts {
             part.forget(name);
         }
@@ -275,7 +290,7 @@ impl Subscription {
             held.forget_all();
             part.hold(Arc::new(held));
         }
-        self.pending = None;
+        self.interrupt();
         self.greeting = true;
         self.fresh = true;
     }
@@ -283,15 +298,15 @@ impl Subscription {
     /// A name was given up beside the wildcard: the client learns whether the wildcard still has it (DEL-19).
     fn depart(&mut self, name: &ResourceName) {
         self.departed.insert(name.clone());
-        self.pending = None;
+        self.interrupt();
         self.fresh = true;
     }
 
     /// The endpoints of a cluster that was just sent must follow, changed or not (ORD-5, RLY-52).
     pub fn force(&mut self, name: &ResourceName) {
+        self.interrupt();
         for part in &mut self.parts {
             if part.held.has(name) && part.forget(name) {
-                self.pending = None;
                 self.fresh = true;
             }
         }
@@ -305,6 +320,7 @@ impl Subscription {
         interest: Option<(SourceId, Interest)>,
         wildcard: bool,
     ) -> Option<SourceId> {
+        self.interrupt();
         let at = self.parts.iter().position(|part| part.style == style && part.is_wildcard() == wildcard);
         let old = at.map(|at| self.parts[at].source);
         match (at, interest) {
@@ -327,7 +343,6 @@ impl Subscription {
             }
             (None, None) => {}
         }
-        self.pending = None;
         old
     }
 

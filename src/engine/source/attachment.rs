@@ -10,20 +10,14 @@ use crate::xds::{Resource, ResourceName, TypeUrl};
 /// Which of the at most two ADS streams of a source.
 pub type StreamIndex = usize;
 
-/// Which collection of a type: the wildcard's members, or the named resources.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Collection {
-    Wildcard,
-    Names,
-}
-
 /// At most two ADS streams. Nearly always there is one; a type of which both the wildcard and names are wanted has the
 /// one that came later on the second stream, so that the two never mix (RLY-13, RLY-19).
 #[derive(Debug)]
 pub struct Streams {
     settings: Settings,
     machines: [Option<Upstream>; 2],
-    placed: BTreeMap<(TypeUrl, Collection), StreamIndex>,
+    /// Where the wildcard (`true`) or the names of a type are.
+    placed: BTreeMap<(TypeUrl, bool), StreamIndex>,
 }
 
 impl Streams {
@@ -32,19 +26,15 @@ impl Streams {
     }
 
     pub fn subscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) {
-        let collection = collection_of(&interest);
-        let other = match collection {
-            Collection::Wildcard => Collection::Names,
-            Collection::Names => Collection::Wildcard,
-        };
-        let index = match self.placed.get(&(type_url.clone(), collection)) {
+        let wildcard = interest == Interest::Wildcard;
+        let index = match self.placed.get(&(type_url.clone(), wildcard)) {
             Some(index) => *index,
-            None => match self.placed.get(&(type_url.clone(), other)) {
+            None => match self.placed.get(&(type_url.clone(), !wildcard)) {
                 Some(taken) => 1 - *taken,
                 None => 0,
             },
         };
-        self.placed.insert((type_url.clone(), collection), index);
+        self.placed.insert((type_url.clone(), wildcard), index);
         let settings = &self.settings;
         if let Some(slot) = self.machines.get_mut(index) {
             slot.get_or_insert_with(|| Upstream::new(settings.clone())).subscribe(type_url, interest, now);
@@ -53,7 +43,7 @@ impl Streams {
 
     /// `last`: nothing of this collection is wanted any more.
     pub fn unsubscribe(&mut self, type_url: &TypeUrl, interest: Interest, last: bool, now: Time) {
-        let key = (type_url.clone(), collection_of(&interest));
+        let key = (type_url.clone(), interest == Interest::Wildcard);
         let Some(index) = self.placed.get(&key).copied() else { return };
         if last {
             self.placed.remove(&key);
@@ -73,13 +63,6 @@ impl Streams {
 
     pub fn machines_mut(&mut self) -> impl Iterator<Item = (StreamIndex, &mut Upstream)> {
         self.machines.iter_mut().enumerate().filter_map(|(index, machine)| Some((index, machine.as_mut()?)))
-    }
-}
-
-fn collection_of(interest: &Interest) -> Collection {
-    match interest {
-        Interest::Wildcard => Collection::Wildcard,
-        Interest::Names(_) => Collection::Names,
     }
 }
 

@@ -18,13 +18,15 @@ use std::time::Duration;
 use super::Time;
 use super::cache::named::SlotId;
 use super::cache::{Counts, NamedCache, News, SessionId, Stamp, WildcardCache};
+use super::class::NameStyle;
 use super::interest::{Interest, NameSet};
 use super::snapshot::{Snapshot, TypeSnapshot};
 use super::upstream::{self, Cause, Changes, Scope};
 use super::view::View;
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
-pub use attachment::{Attachment, Collection, Files, StreamIndex, Streams};
+pub use super::interest::Collection;
+pub use attachment::{Attachment, Files, StreamIndex, Streams};
 use linger::Linger;
 
 /// What a source may cost and how long it waits.
@@ -68,7 +70,17 @@ struct TypeCache {
 struct Watched {
     type_url: TypeUrl,
     wildcard: bool,
-    slot: Option<SlotId>,
+    old: Option<SlotId>,
+    xdstp: Option<SlotId>,
+}
+
+impl Watched {
+    fn slot(&mut self, style: NameStyle) -> &mut Option<SlotId> {
+        match style {
+            NameStyle::Old => &mut self.old,
+            NameStyle::Xdstp => &mut self.xdstp,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -107,11 +119,14 @@ impl Source {
 
     // === what sessions want ===
 
-    /// A session's interest in one collection of one type is now this: the wildcard, or these names (an empty set: none).
+    /// A session's interest in one collection of one type is now this: the wildcard, or these names of one style. No name
+    /// at all is said by [`Source::unwatch`].
     pub fn watch(&mut self, session: SessionId, type_url: &TypeUrl, interest: &Interest, now: Time) {
-        match interest {
-            Interest::Wildcard => self.watch_wildcard(session, type_url, now),
-            Interest::Names(names) => self.watch_names(session, type_url, names, now),
+        match (interest, interest.collection()) {
+            (Interest::Names(names), Collection::Names(style)) => {
+                self.watch_names(session, type_url, style, names, now);
+            }
+            _ => self.watch_wildcard(session, type_url, now),
         }
         // A first answer is never gathered with others (RLY-54).
         self.outputs.push_back(Output::Wake(vec![session]));
@@ -123,7 +138,7 @@ impl Source {
         let index = list.iter().position(|watched| watched.type_url == *type_url).unwrap_or_else(|| {
             // One list per session is kept small: most have four types at the most.
             list.reserve_exact(1);
-            list.push(Watched { type_url: type_url.clone(), wildcard: false, slot: None });
+            list.push(Watched { type_url: type_url.clone(), wildcard: false, old: None, xdstp: None });
             list.len() - 1
         });
         &mut list[index]
@@ -150,11 +165,18 @@ impl Source {
         self.settle(type_url, now);
     }
 
-    fn watch_names(&mut self, session: SessionId, type_url: &TypeUrl, names: &Arc<NameSet>, now: Time) {
-        let from = self.watched(session, type_url).slot;
+    fn watch_names(
+        &mut self,
+        session: SessionId,
+        type_url: &TypeUrl,
+        style: NameStyle,
+        names: &Arc<NameSet>,
+        now: Time,
+    ) {
+        let from = *self.watched(session, type_url).slot(style);
         let cache = self.types.entry(type_url.clone()).or_default();
         let moved = cache.named.watch(session, from, names, self.stamp.at(now));
-        self.watched(session, type_url).slot = moved.slot;
+        *self.watched(session, type_url).slot(style) = moved.slot;
         for name in &moved.revived {
             self.linger.remove(&(type_url.clone(), Some(name.clone())));
         }
@@ -192,8 +214,8 @@ impl Source {
             Collection::Wildcard if std::mem::take(&mut watched.wildcard) => {
                 self.drop_wildcard(session, type_url, now);
             }
-            Collection::Names => {
-                if let Some(slot) = watched.slot.take() {
+            Collection::Names(style) => {
+                if let Some(slot) = watched.slot(style).take() {
                     self.drop_names(session, type_url, slot, now);
                 }
             }
@@ -206,7 +228,7 @@ impl Source {
     /// Forgets what a session no longer watches.
     fn let_go(&mut self, session: SessionId) {
         let Some(list) = self.sessions.get_mut(&session) else { return };
-        list.retain(|watched| watched.wildcard || watched.slot.is_some());
+        list.retain(|watched| watched.wildcard || watched.old.is_some() || watched.xdstp.is_some());
         if list.is_empty() {
             self.sessions.remove(&session);
         }
@@ -218,7 +240,7 @@ impl Source {
             if watched.wildcard {
                 self.drop_wildcard(session, &watched.type_url, now);
             }
-            if let Some(slot) = watched.slot {
+            for slot in [watched.old, watched.xdstp].into_iter().flatten() {
                 self.drop_names(session, &watched.type_url, slot, now);
             }
         }

@@ -348,6 +348,9 @@ impl Bench {
         let held = self.held(client, message);
         held.unanswered.retain(|sent| sent != nonce);
         held.want_delta(&request.subscribe, &request.unsubscribe, is_new && list.is_empty() && routes.legacy);
+        for (name, _) in presented.iter().filter(|_| is_new) {
+            held.due.remove(*name);
+        }
         self.request(client, Request::Delta(request))
     }
 
@@ -439,7 +442,11 @@ impl Bench {
 
     /// Equal keys mean equal compositions.
     fn note(&mut self, answer: &Answer, composition: &Composition) {
-        let text = format!("{:?} {composition:?}", answer.type_url);
+        let mut text = format!("{:?} {:?}", answer.type_url, composition.endpoints);
+        for chunk in &composition.chunks {
+            let resources: Vec<_> = chunk.resources.iter().map(|r| (&r.name, r.version)).collect();
+            text += &format!(" {resources:?} -{:?} {}", chunk.removed, chunk.version);
+        }
         let known = self.composed.entry(answer.key()).or_insert_with(|| text.clone());
         assert_eq!(*known, text, "equal keys, equal compositions");
     }

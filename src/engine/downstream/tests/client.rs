@@ -65,10 +65,12 @@ impl Held {
             self.stale.clear();
         } else {
             let is_idle = |name: &ResourceName, content: &String| {
-                self.resources.get(name) == Some(content) && !self.due.contains(name) && !self.due_all
+                self.resources.get(name) == Some(content) && !self.due.contains(name)
             };
             idle.extend(sent.iter().filter(|(name, content)| is_idle(name, content)).map(|(n, _)| n.clone()));
         }
+        let is_told = |name: &&ResourceName| !self.resources.contains_key(*name) && !self.due.contains(*name);
+        idle.extend(chunk.removed.iter().filter(is_told).cloned());
         for name in sent.keys().chain(&chunk.removed) {
             self.due.remove(name);
         }
@@ -104,10 +106,10 @@ impl Held {
 
     pub fn want_delta(&mut self, subscribe: &[ResourceName], unsubscribe: &[ResourceName], legacy: bool) {
         self.wildcard |= legacy;
-        self.due_all |= legacy;
         for name in subscribe {
             if name.is_wildcard() {
-                (self.wildcard, self.due_all) = (true, true);
+                self.wildcard = true;
+                self.due.extend(self.resources.keys().cloned());
             } else {
                 self.wanted.insert(name.clone());
                 self.due.insert(name.clone());
@@ -115,7 +117,7 @@ impl Held {
         }
         for name in unsubscribe {
             if name.is_wildcard() {
-                (self.wildcard, self.due_all) = (false, false);
+                self.wildcard = false;
                 self.resources.retain(|name, _| self.wanted.contains(name));
             } else {
                 self.wanted.remove(name);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bench::{Bench, CDS, EDS, LDS, streams, url, version_of};
+use super::bench::{Bench, CDS, EDS, LDS, RDS, SDS, streams, url, version_of};
 use crate::engine::source::{Attachment, Files};
 use crate::engine::upstream::Scope;
 
@@ -156,4 +156,135 @@ fn sources_that_no_part_comes_from_are_let_go() {
     }
     bench.check(client, EDS, "a=2");
     assert_eq!(url(EDS).short(), "ClusterLoadAssignment");
+}
+
+/// DEL-26, SST-13: names that are gone weigh something too.
+#[test]
+fn del_26_many_removals_take_several_messages() {
+    let mut bench = Bench::files(&[(SDS, "kept=1")]);
+    let client = bench.delta();
+    let long = "n".repeat(1000);
+    let presented: Vec<_> = (0..5000).map(|n| format!("{long}{n}")).collect();
+    let presented: Vec<_> = presented.iter().map(|name| (name.as_str(), version_of(SDS, "x=1"))).collect();
+    bench.change_with(client, SDS, "", "", &presented, None);
+    let mut removed = 0;
+    loop {
+        let text = bench.poll(client);
+        if text.is_empty() {
+            break;
+        }
+        assert!(text.len() < 4 << 20, "{}", text.len());
+        removed += text.matches(" -").count();
+    }
+    assert_eq!(removed, 5000);
+    bench.check(client, SDS, "kept=1");
+}
+
+/// ORD-10: a client that is slow to read and ACKs meets an EDS that never rests.
+#[test]
+fn ord_10_routes_pass_endpoints_that_never_rest() {
+    let mut bench = Bench::files(&[(EDS, "a=0"), (RDS, "r=1")]);
+    let client = bench.sotw();
+    bench.ask(client, EDS, "a");
+    bench.ask(client, RDS, "r");
+    assert_eq!(bench.poll(client), "ClusterLoadAssignment a=0");
+    for round in 1..200 {
+        bench.state(0, &[(EDS, &format!("a={round}")), (RDS, "r=1")]);
+        bench.advance(Duration::from_millis(500));
+        let text = bench.poll(client);
+        if text == "RouteConfiguration r=1" {
+            assert!(round <= 40, "{round}");
+            return;
+        }
+        bench.ack(client, EDS);
+        bench.poll(client);
+        bench.state(0, &[(EDS, &format!("a={round}x")), (RDS, "r=1")]);
+    }
+    panic!("the routes never came");
+}
+
+/// DEL-26: a request between two messages of an answer makes nothing be sent twice.
+#[test]
+fn del_26_what_was_sent_of_an_interrupted_answer_counts() {
+    for delta in [false, true] {
+        let mut bench = Bench::files(&[(EDS, "a=1~2000000 b=1~2000000 c=1~2000000 d=1"), (CDS, "c=e1")]);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        if delta {
+            bench.change(client, EDS, "+a +b +c")
+        } else {
+            bench.ask(client, EDS, "a b c")
+        };
+        assert_eq!(bench.poll(client), "ClusterLoadAssignment a=1");
+        if delta {
+            bench.change(client, EDS, "+d")
+        } else {
+            bench.ask(client, EDS, "a b c d")
+        };
+        assert_eq!(bench.poll(client), "ClusterLoadAssignment b=1");
+        // Unless it is asked for: by the client, or by what was sent of another type.
+        if delta {
+            bench.change(client, EDS, "+a")
+        } else {
+            bench.ask(client, CDS, "")
+        };
+        let expected = if delta { "ClusterLoadAssignment a=1" } else { "Cluster c=e1" };
+        assert_eq!(bench.poll(client), expected);
+        assert_eq!(bench.drain(client), "ClusterLoadAssignment c=1 d=1");
+        bench.state(0, &[(EDS, "b=1 d=2")]);
+        assert_eq!(
+            bench.drain(client),
+            if delta { "ClusterLoadAssignment d=2 -a -c" } else { "Cluster; ClusterLoadAssignment d=2" }
+        );
+    }
+}
+
+/// RLY-11: names of both styles may come from one source, a file server above all.
+#[test]
+fn nam_3_both_styles_of_one_source() {
+    for delta in [false, true] {
+        let mut bench = Bench::files(&[(EDS, "a=1 xdstp:b=1 c=1")]);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        if delta {
+            bench.change(client, EDS, "+a +xdstp:b")
+        } else {
+            bench.ask(client, EDS, "a xdstp:b")
+        };
+        assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1 xdstp:b=1");
+        bench.state(0, &[(EDS, "a=2 xdstp:b=2 c=1")]);
+        assert_eq!(bench.drain(client), "ClusterLoadAssignment a=2 xdstp:b=2");
+        if delta {
+            bench.change(client, EDS, "-xdstp:b +c")
+        } else {
+            bench.ask(client, EDS, "a c")
+        };
+        assert_eq!(bench.drain(client), "ClusterLoadAssignment c=1");
+        bench.leave(client);
+        bench.advance(Duration::from_secs(31));
+        assert!(bench.sources[0].is_idle());
+    }
+}
+
+/// SST-6: what a SotW client was never told is gone needs no sending when it is back.
+#[test]
+fn i12_what_went_and_came_back_is_no_news_where_nothing_is_deleted() {
+    let mut bench = Bench::files(&[(EDS, "a=1 b=1")]);
+    let client = bench.sotw();
+    bench.ask(client, EDS, "a b");
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1 b=1");
+    bench.state(0, &[(EDS, "b=1")]);
+    assert_eq!(bench.drain(client), "");
+    bench.state(0, &[(EDS, "a=1 b=2")]);
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment b=2");
+    bench.state(0, &[]);
+    assert_eq!(bench.drain(client), "");
+    bench.state(0, &[(EDS, "a=2 b=2")]);
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment a=2");
+    // Asked for anew it is sent anew.
+    bench.state(0, &[(EDS, "b=2")]);
+    assert_eq!(bench.drain(client), "");
+    bench.ask(client, EDS, "b");
+    bench.ask(client, EDS, "a b");
+    assert_eq!(bench.drain(client), "");
+    bench.state(0, &[(EDS, "a=2 b=2")]);
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment a=2");
 }
