@@ -302,7 +302,7 @@ fn modules_stand_in_reading_order() {
     for module in &modules {
         assert!(place(module).is_some(), "{module} has no place in READING_ORDER");
     }
-    assert!(modules.is_sorted_by_key(|module| place(module)), "{modules:?}");
+    assert!(modules.is_sorted_by_key(place), "{modules:?}");
 }
 
 /// A function ends at the first closing brace with the indentation of its signature: rustfmt sees to that.
@@ -327,7 +327,7 @@ fn functions(text: &str) -> Vec<(String, usize, usize)> {
             **l == end || declared
         };
         let one_line = line.ends_with('}') || line.ends_with(';');
-        let body = if one_line { None } else { lines[start..].iter().position(|l| ends(&l)) };
+        let body = if one_line { None } else { lines[start..].iter().position(ends) };
         found.push((name, start + 1, body.map_or(1, |length| length + 1)));
     }
     found

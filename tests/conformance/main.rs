@@ -4,6 +4,7 @@
 //! kit's own obedient one, which judges the cases themselves.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::disallowed_methods, reason = "what a test waits for happens outside of its own clock")]
 
 #[path = "../support/mod.rs"]
 mod support;

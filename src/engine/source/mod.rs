@@ -440,8 +440,7 @@ impl Source {
     /// Ends every public call: applies what the streams found out, wakes whom it concerns.
     fn after(&mut self, now: Time) {
         for index in 0..2 {
-            loop {
-                let Attachment::Streams(streams) = &mut self.attachment else { break };
+            while let Attachment::Streams(streams) = &mut self.attachment {
                 let Some(output) = streams.machine(index).and_then(upstream::Upstream::poll_output) else {
                     break;
                 };
