@@ -264,7 +264,9 @@ impl Session {
                 return Some((index, answer));
             }
         }
-        self.held_since = None;
+        if self.held_until.is_none() {
+            self.held_since = None;
+        }
         None
     }
 
