@@ -296,12 +296,12 @@ impl Subscription {
     }
 
     fn resubscribe_wildcard(&mut self) {
+        self.interrupt();
         for part in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
             let mut held = (*part.held).clone();
             held.forget_all();
             part.hold(Arc::new(held));
         }
-        self.interrupt();
         self.greeting = true;
         self.fresh = true;
     }
