@@ -4,6 +4,8 @@
 
 pub mod named;
 pub mod wildcard;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

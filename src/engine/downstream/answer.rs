@@ -177,7 +177,7 @@ impl Answer {
 
 impl AnswerPart {
     /// The name was asked for, and the source does not know yet whether it exists (RLY-2).
-    fn is_in_doubt(&self, name: &ResourceName) -> bool {
+    pub fn is_in_doubt(&self, name: &ResourceName) -> bool {
         let named = matches!(&self.interest, Interest::Names(names) if names.contains(name));
         named && !self.view.has(name) && !self.view.knows_absent(name)
     }

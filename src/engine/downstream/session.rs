@@ -169,13 +169,14 @@ impl Session {
         let mut watches = Vec::new();
         let subscription = &mut self.subscriptions[index];
         let type_url = subscription.type_url.clone();
-        if let Some(wildcard) = change.wildcard {
-            let interest = wildcard.then_some(Interest::Wildcard);
-            set_part(subscription, NameStyle::Old, interest, true, router, &mut watches)?;
-        }
+        // Names first, for they keep what a wildcard brought that goes with the same request.
         for (style, names) in change.names {
             let interest = (!names.0.is_empty()).then_some(Interest::Names(names.0));
             set_part(subscription, style, interest, false, router, &mut watches)?;
+        }
+        if let Some(wildcard) = change.wildcard {
+            let interest = wildcard.then_some(Interest::Wildcard);
+            set_part(subscription, NameStyle::Old, interest, true, router, &mut watches)?;
         }
         let names: usize = self.subscriptions.iter().map(Subscription::names_len).sum();
         if names > self.limits.names_per_stream {
@@ -432,6 +433,7 @@ impl Subscription {
 
     /// The whole answer was handed out, or there was nothing in it.
     fn arrive(&mut self, answer: &Answer, has_spoken: bool) {
+        self.keep_in_doubt(answer);
         for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
             part.bring_to(&answered.view, answer.deletes());
         }

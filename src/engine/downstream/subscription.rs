@@ -49,6 +49,17 @@ impl Part {
         self.at = None;
     }
 
+    /// What the client holds of the names because another part brought it.
+    fn take_over(&mut self, other: &View, which: impl Fn(&ResourceName) -> bool) {
+        let Interest::Names(names) = &self.interest else { return };
+        let brought = names.iter().filter(|name| !self.held.has(name) && which(name));
+        let brought: Vec<_> = brought.filter_map(|name| Some((name, other.version_of(name)?))).collect();
+        if !brought.is_empty() {
+            Arc::make_mut(&mut self.held).hold(brought.into_iter(), std::iter::empty());
+            self.at = None;
+        }
+    }
+
     /// The client was sent a part of what brings it to a view.
     fn hold_chunk(&mut self, chunk: &Chunk, view: &View) {
         let sent = chunk.resources.iter().map(|resource| (&resource.name, resource.version));
@@ -285,12 +296,12 @@ impl Subscription {
     }
 
     fn resubscribe_wildcard(&mut self) {
+        self.interrupt();
         for part in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
             let mut held = (*part.held).clone();
             held.forget_all();
             part.hold(Arc::new(held));
         }
-        self.interrupt();
         self.greeting = true;
         self.fresh = true;
     }
@@ -323,6 +334,9 @@ impl Subscription {
         self.interrupt();
         let at = self.parts.iter().position(|part| part.style == style && part.is_wildcard() == wildcard);
         let old = at.map(|at| self.parts[at].source);
+        if let Some(at) = at {
+            self.fall_back_to_wildcard(at, interest.as_ref().map(|(_, interest)| interest));
+        }
         match (at, interest) {
             (Some(at), Some((source, interest))) => {
                 let part = &mut self.parts[at];
@@ -331,7 +345,10 @@ impl Subscription {
                 part.interest = interest;
             }
             (Some(at), None) => {
-                self.parts.remove(at);
+                let left = self.parts.remove(at);
+                if left.is_wildcard() {
+                    self.keep_of_wildcard(&left.held);
+                }
                 self.greeting &= !wildcard;
             }
             (None, Some((source, interest))) => {
@@ -344,6 +361,59 @@ impl Subscription {
             (None, None) => {}
         }
         old
+    }
+
+    /// Names leave a part: where the wildcard has other content under them, that is what the client should hold now.
+    fn fall_back_to_wildcard(&mut self, at: usize, interest: Option<&Interest>) {
+        let part = &self.parts[at];
+        let Interest::Names(old) = &part.interest else { return };
+        let (old, held, none) = (old.clone(), part.held.clone(), NameSet::default());
+        let new = match interest {
+            Some(Interest::Names(names)) => names,
+            _ => &none,
+        };
+        for wildcard in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
+            for name in old.minus(new) {
+                let (own, other) = (held.version_of(name), wildcard.held.version_of(name));
+                if own.is_some() && other.is_some() && own != other {
+                    wildcard.forget(name);
+                }
+            }
+        }
+    }
+
+    /// The wildcard goes. What it brought under names that are wanted for themselves, the client keeps (DEL-9, SUB-13).
+    fn keep_of_wildcard(&mut self, left: &View) {
+        for part in &mut self.parts {
+            part.take_over(left, |_| true);
+        }
+    }
+
+    /// A name that leaves one part with this answer, while the other does not know it yet, is not removed (DEL-22, RLY-2):
+    /// what the client has under it, it keeps under the other.
+    pub fn keep_in_doubt(&mut self, answer: &Answer) {
+        let [wildcard, names @ ..] = self.parts.as_mut_slice() else { return };
+        let [of_wildcard, of_names @ ..] = answer.parts.as_slice() else { return };
+        if !wildcard.is_wildcard() {
+            return;
+        }
+        for (part, answered) in names.iter_mut().zip(of_names) {
+            if !of_wildcard.view.is_complete() {
+                let left =
+                    part.held.names().filter(|name| !answered.view.has(name) && !of_wildcard.view.has(name));
+                let left = left.filter(|name| wildcard.held.has(name));
+                let left: Vec<_> =
+                    left.filter_map(|name| Some((name, part.held.version_of(name)?))).collect();
+                if !left.is_empty() {
+                    Arc::make_mut(&mut wildcard.held).hold(left.into_iter(), std::iter::empty());
+                }
+            }
+            if !answered.view.is_complete() {
+                let in_doubt =
+                    |name: &ResourceName| answered.is_in_doubt(name) && !of_wildcard.view.has(name);
+                part.take_over(&wildcard.held, in_doubt);
+            }
+        }
     }
 
     /// What a reconnecting delta client says it holds (DEL-29 to DEL-31): counted where it is subscribed to.

@@ -288,3 +288,14 @@ fn i12_what_went_and_came_back_is_no_news_where_nothing_is_deleted() {
     bench.state(0, &[(EDS, "a=2 b=2")]);
     assert_eq!(bench.drain(client), "ClusterLoadAssignment a=2");
 }
+
+/// DEL-11: a wildcard asked for again in the middle of its answer begins anew.
+#[test]
+fn del_11_a_wildcard_asked_for_again_between_two_messages() {
+    let mut bench = Bench::files(&[(CDS, "a=1~2000000 b=1~2000000")]);
+    let client = bench.delta();
+    bench.change(client, CDS, "+*");
+    assert_eq!(bench.poll(client), "Cluster a=1");
+    bench.change(client, CDS, "+*");
+    assert_eq!(bench.drain(client), "Cluster a=1; Cluster b=1");
+}

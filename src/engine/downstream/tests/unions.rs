@@ -247,4 +247,76 @@ fn rly_2_a_name_that_left_the_wildcard_is_not_removed_while_its_own_subscription
     assert_eq!(bench.drain(client), "");
     bench.says(CDS, "a=2 -b");
     assert_eq!(bench.drain(client), "Cluster a=2 -b");
+    // What turns out to be the same is not sent again.
+    bench.says_of_all(CDS, "c=1", false);
+    bench.change(client, CDS, "+c");
+    assert_eq!(bench.drain(client), "Cluster c=1");
+    bench.says_of_all(CDS, "-c", false);
+    assert_eq!(bench.drain(client), "");
+    bench.says(CDS, "c=1");
+    assert_eq!(bench.drain(client), "");
+}
+
+#[test]
+fn sub_1_a_name_given_up_beside_the_wildcard_falls_back_to_what_that_has() {
+    let mut bench = Bench::cold();
+    let client = bench.sotw();
+    bench.ask(client, CDS, "* a b");
+    bench.says_of_all(CDS, "a=1 b=1", true);
+    bench.says(CDS, "a=2 b=1");
+    assert_eq!(bench.drain(client), "Cluster a=2 b=1");
+    bench.ask(client, CDS, "* a");
+    assert_eq!(bench.drain(client), "", "SUB-6");
+    bench.ask(client, CDS, "*");
+    assert_eq!(bench.drain(client), "Cluster a=1 b=1");
+}
+
+#[test]
+fn del_9_and_sub_13_what_the_wildcard_brought_is_judged_by_the_name_once_the_wildcard_goes() {
+    for sotw in [false, true] {
+        let mut bench = Bench::cold();
+        let client = if sotw { bench.sotw() } else { bench.delta() };
+        if sotw {
+            bench.ask(client, CDS, "* a b")
+        } else {
+            bench.change(client, CDS, "+* +a +b")
+        };
+        bench.says(CDS, "-a b=1");
+        bench.says_of_all(CDS, "a=1", true);
+        assert_eq!(bench.drain(client), "Cluster a=1 b=1");
+        if sotw {
+            bench.ask(client, CDS, "a b")
+        } else {
+            bench.change(client, CDS, "-*")
+        };
+        assert_eq!(bench.drain(client), if sotw { "Cluster b=1" } else { "Cluster -a" });
+        // What is not known yet is kept, and not sent again if it is the same.
+        let client = bench.delta();
+        bench.change(client, CDS, "+* +c");
+        bench.says_of_all(CDS, "c=1", false);
+        assert_eq!(bench.drain(client), "Cluster a=1 c=1");
+        bench.change(client, CDS, "-*");
+        bench.says(CDS, "c=1");
+        assert_eq!(bench.drain(client), "");
+    }
+}
+
+#[test]
+fn del_22_a_name_that_goes_while_the_membership_is_in_doubt() {
+    for (members, expected) in [("a=0", "Cluster a=0"), ("a=1", ""), ("", "Cluster -a")] {
+        let mut bench = Bench::new(vec![super::bench::streams(), super::bench::streams()]);
+        let client = bench.delta();
+        bench.clients[client].routes.xdstp = 0;
+        bench.change(client, CDS, "+* +xdstp:a");
+        bench.says_of_all(CDS, "xdstp:a=0", true);
+        bench.says(CDS, "xdstp:a=1");
+        assert_eq!(bench.drain(client), "Cluster xdstp:a=1");
+        // The wildcard moves to a source that knows nothing yet, and the name goes.
+        bench.reroute(client, 1);
+        bench.says(CDS, "-xdstp:a");
+        assert_eq!(bench.drain(client), "");
+        let scope = crate::engine::upstream::Scope::Wildcard;
+        bench.changes(1, CDS, scope, &members.replace("a=", "xdstp:a="), true);
+        assert_eq!(bench.drain(client), expected.replace("a", "xdstp:a"), "{members:?}");
+    }
 }
