@@ -3,13 +3,14 @@
 //! Logging, then the limit of open files, then what is on disk, then sockets, then readiness. At the end: readiness off,
 //! no new connections, streams drained, the admin last.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::admin::{Admin, Readiness, State};
 use crate::client::{self, ClientMetrics, GrpcAddress, Pool};
@@ -40,7 +41,8 @@ pub fn serve(config: Config) -> Result<()> {
 fn raise_open_files() {
     let before = rlimit::Resource::NOFILE.get_soft().unwrap_or_default();
     match rlimit::increase_nofile_limit(u64::MAX) {
-        Ok(limit) => info!(before, limit, "limit of open files"),
+        Ok(limit) if limit > before => info!(before, limit, "the limit of open files was raised"),
+        Ok(limit) => debug!(limit, "limit of open files"),
         Err(error) => warn!(limit = before, %error, "the limit of open files cannot be raised"),
     }
 }
@@ -48,7 +50,9 @@ fn raise_open_files() {
 async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     let readiness = Arc::new(Readiness::new(config.admin.ready_requires_upstream));
     let hub = Hub::new(hub_settings(&config), metrics.clone());
-    hub.load().await.map_err(|status| anyhow!("{}: {}", config.server.server_uri, status.message))?;
+    // Only a directory has something to load: what is wrong with it is the host's, as with sockets.
+    let loaded = hub.load().await.map_err(|status| io::Error::other(status.message));
+    loaded.with_context(|| config.server.server_uri.clone())?;
 
     let listeners = config
         .listeners
@@ -111,7 +115,7 @@ fn bind(name: &str, address: &Address) -> Result<server::Listener> {
         Address::Tcp(address) => server::Listener::bind_tcp(name, *address),
         Address::Unix { path, mode } => server::Listener::bind_unix(name, path, Some(*mode)),
     };
-    bound.with_context(|| format!("{name} cannot listen on {address}"))
+    bound.with_context(|| format!("listener {name} cannot listen on {address}"))
 }
 
 async fn serve_admin(

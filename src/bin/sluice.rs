@@ -14,13 +14,16 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// An xDS aggregating relay: many Envoy and gRPC clients on one side, one control-plane stream on the other.
 #[derive(Parser)]
-#[command(version, after_help = EXIT_CODES)]
+#[command(version, after_help = AFTER_HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
-const EXIT_CODES: &str = "\
+const AFTER_HELP: &str = "\
+To begin: `sluice serve` relays a directory of example files; `sluice bootstrap envoy > envoy.yaml && envoy -c \
+envoy.yaml` starts an Envoy on it.
+
 Exit codes: 0 done; 64 the arguments or the configuration are wrong; 69 the relay cannot start, for instance \
 because an address is in use; 70 something broke inside.";
 

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use crate::support::CDS;
+use crate::support::net::free_port;
 use crate::support::relay::run;
 
 /// `config/quickstart/` is beside the manifest.
@@ -46,6 +48,30 @@ fn a_file_that_is_not_there_or_no_yaml_is_64() {
         let (code, _, errors) = run(&["check", "--config", file], directory.path());
         assert_eq!(code, 64, "{errors}");
         assert!(errors.contains(file), "{errors}");
+    }
+}
+
+/// What the host lacks is no fault of the configuration.
+#[test]
+fn a_taken_port_and_a_missing_directory_are_69_and_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let file = directory.path().join("sluice.yaml");
+    fs::create_dir(directory.path().join("here")).unwrap();
+    fs::write(directory.path().join("here/none.yaml"), format!("type_url: {CDS}\nresources: []\n")).unwrap();
+    for (server, named) in [("here", taken.as_str()), ("nowhere", "nowhere")] {
+        let yaml = format!(
+            "xds_servers: [ {{ server_uri: \"file:{server}\" }} ]\n\
+             listeners: [ {{ name: main, address: \"{taken}\" }} ]\n\
+             admin: {{ address: \"127.0.0.1:{}\" }}\n",
+            free_port()
+        );
+        fs::write(&file, yaml).unwrap();
+        let (code, _, errors) = run(&["serve", "--config", file.to_str().unwrap()], directory.path());
+        assert_eq!(code, 69, "{errors}");
+        let last = errors.lines().last().unwrap_or_default();
+        assert!(last.starts_with("sluice: ") && last.contains(named), "{errors}");
     }
 }
 

@@ -48,7 +48,7 @@ async fn too_many_names_on_a_stream() {
 
 #[tokio::test]
 async fn too_large_a_request() {
-    let (_origin, relay) = limited("{ request_bytes: 64KiB }").await;
+    let (_origin, relay) = limited("{ request_bytes: 64KiB, node_bytes: 64KiB }").await;
     let mut good = neighbour(&relay).await;
     for variant in Variant::BOTH {
         let mut client = Client::open(&relay.address, variant, "large").await;

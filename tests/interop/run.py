@@ -3,8 +3,9 @@
 
 usage: tests/interop/run.py [--sluice PATH]
 
-Needs Python 3.11 and, on the first run, a package registry; the packages go into target/interop-venv. A peer that
-can't be installed is skipped with a loud line. Everything listens on loopback, on ports of its own.
+Runs target/debug/sluice, which `cargo build` or `cargo test` has built. Needs Python 3.11 with venv and, on the first
+run, a package registry; the packages go into target/interop-venv. A peer that can't be installed is skipped with a
+loud line. Everything listens on loopback, on ports of its own.
 """
 
 import argparse
@@ -25,15 +26,19 @@ import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-VENV = ROOT / "target" / "interop-venv"
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+VENV = TARGET / "interop-venv"
 DEADLINE = 60.0
 
 
 def installed(name):
     """Installs requirements-<name>.txt once; None if that works, else why not."""
     python = VENV / "bin" / "python"
-    if not python.exists():
-        venv.create(VENV, with_pip=True)
+    if not (VENV / "bin" / "pip").exists():
+        try:
+            venv.create(VENV, with_pip=True, clear=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            return f"no virtual environment can be made (Debian has it in python3-venv): {error}"
     requirements = HERE / f"requirements-{name}.txt"
     digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
     stamp = VENV / f"{name}.installed"
@@ -258,8 +263,10 @@ CASES = [
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sluice", type=pathlib.Path, default=ROOT / "target" / "debug" / "sluice")
+    parser.add_argument("--sluice", type=pathlib.Path, default=TARGET / "debug" / "sluice")
     sluice = parser.parse_args().sluice.resolve()
+    if not sluice.is_file():
+        sys.exit(f"{sluice} is not there: `cargo build` makes it")
     missing = {package: installed(package) for package in ("envoy", "grpc")}
     passed = failed = skipped = 0
     for package, name, case in CASES:

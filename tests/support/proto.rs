@@ -145,6 +145,13 @@ pub struct Body {
     pub text: String,
 }
 
+/// What every real resource type has in common, too.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Named {
+    #[prost(string, tag = "1")]
+    pub name: String,
+}
+
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct EdsClusterConfig {
     #[prost(string, tag = "2")]

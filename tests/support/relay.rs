@@ -67,10 +67,13 @@ impl Setup {
         let mut yaml = String::new();
         let _ = writeln!(yaml, "node: {{ id: sluice-test, cluster: kit }}\nxds_servers:");
         let _ = writeln!(yaml, "  - server_uri: {:?}", self.server);
-        let _ = writeln!(yaml, "    channel_creds: [ {{ type: insecure }} ]");
-        let _ = writeln!(yaml, "    api_type: {}", self.upstream.api_type());
-        for line in &self.server_lines {
-            let _ = writeln!(yaml, "    {line}");
+        // A directory is not connected to, so these keys have no meaning there.
+        if !self.server.starts_with("file:") {
+            let _ = writeln!(yaml, "    channel_creds: [ {{ type: insecure }} ]");
+            let _ = writeln!(yaml, "    api_type: {}", self.upstream.api_type());
+            for line in &self.server_lines {
+                let _ = writeln!(yaml, "    {line}");
+            }
         }
         let _ = writeln!(yaml, "listeners: [ {{ name: main, address: {listener:?} }} ]");
         let _ = writeln!(yaml, "admin: {{ address: {admin:?} }}");

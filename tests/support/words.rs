@@ -267,7 +267,7 @@ impl From<proto::DiscoveryResponse> for Answer {
     fn from(response: proto::DiscoveryResponse) -> Self {
         let size = response.encoded_len();
         let item = |any: Any| Item {
-            name: proto::Body::decode(any.value.as_slice()).map(|body| body.name).unwrap_or_default(),
+            name: proto::Named::decode(any.value.as_slice()).map(|body| body.name).unwrap_or_default(),
             version: String::new(),
             body: Some(any),
         };

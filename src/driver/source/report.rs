@@ -94,7 +94,7 @@ impl Report {
     pub fn files_read(&mut self, now: Time) {
         self.heard(now);
         self.enter(SourceState::Connected, now);
-        info!(server = %self.shared.settings.server, "files were read");
+        debug!(server = %self.shared.settings.server, "files were read");
     }
 
     pub fn bad_file(&self, path: &Path, reason: &str) {
