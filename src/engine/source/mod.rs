@@ -129,7 +129,7 @@ impl Source {
             _ => self.watch_wildcard(session, type_url, now),
         }
         // A first answer is never gathered with others (RLY-54).
-        self.outputs.push_back(Output::Wake(vec![session]));
+        self.news.first.push(session);
         self.after(now);
     }
 
