@@ -13,13 +13,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::admin::{Admin, Readiness, State};
-use crate::client::{self, ClientMetrics, GrpcAddress, Pool};
+use crate::client::{self, GrpcAddress, Pool};
 use crate::config::{
     Address, ApiType, Config, Endpoint, GrpcServer, Limits, LogFormat, ServerKind, WildcardForm,
 };
 use crate::driver::{Attach, Hub, Settings};
 use crate::engine::{downstream, source, upstream};
 use crate::server::{self, BoundSocket, Server, ServerLimits};
+use crate::telemetry::metrics::ClientMetrics;
 use crate::telemetry::{Metrics, logging};
 use crate::wire::deframe::ReaderLimits;
 use crate::xds::Variant;
@@ -49,7 +50,7 @@ fn raise_open_files() {
 
 async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     let readiness = Arc::new(Readiness::new(config.admin.ready_requires_upstream));
-    let hub = Hub::new(hub_settings(&config), metrics.clone());
+    let hub = Hub::new(hub_settings(&config, &metrics), metrics.clone());
     // Only a directory has something to load: what is wrong with it is the host's, as with sockets.
     let loaded = hub.load().await.map_err(|status| io::Error::other(status.message));
     loaded.with_context(|| config.server.server_uri.clone())?;
@@ -60,7 +61,8 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
         .map(|listener| bind(&listener.name, &listener.address))
         .collect::<Result<_>>()?;
     let admin_socket = bind("admin", &config.admin.address)?.into_socket();
-    let server = Server::new(Arc::new(hub.clone()), server_limits(&config.limits, config.drain));
+    let limits = server_limits(&config.limits, config.drain);
+    let server = Server::new(Arc::new(hub.clone()), limits, metrics.downstream.clone());
 
     let stop_admin = CancellationToken::new();
     let admin = tokio::spawn(serve_admin(admin_socket, hub, readiness.clone(), metrics, stop_admin.clone()));
@@ -135,12 +137,14 @@ async fn serve_admin(
 
 // === from configuration to settings ===
 
-fn hub_settings(config: &Config) -> Settings {
+fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
     let limits = &config.limits;
     Settings {
         server: config.server.server_uri.as_str().into(),
         attach: match &config.server.kind {
-            ServerKind::Grpc(server) => attach_grpc(server),
+            ServerKind::Grpc(server) => {
+                attach_grpc(server, metrics.of_server(&config.server.server_uri).client().clone())
+            }
             ServerKind::Directory(directory) => Attach::Files { directory: directory.clone() },
         },
         source: source::Settings {
@@ -161,7 +165,7 @@ fn hub_settings(config: &Config) -> Settings {
     }
 }
 
-fn attach_grpc(server: &GrpcServer) -> Attach {
+fn attach_grpc(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Attach {
     let address = match &server.endpoint {
         Endpoint::Tcp { host, port } => GrpcAddress::Tcp { host: host.clone(), port: *port },
         Endpoint::Unix(path) => GrpcAddress::Unix(path.clone()),
@@ -201,7 +205,6 @@ fn attach_grpc(server: &GrpcServer) -> Attach {
         },
         ..upstream::Settings::default()
     };
-    let metrics = Arc::new(ClientMetrics::default());
     Attach::Grpc { pool: Pool::new(address, transport, metrics), settings: protocol }
 }
 
@@ -209,6 +212,7 @@ fn server_limits(limits: &Limits, drain: Duration) -> ServerLimits {
     let defaults = ServerLimits::default();
     ServerLimits {
         connections_max: limits.connections,
+        connections_per_ip_max: limits.connections_per_ip,
         preface_timeout: limits.preface_timeout,
         first_request_timeout: limits.first_request_timeout,
         streams_per_connection_max: limits.streams_per_connection,
@@ -217,7 +221,7 @@ fn server_limits(limits: &Limits, drain: Duration) -> ServerLimits {
         header_list_bytes_max: limits.header_list_bytes,
         keepalive_interval: limits.keepalive_interval,
         keepalive_timeout: limits.keepalive_timeout,
-        connection_age: limits.connection_age.unwrap_or(Duration::MAX),
+        connection_age: limits.connection_age,
         connection_age_grace: limits.connection_age_grace,
         drain_window: drain,
         requests: ReaderLimits {

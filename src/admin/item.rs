@@ -123,15 +123,12 @@ pub(super) struct Source<'a> {
     server: &'a str,
     class: &'a str,
     class_fields: &'a [(String, String)],
-    /// The id of the client that owns it alone.
-    owner: Option<u64>,
     state: &'static str,
     state_seconds: f64,
     failures: u32,
     backoff_seconds: Option<f64>,
     last_error: Option<String>,
     answered: bool,
-    restored: bool,
     stale_seconds: Option<f64>,
     variant: Option<&'static str>,
     types: Vec<SourceType<'a>>,
@@ -179,14 +176,12 @@ pub(super) fn source<'a>(
         server: &source.server,
         class: &source.class.digest,
         class_fields: &source.class.fields,
-        owner: source.owner,
         state: source.state.name(),
         state_seconds: seconds_since(source.since, now),
         failures,
         backoff_seconds: delay,
         last_error: source.last_error.as_ref().map(ToString::to_string),
         answered: source.answered,
-        restored: source.restored,
         stale_seconds: source.stale_since.map(|since| seconds_since(since, now)),
         variant: source.variant.map(variant_name),
         types,
@@ -221,7 +216,6 @@ pub(super) struct Resource<'a> {
 #[derive(Debug, Serialize)]
 struct ResourceContent<'a> {
     state: &'static str,
-    state_seconds: f64,
     version: Option<String>,
     bytes: usize,
     server: &'a str,
@@ -229,18 +223,13 @@ struct ResourceContent<'a> {
 }
 
 /// `None` if the resource does not pass. A filter by state leaves Secrets out: it would tell their state.
-pub(super) fn resource<'a>(
-    found: &'a ResourceStatus,
-    filter: &ResourceFilter,
-    now: SystemTime,
-) -> Option<Resource<'a>> {
+pub(super) fn resource<'a>(found: &'a ResourceStatus, filter: &ResourceFilter) -> Option<Resource<'a>> {
     let secret = found.type_url.is_secret();
     if !filter.matches(found) || (secret && filter.state.is_some()) {
         return None;
     }
     let content = (!secret).then(|| ResourceContent {
         state: found.state.name(),
-        state_seconds: seconds_since(found.since, now),
         version: found.version.map(|version| version.to_string()),
         bytes: found.bytes,
         server: &found.server,

@@ -178,10 +178,9 @@ async fn sources(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Res
 
 async fn resources(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
     let query = ResourcesQuery::parse(&uri).map_err(bad_request)?;
-    let now = wall_now();
     Ok(list::respond("resources", query.limit, move |writer| async move {
         let found = admin.view.resources(&query.filter);
-        let render = |found: &_, out: &mut _| list::append(out, item::resource(found, &query.filter, now));
+        let render = |found: &_, out: &mut _| list::append(out, item::resource(found, &query.filter));
         writer.write_all(found, render).await
     }))
 }

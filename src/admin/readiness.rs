@@ -87,8 +87,6 @@ struct Upstream {
     backoff: usize,
     stale: usize,
     stale_seconds: Option<f64>,
-    /// Sources that serve something from the checkpoint, unconfirmed.
-    restored: usize,
 }
 
 impl Upstream {
@@ -103,6 +101,5 @@ impl Upstream {
             let seconds = seconds_since(since, now);
             self.stale_seconds = Some(self.stale_seconds.map_or(seconds, |worst| worst.max(seconds)));
         }
-        self.restored += usize::from(source.restored);
     }
 }

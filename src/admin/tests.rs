@@ -12,8 +12,8 @@ use tokio::time::sleep;
 use super::*;
 use crate::driver::handle::Variant;
 use crate::driver::status::{
-    ClassStatus, ClientStatus, ConfigStatus, Counts, NackStatus, ResourceFilter, ResourceStatus,
-    SessionStatus, SessionTypeStatus, SourceState, SourceStatus, SourceTypeStatus,
+    ClassStatus, ClientStatus, ConfigStatus, NackStatus, ResourceFilter, ResourceStatus, SessionStatus,
+    SessionTypeStatus, SourceState, SourceStatus, SourceTypeStatus,
 };
 use crate::xds::{Code, ResourceName, Status, TypeUrl, Version};
 
@@ -59,10 +59,6 @@ impl StatusView for FakeView {
         let wanted: Vec<_> = types.into_iter().filter(|url| filter.wants_type(url)).collect();
         Box::new(wanted.into_iter().flat_map(|url| (0..5).map(move |n| resource(&url, n))))
     }
-
-    fn counts(&self) -> Counts {
-        Counts { sources: self.sources.len(), sessions: SESSIONS, resources: 10 }
-    }
 }
 
 fn session(n: usize) -> SessionStatus {
@@ -105,7 +101,6 @@ fn resource(type_url: &TypeUrl, n: usize) -> ResourceStatus {
         state: if n == 0 { ClientStatus::Nacked } else { ClientStatus::Acked },
         server: "cp-1".into(),
         class: "c0ffee".into(),
-        since: wall_now(),
     }
 }
 
@@ -127,12 +122,10 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
             digest: "c0ffee".into(),
             fields: Arc::from([("cluster".to_owned(), "edge".to_owned())]),
         },
-        owner: None,
         state,
         since: now,
         last_error: stale.then(|| Status::new(Code::Unavailable, "gone")),
         answered: true,
-        restored: stale,
         stale_since: stale.then_some(now - Duration::from_secs(60)),
         variant: Some(Variant::Delta),
         types: vec![of(CLUSTER), of(SECRET)],
@@ -283,8 +276,8 @@ async fn readiness_follows_the_process_and_not_its_upstreams() {
     let report = ready.json();
     assert_eq!((&report["state"], &report["ready"]), (&Value::from("ready"), &Value::from(true)));
     let first = &report["upstreams"]["cp-1"];
-    let counts = ["connected", "connecting", "backoff", "stale", "restored"].map(|key| first[key].as_u64());
-    assert_eq!(counts, [1, 0, 1, 1, 1].map(Some));
+    let counts = ["connected", "connecting", "backoff", "stale"].map(|key| first[key].as_u64());
+    assert_eq!(counts, [1, 0, 1, 1].map(Some));
     assert!((60.0..70.0).contains(&first["stale_seconds"].as_f64().unwrap()), "{first}");
     assert_eq!(report["upstreams"]["cp-2"]["stale_seconds"], Value::Null);
 

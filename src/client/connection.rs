@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use h2::{Ping, PingPong, Reason};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
@@ -21,8 +21,8 @@ use crate::xds::{Code, Status};
 /// How long the farewell of an idle connection may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// PINGs that may be asked for before the connection's task takes notice; each stream asks for one at a time.
-const PINGS_ASKED_MAX: usize = 32;
+/// How a connection ends whose server answers neither a PING nor a probe.
+const NO_ANSWER: &str = "PING unanswered";
 
 pub(super) type SendRequest = h2::client::SendRequest<Bytes>;
 
@@ -41,7 +41,8 @@ pub(super) struct Connection {
     places: Mutex<Places>,
     places_changed: Notify,
     phase: watch::Sender<Phase>,
-    pings: mpsc::Sender<oneshot::Sender<()>>,
+    /// Streams want to know whether the server is there.
+    probed: Notify,
     pub(super) traffic: Arc<Traffic>,
     pool: Arc<Shared>,
 }
@@ -70,20 +71,19 @@ impl Drop for Place {
 impl Connection {
     /// Takes over a connection that is ready, and starts its task.
     pub(super) fn start(dialed: Dialed, pool: Arc<Shared>) -> Arc<Connection> {
-        let (pings, pings_asked) = mpsc::channel(PINGS_ASKED_MAX);
         let Dialed { send, mut h2, traffic } = dialed;
         let ping = h2.ping_pong();
         let connection = Arc::new(Connection {
             places: Mutex::new(Places { used: 0, send: Some(send.clone()) }),
             places_changed: Notify::new(),
             phase: watch::Sender::new(Phase::default()),
-            pings,
+            probed: Notify::new(),
             traffic,
             pool,
         });
         let driver = Driver {
-            pinger: ping.map(|ping| Pinger { ping, asked: Vec::new(), answer_by: None }),
-            pings_asked,
+            pinger: ping.map(|ping| Pinger { ping, answer_by: None }),
+            probe: None,
             connection: connection.clone(),
             send,
             leaving: false,
@@ -113,12 +113,11 @@ impl Connection {
         self.phase.subscribe()
     }
 
-    /// Returns when a PING was answered; never, if the connection dies first.
-    pub(super) async fn ping(&self) {
-        let (answered, answer) = oneshot::channel();
-        if self.pings.send(answered).await.is_err() || answer.await.is_err() {
-            std::future::pending::<()>().await;
-        }
+    /// Returns once more bytes than these have been received, which the server is made to send; never, if the connection
+    /// dies first.
+    pub(super) async fn probe(&self, received: u64) {
+        self.probed.notify_one();
+        self.traffic.received_more_than(received).await;
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
@@ -141,15 +140,15 @@ struct Driver {
     connection: Arc<Connection>,
     /// Kept so that HTTP/2 does not close an idle connection of its own accord, and to hear of a GOAWAY.
     send: SendRequest,
-    pings_asked: mpsc::Receiver<oneshot::Sender<()>>,
     pinger: Option<Pinger>,
+    probe: Option<Probe>,
     leaving: bool,
 }
 
 impl Driver {
     async fn run(mut self, mut h2: h2::client::Connection<super::transport::Transport, Bytes>) {
         let metrics = self.connection.pool.metrics().clone();
-        metrics.connections.add(1);
+        metrics.connections.inc();
         let status = self.drive(&mut h2).await;
         if let Some(Err(error)) = poll_fn(|context| self.send.poll_ready(context)).now_or_never() {
             self.leave(&error);
@@ -164,7 +163,7 @@ impl Driver {
             // Without streams and handles HTTP/2 says GOAWAY and closes. A dead peer must not hold this task.
             let _ = timeout(FAREWELL, &mut h2).await;
         }
-        metrics.connections.subtract(1);
+        metrics.connections.dec();
         connection.pool.forget(&connection);
     }
 
@@ -184,8 +183,10 @@ impl Driver {
             if self.leaving && !used {
                 return Status::new(Code::Unavailable, "the connection takes no more streams");
             }
-            let Driver { connection, send, pings_asked, pinger, leaving } = self;
-            let answer_by = pinger.as_ref().and_then(|pinger| pinger.answer_by);
+            let Driver { connection, send, pinger, probe, leaving } = self;
+            let pong_by = pinger.as_ref().and_then(|pinger| pinger.answer_by);
+            let probed = probe.as_ref().map(|probe| probe.received);
+            let answer_by = pong_by.into_iter().chain(probe.as_ref().map(|probe| probe.answer_by)).min();
             tokio::select! {
                 biased;
                 result = &mut *h2 => return ended(result),
@@ -193,16 +194,19 @@ impl Driver {
                     Poll::Ready(Err(error)) => Poll::Ready(error),
                     _ => Poll::Pending,
                 }), if !*leaving => self.leave(&error),
-                () = answered(pinger.as_mut()), if answer_by.is_some() => {}
-                () = sleep_until(answer_by.unwrap_or(ping_at)), if answer_by.is_some() => {
-                    connection.pool.metrics().pings_unanswered.add(1);
-                    warn!(server = %connection.pool.address(), "a PING stayed unanswered");
-                    return Status::new(Code::Unavailable, "PING unanswered");
+                () = answered(pinger.as_mut()), if pong_by.is_some() => {}
+                () = connection.traffic.received_more_than(probed.unwrap_or(0)), if probed.is_some() => {
+                    *probe = None;
                 }
-                Some(asker) = pings_asked.recv() => self.ping(Some(asker)),
+                () = sleep_until(answer_by.unwrap_or(ping_at)), if answer_by.is_some() => {
+                    connection.pool.metrics().unanswered.inc();
+                    warn!(server = %connection.pool.address(), "the server does not answer at all");
+                    return Status::new(Code::Unavailable, NO_ANSWER);
+                }
+                () = connection.probed.notified(), if probed.is_none() => self.probe(h2),
                 () = sleep_until(ping_at), if used => {
                     ping_at = Instant::now() + connection.pool.ping_interval();
-                    self.ping(None);
+                    self.ping();
                 }
                 () = connection.places_changed.notified() => {}
                 () = sleep_until(idle_at), if !used => {
@@ -214,14 +218,24 @@ impl Driver {
         }
     }
 
-    /// Sends a PING, or lets the asker wait for the one that is on its way.
-    fn ping(&mut self, asker: Option<oneshot::Sender<()>>) {
+    /// Sends a PING, unless one is on its way.
+    fn ping(&mut self) {
         let Some(pinger) = &mut self.pinger else { return };
-        pinger.asked.extend(asker);
         if pinger.answer_by.is_none() && pinger.ping.send_ping(Ping::opaque()).is_ok() {
             pinger.answer_by = Some(Instant::now() + self.connection.pool.settings().ping_timeout);
-            self.connection.pool.metrics().pings.add(1);
+            self.connection.pool.metrics().pings.inc();
         }
+    }
+
+    /// Makes the server say something: SETTINGS that change nothing must be acknowledged at once (RFC 9113 §6.5.3), and
+    /// unlike PINGs no server takes them for abuse, however often a silent stream has to be probed.
+    fn probe(&mut self, h2: &mut h2::client::Connection<super::transport::Transport, Bytes>) {
+        let pool = &self.connection.pool;
+        let received = self.connection.traffic.received();
+        // An error says that earlier SETTINGS wait for their acknowledgement: that will do.
+        let _ = h2.set_initial_window_size(pool.settings().stream_window);
+        self.probe = Some(Probe { received, answer_by: Instant::now() + pool.settings().ping_timeout });
+        pool.metrics().probes.inc();
     }
 
     /// No further streams here; those that are open go on (KAL-5, FU10).
@@ -235,7 +249,7 @@ impl Driver {
         // Otherwise the connection is out of stream numbers, or about to end with an error of its own.
         if error.is_go_away() && error.is_remote() {
             debug!(server = %pool.address(), %error, "GOAWAY");
-            pool.metrics().goaways.add(1);
+            pool.metrics().goaways.inc();
             // gRPC's mark (A8) is in the debug data, which the library shows in the error's text only.
             if error.reason() == Some(Reason::ENHANCE_YOUR_CALM)
                 && error.to_string().contains("too_many_pings")
@@ -248,11 +262,17 @@ impl Driver {
     }
 }
 
-/// The one PING that may be on its way, and who waits for its answer.
+/// The one PING that may be on its way.
 struct Pinger {
     ping: PingPong,
-    asked: Vec<oneshot::Sender<()>>,
     answer_by: Option<Instant>,
+}
+
+/// The server was made to say something; anything will do (RLY-29).
+struct Probe {
+    /// Bytes received before.
+    received: u64,
+    answer_by: Instant,
 }
 
 /// Returns when the PING on its way was answered.
@@ -260,12 +280,7 @@ async fn answered(pinger: Option<&mut Pinger>) {
     let mut never = pin!(std::future::pending::<()>());
     let Some(pinger) = pinger else { return never.as_mut().await };
     match poll_fn(|context| pinger.ping.poll_pong(context)).await {
-        Ok(_) => {
-            pinger.answer_by = None;
-            for asker in pinger.asked.drain(..) {
-                let _ = asker.send(());
-            }
-        }
+        Ok(_) => pinger.answer_by = None,
         // The connection is closing; its own future says why.
         Err(_) => never.as_mut().await,
     }

@@ -14,7 +14,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
 use super::transport::{Socket, Traffic, Transport};
-use super::{ClientMetrics, GrpcAddress, Settings};
+use super::{GrpcAddress, Settings};
+use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::{Code, Status};
 
 /// Longest list of response headers or trailers that is accepted.

@@ -11,7 +11,6 @@
 
 mod address;
 mod settings;
-mod metrics;
 mod event;
 mod file;
 mod pool;
@@ -23,10 +22,9 @@ mod dial;
 mod transport;
 mod status;
 
-pub use address::{AddressError, GrpcAddress, ServerAddress};
+pub use address::GrpcAddress;
 pub use event::StreamEvent;
 pub use file::{FileError, FileEvent, FileHandle, FileServer, FileSettings, FileState};
-pub use metrics::{ClientMetrics, Count};
 pub use pool::Pool;
 pub use settings::Settings;
 pub use stream::StreamHandle;

@@ -10,7 +10,8 @@ use tracing::{debug, info, warn};
 use super::connection::{Connection, Place, SendRequest};
 use super::dial::Dialer;
 use super::stream::{self, StreamHandle};
-use super::{ClientMetrics, GrpcAddress, Settings, StreamEvent};
+use super::{GrpcAddress, Settings, StreamEvent};
+use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::{Status, Variant};
 
 /// The connections to one server, shared by everything that opens streams to it. Cheap to clone.
@@ -145,7 +146,7 @@ impl Shared {
 
     /// The server finds our PINGs too frequent (FU32).
     pub(super) fn too_many_pings(&self) {
-        self.metrics.too_many_pings.add(1);
+        self.metrics.too_many_pings.inc();
         let mut state = self.state();
         state.ping_interval = state.ping_interval.saturating_mul(2);
         let interval = state.ping_interval;
@@ -201,7 +202,7 @@ impl Shared {
                     state.retry_at = None;
                     state.connections.push(connection);
                     drop(state);
-                    self.metrics.connects.add(1);
+                    self.metrics.connects.inc();
                     info!(server = %self.address(), "connected");
                     self.news.send_modify(|news| news.failed = None);
                     return;
@@ -217,7 +218,7 @@ impl Shared {
         state.retry_at = Some(Instant::now() + delay);
         state.failures_in_a_row = state.failures_in_a_row.saturating_add(1);
         drop(state);
-        self.metrics.connect_failures.add(1);
+        self.metrics.connect_failures.inc();
         if self.news.borrow().failed.is_none() {
             warn!(server = %self.address(), %status, "cannot connect");
         } else {

@@ -28,7 +28,7 @@ pub struct Settings {
     /// Period of HTTP/2 PINGs while streams are open: 5 min, the shortest that stock grpc-go servers permit
     /// (KAL-2). Doubled for the server whenever it says `too_many_pings` (FU32).
     pub ping_interval: Duration,
-    /// A PING that stays unanswered for 10 s ends the connection (RLY-29).
+    /// A PING or a probe that stays unanswered for 10 s ends the connection (RLY-29).
     pub ping_timeout: Duration,
     /// A stream whose request headers can't be sent within 5 s is an error.
     pub open_timeout: Duration,

@@ -38,8 +38,8 @@ impl StreamHandle {
     }
 
     /// Asks whether the transport is alive: [`StreamEvent::Alive`] follows once all that was sent before has been
-    /// written and any byte was received since (RLY-29). If there was none a PING is sent now; if that stays
-    /// unanswered, the connection and its streams end. Several probes may share one answer.
+    /// written and any byte was received since (RLY-29). If there was none the server is made to send one; if it does not,
+    /// the connection and its streams end. Several probes may share one answer.
     pub fn probe(&self) {
         self.probed.notify_one();
     }
@@ -78,15 +78,6 @@ struct End {
 impl From<Status> for End {
     fn from(status: Status) -> End {
         End { status, by_goaway: false }
-    }
-}
-
-/// Counts an open stream for as long as it lives, however it ends.
-struct Counted<'a>(&'a Shared);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.metrics().streams.subtract(1);
     }
 }
 
@@ -157,9 +148,6 @@ impl Stream {
     async fn live(&self, opened: Opened) -> Status {
         let Opened { place, response, request } = opened;
         let connection = &*place.connection;
-        self.pool.metrics().streams.add(1);
-        self.pool.metrics().streams_opened.add(1);
-        let _counted = Counted(&self.pool);
         self.report(StreamEvent::Opened).await;
 
         let mut phase = connection.phase();
@@ -211,11 +199,10 @@ impl Stream {
                             answered = true;
                             self.pool.answered();
                         }
-                        self.pool.metrics().responses.add(1);
                         self.report(StreamEvent::Response(response)).await;
                     }
                     Err(status) => {
-                        self.pool.metrics().undecodable.add(1);
+                        self.pool.metrics().undecodable.inc();
                         self.report(StreamEvent::Undecodable(status.clone())).await;
                         return status.into();
                     }
@@ -257,10 +244,10 @@ impl Stream {
             loop {
                 match self.queue.drained_at() {
                     Some(received) if connection.traffic.received() > received => break,
-                    Some(_) => connection.ping().await,
+                    Some(received) => connection.probe(received).await,
                     None => {
-                        // What is not written can't be unanswered. The PING ends a connection that is dead.
-                        connection.ping().await;
+                        // What is not written can't be unanswered. The probe ends a connection that is dead.
+                        connection.probe(connection.traffic.received()).await;
                         while self.queue.drained_at().is_none() {
                             self.queue.drained().await;
                         }

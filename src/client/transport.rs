@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 
-use super::ClientMetrics;
+use crate::telemetry::metrics::ClientMetrics;
 
 /// Whatever a connection runs over.
 pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -19,17 +20,30 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 #[derive(Debug)]
 pub(super) struct Traffic {
     received: AtomicU64,
+    more: Notify,
     metrics: Arc<ClientMetrics>,
 }
 
 impl Traffic {
     pub(super) fn new(metrics: Arc<ClientMetrics>) -> Arc<Traffic> {
-        Arc::new(Traffic { received: AtomicU64::new(0), metrics })
+        Arc::new(Traffic { received: AtomicU64::new(0), more: Notify::new(), metrics })
     }
 
     /// Bytes received so far, of any frame.
     pub(super) fn received(&self) -> u64 {
         self.received.load(Ordering::Acquire)
+    }
+
+    /// Returns once more bytes than these have been received. Cancel-safe.
+    pub(super) async fn received_more_than(&self, bytes: u64) {
+        loop {
+            // From here on no wake is lost.
+            let more = self.more.notified();
+            if self.received() > bytes {
+                return;
+            }
+            more.await;
+        }
     }
 }
 
@@ -45,7 +59,7 @@ impl Transport {
 
     fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = result {
-            self.traffic.metrics.bytes_out.add(bytes as u64);
+            self.traffic.metrics.sent_bytes.inc_by(bytes as u64);
         }
         result
     }
@@ -62,7 +76,8 @@ impl AsyncRead for Transport {
         let bytes = (buffer.filled().len() - before) as u64;
         if bytes > 0 {
             self.traffic.received.fetch_add(bytes, Ordering::Release);
-            self.traffic.metrics.bytes_in.add(bytes);
+            self.traffic.more.notify_waiters();
+            self.traffic.metrics.received_bytes.inc_by(bytes);
         }
         result
     }

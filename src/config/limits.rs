@@ -51,8 +51,6 @@ pub struct Limits {
     pub connection_age: Option<Duration>,
     /// From GOAWAY to the end of the connection.
     pub connection_age_grace: Duration,
-    /// What is encoded for one stream alone and not yet written: bytes.
-    pub private_bytes_per_stream: u64,
     /// Node classes at a time; a client that would need one more is refused (RLY-14).
     pub node_classes: u64,
 }
@@ -83,7 +81,6 @@ impl Default for Limits {
             keepalive_timeout: Duration::from_secs(10),
             connection_age: Some(Duration::from_secs(30 * 60)),
             connection_age_grace: Duration::from_secs(60),
-            private_bytes_per_stream: 64 << 10,
             node_classes: 1_000,
         }
     }
@@ -155,11 +152,6 @@ impl Limits {
                 "connection_age_grace",
                 d.connection_age_grace,
                 duration(ms(0)..=hours(1)),
-            ),
-            private_bytes_per_stream: map.or(
-                "private_bytes_per_stream",
-                d.private_bytes_per_stream,
-                bytes(1 << 10..=1 << 30),
             ),
             node_classes: map.or("node_classes", d.node_classes, count(1..=1_000_000)),
         };

@@ -97,7 +97,7 @@ fn relay_node(id: String) -> Node {
 /// Byte budgets of what is kept without being needed for correctness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// Resources that linger without a subscriber: bytes over all sources.
+    /// Resources that linger without a subscriber: bytes per node class.
     pub unwatched_bytes: u64,
     /// Encoded response bodies kept for the next client of the same selection: bytes.
     pub encoded_bytes: u64,

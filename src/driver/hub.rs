@@ -226,10 +226,6 @@ impl Shared {
         }
     }
 
-    pub fn streams_len(&self) -> usize {
-        lock(&self.streams).len()
-    }
-
     pub fn forget_stream(&self, id: u64) {
         lock(&self.streams).remove(&id);
     }

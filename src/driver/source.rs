@@ -222,10 +222,7 @@ impl SourceTask {
         match event {
             LinkEvent::Stream(index, event) => {
                 let input = match event {
-                    StreamEvent::ConnectFailed(status) => {
-                        self.report.server().connect_failed();
-                        Input::ConnectFailed { status }
-                    }
+                    StreamEvent::ConnectFailed(status) => Input::ConnectFailed { status },
                     StreamEvent::Opened => Input::Opened,
                     StreamEvent::Response(response) => {
                         self.report.response(&response);

@@ -25,16 +25,6 @@ pub trait StatusView: Send + Sync + 'static {
     /// The resources of all sources, built when they are pulled. The view may use the filter to skip what it does
     /// not let through; the reader applies it again.
     fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_>;
-
-    fn counts(&self) -> Counts;
-}
-
-/// Totals at a moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub sources: usize,
-    pub sessions: usize,
-    pub resources: usize,
 }
 
 /// One upstream attachment: what it serves, and how fresh that is (I14).
@@ -43,8 +33,6 @@ pub struct SourceStatus {
     /// `server_uri` of the configuration.
     pub server: Arc<str>,
     pub class: ClassStatus,
-    /// The id of the session that owns the source alone; `None` if it is shared.
-    pub owner: Option<u64>,
     pub state: SourceState,
     /// Since when it is in this state.
     pub since: SystemTime,
@@ -52,8 +40,6 @@ pub struct SourceStatus {
     pub last_error: Option<Status>,
     /// Whether the server ever answered since the source began.
     pub answered: bool,
-    /// Whether anything served still comes from the checkpoint, unconfirmed by the server.
-    pub restored: bool,
     /// Since when the server could not be heard; `None` while the stream is up.
     pub stale_since: Option<SystemTime>,
     /// The variant of the current, or last, stream.
@@ -199,8 +185,6 @@ pub struct ResourceStatus {
     /// The server and node class of the source that holds it.
     pub server: Arc<str>,
     pub class: Arc<str>,
-    /// Since when it is in this state with this version.
-    pub since: SystemTime,
 }
 
 /// `client_status` as the client side of CSDS words it (CSD-4, DAT-5). A cached copy may coexist with any but

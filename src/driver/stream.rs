@@ -18,10 +18,10 @@ use super::source::{Command, SourceHandle};
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::class::NameStyle;
-use crate::engine::downstream::session::Router;
+use crate::engine::downstream::session::{Excess, Router};
 use crate::engine::downstream::{Session, SourceId, Subscription, Taken, Verdict, Watch};
 use crate::telemetry::Limit;
-use crate::telemetry::metrics::{StreamMetrics, TypeMetrics};
+use crate::telemetry::metrics::{BehindMetrics, TypeMetrics};
 use crate::wire::response;
 use crate::xds::{Code, Node, Request, Status, TypeUrl};
 
@@ -40,7 +40,7 @@ pub struct StreamState {
     shared: Arc<Shared>,
     waker: AtomicWaker,
     answered: AtomicBool,
-    metrics: StreamMetrics,
+    behind: BehindMetrics,
     inner: Mutex<Inner>,
 }
 
@@ -75,7 +75,7 @@ impl Stream {
             opened_at: shared.clock.now(),
             waker: AtomicWaker::new(),
             answered: AtomicBool::new(false),
-            metrics: shared.metrics.downstream.stream(variant),
+            behind: shared.metrics.downstream.behind(),
             inner: Mutex::new(inner),
             shared,
         }))))
@@ -167,18 +167,20 @@ impl StreamState {
         let rerouted = inner.take_node(request, self);
         let mut routes =
             Routes { shared: &self.shared, node: inner.node.as_deref(), sources: &mut inner.sources };
-        let mut taken = inner.session.request(request, &mut routes, now).inspect_err(|status| {
-            if status.code == Code::ResourceExhausted {
-                self.shared.metrics.limit_hit(Limit::NamesPerStream);
-            }
-        })?;
+        let taken = inner.session.request(request, &mut routes, now);
+        match inner.session.excess() {
+            Some(Excess::Names) => self.shared.metrics.limit_hit(Limit::NamesPerStream),
+            Some(Excess::Types) => self.shared.metrics.limit_hit(Limit::TypesPerStream),
+            None => {}
+        }
+        let mut taken = taken?;
         if rerouted {
             taken.watches.extend(inner.session.reroute(&mut routes)?);
         }
         let types = inner.metrics_of(&taken.type_url, &self.shared);
         types.request();
         self.note_verdict(&taken, &types, inner.node.as_deref());
-        self.metrics.behind_since(inner.waiting_since().map(|since| self.shared.clock.instant(since)));
+        self.behind.since(inner.waiting_since().map(|since| self.shared.clock.instant(since)));
         Ok(taken)
     }
 
@@ -208,7 +210,7 @@ impl StreamState {
         match admission {
             Admission::Now => Ok(()),
             Admission::After(wait) => {
-                self.shared.metrics.limit_hit(Limit::RequestRate);
+                self.shared.metrics.limit_hit(Limit::ChangesPerSecond);
                 tokio::time::sleep(wait.min(Duration::from_secs(5))).await;
                 Ok(())
             }
@@ -250,7 +252,7 @@ impl StreamState {
             Some(message) => {
                 self.answered.store(true, Ordering::Relaxed);
                 let since = inner.waiting_since().map(|since| self.shared.clock.instant(since));
-                self.metrics.behind_since(since);
+                self.behind.since(since);
                 Poll::Ready(Some(message))
             }
             None => {

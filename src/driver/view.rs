@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::hub::{Hub, Shared};
 use super::source::SourceHandle;
 use super::status::{
-    ClientStatus, ConfigStatus, Counts, NackStatus, ResourceFilter, ResourceStatus, SessionStatus,
-    SessionTypeStatus, SourceStatus, StatusView,
+    ClientStatus, ConfigStatus, NackStatus, ResourceFilter, ResourceStatus, SessionStatus, SessionTypeStatus,
+    SourceStatus, StatusView,
 };
 use super::stream::StreamState;
 use crate::engine::cache::Known;
@@ -33,13 +33,6 @@ impl StatusView for Hub {
     fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
         let filter = filter.clone();
         Box::new(self.0.sources().into_iter().flat_map(move |handle| Walk::new(&handle, &filter)))
-    }
-
-    fn counts(&self) -> Counts {
-        let sources = self.0.sources();
-        let resources =
-            sources.iter().flat_map(|handle| handle.status().types.clone()).map(|t| t.present).sum();
-        Counts { sources: sources.len(), sessions: self.0.streams_len(), resources }
     }
 }
 
@@ -123,7 +116,6 @@ impl Walk {
             state,
             server: self.server.clone(),
             class: self.class.clone(),
-            since: std::time::SystemTime::UNIX_EPOCH,
         }
     }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::gate::{ConnectionPermit, Gate};
 use super::listener::{Accepted, Listener};
-use super::metrics::ServerMetrics;
+use crate::telemetry::metrics::DownstreamMetrics;
 
 /// The first pause after `accept` failed for want of a resource; it doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
@@ -16,20 +17,11 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// At most one WARN of a kind in this time.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A place among the open connections, given back on drop.
-pub(super) struct ConnectionPermit(Arc<ServerMetrics>);
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        self.0.connections_open.leave();
-    }
-}
-
-/// Accepts until `stop`, giving each connection within the limit to `serve`.
+/// Accepts until `stop`, giving each connection that finds a place to `serve`.
 pub(super) async fn accept_loop(
     listener: Listener,
-    connections_max: u64,
-    metrics: Arc<ServerMetrics>,
+    gate: Arc<Gate>,
+    metrics: Arc<DownstreamMetrics>,
     stop: CancellationToken,
     serve: impl Fn(Accepted, ConnectionPermit),
 ) {
@@ -44,24 +36,23 @@ pub(super) async fn accept_loop(
         match accepted {
             Ok(connection) => {
                 failures = 0;
-                if metrics.connections_open.try_enter(connections_max) {
-                    metrics.connections_accepted.increment();
-                    serve(connection, ConnectionPermit(metrics.clone()));
-                } else {
-                    drop(connection);
-                    metrics.connections_refused.increment();
-                    if let Some(suppressed) = warnings.due(Instant::now()) {
-                        tracing::warn!(
-                            listener = %listener.name(), connections_max, suppressed,
-                            "connection refused: the limit is reached"
-                        );
+                match gate.enter(connection.address()) {
+                    Ok(permit) => serve(connection, permit),
+                    Err(limit) => {
+                        drop(connection);
+                        if let Some(suppressed) = warnings.due(Instant::now()) {
+                            tracing::warn!(
+                                listener = %listener.name(), limit = limit.name(), suppressed,
+                                "connection refused: the limit is reached"
+                            );
+                        }
                     }
                 }
             }
             Err(error) => {
                 let Some(pause) = pause_after(&error, failures) else { continue };
                 failures += 1;
-                metrics.accept_failures.increment();
+                metrics.accept_failures.inc();
                 if let Some(suppressed) = warnings.due(Instant::now()) {
                     tracing::warn!(listener = %listener.name(), %error, suppressed, "accept failed; backing off");
                 }
@@ -89,12 +80,6 @@ fn pause_after(error: &io::Error, failures: u32) -> Option<Duration> {
         | NetworkDown | NetworkUnreachable => None,
         _ => Some(BACKOFF_MIN.saturating_mul(1 << failures.min(10)).min(BACKOFF_MAX)),
     }
-}
-
-/// How many connections fit: the configured limit, or what the file descriptors leave.
-pub(super) fn connections_max(configured: u64, fd_reserve: u64) -> u64 {
-    let descriptors = rlimit::Resource::NOFILE.get_soft().unwrap_or(u64::MAX);
-    configured.min(descriptors.saturating_sub(fd_reserve))
 }
 
 /// Spaces warnings out and counts those left out.
@@ -133,14 +118,6 @@ mod tests {
             assert_eq!(pause(code, 1), Some(BACKOFF_MIN * 2));
             assert_eq!(pause(code, u32::MAX), Some(BACKOFF_MAX));
         }
-    }
-
-    #[test]
-    fn fd21_the_reserve_comes_off_the_descriptor_limit() {
-        let descriptors = rlimit::Resource::NOFILE.get_soft().unwrap_or(u64::MAX);
-        assert_eq!(connections_max(10, 0), 10);
-        assert_eq!(connections_max(u64::MAX, 64), descriptors - 64);
-        assert_eq!(connections_max(10, u64::MAX), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,10 +7,9 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use tokio::task::AbortHandle;
 
-use super::metrics::ServerMetrics;
 use super::status;
 use super::streams::RegisteredStream;
-use crate::driver::handle::{Message, RelayStream};
+use crate::driver::handle::RelayStream;
 use crate::xds::Status;
 
 /// The body of any response.
@@ -49,7 +48,6 @@ impl<S: RelayStream> StreamBody<S> {
         }
         let status = match ready!(self.registered.stream().poll_message(context)) {
             Some(Ok(message)) => {
-                count(&message, self.registered.metrics());
                 if message.private.is_empty() {
                     return Poll::Ready(Some(Frame::data(message.shared)));
                 }
@@ -62,11 +60,6 @@ impl<S: RelayStream> StreamBody<S> {
         self.ended = true;
         Poll::Ready(Some(Frame::trailers(status::trailers(&status))))
     }
-}
-
-fn count(message: &Message, metrics: &ServerMetrics) {
-    metrics.responses.increment();
-    metrics.response_bytes.add((message.private.len() + message.shared.len()) as u64);
 }
 
 impl<S: RelayStream> Drop for StreamBody<S> {

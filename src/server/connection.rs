@@ -12,14 +12,18 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
-use super::accept::ConnectionPermit;
+use super::gate::ConnectionPermit;
 use super::limits::ServerLimits;
-use super::metrics::ServerMetrics;
 use super::service::Service;
 use super::streams::{StreamId, Streams};
 use super::transport::{Protocol, Socket, Transport};
 use crate::driver::handle::{Peer, Relay, RelayStream};
+use crate::telemetry::Limit;
+use crate::telemetry::metrics::DownstreamMetrics;
 use crate::xds::{Code, Status};
+
+/// An old connection that may not go yet is looked at again after its grace, but not more often than this.
+const AGE_RECHECK_MIN: Duration = Duration::from_millis(100);
 
 type Http2<R> = http2::Connection<TokioIo<Transport>, Service<R>, TokioExecutor>;
 
@@ -49,11 +53,17 @@ pub(super) async fn run<R: Relay>(
     };
     match protocol {
         Ok(Ok(Protocol::Http2)) => {}
-        Ok(Ok(Protocol::Unknown) | Err(_)) => return metrics.closed_not_http2.increment(),
-        Err(_) => return metrics.closed_preface_timeout.increment(),
+        Ok(Ok(Protocol::Unknown) | Err(_)) => {
+            metrics.closed_not_http2.inc();
+            return;
+        }
+        Err(_) => {
+            metrics.closed_preface_timeout.inc();
+            return metrics.limit_hit(Limit::PrefaceTimeout);
+        }
     }
 
-    let streams = Streams::new(shared.metrics.clone());
+    let streams = Streams::new(shared.metrics.clone(), shared.limits.streams_per_connection_max);
     let transport = Transport::new(socket, shared.limits.control_frames_per_second_max);
     let service = Service { shared: shared.clone(), streams: streams.clone(), peer };
     let mut http2 = pin!(builder(&shared.limits).serve_connection(TokioIo::new(transport), service));
@@ -65,7 +75,9 @@ pub(super) async fn run<R: Relay>(
     match result {
         Some(Ok(())) => {}
         Some(Err(error)) => count_error(&error, metrics),
-        None => metrics.closed_cut.increment(),
+        None => {
+            metrics.closed_cut.inc();
+        }
     }
 }
 
@@ -101,29 +113,35 @@ async fn serve<R: Relay>(
     draining: &CancellationToken,
 ) -> Served {
     let start = Instant::now();
-    let old = start + shared.limits.draw_connection_age(fastrand::f64());
-    let mut check = pin!(sleep_until(old.min(start + shared.limits.first_request_timeout)));
+    let old = shared.limits.draw_connection_age(fastrand::f64()).map(|age| start + age);
+    let used_by = start + shared.limits.first_request_timeout;
+    // `None`: nothing is left to check.
+    let mut check_at = Some(old.map_or(used_by, |old| old.min(used_by)));
+    let mut check = pin!(sleep_until(used_by));
     let mut draining = pin!(draining.cancelled());
     loop {
+        if let Some(at) = check_at {
+            check.as_mut().reset(at);
+        }
         tokio::select! {
             biased;
             () = &mut draining => return Served::Goaway(Goaway::Drain),
             result = http2.as_mut() => return Served::Ended(result),
-            () = &mut check => {}
+            () = &mut check, if check_at.is_some() => {}
         }
         let now = Instant::now();
         if !streams.was_used() {
             return Served::Goaway(Goaway::Idle);
         }
-        if now < old {
-            check.as_mut().reset(old);
-        } else if streams.has_unanswered() {
-            // A client whose stream is closed before the first response takes the server for unreachable (KAL-4).
-            shared.metrics.age_exemptions.increment();
-            check.as_mut().reset(now + shared.limits.connection_age_grace);
-        } else {
-            return Served::Goaway(Goaway::Age);
-        }
+        check_at = match old {
+            Some(old) if now >= old && streams.has_unanswered() => {
+                // A client whose stream is closed before the first response takes the server for unreachable (KAL-4).
+                shared.metrics.age_exemptions.inc();
+                Some(now + shared.limits.connection_age_grace.max(AGE_RECHECK_MIN))
+            }
+            Some(old) if now >= old => return Served::Goaway(Goaway::Age),
+            later => later,
+        };
     }
 }
 
@@ -139,9 +157,11 @@ async fn wind_down<R: Relay>(
         Goaway::Age => (shared.limits.connection_age_grace, &shared.metrics.goaways_age),
         Goaway::Drain => (shared.limits.drain_window, &shared.metrics.goaways_drain),
     };
-    counter.increment();
-    if reason == Goaway::Drain {
-        streams.refuse_new();
+    counter.inc();
+    match reason {
+        Goaway::Drain => streams.refuse_new(),
+        Goaway::Idle => shared.metrics.limit_hit(Limit::FirstRequestTimeout),
+        Goaway::Age => {}
     }
     http2.as_mut().graceful_shutdown();
 
@@ -237,17 +257,35 @@ impl Endings {
 }
 
 /// hyper gives the transport's errors as they were, and those of HTTP/2 as h2's.
-fn count_error(error: &hyper::Error, metrics: &ServerMetrics) {
+fn count_error(error: &hyper::Error, metrics: &DownstreamMetrics) {
     let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
     let h2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
     let is_flood = io.is_some_and(|io| io.kind() == io::ErrorKind::QuotaExceeded);
-    let is_abuse = h2.is_some_and(|h2| h2.is_library() && h2.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM));
+    let abuse = h2.filter(|h2| h2.is_library() && h2.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM));
     if is_flood {
-        metrics.closed_control_flood.increment();
-    } else if is_abuse {
-        metrics.goaways_abuse.increment();
+        metrics.closed_control_flood.inc();
+        metrics.limit_hit(Limit::ControlFrames);
+    } else if let Some(abuse) = abuse {
+        metrics.goaways_abuse.inc();
+        if let Some(limit) = abused_limit(&abuse.to_string()) {
+            metrics.limit_hit(limit);
+        }
+    } else if error.is_timeout() {
+        metrics.closed_keepalive.inc();
+        metrics.limit_hit(Limit::KeepaliveTimeout);
     } else {
-        metrics.closed_error.increment();
+        metrics.closed_error.inc();
     }
     tracing::debug!(%error, "connection ended");
+}
+
+/// Which limit HTTP/2 found passed. Its words are in the debug data of the GOAWAY, which the library shows in the
+/// error's text only; its other words are of limits that nobody configures.
+fn abused_limit(text: &str) -> Option<Limit> {
+    const WORDS: [(&str, Limit); 3] = [
+        ("too_many_internal_resets", Limit::LocalErrorResetStreams),
+        ("too_many_resets", Limit::PendingResetStreams),
+        ("header_list_way_too_large", Limit::HeaderListBytes),
+    ];
+    WORDS.iter().find(|(words, _)| text.contains(words)).map(|(_, limit)| *limit)
 }

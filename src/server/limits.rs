@@ -15,6 +15,8 @@ pub struct ServerLimits {
     /// Connections over all listeners. One costs 12 to 17 KB, and 5 KB more per stream. Above it, a new connection
     /// is accepted and closed at once, so that its client fails fast and tries elsewhere.
     pub connections_max: u64,
+    /// Connections from one IP address; `None`: as many as there are places. One costs a look-up in a table.
+    pub connections_per_ip_max: Option<u64>,
     /// File descriptors left for upstreams, admin and disk: connections are refused above the soft `RLIMIT_NOFILE`
     /// minus this (FD21).
     pub fd_reserve: u64,
@@ -50,8 +52,8 @@ pub struct ServerLimits {
     /// How long the peer may take to answer it.
     pub keepalive_timeout: Duration,
     /// A connection this old is asked to go (KAL-4), so that clients spread over replicas again. Costs its client
-    /// one reconnect.
-    pub connection_age: Duration,
+    /// one reconnect. `None`: it may stay.
+    pub connection_age: Option<Duration>,
     /// The age of each connection is drawn from ± this part of `connection_age`, in percent.
     pub connection_age_jitter_percent: u8,
     /// From GOAWAY to the cut. The streams of the connection are ended at random moments of it.
@@ -66,6 +68,7 @@ impl Default for ServerLimits {
     fn default() -> Self {
         ServerLimits {
             connections_max: 20_000,
+            connections_per_ip_max: None,
             fd_reserve: 64,
             preface_timeout: Duration::from_secs(5),
             first_request_timeout: Duration::from_secs(15),
@@ -79,7 +82,7 @@ impl Default for ServerLimits {
             control_frames_per_second_max: 10_000,
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
-            connection_age: Duration::from_secs(30 * 60),
+            connection_age: Some(Duration::from_secs(30 * 60)),
             connection_age_jitter_percent: 20,
             connection_age_grace: Duration::from_secs(60),
             drain_window: Duration::from_secs(10),
@@ -89,10 +92,10 @@ impl Default for ServerLimits {
 }
 
 impl ServerLimits {
-    /// The age at which one connection goes; `random` is from 0 to 1.
-    pub(super) fn draw_connection_age(&self, random: f64) -> Duration {
+    /// The age at which one connection goes, if it ever must; `random` is from 0 to 1.
+    pub(super) fn draw_connection_age(&self, random: f64) -> Option<Duration> {
         let jitter = f64::from(self.connection_age_jitter_percent.min(100)) / 100.0;
-        self.connection_age.mul_f64(1.0 + jitter * (2.0 * random - 1.0))
+        Some(self.connection_age?.mul_f64(1.0 + jitter * (2.0 * random - 1.0)))
     }
 }
 
@@ -104,7 +107,7 @@ mod tests {
     fn kal_4_the_age_is_jittered_both_ways() {
         let limits = ServerLimits::default();
         for (random, minutes) in [(0.0, 24), (0.5, 30), (1.0, 36)] {
-            assert_eq!(limits.draw_connection_age(random).as_secs(), minutes * 60);
+            assert_eq!(limits.draw_connection_age(random), Some(Duration::from_secs(minutes * 60)));
         }
     }
 }

@@ -51,6 +51,16 @@ pub(super) enum Accepted {
     Unix(UnixStream),
 }
 
+impl Accepted {
+    /// The peer's address; `None` on a unix socket.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Accepted::Tcp(_, address) => Some(*address),
+            Accepted::Unix(_) => None,
+        }
+    }
+}
+
 impl Listener {
     /// Listens on TCP. An IPv6 wildcard address takes IPv4 too, unless the host says otherwise.
     ///

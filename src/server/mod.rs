@@ -3,8 +3,8 @@
 //! Owns sockets, HTTP/2 connections and gRPC framing. It hands decoded requests to a [`Relay`] and takes finished
 //! messages out of it; it knows no machine, no cache and no upstream. In reading order:
 //!
-//! - [`limits`], [`metrics`]: every limit with its price, everything that is counted.
-//! - [`listener`], `accept`: bound sockets, and the loop that accepts.
+//! - [`limits`]: every limit with its price.
+//! - [`listener`], `gate`, `accept`: bound sockets, who may come in, and the loop that accepts.
 //! - `transport`, `connection`: one connection from its first byte to its last, with its deadlines, its age and its
 //!   GOAWAY.
 //! - `service`: from a path to what answers it. `reader`, `body`: the two directions of a stream. `streams`: those of
@@ -16,9 +16,9 @@
 mod accept;
 mod body;
 mod connection;
+mod gate;
 pub mod limits;
 pub mod listener;
-pub mod metrics;
 mod reader;
 mod service;
 mod status;
@@ -36,10 +36,11 @@ use tonic_health::server::HealthReporter;
 
 pub use limits::ServerLimits;
 pub use listener::{BoundSocket, Listener};
-pub use metrics::ServerMetrics;
 
 use crate::driver::handle::{Peer, Relay};
-use accept::{ConnectionPermit, accept_loop, connections_max};
+use crate::telemetry::metrics::DownstreamMetrics;
+use accept::accept_loop;
+use gate::{ConnectionPermit, Gate};
 use listener::Accepted;
 use transport::Socket;
 
@@ -61,21 +62,16 @@ pub struct Server<R: Relay> {
 struct Shared<R> {
     relay: Arc<R>,
     limits: ServerLimits,
-    metrics: Arc<ServerMetrics>,
+    metrics: Arc<DownstreamMetrics>,
     health_service: HealthService,
 }
 
 impl<R: Relay> Server<R> {
-    pub fn new(relay: Arc<R>, limits: ServerLimits) -> Self {
+    pub fn new(relay: Arc<R>, limits: ServerLimits, metrics: Arc<DownstreamMetrics>) -> Self {
         let health = HealthReporter::new();
         let service = tonic_health::server::HealthService::from_health_reporter(health.clone());
         let health_service = HealthServer::new(service).max_decoding_message_size(HEALTH_REQUEST_BYTES_MAX);
-        let metrics = Arc::new(ServerMetrics::default());
         Server { shared: Arc::new(Shared { relay, limits, metrics, health_service }), health }
-    }
-
-    pub fn metrics(&self) -> Arc<ServerMetrics> {
-        self.shared.metrics.clone()
     }
 
     /// What `grpc.health.v1.Health` answers. [`Server::serve`] reports SERVING when it begins and NOT_SERVING when it
@@ -96,8 +92,9 @@ impl<R: Relay> Server<R> {
 
         // Accept and serve.
         self.report(ServingStatus::Serving).await;
+        let gate = Gate::new(&self.shared.limits, self.shared.metrics.clone());
         for listener in listeners {
-            self.accept_on(listener, &acceptors, &stop, &connections, &draining);
+            self.accept_on(listener, &gate, &acceptors, &stop, &connections, &draining);
         }
         shutdown.await;
 
@@ -116,6 +113,7 @@ impl<R: Relay> Server<R> {
     fn accept_on(
         &self,
         listener: Listener,
+        gate: &Arc<Gate>,
         acceptors: &TaskTracker,
         stop: &CancellationToken,
         connections: &TaskTracker,
@@ -123,17 +121,22 @@ impl<R: Relay> Server<R> {
     ) {
         let (name, shared) = (listener.name().clone(), self.shared.clone());
         let (connections, draining) = (connections.clone(), draining.clone());
-        let serve = move |accepted, permit: ConnectionPermit| {
-            let (socket, address) = match accepted {
-                Accepted::Tcp(stream, address) => (Socket::Tcp(stream), Some(address)),
-                Accepted::Unix(stream) => (Socket::Unix(stream), None),
+        let serve = move |accepted: Accepted, permit: ConnectionPermit| {
+            let address = accepted.address();
+            let socket = match accepted {
+                Accepted::Tcp(stream, _) => Socket::Tcp(stream),
+                Accepted::Unix(stream) => Socket::Unix(stream),
             };
             let peer = Peer { listener: name.clone(), address };
             connections.spawn(connection::run(socket, peer, shared.clone(), draining.clone(), permit));
         };
-        let limits = &self.shared.limits;
-        let max = connections_max(limits.connections_max, limits.fd_reserve);
-        acceptors.spawn(accept_loop(listener, max, self.shared.metrics.clone(), stop.clone(), serve));
+        acceptors.spawn(accept_loop(
+            listener,
+            gate.clone(),
+            self.shared.metrics.clone(),
+            stop.clone(),
+            serve,
+        ));
     }
 
     async fn report(&self, status: ServingStatus) {

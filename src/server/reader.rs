@@ -11,9 +11,10 @@ use hyper::body::Incoming;
 use tokio::task::coop;
 use tokio::time::{Instant, timeout_at};
 
-use super::metrics::ServerMetrics;
 use crate::driver::handle::RelayStream;
-use crate::wire::{ReadError, RequestReader};
+use crate::telemetry::Limit;
+use crate::telemetry::metrics::DownstreamMetrics;
+use crate::wire::{Bound, ReadError, RequestReader};
 use crate::xds::{Code, Request, Status};
 
 /// Why no more requests come.
@@ -30,7 +31,7 @@ pub(super) fn read_requests<S: RelayStream>(
     reader: RequestReader,
     stream: S,
     first_request_deadline: Instant,
-    metrics: Arc<ServerMetrics>,
+    metrics: Arc<DownstreamMetrics>,
 ) -> impl Future<Output = ()> + Send {
     // Built outside the future, which would otherwise keep room for the arguments as well.
     let mut requests = Requests { body, reader, metrics };
@@ -50,7 +51,7 @@ async fn pump<S: RelayStream>(
     first_request_deadline: Instant,
 ) -> Result<Infallible, End> {
     let Ok(first) = timeout_at(first_request_deadline, requests.next()).await else {
-        requests.metrics.streams_without_request.increment();
+        requests.metrics.limit_hit(Limit::FirstRequestTimeout);
         // Not UNAVAILABLE: the fault is the client's, and dashboards shouldn't blame the server. Clients retry both
         // alike, with back-off.
         return Err(End::Failed(Status::new(Code::DeadlineExceeded, "no request came in time")));
@@ -65,7 +66,7 @@ async fn pump<S: RelayStream>(
 struct Requests {
     body: Incoming,
     reader: RequestReader,
-    metrics: Arc<ServerMetrics>,
+    metrics: Arc<DownstreamMetrics>,
 }
 
 impl Requests {
@@ -74,14 +75,12 @@ impl Requests {
             // Neither the body nor the stream need ever be pending; a busy client must not keep its thread.
             coop::consume_budget().await;
             if let Some(request) = self.reader.next() {
-                let request = request.map_err(|error| self.unreadable(error))?;
-                self.metrics.requests.increment();
-                return Ok(request);
+                return request.map_err(|error| self.unreadable(error));
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
-                        self.metrics.request_bytes.add(data.len() as u64);
+                        self.metrics.request_bytes.inc_by(data.len() as u64);
                         self.reader.push(data);
                     }
                 }
@@ -95,8 +94,30 @@ impl Requests {
     }
 
     fn unreadable(&self, error: ReadError) -> End {
-        self.metrics.streams_unreadable.increment();
+        self.metrics.streams_unreadable.inc();
+        if let ReadError::OverLimit { limit, .. } = error
+            && let Some(limit) = configured(limit)
+        {
+            self.metrics.limit_hit(limit);
+        }
         End::Failed(error.into())
+    }
+}
+
+/// The limit of the configuration behind a bound of the reader.
+fn configured(bound: Bound) -> Option<Limit> {
+    match bound {
+        Bound::RequestBytes => Some(Limit::RequestBytes),
+        Bound::NodeBytes => Some(Limit::NodeBytes),
+        Bound::NodeRetainedBytes => Some(Limit::NodeRetainedBytes),
+        Bound::MetadataDepth => Some(Limit::MetadataDepth),
+        Bound::Names | Bound::InitialVersions => Some(Limit::NamesPerRequest),
+        // Versions and nonces are as long as names may be.
+        Bound::NameBytes | Bound::ResourceVersionBytes | Bound::VersionBytes | Bound::NonceBytes => {
+            Some(Limit::NameBytes)
+        }
+        // Nobody configures the length of a type's name; responses are not read here.
+        Bound::TypeUrlBytes | Bound::ResponseBytes => None,
     }
 }
 
@@ -129,6 +150,21 @@ mod tests {
 
     fn future_size<A, B, C, D, E, F>(_: impl Fn(A, B, C, D, E) -> F) -> usize {
         size_of::<F>()
+    }
+
+    #[test]
+    fn every_bound_that_is_configured_has_a_limit_of_its_name() {
+        for (bound, name) in [
+            (Bound::RequestBytes, "request_bytes"),
+            (Bound::NodeBytes, "node_bytes"),
+            (Bound::NodeRetainedBytes, "node_retained_bytes"),
+            (Bound::MetadataDepth, "metadata_depth"),
+            (Bound::Names, "names_per_request"),
+            (Bound::NameBytes, "name_bytes"),
+        ] {
+            assert_eq!(configured(bound).map(Limit::name), Some(name));
+        }
+        assert_eq!(configured(Bound::TypeUrlBytes), None);
     }
 
     #[test]

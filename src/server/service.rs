@@ -85,7 +85,7 @@ impl<R: Relay> hyper::service::Service<Request<Incoming>> for Service<R> {
                 )
             }
             None => {
-                self.shared.metrics.calls_unimplemented.increment();
+                self.shared.metrics.calls_unimplemented.inc();
                 let text = format!("{} is not served here", request.uri().path());
                 Either::Left(ready(Ok(status::trailers_only(&Status::new(Code::Unimplemented, text)))))
             }
@@ -103,13 +103,9 @@ impl<R: Relay> Service<R> {
             Ok(stream) => stream,
             Err(status) => return status::trailers_only(&status),
         };
-        let Some(registered) = self.streams.register(stream.clone()) else {
+        let Some(registered) = self.streams.register(stream.clone(), variant) else {
             return status::trailers_only(&draining());
         };
-        match variant {
-            Variant::Sotw => metrics.streams_opened_sotw.increment(),
-            Variant::Delta => metrics.streams_opened_delta.increment(),
-        }
         let requests = RequestReader::new(variant, limits.requests);
         let deadline = Instant::now() + limits.first_request_timeout;
         let reader = tokio::spawn(read_requests(body, requests, stream, deadline, metrics.clone()));

@@ -3,14 +3,17 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::metrics::ServerMetrics;
-use crate::driver::handle::RelayStream;
+use crate::driver::handle::{RelayStream, Variant};
+use crate::telemetry::Limit;
+use crate::telemetry::metrics::{DownstreamMetrics, GaugePart};
 
 /// Knows the streams of its connection, so that it can be told when to end them.
 pub(super) struct Streams<S> {
     open: Mutex<Open<S>>,
     used: AtomicBool,
-    metrics: Arc<ServerMetrics>,
+    /// HTTP/2 lets no more be open at a time.
+    max: u32,
+    metrics: Arc<DownstreamMetrics>,
 }
 
 struct Open<S> {
@@ -23,13 +26,13 @@ struct Open<S> {
 pub(super) type StreamId = u64;
 
 impl<S: RelayStream> Streams<S> {
-    pub(super) fn new(metrics: Arc<ServerMetrics>) -> Arc<Self> {
+    pub(super) fn new(metrics: Arc<DownstreamMetrics>, max: u32) -> Arc<Self> {
         let open = Mutex::new(Open { streams: Vec::new(), next_id: 0, refuses_new: false });
-        Arc::new(Streams { open, used: AtomicBool::new(false), metrics })
+        Arc::new(Streams { open, used: AtomicBool::new(false), max, metrics })
     }
 
     /// Adds a stream until the returned value is dropped; `None` if no new ones are wanted.
-    pub(super) fn register(self: &Arc<Self>, stream: S) -> Option<RegisteredStream<S>> {
+    pub(super) fn register(self: &Arc<Self>, stream: S, variant: Variant) -> Option<RegisteredStream<S>> {
         let mut open = self.lock();
         if open.refuses_new {
             return None;
@@ -37,9 +40,13 @@ impl<S: RelayStream> Streams<S> {
         let id = open.next_id;
         open.next_id += 1;
         open.streams.push((id, stream.clone()));
+        // The next one waits with its client, or is refused by HTTP/2, which tells nobody.
+        if open.streams.len() == self.max as usize {
+            self.metrics.limit_hit(Limit::StreamsPerConnection);
+        }
         drop(open);
-        self.metrics.streams_open.enter();
-        Some(RegisteredStream { streams: self.clone(), id, stream })
+        let counted = self.metrics.stream(variant);
+        Some(RegisteredStream { streams: self.clone(), id, stream, _counted: counted })
     }
 
     pub(super) fn refuse_new(&self) {
@@ -79,7 +86,6 @@ impl<S: RelayStream> Streams<S> {
         let removed = open.streams.iter().position(|(open_id, _)| *open_id == id);
         let removed = removed.map(|index| open.streams.swap_remove(index));
         drop(open);
-        self.metrics.streams_open.leave();
         // Ending a stream is the driver's work, not to be done under the lock.
         drop(removed);
     }
@@ -95,15 +101,12 @@ pub(super) struct RegisteredStream<S: RelayStream> {
     streams: Arc<Streams<S>>,
     id: StreamId,
     stream: S,
+    _counted: GaugePart,
 }
 
 impl<S: RelayStream> RegisteredStream<S> {
     pub(super) fn stream(&self) -> &S {
         &self.stream
-    }
-
-    pub(super) fn metrics(&self) -> &ServerMetrics {
-        &self.streams.metrics
     }
 }
 

@@ -82,6 +82,11 @@ pub struct GaugePart {
 impl GaugePart {
     pub(super) fn new(gauge: &Gauge, held: i64) -> GaugePart {
         gauge.inc_by(held);
+        GaugePart::held(gauge, held)
+    }
+
+    /// Takes over what the gauge already counts.
+    pub(super) fn held(gauge: &Gauge, held: i64) -> GaugePart {
         GaugePart { gauge: gauge.clone(), held }
     }
 

@@ -1,91 +1,124 @@
 //! The limits of the relay, by the names under which hits of them are counted.
 
-/// The limits that are counted when they are hit.
+use std::sync::Arc;
+
+use prometheus_client::metrics::counter::Counter;
+
+/// The limits that are counted when they are hit (reliability.md §4.5).
+///
+/// Those of the configuration have the name of their key; the others are fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     Connections,
-    ConnectionsPerPeer,
-    Handshakes,
-    HandshakeTime,
-    FirstRequestTime,
+    /// Descriptors that are kept for what is not a client (FD21).
+    FileDescriptors,
+    ConnectionsPerIp,
+    PrefaceTimeout,
+    FirstRequestTimeout,
     StreamsPerConnection,
-    Resets,
-    HeaderBytes,
+    PendingResetStreams,
+    LocalErrorResetStreams,
+    ControlFrames,
+    HeaderListBytes,
+    KeepaliveTimeout,
     RequestBytes,
-    ResponseBytes,
     NamesPerRequest,
     NamesPerStream,
     NameBytes,
     TypesPerStream,
     NodeBytes,
-    NodeClasses,
-    FullStateBytes,
+    NodeRetainedBytes,
     MetadataDepth,
-    RequestRate,
-    Keepalive,
-    RetainedEncodings,
+    NodeClasses,
+    ChangesPerSecond,
     UnwatchedBytes,
-    Memory,
+    FullStateBytes,
+    MaxResponseBytes,
     AdminConnections,
     AdminRequests,
 }
 
 impl Limit {
-    pub const ALL: [Limit; 25] = [
+    pub const ALL: [Limit; 26] = [
         Limit::Connections,
-        Limit::ConnectionsPerPeer,
-        Limit::Handshakes,
-        Limit::HandshakeTime,
-        Limit::FirstRequestTime,
+        Limit::FileDescriptors,
+        Limit::ConnectionsPerIp,
+        Limit::PrefaceTimeout,
+        Limit::FirstRequestTimeout,
         Limit::StreamsPerConnection,
-        Limit::Resets,
-        Limit::HeaderBytes,
+        Limit::PendingResetStreams,
+        Limit::LocalErrorResetStreams,
+        Limit::ControlFrames,
+        Limit::HeaderListBytes,
+        Limit::KeepaliveTimeout,
         Limit::RequestBytes,
-        Limit::ResponseBytes,
         Limit::NamesPerRequest,
         Limit::NamesPerStream,
         Limit::NameBytes,
         Limit::TypesPerStream,
         Limit::NodeBytes,
-        Limit::NodeClasses,
-        Limit::FullStateBytes,
+        Limit::NodeRetainedBytes,
         Limit::MetadataDepth,
-        Limit::RequestRate,
-        Limit::Keepalive,
-        Limit::RetainedEncodings,
+        Limit::NodeClasses,
+        Limit::ChangesPerSecond,
         Limit::UnwatchedBytes,
-        Limit::Memory,
+        Limit::FullStateBytes,
+        Limit::MaxResponseBytes,
         Limit::AdminConnections,
         Limit::AdminRequests,
     ];
 
+    /// The value of the `limit` label.
     pub fn name(self) -> &'static str {
         match self {
             Limit::Connections => "connections",
-            Limit::ConnectionsPerPeer => "connections_per_peer",
-            Limit::Handshakes => "handshakes",
-            Limit::HandshakeTime => "handshake_time",
-            Limit::FirstRequestTime => "first_request_time",
+            Limit::FileDescriptors => "file_descriptors",
+            Limit::ConnectionsPerIp => "connections_per_ip",
+            Limit::PrefaceTimeout => "preface_timeout",
+            Limit::FirstRequestTimeout => "first_request_timeout",
             Limit::StreamsPerConnection => "streams_per_connection",
-            Limit::Resets => "resets",
-            Limit::HeaderBytes => "header_bytes",
+            Limit::PendingResetStreams => "pending_reset_streams",
+            Limit::LocalErrorResetStreams => "local_error_reset_streams",
+            Limit::ControlFrames => "control_frames",
+            Limit::HeaderListBytes => "header_list_bytes",
+            Limit::KeepaliveTimeout => "keepalive_timeout",
             Limit::RequestBytes => "request_bytes",
-            Limit::ResponseBytes => "response_bytes",
             Limit::NamesPerRequest => "names_per_request",
             Limit::NamesPerStream => "names_per_stream",
             Limit::NameBytes => "name_bytes",
             Limit::TypesPerStream => "types_per_stream",
-            Limit::NodeClasses => "node_classes",
-            Limit::FullStateBytes => "full_state_bytes",
             Limit::NodeBytes => "node_bytes",
+            Limit::NodeRetainedBytes => "node_retained_bytes",
             Limit::MetadataDepth => "metadata_depth",
-            Limit::RequestRate => "request_rate",
-            Limit::Keepalive => "keepalive",
-            Limit::RetainedEncodings => "retained_encodings",
+            Limit::NodeClasses => "node_classes",
+            Limit::ChangesPerSecond => "changes_per_second",
             Limit::UnwatchedBytes => "unwatched_bytes",
-            Limit::Memory => "memory",
+            Limit::FullStateBytes => "full_state_bytes",
+            Limit::MaxResponseBytes => "max_response_bytes",
             Limit::AdminConnections => "admin_connections",
             Limit::AdminRequests => "admin_requests",
         }
+    }
+}
+
+/// How often each limit was hit. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct LimitHits(Arc<[Counter; Limit::ALL.len()]>);
+
+impl LimitHits {
+    pub(super) fn new(counter: impl FnMut(Limit) -> Counter) -> LimitHits {
+        LimitHits(Arc::new(Limit::ALL.map(counter)))
+    }
+
+    pub fn hit(&self, limit: Limit) {
+        self.add(limit, 1);
+    }
+
+    pub fn add(&self, limit: Limit, hits: u64) {
+        self.0[limit as usize].inc_by(hits);
+    }
+
+    pub fn of(&self, limit: Limit) -> u64 {
+        self.0[limit as usize].get()
     }
 }

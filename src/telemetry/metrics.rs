@@ -1,15 +1,15 @@
 //! The catalogue of all metrics, and the handles through which they are counted.
 //!
 //! Names follow one template: `sluice_<side>_<noun>[_<unit>][_total]`, in OpenMetrics text. Labels are of low
-//! cardinality only: `type`, `variant`, `server`, `code`, `state`, `limit`; no resource names, no node ids, no
-//! addresses. `docs/metrics.md` says what each metric means; a test holds it against this file.
+//! cardinality only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`; no resource names, no node
+//! ids, no addresses. `docs/metrics.md` says what each metric means; a test holds it against this file.
 //!
 //! Who counts something finds its handle once (per type of a stream, per source) and keeps it: on the hot path a
 //! metric is one relaxed atomic addition, without a look-up or a lock. Handles that stand for something open give
 //! their part of a gauge back when they are dropped.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -21,14 +21,19 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
 use tokio::time::Instant;
 
-use super::instruments::{BehindEntry, BehindTable, lock};
+use super::instruments::lock;
 pub use super::instruments::{DurationHistogram, GaugePart};
-pub use super::limit::Limit;
+pub use super::limit::{Limit, LimitHits};
 use super::process;
 use crate::driver::clock::wall_now;
 use crate::driver::handle::Variant;
-use crate::driver::status::SourceState;
-use crate::xds::{Code, Kind, TypeUrl};
+use crate::xds::{Kind, TypeUrl};
+
+mod downstream;
+mod upstream;
+
+pub use downstream::{BehindMetrics, DownstreamMetrics};
+pub use upstream::{ClientMetrics, ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMetrics};
 
 /// The media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -59,14 +64,14 @@ const VARIANTS: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 /// All metrics of one relay. One per process, shared by `Arc`.
 #[derive(Debug)]
 pub struct Metrics {
-    pub downstream: DownstreamMetrics,
+    pub downstream: Arc<DownstreamMetrics>,
     pub upstream: UpstreamMetrics,
     pub encodings: EncodingMetrics,
     pub log: LogMetrics,
     types: TypeTable,
     node_classes: Gauge,
     unwatched_bytes: Gauge,
-    limits: [Counter; Limit::ALL.len()],
+    limits: LimitHits,
     process: ProcessMetrics,
     catalogue: Catalogue,
 }
@@ -81,15 +86,15 @@ impl Metrics {
     pub fn new() -> Metrics {
         let origin = Instant::now();
         let mut catalogue = Catalogue::default();
-        let downstream = DownstreamMetrics::new(&mut catalogue, origin);
+        let limits: Counters<1> = catalogue.add("sluice_limit_hits", "Times that a limit was hit");
+        let limits = LimitHits::new(|limit| limits.get_or_create_owned(&[("limit", limit.name().into())]));
+        let downstream = Arc::new(DownstreamMetrics::new(&mut catalogue, origin, limits.clone()));
         let upstream = UpstreamMetrics::new(&mut catalogue, origin);
         let types = TypeTable::new(&mut catalogue);
         let unwatched_bytes =
             catalogue.sized("sluice_cache_unwatched", "Bytes of cached resources that no client wants");
         let encodings = EncodingMetrics::new(&mut catalogue);
         let node_classes = catalogue.add("sluice_node_classes", "Node classes with at least one source");
-        let limits: Counters<1> = catalogue.add("sluice_limit_hits", "Times that a limit was hit");
-        let limits = Limit::ALL.map(|limit| limits.get_or_create_owned(&[("limit", limit.name().into())]));
         let log = LogMetrics::new(&mut catalogue);
         let process = ProcessMetrics::new(&mut catalogue);
         Metrics {
@@ -127,7 +132,12 @@ impl Metrics {
     }
 
     pub fn limit_hit(&self, limit: Limit) {
-        self.limits[limit as usize].inc();
+        self.limits.hit(limit);
+    }
+
+    /// The hits of all limits.
+    pub fn limits(&self) -> &LimitHits {
+        &self.limits
     }
 
     /// The names of all metrics, without the suffixes that samples add (`_total`, `_bucket`).
@@ -186,92 +196,6 @@ impl Catalogue {
         let metric = M::default();
         self.register(name, help, Some(Unit::Seconds), metric.clone());
         metric
-    }
-}
-
-/// Connections and streams of clients.
-#[derive(Debug)]
-pub struct DownstreamMetrics {
-    connections: Gauge,
-    connections_accepted: Counter,
-    streams: [Gauge; 2],
-    streams_opened: [Counter; 2],
-    fallback: Gauge,
-    behind: Arc<BehindTable>,
-    streams_behind: Gauge,
-    oldest_unacked: SecondsGauge,
-}
-
-impl DownstreamMetrics {
-    fn new(catalogue: &mut Catalogue, origin: Instant) -> DownstreamMetrics {
-        let streams: Gauges<1> =
-            catalogue.add("sluice_downstream_streams", "Streams of clients that are open");
-        let opened: Counters<1> =
-            catalogue.add("sluice_downstream_streams_opened", "Streams that clients opened");
-        let label = |variant| [("variant", variant_name(variant).into())];
-        DownstreamMetrics {
-            connections: catalogue
-                .add("sluice_downstream_connections", "Connections of clients that are open"),
-            connections_accepted: catalogue
-                .add("sluice_downstream_connections_accepted", "Connections of clients that were accepted"),
-            streams: VARIANTS.map(|variant| streams.get_or_create_owned(&label(variant))),
-            streams_opened: VARIANTS.map(|variant| opened.get_or_create_owned(&label(variant))),
-            fallback: catalogue.add(
-                "sluice_downstream_streams_fallback",
-                "Open streams of which something is served from a server that is not the first of its list",
-            ),
-            behind: Arc::new(BehindTable::new(origin)),
-            streams_behind: catalogue.add(
-                "sluice_downstream_streams_behind",
-                "Open streams with news that the client has not ACKed",
-            ),
-            oldest_unacked: catalogue.timed(
-                "sluice_downstream_oldest_unacked",
-                "For how long the stream that is furthest behind has been behind",
-            ),
-        }
-    }
-
-    /// A connection was accepted; it counts as open until the handle is dropped.
-    pub fn connection(&self) -> GaugePart {
-        self.connections_accepted.inc();
-        GaugePart::new(&self.connections, 1)
-    }
-
-    /// A stream was opened; it counts as open until the handle is dropped.
-    pub fn stream(&self, variant: Variant) -> StreamMetrics {
-        self.streams_opened[variant as usize].inc();
-        StreamMetrics {
-            _open: GaugePart::new(&self.streams[variant as usize], 1),
-            fallback: GaugePart::new(&self.fallback, 0),
-            behind: self.behind.entry(),
-        }
-    }
-
-    fn refresh(&self, now: Instant) {
-        let (behind, oldest) = self.behind.summary(now);
-        self.streams_behind.set(i64::try_from(behind).unwrap_or(i64::MAX));
-        self.oldest_unacked.set(oldest.as_secs_f64());
-    }
-}
-
-/// One open downstream stream.
-#[derive(Debug)]
-pub struct StreamMetrics {
-    _open: GaugePart,
-    fallback: GaugePart,
-    behind: BehindEntry,
-}
-
-impl StreamMetrics {
-    /// Since when the client has not ACKed news of any type; `None` when it is up to date. Idempotent and cheap.
-    pub fn behind_since(&self, since: Option<Instant>) {
-        self.behind.set(since);
-    }
-
-    /// Whether anything is served from a server other than the first of its list.
-    pub fn on_fallback(&mut self, fallback: bool) {
-        self.fallback.set(usize::from(fallback));
     }
 }
 
@@ -444,240 +368,6 @@ fn is_fit_for_a_label(name: &str) -> bool {
     (1..=TYPE_NAME_BYTES_MAX).contains(&name.len())
         && name != OTHER
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-}
-
-/// Servers and the sources attached to them.
-#[derive(Debug)]
-pub struct UpstreamMetrics {
-    origin: Instant,
-    /// As many as the configuration names.
-    servers: Mutex<BTreeMap<Arc<str>, Arc<ServerMetrics>>>,
-    connected: Gauges<1>,
-    sources: Gauges<2>,
-    stale: Gauges<1>,
-    restored: Gauges<1>,
-    streams: Gauges<2>,
-    connect_failures: Counters<1>,
-    stream_closes: Counters<2>,
-    responses: Counters<2>,
-    acks: Counters<2>,
-    nacks: Counters<2>,
-    bad_files: Counters<1>,
-    last_response_age: Family<Labels<1>, SecondsGauge>,
-}
-
-impl UpstreamMetrics {
-    fn new(catalogue: &mut Catalogue, origin: Instant) -> UpstreamMetrics {
-        UpstreamMetrics {
-            origin,
-            servers: Mutex::default(),
-            connected: catalogue.add(
-                "sluice_upstream_connected",
-                "1 while at least one source of the server has a working stream, otherwise 0",
-            ),
-            sources: catalogue.add("sluice_upstream_sources", "Sources of the server by their state"),
-            stale: catalogue.add(
-                "sluice_upstream_sources_stale",
-                "Sources that serve what they can't have confirmed now",
-            ),
-            restored: catalogue.add(
-                "sluice_upstream_sources_restored",
-                "Sources that serve something from the checkpoint which the server has not confirmed yet",
-            ),
-            streams: catalogue.add("sluice_upstream_streams", "Streams to the server that are open"),
-            connect_failures: catalogue
-                .add("sluice_upstream_connect_failures", "Connection attempts that failed"),
-            stream_closes: catalogue.add(
-                "sluice_upstream_stream_closes",
-                "Streams to the server that ended, by gRPC status code",
-            ),
-            responses: catalogue.add("sluice_upstream_responses", "Responses received from the server"),
-            acks: catalogue.add("sluice_upstream_acks", "Responses of the server that the relay ACKed"),
-            nacks: catalogue.add("sluice_upstream_nacks", "Responses of the server that the relay NACKed"),
-            bad_files: catalogue
-                .add("sluice_upstream_bad_files", "Files that could not be read or parsed and were not used"),
-            last_response_age: catalogue.timed(
-                "sluice_upstream_last_response_age",
-                "Time since the server last answered on any stream; absent until it has",
-            ),
-        }
-    }
-
-    fn server(&self, server: &str) -> Arc<ServerMetrics> {
-        let mut servers = lock(&self.servers);
-        if let Some(found) = servers.get(server) {
-            return found.clone();
-        }
-        let label: Arc<str> = Arc::from(server);
-        let slot = Arc::new(self.new_server(label.clone()));
-        servers.insert(label, slot.clone());
-        slot
-    }
-
-    fn new_server(&self, label: Arc<str>) -> ServerMetrics {
-        let by_server = [("server", label.clone())];
-        let with = |key, value: &str| [("server", label.clone()), (key, Arc::from(value))];
-        ServerMetrics {
-            origin: self.origin,
-            sources: SourceState::NAMES.map(|state| self.sources.get_or_create_owned(&with("state", state))),
-            stale: self.stale.get_or_create_owned(&by_server),
-            restored: self.restored.get_or_create_owned(&by_server),
-            streams: VARIANTS
-                .map(|variant| self.streams.get_or_create_owned(&with("variant", variant_name(variant)))),
-            connect_failures: self.connect_failures.get_or_create_owned(&by_server),
-            stream_closes: self.stream_closes.clone(),
-            responses: self.responses.clone(),
-            acks: self.acks.clone(),
-            nacks: self.nacks.clone(),
-            bad_files: self.bad_files.get_or_create_owned(&by_server),
-            last_response: AtomicU64::new(0),
-            label,
-        }
-    }
-
-    fn refresh(&self, now: Instant) {
-        for (label, server) in lock(&self.servers).iter() {
-            let by_server = [("server", label.clone())];
-            let [_, connected, _] = &server.sources;
-            self.connected.get_or_create(&by_server).set(i64::from(connected.get() > 0));
-            if let Some(age) = server.last_response_age(now) {
-                self.last_response_age.get_or_create(&by_server).set(age.as_secs_f64());
-            }
-        }
-    }
-}
-
-/// What is counted per server.
-#[derive(Debug)]
-pub struct ServerMetrics {
-    label: Arc<str>,
-    origin: Instant,
-    /// By [`SourceState::index`].
-    sources: [Gauge; 3],
-    stale: Gauge,
-    restored: Gauge,
-    streams: [Gauge; 2],
-    connect_failures: Counter,
-    stream_closes: Counters<2>,
-    responses: Counters<2>,
-    acks: Counters<2>,
-    nacks: Counters<2>,
-    bad_files: Counter,
-    /// Microseconds since the origin plus one; 0 before the first.
-    last_response: AtomicU64,
-}
-
-impl ServerMetrics {
-    /// A source was attached, in state CONNECTING; it counts until the handle is dropped.
-    pub fn source(self: &Arc<Self>) -> SourceMetrics {
-        let mut states = self.sources.each_ref().map(|gauge| GaugePart::new(gauge, 0));
-        states[SourceState::Connecting.index()].set(1);
-        SourceMetrics {
-            states,
-            stale: GaugePart::new(&self.stale, 0),
-            restored: GaugePart::new(&self.restored, 0),
-            server: self.clone(),
-        }
-    }
-
-    /// What is counted per server and type; to be found once per type of a source, and kept.
-    pub fn of_type(self: &Arc<Self>, types: &TypeMetrics) -> UpstreamTypeMetrics {
-        let labels = [("server", self.label.clone()), ("type", types.label.clone())];
-        UpstreamTypeMetrics {
-            responses: self.responses.get_or_create_owned(&labels),
-            acks: self.acks.get_or_create_owned(&labels),
-            nacks: self.nacks.get_or_create_owned(&labels),
-            server: self.clone(),
-        }
-    }
-
-    /// A stream was opened; it counts as open until the handle is dropped.
-    pub fn stream(&self, variant: Variant) -> GaugePart {
-        GaugePart::new(&self.streams[variant as usize], 1)
-    }
-
-    pub fn stream_closed(&self, code: Code) {
-        self.stream_closes
-            .get_or_create(&[("server", self.label.clone()), ("code", code.name().into())])
-            .inc();
-    }
-
-    pub fn connect_failed(&self) {
-        self.connect_failures.inc();
-    }
-
-    /// A file could not be used; the last good state stays (FIL-7).
-    pub fn bad_file(&self) {
-        self.bad_files.inc();
-    }
-
-    fn answered(&self, now: Instant) {
-        let micros = now.saturating_duration_since(self.origin).as_micros();
-        self.last_response.fetch_max(u64::try_from(micros).unwrap_or(u64::MAX - 1) + 1, Relaxed);
-    }
-
-    fn last_response_age(&self, now: Instant) -> Option<Duration> {
-        let micros = self.last_response.load(Relaxed).checked_sub(1)?;
-        Some(now.saturating_duration_since(self.origin + Duration::from_micros(micros)))
-    }
-}
-
-/// One source of one server.
-#[derive(Debug)]
-pub struct SourceMetrics {
-    server: Arc<ServerMetrics>,
-    states: [GaugePart; 3],
-    stale: GaugePart,
-    restored: GaugePart,
-}
-
-impl SourceMetrics {
-    pub fn server(&self) -> &Arc<ServerMetrics> {
-        &self.server
-    }
-
-    pub fn state(&mut self, state: SourceState) {
-        for (index, part) in self.states.iter_mut().enumerate() {
-            part.set(usize::from(index == state.index()));
-        }
-    }
-
-    /// Whether the source serves while its server can't be heard (I14).
-    pub fn stale(&mut self, stale: bool) {
-        self.stale.set(usize::from(stale));
-    }
-
-    /// Whether the source serves something from the checkpoint that its server has not confirmed yet (I14).
-    pub fn restored(&mut self, restored: bool) {
-        self.restored.set(usize::from(restored));
-    }
-}
-
-/// What is counted per server and resource type.
-#[derive(Clone, Debug)]
-pub struct UpstreamTypeMetrics {
-    server: Arc<ServerMetrics>,
-    responses: Counter,
-    acks: Counter,
-    nacks: Counter,
-}
-
-impl UpstreamTypeMetrics {
-    /// The server answered.
-    pub fn response(&self) {
-        self.responses.inc();
-        self.server.answered(Instant::now());
-    }
-
-    /// The relay ACKed a response.
-    pub fn ack(&self) {
-        self.acks.inc();
-    }
-
-    /// The relay NACKed a response.
-    pub fn nack(&self) {
-        self.nacks.inc();
-    }
 }
 
 /// The cache of encoded bodies that clients share.

@@ -16,15 +16,51 @@ pub enum ReadError {
     Compressed,
     #[error("{0} are not supported")]
     Unsupported(&'static str),
-    #[error("{limit}: found {found}, allowed are {allowed}")]
-    OverLimit { limit: &'static str, found: usize, allowed: usize },
+    #[error("{}: found {found}, allowed are {allowed}", limit.name())]
+    OverLimit { limit: Bound, found: usize, allowed: usize },
     #[error("the stream ended within a message")]
     Truncated,
 }
 
 impl ReadError {
-    pub(super) fn check(limit: &'static str, found: usize, allowed: usize) -> Result<(), ReadError> {
+    pub(super) fn check(limit: Bound, found: usize, allowed: usize) -> Result<(), ReadError> {
         if found > allowed { Err(ReadError::OverLimit { limit, found, allowed }) } else { Ok(()) }
+    }
+}
+
+/// What is bounded in a message that a peer sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    RequestBytes,
+    ResponseBytes,
+    NodeBytes,
+    NodeRetainedBytes,
+    MetadataDepth,
+    Names,
+    InitialVersions,
+    NameBytes,
+    ResourceVersionBytes,
+    VersionBytes,
+    NonceBytes,
+    TypeUrlBytes,
+}
+
+impl Bound {
+    fn name(self) -> &'static str {
+        match self {
+            Bound::RequestBytes => "bytes of a request message",
+            Bound::ResponseBytes => "bytes of a response message",
+            Bound::NodeBytes => "bytes of the node",
+            Bound::NodeRetainedBytes => "kept bytes of the node",
+            Bound::MetadataDepth => "levels of metadata",
+            Bound::Names => "resource names in a request",
+            Bound::InitialVersions => "initial_resource_versions",
+            Bound::NameBytes => "bytes of a resource name",
+            Bound::ResourceVersionBytes => "bytes of a resource version",
+            Bound::VersionBytes => "bytes of version_info",
+            Bound::NonceBytes => "bytes of response_nonce",
+            Bound::TypeUrlBytes => "bytes of type_url",
+        }
     }
 }
 
@@ -138,7 +174,7 @@ impl ResponseReader {
             Some(gather) => gather,
             None => {
                 let Some(length) = self.header.read(&mut self.chunk)? else { return Ok(None) };
-                ReadError::check("bytes of a response message", length, self.max_bytes)?;
+                ReadError::check(Bound::ResponseBytes, length, self.max_bytes)?;
                 self.message.insert(Gather::new(length))
             }
         };

@@ -18,4 +18,4 @@ pub mod json;
 
 pub use deframe::{ReaderLimits, RequestReader};
 pub use fields::Malformed;
-pub use frame::{ReadError, ResponseReader};
+pub use frame::{Bound, ReadError, ResponseReader};

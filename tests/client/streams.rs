@@ -39,8 +39,6 @@ async fn a_stream_from_its_headers_to_its_trailers() {
     reply.send_trailers(trailers("7", "no%20entry")).unwrap();
     let status = client.closed().await;
     assert_eq!((status.code, status.message.as_str()), (Code::PermissionDenied, "no entry"));
-    assert_eq!(pool.metrics().responses.get(), 2);
-    assert_eq!(pool.metrics().streams.get(), 0);
 }
 
 /// One way of ending a stream.
@@ -208,7 +206,6 @@ async fn dropping_the_handle_resets_the_stream_and_frees_its_place() {
     drop(client);
     let reason = soon(std::future::poll_fn(|context| reply.poll_reset(context))).await.unwrap();
     assert_eq!(reason, Reason::CANCEL);
-    assert_eq!(pool.metrics().streams.get(), 0);
 
     let mut client = Client::open(&pool);
     client.opened().await;

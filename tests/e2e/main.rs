@@ -10,4 +10,5 @@ mod command_line;
 mod files;
 mod lifecycle;
 mod limits;
+mod limits_more;
 mod observed;

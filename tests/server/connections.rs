@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::Request;
 use sluice::driver::handle::Variant;
 use sluice::server::{Listener, ServerLimits};
+use sluice::telemetry::Limit;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
@@ -26,6 +27,7 @@ async fn fd17_silence_and_half_a_preface_are_closed_in_time() {
     }
     assert!(begin.elapsed() >= SHORT * 3);
     assert_eq!(server.metrics.closed_preface_timeout.get(), 3);
+    assert_eq!(server.metrics.limit_hits(Limit::PrefaceTimeout), 3);
     assert_eq!(server.metrics.connections_open.get(), 0);
 }
 
@@ -45,6 +47,7 @@ async fn fd14_a_connection_without_a_stream_is_asked_to_go() {
     let client = server.connect().await;
     soon(client.connection).await.unwrap().unwrap();
     assert_eq!(server.metrics.goaways_idle.get(), 1);
+    assert_eq!(server.metrics.limit_hits(Limit::FirstRequestTimeout), 1);
     eventually("it is gone", || server.metrics.connections_open.get() == 0).await;
 }
 
@@ -55,7 +58,7 @@ async fn fd21_connections_above_the_limit_are_closed_at_once() {
     for refused in 1..=3 {
         let mut third = TcpStream::connect(server.address).await.unwrap();
         assert!(matches!(soon(third.read(&mut [0; 64])).await, Ok(0) | Err(_)));
-        assert_eq!(server.metrics.connections_refused.get(), refused);
+        assert_eq!(server.metrics.limit_hits(Limit::Connections), refused);
     }
     // The others don't notice, and a place that becomes free is given out.
     first.open(SOTW).await.head().await;
@@ -76,14 +79,15 @@ async fn fd19_streams_of_a_connection_are_limited() {
         calls.push(call);
     }
     assert_eq!(client.send.current_max_send_streams(), 3);
-    assert_eq!(server.metrics.streams_open.get(), 3);
+    assert_eq!(server.metrics.streams_open(), 3);
+    assert_eq!(server.metrics.limit_hits(Limit::StreamsPerConnection), 1);
 
     // A client that ignores the setting: the first streams over it are refused, then the connection ends.
     let flood: Vec<u8> = (0..1000).flat_map(|n| raw::headers(2 * n + 1, None)).collect();
     let socket = TcpStream::connect(server.address).await.unwrap();
     let answer = raw::talk(socket, [raw::opening(), flood].concat()).await;
     assert_eq!(raw::goaway_code(&answer), Some(raw::ENHANCE_YOUR_CALM));
-    eventually("only the first client's are left", || server.metrics.streams_open.get() == 3).await;
+    eventually("only the first client's are left", || server.metrics.streams_open() == 3).await;
 }
 
 #[tokio::test]
@@ -99,8 +103,10 @@ async fn fd19_floods_end_in_goaway() {
         assert_eq!(raw::goaway_code(&answer), Some(raw::ENHANCE_YOUR_CALM), "flood {index}");
         eventually("it is counted", || server.metrics.goaways_abuse.get() == index as u64 + 1).await;
     }
+    assert_eq!(server.metrics.limit_hits(Limit::LocalErrorResetStreams), 1);
+    assert_eq!(server.metrics.limit_hits(Limit::PendingResetStreams), 1);
     eventually("nothing is left", || server.metrics.connections_open.get() == 0).await;
-    assert_eq!(server.metrics.streams_open.get(), 0);
+    assert_eq!(server.metrics.streams_open(), 0);
 }
 
 #[tokio::test]
@@ -110,6 +116,7 @@ async fn fd19_a_flood_of_control_frames_is_closed() {
     let socket = TcpStream::connect(server.address).await.unwrap();
     raw::talk(socket, [raw::opening(), raw::ping().repeat(2000)].concat()).await;
     eventually("it is counted", || server.metrics.closed_control_flood.get() == 1).await;
+    assert_eq!(server.metrics.limit_hits(Limit::ControlFrames), 1);
 }
 
 #[tokio::test]
@@ -133,7 +140,7 @@ async fn fd19_a_large_header_list_ends_its_stream_only() {
 #[tokio::test]
 async fn kal_4_a_connection_goes_when_it_is_old_unless_a_stream_has_no_answer_yet() {
     let server = start(ServerLimits {
-        connection_age: SHORT,
+        connection_age: Some(SHORT),
         connection_age_jitter_percent: 0,
         connection_age_grace: SHORT,
         ..ServerLimits::default()
@@ -243,9 +250,9 @@ async fn str_12_many_streams_on_one_connection_are_separate() {
         assert_eq!(call.message().await.unwrap()[..], [index as u8]);
     }
     drop(calls);
-    eventually("all are gone", || server.metrics.streams_open.get() == 0).await;
-    let opened = (&server.metrics.streams_opened_sotw, &server.metrics.streams_opened_delta);
-    assert_eq!((opened.0.get(), opened.1.get()), (10, 10));
+    eventually("all are gone", || server.metrics.streams_open() == 0).await;
+    let opened = [Variant::Sotw, Variant::Delta].map(|variant| server.metrics.streams_opened(variant));
+    assert_eq!(opened, [10, 10]);
 }
 
 #[tokio::test]

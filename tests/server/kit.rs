@@ -1,6 +1,7 @@
 //! A scripted relay, a running server and an HTTP/2 client.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -10,7 +11,8 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
 use sluice::driver::handle::{Message, Peer, Relay, RelayStream, Variant};
-use sluice::server::{Listener, Server, ServerLimits, ServerMetrics};
+use sluice::server::{Listener, Server, ServerLimits};
+use sluice::telemetry::metrics::DownstreamMetrics;
 use sluice::xds::{self, Status};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -43,11 +45,13 @@ pub async fn soon<F: Future>(future: F) -> F::Output {
 #[derive(Default)]
 pub struct FakeRelay {
     streams: Mutex<Vec<StreamProbe>>,
+    /// Requests of all streams.
+    requests: Arc<AtomicU64>,
     pub refusal: Mutex<Option<Status>>,
 }
 
 #[derive(Clone)]
-pub struct FakeStream(Arc<Mutex<Script>>);
+pub struct FakeStream(Arc<Mutex<Script>>, Arc<AtomicU64>);
 
 /// What a stream was told, and what it will say.
 #[derive(Default)]
@@ -71,7 +75,7 @@ impl Relay for FakeRelay {
         if let Some(status) = self.refusal.lock().unwrap().clone() {
             return Err(status);
         }
-        let stream = FakeStream(Arc::default());
+        let stream = FakeStream(Arc::default(), self.requests.clone());
         let script = Arc::downgrade(&stream.0);
         self.streams.lock().unwrap().push(StreamProbe { variant, peer, script });
         Ok(stream)
@@ -82,6 +86,7 @@ impl RelayStream for FakeStream {
     async fn request(&self, request: xds::Request) -> Result<(), Status> {
         let mut script = self.0.lock().unwrap();
         script.requests.push(request);
+        self.1.fetch_add(1, Ordering::SeqCst);
         script.refuse_request.clone().map_or(Ok(()), Err)
     }
 
@@ -154,6 +159,11 @@ impl StreamProbe {
 }
 
 impl FakeRelay {
+    /// Requests that came on any stream.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::SeqCst)
+    }
+
     pub fn opened(&self) -> usize {
         self.streams.lock().unwrap().len()
     }
@@ -167,7 +177,7 @@ impl FakeRelay {
 /// A server on a loopback port.
 pub struct Running {
     pub relay: Arc<FakeRelay>,
-    pub metrics: Arc<ServerMetrics>,
+    pub metrics: Arc<DownstreamMetrics>,
     pub address: SocketAddr,
     shutdown: Option<oneshot::Sender<()>>,
     pub served: JoinHandle<()>,
@@ -181,8 +191,8 @@ pub fn start(limits: ServerLimits) -> Running {
 
 pub fn start_on(limits: ServerLimits, listeners: Vec<Listener>, address: SocketAddr) -> Running {
     let relay = Arc::new(FakeRelay::default());
-    let server = Server::new(relay.clone(), limits);
-    let metrics = server.metrics();
+    let metrics = Arc::new(DownstreamMetrics::default());
+    let server = Server::new(relay.clone(), limits, metrics.clone());
     let (shutdown, stopped) = oneshot::channel();
     let served = tokio::spawn(server.serve(listeners, async {
         let _ = stopped.await;

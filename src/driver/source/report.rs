@@ -14,10 +14,11 @@ use crate::engine::Time;
 use crate::engine::class::NodeClass;
 use crate::engine::source::{Source, StreamIndex};
 use crate::engine::upstream::Event;
+use crate::telemetry::Limit;
 use crate::telemetry::metrics::{
     CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics,
 };
-use crate::xds::{Node, Response, Status, TypeUrl, Variant};
+use crate::xds::{Code, Node, Response, Status, TypeUrl, Variant};
 
 /// The handles of one type.
 struct TypeReport {
@@ -31,6 +32,8 @@ pub struct Report {
     metrics: SourceMetrics,
     types: BTreeMap<TypeUrl, TypeReport>,
     unwatched: GaugePart,
+    /// What of [`Source::evicted`] is counted.
+    evicted: u64,
     _class: GaugePart,
     class: ClassStatus,
     state: SourceState,
@@ -53,6 +56,7 @@ impl Report {
             metrics: shared.metrics.of_server(&shared.settings.server).source(),
             types: BTreeMap::new(),
             unwatched: shared.metrics.unwatched_bytes(),
+            evicted: 0,
             _class: shared.metrics.node_class(),
             class: ClassStatus { digest: digest.into(), fields: fields_of(&class.node) },
             state: SourceState::Connecting,
@@ -85,6 +89,10 @@ impl Report {
     }
 
     pub fn undecodable(&self, status: &Status) {
+        // Of what is checked before a response is decoded, only its length is a limit (FU17).
+        if status.code == Code::ResourceExhausted {
+            self.shared.metrics.limit_hit(Limit::MaxResponseBytes);
+        }
         if let Some(suppressed) = self.shared.throttle.allow("undecodable") {
             warn!(server = %self.shared.settings.server, error = %status, suppressed,
                 "a response of the upstream cannot be read; its stream is reopened, what is known is served on");
@@ -189,15 +197,16 @@ impl Report {
     pub fn status(&mut self, source: Option<&Source>, clock: &Clock) -> SourceStatus {
         let types = source.map(|source| self.type_statuses(source)).unwrap_or_default();
         self.unwatched.set(source.map_or(0, Source::lingering_bytes));
+        let evicted = source.map_or(0, Source::evicted);
+        self.shared.metrics.limits().add(Limit::UnwatchedBytes, evicted.saturating_sub(self.evicted));
+        self.evicted = evicted;
         SourceStatus {
             server: self.shared.settings.server.clone(),
             class: self.class.clone(),
-            owner: None,
             state: self.state,
             since: clock.wall(self.since),
             last_error: self.last_error.clone(),
             answered: self.answered,
-            restored: false,
             stale_since: self.stale_since.map(|since| clock.wall(since)),
             variant: self.variant,
             types,

@@ -39,6 +39,13 @@ impl Default for Limits {
     }
 }
 
+/// A limit that a request passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Excess {
+    Names,
+    Types,
+}
+
 /// A change of interest for the driver to bring to a source.
 #[derive(Clone, Debug)]
 pub enum Watch {
@@ -77,6 +84,7 @@ pub struct Session {
     /// Since when the routing types wait for ACKs of the cluster side, without having had their turn.
     held_since: Option<Time>,
     held_until: Option<Time>,
+    excess: Option<Excess>,
 }
 
 impl Session {
@@ -92,6 +100,7 @@ impl Session {
             sources: Vec::new(),
             held_since: None,
             held_until: None,
+            excess: None,
         }
     }
 
@@ -101,6 +110,11 @@ impl Session {
 
     pub fn subscriptions(&self) -> &[Subscription] {
         &self.subscriptions
+    }
+
+    /// The limit of this session for which a request was refused.
+    pub fn excess(&self) -> Option<Excess> {
+        self.excess
     }
 
     /// Takes a request (STR-14). An error is the status with which the stream must end.
@@ -155,6 +169,7 @@ impl Session {
             return Ok(index);
         }
         if self.subscriptions.len() >= self.limits.types_per_stream {
+            self.excess = Some(Excess::Types);
             let text = format!("more than {} types on one stream", self.limits.types_per_stream);
             return Err(Status::new(Code::ResourceExhausted, text));
         }
@@ -180,6 +195,7 @@ impl Session {
         }
         let names: usize = self.subscriptions.iter().map(Subscription::names_len).sum();
         if names > self.limits.names_per_stream {
+            self.excess = Some(Excess::Names);
             let text = format!(
                 "{names} names on one stream, of which {type_url} is the last; at most {} are served",
                 self.limits.names_per_stream

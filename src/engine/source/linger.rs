@@ -17,11 +17,12 @@ pub struct Linger {
     queue: BTreeSet<(Time, Lingering)>,
     entries: BTreeMap<Lingering, (Time, usize)>,
     bytes: usize,
+    evicted: u64,
 }
 
 impl Linger {
     pub fn new(linger: Duration, bytes_max: usize) -> Linger {
-        Linger { linger, bytes_max, queue: BTreeSet::new(), entries: BTreeMap::new(), bytes: 0 }
+        Linger { linger, bytes_max, queue: BTreeSet::new(), entries: BTreeMap::new(), bytes: 0, evicted: 0 }
     }
 
     /// The last one who watched it is gone. Secrets go at once (RLY-60).
@@ -48,6 +49,7 @@ impl Linger {
         if *deadline > now && self.bytes <= self.bytes_max {
             return None;
         }
+        self.evicted += u64::from(*deadline > now);
         let (_, what) = self.queue.pop_first()?;
         if let Some((_, bytes)) = self.entries.remove(&what) {
             self.bytes -= bytes;
@@ -62,6 +64,11 @@ impl Linger {
 
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// How much had to go before its time, because of the bound.
+    pub fn evicted(&self) -> u64 {
+        self.evicted
     }
 
     pub fn is_empty(&self) -> bool {
@@ -85,6 +92,7 @@ mod tests {
         assert_eq!(linger.pop(start + Duration::from_secs(29)), None);
         assert_eq!(linger.poll_timeout(), Some(start + Duration::from_secs(30)));
         assert_eq!(linger.pop(start + Duration::from_secs(30)), Some(name("a")));
+        assert_eq!(linger.evicted(), 0);
         let secret =
             (TypeUrl::of_message("envoy.extensions.transport_sockets.tls.v3.Secret"), Some("s".into()));
         linger.add(secret.clone(), 10, start);
@@ -100,7 +108,7 @@ mod tests {
         linger.add(name("c"), 10, Time::from_micros(2));
         assert_eq!(linger.pop(Time::from_micros(3)), Some(name("a")));
         assert_eq!(linger.pop(Time::from_micros(3)), None);
-        assert_eq!(linger.bytes(), 20);
+        assert_eq!((linger.bytes(), linger.evicted()), (20, 1));
         linger.remove(&name("b"));
         assert_eq!(linger.bytes(), 10);
     }

@@ -431,6 +431,11 @@ impl Source {
         self.linger.bytes()
     }
 
+    /// How many names and wildcards had to go before their linger was over, because of `unwatched_bytes_max`.
+    pub fn evicted(&self) -> u64 {
+        self.linger.evicted()
+    }
+
     pub fn sessions_len(&self) -> usize {
         self.sessions.len()
     }

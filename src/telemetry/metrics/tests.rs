@@ -4,6 +4,8 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::driver::status::SourceState;
+use crate::xds::Code;
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 
@@ -22,7 +24,7 @@ fn touched() -> (Metrics, Box<dyn Any>) {
     let server = metrics.of_server("cp-1");
     server.of_type(&types).response();
     server.stream_closed(Code::Unavailable);
-    let held = (server.source(), metrics.downstream.stream(Variant::Delta));
+    let held = (server.source(), metrics.downstream.stream(Variant::Delta), metrics.downstream.behind());
     (metrics, Box::new(held))
 }
 
@@ -65,7 +67,7 @@ fn the_catalogue_parses_and_every_name_follows_the_template() {
         assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
     }
     let labels: BTreeSet<_> = families.values().flatten().map(String::as_str).collect();
-    let allowed = ["code", "le", "limit", "server", "state", "type", "variant", "version"];
+    let allowed = ["code", "le", "limit", "reason", "server", "state", "type", "variant", "version"];
     assert_eq!(labels.into_iter().collect::<Vec<_>>(), allowed);
 }
 
@@ -134,16 +136,11 @@ fn downstream_counts_by_type_and_variant() {
 fn what_is_open_is_given_back_when_dropped() {
     let metrics = Metrics::new();
     let open = r#"sluice_downstream_streams{variant="delta"} "#;
-    let fallback = "sluice_downstream_streams_fallback ";
-    let mut first = metrics.downstream.stream(Variant::Delta);
+    let first = metrics.downstream.stream(Variant::Delta);
     let second = metrics.downstream.stream(Variant::Delta);
-    first.on_fallback(true);
-    first.on_fallback(true);
     assert_eq!(samples(&metrics, open), [format!("{open}2")]);
-    assert_eq!(samples(&metrics, fallback), [format!("{fallback}1")]);
     drop((first, second));
     assert_eq!(samples(&metrics, open), [format!("{open}0")]);
-    assert_eq!(samples(&metrics, fallback), [format!("{fallback}0")]);
     let opened = r#"sluice_downstream_streams_opened_total{variant="delta"} 2"#;
     assert_eq!(samples(&metrics, opened), [opened]);
 }
@@ -191,7 +188,7 @@ fn a_histogram_counts_each_duration_in_the_first_bucket_that_holds_it() {
 #[tokio::test(start_paused = true)]
 async fn streams_that_are_behind_are_counted_and_the_worst_is_timed() {
     let metrics = Metrics::new();
-    let streams: Vec<_> = (0..3).map(|_| metrics.downstream.stream(Variant::Sotw)).collect();
+    let streams: Vec<_> = (0..3).map(|_| metrics.downstream.behind()).collect();
     let check = |behind: &str, oldest: &str| {
         assert_eq!(
             samples(&metrics, "sluice_downstream_streams_behind "),
@@ -203,12 +200,12 @@ async fn streams_that_are_behind_are_counted_and_the_worst_is_timed() {
         );
     };
     check("0", "0.0");
-    streams[0].behind_since(Some(Instant::now()));
+    streams[0].since(Some(Instant::now()));
     tokio::time::advance(Duration::from_secs(2)).await;
-    streams[1].behind_since(Some(Instant::now()));
+    streams[1].since(Some(Instant::now()));
     tokio::time::advance(Duration::from_secs(1)).await;
     check("2", "3.0");
-    streams[0].behind_since(None);
+    streams[0].since(None);
     check("1", "1.0");
     drop(streams);
     check("0", "0.0");

@@ -10,7 +10,7 @@ mod walk;
 
 use bytes::Bytes;
 
-use super::frame::{self, HeaderReader, ReadError};
+use super::frame::{self, Bound, HeaderReader, ReadError};
 use super::status;
 use crate::xds::{Request, Variant};
 use walk::MessageReader;
@@ -94,7 +94,7 @@ impl RequestReader {
             Some(message) => message,
             None => {
                 let Some(length) = self.header.read(&mut self.chunk)? else { return Ok(None) };
-                ReadError::check("bytes of a request message", length, self.limits.message_bytes)?;
+                ReadError::check(Bound::RequestBytes, length, self.limits.message_bytes)?;
                 let message = MessageReader::new(self.variant, length, !self.seen_node);
                 self.message.insert(Box::new(message))
             }

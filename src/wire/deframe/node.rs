@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::super::fields::{Fields, Malformed, Payload, text};
-use super::super::frame::ReadError;
+use super::super::frame::{Bound, ReadError};
 use super::ReaderLimits;
 use crate::xds::{Locality, Node, UserAgentVersion, Value};
 
@@ -127,7 +127,7 @@ fn read_value(message: &[u8], depth: usize, limits: &ReaderLimits) -> Result<Val
 fn descend(depth: usize, limits: &ReaderLimits) -> Result<usize, ReadError> {
     let allowed = limits.metadata_depth;
     depth.checked_sub(1).ok_or(ReadError::OverLimit {
-        limit: "levels of metadata",
+        limit: Bound::MetadataDepth,
         found: allowed + 1,
         allowed,
     })

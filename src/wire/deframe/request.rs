@@ -1,7 +1,7 @@
 //! The fields of requests (`protocol.md` §3), each as it arrives.
 
 use super::super::fields::{Fields, text};
-use super::super::frame::ReadError;
+use super::super::frame::{Bound, ReadError};
 use super::super::status;
 use super::ReaderLimits;
 use crate::xds::{DeltaRequest, Request, ResourceName, SotwRequest};
@@ -28,10 +28,10 @@ pub(super) fn put_sotw_field(
     limits: &ReaderLimits,
 ) -> Result<(), ReadError> {
     match number {
-        1 => request.version_info = short_text("bytes of version_info", payload, limits.name_bytes)?,
+        1 => request.version_info = short_text(Bound::VersionBytes, payload, limits.name_bytes)?,
         3 => push_name(&mut request.resource_names, payload, limits)?,
-        4 => request.type_url = short_text("bytes of type_url", payload, limits.type_url_bytes)?,
-        5 => request.response_nonce = short_text("bytes of response_nonce", payload, limits.name_bytes)?,
+        4 => request.type_url = short_text(Bound::TypeUrlBytes, payload, limits.type_url_bytes)?,
+        5 => request.response_nonce = short_text(Bound::NonceBytes, payload, limits.name_bytes)?,
         6 => request.error_detail = Some(status::read(payload, limits.error_detail_bytes)?),
         7 => push_name(&mut request.resource_names, locator_name(payload)?, limits)?,
         _ => {}
@@ -46,11 +46,11 @@ pub(super) fn put_delta_field(
     limits: &ReaderLimits,
 ) -> Result<(), ReadError> {
     match number {
-        2 => request.type_url = short_text("bytes of type_url", payload, limits.type_url_bytes)?,
+        2 => request.type_url = short_text(Bound::TypeUrlBytes, payload, limits.type_url_bytes)?,
         3 => push_name(&mut request.subscribe, payload, limits)?,
         4 => push_name(&mut request.unsubscribe, payload, limits)?,
         5 => push_initial_version(&mut request.initial_resource_versions, payload, limits)?,
-        6 => request.response_nonce = short_text("bytes of response_nonce", payload, limits.name_bytes)?,
+        6 => request.response_nonce = short_text(Bound::NonceBytes, payload, limits.name_bytes)?,
         7 => request.error_detail = Some(status::read(payload, limits.error_detail_bytes)?),
         8 => push_name(&mut request.subscribe, locator_name(payload)?, limits)?,
         9 => push_name(&mut request.unsubscribe, locator_name(payload)?, limits)?,
@@ -67,14 +67,14 @@ pub(super) fn settle(request: &mut DeltaRequest) {
     versions.dedup_by(|(later, _), (earlier, _)| later == earlier);
 }
 
-fn short_text(limit: &'static str, payload: &[u8], allowed: usize) -> Result<String, ReadError> {
+fn short_text(limit: Bound, payload: &[u8], allowed: usize) -> Result<String, ReadError> {
     ReadError::check(limit, payload.len(), allowed)?;
     Ok(text(payload)?.to_owned())
 }
 
 fn push_name(names: &mut Vec<ResourceName>, payload: &[u8], limits: &ReaderLimits) -> Result<(), ReadError> {
-    ReadError::check("resource names in a request", names.len() + 1, limits.names)?;
-    ReadError::check("bytes of a resource name", payload.len(), limits.name_bytes)?;
+    ReadError::check(Bound::Names, names.len() + 1, limits.names)?;
+    ReadError::check(Bound::NameBytes, payload.len(), limits.name_bytes)?;
     names.push(ResourceName::new(text(payload)?));
     Ok(())
 }
@@ -97,7 +97,7 @@ fn push_initial_version(
     entry: &[u8],
     limits: &ReaderLimits,
 ) -> Result<(), ReadError> {
-    ReadError::check("initial_resource_versions", versions.len() + 1, limits.names)?;
+    ReadError::check(Bound::InitialVersions, versions.len() + 1, limits.names)?;
     let (mut name, mut version) = (&[][..], &[][..]);
     for field in Fields::of(entry) {
         match field? {
@@ -106,8 +106,8 @@ fn push_initial_version(
             _ => {}
         }
     }
-    ReadError::check("bytes of a resource name", name.len(), limits.name_bytes)?;
-    let version = short_text("bytes of a resource version", version, limits.name_bytes)?;
+    ReadError::check(Bound::NameBytes, name.len(), limits.name_bytes)?;
+    let version = short_text(Bound::ResourceVersionBytes, version, limits.name_bytes)?;
     versions.push((ResourceName::new(text(name)?), version));
     Ok(())
 }

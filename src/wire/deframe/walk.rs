@@ -4,7 +4,7 @@
 use bytes::{Buf, Bytes};
 
 use super::super::fields::Malformed;
-use super::super::frame::{Gather, ReadError};
+use super::super::frame::{Bound, Gather, ReadError};
 use super::{ReaderLimits, node, request};
 use crate::xds::{DeltaRequest, Node, Request, SotwRequest, Variant};
 
@@ -167,10 +167,10 @@ impl MessageReader {
                 return Ok(());
             }
             self.retained_bytes += length;
-            ReadError::check("kept bytes of the node", self.retained_bytes, limits.node_retained_bytes)?;
+            ReadError::check(Bound::NodeRetainedBytes, self.retained_bytes, limits.node_retained_bytes)?;
         } else if number == request::node_field(&self.request) {
             self.node_bytes += length;
-            ReadError::check("bytes of the node", self.node_bytes, limits.node_bytes)?;
+            ReadError::check(Bound::NodeBytes, self.node_bytes, limits.node_bytes)?;
             self.node.get_or_insert_default();
             self.left.node = Some(length);
             self.step = Step::Key(Varint::START);

@@ -48,7 +48,7 @@ fn a_response_is_refused_for_its_size_its_flag_or_its_end() {
         assert_eq!(reader.next(), None);
         error.or_else(|| reader.finish().err())
     };
-    let limit = "bytes of a response message";
+    let limit = Bound::ResponseBytes;
     assert_eq!(refused(4, &framed(b"12345")), Some(ReadError::OverLimit { limit, found: 5, allowed: 4 }));
     assert_eq!(refused(9, &[1, 0, 0, 0, 0]), Some(ReadError::Compressed));
     assert_eq!(refused(9, &framed(b"12345")[..7]), Some(ReadError::Truncated));

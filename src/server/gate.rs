@@ -1,0 +1,159 @@
+//! Who may come in: the places for connections, in all and from each address.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::limits::ServerLimits;
+use crate::telemetry::Limit;
+use crate::telemetry::metrics::{DownstreamMetrics, GaugePart};
+
+/// Counts the connections of all listeners, and those of each address where that is limited.
+pub(super) struct Gate {
+    connections_max: u64,
+    /// What a connection above `connections_max` has passed.
+    limit: Limit,
+    per_address_max: Option<u64>,
+    /// As many entries as there are open connections at the most.
+    addresses: Mutex<HashMap<IpAddr, u64>>,
+    metrics: Arc<DownstreamMetrics>,
+}
+
+/// A place among the open connections, given back on drop.
+pub(super) struct ConnectionPermit {
+    _open: GaugePart,
+    address: Option<IpAddr>,
+    gate: Arc<Gate>,
+}
+
+impl Gate {
+    /// Room for the configured number of connections, or for what the file descriptors leave (FD21).
+    pub(super) fn new(limits: &ServerLimits, metrics: Arc<DownstreamMetrics>) -> Arc<Gate> {
+        let descriptors = rlimit::Resource::NOFILE.get_soft().unwrap_or(u64::MAX);
+        let (connections_max, limit) =
+            connections_max(limits.connections_max, descriptors.saturating_sub(limits.fd_reserve));
+        let addresses = Mutex::default();
+        let per_address_max = limits.connections_per_ip_max;
+        Arc::new(Gate { connections_max, limit, per_address_max, addresses, metrics })
+    }
+
+    /// A place for one more connection; `address` is its peer's, `None` on a unix socket.
+    ///
+    /// # Errors
+    /// The limit that leaves no place; it is counted.
+    pub(super) fn enter(self: &Arc<Self>, address: Option<SocketAddr>) -> Result<ConnectionPermit, Limit> {
+        // An IPv4 address that comes in over an IPv6 socket is the same host.
+        let address = address.map(|address| address.ip().to_canonical());
+        let permit = self.place(address);
+        permit.inspect_err(|limit| self.metrics.limit_hit(*limit))
+    }
+
+    fn place(self: &Arc<Self>, address: Option<IpAddr>) -> Result<ConnectionPermit, Limit> {
+        let counted = match (address, self.per_address_max) {
+            (Some(address), Some(max)) => {
+                let mut addresses = self.addresses();
+                let open = addresses.entry(address).or_default();
+                if *open >= max {
+                    return Err(Limit::ConnectionsPerIp);
+                }
+                *open += 1;
+                Some(address)
+            }
+            _ => None,
+        };
+        match self.metrics.connection(self.connections_max) {
+            Some(open) => Ok(ConnectionPermit { _open: open, address: counted, gate: self.clone() }),
+            None => {
+                self.leave(counted);
+                Err(self.limit)
+            }
+        }
+    }
+
+    fn leave(&self, address: Option<IpAddr>) {
+        let Some(address) = address else { return };
+        let mut addresses = self.addresses();
+        if let Some(open) = addresses.get_mut(&address) {
+            *open -= 1;
+            if *open == 0 {
+                addresses.remove(&address);
+            }
+        }
+    }
+
+    fn addresses(&self) -> MutexGuard<'_, HashMap<IpAddr, u64>> {
+        // Every critical section leaves the table whole.
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.gate.leave(self.address);
+    }
+}
+
+/// How many connections fit, and which limit says so.
+fn connections_max(configured: u64, descriptors: u64) -> (u64, Limit) {
+    if configured <= descriptors {
+        (configured, Limit::Connections)
+    } else {
+        (descriptors, Limit::FileDescriptors)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn gate(limits: ServerLimits) -> (Arc<Gate>, Arc<DownstreamMetrics>) {
+        let metrics = Arc::new(DownstreamMetrics::default());
+        (Gate::new(&limits, metrics.clone()), metrics)
+    }
+
+    fn address(text: &str) -> Option<SocketAddr> {
+        Some(text.parse().unwrap())
+    }
+
+    #[test]
+    fn fd21_the_reserve_comes_off_the_descriptor_limit() {
+        assert_eq!(connections_max(10, 10), (10, Limit::Connections));
+        assert_eq!(connections_max(11, 10), (10, Limit::FileDescriptors));
+        let (gate, metrics) = gate(ServerLimits { fd_reserve: u64::MAX, ..ServerLimits::default() });
+        assert_eq!(gate.enter(None).err(), Some(Limit::FileDescriptors));
+        assert_eq!(metrics.limit_hits(Limit::FileDescriptors), 1);
+    }
+
+    #[test]
+    fn connections_of_one_address_are_limited_and_forgotten() {
+        let limits = ServerLimits { connections_per_ip_max: Some(2), ..ServerLimits::default() };
+        let (gate, metrics) = gate(limits);
+        let first = gate.enter(address("10.0.0.1:1")).ok();
+        let second = gate.enter(address("[::ffff:10.0.0.1]:2")).ok();
+        assert!(first.is_some() && second.is_some());
+        assert_eq!(gate.enter(address("10.0.0.1:3")).err(), Some(Limit::ConnectionsPerIp));
+        assert_eq!(metrics.limit_hits(Limit::ConnectionsPerIp), 1);
+        let other = gate.enter(address("10.0.0.2:1")).ok();
+        let local: Vec<_> = (0..3).map(|_| gate.enter(None).ok()).collect();
+        assert!(other.is_some() && local.iter().all(Option::is_some), "others have places of their own");
+        drop(first);
+        assert!(gate.enter(address("10.0.0.1:4")).is_ok(), "its place is free again");
+        drop((second, other, local));
+        assert!(gate.addresses().is_empty());
+        assert_eq!(metrics.connections_open.get(), 0);
+    }
+
+    #[test]
+    fn who_is_refused_for_all_does_not_count_for_its_address() {
+        let limits =
+            ServerLimits { connections_max: 1, connections_per_ip_max: Some(1), ..ServerLimits::default() };
+        let (gate, metrics) = gate(limits);
+        let first = gate.enter(None).ok();
+        assert!(first.is_some());
+        assert_eq!(gate.enter(address("10.0.0.1:1")).err(), Some(Limit::Connections));
+        assert_eq!(metrics.limit_hits(Limit::Connections), 1);
+        drop(first);
+        assert!(gate.enter(address("10.0.0.1:1")).is_ok());
+    }
+}

@@ -1,0 +1,201 @@
+//! Connections and streams of clients.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::time::Instant;
+
+use super::{Catalogue, Counters, GaugePart, Gauges, Limit, LimitHits, SecondsGauge, VARIANTS, variant_name};
+use crate::driver::handle::Variant;
+use crate::telemetry::instruments::{BehindEntry, BehindTable};
+
+/// What the serving side counts: connections and streams as the server sees them, and which streams are behind as the
+/// driver does.
+#[derive(Debug)]
+pub struct DownstreamMetrics {
+    pub connections_open: Gauge,
+    pub connections_accepted: Counter,
+    /// `accept` failed for want of a resource (EMFILE, ENFILE, ENOBUFS, ENOMEM); the loop backed off.
+    pub accept_failures: Counter,
+
+    /// Closed: no complete preface in time (FD17).
+    pub closed_preface_timeout: Counter,
+    /// Closed: what came first was no HTTP/2 preface, or the peer left before it was complete.
+    pub closed_not_http2: Counter,
+    /// Closed: too many control frames (FD19).
+    pub closed_control_flood: Counter,
+    /// Closed: the peer didn't answer a PING (KAL-1).
+    pub closed_keepalive: Counter,
+    /// Closed: the peer broke HTTP/2, or vanished.
+    pub closed_error: Counter,
+    /// Closed at the end of the window after GOAWAY, with streams still open.
+    pub closed_cut: Counter,
+
+    /// GOAWAY because of `connection_age` (KAL-4).
+    pub goaways_age: Counter,
+    /// GOAWAY because the server drains (RLY-77).
+    pub goaways_drain: Counter,
+    /// GOAWAY because the connection never opened a stream (FD14).
+    pub goaways_idle: Counter,
+    /// GOAWAY because the peer provoked resets or wasted frames (FD19).
+    pub goaways_abuse: Counter,
+    /// Times that a connection was old enough to go, but had a stream without any response yet (KAL-4).
+    pub age_exemptions: Counter,
+
+    /// Streams that ended because a request could not be read (FD16).
+    pub streams_unreadable: Counter,
+    /// Calls to paths that nobody serves.
+    pub calls_unimplemented: Counter,
+    /// DATA bytes of requests.
+    pub request_bytes: Counter,
+
+    /// By [`Variant`]; the health service isn't counted.
+    streams: [Gauge; 2],
+    streams_opened: [Counter; 2],
+    limits: LimitHits,
+    behind: Arc<BehindTable>,
+    streams_behind: Gauge,
+    oldest_unacked: SecondsGauge,
+}
+
+impl Default for DownstreamMetrics {
+    /// Metrics that nothing exports.
+    fn default() -> DownstreamMetrics {
+        let limits = LimitHits::new(|_| Counter::default());
+        DownstreamMetrics::new(&mut Catalogue::default(), Instant::now(), limits)
+    }
+}
+
+impl DownstreamMetrics {
+    pub(super) fn new(catalogue: &mut Catalogue, origin: Instant, limits: LimitHits) -> DownstreamMetrics {
+        let closed: Counters<1> = catalogue.add(
+            "sluice_downstream_connections_closed",
+            "Connections that the relay closed, or that failed, by the reason",
+        );
+        let closed = |reason: &str| closed.get_or_create_owned(&[("reason", reason.into())]);
+        let goaways: Counters<1> =
+            catalogue.add("sluice_downstream_goaways", "Connections that were asked to go, by the reason");
+        let goaways = |reason: &str| goaways.get_or_create_owned(&[("reason", reason.into())]);
+        let streams: Gauges<1> =
+            catalogue.add("sluice_downstream_streams", "Streams of clients that are open");
+        let opened: Counters<1> =
+            catalogue.add("sluice_downstream_streams_opened", "Streams that clients opened");
+        let label = |variant| [("variant", variant_name(variant).into())];
+        DownstreamMetrics {
+            connections_open: catalogue
+                .add("sluice_downstream_connections", "Connections of clients that are open"),
+            connections_accepted: catalogue
+                .add("sluice_downstream_connections_accepted", "Connections of clients that were accepted"),
+            accept_failures: catalogue.add(
+                "sluice_downstream_accept_failures",
+                "Times that no connection could be accepted for want of a resource",
+            ),
+            closed_preface_timeout: closed("preface_timeout"),
+            closed_not_http2: closed("not_http2"),
+            closed_control_flood: closed("control_flood"),
+            closed_keepalive: closed("keepalive"),
+            closed_error: closed("error"),
+            closed_cut: closed("cut"),
+            goaways_age: goaways("age"),
+            goaways_drain: goaways("drain"),
+            goaways_idle: goaways("idle"),
+            goaways_abuse: goaways("abuse"),
+            age_exemptions: catalogue.add(
+                "sluice_downstream_age_exemptions",
+                "Times that an old connection was kept, because a stream of it had no response yet",
+            ),
+            streams_unreadable: catalogue.add(
+                "sluice_downstream_streams_unreadable",
+                "Streams that ended because a request could not be read",
+            ),
+            calls_unimplemented: catalogue
+                .add("sluice_downstream_calls_unimplemented", "Calls to methods that are not served"),
+            request_bytes: catalogue
+                .sized("sluice_downstream_request", "Bytes of requests read from clients"),
+            streams: VARIANTS.map(|variant| streams.get_or_create_owned(&label(variant))),
+            streams_opened: VARIANTS.map(|variant| opened.get_or_create_owned(&label(variant))),
+            limits,
+            behind: Arc::new(BehindTable::new(origin)),
+            streams_behind: catalogue.add(
+                "sluice_downstream_streams_behind",
+                "Open streams with news that the client has not ACKed",
+            ),
+            oldest_unacked: catalogue.timed(
+                "sluice_downstream_oldest_unacked",
+                "For how long the stream that is furthest behind has been behind",
+            ),
+        }
+    }
+
+    /// A connection was accepted, if that leaves at most `max` open; it counts as open until the handle is dropped.
+    pub fn connection(&self, max: u64) -> Option<GaugePart> {
+        let max = i64::try_from(max).unwrap_or(i64::MAX);
+        let enter = |open: i64| (open < max).then_some(open + 1);
+        self.connections_open.inner().fetch_update(Relaxed, Relaxed, enter).ok()?;
+        self.connections_accepted.inc();
+        Some(GaugePart::held(&self.connections_open, 1))
+    }
+
+    /// A stream was opened; it counts as open until the handle is dropped.
+    pub fn stream(&self, variant: Variant) -> GaugePart {
+        self.streams_opened[variant as usize].inc();
+        GaugePart::new(&self.streams[variant as usize], 1)
+    }
+
+    pub fn streams_open(&self) -> i64 {
+        self.streams.iter().map(|open| open.get()).sum()
+    }
+
+    pub fn streams_opened(&self, variant: Variant) -> u64 {
+        self.streams_opened[variant as usize].get()
+    }
+
+    /// Whether one stream is behind; it counts as up to date until it says otherwise.
+    pub fn behind(&self) -> BehindMetrics {
+        BehindMetrics(self.behind.entry())
+    }
+
+    pub fn limit_hit(&self, limit: Limit) {
+        self.limits.hit(limit);
+    }
+
+    pub fn limit_hits(&self, limit: Limit) -> u64 {
+        self.limits.of(limit)
+    }
+
+    pub(super) fn refresh(&self, now: Instant) {
+        let (behind, oldest) = self.behind.summary(now);
+        self.streams_behind.set(i64::try_from(behind).unwrap_or(i64::MAX));
+        self.oldest_unacked.set(oldest.as_secs_f64());
+    }
+}
+
+/// Since when one open stream has been behind.
+#[derive(Debug)]
+pub struct BehindMetrics(BehindEntry);
+
+impl BehindMetrics {
+    /// Since when the client has not ACKed news of any type; `None` when it is up to date. Idempotent and cheap.
+    pub fn since(&self, since: Option<Instant>) {
+        self.0.set(since);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn no_more_connections_come_in_than_the_maximum() {
+        let metrics = DownstreamMetrics::default();
+        let first = metrics.connection(2).unwrap();
+        let _second = metrics.connection(2).unwrap();
+        assert!(metrics.connection(2).is_none());
+        drop(first);
+        let _third = metrics.connection(2).unwrap();
+        assert_eq!((metrics.connections_open.get(), metrics.connections_accepted.get()), (2, 3));
+    }
+}

@@ -1,0 +1,332 @@
+//! Servers, the sources attached to them, and the connections to them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::time::Instant;
+
+use super::{
+    Catalogue, Counters, GaugePart, Gauges, Labels, SecondsGauge, TypeMetrics, VARIANTS, lock, variant_name,
+};
+use crate::driver::handle::Variant;
+use crate::driver::status::SourceState;
+use crate::xds::Code;
+
+/// Servers and the sources attached to them.
+#[derive(Debug)]
+pub struct UpstreamMetrics {
+    origin: Instant,
+    /// As many as the configuration names.
+    servers: Mutex<BTreeMap<Arc<str>, Arc<ServerMetrics>>>,
+    connected: Gauges<1>,
+    sources: Gauges<2>,
+    stale: Gauges<1>,
+    streams: Gauges<2>,
+    stream_closes: Counters<2>,
+    responses: Counters<2>,
+    acks: Counters<2>,
+    nacks: Counters<2>,
+    bad_files: Counters<1>,
+    client: ClientFamilies,
+    last_response_age: Family<Labels<1>, SecondsGauge>,
+}
+
+impl UpstreamMetrics {
+    pub(super) fn new(catalogue: &mut Catalogue, origin: Instant) -> UpstreamMetrics {
+        UpstreamMetrics {
+            origin,
+            servers: Mutex::default(),
+            connected: catalogue.add(
+                "sluice_upstream_connected",
+                "1 while at least one source of the server has a working stream, otherwise 0",
+            ),
+            sources: catalogue.add("sluice_upstream_sources", "Sources of the server by their state"),
+            stale: catalogue.add(
+                "sluice_upstream_sources_stale",
+                "Sources that serve what they can't have confirmed now",
+            ),
+            streams: catalogue.add("sluice_upstream_streams", "Streams to the server that are open"),
+            stream_closes: catalogue.add(
+                "sluice_upstream_stream_closes",
+                "Streams to the server that ended, by gRPC status code",
+            ),
+            responses: catalogue.add("sluice_upstream_responses", "Responses received from the server"),
+            acks: catalogue.add("sluice_upstream_acks", "Responses of the server that the relay ACKed"),
+            nacks: catalogue.add("sluice_upstream_nacks", "Responses of the server that the relay NACKed"),
+            bad_files: catalogue
+                .add("sluice_upstream_bad_files", "Files that could not be read or parsed and were not used"),
+            client: ClientFamilies::new(catalogue),
+            last_response_age: catalogue.timed(
+                "sluice_upstream_last_response_age",
+                "Time since the server last answered on any stream; absent until it has",
+            ),
+        }
+    }
+
+    pub(super) fn server(&self, server: &str) -> Arc<ServerMetrics> {
+        let mut servers = lock(&self.servers);
+        if let Some(found) = servers.get(server) {
+            return found.clone();
+        }
+        let label: Arc<str> = Arc::from(server);
+        let slot = Arc::new(self.new_server(label.clone()));
+        servers.insert(label, slot.clone());
+        slot
+    }
+
+    fn new_server(&self, label: Arc<str>) -> ServerMetrics {
+        let by_server = [("server", label.clone())];
+        let with = |key, value: &str| [("server", label.clone()), (key, Arc::from(value))];
+        ServerMetrics {
+            origin: self.origin,
+            sources: SourceState::NAMES.map(|state| self.sources.get_or_create_owned(&with("state", state))),
+            stale: self.stale.get_or_create_owned(&by_server),
+            streams: VARIANTS
+                .map(|variant| self.streams.get_or_create_owned(&with("variant", variant_name(variant)))),
+            client: Arc::new(self.client.server(&by_server)),
+            stream_closes: self.stream_closes.clone(),
+            responses: self.responses.clone(),
+            acks: self.acks.clone(),
+            nacks: self.nacks.clone(),
+            bad_files: self.bad_files.get_or_create_owned(&by_server),
+            last_response: AtomicU64::new(0),
+            label,
+        }
+    }
+
+    pub(super) fn refresh(&self, now: Instant) {
+        for (label, server) in lock(&self.servers).iter() {
+            let by_server = [("server", label.clone())];
+            let [_, connected, _] = &server.sources;
+            self.connected.get_or_create(&by_server).set(i64::from(connected.get() > 0));
+            if let Some(age) = server.last_response_age(now) {
+                self.last_response_age.get_or_create(&by_server).set(age.as_secs_f64());
+            }
+        }
+    }
+}
+
+/// What is counted per server.
+#[derive(Debug)]
+pub struct ServerMetrics {
+    label: Arc<str>,
+    origin: Instant,
+    /// By [`SourceState::index`].
+    sources: [Gauge; 3],
+    stale: Gauge,
+    streams: [Gauge; 2],
+    client: Arc<ClientMetrics>,
+    stream_closes: Counters<2>,
+    responses: Counters<2>,
+    acks: Counters<2>,
+    nacks: Counters<2>,
+    bad_files: Counter,
+    /// Microseconds since the origin plus one; 0 before the first.
+    last_response: AtomicU64,
+}
+
+impl ServerMetrics {
+    /// A source was attached, in state CONNECTING; it counts until the handle is dropped.
+    pub fn source(self: &Arc<Self>) -> SourceMetrics {
+        let mut states = self.sources.each_ref().map(|gauge| GaugePart::new(gauge, 0));
+        states[SourceState::Connecting.index()].set(1);
+        SourceMetrics { states, stale: GaugePart::new(&self.stale, 0), server: self.clone() }
+    }
+
+    /// What is counted per server and type; to be found once per type of a source, and kept.
+    pub fn of_type(self: &Arc<Self>, types: &TypeMetrics) -> UpstreamTypeMetrics {
+        let labels = [("server", self.label.clone()), ("type", types.label.clone())];
+        UpstreamTypeMetrics {
+            responses: self.responses.get_or_create_owned(&labels),
+            acks: self.acks.get_or_create_owned(&labels),
+            nacks: self.nacks.get_or_create_owned(&labels),
+            server: self.clone(),
+        }
+    }
+
+    /// A stream was opened; it counts as open until the handle is dropped.
+    pub fn stream(&self, variant: Variant) -> GaugePart {
+        GaugePart::new(&self.streams[variant as usize], 1)
+    }
+
+    pub fn stream_closed(&self, code: Code) {
+        self.stream_closes
+            .get_or_create(&[("server", self.label.clone()), ("code", code.name().into())])
+            .inc();
+    }
+
+    /// What the connections to the server count.
+    pub fn client(&self) -> &Arc<ClientMetrics> {
+        &self.client
+    }
+
+    /// A file could not be used; the last good state stays (FIL-7).
+    pub fn bad_file(&self) {
+        self.bad_files.inc();
+    }
+
+    fn answered(&self, now: Instant) {
+        let micros = now.saturating_duration_since(self.origin).as_micros();
+        self.last_response.fetch_max(u64::try_from(micros).unwrap_or(u64::MAX - 1) + 1, Relaxed);
+    }
+
+    fn last_response_age(&self, now: Instant) -> Option<Duration> {
+        let micros = self.last_response.load(Relaxed).checked_sub(1)?;
+        Some(now.saturating_duration_since(self.origin + Duration::from_micros(micros)))
+    }
+}
+
+/// One source of one server.
+#[derive(Debug)]
+pub struct SourceMetrics {
+    server: Arc<ServerMetrics>,
+    states: [GaugePart; 3],
+    stale: GaugePart,
+}
+
+impl SourceMetrics {
+    pub fn server(&self) -> &Arc<ServerMetrics> {
+        &self.server
+    }
+
+    pub fn state(&mut self, state: SourceState) {
+        for (index, part) in self.states.iter_mut().enumerate() {
+            part.set(usize::from(index == state.index()));
+        }
+    }
+
+    /// Whether the source serves while its server can't be heard (I14).
+    pub fn stale(&mut self, stale: bool) {
+        self.stale.set(usize::from(stale));
+    }
+}
+
+/// What is counted per server and resource type.
+#[derive(Clone, Debug)]
+pub struct UpstreamTypeMetrics {
+    server: Arc<ServerMetrics>,
+    responses: Counter,
+    acks: Counter,
+    nacks: Counter,
+}
+
+impl UpstreamTypeMetrics {
+    /// The server answered.
+    pub fn response(&self) {
+        self.responses.inc();
+        self.server.answered(Instant::now());
+    }
+
+    /// The relay ACKed a response.
+    pub fn ack(&self) {
+        self.acks.inc();
+    }
+
+    /// The relay NACKed a response.
+    pub fn nack(&self) {
+        self.nacks.inc();
+    }
+}
+
+/// What the connections to one server count. All but the gauge only grow.
+#[derive(Debug)]
+pub struct ClientMetrics {
+    /// Gauge: connections that are open.
+    pub connections: Gauge,
+    /// Connections that became ready.
+    pub connects: Counter,
+    /// Attempts to connect that failed at every address.
+    pub connect_failures: Counter,
+    /// Messages that could not be decoded or were too long (FU11, FU17).
+    pub undecodable: Counter,
+    /// Bytes read from and written to sockets.
+    pub received_bytes: Counter,
+    pub sent_bytes: Counter,
+    /// PINGs sent.
+    pub pings: Counter,
+    /// Questions on demand whether the transport is alive (RLY-29).
+    pub probes: Counter,
+    /// PINGs and probes without an answer in time; each ended a connection.
+    pub unanswered: Counter,
+    /// Connections on which the server sent a GOAWAY, and those of them that said `too_many_pings` (FU32).
+    pub goaways: Counter,
+    pub too_many_pings: Counter,
+}
+
+impl Default for ClientMetrics {
+    /// Metrics that nothing exports.
+    fn default() -> ClientMetrics {
+        ClientFamilies::new(&mut Catalogue::default()).server(&[("server", Arc::from(""))])
+    }
+}
+
+/// [`ClientMetrics`] by server.
+#[derive(Debug)]
+struct ClientFamilies {
+    connections: Gauges<1>,
+    connects: Counters<1>,
+    connect_failures: Counters<1>,
+    undecodable: Counters<1>,
+    received: Counters<1>,
+    sent: Counters<1>,
+    pings: Counters<1>,
+    probes: Counters<1>,
+    unanswered: Counters<1>,
+    goaways: Counters<1>,
+    too_many_pings: Counters<1>,
+}
+
+impl ClientFamilies {
+    fn new(catalogue: &mut Catalogue) -> ClientFamilies {
+        ClientFamilies {
+            connections: catalogue
+                .add("sluice_upstream_connections", "Connections to the server that are open"),
+            connects: catalogue
+                .add("sluice_upstream_connects", "Connections to the server that became ready"),
+            connect_failures: catalogue
+                .add("sluice_upstream_connect_failures", "Connection attempts that failed"),
+            undecodable: catalogue.add(
+                "sluice_upstream_responses_undecodable",
+                "Responses of the server that could not be decoded or were too long",
+            ),
+            received: catalogue.sized("sluice_upstream_received", "Bytes read from the server"),
+            sent: catalogue.sized("sluice_upstream_sent", "Bytes written to the server"),
+            pings: catalogue.add("sluice_upstream_pings", "HTTP/2 PINGs sent to the server"),
+            probes: catalogue.add(
+                "sluice_upstream_probes",
+                "Questions to a silent server whether it is there, because a name stayed unanswered",
+            ),
+            unanswered: catalogue.add(
+                "sluice_upstream_pings_unanswered",
+                "PINGs and probes without an answer in time; each ended a connection",
+            ),
+            goaways: catalogue
+                .add("sluice_upstream_goaways", "Connections that the server asked with a GOAWAY to leave"),
+            too_many_pings: catalogue.add(
+                "sluice_upstream_too_many_pings",
+                "Connections that the server asked to leave because it finds PINGs too frequent",
+            ),
+        }
+    }
+
+    fn server(&self, server: &Labels<1>) -> ClientMetrics {
+        ClientMetrics {
+            connections: self.connections.get_or_create_owned(server),
+            connects: self.connects.get_or_create_owned(server),
+            connect_failures: self.connect_failures.get_or_create_owned(server),
+            undecodable: self.undecodable.get_or_create_owned(server),
+            received_bytes: self.received.get_or_create_owned(server),
+            sent_bytes: self.sent.get_or_create_owned(server),
+            pings: self.pings.get_or_create_owned(server),
+            probes: self.probes.get_or_create_owned(server),
+            unanswered: self.unanswered.get_or_create_owned(server),
+            goaways: self.goaways.get_or_create_owned(server),
+            too_many_pings: self.too_many_pings.get_or_create_owned(server),
+        }
+    }
+}
