@@ -13,7 +13,9 @@ use tracing::{info, warn};
 
 use crate::admin::{Admin, Readiness, State};
 use crate::client::{self, ClientMetrics, GrpcAddress, Pool};
-use crate::config::{Address, ApiType, Config, Endpoint, GrpcServer, Limits, LogFormat, ServerKind, WildcardForm};
+use crate::config::{
+    Address, ApiType, Config, Endpoint, GrpcServer, Limits, LogFormat, ServerKind, WildcardForm,
+};
 use crate::driver::{Attach, Hub, Settings};
 use crate::engine::{downstream, source, upstream};
 use crate::server::{self, BoundSocket, Server, ServerLimits};
@@ -48,7 +50,11 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     let hub = Hub::new(hub_settings(&config), metrics.clone());
     hub.load().await.map_err(|status| anyhow!("{}: {}", config.server.server_uri, status.message))?;
 
-    let listeners = config.listeners.iter().map(|listener| bind(&listener.name, &listener.address)).collect::<Result<_>>()?;
+    let listeners = config
+        .listeners
+        .iter()
+        .map(|listener| bind(&listener.name, &listener.address))
+        .collect::<Result<_>>()?;
     let admin_socket = bind("admin", &config.admin.address)?.into_socket();
     let server = Server::new(Arc::new(hub.clone()), server_limits(&config.limits, config.drain));
 
@@ -77,7 +83,9 @@ fn announce(config: &Config) {
     }
     info!(address = %config.admin.address, "admin: GET / lists what there is");
     info!(upstream = %config.server.server_uri, "serving what this upstream says");
-    info!("next: `sluice bootstrap envoy` or `sluice bootstrap grpc` prints a client's bootstrap for this relay");
+    info!(
+        "next: `sluice bootstrap envoy` or `sluice bootstrap grpc` prints a client's bootstrap for this relay"
+    );
 }
 
 async fn stop_signal() -> &'static str {
@@ -106,10 +114,18 @@ fn bind(name: &str, address: &Address) -> Result<server::Listener> {
     bound.with_context(|| format!("{name} cannot listen on {address}"))
 }
 
-async fn serve_admin(socket: BoundSocket, hub: Hub, readiness: Arc<Readiness>, metrics: Arc<Metrics>, stop: CancellationToken) {
+async fn serve_admin(
+    socket: BoundSocket,
+    hub: Hub,
+    readiness: Arc<Readiness>,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
     match socket {
         BoundSocket::Tcp(listener) => Admin::serve(listener, Arc::new(hub), readiness, metrics, stop).await,
-        BoundSocket::Unix(listener, _file) => Admin::serve(listener, Arc::new(hub), readiness, metrics, stop).await,
+        BoundSocket::Unix(listener, _file) => {
+            Admin::serve(listener, Arc::new(hub), readiness, metrics, stop).await
+        }
     }
 }
 

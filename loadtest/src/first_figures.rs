@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use crate::client::Profile;
@@ -52,8 +52,10 @@ fn through_relay(arguments: &Arguments, variant: Variant) -> Result<Figures> {
     let relay = Relay::start(&arguments.sluice, control_plane.listen)?;
     let pid = relay.pid();
     let measured = scenario::run(&standard("relay", variant, relay.address, pid, control_plane.commands));
-    let mut figures =
-        measured.with_context(|| format!("the relay's log ends with:\n{}", relay.log_tail()))?;
+    let mut figures = match measured {
+        Ok(figures) => figures,
+        Err(error) => bail!("{error:#}; the relay's log ends with:\n{}", relay.log_tail()),
+    };
     if figures.errors > 0 {
         figures.add_error(format!("the relay's log ends with:\n{}", relay.log_tail()));
     }

@@ -59,7 +59,8 @@ struct Run {
     /// The xDS server under test
     #[arg(long, value_name = "HOST:PORT")]
     target: String,
-    /// Process of the server, to read its memory and CPU time; without it those figures are left out
+    /// Process of the server, to read its memory and CPU time; without it those figures are left out. Memory per client
+    /// means something only of a server that has not served others before: allocators keep what they had
     #[arg(long)]
     pid: Option<i32>,
     /// Connections, each with one ADS stream

@@ -106,7 +106,7 @@ pub fn raise_open_files(wanted: u64) -> Result<()> {
     Ok(())
 }
 
-/// The machine on which a figure was taken, in one line.
+/// The machine on which a figure was taken and how busy it has been for a minute, in one line.
 pub fn machine() -> String {
     let model = fs::read_to_string("/proc/cpuinfo")
         .ok()
@@ -117,7 +117,9 @@ pub fn machine() -> String {
         .unwrap_or_else(|| "unknown CPU".to_owned());
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("{cores} cores ({model}), Linux {}", kernel.trim())
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split_whitespace().next().unwrap_or("unknown");
+    format!("{cores} cores ({model}), Linux {}, load average {load}", kernel.trim())
 }
 
 #[cfg(test)]

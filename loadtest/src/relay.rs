@@ -49,7 +49,7 @@ impl Relay {
         let mut relay = Relay { child, address, directory };
         match relay.await_ready(admin) {
             Ok(()) => Ok(relay),
-            Err(error) => Err(error.context(format!("the relay's log ends with:\n{}", relay.log_tail()))),
+            Err(error) => bail!("{error:#}; its log ends with:\n{}", relay.log_tail()),
         }
     }
 

@@ -23,7 +23,7 @@ mod connection;
 pub use readiness::{Readiness, State};
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -40,6 +40,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use crate::driver::clock::wall_now;
 use crate::driver::status::StatusView;
 use crate::telemetry::metrics::CONTENT_TYPE;
 use crate::telemetry::{Limit, Metrics};
@@ -145,7 +146,7 @@ async fn bound(Shared(admin): Shared<Admin>, request: Request, next: Next) -> Re
 }
 
 async fn ready(Shared(admin): Shared<Admin>) -> Response {
-    let (ready, report) = admin.readiness.report(&admin.view.sources(), SystemTime::now());
+    let (ready, report) = admin.readiness.report(&admin.view.sources(), wall_now());
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, axum::Json(report)).into_response()
 }
@@ -159,7 +160,7 @@ async fn metrics(Shared(admin): Shared<Admin>) -> Response {
 
 async fn clients(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
     let query = ClientsQuery::parse(&uri).map_err(bad_request)?;
-    let now = SystemTime::now();
+    let now = wall_now();
     Ok(list::respond("clients", query.limit, move |writer| async move {
         let render = |session: &_, out: &mut _| list::append(out, item::client(session, &query, now));
         writer.write_all(admin.view.sessions(), render).await
@@ -168,7 +169,7 @@ async fn clients(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Res
 
 async fn sources(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
     let query = SourcesQuery::parse(&uri).map_err(bad_request)?;
-    let now = SystemTime::now();
+    let now = wall_now();
     Ok(list::respond("sources", query.limit, move |writer| async move {
         let render = |source: &Arc<_>, out: &mut _| list::append(out, item::source(source, &query, now));
         writer.write_all(admin.view.sources().into_iter(), render).await
@@ -177,7 +178,7 @@ async fn sources(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Res
 
 async fn resources(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
     let query = ResourcesQuery::parse(&uri).map_err(bad_request)?;
-    let now = SystemTime::now();
+    let now = wall_now();
     Ok(list::respond("resources", query.limit, move |writer| async move {
         let found = admin.view.resources(&query.filter);
         let render = |found: &_, out: &mut _| list::append(out, item::resource(found, &query.filter, now));

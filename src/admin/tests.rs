@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -91,7 +91,7 @@ fn session(n: usize) -> SessionStatus {
         listener: "main".into(),
         peer: Some(([127, 0, 0, 1], 4000).into()),
         variant: Variant::Delta,
-        opened_at: SystemTime::now(),
+        opened_at: wall_now(),
         types: vec![of(CLUSTER), of(SECRET)],
     }
 }
@@ -105,12 +105,12 @@ fn resource(type_url: &TypeUrl, n: usize) -> ResourceStatus {
         state: if n == 0 { ClientStatus::Nacked } else { ClientStatus::Acked },
         server: "cp-1".into(),
         class: "c0ffee".into(),
-        since: SystemTime::now(),
+        since: wall_now(),
     }
 }
 
 fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
-    let now = SystemTime::now();
+    let now = wall_now();
     let of = |message: &str| SourceTypeStatus {
         type_url: TypeUrl::of_message(message),
         names: 0,

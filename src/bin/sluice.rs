@@ -8,6 +8,10 @@ use clap::{Args, Parser, Subcommand};
 use sluice::bootstrap::{self, ClientNode, EnvoyOptions};
 use sluice::config::{self, Config, Endpoint, Loaded};
 
+#[cfg(not(target_env = "msvc"))]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// An xDS aggregating relay: many Envoy and gRPC clients on one side, one control-plane stream on the other.
 #[derive(Parser)]
 #[command(version, after_help = EXIT_CODES)]
@@ -185,7 +189,9 @@ fn quickstart() -> Result<PathBuf, Failure> {
 
 /// Loads a file; what its operator should know goes to stderr.
 fn load(file: &Path) -> Result<Config, Failure> {
-    let Loaded { config, warnings } = config::load(file, &hostname()).map_err(|error| {
+    // Sockets are named to clients that run elsewhere, so what is relative to the file has to end up absolute.
+    let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
+    let Loaded { config, warnings } = config::load(&absolute, &hostname()).map_err(|error| {
         let text = error.to_string().replace('\n', "\n  ");
         Failure::Usage(format!("{} is no configuration to run with:\n  {text}", file.display()))
     })?;

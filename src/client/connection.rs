@@ -182,7 +182,7 @@ impl Driver {
                 idle_at = Instant::now() + settings.idle_timeout;
             }
             if self.leaving && !used {
-                return Status::new(Code::Unavailable, "the server asked for the connection to be left");
+                return Status::new(Code::Unavailable, "the connection takes no more streams");
             }
             let Driver { connection, send, pings_asked, pinger, leaving } = self;
             let answer_by = pinger.as_ref().and_then(|pinger| pinger.answer_by);
@@ -226,19 +226,24 @@ impl Driver {
 
     /// No further streams here; those that are open go on (KAL-5, FU10).
     fn leave(&mut self, error: &h2::Error) {
-        if self.leaving || !error.is_go_away() || !error.is_remote() {
+        if self.leaving {
             return;
         }
         self.leaving = true;
-        let pool = &self.connection.pool;
-        pool.metrics().goaways.add(1);
-        debug!(server = %pool.address(), %error, "GOAWAY");
-        // The debug data is told apart by gRPC's own rule (A8); the library shows it in the error's text only.
-        if error.reason() == Some(Reason::ENHANCE_YOUR_CALM) && error.to_string().contains("too_many_pings") {
-            pool.too_many_pings();
-        }
         self.connection.places().send = None;
-        self.connection.phase.send_modify(|phase| phase.leaving = true);
+        let pool = &self.connection.pool;
+        // Otherwise the connection is out of stream numbers, or about to end with an error of its own.
+        if error.is_go_away() && error.is_remote() {
+            debug!(server = %pool.address(), %error, "GOAWAY");
+            pool.metrics().goaways.add(1);
+            // gRPC's mark (A8) is in the debug data, which the library shows in the error's text only.
+            if error.reason() == Some(Reason::ENHANCE_YOUR_CALM)
+                && error.to_string().contains("too_many_pings")
+            {
+                pool.too_many_pings();
+            }
+            self.connection.phase.send_modify(|phase| phase.leaving = true);
+        }
         pool.news();
     }
 }

@@ -13,6 +13,7 @@ mod address;
 mod settings;
 mod metrics;
 mod event;
+mod file;
 mod pool;
 mod stream;
 mod queue;
@@ -24,9 +25,8 @@ mod status;
 
 pub use address::{AddressError, GrpcAddress, ServerAddress};
 pub use event::StreamEvent;
+pub use file::{FileError, FileEvent, FileHandle, FileServer, FileSettings, FileState};
 pub use metrics::{ClientMetrics, Count};
 pub use pool::Pool;
 pub use settings::Settings;
 pub use stream::StreamHandle;
-mod file;
-pub use file::{FileError, FileEvent, FileHandle, FileServer, FileSettings, FileState};

@@ -256,4 +256,14 @@ mod tests {
         assert_eq!(delays(|| 0.0), [800, 1280, 2048, 21474, 24000, 24000]);
         assert_eq!(delays(|| 1.0), [1200, 1920, 3072, 32212, 36000, 36000]);
     }
+    #[test]
+    fn fu32_too_many_pings_doubles_the_interval_each_time() {
+        let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
+        let pool = Pool::new(address, Settings::default(), Arc::new(ClientMetrics::default()));
+        assert_eq!(pool.shared.ping_interval(), Duration::from_secs(300));
+        for seconds in [600, 1200] {
+            pool.shared.too_many_pings();
+            assert_eq!(pool.shared.ping_interval(), Duration::from_secs(seconds));
+        }
+    }
 }

@@ -26,7 +26,12 @@ const VERSIONS: &[(&str, VersionPart)] =
 pub(super) fn read_classes(items: &[Item<'_>]) -> NodeClasses {
     let mut rules: Vec<ClassRule> = Vec::new();
     for item in items {
+        let before = item.faults_so_far();
         let read = item.map(read_rule).unwrap_or_default();
+        // Without its faulty conditions a rule would seem to match what it does not.
+        if item.faults_so_far() != before {
+            continue;
+        }
         // One of the two that a rule for both styles becomes may still be reached.
         if !read.is_empty() && read.iter().all(|rule| is_shadowed(rule, &rules)) {
             let reason = "is never reached: the rules before it match everything it could".into();

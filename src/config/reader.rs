@@ -48,6 +48,11 @@ impl<'a> Item<'a> {
         self.report.faults.borrow_mut().push(Fault { path: self.path.clone(), problem });
     }
 
+    /// Of the whole walk.
+    pub(super) fn faults_so_far(&self) -> usize {
+        self.report.faults.borrow().len()
+    }
+
     pub(super) fn fault_at(&self, key: &str, problem: Problem) {
         self.report.faults.borrow_mut().push(Fault { path: join(&self.path, key), problem });
     }

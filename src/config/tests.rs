@@ -22,6 +22,7 @@ const SERVER: &str = "xds_servers: [{server_uri: 'cp.example:15010', channel_cre
 
 /// The keys that hold every key: what the example can't show at its default.
 const EVERYTHING: &str = "
+node: {locality: {}}
 xds_servers: [{server_uri: 'localhost:1', channel_creds: [{type: insecure, config: {}}]}]
 node_classes:
   - match:
@@ -386,7 +387,7 @@ limits: {connections: 0}
     fn of_syntax_have_a_place() {
         for (text, format, place) in [
             ("a: 1\nb: [1\n", Format::Yaml, "line "),
-            ("linger: 1s\nlinger: 2s\n", Format::Yaml, "line 2, column 1: "),
+            ("linger: 1s\nlinger: 2s\n", Format::Yaml, "line 2, column 1: the key \"linger\" stands twice"),
             ("{\"a\": 1,\n \"a\": 2}", Format::Json, "line 2, column "),
             ("{\"a\": 1,\n \"b\" 2}", Format::Json, "line 2, column 6: "),
         ] {

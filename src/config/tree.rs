@@ -59,12 +59,20 @@ fn parse_yaml(text: &str) -> Result<Tree, ConfigError> {
     let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let location = error.location();
+        let message = match &error {
+            serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => stands_twice(key),
+            error => without_position(&error.to_string()),
+        };
         ConfigError::Syntax {
             line: location.map_or(0, |l| l.line()),
             column: location.map_or(0, |l| l.column()),
-            message: without_position(&error.to_string()),
+            message,
         }
     })
+}
+
+fn stands_twice(key: &str) -> String {
+    format!("the key {key:?} stands twice")
 }
 
 /// Parsers put the position into their messages, each at its own end; ours stands at the front.
@@ -142,7 +150,7 @@ impl<'de> Visitor<'de> for TreeVisitor {
         let mut entries: Vec<(String, Tree)> = Vec::new();
         while let Some(key) = map.next_key::<String>()? {
             if entries.iter().any(|(known, _)| *known == key) {
-                return Err(A::Error::custom(format!("the key {key:?} stands twice")));
+                return Err(A::Error::custom(stands_twice(&key)));
             }
             entries.push((key, map.next_value()?));
         }

@@ -125,15 +125,19 @@ impl Shared {
     pub fn source(self: &Arc<Self>, class: NodeClass) -> Result<Arc<SourceHandle>, Status> {
         let pinned = matches!(self.settings.attach, Attach::Files { .. });
         // Files have no node to select by: everyone shares them.
-        let class = Arc::new(if pinned { NodeClass::any() } else { NodeClass { legacy_wildcard: true, ..class } });
+        let class =
+            Arc::new(if pinned { NodeClass::any() } else { NodeClass { legacy_wildcard: true, ..class } });
         let mut sources = lock(&self.sources);
         if let Some(handle) = sources.by_class.get(&class) {
             return Ok(handle.clone());
         }
         if sources.by_class.len() >= self.settings.classes_max {
             self.metrics.limit_hit(Limit::NodeClasses);
-            let text = format!("{} node classes are in use, which is the limit `limits.node_classes`; \
-                this client would need one more", sources.by_class.len());
+            let text = format!(
+                "{} node classes are in use, which is the limit `limits.node_classes`; \
+                this client would need one more",
+                sources.by_class.len()
+            );
             return Err(Status::new(Code::ResourceExhausted, text));
         }
         sources.made += 1;
@@ -145,7 +149,12 @@ impl Shared {
 
     /// The class of a client for names of one style of one type. A `file:` server needs no node: it answers everyone
     /// alike.
-    pub fn classify(&self, node: Option<&Node>, type_url: &TypeUrl, style: NameStyle) -> Result<NodeClass, Status> {
+    pub fn classify(
+        &self,
+        node: Option<&Node>,
+        type_url: &TypeUrl,
+        style: NameStyle,
+    ) -> Result<NodeClass, Status> {
         let anonymous = Node::default();
         let node = match self.settings.attach {
             Attach::Files { .. } => node.or(Some(&anonymous)),
@@ -190,8 +199,14 @@ impl Shared {
         }
         sources.hinted_at = Some(now);
         if let Some((field, values)) = splitting_field(sources.by_class.keys().map(|class| &class.node)) {
-            warn!(classes = count, streams, field, values, "node classes are nearly as many as streams, so that little \
-                is shared: `node_classes` can leave out this part of the node if it does not matter to the control plane");
+            warn!(
+                classes = count,
+                streams,
+                field,
+                values,
+                "node classes are nearly as many as streams, so that little \
+                is shared: `node_classes` can leave out this part of the node if it does not matter to the control plane"
+            );
         }
     }
 

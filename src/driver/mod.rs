@@ -7,7 +7,7 @@
 
 pub mod handle;
 pub mod status;
-mod clock;
+pub mod clock;
 mod limiter;
 mod encode;
 mod hub;

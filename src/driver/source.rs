@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{Semaphore, OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
@@ -38,8 +38,16 @@ const STATUS_PERIOD: Duration = Duration::from_millis(250);
 
 /// What streams tell a source.
 pub enum Command {
-    Watch { stream: Arc<StreamState>, type_url: TypeUrl, interest: Interest },
-    Unwatch { session: SessionId, type_url: TypeUrl, collection: Collection },
+    Watch {
+        stream: Arc<StreamState>,
+        type_url: TypeUrl,
+        interest: Interest,
+    },
+    Unwatch {
+        session: SessionId,
+        type_url: TypeUrl,
+        collection: Collection,
+    },
     /// The stream is gone.
     Forget(SessionId),
 }
@@ -76,7 +84,8 @@ impl SourceHandle {
             Attach::Grpc { settings, .. } => Attachment::Streams(Box::new(Streams::new(settings.clone()))),
             Attach::Files { .. } => Attachment::Files(Files::default()),
         };
-        let (for_task, source) = (handle.clone(), Source::new(id.0, shared.settings.source.clone(), attachment));
+        let (for_task, source) =
+            (handle.clone(), Source::new(fastrand::u64(..), shared.settings.source.clone(), attachment));
         tokio::spawn(async move {
             let link = match Link::new(&shared.settings.attach, encode_node(&node)).await {
                 Ok(link) => link,
@@ -86,8 +95,10 @@ impl SourceHandle {
                     return;
                 }
             };
-            let (streams, status_due) = (HashMap::new(), None);
-            SourceTask { source, link, streams, handle: for_task, report, status_due, shared }.run(queue).await;
+            let (streams, status_due, told) = (HashMap::new(), None, false);
+            SourceTask { source, link, streams, handle: for_task, report, status_due, told, shared }
+                .run(queue)
+                .await;
         });
         handle
     }
@@ -157,6 +168,8 @@ struct SourceTask {
     handle: Arc<SourceHandle>,
     report: Report,
     status_due: Option<Instant>,
+    /// Something was reported that the status does not show yet.
+    told: bool,
     shared: Arc<Shared>,
 }
 
@@ -204,6 +217,7 @@ impl SourceTask {
     }
 
     fn take_event(&mut self, event: LinkEvent) {
+        self.told = true;
         let now = self.shared.clock.now();
         match event {
             LinkEvent::Stream(index, event) => {
@@ -252,12 +266,11 @@ impl SourceTask {
         if let Some(snapshot) = snapshot {
             self.handle.snapshot.store(snapshot);
         }
-        let mut told = false;
         while let Some(output) = self.source.poll_output() {
             match output {
                 Output::Wake(sessions) => self.wake(&sessions),
                 Output::Upstream(index, crate::engine::upstream::Output::Event(event)) => {
-                    told = true;
+                    self.told = true;
                     self.report.event(index, &event, self.shared.clock.now());
                 }
                 Output::Upstream(index, output) => {
@@ -267,6 +280,7 @@ impl SourceTask {
                 }
             }
         }
+        let told = std::mem::take(&mut self.told);
         self.publish_status(changed || told);
     }
 

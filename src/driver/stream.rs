@@ -165,7 +165,8 @@ impl StreamState {
         let inner = &mut *lock(&self.inner);
         trace!(stream = self.id, ?request, "request");
         let rerouted = inner.take_node(request, self);
-        let mut routes = Routes { shared: &self.shared, node: inner.node.as_deref(), sources: &mut inner.sources };
+        let mut routes =
+            Routes { shared: &self.shared, node: inner.node.as_deref(), sources: &mut inner.sources };
         let mut taken = inner.session.request(request, &mut routes, now).inspect_err(|status| {
             if status.code == Code::ResourceExhausted {
                 self.shared.metrics.limit_hit(Limit::NamesPerStream);
@@ -213,7 +214,8 @@ impl StreamState {
             }
             Admission::Refused => {
                 let rate = self.shared.settings.changes_per_second;
-                let text = format!("more than {rate} changes of subscription or NACKs a second on this stream");
+                let text =
+                    format!("more than {rate} changes of subscription or NACKs a second on this stream");
                 Err(Status::new(Code::ResourceExhausted, text))
             }
         }
@@ -261,14 +263,21 @@ impl StreamState {
     fn next_message(&self, inner: &mut Inner) -> Option<Result<Message, Status>> {
         let now = self.shared.clock.now();
         let sources = &inner.sources;
-        let latest = |id: SourceId| sources.iter().find(|(own, _)| *own == id).map(|(_, handle)| handle.snapshot());
+        let latest =
+            |id: SourceId| sources.iter().find(|(own, _)| *own == id).map(|(_, handle)| handle.snapshot());
         loop {
             let (index, answer) = inner.session.poll_answer(&latest, now)?;
             let encoded = self.shared.encoder.encode(&answer);
             let message = encoded.messages.get(answer.chunk);
             let version = message.map(|message| message.version).unwrap_or_default();
-            let nonce =
-                inner.session.commit(index, &answer, encoded.messages.len(), version, &encoded.endpoints, now);
+            let nonce = inner.session.commit(
+                index,
+                &answer,
+                encoded.messages.len(),
+                version,
+                &encoded.endpoints,
+                now,
+            );
             let (Some(message), Some(nonce)) = (message, nonce) else { continue };
             let nonce = inner.session.nonce_text(nonce);
             let private = match response::head(&nonce, message.body.len()) {
@@ -315,7 +324,12 @@ impl Inner {
             return false;
         };
         if known.id != node.id && stream.shared.throttle.allow("node changed").is_some() {
-            debug!(stream = stream.id, node = known.id, other = node.id, "a later request names another node; the first stands");
+            debug!(
+                stream = stream.id,
+                node = known.id,
+                other = node.id,
+                "a later request names another node; the first stands"
+            );
         }
         if known.dynamic_parameters == node.dynamic_parameters {
             return false;

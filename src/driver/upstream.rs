@@ -8,7 +8,9 @@ use tokio::sync::mpsc;
 use tracing::trace;
 
 use super::hub::Attach;
-use crate::client::{FileError, FileEvent, FileHandle, FileServer, FileSettings, Pool, StreamEvent, StreamHandle};
+use crate::client::{
+    FileError, FileEvent, FileHandle, FileServer, FileSettings, Pool, StreamEvent, StreamHandle,
+};
 use crate::engine::source::StreamIndex;
 use crate::engine::upstream::Output;
 use crate::telemetry::metrics::{GaugePart, ServerMetrics};

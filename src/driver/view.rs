@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::hub::{Hub, Shared};
 use super::source::SourceHandle;
 use super::status::{
-    ClientStatus, ConfigStatus, Counts, NackStatus, ResourceFilter, ResourceStatus, SessionStatus, SessionTypeStatus,
-    SourceStatus, StatusView,
+    ClientStatus, ConfigStatus, Counts, NackStatus, ResourceFilter, ResourceStatus, SessionStatus,
+    SessionTypeStatus, SourceStatus, StatusView,
 };
 use super::stream::StreamState;
 use crate::engine::cache::Known;
@@ -37,7 +37,8 @@ impl StatusView for Hub {
 
     fn counts(&self) -> Counts {
         let sources = self.0.sources();
-        let resources = sources.iter().flat_map(|handle| handle.status().types.clone()).map(|t| t.present).sum();
+        let resources =
+            sources.iter().flat_map(|handle| handle.status().types.clone()).map(|t| t.present).sum();
         Counts { sources: sources.len(), sessions: self.0.streams_len(), resources }
     }
 }
@@ -100,13 +101,20 @@ enum Place {
 impl Walk {
     fn new(handle: &SourceHandle, filter: &ResourceFilter) -> Walk {
         let snapshot = handle.snapshot();
-        let types: Vec<_> = snapshot.types().map(|(url, _)| url.clone()).filter(|url| filter.wants_type(url)).collect();
+        let types: Vec<_> =
+            snapshot.types().map(|(url, _)| url.clone()).filter(|url| filter.wants_type(url)).collect();
         let status = handle.status();
         let (server, class) = (status.server.clone(), status.class.digest.clone());
         Walk { snapshot, types: types.into_iter(), current: None, server, class }
     }
 
-    fn status(&self, type_url: &TypeUrl, name: &ResourceName, resource: Option<&Resource>, state: ClientStatus) -> ResourceStatus {
+    fn status(
+        &self,
+        type_url: &TypeUrl,
+        name: &ResourceName,
+        resource: Option<&Resource>,
+        state: ClientStatus,
+    ) -> ResourceStatus {
         ResourceStatus {
             type_url: type_url.clone(),
             name: name.clone(),

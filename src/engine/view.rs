@@ -11,6 +11,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use super::Time;
+use super::interest::HashSeed;
 use crate::xds::{Resource, ResourceName, Version};
 
 /// Identifies the content of a view inside this process. Two views with one id are the same.
@@ -63,9 +64,13 @@ impl View {
 
     /// What a client says it holds (DEL-29, DEL-30). Versions of another server's making are held as
     /// [`Version::default`], which no content has (RLY-32).
-    pub fn presented(versions: impl IntoIterator<Item = (ResourceName, Version)>) -> View {
+    pub fn presented(versions: impl IntoIterator<Item = (ResourceName, Version)>, seed: HashSeed) -> View {
         let present: OrdMap<ResourceName, Version> = versions.into_iter().collect();
-        let id = present.iter().fold(ViewId::default(), |id, (name, version)| id.derived((name, version.0)));
+        if present.is_empty() {
+            return View::default();
+        }
+        let start = ViewId(seed.0).derived("presented");
+        let id = present.iter().fold(start, |id, (name, version)| id.derived((name, version.0)));
         View { id, present, ..View::default() }
     }
 

@@ -14,16 +14,12 @@ use crate::driver::handle::{Message, RelayStream};
 use crate::xds::Status;
 
 /// The body of any response.
+#[derive(Default)]
 pub(super) enum ResponseBody<S: RelayStream> {
+    #[default]
     Empty,
     Stream(StreamBody<S>),
     Health(tonic::body::Body),
-}
-
-impl<S: RelayStream> Default for ResponseBody<S> {
-    fn default() -> Self {
-        ResponseBody::Empty
-    }
 }
 
 /// An xDS response stream.

@@ -1,6 +1,7 @@
 //! The life of one connection: preface, service, GOAWAY, end.
 
 use std::error::Error;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,11 +147,10 @@ async fn wind_down<R: Relay>(
 
     let mut endings = Endings::plan(streams, reason, Instant::now(), window);
     loop {
-        let next = endings.next(streams.is_empty(), Instant::now());
+        let next = endings.next();
         tokio::select! {
             biased;
             result = http2.as_mut() => return Some(result),
-            () = streams.emptied() => {}
             () = sleep_until(next) => {
                 if endings.end_due(streams, Instant::now()) == Progress::Over {
                     return None;
@@ -168,10 +168,6 @@ struct Endings {
     end_all: Instant,
     all_ended: bool,
     cut: Instant,
-    /// How long the last frames may take to reach the client.
-    flush: Duration,
-    /// When the last stream was over.
-    empty_since: Option<Instant>,
     status: Status,
 }
 
@@ -198,30 +194,31 @@ impl Endings {
             planned.push((at, id));
         }
         planned.sort_unstable_by(|a, b| b.cmp(a));
-        let text = if reason == Goaway::Drain { "the server is draining" } else { "connection age" };
+        let text = match reason {
+            Goaway::Idle => "the connection was idle",
+            Goaway::Age => "the connection is old",
+            Goaway::Drain => "the server is draining",
+        };
         let status = Status::new(Code::Unavailable, text);
-        Endings { planned, end_all, all_ended: false, cut: now + window, flush, empty_since: None, status }
+        // A connection without streams has nothing to write but GOAWAY. What keeps it open is a peer that doesn't answer,
+        // or one that watches the health, which never ends.
+        let is_brief = reason == Goaway::Drain && planned.is_empty();
+        let cut = now + if is_brief { flush } else { window };
+        Endings { planned, end_all, all_ended: false, cut, status }
     }
 
     /// When [`Endings::end_due`] is to be called.
-    fn next(&mut self, is_empty: bool, now: Instant) -> Instant {
-        self.empty_since = if is_empty { self.empty_since.or(Some(now)) } else { None };
-        let cut = self.cut();
+    fn next(&self) -> Instant {
         let ending = match self.planned.last() {
             Some((at, _)) => *at,
-            None if self.all_ended => cut,
+            None if self.all_ended => self.cut,
             None => self.end_all,
         };
-        ending.min(cut)
-    }
-
-    /// With no streams left, a client that hasn't closed has only time for the last frames.
-    fn cut(&self) -> Instant {
-        self.empty_since.map_or(self.cut, |since| self.cut.min(since + self.flush))
+        ending.min(self.cut)
     }
 
     fn end_due<S: RelayStream>(&mut self, streams: &Streams<S>, now: Instant) -> Progress {
-        if now >= self.cut() {
+        if now >= self.cut {
             return Progress::Over;
         }
         while let Some((_, id)) = self.planned.pop_if(|(at, _)| *at <= now) {
@@ -239,19 +236,18 @@ impl Endings {
     }
 }
 
+/// hyper gives the transport's errors as they were, and those of HTTP/2 as h2's.
 fn count_error(error: &hyper::Error, metrics: &ServerMetrics) {
+    let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
     let h2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
-    let flood = std::io::ErrorKind::QuotaExceeded;
-    match h2 {
-        Some(h2) if h2.get_io().is_some_and(|error| error.kind() == flood) => {
-            metrics.closed_control_flood.increment();
-        }
-        Some(h2)
-            if h2.is_go_away() && h2.is_library() && h2.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM) =>
-        {
-            metrics.goaways_abuse.increment();
-        }
-        _ => metrics.closed_error.increment(),
+    let is_flood = io.is_some_and(|io| io.kind() == io::ErrorKind::QuotaExceeded);
+    let is_abuse = h2.is_some_and(|h2| h2.is_library() && h2.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM));
+    if is_flood {
+        metrics.closed_control_flood.increment();
+    } else if is_abuse {
+        metrics.goaways_abuse.increment();
+    } else {
+        metrics.closed_error.increment();
     }
     tracing::debug!(%error, "connection ended");
 }

@@ -32,9 +32,8 @@ pub struct ServerLimits {
     pub pending_accept_resets_max: usize,
     /// Decoded size of a request's headers. Bounds what open streams hold before their first byte of data.
     pub header_list_bytes_max: u32,
-    /// Receive window of a connection. The kernel of its price is what a peer may send while a reader is held up;
-    /// h2 allows half of it for small unread DATA frames, so less than 1 MiB would kill well-behaved clients that
-    /// ACK a lot.
+    /// Receive window of a connection: what a peer may send while its readers are held up. h2 allows half of it
+    /// for small unread DATA frames, so less than 1 MiB would kill well-behaved clients that ACK a lot.
     pub connection_window_bytes: u32,
     /// Receive window of one stream: the largest piece of a request that is in flight unread. Envoy's first
     /// request has 61 KB.

@@ -3,15 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
-
 use super::metrics::ServerMetrics;
 use crate::driver::handle::RelayStream;
 
 /// Knows the streams of its connection, so that it can be told when to end them.
 pub(super) struct Streams<S> {
     open: Mutex<Open<S>>,
-    emptied: Notify,
     used: AtomicBool,
     metrics: Arc<ServerMetrics>,
 }
@@ -28,7 +25,7 @@ pub(super) type StreamId = u64;
 impl<S: RelayStream> Streams<S> {
     pub(super) fn new(metrics: Arc<ServerMetrics>) -> Arc<Self> {
         let open = Mutex::new(Open { streams: Vec::new(), next_id: 0, refuses_new: false });
-        Arc::new(Streams { open, emptied: Notify::new(), used: AtomicBool::new(false), metrics })
+        Arc::new(Streams { open, used: AtomicBool::new(false), metrics })
     }
 
     /// Adds a stream until the returned value is dropped; `None` if no new ones are wanted.
@@ -62,15 +59,6 @@ impl<S: RelayStream> Streams<S> {
         self.used.load(Ordering::Relaxed)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.lock().streams.is_empty()
-    }
-
-    /// Resolves each time when the last stream has ended.
-    pub(super) async fn emptied(&self) {
-        self.emptied.notified().await;
-    }
-
     /// A stream without any response yet (KAL-4).
     pub(super) fn has_unanswered(&self) -> bool {
         self.all().iter().any(|(_, stream)| !stream.has_answered())
@@ -90,12 +78,8 @@ impl<S: RelayStream> Streams<S> {
         let mut open = self.lock();
         let removed = open.streams.iter().position(|(open_id, _)| *open_id == id);
         let removed = removed.map(|index| open.streams.swap_remove(index));
-        let is_empty = open.streams.is_empty();
         drop(open);
         self.metrics.streams_open.leave();
-        if is_empty {
-            self.emptied.notify_one();
-        }
         // Ending a stream is the driver's work, not to be done under the lock.
         drop(removed);
     }

@@ -6,6 +6,11 @@
 //! Events are formatted by who logs them and written by a thread of their own. Between the two stands a bounded
 //! queue: if the sink blocks, lines are dropped and counted, and serving never waits (FP14).
 
+#![allow(
+    clippy::disallowed_types,
+    reason = "the lines are written by a thread of their own, which may block"
+)]
+
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -25,6 +25,7 @@ use super::instruments::{BehindEntry, BehindTable, lock};
 pub use super::instruments::{DurationHistogram, GaugePart};
 pub use super::limit::Limit;
 use super::process;
+use crate::driver::clock::wall_now;
 use crate::driver::handle::Variant;
 use crate::driver::status::SourceState;
 use crate::xds::{Code, Kind, TypeUrl};
@@ -748,7 +749,7 @@ impl ProcessMetrics {
     fn new(catalogue: &mut Catalogue) -> ProcessMetrics {
         let start: SecondsGauge =
             catalogue.timed("process_start_time", "Unix time at which the process started");
-        start.set(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64());
+        start.set(wall_now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64());
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         catalogue.register("sluice_build", "The version of the relay", None, build);
         ProcessMetrics {

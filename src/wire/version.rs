@@ -51,10 +51,30 @@ mod tests {
 
     #[test]
     fn rly_30_replicas_of_different_builds_agree() {
-        let version = of_content("a", "type.googleapis.com/acme.Thing", b"\x0a\x01a", &names(&["b", "c"]));
-        assert_eq!(version.to_string(), "golden");
-        let version = of_content("", "", b"", &[]);
-        assert_eq!(version.to_string(), "golden");
+        let version = of_content("a", "t/x", b"\x0a\x01a", &names(&["b", "c"]));
+        // The input, spelled out: it must never change under this format tag.
+        let input = b"\x12\0\0\0\0\0\0\0sluice resource v1\
+            \x01\0\0\0\0\0\0\0a\x03\0\0\0\0\0\0\0t/x\x03\0\0\0\0\0\0\0\x0a\x01a\
+            \x01\0\0\0\0\0\0\0b\x01\0\0\0\0\0\0\0c";
+        assert!(blake3::hash(input).to_hex().starts_with(&version.to_string()));
+        assert_eq!(version.to_string(), "7a484915853f2d624b8d3756178ed22c");
+    }
+
+    #[test]
+    fn rly_31_a_response_is_the_sum_of_what_it_holds() {
+        let resource = |version| Resource {
+            name: "a".into(),
+            version: Version(version),
+            body: crate::xds::Any { type_url: "t".into(), value: bytes::Bytes::new() },
+            aliases: Box::default(),
+            ttl: None,
+            do_not_cache: false,
+            metadata: None,
+            endpoints: None,
+        };
+        let [a, b] = [resource(u128::MAX), resource(7)];
+        assert_eq!(of_response([&a, &b]), Version(6));
+        assert_eq!(of_response([&b, &a]), Version(6));
     }
 
     #[test]

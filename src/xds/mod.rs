@@ -13,8 +13,8 @@ pub mod status;
 pub mod message;
 
 pub use message::{
-    BadElement, DeltaRequest, DeltaResponse, Element, Received, Request, ResourceError, Response, SotwRequest,
-    SotwResponse, Variant,
+    BadElement, DeltaRequest, DeltaResponse, Element, Received, Request, ResourceError, Response,
+    SotwRequest, SotwResponse, Variant,
 };
 pub use name::ResourceName;
 pub use node::{Locality, Node, UserAgentVersion, Value};

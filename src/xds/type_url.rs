@@ -54,11 +54,28 @@ impl Kind {
         self <= Kind::LbEndpointCollection
     }
 
+    /// A resource of this type may point to clusters, so that it must not run ahead of them (ORD-4, RLY-50). Types that
+    /// sluice does not know wait for nobody (STR-1).
+    pub fn refers_to_clusters(self) -> bool {
+        matches!(
+            self,
+            Kind::Listener
+                | Kind::ListenerCollection
+                | Kind::ScopedRouteConfiguration
+                | Kind::RouteConfiguration
+                | Kind::VirtualHost
+                | Kind::TypedExtensionConfig
+        )
+    }
+
     /// The message carries its name in field 1, so that a SotW response may hold it unwrapped (TYP-2, WIR-9).
     pub fn has_name_field(self) -> bool {
         !matches!(
             self,
-            Kind::ClusterCollection | Kind::ListenerCollection | Kind::LbEndpoint | Kind::LbEndpointCollection
+            Kind::ClusterCollection
+                | Kind::ListenerCollection
+                | Kind::LbEndpoint
+                | Kind::LbEndpointCollection
         )
     }
 }

@@ -54,7 +54,8 @@ mod tests {
     fn rly_32_only_our_own_spelling_parses() {
         let version = Version(0xabc);
         assert_eq!(Version::parse(&version.to_string()), Some(version));
-        for foreign in ["", "1", "v1", "00000000000000000000000000000ABC", "+0000000000000000000000000000abc"] {
+        for foreign in ["", "1", "v1", "00000000000000000000000000000ABC", "+0000000000000000000000000000abc"]
+        {
             assert_eq!(Version::parse(foreign), None, "{foreign}");
         }
     }

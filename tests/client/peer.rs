@@ -39,6 +39,8 @@ impl PeerStream {
 pub enum Order {
     /// GOAWAY with NO_ERROR; streams go on.
     Leave,
+    /// The socket is closed.
+    Cut,
     /// The socket stays open and nobody serves it.
     Freeze,
 }
@@ -99,6 +101,7 @@ pub async fn serve<T: AsyncRead + AsyncWrite + Unpin>(
             },
             Some(order) = orders.recv() => match order {
                 Order::Leave => connection.graceful_shutdown(),
+                Order::Cut => return,
                 Order::Freeze => std::future::pending().await,
             },
         }

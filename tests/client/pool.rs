@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use h2::server::Builder;
 use sluice::client::{ClientMetrics, GrpcAddress, Pool, Settings, StreamEvent};
 use sluice::xds::Code;
@@ -182,5 +181,4 @@ async fn a_stream_that_comes_with_the_goaway_goes_to_the_next_connection() {
         client.opened().await;
         tokio::task::yield_now().await;
     }
-    drop(Bytes::new());
 }

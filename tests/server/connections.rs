@@ -146,7 +146,7 @@ async fn kal_4_a_connection_goes_when_it_is_old_unless_a_stream_has_no_answer_ye
     let mut silent_call = silent.open(DELTA).await;
     let silent_probe = server.relay.stream(1).await;
 
-    assert_eq!(call.status().await, ("14".into(), "connection%20age".into()));
+    assert_eq!(call.status().await, ("14".into(), "the%20connection%20is%20old".into()));
     soon(answered.connection).await.unwrap().unwrap();
     eventually("the handle is dropped", || probe.is_gone()).await;
     eventually("it is exempt more than once", || server.metrics.age_exemptions.get() >= 2).await;
@@ -182,7 +182,7 @@ async fn a_unix_socket_serves_and_its_file_goes_at_shutdown() {
 
 #[tokio::test]
 async fn health_is_answered_and_says_when_the_server_drains() {
-    let mut server = start(ServerLimits { drain_window: SHORT * 10, ..ServerLimits::default() });
+    let mut server = start(ServerLimits { drain_window: Duration::from_secs(10), ..ServerLimits::default() });
     let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", server.address)).unwrap();
     let mut health = HealthClient::new(channel.connect().await.unwrap());
     let ask = |service: &str| HealthCheckRequest { service: service.to_owned() };
@@ -199,7 +199,7 @@ async fn health_is_answered_and_says_when_the_server_drains() {
     assert_eq!(soon(watch.message()).await.unwrap().unwrap().status, SERVING);
     server.shut_down();
     assert_eq!(soon(watch.message()).await.unwrap().unwrap().status, NOT_SERVING);
-    // A watch never ends by itself; it isn't waited for.
+    // A watch never ends by itself; it isn't waited for, but for a tenth of the window to see the news.
     soon(&mut server.served).await.unwrap();
     assert_eq!(server.metrics.closed_cut.get(), 1);
 }
@@ -258,4 +258,20 @@ async fn kal_1_pings_are_answered() {
     while !answer.windows(pong.len()).any(|window| window == pong) {
         assert_ne!(soon(socket.read_buf(&mut answer)).await.unwrap(), 0);
     }
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_answer_pings_is_closed() {
+    let server = start(ServerLimits {
+        keepalive_interval: SHORT,
+        keepalive_timeout: SHORT,
+        ..ServerLimits::default()
+    });
+    let begin = Instant::now();
+    let socket = TcpStream::connect(server.address).await.unwrap();
+    raw::talk(socket, [raw::opening(), raw::headers(1, None)].concat()).await;
+    assert!(begin.elapsed() >= SHORT * 2);
+    let stream = server.relay.stream(0).await;
+    eventually("the handle is dropped", || stream.is_gone()).await;
+    eventually("it is counted", || server.metrics.closed_error.get() == 1).await;
 }

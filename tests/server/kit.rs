@@ -42,7 +42,7 @@ pub async fn soon<F: Future>(future: F) -> F::Output {
 /// Remembers its streams without keeping them alive.
 #[derive(Default)]
 pub struct FakeRelay {
-    streams: Mutex<Vec<(Variant, Peer, Weak<Mutex<Script>>)>>,
+    streams: Mutex<Vec<StreamProbe>>,
     pub refusal: Mutex<Option<Status>>,
 }
 
@@ -72,7 +72,8 @@ impl Relay for FakeRelay {
             return Err(status);
         }
         let stream = FakeStream(Arc::default());
-        self.streams.lock().unwrap().push((variant, peer, Arc::downgrade(&stream.0)));
+        let script = Arc::downgrade(&stream.0);
+        self.streams.lock().unwrap().push(StreamProbe { variant, peer, script });
         Ok(stream)
     }
 }
@@ -138,6 +139,11 @@ impl StreamProbe {
         look(&mut self.script.upgrade().expect("the stream is open").lock().unwrap())
     }
 
+    /// Ends the stream from the relay's side.
+    pub fn end(&self, status: Status) {
+        change(&self.script.upgrade().expect("the stream is open"), |script| script.failed = Some(status));
+    }
+
     /// Makes this the newest state: a gRPC message of the given body, its first bytes private.
     pub fn publish(&self, private: &[u8], shared: &[u8]) {
         let length = (private.len() + shared.len()) as u32;
@@ -154,8 +160,7 @@ impl FakeRelay {
 
     pub async fn stream(&self, index: usize) -> StreamProbe {
         eventually("the stream opens", || self.opened() > index).await;
-        let (variant, peer, script) = self.streams.lock().unwrap()[index].clone();
-        StreamProbe { variant, peer, script }
+        self.streams.lock().unwrap()[index].clone()
     }
 }
 

@@ -13,6 +13,7 @@ const SETTINGS: u8 = 4;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const PING: u8 = 6;
+const WINDOW_UPDATE: u8 = 8;
 const END_HEADERS: u8 = 4;
 
 pub fn frame(frame_type: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -22,6 +23,15 @@ pub fn frame(frame_type: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> 
 
 pub fn opening() -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()
+}
+
+/// An opening that lets the server send 2 GiB, so that only TCP and the server's own queue hold it back.
+pub fn opening_with_large_windows() -> Vec<u8> {
+    const INITIAL_WINDOW_SIZE: [u8; 2] = [0, 4];
+    let window = (i32::MAX as u32).to_be_bytes();
+    let settings = frame(SETTINGS, 0, 0, &[&INITIAL_WINDOW_SIZE[..], &window].concat());
+    let update = frame(WINDOW_UPDATE, 0, 0, &(i32::MAX as u32 - 65_535).to_be_bytes());
+    [PREFACE, &settings, &update].concat()
 }
 
 /// The headers of an ADS call, with one more if wanted.

@@ -78,7 +78,7 @@ impl Heard {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let names = || event.paths.iter().filter_map(|path| path.file_name());
         let arrived: Option<&OsStr> = match event.kind {
-            EventKind::Modify(ModifyKind::Name(RenameMode::To | RenameMode::Both)) => names().last(),
+            EventKind::Modify(ModifyKind::Name(RenameMode::To | RenameMode::Both)) => names().next_back(),
             _ => None,
         };
         changes.touched.extend(names().map(OsStr::to_owned));

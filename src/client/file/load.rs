@@ -123,7 +123,8 @@ fn loaded(response: SotwResponse) -> Result<Loaded, String> {
             None => format!("resources[{index}]: {}", bad.reason),
         })?;
         let name = received.name;
-        resources.push(received.resource.ok_or_else(|| format!("resources[{index}] {name:?} has no content"))?);
+        resources
+            .push(received.resource.ok_or_else(|| format!("resources[{index}] {name:?} has no content"))?);
     }
     Ok(Loaded { type_url: response.type_url, resources })
 }
@@ -156,6 +157,7 @@ pub(super) fn merge(
     if !problems.is_empty() {
         return Err(problems);
     }
-    let values = |names: BTreeMap<_, (&Arc<Resource>, _)>| names.into_values().map(|(r, _)| r.clone()).collect();
+    let values =
+        |names: BTreeMap<_, (&Arc<Resource>, _)>| names.into_values().map(|(r, _)| r.clone()).collect();
     Ok(types.into_iter().map(|(type_url, names)| (type_url, values(names))).collect())
 }

@@ -67,7 +67,9 @@ impl Default for FileSettings {
 pub enum FileError {
     #[error("the directory {path:?} can't be read: {error}")]
     Unreadable { path: PathBuf, error: std::io::Error },
-    #[error("the directory {path:?} holds no file to serve; needed is at least one .json, .yaml, .yml or .pb file")]
+    #[error(
+        "the directory {path:?} holds no file to serve; needed is at least one .json, .yaml, .yml or .pb file"
+    )]
     Empty { path: PathBuf },
 }
 
@@ -90,7 +92,8 @@ impl FileServer {
         events: mpsc::Sender<FileEvent>,
     ) -> Result<FileHandle, FileError> {
         let path = directory.to_owned();
-        let present = scan(&path).await.map_err(|error| FileError::Unreadable { path: path.clone(), error })?;
+        let present =
+            scan(&path).await.map_err(|error| FileError::Unreadable { path: path.clone(), error })?;
         if present.is_empty() {
             return Err(FileError::Empty { path });
         }
@@ -151,19 +154,22 @@ impl Directory {
         for name in &gone {
             self.files.remove(name);
         }
+        let mut settled = true;
         for name in &read {
             let path = self.path.join(name);
             let bytes_max = self.settings.file_bytes_max;
             let reading = move || (load::read(&path, bytes_max), load::stamp(&path).ok());
             let Ok((content, stamp)) = tokio::task::spawn_blocking(reading).await else { continue };
-            // A file that changed while it was read is read again when it has settled.
             if stamp.is_some() && stamp.as_ref() == present.get(name) {
                 self.files.insert(name.clone(), content);
             } else {
+                // It changed while it was read, and is read again when it is quiet. Nothing is judged before: it may
+                // hold what another file lost in the same step.
                 self.settling.unsettled(name, stamp, Instant::now());
+                settled = false;
             }
         }
-        if !read.is_empty() || !gone.is_empty() || !self.told.is_empty() {
+        if settled && (!read.is_empty() || !gone.is_empty() || !self.told.is_empty()) {
             self.judge().await;
         }
     }

@@ -14,7 +14,9 @@ use crate::engine::Time;
 use crate::engine::class::NodeClass;
 use crate::engine::source::{Source, StreamIndex};
 use crate::engine::upstream::Event;
-use crate::telemetry::metrics::{CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics};
+use crate::telemetry::metrics::{
+    CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics,
+};
 use crate::xds::{Node, Response, Status, TypeUrl, Variant};
 
 /// The handles of one type.

@@ -48,6 +48,15 @@ pub struct Counts {
     pub bytes: usize,
 }
 
+/// Sessions whose view changed. May name a session more than once.
+#[derive(Debug, Default)]
+pub struct News {
+    /// Something they asked for has become known: first answers are never gathered with others (RLY-54).
+    pub first: Vec<SessionId>,
+    /// Something they know has changed.
+    pub update: Vec<SessionId>,
+}
+
 /// Gives every new view its id and the time at which its content changed.
 #[derive(Debug)]
 pub struct Stamp {

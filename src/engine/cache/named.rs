@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::{Counts, Known, SessionId, Stamp};
+use super::{Counts, Known, News, SessionId, Stamp};
 use crate::engine::interest::{NameSet, SetId};
 use crate::engine::snapshot::{Names, WatchedSet};
 use crate::engine::upstream::Cause;
@@ -54,6 +54,8 @@ pub struct NamedCache {
     slots_made: u32,
     /// Slots whose view has changed since [`NamedCache::settle`].
     touched: BTreeSet<SlotId>,
+    /// Those of them in which a name has become known.
+    resolved: BTreeSet<SlotId>,
 }
 
 impl NamedCache {
@@ -91,7 +93,7 @@ impl NamedCache {
             self.leave(session, from, &mut moved);
         }
         moved.slot = Some(slot);
-        self.settle(stamp, &mut Vec::new());
+        self.settle(stamp, &mut News::default());
         moved
     }
 
@@ -192,7 +194,7 @@ impl NamedCache {
             return;
         }
         self.note(&resource.name, &old, Known::Present(resource.clone()));
-        self.touch(&resource.name, |view| view.put(old.resource().map(Arc::as_ref), resource));
+        self.touch(&resource.name, &old, |view| view.put(old.resource().map(Arc::as_ref), resource));
     }
 
     /// A name is known not to exist.
@@ -202,7 +204,7 @@ impl NamedCache {
             return;
         }
         self.note(name, &old, Known::Absent(cause));
-        self.touch(name, |view| view.put_absent(name, old.resource().map(Arc::as_ref)));
+        self.touch(name, &old, |view| view.put_absent(name, old.resource().map(Arc::as_ref)));
     }
 
     fn note(&mut self, name: &ResourceName, old: &Known, new: Known) {
@@ -223,11 +225,13 @@ impl NamedCache {
         }
     }
 
-    fn touch(&mut self, name: &ResourceName, change: impl Fn(&mut View)) {
+    fn touch(&mut self, name: &ResourceName, old: &Known, change: impl Fn(&mut View)) {
         for id in self.watchers.get(name).into_iter().flatten() {
-            if let Some(slot) = self.slots.get_mut(id) {
-                change(Arc::make_mut(&mut slot.view));
-                self.touched.insert(*id);
+            let Some(slot) = self.slots.get_mut(id) else { continue };
+            change(Arc::make_mut(&mut slot.view));
+            self.touched.insert(*id);
+            if matches!(old, Known::Unknown) {
+                self.resolved.insert(*id);
             }
         }
     }
@@ -248,14 +252,16 @@ impl NamedCache {
     }
 
     /// Stamps the views that changed and adds the sessions that watch them to `news`.
-    pub fn settle(&mut self, stamp: &mut Stamp, news: &mut Vec<SessionId>) {
+    pub fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
+        let resolved = std::mem::take(&mut self.resolved);
         for id in std::mem::take(&mut self.touched) {
             let Some(slot) = self.slots.get_mut(&id) else { continue };
             let (view_id, now) = stamp.next();
             Arc::make_mut(&mut slot.view).stamp(view_id, now);
             let set = WatchedSet { names: slot.names.clone(), view: slot.view.clone() };
             self.sets.insert(slot.names.id(), set);
-            news.extend(slot.sessions.iter().copied());
+            let list = if resolved.contains(&id) { &mut news.first } else { &mut news.update };
+            list.extend(slot.sessions.iter().copied());
         }
     }
 

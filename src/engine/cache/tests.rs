@@ -63,10 +63,10 @@ impl Bench {
     }
 
     fn settle(&mut self) -> Vec<u64> {
-        let mut news = Vec::new();
+        let mut news = News::default();
         self.cache.settle(&mut self.stamp, &mut news);
         self.cache.check_invariants();
-        news.into_iter().map(|session| session.0).collect()
+        news.first.into_iter().chain(news.update).map(|session| session.0).collect()
     }
 
     fn view(&self, names: &[&'static str]) -> Option<Arc<View>> {

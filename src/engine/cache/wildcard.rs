@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{SessionId, Stamp};
+use super::{News, SessionId, Stamp};
 use crate::engine::snapshot::Bodies;
 use crate::engine::upstream::Changes;
 use crate::engine::view::View;
@@ -15,6 +15,8 @@ pub struct WildcardCache {
     view: Arc<View>,
     sessions: BTreeSet<SessionId>,
     touched: bool,
+    /// The membership has become known.
+    resolved: bool,
 }
 
 impl WildcardCache {
@@ -27,6 +29,7 @@ impl WildcardCache {
             view: Arc::new(view),
             sessions: BTreeSet::new(),
             touched: false,
+            resolved: false,
         }
     }
 
@@ -61,6 +64,7 @@ impl WildcardCache {
         if changes.complete && !self.view.is_complete() {
             Arc::make_mut(&mut self.view).complete();
             self.touched = true;
+            self.resolved = true;
         }
     }
 
@@ -76,6 +80,7 @@ impl WildcardCache {
         if !self.view.is_complete() {
             Arc::make_mut(&mut self.view).complete();
             self.touched = true;
+            self.resolved = true;
         }
     }
 
@@ -102,13 +107,14 @@ impl WildcardCache {
     }
 
     /// Stamps the view if it changed and adds the sessions that watch it to `news`.
-    pub fn settle(&mut self, stamp: &mut Stamp, news: &mut Vec<SessionId>) {
+    pub fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
         if !std::mem::take(&mut self.touched) {
             return;
         }
         let (id, now) = stamp.next();
         Arc::make_mut(&mut self.view).stamp(id, now);
-        news.extend(self.sessions.iter().copied());
+        let list = if std::mem::take(&mut self.resolved) { &mut news.first } else { &mut news.update };
+        list.extend(self.sessions.iter().copied());
     }
 
     pub fn view(&self) -> &Arc<View> {

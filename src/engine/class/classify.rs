@@ -27,7 +27,12 @@ impl fmt::Display for NodeNeeded {
 
 impl NodeClasses {
     /// The class of a client for names of one style of one type.
-    pub fn classify(&self, node: Option<&Node>, type_url: &TypeUrl, style: NameStyle) -> Result<NodeClass, NodeNeeded> {
+    pub fn classify(
+        &self,
+        node: Option<&Node>,
+        type_url: &TypeUrl,
+        style: NameStyle,
+    ) -> Result<NodeClass, NodeNeeded> {
         let anonymous = Node::default();
         let known = node.unwrap_or(&anonymous);
         // The last rules catch everything, so that there always is one.
@@ -52,7 +57,10 @@ impl Projection {
             metadata: self.metadata.apply(node),
             locality: self.locality.and_then(|depth| Some(depth.apply(node.locality.as_ref()?))),
             user_agent_name: keep(self.user_agent_name, &node.user_agent_name),
-            user_agent_version: node.user_agent_version.as_ref().and_then(|version| self.user_agent_version.apply(version)),
+            user_agent_version: node
+                .user_agent_version
+                .as_ref()
+                .and_then(|version| self.user_agent_version.apply(version)),
             client_features: node.client_features.clone(),
             dynamic_parameters: node.dynamic_parameters.clone(),
         }
@@ -89,7 +97,8 @@ fn insert_at(fields: &mut BTreeMap<String, Value>, parents: &[String], last: &st
 
 impl LocalityDepth {
     fn apply(self, locality: &Locality) -> Locality {
-        let keep = |depth: LocalityDepth, text: &str| if self >= depth { text.to_owned() } else { String::new() };
+        let keep =
+            |depth: LocalityDepth, text: &str| if self >= depth { text.to_owned() } else { String::new() };
         Locality {
             region: locality.region.clone(),
             zone: keep(LocalityDepth::Zone, &locality.zone),
@@ -132,7 +141,8 @@ pub fn splitting_field<'a>(classes: impl Iterator<Item = &'a Node>) -> Option<(S
             note(&format!("metadata.{key}"), format!("{value:?}"));
         }
     }
-    let field = values.into_iter().map(|(field, values)| (field, values.len())).max_by_key(|(_, count)| *count)?;
+    let field =
+        values.into_iter().map(|(field, values)| (field, values.len())).max_by_key(|(_, count)| *count)?;
     (field.1 > 1).then_some(field)
 }
 
@@ -145,7 +155,10 @@ mod tests {
     fn node() -> Node {
         let mut metadata = BTreeMap::new();
         metadata.insert("team".to_owned(), Value::String("edge".into()));
-        let tier = BTreeMap::from([("name".to_owned(), Value::String("gold".into())), ("n".to_owned(), Value::Bool(true))]);
+        let tier = BTreeMap::from([
+            ("name".to_owned(), Value::String("gold".into())),
+            ("n".to_owned(), Value::Bool(true)),
+        ]);
         metadata.insert("tier".to_owned(), Value::Struct(tier));
         Node {
             id: "client-1".into(),
@@ -186,7 +199,9 @@ mod tests {
     fn secrets_split_by_id_unless_the_operator_signed() {
         let mut other = node();
         other.id = "client-2".into();
-        let class = |classes: &NodeClasses, node: &Node| classes.classify(Some(node), &secrets(), NameStyle::Old).unwrap();
+        let class = |classes: &NodeClasses, node: &Node| {
+            classes.classify(Some(node), &secrets(), NameStyle::Old).unwrap()
+        };
         let classes = NodeClasses::default();
         assert_ne!(class(&classes, &node()), class(&classes, &other));
         let mut rule = ClassRule::for_names(NameStyle::Old, Projection::whole_node_but_id());
@@ -205,7 +220,10 @@ mod tests {
         };
         let kept = projection.apply(&node());
         assert_eq!(kept.locality.unwrap(), Locality { region: "eu".into(), ..Locality::default() });
-        assert_eq!(kept.user_agent_version.unwrap(), UserAgentVersion::Build { major: 1, minor: 0, patch: 0 });
+        assert_eq!(
+            kept.user_agent_version.unwrap(),
+            UserAgentVersion::Build { major: 1, minor: 0, patch: 0 }
+        );
         let name = BTreeMap::from([("name".to_owned(), Value::String("gold".into()))]);
         assert_eq!(kept.metadata, BTreeMap::from([("tier".to_owned(), Value::Struct(name))]));
         assert_eq!((kept.cluster.as_str(), kept.client_features.len()), ("", 1));
@@ -213,7 +231,8 @@ mod tests {
 
     #[test]
     fn the_first_rule_that_matches_decides() {
-        let mut by_team = ClassRule::for_names(NameStyle::Old, Projection { cluster: true, ..Projection::default() });
+        let mut by_team =
+            ClassRule::for_names(NameStyle::Old, Projection { cluster: true, ..Projection::default() });
         by_team.nodes.metadata = vec![MetadataMatch {
             path: vec!["team".into()],
             value: ValueMatch::Text(TextMatch::Prefix("ed".into())),
@@ -222,9 +241,15 @@ mod tests {
         by_team.legacy_wildcard = false;
         let classes = NodeClasses::new(vec![by_team]);
         let class = classes.classify(Some(&node()), &clusters(), NameStyle::Old).unwrap();
-        assert_eq!((class.node.cluster.as_str(), class.node.metadata.len(), class.legacy_wildcard), ("web", 0, false));
+        assert_eq!(
+            (class.node.cluster.as_str(), class.node.metadata.len(), class.legacy_wildcard),
+            ("web", 0, false)
+        );
         let other_type = TypeUrl::of_message("envoy.config.listener.v3.Listener");
-        assert_eq!(classes.classify(Some(&node()), &other_type, NameStyle::Old).unwrap().node.metadata.len(), 2);
+        assert_eq!(
+            classes.classify(Some(&node()), &other_type, NameStyle::Old).unwrap().node.metadata.len(),
+            2
+        );
     }
 
     #[test]

@@ -145,7 +145,7 @@ impl Session {
         if let Request::Delta(request) = request
             && is_first
         {
-            self.subscriptions[index].present(&request.initial_resource_versions);
+            self.subscriptions[index].present(&request.initial_resource_versions, seed);
         }
         Ok(Taken { type_url, verdict, watches, changed })
     }
@@ -257,15 +257,17 @@ impl Session {
         for index in 0..self.subscriptions.len() {
             if index == cluster_side {
                 self.hold_routes(cluster_side, &newest, now);
-                if self.held_until.is_some() {
-                    return None;
-                }
+            }
+            if self.held_until.is_some() && self.subscriptions[index].type_url.kind().refers_to_clusters() {
+                continue;
             }
             if let Some(answer) = self.subscriptions[index].poll(self.variant, &newest) {
                 return Some((index, answer));
             }
         }
-        self.held_since = None;
+        if self.held_until.is_none() {
+            self.held_since = None;
+        }
         None
     }
 
@@ -308,7 +310,7 @@ impl Session {
             && answer.parts.iter().any(|part| !part.held.is_empty());
         let changed_at = answer.parts.iter().map(|part| part.view.changed_at()).max().filter(|_| is_update);
         if is_last {
-            subscription.arrive(answer);
+            subscription.arrive(answer, chunks > 0);
         } else {
             subscription.pending = Some(Box::new(Answer { chunk: answer.chunk + 1, ..answer.clone() }));
         }
@@ -400,7 +402,10 @@ impl Subscription {
         }
         // Never a partial answer where absence means deletion (RLY-5), nor a guess (RLY-3): what becomes of a name that was
         // given up beside the wildcard is known when the membership is (DEL-19).
-        let greeting = self.greeting && membership_known;
+        // A client that presented what it holds has been greeted before (DEL-29).
+        let holds_nothing =
+            parts.iter().all(|part| matches!(part.interest, Interest::Names(_)) || part.held.is_empty());
+        let greeting = self.greeting && membership_known && holds_nothing;
         let departed: Vec<_> = self.departed.iter().filter(|_| membership_known).cloned().collect();
         if (full && !complete) || !(news || greeting || !departed.is_empty()) {
             return None;
@@ -427,13 +432,16 @@ impl Subscription {
     }
 
     /// The whole answer was handed out, or there was nothing in it.
-    fn arrive(&mut self, answer: &Answer) {
+    fn arrive(&mut self, answer: &Answer, has_spoken: bool) {
         self.keep_in_doubt(answer);
         for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
             part.bring_to(&answered.view, answer.deletes());
         }
-        self.greeting &= !answer.greeting;
-        self.fresh = false;
+        let is_known = |part: &AnswerPart| part.view.is_complete();
+        let is_member = |part: &&AnswerPart| matches!(part.interest, Interest::Wildcard);
+        self.greeting &= !answer.parts.iter().filter(is_member).all(is_known);
+        // What was newly asked for and is not known yet may still be answered beside an unACKed response, once (NON-4).
+        self.fresh &= !has_spoken && !answer.parts.iter().all(is_known);
         self.presented = None;
         self.pending = None;
         if !answer.departed.is_empty() {

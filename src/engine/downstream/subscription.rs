@@ -417,13 +417,13 @@ impl Subscription {
     }
 
     /// What a reconnecting delta client says it holds (DEL-29 to DEL-31): counted where it is subscribed to.
-    pub fn present(&mut self, versions: &[(ResourceName, String)]) {
+    pub fn present(&mut self, versions: &[(ResourceName, String)], seed: HashSeed) {
         for part in &mut self.parts {
             let held = versions.iter().filter(|(name, _)| part.interest.covers(name));
             // A version that another server made matches no content (RLY-32).
             let held =
                 held.map(|(name, version)| (name.clone(), Version::parse(version).unwrap_or_default()));
-            part.hold(Arc::new(View::presented(held)));
+            part.hold(Arc::new(View::presented(held, seed)));
         }
     }
 }

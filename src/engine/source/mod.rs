@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::Time;
 use super::cache::named::SlotId;
-use super::cache::{Counts, NamedCache, SessionId, Stamp, WildcardCache};
+use super::cache::{Counts, NamedCache, News, SessionId, Stamp, WildcardCache};
 use super::class::NameStyle;
 use super::interest::{Interest, NameSet};
 use super::snapshot::{Snapshot, TypeSnapshot};
@@ -93,13 +93,14 @@ pub struct Source {
     stamp: Stamp,
     snapshot: Snapshot,
     snapshot_changed: bool,
-    news: Vec<SessionId>,
+    news: News,
     woken_at: Option<Time>,
     outputs: VecDeque<Output>,
 }
 
 impl Source {
-    /// `id` is unique in the process: views of different sources never share an id.
+    /// `id` is unique in the process, and drawn so that no client can guess it: the ids of views are made of it, and they
+    /// say which answers are the same.
     pub fn new(id: u64, settings: Settings, attachment: Attachment) -> Source {
         Source {
             linger: Linger::new(settings.linger, settings.unwatched_bytes_max),
@@ -110,7 +111,7 @@ impl Source {
             stamp: Stamp::new(id),
             snapshot: Snapshot::default(),
             snapshot_changed: false,
-            news: Vec::new(),
+            news: News::default(),
             woken_at: None,
             outputs: VecDeque::new(),
         }
@@ -439,8 +440,7 @@ impl Source {
     /// Ends every public call: applies what the streams found out, wakes whom it concerns.
     fn after(&mut self, now: Time) {
         for index in 0..2 {
-            loop {
-                let Attachment::Streams(streams) = &mut self.attachment else { break };
+            while let Attachment::Streams(streams) = &mut self.attachment {
                 let Some(output) = streams.machine(index).and_then(upstream::Upstream::poll_output) else {
                     break;
                 };
@@ -450,25 +450,30 @@ impl Source {
                 }
             }
         }
+        let first = std::mem::take(&mut self.news.first);
+        self.wake(first);
         if self.wake_at().is_some_and(|due| due <= now) {
-            self.wake(now);
+            self.woken_at = Some(now);
+            let update = std::mem::take(&mut self.news.update);
+            self.wake(update);
         }
         self.check_invariants();
     }
 
     /// When sessions with news are to be woken: at once after a quiet spell, else gathered (RLY-54).
     fn wake_at(&self) -> Option<Time> {
-        if self.news.is_empty() {
+        if self.news.update.is_empty() {
             return None;
         }
         Some(self.woken_at.map_or(Time::ZERO, |last| last + self.settings.coalescing))
     }
 
-    fn wake(&mut self, now: Time) {
-        let mut sessions = std::mem::take(&mut self.news);
+    fn wake(&mut self, mut sessions: Vec<SessionId>) {
+        if sessions.is_empty() {
+            return;
+        }
         sessions.sort_unstable();
         sessions.dedup();
-        self.woken_at = Some(now);
         self.outputs.push_back(Output::Wake(sessions));
     }
 

@@ -31,3 +31,90 @@ impl Default for BackoffSettings {
         }
     }
 }
+
+impl BackoffSettings {
+    /// The delay before the attempt that follows the `nth` failure, counted from 1.
+    fn delay(&self, nth: u32, jitter: f64) -> Duration {
+        let cap = self.cap.as_secs_f64();
+        let mut base = self.initial.as_secs_f64();
+        for _ in 1..nth {
+            if base >= cap {
+                break;
+            }
+            base *= self.multiplier;
+        }
+        let spread = 1.0 + self.jitter * (2.0 * unit(jitter) - 1.0);
+        Duration::try_from_secs_f64(base.min(cap) * spread).unwrap_or(self.cap)
+    }
+}
+
+/// What has to be remembered of the streams before.
+#[derive(Debug, Default)]
+pub(super) struct Backoff {
+    /// Streams in a row that ended before their first response.
+    unanswered: u32,
+    /// Answered streams in a row that were short.
+    short: u32,
+}
+
+impl Backoff {
+    /// CLI-4: a response resets the backoff.
+    pub(super) fn answered(&mut self) {
+        self.unanswered = 0;
+    }
+
+    pub(super) fn after_unanswered(&mut self, settings: &BackoffSettings, jitter: f64) -> Duration {
+        self.unanswered = self.unanswered.saturating_add(1);
+        settings.delay(self.unanswered, jitter)
+    }
+
+    pub(super) fn after_answered(
+        &mut self,
+        settings: &BackoffSettings,
+        lived: Duration,
+        jitter: f64,
+    ) -> Duration {
+        self.short = if lived < settings.short_life { self.short.saturating_add(1) } else { 0 };
+        match self.short {
+            0 | 1 => settings.good_stream_jitter.mul_f64(unit(jitter)),
+            short => settings.delay(short - 1, jitter),
+        }
+    }
+}
+
+/// Entropy comes from outside, so it is not trusted to be in range.
+fn unit(jitter: f64) -> f64 {
+    if (0.0..=1.0).contains(&jitter) { jitter } else { 0.5 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn millis(duration: Duration) -> u128 {
+        duration.as_millis()
+    }
+
+    #[test]
+    fn cli_4_delays_grow_by_the_multiplier_up_to_the_cap() {
+        let (settings, mut backoff) = (BackoffSettings::default(), Backoff::default());
+        let delays: Vec<_> = (0..10).map(|_| millis(backoff.after_unanswered(&settings, 0.5))).collect();
+        assert_eq!(delays, [1000, 1600, 2560, 4096, 6553, 10485, 16777, 26843, 30000, 30000]);
+        backoff.answered();
+        assert_eq!(millis(backoff.after_unanswered(&settings, 0.0)), 800);
+        assert_eq!(millis(backoff.after_unanswered(&settings, 1.0)), 1920);
+        assert_eq!(millis(backoff.after_unanswered(&settings, f64::NAN)), 2560);
+    }
+
+    #[test]
+    fn fu_9_short_streams_in_a_row_back_off_and_a_long_one_ends_the_row() {
+        let (settings, mut backoff) = (BackoffSettings::default(), Backoff::default());
+        let (short, long) = (Duration::from_secs(9), Duration::from_secs(10));
+        let mut after = |lived| {
+            backoff.answered();
+            millis(backoff.after_answered(&settings, lived, 0.5))
+        };
+        assert_eq!([after(short), after(short), after(short)], [50, 1000, 1600]);
+        assert_eq!([after(long), after(short), after(short)], [50, 50, 1000]);
+    }
+}

@@ -1,99 +1,546 @@
-//! The client side of the protocol.
+//! The client side of the protocol: one ADS stream to one server, SotW or delta.
+//!
+//! [`Upstream`] owns what is wanted of the server, what has been said of it on the stream, the nonce and version
+//! bookkeeping, the resource timers and the backoff between streams. It holds no resources: what responses bring
+//! leaves it as [`Changes`], and it remembers only names and version strings, O(names wanted). It never connects,
+//! writes or reads: the shell does what each [`Output`] says, in order, and reports each [`Input`].
+//!
+//! ```text
+//!             something wanted                    Opened
+//!   Closed ───────────────────▶ Opening ───────────────────────▶ Open
+//!     ▲ ▲                        ▲   │                            │
+//!     │ │                  timer │   │ Closed                     │ Closed
+//!     │ │   nothing wanted       │   ▼                            │
+//!     │ └───────────────────── Waiting ◀──────────────────────────┘
+//!     └─────────────────────── from Opening and Open: nothing wanted (Close)
+//! ```
+//!
+//! SotW and delta differ in how a request is spelled ([`sotw`], [`delta`]) and in three rules of how a response is
+//! read ([`apply`]): what an element without payload means, what an omission proves, and when a wildcard is whole.
 
 mod api;
 mod backoff;
+mod subscription;
+mod names;
+mod wildcard;
+mod response;
+mod apply;
+mod sotw;
+mod delta;
+mod view;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 pub use api::{Cause, Changes, Event, Input, Interest, Output, Scope, Settings, WildcardStyle};
 pub use backoff::BackoffSettings;
+pub use view::{State, TypeView};
+
+use backoff::Backoff;
+use names::Names;
+use response::{Digest, Verdict};
+use subscription::{Subscription, Want};
 
 use super::Time;
-use crate::xds::{ResourceName, Status, TypeUrl, Variant};
+use crate::xds::{Code, Request, ResourceName, Response, Status, TypeUrl, Variant};
 
-/// Where the stream stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    Closed,
-    Waiting { until: Time },
-    Opening,
-    Open,
-}
+/// How long a server that refused delta is asked by SotW (RLY-25).
+const SOTW_FOR: Duration = Duration::from_secs(3600);
 
-/// What the admin shows of one type.
-#[derive(Clone, Debug)]
-pub struct TypeView<'a> {
-    pub type_url: &'a TypeUrl,
-    pub wildcard: bool,
-    /// How many names are subscribed to; of a wildcard, how many members are held.
-    pub names: usize,
-    /// Of the last response on this stream.
-    pub nonce: &'a str,
-    /// SotW: the `version_info` accepted last.
-    pub version: &'a str,
-    pub acks: u64,
-    pub nacks: u64,
+/// Delta streams refused with UNKNOWN before any response ever, until the server is taken for one without delta.
+const REFUSALS_MAX: u32 = 2;
+
+/// Types that were asked for on this stream and of which nothing is wanted any more: their nonces are kept up to
+/// this many (NON-6), then the stream is renewed.
+const RETIRED_TYPES_MAX: usize = 64;
+
+/// The client of one server.
+#[derive(Debug)]
+pub struct Upstream {
+    settings: Settings,
+    phase: Phase,
+    since: Time,
+    outputs: VecDeque<Output>,
+    subscriptions: BTreeMap<TypeUrl, Subscription>,
+    backoff: Backoff,
+    /// No stream is opened before, even if interest went away and came back meanwhile.
+    retry_at: Time,
+    variant: Variant,
+    fallback: SotwFallback,
+    last_error: Option<Status>,
+    control_plane: String,
 }
 
 #[derive(Debug)]
-pub struct Upstream {}
+enum Phase {
+    Closed,
+    Waiting { until: Time },
+    Opening,
+    Open(Stream),
+}
+
+#[derive(Debug)]
+struct Stream {
+    opened: Time,
+    /// A request was written, and with it the node.
+    has_spoken: bool,
+    has_answered: bool,
+    /// The server asked for its connection to be left: the end that follows is its wish, not its failure (KAL-5).
+    is_dismissed: bool,
+    /// How many signs of life there were: responses, and answers to probes.
+    signs: u64,
+    is_probing: bool,
+    /// Changes of the subscriptions wait until then.
+    gather_until: Option<Time>,
+}
+
+/// Whether the server knows delta (RLY-25).
+#[derive(Debug, Default)]
+struct SotwFallback {
+    has_answered_delta: bool,
+    refusals: u32,
+    until: Option<Time>,
+}
+
+impl SotwFallback {
+    /// What a delta stream that ended without an answer tells.
+    fn refused(&mut self, status: &Status) -> Refusal {
+        match status.code {
+            Code::Unimplemented => Refusal::NoDelta,
+            Code::Unknown if !self.has_answered_delta => {
+                self.refusals += 1;
+                if self.refusals < REFUSALS_MAX { Refusal::Perhaps } else { Refusal::NoDelta }
+            }
+            _ => Refusal::Unreachable,
+        }
+    }
+}
+
+enum Refusal {
+    /// The server doesn't speak delta.
+    NoDelta,
+    /// It may be so; the next attempt tells.
+    Perhaps,
+    Unreachable,
+}
+
+/// Why a request is written.
+enum Occasion {
+    Change,
+    Ack,
+    Nack(Status),
+}
 
 impl Upstream {
-    pub fn new(_settings: Settings) -> Self {
-        Upstream {}
+    pub fn new(settings: Settings) -> Self {
+        let variant = settings.variant;
+        let (since, retry_at, outputs, subscriptions, backoff) = Default::default();
+        let (fallback, last_error, control_plane) = Default::default();
+        Upstream {
+            settings,
+            phase: Phase::Closed,
+            since,
+            outputs,
+            subscriptions,
+            backoff,
+            retry_at,
+            variant,
+            fallback,
+            last_error,
+            control_plane,
+        }
     }
 
-    /// Adds to what is wanted. Names that are wanted already change nothing. To exchange names, subscribe first and
+    /// Adds to what is wanted. Names that are wanted already change nothing; an interest of the other kind (names
+    /// for the wildcard, or the reverse) takes the place of the one before. To exchange names, subscribe first and
     /// unsubscribe after, else the stream may close in between.
-    pub fn subscribe(&mut self, _type_url: &TypeUrl, _interest: Interest, _now: Time) {}
+    pub fn subscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) {
+        if matches!(&interest, Interest::Names(names) if names.is_empty()) {
+            return;
+        }
+        let new = || Subscription::new(type_url.clone());
+        let subscription = self.subscriptions.entry(type_url.clone()).or_insert_with(new);
+        let mut renew = subscription.needs_fresh_stream(&interest);
+        if !renew && subscription.must_leave_first(&interest) {
+            renew = !self.write(type_url, Occasion::Change, now);
+        }
+        if let Some(subscription) = self.subscriptions.get_mut(type_url) {
+            subscription.add(interest);
+        }
+        match &self.phase {
+            Phase::Closed if now < self.retry_at => self.enter(Phase::Waiting { until: self.retry_at }, now),
+            Phase::Closed => self.open(now),
+            Phase::Waiting { .. } | Phase::Opening => {}
+            Phase::Open(_) if renew => self.renew(now),
+            Phase::Open(_) => self.write_changes_gathered(now),
+        }
+        self.check_invariants();
+    }
 
     /// Takes away from what is wanted and forgets what is held of it; late updates of it are ignored (RLY-61).
-    pub fn unsubscribe(&mut self, _type_url: &TypeUrl, _interest: Interest, _now: Time) {}
+    pub fn unsubscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) {
+        let Some(subscription) = self.subscriptions.get_mut(type_url) else { return };
+        subscription.drop(interest);
+        if subscription.wants_nothing() && !subscription.said.asked {
+            self.subscriptions.remove(type_url);
+        }
+        let retired = self.subscriptions.values().filter(|subscription| subscription.wants_nothing()).count();
+        if retired == self.subscriptions.len() {
+            self.close(now);
+        } else if retired > RETIRED_TYPES_MAX {
+            self.renew(now);
+        } else if matches!(self.phase, Phase::Open(_)) {
+            self.write_changes_gathered(now);
+        }
+        self.check_invariants();
+    }
 
-    pub fn handle(&mut self, _input: Input, _now: Time) {}
+    pub fn handle(&mut self, input: Input, now: Time) {
+        match (input, &self.phase) {
+            (Input::Opened, Phase::Opening) => self.opened(now),
+            (Input::ConnectFailed { status }, Phase::Opening) => self.unreachable(status),
+            (Input::Received(response), Phase::Open(_)) => self.received(response, now),
+            (Input::Alive, Phase::Open(_)) => {
+                self.sign_of_life();
+                self.expire_proven();
+            }
+            (Input::Closed { status, jitter }, Phase::Opening) => self.unanswered(status, jitter, now),
+            (Input::Closed { status, jitter }, Phase::Open(stream))
+                if stream.has_answered || stream.is_dismissed =>
+            {
+                let lived = now.since(stream.opened);
+                let retry_in = self.backoff.after_answered(&self.settings.backoff, lived, jitter);
+                self.disconnected(status, true, retry_in, now);
+            }
+            (Input::GoingAway, Phase::Open(_)) => self.dismissed(),
+            (Input::Closed { status, jitter }, Phase::Open(_)) => self.unanswered(status, jitter, now),
+            // Inputs about a stream that is gone already.
+            _ => {}
+        }
+        self.check_invariants();
+    }
 
+    /// What the shell has to do next; to be drained after each call.
     pub fn poll_output(&mut self) -> Option<Output> {
-        None
+        self.outputs.pop_front()
     }
 
+    /// When [`Self::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Time> {
-        None
+        match &self.phase {
+            Phase::Closed | Phase::Opening => None,
+            Phase::Waiting { until } => Some(*until),
+            Phase::Open(stream) => {
+                let timers = self.subscriptions.values().filter_map(Subscription::next_timeout);
+                timers.chain(stream.gather_until).min()
+            }
+        }
     }
 
-    pub fn handle_timeout(&mut self, _now: Time) {}
+    pub fn handle_timeout(&mut self, now: Time) {
+        match &mut self.phase {
+            Phase::Closed | Phase::Opening => {}
+            Phase::Waiting { until } if now < *until => {}
+            Phase::Waiting { .. } => self.open(now),
+            Phase::Open(stream) => {
+                if stream.gather_until.is_some_and(|until| until <= now) {
+                    stream.gather_until = None;
+                    self.write_changes_gathered(now);
+                }
+                self.run_timers(now);
+            }
+        }
+        self.check_invariants();
+    }
 
     /// Nothing is wanted, and there is no stream.
     pub fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Closed)
+    }
+
+    fn enter(&mut self, phase: Phase, now: Time) {
+        self.phase = phase;
+        self.since = now;
+    }
+
+    fn open(&mut self, now: Time) {
+        let is_refused = self.fallback.until.is_some_and(|until| now < until);
+        let variant = if is_refused { Variant::Sotw } else { self.settings.variant };
+        if variant != self.variant {
+            self.variant = variant;
+            self.subscriptions.values_mut().for_each(Subscription::forget_versions);
+        }
+        self.enter(Phase::Opening, now);
+        self.outputs.push_back(Output::Open { variant });
+    }
+
+    /// Nothing is wanted: nothing is kept, and a later interest starts afresh (G8).
+    fn close(&mut self, now: Time) {
+        self.subscriptions.clear();
+        if matches!(self.phase, Phase::Opening | Phase::Open(_)) {
+            self.withdraw_unsent();
+            self.outputs.push_back(Output::Close);
+        }
+        self.enter(Phase::Closed, now);
+    }
+
+    /// Ends the stream and opens another at once: what is wanted can't be said on this one.
+    fn renew(&mut self, now: Time) {
+        self.stream_ended();
+        self.outputs.push_back(Output::Close);
+        self.open(now);
+    }
+
+    fn stream_ended(&mut self) {
+        self.withdraw_unsent();
+        self.subscriptions.retain(|_, subscription| !subscription.wants_nothing());
+        self.subscriptions.values_mut().for_each(Subscription::stream_ended);
+    }
+
+    /// A request belongs to the stream for which it was made; a stale ACK must not reach the next one (M1).
+    fn withdraw_unsent(&mut self) {
+        self.outputs.retain(|output| !matches!(output, Output::Send { .. } | Output::Probe));
+    }
+
+    fn event(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    /// DEL-35: the first request of each type restates everything, types in dependency order.
+    fn opened(&mut self, now: Time) {
+        self.enter(
+            Phase::Open(Stream {
+                opened: now,
+                has_spoken: false,
+                has_answered: false,
+                is_dismissed: false,
+                signs: 0,
+                is_probing: false,
+                gather_until: None,
+            }),
+            now,
+        );
+        self.event(Event::Connected { variant: self.variant });
+        self.write_changes(now);
+    }
+
+    fn unreachable(&mut self, status: Status) {
+        self.last_error = Some(status.clone());
+        self.event(Event::Unreachable { status });
+    }
+
+    /// CLI-1: a stream that ends before its first response means that the server is unreachable, unless it refuses
+    /// delta only (RLY-25).
+    fn dismissed(&mut self) {
+        if let Phase::Open(stream) = &mut self.phase {
+            stream.is_dismissed = true;
+        }
+    }
+
+    fn unanswered(&mut self, status: Status, jitter: f64, now: Time) {
+        let may_switch = self.variant == Variant::Delta && self.settings.fall_back_to_sotw;
+        let refusal = if may_switch { self.fallback.refused(&status) } else { Refusal::Unreachable };
+        if matches!(refusal, Refusal::NoDelta) {
+            self.fallback.until = Some(now + SOTW_FOR);
+            self.fallback.refusals = 0;
+            self.disconnected(status.clone(), false, Duration::ZERO, now);
+            self.event(Event::SwitchedToSotw { status });
+            self.open(now);
+            return;
+        }
+        let retry_in = self.backoff.after_unanswered(&self.settings.backoff, jitter);
+        self.disconnected(status.clone(), false, retry_in, now);
+        if matches!(refusal, Refusal::Unreachable) {
+            self.unreachable(status);
+        }
+    }
+
+    fn disconnected(&mut self, status: Status, answered: bool, retry_in: Duration, now: Time) {
+        self.stream_ended();
+        self.retry_at = now + retry_in;
+        self.last_error = Some(status.clone());
+        self.event(Event::Disconnected { status, answered, retry_in });
+        self.enter(Phase::Waiting { until: self.retry_at }, now);
+    }
+
+    fn received(&mut self, response: Response, now: Time) {
+        if let Phase::Open(stream) = &mut self.phase {
+            stream.has_answered = true;
+        }
+        self.sign_of_life();
+        self.backoff.answered();
+        self.fallback.has_answered_delta |= self.variant == Variant::Delta;
+        self.last_error = None;
+        let control_plane = response.control_plane();
+        if !control_plane.is_empty() && control_plane != self.control_plane {
+            self.control_plane = control_plane.to_owned();
+        }
+        self.digest(Digest::from(response), now);
+        self.expire_proven();
+    }
+
+    /// ACK or NACK at once (ACK-8), then hand on what is good.
+    fn digest(&mut self, digest: Digest, now: Time) {
+        let type_url = digest.type_url.clone();
+        let subscription =
+            self.subscriptions.get_mut(&type_url).filter(|subscription| subscription.said.asked);
+        let (Some(subscription), true) = (subscription, digest.variant == self.variant) else {
+            return self.event(Event::Ignored { type_url });
+        };
+        subscription.said.nonce.clone_from(&digest.nonce);
+        let verdict = Verdict::of(&digest);
+        let occasion = if verdict.is_good() {
+            subscription.accepted.clone_from(&digest.version_info);
+            Occasion::Ack
+        } else {
+            Occasion::Nack(verdict.status(self.settings.nack_text_max))
+        };
+        let applied = if verdict.void { None } else { Some(subscription.apply(digest, &verdict, now)) };
+        self.answer(&type_url, occasion, &verdict, now);
+        let (changes, events) = applied.unwrap_or_default();
+        self.outputs.extend(events.into_iter().map(Output::Event));
+        self.outputs.extend(changes.map(Output::Changes));
+    }
+
+    fn answer(&mut self, type_url: &TypeUrl, occasion: Occasion, verdict: &Verdict, now: Time) {
+        let event = match &occasion {
+            Occasion::Nack(status) => Event::Nacked {
+                type_url: type_url.clone(),
+                text: status.message.clone(),
+                names: verdict.names(),
+            },
+            Occasion::Ack | Occasion::Change => Event::Acked { type_url: type_url.clone() },
+        };
+        if !self.write(type_url, occasion, now) {
+            // An ACK with an empty list would ask an old server for everything.
+            return self.event(Event::Ignored { type_url: type_url.clone() });
+        }
+        if let Some(subscription) = self.subscriptions.get_mut(type_url) {
+            let is_ack = verdict.is_good();
+            let count = if is_ack { &mut subscription.acks } else { &mut subscription.nacks };
+            *count += 1;
+        }
+        self.event(event);
+    }
+
+    /// FLW-5: the first change leaves at once, what follows soon is gathered.
+    fn write_changes_gathered(&mut self, now: Time) {
+        let Phase::Open(Stream { gather_until: None, .. }) = &self.phase else { return };
+        if self.write_changes(now)
+            && let Phase::Open(stream) = &mut self.phase
+        {
+            stream.gather_until = Some(now + self.settings.gather);
+        }
+    }
+
+    /// Whether there was something to write.
+    fn write_changes(&mut self, now: Time) -> bool {
+        let with_news = self.subscriptions.values().filter(|subscription| subscription.has_news());
+        let type_urls: Vec<_> = with_news.map(|subscription| subscription.type_url.clone()).collect();
+        let mut wrote = false;
+        for type_url in &type_urls {
+            wrote |= self.write(type_url, Occasion::Change, now);
+        }
+        wrote
+    }
+
+    /// Writes the next request of a type; what waits to be said goes with it. `false` if it can't be said.
+    fn write(&mut self, type_url: &TypeUrl, occasion: Occasion, now: Time) -> bool {
+        let (Phase::Open(stream), Some(subscription)) =
+            (&mut self.phase, self.subscriptions.get_mut(type_url))
+        else {
+            return false;
+        };
+        let style = self.settings.wildcard;
+        let is_answer = !matches!(occasion, Occasion::Change);
+        let error = if let Occasion::Nack(status) = occasion { Some(status) } else { None };
+        let request = match self.variant {
+            Variant::Sotw => sotw::request(subscription, style, error).map(Request::Sotw),
+            Variant::Delta => Some(Request::Delta(delta::request(subscription, style, is_answer, error))),
+        };
+        let Some(request) = request else { return false };
+        subscription.written(self.variant, now + self.settings.resource_timeout, stream.signs);
+        self.outputs.push_back(Output::Send { request, first: !stream.has_spoken });
+        stream.has_spoken = true;
         true
     }
 
-    pub fn state(&self) -> State {
-        State::Closed
+    fn sign_of_life(&mut self) {
+        if let Phase::Open(stream) = &mut self.phase {
+            stream.signs += 1;
+            stream.is_probing = false;
+        }
     }
 
-    /// When the state was entered.
-    pub fn since(&self) -> Time {
-        Time::ZERO
+    fn run_timers(&mut self, now: Time) {
+        let Phase::Open(stream) = &mut self.phase else { return };
+        let mut is_unproven = false;
+        for (type_url, subscription) in &mut self.subscriptions {
+            match &mut subscription.want {
+                Want::Names(names) => {
+                    let out = names.run_out(now, stream.signs);
+                    is_unproven |= names.has_unproven();
+                    self.outputs.extend(expired(&self.settings, type_url, names, out));
+                }
+                Want::Wildcard(wildcard) if wildcard.settles_at().is_some_and(|at| at <= now) => {
+                    let gone = wildcard.settle();
+                    self.outputs.push_back(Output::Changes(Changes::of_settled(type_url, gone)));
+                }
+                Want::Wildcard(_) | Want::Nothing => {}
+            }
+        }
+        if is_unproven && !stream.is_probing {
+            stream.is_probing = true;
+            self.outputs.push_back(Output::Probe);
+        }
     }
 
-    pub fn variant(&self) -> Variant {
-        Variant::Delta
+    /// The stream is alive, so the timers that ran out in silence count.
+    fn expire_proven(&mut self) {
+        for (type_url, subscription) in &mut self.subscriptions {
+            if let Want::Names(names) = &mut subscription.want {
+                let out = names.prove();
+                self.outputs.extend(expired(&self.settings, type_url, names, out));
+            }
+        }
     }
 
-    /// Why the server is unreachable, or why the last stream ended; `None` from the first response on.
-    pub fn last_error(&self) -> Option<&Status> {
-        None
+    fn check_invariants(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let is_open = matches!(self.phase, Phase::Open(_));
+        let is_closed = matches!(self.phase, Phase::Closed);
+        let wants_nothing = self.subscriptions.values().all(Subscription::wants_nothing);
+        debug_assert_eq!(
+            is_closed, wants_nothing,
+            "a stream is there, or on its way, while something is wanted"
+        );
+        debug_assert!(!is_closed || self.subscriptions.is_empty(), "nothing is kept when nothing is wanted");
+        for (type_url, subscription) in &self.subscriptions {
+            debug_assert_eq!(*type_url, subscription.type_url);
+            subscription.check_invariants(is_open);
+        }
     }
+}
 
-    /// What the server calls itself (M4).
-    pub fn control_plane(&self) -> &str {
-        ""
+/// TMR-5: what the names whose timers ran out are from now on.
+fn expired(
+    settings: &Settings,
+    type_url: &TypeUrl,
+    names: &mut Names,
+    out: Vec<ResourceName>,
+) -> Option<Output> {
+    if out.is_empty() {
+        return None;
     }
-
-    pub fn types(&self) -> impl Iterator<Item = TypeView<'_>> {
-        std::iter::empty()
+    if settings.timeout_is_transient {
+        return Some(Output::Event(Event::Timeout { type_url: type_url.clone(), names: out }));
     }
-
-    /// The names of a type that are wanted, sorted; none for a wildcard.
-    pub fn names(&self, _type_url: &TypeUrl) -> impl Iterator<Item = &ResourceName> {
-        std::iter::empty()
+    for name in &out {
+        names.set_absent(name);
     }
+    Some(Output::Changes(Changes::of_names(type_url, out, Cause::Timeout)))
 }

@@ -79,9 +79,9 @@ fn big_node() -> proto::Node {
         ),
     ]);
     let extension = |n| proto::Extension {
-        name: format!("envoy.filters.http.extension_number_{n}"),
+        name: format!("envoy.filters.http.the_extension_number_{n}"),
         category: "envoy.filters.http".to_owned(),
-        type_urls: vec!["envoy.extensions.filters.http.some.v3.Config".to_owned()],
+        type_urls: vec!["envoy.extensions.filters.http.something.v3.Config".to_owned()],
         ..Default::default()
     };
     let parameters =

@@ -155,15 +155,15 @@ fn rly_54_the_first_update_wakes_at_once_and_the_next_ones_are_gathered() {
     bench.state(0, &[(EDS, "a=2 b=0")]);
     bench.advance(Duration::from_millis(5));
     bench.state(0, &[(EDS, "a=2 b=1")]);
-    assert_eq!(woken(&mut bench), []);
+    assert!(woken(&mut bench).is_empty());
     bench.advance(Duration::from_millis(4));
-    assert_eq!(woken(&mut bench), []);
+    assert!(woken(&mut bench).is_empty());
     bench.advance(Duration::from_millis(1));
     assert_eq!(woken(&mut bench), [one as u64, other as u64]);
     bench.advance(Duration::from_secs(1));
-    assert_eq!(woken(&mut bench), []);
+    assert!(woken(&mut bench).is_empty());
     bench.state(0, &[(EDS, "a=2 b=1")]);
-    assert_eq!(woken(&mut bench), [], "RLY-36: equal content is no news");
+    assert!(woken(&mut bench).is_empty(), "RLY-36: equal content is no news");
 }
 
 // === what is known ===

@@ -1,0 +1,267 @@
+//! What a response of good structure, or the good rest of one, changes.
+
+use std::collections::BTreeSet;
+
+use super::api::{Cause, Changes, Event, Scope};
+use super::names::{Held, Names};
+use super::response::{Digest, Verdict, is_invalid};
+use super::subscription::{Said, Subscription, Want};
+use super::wildcard::Wildcard;
+use crate::engine::Time;
+use crate::xds::{Code, Received, ResourceError, ResourceName, TypeUrl, Variant};
+
+impl Changes {
+    fn new(type_url: &TypeUrl, scope: Scope) -> Self {
+        let (present, absent, refreshed) = Default::default();
+        Changes {
+            type_url: type_url.clone(),
+            scope,
+            present,
+            absent,
+            refreshed,
+            replaces: false,
+            complete: false,
+        }
+    }
+
+    pub(super) fn of_names(type_url: &TypeUrl, names: Vec<ResourceName>, cause: Cause) -> Self {
+        let absent = names.into_iter().map(|name| (name, cause)).collect();
+        Changes { absent, ..Changes::new(type_url, Scope::Names) }
+    }
+
+    /// The members of a wildcard have settled; `gone` turned out not to be among them.
+    pub(super) fn of_settled(type_url: &TypeUrl, gone: Vec<ResourceName>) -> Self {
+        let absent = gone.into_iter().map(|name| (name, Cause::Omitted)).collect();
+        Changes { absent, complete: true, ..Changes::new(type_url, Scope::Wildcard) }
+    }
+
+    fn says_nothing(&self) -> bool {
+        self.present.is_empty() && self.absent.is_empty() && self.refreshed.is_empty() && !self.replaces
+    }
+}
+
+impl Subscription {
+    /// Takes what the response says of what is wanted, and leaves the rest (D7).
+    pub(super) fn apply(
+        &mut self,
+        digest: Digest,
+        verdict: &Verdict,
+        now: Time,
+    ) -> (Option<Changes>, Vec<Event>) {
+        let mut events = Vec::new();
+        let changes = match &mut self.want {
+            Want::Nothing => None,
+            Want::Names(names) => {
+                let changes = Changes::new(&self.type_url, Scope::Names);
+                let step = NamesStep { names, said: &self.said, changes, mentioned: BTreeSet::new() };
+                Some(step.run(digest, verdict, &mut events)).filter(|changes| !changes.says_nothing())
+            }
+            Want::Wildcard(wildcard) => {
+                let was_complete = wildcard.complete;
+                let changes = Changes::new(&self.type_url, Scope::Wildcard);
+                let step = WildcardStep { wildcard, changes, mentioned: BTreeSet::new() };
+                let changes = step.run(digest, verdict, now, &mut events);
+                let is_news = changes.complete && !was_complete;
+                Some(changes).filter(|changes| is_news || !changes.says_nothing())
+            }
+        };
+        (changes, events)
+    }
+}
+
+/// A payload-less element is a heartbeat if it repeats the version that is held; if not, old servers mean an
+/// absence by it (TTL-10). In SotW it can't mean anything but a heartbeat (TTL-4).
+fn is_heartbeat(variant: Variant, held: Option<&Held>, received: &Received) -> bool {
+    let version = &received.upstream_version;
+    match variant {
+        Variant::Sotw => true,
+        Variant::Delta => held.is_some_and(|held| !version.is_empty() && held.version == *version),
+    }
+}
+
+fn means_absence(error: &ResourceError) -> bool {
+    error.status.code == Code::NotFound
+}
+
+/// One response, applied to names.
+struct NamesStep<'a> {
+    names: &'a mut Names,
+    said: &'a Said,
+    changes: Changes,
+    /// Wanted names of which the response says something, be it only that they are bad.
+    mentioned: BTreeSet<ResourceName>,
+}
+
+impl NamesStep<'_> {
+    fn run(mut self, digest: Digest, verdict: &Verdict, events: &mut Vec<Event>) -> Changes {
+        let variant = digest.variant;
+        let is_full = variant == Variant::Sotw && digest.type_url.is_full_state();
+        let proves_absence = is_full && !verdict.unidentified && !digest.is_heartbeat();
+        for element in digest.resources {
+            match element {
+                Ok(received) => self.take(received, variant),
+                Err(bad) => {
+                    // TMR-7: a bad instance of a name proves that the name exists.
+                    let bad = bad.name.map(|name| self.names.answered_by(&name, &[])).unwrap_or_default();
+                    bad.iter().for_each(|name| self.names.cancel_timer(name));
+                    self.mentioned.extend(bad);
+                }
+            }
+        }
+        for name in &digest.removed {
+            self.lose(name, Cause::Removed);
+        }
+        for error in digest.errors {
+            self.take_error(error, events);
+        }
+        if proves_absence {
+            for name in self.names.omitted(&self.mentioned) {
+                self.names.set_absent(&name);
+                self.changes.absent.push((name, Cause::Omitted));
+            }
+        }
+        self.changes
+    }
+
+    fn take(&mut self, received: Received, variant: Variant) {
+        let aliases = received.resource.as_ref().map_or(&[][..], |resource| &resource.aliases);
+        let answered = self.names.answered_by(&received.name, aliases);
+        let Some(resource) = &received.resource else {
+            let held = answered.first().and_then(|name| self.names.held(name));
+            let is_held = held.is_some();
+            if !is_heartbeat(variant, held, &received) {
+                self.lose(&received.name, Cause::Removed);
+            } else if is_held {
+                self.changes.refreshed.push(received.name);
+            }
+            self.mentioned.extend(answered);
+            return;
+        };
+        for name in &answered {
+            let held = Held::new(&received, resource, variant == Variant::Delta);
+            self.names.hold(name, &received.name, held, !self.said.enter.contains(name));
+        }
+        if !answered.is_empty() {
+            self.changes.present.push(resource.clone());
+        }
+        self.mentioned.extend(answered);
+    }
+
+    /// An absence counts only for names that a request lists: one that was not asked for yet can't be meant.
+    fn lose(&mut self, name: &ResourceName, cause: Cause) {
+        for name in self.names.answered_by(name, &[]) {
+            if !self.said.enter.contains(&name) && self.names.set_absent(&name) {
+                self.changes.absent.push((name, cause));
+            }
+        }
+    }
+
+    /// A name with an error counts as seen (ERR-4). Where the resource came along (against ERR-2), it wins.
+    fn take_error(&mut self, error: ResourceError, events: &mut Vec<Event>) {
+        let answered = self.names.answered_by(&error.name, &[]);
+        if answered.is_empty() || answered.iter().any(|name| self.mentioned.contains(name)) {
+            return;
+        }
+        if is_invalid(&error) {
+            self.mentioned.extend(answered);
+            return;
+        }
+        for name in &answered {
+            self.names.cancel_timer(name);
+        }
+        if means_absence(&error) {
+            self.lose(&error.name, Cause::NotFound);
+        } else {
+            events.push(Event::ResourceError { type_url: self.changes.type_url.clone(), error });
+        }
+        self.mentioned.extend(answered);
+    }
+}
+
+/// One response, applied to a wildcard.
+struct WildcardStep<'a> {
+    wildcard: &'a mut Wildcard,
+    changes: Changes,
+    /// Names that the response mentions without bringing their resource: they stay members if they are.
+    mentioned: BTreeSet<ResourceName>,
+}
+
+impl WildcardStep<'_> {
+    fn run(mut self, digest: Digest, verdict: &Verdict, now: Time, events: &mut Vec<Event>) -> Changes {
+        let (variant, size) = (digest.variant, digest.size());
+        let proves_membership = !verdict.unidentified && !digest.is_heartbeat();
+        for element in digest.resources {
+            match element {
+                Ok(received) => self.take(received, variant),
+                Err(bad) => self.mention(bad.name),
+            }
+        }
+        for name in digest.removed {
+            self.lose(name, Cause::Removed);
+        }
+        for error in digest.errors {
+            if is_invalid(&error) {
+                self.mention(Some(error.name));
+            } else if means_absence(&error) {
+                self.lose(error.name, Cause::NotFound);
+            } else {
+                self.mention(Some(error.name.clone()));
+                events.push(Event::ResourceError { type_url: self.changes.type_url.clone(), error });
+            }
+        }
+        if proves_membership {
+            match variant {
+                Variant::Sotw => self.replace(),
+                Variant::Delta if self.wildcard.is_settled_by(size, now) => {
+                    let gone = self.wildcard.settle();
+                    self.changes.absent.extend(gone.into_iter().map(|name| (name, Cause::Omitted)));
+                }
+                Variant::Delta => {}
+            }
+        }
+        self.changes.complete = self.wildcard.complete;
+        self.changes
+    }
+
+    fn take(&mut self, received: Received, variant: Variant) {
+        let Some(resource) = &received.resource else {
+            let held = self.wildcard.members.get(&received.name);
+            let is_held = held.is_some();
+            if !is_heartbeat(variant, held, &received) {
+                self.lose(received.name, Cause::Removed);
+            } else if is_held {
+                self.mention(Some(received.name.clone()));
+                self.changes.refreshed.push(received.name);
+            }
+            return;
+        };
+        self.wildcard.hold(&received.name, Held::new(&received, resource, variant == Variant::Delta));
+        self.changes.present.push(resource.clone());
+    }
+
+    fn mention(&mut self, name: Option<ResourceName>) {
+        if let Some(name) = name {
+            self.wildcard.confirm(&name);
+            self.mentioned.insert(name);
+        }
+    }
+
+    fn lose(&mut self, name: ResourceName, cause: Cause) {
+        if self.wildcard.remove(&name) {
+            self.changes.absent.push((name, cause));
+        }
+    }
+
+    /// SST-3: a SotW response to a wildcard is the full set. If it mentions members without bringing them, the
+    /// members that left are told one by one instead.
+    fn replace(&mut self) {
+        self.wildcard.complete = true;
+        self.changes.replaces = self.mentioned.is_empty();
+        let brought = self.changes.present.iter().map(|resource| resource.name.clone());
+        let stay: BTreeSet<_> = brought.chain(self.mentioned.iter().cloned()).collect();
+        let omitted = self.wildcard.take_omitted(&stay);
+        if !self.changes.replaces {
+            self.changes.absent.extend(omitted.into_iter().map(|name| (name, Cause::Omitted)));
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What is peculiar to delta requests.
+
+use super::api::WildcardStyle;
+use super::subscription::{Subscription, Want};
+use crate::xds::{DeltaRequest, Status};
+
+/// The next request of the type. The first one on the stream states everything and what is held already (DEL-35,
+/// RLY-64); later ones tell what changed. Only an answer carries the nonce (DEL-1).
+///
+/// That nothing is wanted is never the first request of a type: empty, it would be a legacy wildcard (DEL-6).
+pub(super) fn request(
+    subscription: &Subscription,
+    style: WildcardStyle,
+    is_answer: bool,
+    error_detail: Option<Status>,
+) -> DeltaRequest {
+    let said = &subscription.said;
+    let is_first = !said.asked;
+    let by_omission = style == WildcardStyle::Legacy && matches!(subscription.want, Want::Wildcard(_));
+    let subscribe = if by_omission { Vec::new() } else { said.enter.iter().cloned().collect() };
+    DeltaRequest {
+        node: None,
+        type_url: subscription.type_url.as_str().to_owned(),
+        subscribe,
+        unsubscribe: said.leave.iter().cloned().collect(),
+        initial_resource_versions: if is_first { subscription.versions() } else { Vec::new() },
+        response_nonce: if is_answer { said.nonce.clone() } else { String::new() },
+        error_detail,
+    }
+}

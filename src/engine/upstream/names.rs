@@ -1,0 +1,274 @@
+//! Names that are asked for one by one: what is known of each, and its resource timer.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::engine::Time;
+use crate::xds::{Received, Resource, ResourceName};
+
+/// A resource that the source holds, and the string by which this server knows its version.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// Of this server and this variant only (STR-8, RLY-64); empty if there is none.
+    pub(super) version: Box<str>,
+    /// The version may be claimed in `initial_resource_versions`: the bytes were really kept (CCH-1).
+    pub(super) restate: bool,
+    /// The resource's own name, where it was subscribed to by an alias (ALI-1).
+    canonical: Option<ResourceName>,
+}
+
+impl Held {
+    /// `restate` is false in SotW, whose versions belong to responses and not to resources.
+    pub(super) fn new(received: &Received, resource: &Resource, restate: bool) -> Held {
+        let version = received.upstream_version.clone();
+        let restate = restate && !version.is_empty() && !resource.do_not_cache;
+        Held { version, restate, canonical: None }
+    }
+
+    pub(super) fn forget_version(&mut self) {
+        self.version = Box::default();
+        self.restate = false;
+    }
+}
+
+/// The three states of a name (RLY-2).
+#[derive(Debug, Default)]
+enum Holding {
+    #[default]
+    Unknown,
+    Held(Held),
+    Absent,
+}
+
+#[derive(Debug)]
+struct Timer {
+    due: Time,
+    /// How many signs of life the stream had given when the request was written.
+    signs: u64,
+}
+
+#[derive(Debug, Default)]
+struct Wanted {
+    holding: Holding,
+    /// Listed in the first request of the type on this stream (RLY-27 b).
+    in_first_request: bool,
+    /// PRESENT earlier on this stream (RLY-27 a).
+    seen: bool,
+    timer: Option<Timer>,
+}
+
+/// All names of one type.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    wanted: BTreeMap<ResourceName, Wanted>,
+    /// Own name of a resource → the wanted aliases that it answers.
+    aliases: BTreeMap<ResourceName, BTreeSet<ResourceName>>,
+    /// Running timers in the order in which they run out.
+    due: BTreeSet<(Time, ResourceName)>,
+    /// Timers that ran out with no sign of life since their request was written (RLY-29).
+    unproven: BTreeSet<ResourceName>,
+}
+
+impl Names {
+    pub(super) fn is_empty(&self) -> bool {
+        self.wanted.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.wanted.len()
+    }
+
+    pub(super) fn contains(&self, name: &ResourceName) -> bool {
+        self.wanted.contains_key(name)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ResourceName> {
+        self.wanted.keys()
+    }
+
+    /// Whether the name is new.
+    pub(super) fn insert(&mut self, name: ResourceName) -> bool {
+        let mut is_new = false;
+        self.wanted.entry(name).or_insert_with(|| {
+            is_new = true;
+            Wanted::default()
+        });
+        is_new
+    }
+
+    /// Whether the name was there.
+    pub(super) fn remove(&mut self, name: &ResourceName) -> bool {
+        self.cancel_timer(name);
+        let Some(wanted) = self.wanted.remove(name) else { return false };
+        self.unlink(name, &wanted.holding);
+        true
+    }
+
+    /// The wanted names that a resource answers: its own and its aliases (ALI-1).
+    pub(super) fn answered_by(
+        &self,
+        name: &ResourceName,
+        aliases: &[ResourceName],
+    ) -> BTreeSet<ResourceName> {
+        let known = self.aliases.get(name).into_iter().flatten();
+        let candidates = std::iter::once(name).chain(aliases).chain(known);
+        candidates.filter(|candidate| self.contains(candidate)).cloned().collect()
+    }
+
+    /// The resource of a wanted name arrived; `own` is the resource's own name.
+    pub(super) fn hold(&mut self, name: &ResourceName, own: &ResourceName, mut held: Held, seen: bool) {
+        self.cancel_timer(name);
+        let Some(wanted) = self.wanted.get_mut(name) else { return };
+        wanted.seen |= seen;
+        let before = std::mem::take(&mut wanted.holding);
+        if own != name {
+            held.canonical = Some(own.clone());
+        }
+        wanted.holding = Holding::Held(held);
+        self.unlink(name, &before);
+        if own != name {
+            self.aliases.entry(own.clone()).or_default().insert(name.clone());
+        }
+    }
+
+    /// Whether this is news.
+    pub(super) fn set_absent(&mut self, name: &ResourceName) -> bool {
+        self.cancel_timer(name);
+        let Some(wanted) = self.wanted.get_mut(name) else { return false };
+        let before = std::mem::replace(&mut wanted.holding, Holding::Absent);
+        self.unlink(name, &before);
+        !matches!(before, Holding::Absent)
+    }
+
+    pub(super) fn held(&self, name: &ResourceName) -> Option<&Held> {
+        match &self.wanted.get(name)?.holding {
+            Holding::Held(held) => Some(held),
+            Holding::Unknown | Holding::Absent => None,
+        }
+    }
+
+    /// Names whose omission from a full-state response proves their absence (RLY-27 a, b).
+    pub(super) fn omitted(&self, mentioned: &BTreeSet<ResourceName>) -> Vec<ResourceName> {
+        let proves = |wanted: &Wanted| {
+            (wanted.seen || wanted.in_first_request) && !matches!(wanted.holding, Holding::Absent)
+        };
+        let omitted =
+            self.wanted.iter().filter(|(name, wanted)| proves(wanted) && !mentioned.contains(*name));
+        omitted.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// What `initial_resource_versions` says, under the resources' own names.
+    pub(super) fn versions(&self) -> BTreeMap<ResourceName, String> {
+        let held = self.wanted.iter().filter_map(|(name, wanted)| match &wanted.holding {
+            Holding::Held(held) if held.restate => Some((name, held)),
+            _ => None,
+        });
+        held.map(|(name, held)| (held.canonical.as_ref().unwrap_or(name).clone(), held.version.to_string()))
+            .collect()
+    }
+
+    pub(super) fn forget_versions(&mut self) {
+        for wanted in self.wanted.values_mut() {
+            if let Holding::Held(held) = &mut wanted.holding {
+                held.forget_version();
+            }
+        }
+    }
+
+    /// The name stands in a request that is written now. Its timer starts if nothing is known of it (TMR-2, TMR-3).
+    pub(super) fn written(&mut self, name: &ResourceName, in_first_request: bool, due: Time, signs: u64) {
+        let Some(wanted) = self.wanted.get_mut(name) else { return };
+        wanted.in_first_request = in_first_request;
+        if matches!(wanted.holding, Holding::Unknown) {
+            wanted.timer = Some(Timer { due, signs });
+            self.due.insert((due, name.clone()));
+        }
+    }
+
+    /// TMR-4: timers stop, and nothing seen on the old stream counts on the next.
+    pub(super) fn stream_ended(&mut self) {
+        for wanted in self.wanted.values_mut() {
+            wanted.in_first_request = false;
+            wanted.seen = false;
+            wanted.timer = None;
+        }
+        self.due.clear();
+        self.unproven.clear();
+    }
+
+    pub(super) fn next_due(&self) -> Option<Time> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// Takes the timers that have run out. Those without a sign of life since are kept back (see [`Self::prove`]).
+    pub(super) fn run_out(&mut self, now: Time, signs: u64) -> Vec<ResourceName> {
+        let mut out = Vec::new();
+        while self.next_due().is_some_and(|due| due <= now) {
+            let Some((_, name)) = self.due.pop_first() else { break };
+            let timer = self.wanted.get(&name).and_then(|wanted| wanted.timer.as_ref());
+            if timer.is_some_and(|timer| signs > timer.signs) {
+                out.push(name);
+            } else {
+                self.unproven.insert(name);
+            }
+        }
+        for name in &out {
+            self.cancel_timer(name);
+        }
+        out
+    }
+
+    pub(super) fn has_unproven(&self) -> bool {
+        !self.unproven.is_empty()
+    }
+
+    /// The stream gave a sign of life: takes the timers that were kept back.
+    pub(super) fn prove(&mut self) -> Vec<ResourceName> {
+        let out: Vec<_> = std::mem::take(&mut self.unproven).into_iter().collect();
+        for name in &out {
+            self.cancel_timer(name);
+        }
+        out
+    }
+
+    /// TMR-7.
+    pub(super) fn cancel_timer(&mut self, name: &ResourceName) {
+        let timer = self.wanted.get_mut(name).and_then(|wanted| wanted.timer.take());
+        if let Some(timer) = timer {
+            self.due.remove(&(timer.due, name.clone()));
+            self.unproven.remove(name);
+        }
+    }
+
+    /// An alias may move from one resource to another (ALI-2).
+    fn unlink(&mut self, name: &ResourceName, before: &Holding) {
+        let Holding::Held(Held { canonical: Some(own), .. }) = before else { return };
+        if let Some(aliases) = self.aliases.get_mut(own) {
+            aliases.remove(name);
+            if aliases.is_empty() {
+                self.aliases.remove(own);
+            }
+        }
+    }
+
+    /// Timers run only on an open stream, only for what is unknown; every index agrees with the names.
+    pub(super) fn check_invariants(&self, is_open: bool) {
+        let timers = self.wanted.values().filter(|wanted| wanted.timer.is_some()).count();
+        debug_assert_eq!(timers, self.due.len() + self.unproven.len(), "a timer is due or unproven");
+        debug_assert!(is_open || timers == 0, "no timer without a stream");
+        for wanted in self.wanted.values() {
+            let is_unknown = matches!(wanted.holding, Holding::Unknown);
+            debug_assert!(wanted.timer.is_none() || is_unknown, "a timer of a known name");
+            debug_assert!(
+                is_open || !(wanted.seen || wanted.in_first_request),
+                "knowledge of a stream that is gone"
+            );
+        }
+        let linked: usize = self.aliases.values().map(BTreeSet::len).sum();
+        let held = self.wanted.keys().filter_map(|name| self.held(name));
+        debug_assert_eq!(
+            linked,
+            held.filter(|held| held.canonical.is_some()).count(),
+            "aliases are linked both ways"
+        );
+    }
+}

@@ -1,0 +1,139 @@
+//! A response of either variant in one form, and the verdict on its structure.
+
+use std::collections::BTreeSet;
+
+use crate::xds::{
+    Code, DeltaResponse, Element, ResourceError, ResourceName, Response, SotwResponse, Status, TypeUrl,
+    Variant,
+};
+
+/// What both variants say. The rules in which they differ ask for `variant`.
+pub(super) struct Digest {
+    pub(super) variant: Variant,
+    pub(super) type_url: TypeUrl,
+    pub(super) nonce: String,
+    /// SotW only.
+    pub(super) version_info: String,
+    pub(super) resources: Vec<Element>,
+    /// Delta only.
+    pub(super) removed: Vec<ResourceName>,
+    pub(super) errors: Vec<ResourceError>,
+}
+
+impl From<Response> for Digest {
+    fn from(response: Response) -> Self {
+        match response {
+            Response::Sotw(SotwResponse { version_info, type_url, nonce, resources, errors, .. }) => Digest {
+                variant: Variant::Sotw,
+                type_url,
+                nonce,
+                version_info,
+                resources,
+                removed: Vec::new(),
+                errors,
+            },
+            Response::Delta(DeltaResponse { type_url, nonce, resources, removed, errors, .. }) => Digest {
+                variant: Variant::Delta,
+                type_url,
+                nonce,
+                version_info: String::new(),
+                resources,
+                removed,
+                errors,
+            },
+        }
+    }
+}
+
+impl Digest {
+    /// Heartbeats only: such a response says nothing about membership, whatever its type (TTL-6).
+    pub(super) fn is_heartbeat(&self) -> bool {
+        let payloadless = |element: &Element| matches!(element, Ok(received) if received.resource.is_none());
+        !self.resources.is_empty() && self.resources.iter().all(payloadless)
+    }
+
+    /// What the payloads weigh, in bytes.
+    pub(super) fn size(&self) -> usize {
+        let payloads = self.resources.iter().flatten().filter_map(|received| received.resource.as_ref());
+        payloads.map(|resource| resource.size()).sum()
+    }
+}
+
+/// ERR-6: an entry of `resource_errors` that can't mean anything.
+pub(super) fn is_invalid(error: &ResourceError) -> bool {
+    error.name.as_str().is_empty() || error.status.code == Code::Ok
+}
+
+/// What is structurally wrong with a response (RLY-37). No faults: ACK.
+#[derive(Default)]
+pub(super) struct Verdict {
+    faults: Vec<(Option<ResourceName>, String)>,
+    /// A name occurs twice: nothing of the response is used (SST-8, DEL-16).
+    pub(super) void: bool,
+    /// An element could not be identified: no deletion may be derived from the response.
+    pub(super) unidentified: bool,
+}
+
+impl Verdict {
+    pub(super) fn of(digest: &Digest) -> Verdict {
+        let mut verdict = Verdict::default();
+        let mut seen = BTreeSet::new();
+        for element in &digest.resources {
+            let name = match element {
+                Ok(received) => Some(&received.name),
+                Err(bad) => {
+                    verdict.unidentified |= bad.name.is_none();
+                    verdict.faults.push((bad.name.clone(), bad.reason.clone()));
+                    bad.name.as_ref()
+                }
+            };
+            verdict.expect_new(&mut seen, name);
+        }
+        for name in &digest.removed {
+            verdict.expect_new(&mut seen, Some(name));
+        }
+        for error in digest.errors.iter().filter(|error| is_invalid(error)) {
+            let name = Some(error.name.clone()).filter(|name| !name.as_str().is_empty());
+            verdict.unidentified |= name.is_none();
+            verdict.faults.push((name, "an error without a name or with the status OK".to_owned()));
+        }
+        verdict
+    }
+
+    fn expect_new<'a>(&mut self, seen: &mut BTreeSet<&'a ResourceName>, name: Option<&'a ResourceName>) {
+        if let Some(name) = name
+            && !seen.insert(name)
+        {
+            self.void = true;
+            self.faults.push((Some(name.clone()), "the name occurs twice".to_owned()));
+        }
+    }
+
+    pub(super) fn is_good(&self) -> bool {
+        self.faults.is_empty()
+    }
+
+    /// The names of the bad elements, sorted, each once.
+    pub(super) fn names(&self) -> Vec<ResourceName> {
+        let names: BTreeSet<_> = self.faults.iter().filter_map(|(name, _)| name.clone()).collect();
+        names.into_iter().collect()
+    }
+
+    /// What a NACK says: the bad names and why, in at most `max` bytes (D12).
+    pub(super) fn status(&self, max: usize) -> Status {
+        let mut text = String::new();
+        for (name, reason) in &self.faults {
+            if text.len() > max {
+                break;
+            }
+            let separator = if text.is_empty() { "" } else { "; " };
+            let name = name.as_ref().map_or("(unnamed)", ResourceName::as_str);
+            text.push_str(separator);
+            text.push_str(name);
+            text.push_str(": ");
+            text.push_str(reason);
+        }
+        text.truncate(text.floor_char_boundary(max));
+        Status::new(Code::InvalidArgument, text)
+    }
+}

@@ -1,0 +1,30 @@
+//! What is peculiar to SotW requests.
+
+use super::api::WildcardStyle;
+use super::subscription::{Subscription, Want};
+use crate::xds::{SotwRequest, Status};
+
+/// The next request of the type: first request, change, ACK or NACK, all in one form. It always tells the complete
+/// list of names (SUB-1), the newest nonce (ACK-9) and the version accepted last.
+///
+/// `None` if nothing is wanted any more of an old server: it would read the empty list as the wildcard (SUB-10).
+/// That nothing is wanted is never the first request of a type, which any server reads so (SUB-9).
+pub(super) fn request(
+    subscription: &Subscription,
+    style: WildcardStyle,
+    error_detail: Option<Status>,
+) -> Option<SotwRequest> {
+    let resource_names = match (&subscription.want, style) {
+        (Want::Nothing, WildcardStyle::Legacy) => return None,
+        (Want::Wildcard(_), WildcardStyle::Legacy) => Vec::new(),
+        _ => subscription.listed(),
+    };
+    Some(SotwRequest {
+        version_info: subscription.accepted.clone(),
+        node: None,
+        resource_names,
+        type_url: subscription.type_url.as_str().to_owned(),
+        response_nonce: subscription.said.nonce.clone(),
+        error_detail,
+    })
+}

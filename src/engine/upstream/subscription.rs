@@ -1,0 +1,230 @@
+//! One type on the stream: what is wanted, what of it has been written, and the nonce chain.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::api::Interest;
+use super::names::Names;
+use super::wildcard::Wildcard;
+use crate::engine::Time;
+use crate::xds::{ResourceName, TypeUrl, Variant};
+
+/// What is wanted of a type: the wildcard or names, never both.
+#[derive(Debug, Default)]
+pub(super) enum Want {
+    #[default]
+    Nothing,
+    Names(Names),
+    Wildcard(Wildcard),
+}
+
+/// What has been said about a type on the present stream. A new stream starts with nothing said (DEL-28).
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// The first request has been written.
+    pub(super) asked: bool,
+    /// It was for the wildcard.
+    for_wildcard: bool,
+    /// Of the last response, empty before (ACK-9).
+    pub(super) nonce: String,
+    /// Wanted names (`*` for the wildcard) that no request lists yet.
+    pub(super) enter: BTreeSet<ResourceName>,
+    /// Names that the last request lists but that are no longer wanted.
+    pub(super) leave: BTreeSet<ResourceName>,
+}
+
+#[derive(Debug)]
+pub(super) struct Subscription {
+    pub(super) type_url: TypeUrl,
+    pub(super) want: Want,
+    pub(super) said: Said,
+    /// SotW: the `version_info` accepted last. It outlives the stream (STR-9).
+    pub(super) accepted: String,
+    pub(super) acks: u64,
+    pub(super) nacks: u64,
+}
+
+fn star() -> ResourceName {
+    ResourceName::new("*")
+}
+
+impl Subscription {
+    pub(super) fn new(type_url: TypeUrl) -> Self {
+        let (want, said, accepted) = Default::default();
+        Subscription { type_url, want, said, accepted, acks: 0, nacks: 0 }
+    }
+
+    pub(super) fn wants_nothing(&self) -> bool {
+        matches!(self.want, Want::Nothing)
+    }
+
+    /// Some change waits for a request.
+    pub(super) fn has_news(&self) -> bool {
+        !self.said.enter.is_empty() || !self.said.leave.is_empty()
+    }
+
+    /// The interest can't follow what was said of the type on this stream. A wildcard stands in the first request of
+    /// its type on a stream or not at all: a response on its way may answer an earlier request, and nothing tells
+    /// it from the whole membership. A legacy wildcard can't be left again either (RLY-19).
+    pub(super) fn needs_fresh_stream(&self, interest: &Interest) -> bool {
+        self.said.asked && (*interest == Interest::Wildcard || self.said.for_wildcard)
+    }
+
+    /// The interest takes up a name again before its unsubscription was written. The server would see no change and
+    /// send nothing, so the two have to go in two requests (RLY-59).
+    pub(super) fn must_leave_first(&self, interest: &Interest) -> bool {
+        match interest {
+            Interest::Wildcard => false,
+            Interest::Names(names) => names.iter().any(|name| self.said.leave.contains(name)),
+        }
+    }
+
+    /// An interest of the other kind than the one before takes its place.
+    pub(super) fn add(&mut self, interest: Interest) {
+        if self.wants_nothing() {
+            // A server may keep silent to a client that claims a version (STR-10), but nothing is held.
+            self.accepted.clear();
+        }
+        match (&mut self.want, interest) {
+            (Want::Wildcard(_), Interest::Wildcard) => {}
+            (Want::Names(wanted), Interest::Names(names)) => {
+                for name in names {
+                    if wanted.insert(name.clone()) {
+                        self.said.enter.insert(name);
+                    }
+                }
+            }
+            (_, Interest::Wildcard) => {
+                self.drop_all();
+                self.want = Want::Wildcard(Wildcard::default());
+                self.said.enter.insert(star());
+            }
+            (_, Interest::Names(names)) if !names.is_empty() => {
+                self.drop_all();
+                self.want = Want::Names(Names::default());
+                self.add(Interest::Names(names));
+            }
+            (_, Interest::Names(_)) => {}
+        }
+    }
+
+    pub(super) fn drop(&mut self, interest: Interest) {
+        match (&mut self.want, interest) {
+            (Want::Wildcard(_), Interest::Wildcard) => self.drop_all(),
+            (Want::Names(wanted), Interest::Names(names)) => {
+                for name in names {
+                    if wanted.remove(&name) && !self.said.enter.remove(&name) {
+                        self.said.leave.insert(name);
+                    }
+                }
+                if wanted.is_empty() {
+                    self.want = Want::Nothing;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn drop_all(&mut self) {
+        let names = match std::mem::take(&mut self.want) {
+            Want::Nothing => Vec::new(),
+            Want::Names(names) => names.iter().cloned().collect(),
+            Want::Wildcard(_) => vec![star()],
+        };
+        for name in names {
+            if !self.said.enter.remove(&name) {
+                self.said.leave.insert(name);
+            }
+        }
+    }
+
+    /// The complete list of names (SUB-1); `*` for the wildcard.
+    pub(super) fn listed(&self) -> Vec<ResourceName> {
+        match &self.want {
+            Want::Nothing => Vec::new(),
+            Want::Names(names) => names.iter().cloned().collect(),
+            Want::Wildcard(_) => vec![star()],
+        }
+    }
+
+    /// The server's own version strings of what is held (RLY-64), sorted by name.
+    pub(super) fn versions(&self) -> Vec<(ResourceName, String)> {
+        let versions = match &self.want {
+            Want::Nothing => BTreeMap::new(),
+            Want::Names(names) => names.versions(),
+            Want::Wildcard(wildcard) => {
+                let held = wildcard.members.iter().filter(|(_, held)| held.restate);
+                held.map(|(name, held)| (name.clone(), held.version.to_string())).collect()
+            }
+        };
+        versions.into_iter().collect()
+    }
+
+    /// A request that says everything is written now; timers of its new names run until `due`.
+    pub(super) fn written(&mut self, variant: Variant, due: Time, signs: u64) {
+        let is_first = !self.said.asked;
+        let entered = std::mem::take(&mut self.said.enter);
+        self.said.leave.clear();
+        self.said.asked = true;
+        match &mut self.want {
+            Want::Nothing => {}
+            Want::Names(names) => {
+                for name in &entered {
+                    names.written(name, is_first, due, signs);
+                }
+            }
+            Want::Wildcard(wildcard) => {
+                self.said.for_wildcard = true;
+                if is_first && variant == Variant::Delta {
+                    wildcard.restated();
+                }
+            }
+        }
+    }
+
+    pub(super) fn stream_ended(&mut self) {
+        self.said = Said { enter: self.listed().into_iter().collect(), ..Said::default() };
+        match &mut self.want {
+            Want::Nothing => {}
+            Want::Names(names) => names.stream_ended(),
+            Want::Wildcard(wildcard) => wildcard.stream_ended(),
+        }
+    }
+
+    /// The other variant of the protocol knows nothing of this one's versions.
+    pub(super) fn forget_versions(&mut self) {
+        self.accepted.clear();
+        match &mut self.want {
+            Want::Nothing => {}
+            Want::Names(names) => names.forget_versions(),
+            Want::Wildcard(wildcard) => wildcard.members.values_mut().for_each(|held| held.forget_version()),
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        match &self.want {
+            Want::Nothing => None,
+            Want::Names(names) => names.next_due(),
+            Want::Wildcard(wildcard) => wildcard.settles_at(),
+        }
+    }
+
+    pub(super) fn check_invariants(&self, is_open: bool) {
+        let (count, wants): (usize, &dyn Fn(&ResourceName) -> bool) = match &self.want {
+            Want::Nothing => (0, &|_| false),
+            Want::Names(names) => (names.len(), &|name| names.contains(name)),
+            Want::Wildcard(_) => (1, &ResourceName::is_wildcard),
+        };
+        debug_assert!(self.wants_nothing() || count > 0, "an empty list of names is no interest");
+        debug_assert!(self.said.enter.iter().all(wants), "what enters is wanted");
+        debug_assert!(!self.said.leave.iter().any(wants), "what leaves is not wanted");
+        if !self.said.asked {
+            debug_assert_eq!(self.said.enter.len(), count, "all of it enters by the first request");
+            debug_assert!(self.said.leave.is_empty() && self.said.nonce.is_empty());
+        }
+        debug_assert!(self.said.asked || count > 0, "no first request says that nothing is wanted");
+        debug_assert!(is_open || !self.said.asked, "nothing is said without a stream");
+        if let Want::Names(names) = &self.want {
+            names.check_invariants(is_open);
+        }
+    }
+}

@@ -1,0 +1,10 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod errors;
+mod names;
+mod random;
+mod requests;
+mod script;
+mod streams;
+mod timers;
+mod wildcards;

@@ -1,0 +1,278 @@
+//! Transcripts: what goes in stands on lines with `>`, what comes out on the lines between.
+//!
+//! ```text
+//! > + CDS a b          subscribe; `*` is the wildcard          > - CDS a       unsubscribe
+//! > opened             > alive          > unconnected          > closed UNAVAILABLE
+//! > after 10s          time passes; timers that fall due in between fire at their time
+//! > CDS v1 n1 a=1 …    a response: version (`-` in delta), nonce, then elements:
+//!     a=1      resource `a`, upstream version 1        a=1/x   with the alias `x`
+//!     a=1^     not to be cached                        a=1#9   that weighs 9 KiB more
+//!     ~a=1     without payload                         -a      in `removed_resources`
+//!     !a       bad, but known by its name              !       bad without a name
+//!     a:NAME   in `resource_errors` with that code
+//! ```
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::super::*;
+use crate::xds::{
+    Any, BadElement, DeltaResponse, Element, Received, Resource, ResourceError, ResourceName, SotwResponse,
+    Version,
+};
+
+const TYPES: &[(&str, &str)] = &[
+    ("CDS", "envoy.config.cluster.v3.Cluster"),
+    ("EDS", "envoy.config.endpoint.v3.ClusterLoadAssignment"),
+    ("LDS", "envoy.config.listener.v3.Listener"),
+    ("RDS", "envoy.config.route.v3.RouteConfiguration"),
+];
+
+pub(super) fn sotw() -> Settings {
+    Settings { variant: Variant::Sotw, ..Settings::default() }
+}
+
+pub(super) fn delta() -> Settings {
+    Settings::default()
+}
+
+pub(super) fn legacy(settings: Settings) -> Settings {
+    Settings { wildcard: WildcardStyle::Legacy, ..settings }
+}
+
+pub(super) fn type_url(short: &str) -> TypeUrl {
+    let known = TYPES.iter().find(|(name, _)| *name == short);
+    TypeUrl::of_message(known.map_or(short, |(_, message)| message))
+}
+
+/// Runs a transcript and compares it, whole, with what happened.
+#[track_caller]
+pub(super) fn check(settings: Settings, transcript: &str) {
+    let expected: Vec<&str> = transcript.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let mut script = Script::new(settings);
+    let mut actual = Vec::new();
+    for input in expected.iter().filter_map(|line| line.strip_prefix("> ")) {
+        actual.push(format!("> {input}"));
+        actual.extend(script.run(input));
+    }
+    assert!(expected == actual, "\nexpected:\n{}\n\nactual:\n{}\n", expected.join("\n"), actual.join("\n"));
+}
+
+pub(super) struct Script {
+    pub(super) upstream: Upstream,
+    now: Time,
+    variant: Variant,
+}
+
+impl Script {
+    pub(super) fn new(settings: Settings) -> Self {
+        Script { variant: settings.variant, upstream: Upstream::new(settings), now: Time::ZERO }
+    }
+
+    /// One line of input; the lines that come out.
+    pub(super) fn run(&mut self, input: &str) -> Vec<String> {
+        self.raw(input).iter().filter_map(show).collect()
+    }
+
+    pub(super) fn raw(&mut self, input: &str) -> Vec<Output> {
+        let (verb, rest) = input.split_once(' ').unwrap_or((input, ""));
+        match verb {
+            "+" | "-" => {
+                let (short, names) = rest.split_once(' ').unwrap_or((rest, ""));
+                let names: Vec<ResourceName> = names.split_whitespace().map(ResourceName::from).collect();
+                let is_wildcard = names.iter().any(ResourceName::is_wildcard);
+                let interest = if is_wildcard { Interest::Wildcard } else { Interest::Names(names) };
+                if verb == "+" {
+                    self.upstream.subscribe(&type_url(short), interest, self.now);
+                } else {
+                    self.upstream.unsubscribe(&type_url(short), interest, self.now);
+                }
+            }
+            "after" => return self.after(duration(rest)),
+            "opened" => self.upstream.handle(Input::Opened, self.now),
+            "alive" => self.upstream.handle(Input::Alive, self.now),
+            "unconnected" => {
+                self.upstream.handle(Input::ConnectFailed { status: status("UNAVAILABLE") }, self.now)
+            }
+            "closed" => self.upstream.handle(Input::Closed { status: status(rest), jitter: 0.5 }, self.now),
+            short => self.upstream.handle(Input::Received(response(self.variant, short, rest)), self.now),
+        }
+        self.drain()
+    }
+
+    fn after(&mut self, duration: Duration) -> Vec<Output> {
+        let end = self.now + duration;
+        let mut outputs = Vec::new();
+        for turn in 0.. {
+            assert!(turn < 1000, "a timer spins");
+            let Some(due) = self.upstream.poll_timeout().filter(|due| *due <= end) else { break };
+            self.now = self.now.max(due);
+            self.upstream.handle_timeout(self.now);
+            outputs.extend(self.drain());
+        }
+        self.now = end;
+        outputs
+    }
+
+    fn drain(&mut self) -> Vec<Output> {
+        let outputs: Vec<_> = std::iter::from_fn(|| self.upstream.poll_output()).collect();
+        for output in &outputs {
+            if let Output::Open { variant } = output {
+                self.variant = *variant;
+            }
+        }
+        outputs
+    }
+}
+
+fn duration(text: &str) -> Duration {
+    match text.strip_suffix("ms") {
+        Some(millis) => Duration::from_millis(millis.parse().unwrap()),
+        None => Duration::from_secs(text.strip_suffix('s').unwrap().parse().unwrap()),
+    }
+}
+
+fn status(name: &str) -> Status {
+    let code = (0..17).map(Code::from_number).find(|code| code.name() == name);
+    Status::new(code.unwrap_or_else(|| panic!("no such code: {name}")), "")
+}
+
+fn response(variant: Variant, short: &str, rest: &str) -> Response {
+    let mut words = rest.split_whitespace();
+    let (version_info, nonce) = (words.next().unwrap().to_owned(), words.next().unwrap().to_owned());
+    let (mut resources, mut removed, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+    for word in words {
+        if let Some(name) = word.strip_prefix('-') {
+            removed.push(ResourceName::from(name));
+        } else if let Some((name, code)) = word.split_once(':') {
+            errors.push(ResourceError { name: name.into(), status: status(code) });
+        } else {
+            resources.push(element(short, word));
+        }
+    }
+    let (type_url, control_plane) = (type_url(short), String::new());
+    match variant {
+        Variant::Sotw => {
+            Response::Sotw(SotwResponse { version_info, type_url, nonce, resources, errors, control_plane })
+        }
+        Variant::Delta => {
+            let system_version_info = version_info;
+            let rest = (removed, errors, control_plane);
+            let (removed, errors, control_plane) = rest;
+            Response::Delta(DeltaResponse {
+                system_version_info,
+                type_url,
+                nonce,
+                resources,
+                removed,
+                errors,
+                control_plane,
+            })
+        }
+    }
+}
+
+fn element(short: &str, word: &str) -> Element {
+    if let Some(name) = word.strip_prefix('!') {
+        let name = Some(name).filter(|name| !name.is_empty()).map(ResourceName::from);
+        return Err(BadElement { name, reason: "bad".to_owned() });
+    }
+    let (word, size) = word.split_once('#').unwrap_or((word, "0"));
+    let (word, do_not_cache) = word.strip_suffix('^').map_or((word, false), |word| (word, true));
+    let (word, alias) = word.split_once('/').map_or((word, None), |(word, alias)| (word, Some(alias)));
+    let (name, version) = word.split_once('=').unwrap();
+    let bare = name.trim_start_matches('~');
+    let mut value = version.as_bytes().to_vec();
+    value.resize(version.len() + size.parse::<usize>().unwrap() * 1024, b' ');
+    let resource = Resource {
+        name: bare.into(),
+        version: Version::default(),
+        body: Any { type_url: Arc::from(type_url(short).as_str()), value: Bytes::from(value) },
+        aliases: alias.map(ResourceName::from).into_iter().collect(),
+        ttl: None,
+        do_not_cache,
+        metadata: None,
+        endpoints: None,
+    };
+    let resource = (bare == name).then(|| Arc::new(resource));
+    Ok(Received { name: bare.into(), upstream_version: version.into(), resource })
+}
+
+/// ACK and NACK events are left out where the request says it; `Connected` where `opened` does.
+fn show(output: &Output) -> Option<String> {
+    Some(match output {
+        Output::Open { variant } => format!("open {variant:?}"),
+        Output::Close => "close".to_owned(),
+        Output::Probe => "probe".to_owned(),
+        Output::Send { request, first } => {
+            format!("{} {}", if *first { "send+node" } else { "send" }, show_request(request))
+        }
+        Output::Changes(changes) => show_changes(changes),
+        Output::Event(event) => return show_event(event),
+    })
+}
+
+fn short(type_url: &TypeUrl) -> &str {
+    TYPES
+        .iter()
+        .find(|(_, message)| *message == type_url.message())
+        .map_or(type_url.short(), |(short, _)| short)
+}
+
+fn show_request(request: &Request) -> String {
+    let (type_url, nonce, error) = match request {
+        Request::Sotw(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
+        Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
+    };
+    let mut text = short(&TypeUrl::new(type_url)).to_owned();
+    match request {
+        Request::Sotw(request) => {
+            write!(text, " v={} n={nonce} {:?}", request.version_info, request.resource_names).unwrap();
+        }
+        Request::Delta(request) => {
+            write!(text, " n={nonce}").unwrap();
+            request.subscribe.iter().for_each(|name| write!(text, " +{name}").unwrap());
+            request.unsubscribe.iter().for_each(|name| write!(text, " -{name}").unwrap());
+            for (name, version) in &request.initial_resource_versions {
+                write!(text, " {name}={version}").unwrap();
+            }
+        }
+    }
+    if let Some(error) = error {
+        write!(text, " NACK {error}").unwrap();
+    }
+    text
+}
+
+fn show_changes(changes: &Changes) -> String {
+    let mut text = format!("{:?} {}", changes.scope, short(&changes.type_url));
+    for resource in &changes.present {
+        let version = String::from_utf8_lossy(&resource.body.value);
+        write!(text, " {}={}", resource.name, version.trim()).unwrap();
+    }
+    changes.absent.iter().for_each(|(name, cause)| write!(text, " -{name}:{cause:?}").unwrap());
+    changes.refreshed.iter().for_each(|name| write!(text, " ~{name}").unwrap());
+    let flags = [(changes.replaces, " replaces"), (changes.complete, " complete")];
+    flags.iter().filter(|(is_set, _)| *is_set).for_each(|(_, flag)| text.push_str(flag));
+    text
+}
+
+fn show_event(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Connected { .. } | Event::Acked { .. } | Event::Nacked { .. } => return None,
+        Event::Disconnected { status, answered, retry_in } => {
+            let answered = if *answered { "answered" } else { "unanswered" };
+            format!("disconnected {status} {answered} {}ms", retry_in.as_millis())
+        }
+        Event::Unreachable { status } => format!("unreachable {status}"),
+        Event::SwitchedToSotw { .. } => "switched to SotW".to_owned(),
+        Event::Ignored { type_url } => format!("ignored {}", short(type_url)),
+        Event::ResourceError { type_url, error } => {
+            format!("error {} {}:{}", short(type_url), error.name, error.status)
+        }
+        Event::Timeout { type_url, names } => format!("timeout {} {names:?}", short(type_url)),
+    })
+}

@@ -1,0 +1,159 @@
+//! Resource timers.
+
+use super::super::*;
+use super::script::{check, delta, sotw};
+
+#[test]
+fn rly_29_a_timer_counts_if_anything_arrived_since_the_request() {
+    check(
+        delta(),
+        "
+        > + CDS a b
+        open Delta
+        > unconnected
+        unreachable UNAVAILABLE
+        > after 60s
+        > opened
+        send+node CDS n= +a +b
+        > after 1s
+        > CDS - n1 a=1
+        send CDS n=n1
+        Names CDS a=1
+        > after 8999ms
+        > after 1ms
+        Names CDS -b:Timeout
+        > after 60s
+        > CDS - n2 b=1
+        send CDS n=n2
+        Names CDS b=1
+        ",
+    );
+}
+
+#[test]
+fn rly_29_a_silent_stream_is_probed_before_a_timer_counts() {
+    check(
+        delta(),
+        "
+        > + CDS a
+        open Delta
+        > opened
+        send+node CDS n= +a
+        > after 5s
+        > + EDS e
+        send EDS n= +e
+        > after 5s
+        probe
+        > after 5s
+        > alive
+        Names CDS -a:Timeout
+        Names EDS -e:Timeout
+        > + CDS b
+        send CDS n= +b
+        > after 10s
+        probe
+        > RDS - n1
+        ignored RDS
+        Names CDS -b:Timeout
+        > alive
+        ",
+    );
+}
+
+#[test]
+fn rly_29_the_late_resource_itself_is_used_and_not_timed_out() {
+    check(
+        delta(),
+        "
+        > + CDS a b
+        open Delta
+        > opened
+        send+node CDS n= +a +b
+        > after 10s
+        probe
+        > CDS - n1 a=1
+        send CDS n=n1
+        Names CDS a=1
+        Names CDS -b:Timeout
+        ",
+    );
+}
+
+#[test]
+fn tmr_4_timers_stop_with_the_stream_and_start_again_for_what_is_not_held() {
+    check(
+        sotw(),
+        r#"
+        > + EDS a b
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a", "b"]
+        > EDS v1 n1 a=1
+        send EDS v=v1 n=n1 ["a", "b"]
+        Names EDS a=1
+        > after 9s
+        > closed OK
+        disconnected OK answered 50ms
+        > after 50ms
+        open Sotw
+        > after 60s
+        > opened
+        send+node EDS v=v1 n= ["a", "b"]
+        > EDS v1 n1
+        send EDS v=v1 n=n1 ["a", "b"]
+        > after 9999ms
+        > after 1ms
+        Names EDS -b:Timeout
+        "#,
+    );
+}
+
+#[test]
+fn tmr_5_with_the_feature_a_timer_is_a_transient_error() {
+    check(
+        Settings { timeout_is_transient: true, resource_timeout: Duration::from_secs(30), ..delta() },
+        r#"
+        > + CDS a b
+        open Delta
+        > opened
+        send+node CDS n= +a +b
+        > after 30s
+        probe
+        > alive
+        timeout CDS ["a", "b"]
+        > CDS - n1 -a
+        send CDS n=n1
+        Names CDS -a:Removed
+        > closed OK
+        disconnected OK answered 50ms
+        > after 50ms
+        open Delta
+        > opened
+        send+node CDS n= +a +b
+        > after 30s
+        probe
+        > alive
+        timeout CDS ["b"]
+        "#,
+    );
+}
+
+#[test]
+fn tmr_7_a_bad_instance_and_an_error_cancel_the_timer() {
+    check(
+        delta(),
+        "
+        > + CDS a b c d
+        open Delta
+        > opened
+        send+node CDS n= +a +b +c +d
+        > CDS - n1 !a b:UNAVAILABLE c:NOT_FOUND
+        send CDS n=n1 NACK INVALID_ARGUMENT: a: bad
+        error CDS b:UNAVAILABLE
+        Names CDS -c:NotFound
+        > - CDS d
+        send CDS n= -d
+        > after 60s
+        ",
+    );
+}

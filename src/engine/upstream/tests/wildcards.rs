@@ -1,0 +1,193 @@
+//! The wildcard and its membership.
+
+use super::script::{check, delta, sotw};
+
+#[test]
+fn sst_3_a_sotw_wildcard_response_is_the_whole_membership_of_any_type() {
+    check(
+        sotw(),
+        r#"
+        > + EDS *
+        open Sotw
+        > opened
+        send+node EDS v= n= ["*"]
+        > EDS v1 n1 a=1 b=1
+        send EDS v=v1 n=n1 ["*"]
+        Wildcard EDS a=1 b=1 replaces complete
+        > EDS v2 n2
+        send EDS v=v2 n=n2 ["*"]
+        Wildcard EDS replaces complete
+        "#,
+    );
+}
+
+#[test]
+fn rly_37_a_bad_member_stays_and_an_unidentified_one_keeps_all() {
+    check(
+        sotw(),
+        r#"
+        > + CDS *
+        open Sotw
+        > opened
+        send+node CDS v= n= ["*"]
+        > CDS v0 n0 a=1 !
+        send CDS v= n=n0 ["*"] NACK INVALID_ARGUMENT: (unnamed): bad
+        Wildcard CDS a=1
+        > CDS v1 n1 a=1 b=1 c=1
+        send CDS v=v1 n=n1 ["*"]
+        Wildcard CDS a=1 b=1 c=1 replaces complete
+        > CDS v2 n2 a=2 !
+        send CDS v=v1 n=n2 ["*"] NACK INVALID_ARGUMENT: (unnamed): bad
+        Wildcard CDS a=2 complete
+        > CDS v3 n3 a=3 !b
+        send CDS v=v1 n=n3 ["*"] NACK INVALID_ARGUMENT: b: bad
+        Wildcard CDS a=3 -c:Omitted complete
+        > CDS v4 n4 a=3 b:UNAVAILABLE
+        send CDS v=v4 n=n4 ["*"]
+        error CDS b:UNAVAILABLE
+        Wildcard CDS a=3 complete
+        > CDS v4 n5 ~a=3
+        send CDS v=v4 n=n5 ["*"]
+        Wildcard CDS ~a complete
+        > CDS v5 n6 a=3 b:NOT_FOUND
+        send CDS v=v5 n=n6 ["*"]
+        Wildcard CDS a=3 -b:NotFound replaces complete
+        "#,
+    );
+}
+
+#[test]
+fn del_25_the_first_small_delta_response_is_the_whole_membership() {
+    check(
+        delta(),
+        "
+        > + CDS *
+        open Delta
+        > opened
+        send+node CDS n= +*
+        > CDS - n1
+        send CDS n=n1
+        Wildcard CDS complete
+        > CDS - n2 a=1 b=1
+        send CDS n=n2
+        Wildcard CDS a=1 b=1 complete
+        > CDS - n3 -a -x ~b=1
+        send CDS n=n3
+        Wildcard CDS -a:Removed ~b complete
+        > CDS - n4 ~b=2
+        send CDS n=n4
+        Wildcard CDS -b:Removed complete
+        > CDS - n5
+        send CDS n=n5
+        ",
+    );
+}
+
+#[test]
+fn del_26_a_large_membership_is_complete_when_no_more_of_it_comes() {
+    check(
+        delta(),
+        "
+        > + CDS *
+        open Delta
+        > opened
+        send+node CDS n= +*
+        > CDS - n1 a=1#1024
+        send CDS n=n1
+        Wildcard CDS a=1
+        > after 199ms
+        > CDS - n2 b=1
+        send CDS n=n2
+        Wildcard CDS b=1
+        > closed OK
+        disconnected OK answered 50ms
+        > after 50ms
+        open Delta
+        > opened
+        send+node CDS n= +* a=1 b=1
+        > CDS - n1 c=1#1024
+        send CDS n=n1
+        Wildcard CDS c=1
+        > after 199ms
+        > after 1ms
+        Wildcard CDS complete
+        > closed OK
+        disconnected OK answered 1000ms
+        > after 1s
+        open Delta
+        > opened
+        send+node CDS n= +* a=1 b=1 c=1
+        > CDS - n1 d=1#1024
+        send CDS n=n1
+        Wildcard CDS d=1 complete
+        > after 10s
+        ",
+    );
+}
+
+#[test]
+fn del_26_the_wait_for_more_ends_with_the_stream() {
+    check(
+        delta(),
+        "
+        > + CDS *
+        open Delta
+        > opened
+        send+node CDS n= +*
+        > CDS - n1 a=1#1024
+        send CDS n=n1
+        Wildcard CDS a=1
+        > closed OK
+        disconnected OK answered 50ms
+        > after 10s
+        open Delta
+        > opened
+        send+node CDS n= +* a=1
+        > CDS - n1 b=1
+        send CDS n=n1
+        Wildcard CDS b=1 complete
+        ",
+    );
+}
+
+#[test]
+fn cch_1_members_that_could_not_be_restated_are_gone_unless_they_come_again() {
+    check(
+        delta(),
+        "
+        > + CDS *
+        open Delta
+        > opened
+        send+node CDS n= +*
+        > CDS - n1 a=1 b=1^ c=1^ d=1^
+        send CDS n=n1
+        Wildcard CDS a=1 b=1 c=1 d=1 complete
+        > CDS - n2 a=1
+        send CDS n=n2
+        Wildcard CDS a=1 complete
+        > closed OK
+        disconnected OK answered 50ms
+        > after 50ms
+        open Delta
+        > opened
+        send+node CDS n= +* a=1
+        > CDS - n1 c=1^ !d
+        send CDS n=n1 NACK INVALID_ARGUMENT: d: bad
+        Wildcard CDS c=1 -b:Omitted complete
+        ",
+    );
+}
+
+#[test]
+fn tmr_9_no_timer_runs_for_a_wildcard() {
+    check(
+        delta(),
+        "
+        > + CDS *
+        open Delta
+        > opened
+        send+node CDS n= +*
+        > after 60s
+        ",
+    );
+}

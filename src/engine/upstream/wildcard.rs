@@ -1,0 +1,91 @@
+//! The wildcard of one type: its members, and from when on they are all there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::names::Held;
+use crate::engine::Time;
+use crate::xds::ResourceName;
+
+/// The first delta response to a wildcard that weighs less than this is the whole set. Servers split larger sets
+/// over several responses and the protocol has no mark for the last one, so that of a larger one the end is
+/// guessed: no further response for [`SETTLE`].
+const WHOLE_BYTES_MAX: usize = 1 << 20;
+const SETTLE: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Default)]
+pub(super) struct Wildcard {
+    pub(super) members: BTreeMap<ResourceName, Held>,
+    /// The membership is known; reconnects don't change that.
+    pub(super) complete: bool,
+    /// Delta: members held from before this stream without a version to restate, so that the server can't know to
+    /// remove them. It sends them again if they still exist.
+    unconfirmed: BTreeSet<ResourceName>,
+    settles_at: Option<Time>,
+}
+
+impl Wildcard {
+    /// The delta request that restates the members is written now.
+    pub(super) fn restated(&mut self) {
+        let unstated = self.members.iter().filter(|(_, held)| !held.restate);
+        self.unconfirmed = unstated.map(|(name, _)| name.clone()).collect();
+    }
+
+    pub(super) fn hold(&mut self, name: &ResourceName, held: Held) {
+        self.unconfirmed.remove(name);
+        self.members.insert(name.clone(), held);
+    }
+
+    /// A member that a response mentions without bringing it.
+    pub(super) fn confirm(&mut self, name: &ResourceName) {
+        self.unconfirmed.remove(name);
+    }
+
+    /// Whether it was a member.
+    pub(super) fn remove(&mut self, name: &ResourceName) -> bool {
+        self.unconfirmed.remove(name);
+        self.members.remove(name).is_some()
+    }
+
+    /// A full set holds only the mentioned names: takes the members that left.
+    pub(super) fn take_omitted(&mut self, mentioned: &BTreeSet<ResourceName>) -> Vec<ResourceName> {
+        let omitted: Vec<_> =
+            self.members.keys().filter(|name| !mentioned.contains(*name)).cloned().collect();
+        for name in &omitted {
+            self.members.remove(name);
+        }
+        omitted
+    }
+
+    /// A delta response of `size` bytes was applied. Whether the set is settled by it.
+    pub(super) fn is_settled_by(&mut self, size: usize, now: Time) -> bool {
+        if self.complete && self.unconfirmed.is_empty() {
+            return false;
+        }
+        if self.settles_at.is_none() && size < WHOLE_BYTES_MAX {
+            return true;
+        }
+        self.settles_at = Some(now + SETTLE);
+        false
+    }
+
+    pub(super) fn settles_at(&self) -> Option<Time> {
+        self.settles_at
+    }
+
+    /// The set is there: takes the members that were not confirmed.
+    pub(super) fn settle(&mut self) -> Vec<ResourceName> {
+        self.complete = true;
+        self.settles_at = None;
+        let gone: Vec<_> = std::mem::take(&mut self.unconfirmed).into_iter().collect();
+        for name in &gone {
+            self.members.remove(name);
+        }
+        gone
+    }
+
+    pub(super) fn stream_ended(&mut self) {
+        self.unconfirmed.clear();
+        self.settles_at = None;
+    }
+}

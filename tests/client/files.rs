@@ -1,0 +1,248 @@
+//! `file:` servers over real directories.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sluice::client::{FileError, FileEvent, FileHandle, FileServer, FileSettings};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+
+use crate::peer::soon;
+
+/// Clusters by their names, in JSON.
+fn clusters(names: &[&str]) -> String {
+    let resources: Vec<_> = names
+        .iter()
+        .map(|name| {
+            format!(r#"{{"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "{name}"}}"#)
+        })
+        .collect();
+    format!(r#"{{"resources": [{}]}}"#, resources.join(","))
+}
+
+struct Watched {
+    directory: TempDir,
+    events: mpsc::Receiver<FileEvent>,
+    _handle: FileHandle,
+}
+
+impl Watched {
+    async fn new(files: &[(&str, &str)]) -> Watched {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            fs::write(directory.path().join(name), text).unwrap();
+        }
+        Watched::over(directory).await
+    }
+
+    /// Polls never, so that only what the kernel reports is noticed.
+    async fn over(directory: TempDir) -> Watched {
+        let settings = FileSettings { poll_interval: Duration::from_secs(3600), ..quick() };
+        let (events_tx, events) = mpsc::channel(16);
+        let handle = FileServer::watch(directory.path(), settings, events_tx).await.unwrap();
+        Watched { directory, events, _handle: handle }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn save(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// By an atomic rename.
+    fn replace(&self, name: &str, text: &str) {
+        fs::write(self.path(".new"), text).unwrap();
+        fs::rename(self.path(".new"), self.path(name)).unwrap();
+    }
+
+    async fn said(&mut self) -> String {
+        said(&mut self.events).await
+    }
+}
+
+fn quick() -> FileSettings {
+    FileSettings { quiet: Duration::from_millis(50), ..FileSettings::default() }
+}
+
+/// The next event as text: the names by type, or the bad file and its reason.
+async fn said(events: &mut mpsc::Receiver<FileEvent>) -> String {
+    match soon(events.recv()).await.unwrap() {
+        FileEvent::State(state) => {
+            let types = state.iter().map(|(type_url, resources)| {
+                let names: Vec<_> = resources.iter().map(|resource| resource.name.as_str()).collect();
+                format!("{}: {}", type_url.short(), names.join(" "))
+            });
+            types.collect::<Vec<_>>().join("; ")
+        }
+        FileEvent::Bad { path, reason } => {
+            format!("bad {}: {reason}", path.file_name().unwrap().to_str().unwrap())
+        }
+    }
+}
+
+async fn refused(path: &Path) -> String {
+    let (events, _receiver) = mpsc::channel(1);
+    let error: FileError = FileServer::watch(path, quick(), events).await.unwrap_err();
+    error.to_string()
+}
+
+#[tokio::test]
+async fn fil_3_a_directory_without_files_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join("missing");
+    assert!(refused(&missing).await.contains("missing"));
+    fs::write(directory.path().join("README.md"), "").unwrap();
+    fs::write(directory.path().join(".hidden.json"), clusters(&["a"])).unwrap();
+    let error = refused(directory.path()).await;
+    assert!(error.contains(directory.path().to_str().unwrap()), "{error}");
+}
+
+#[tokio::test]
+async fn fil_4_the_extension_tells_the_format_and_files_of_a_type_are_one() {
+    let yaml = "resources:\n- '@type': type.googleapis.com/envoy.config.cluster.v3.Cluster\n  name: b\n";
+    let listener =
+        r#"{"resources": [{"@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": "l"}]}"#;
+    let mut watched = Watched::new(&[
+        ("1.json", &clusters(&["c", "a"])),
+        ("2.yaml", yaml),
+        ("3.json", listener),
+        ("README.txt", "not ours"),
+        (".4.json", "not ours either"),
+    ])
+    .await;
+    assert_eq!(watched.said().await, "Cluster: a b c; Listener: l");
+}
+
+#[tokio::test]
+async fn fil_4_a_format_that_is_not_read_is_named() {
+    let mut watched = Watched::new(&[("a.json", &clusters(&["a"])), ("b.pb_text", "")]).await;
+    assert!(watched.said().await.starts_with("bad b.pb_text: this format is not supported"));
+    fs::remove_file(watched.path("b.pb_text")).unwrap();
+    assert_eq!(watched.said().await, "Cluster: a");
+}
+
+#[tokio::test]
+async fn fil_1_a_rename_is_taken_at_once_and_equal_content_is_no_news() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.json"), clusters(&["a"])).unwrap();
+    let hour = Duration::from_secs(3600);
+    let settings = FileSettings { quiet: hour, poll_interval: hour, ..FileSettings::default() };
+    let (events_tx, mut events) = mpsc::channel(16);
+    let _handle = FileServer::watch(directory.path(), settings, events_tx).await.unwrap();
+    assert_eq!(said(&mut events).await, "Cluster: a");
+    for (text, news) in [(clusters(&["a"]), None), (clusters(&["b"]), Some("Cluster: b"))] {
+        fs::write(directory.path().join(".new"), text).unwrap();
+        fs::rename(directory.path().join(".new"), directory.path().join("a.json")).unwrap();
+        if let Some(news) = news {
+            assert_eq!(said(&mut events).await, news);
+        }
+    }
+}
+
+#[tokio::test]
+async fn fil_8_a_save_in_place_is_taken() {
+    let mut watched = Watched::new(&[("a.json", &clusters(&["a"]))]).await;
+    assert_eq!(watched.said().await, "Cluster: a");
+    watched.save("a.json", &clusters(&["a", "b"]));
+    assert_eq!(watched.said().await, "Cluster: a b");
+    watched.save("new.json", &clusters(&["c"]));
+    assert_eq!(watched.said().await, "Cluster: a b c");
+    fs::remove_file(watched.path("a.json")).unwrap();
+    assert_eq!(watched.said().await, "Cluster: c");
+    fs::rename(watched.path("new.json"), watched.path("newer.json")).unwrap();
+    watched.replace("more.json", &clusters(&["d"]));
+    assert_eq!(watched.said().await, "Cluster: c d");
+}
+
+#[tokio::test]
+async fn fil_7_a_bad_file_is_told_once_and_what_was_good_stays() {
+    let mut watched = Watched::new(&[("a.json", &clusters(&["a"])), ("b.json", &clusters(&["b"]))]).await;
+    assert_eq!(watched.said().await, "Cluster: a b");
+    watched.replace("a.json", "{\n\"resources\": [,]}");
+    let bad = watched.said().await;
+    assert!(bad.starts_with("bad a.json: ") && bad.contains("line 2"), "{bad}");
+    // Told already: the next news is of another file.
+    watched.replace("a.json", "{\n\"resources\": [,]}");
+    watched.replace("b.json", "{}}");
+    assert!(watched.said().await.starts_with("bad b.json: "));
+    watched.replace("b.json", &clusters(&["b2"]));
+    watched.replace("a.json", &clusters(&["a2"]));
+    assert_eq!(watched.said().await, "Cluster: a2 b2");
+}
+
+#[tokio::test]
+async fn a_name_in_two_files_is_told_with_both() {
+    let mut watched = Watched::new(&[("a.json", &clusters(&["x"]))]).await;
+    assert_eq!(watched.said().await, "Cluster: x");
+    watched.replace("b.json", &clusters(&["y", "x"]));
+    let bad = watched.said().await;
+    assert!(bad.starts_with(r#"bad b.json: the Cluster "x" stands in"#) && bad.contains("a.json"), "{bad}");
+    fs::remove_file(watched.path("a.json")).unwrap();
+    assert_eq!(watched.said().await, "Cluster: x y");
+}
+
+#[tokio::test]
+async fn fil_2_a_kubernetes_volume_changes_in_one_step() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let generation = |name: &str, files: &[(&str, &str)]| {
+        fs::create_dir(path(name)).unwrap();
+        for (file, cluster) in files {
+            fs::write(path(name).join(file), clusters(&[cluster])).unwrap();
+        }
+        symlink(name, path("..data_tmp")).unwrap();
+        fs::rename(path("..data_tmp"), path("..data")).unwrap();
+    };
+    generation("..1", &[("a.json", "a1"), ("b.json", "b1")]);
+    for file in ["a.json", "b.json"] {
+        symlink(Path::new("..data").join(file), path(file)).unwrap();
+    }
+    let hour = Duration::from_secs(3600);
+    let settings = FileSettings { quiet: hour, poll_interval: hour, ..FileSettings::default() };
+    let (events_tx, mut events) = mpsc::channel(16);
+    let _handle = FileServer::watch(directory.path(), settings, events_tx).await.unwrap();
+    assert_eq!(said(&mut events).await, "Cluster: a1 b1");
+    generation("..2", &[("a.json", "a2"), ("b.json", "b2")]);
+    assert_eq!(said(&mut events).await, "Cluster: a2 b2");
+    // A key of the volume that is no more: its symlink leads nowhere.
+    generation("..3", &[("b.json", "b3")]);
+    assert_eq!(said(&mut events).await, "Cluster: b3");
+}
+
+#[tokio::test]
+async fn a_change_that_the_kernel_does_not_report_is_found_by_looking() {
+    // Writes to the target of a symlink outside of the directory are not seen by a watch of the directory.
+    let outside = tempfile::tempdir().unwrap();
+    let target = outside.path().join("target.json");
+    fs::write(&target, clusters(&["a"])).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    symlink(&target, directory.path().join("a.json")).unwrap();
+    let (events_tx, mut events) = mpsc::channel(16);
+    let settings = FileSettings { poll_interval: Duration::from_millis(50), ..quick() };
+    let _handle = FileServer::watch(directory.path(), settings, events_tx).await.unwrap();
+    assert_eq!(said(&mut events).await, "Cluster: a");
+    fs::write(&target, clusters(&["b"])).unwrap();
+    assert_eq!(said(&mut events).await, "Cluster: b");
+}
+
+#[tokio::test]
+async fn a_directory_that_vanishes_takes_nothing_with_it() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("xds");
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("a.json"), clusters(&["a"])).unwrap();
+    let (events_tx, mut events) = mpsc::channel(16);
+    let settings = FileSettings { poll_interval: Duration::from_millis(50), ..quick() };
+    let _handle = FileServer::watch(&path, settings, events_tx).await.unwrap();
+    assert_eq!(said(&mut events).await, "Cluster: a");
+    fs::rename(&path, root.path().join("away")).unwrap();
+    assert!(said(&mut events).await.starts_with("bad xds: the directory can't be read"));
+    fs::create_dir(root.path().join("next")).unwrap();
+    fs::write(root.path().join("next/a.json"), clusters(&["b"])).unwrap();
+    fs::rename(root.path().join("next"), &path).unwrap();
+    assert_eq!(said(&mut events).await, "Cluster: b");
+}

@@ -1,0 +1,84 @@
+//! One control plane, one relay before it, and clients of the relay.
+
+use std::time::Duration;
+
+use crate::support::{Client, ControlPlane, Relay, Setup, Variant};
+
+pub struct Bench {
+    pub origin: ControlPlane,
+    /// `None` where the cases run straight against the control plane.
+    relay: Option<Relay>,
+    target: String,
+}
+
+fn straight() -> bool {
+    std::env::var("SLUICE_CONFORMANCE_TARGET").is_ok_and(|target| target == "origin")
+}
+
+impl Bench {
+    /// For rules that any management server obeys.
+    pub async fn any() -> Bench {
+        let origin = ControlPlane::obedient().await;
+        if straight() {
+            let target = origin.address.to_string();
+            return Bench { origin, relay: None, target };
+        }
+        Bench::over(origin, |setup| setup).await
+    }
+
+    /// For rules of a relay, over an obedient control plane of this variant; `None` where there is no relay.
+    pub async fn relay(upstream: Variant) -> Option<Bench> {
+        Bench::with(|setup| setup.upstream(upstream)).await
+    }
+
+    pub async fn with(change: impl FnOnce(Setup) -> Setup) -> Option<Bench> {
+        if straight() {
+            return None;
+        }
+        Some(Bench::over(ControlPlane::obedient().await, change).await)
+    }
+
+    /// Over a control plane that answers only by hand.
+    pub async fn scripted(change: impl FnOnce(Setup) -> Setup) -> Option<Bench> {
+        if straight() {
+            return None;
+        }
+        Some(Bench::over(ControlPlane::scripted().await, change).await)
+    }
+
+    async fn over(origin: ControlPlane, change: impl FnOnce(Setup) -> Setup) -> Bench {
+        let relay = Relay::start(change(Setup::of(origin.address))).await;
+        let target = relay.address.clone();
+        Bench { origin, relay: Some(relay), target }
+    }
+
+    pub fn process(&self) -> &Relay {
+        self.relay.as_ref().expect("this case has a relay")
+    }
+
+    /// The WARN lines of the relay so far.
+    pub fn warnings(&self) -> Vec<String> {
+        self.relay.as_ref().map(|relay| relay.log_lines("WARN")).unwrap_or_default()
+    }
+
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    pub async fn client(&self, variant: Variant, id: &str) -> Client {
+        Client::open(&self.target, variant, id).await
+    }
+
+    pub async fn sotw(&self, id: &str) -> Client {
+        self.client(Variant::Sotw, id).await
+    }
+
+    pub async fn delta(&self, id: &str) -> Client {
+        self.client(Variant::Delta, id).await
+    }
+}
+
+/// A little time for something that leaves no trace on the wire.
+pub async fn pause(milliseconds: u64) {
+    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+}

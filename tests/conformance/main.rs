@@ -1,0 +1,21 @@
+//! The rules of `protocol.md`, each as a case against the running relay. `README.md` beside this file maps rule to test.
+//!
+//! With `SLUICE_CONFORMANCE_TARGET=origin` the cases that a plain control plane must pass too run straight against the
+//! kit's own obedient one, which judges the cases themselves.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::disallowed_methods, reason = "what a test waits for happens outside of its own clock")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bench;
+mod delta;
+mod matrix;
+mod pace;
+mod sharing;
+mod sotw;
+mod stream;
+mod suites;
+mod upstream;
+mod versions;

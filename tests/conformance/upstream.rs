@@ -1,0 +1,237 @@
+//! The relay as a client: what it asks, how often, and what its reconnects do downstream.
+
+use std::collections::BTreeMap;
+
+use tonic::Code;
+
+use crate::bench::Bench;
+use crate::support::{Ask, CDS, EDS, FOUR, Item, LDS, RDS, Variant, is_full_state};
+
+/// RLY-48, KAL-5: a stream that ended, however, is opened again, and nobody downstream hears of it.
+#[tokio::test]
+async fn rly_48_upstream_reconnects_are_no_news() {
+    for upstream in Variant::BOTH {
+        for variant in Variant::BOTH {
+            let Some(mut bench) = Bench::relay(upstream).await else { return };
+            for type_url in FOUR {
+                bench.origin.set(type_url, "a", "1");
+            }
+            let mut client = bench.client(variant, "one").await;
+            for type_url in FOUR {
+                client.want(type_url, if is_full_state(type_url) { &["*"] } else { &["a"] });
+                client.take(type_url).await;
+            }
+            for step in ["status OK", "UNAVAILABLE", "connection lost"] {
+                let opened = bench.origin.opened();
+                match step {
+                    "status OK" => bench.origin.close_streams(Code::Ok),
+                    "UNAVAILABLE" => bench.origin.close_streams(Code::Unavailable),
+                    _ => {
+                        bench.origin.down().await;
+                        bench.origin.change(|world| world.restart());
+                        bench.origin.up().await;
+                    }
+                }
+                bench.origin.wait_for("a new stream", |origin| origin.opened() > opened).await;
+                client.quiet().await;
+            }
+            bench.origin.set(EDS, "a", "2");
+            assert_eq!(client.take(EDS).await.get("a").text(), "2");
+        }
+    }
+}
+
+/// A deletion while the upstream was away comes when it is back.
+#[tokio::test]
+async fn rly_64_rly_65_what_changed_meanwhile_is_news() {
+    for upstream in Variant::BOTH {
+        let Some(mut bench) = Bench::relay(upstream).await else { return };
+        bench.origin.set_many(CDS, &[("a", "1"), ("b", "1")]);
+        let mut delta = bench.delta("one").await;
+        let mut sotw = bench.sotw("two").await;
+        for client in [&mut delta, &mut sotw] {
+            client.want(CDS, &["*"]);
+            client.settle(CDS, &[("a", "1"), ("b", "1")]).await;
+        }
+        bench.origin.down().await;
+        bench.origin.remove(CDS, "b");
+        bench.origin.set(CDS, "a", "2");
+        bench.origin.up().await;
+        for client in [&mut delta, &mut sotw] {
+            client.settle(CDS, &[("a", "2")]).await;
+            client.quiet().await;
+        }
+    }
+}
+
+/// RLY-64: the first request of each type on the new stream states the union, with the upstream's own versions.
+/// DEL-35: in the order of dependency.
+#[tokio::test]
+async fn rly_64_del_35_the_union_is_restated_in_the_upstreams_own_versions() {
+    let Some(bench) = Bench::scripted(|setup| setup.resource_timeout(60)).await else { return };
+    let mut client = bench.delta("one").await;
+    for type_url in [RDS, LDS, EDS, CDS] {
+        client.want(type_url, &["a", "b"]);
+        let asked = bench.origin.expect(type_url).await;
+        let items = vec![Item::new(type_url, "a", "up-7", "1"), Item::new(type_url, "b", "up-8", "1")];
+        bench.origin.answer(&asked, "", items, &[]);
+        client.take(type_url).await;
+    }
+    let before = bench.origin.opened();
+    bench.origin.close_streams(Code::Unavailable);
+    bench.origin.wait_for("a new stream", |origin| origin.opened() > before).await;
+    let versions: BTreeMap<String, String> =
+        [("a", "up-7"), ("b", "up-8")].map(|(n, v)| (n.to_owned(), v.to_owned())).into();
+    for type_url in FOUR {
+        let again = bench.origin.expect_that(type_url, |ask| !ask.initial.is_empty()).await;
+        assert_eq!(again.stream, before + 1);
+        assert_eq!(again.ask.initial, versions);
+        assert_eq!(sorted(again.ask.subscribe), ["a", "b"]);
+    }
+    let order: Vec<String> = firsts(&bench, before + 1);
+    assert_eq!(order, FOUR);
+    client.quiet().await;
+}
+
+/// The same over SotW: the last accepted version of the same server (STR-9), and no nonce of the old stream.
+#[tokio::test]
+async fn rly_64_a_sotw_stream_is_restated_without_nonce() {
+    let Some(bench) = Bench::scripted(|setup| setup.upstream(Variant::Sotw).resource_timeout(60)).await
+    else {
+        return;
+    };
+    let mut client = bench.delta("one").await;
+    client.want(EDS, &["a", "b"]);
+    let asked = bench.origin.expect(EDS).await;
+    bench.origin.answer(&asked, "v", vec![Item::new(EDS, "a", "", "1"), Item::new(EDS, "b", "", "1")], &[]);
+    client.settle(EDS, &[("a", "1"), ("b", "1")]).await;
+    let before = bench.origin.opened();
+    bench.origin.close_streams(Code::Unavailable);
+    bench
+        .origin
+        .wait_for("the union on a new stream", |origin| !on_stream(origin, EDS, before + 1).is_empty())
+        .await;
+    let again = on_stream(&bench.origin, EDS, before + 1).remove(0);
+    assert_eq!(sorted(again.names), ["a", "b"]);
+    assert_eq!(again.nonce, "");
+    assert!(again.node.is_some(), "STR-2");
+}
+
+fn on_stream(origin: &crate::support::ControlPlane, type_url: &str, stream: u64) -> Vec<Ask> {
+    origin.requests(type_url).into_iter().filter(|r| r.stream == stream).map(|r| r.ask).collect()
+}
+
+/// The types of a stream in the order of their first requests.
+fn firsts(bench: &Bench, stream: u64) -> Vec<String> {
+    let mut order: Vec<String> = Vec::new();
+    for recorded in bench.origin.log().into_iter().filter(|r| r.stream == stream) {
+        if FOUR.contains(&recorded.ask.type_url.as_str()) && !order.contains(&recorded.ask.type_url) {
+            order.push(recorded.ask.type_url);
+        }
+    }
+    order
+}
+
+fn sorted(mut names: Vec<String>) -> Vec<String> {
+    names.sort_unstable();
+    names
+}
+
+/// STR-2 towards upstream: the node goes with the first message of the stream.
+#[tokio::test]
+async fn str_2_the_node_goes_upstream_once() {
+    for upstream in Variant::BOTH {
+        let Some(bench) = Bench::relay(upstream).await else { return };
+        for type_url in FOUR {
+            bench.origin.set(type_url, "a", "1");
+        }
+        let mut client = bench.delta("one").await;
+        for type_url in FOUR {
+            client.want(type_url, &["a"]);
+            client.take(type_url).await;
+        }
+        let with_node = bench.origin.log().iter().filter(|recorded| recorded.ask.node.is_some()).count();
+        assert_eq!(with_node, 1);
+        assert!(bench.origin.log()[0].ask.node.is_some());
+    }
+}
+
+/// ACK-9, ACK-10: every response is ACKed by its nonce, in order, while names are being added.
+#[tokio::test]
+async fn ack_8_ack_9_ack_10_every_response_is_acked() {
+    for upstream in Variant::BOTH {
+        let Some(bench) = Bench::scripted(|setup| setup.upstream(upstream).resource_timeout(60)).await else {
+            return;
+        };
+        let mut client = bench.delta("one").await;
+        client.want(EDS, &["a"]);
+        let asked = bench.origin.expect(EDS).await;
+        for text in ["1", "2", "3", "4", "5"] {
+            bench.origin.answer(&asked, text, vec![Item::new(EDS, "a", text, text)], &[]);
+        }
+        for number in 1..=5 {
+            let nonce = format!("n{number}");
+            bench.origin.expect_that(EDS, |ask| ask.nonce == nonce && ask.error.is_none()).await;
+        }
+        client.settle(EDS, &[("a", "5")]).await;
+        if upstream == Variant::Sotw {
+            client.want(EDS, &["a", "b"]);
+            let grown = bench.origin.expect_that(EDS, |ask| ask.names.len() == 2).await.ask;
+            assert_eq!((grown.nonce.as_str(), grown.version.as_str()), ("n5", "5"));
+        }
+    }
+}
+
+/// RLY-25: a control plane without delta is spoken to in SotW, and that is remembered.
+#[tokio::test]
+async fn rly_25_delta_refused_is_sotw() {
+    let Some(bench) = Bench::relay(Variant::Delta).await else { return };
+    bench.origin.refuse_delta(Code::Unimplemented);
+    bench.origin.set(CDS, "a", "1");
+    let mut client = bench.delta("one").await;
+    client.want(CDS, &["*"]);
+    client.settle(CDS, &[("a", "1")]).await;
+    let asked = bench.origin.expect(CDS).await;
+    assert_eq!(asked.variant, Variant::Sotw);
+    let opened = bench.origin.opened();
+    assert_eq!(opened, 2);
+    bench.origin.close_streams(Code::Unavailable);
+    bench.origin.wait_for("a new stream", |origin| origin.opened() > opened).await;
+    client.quiet().await;
+    assert_eq!(bench.origin.opened(), 3, "RLY-25: delta was tried again within the hour");
+}
+
+/// RLY-62, FLW-5: many names at once are few requests; ACKs are not held back by it.
+#[tokio::test]
+async fn rly_62_flw_5_name_changes_are_batched() {
+    for upstream in Variant::BOTH {
+        let Some(bench) = Bench::relay(upstream).await else { return };
+        let names: Vec<String> = (0..300).map(|number| format!("e-{number:03}")).collect();
+        let resources: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "1")).collect();
+        bench.origin.set_many(EDS, &resources);
+        let mut client = bench.delta("one").await;
+        for name in &names {
+            client.send(Ask::of(EDS).subscribe(&[name]));
+        }
+        client.settle(EDS, &resources).await;
+        let changes = |r: &&crate::support::control_plane::Recorded| r.ask.nonce.is_empty();
+        let plain = bench.origin.requests(EDS).iter().filter(changes).count();
+        assert!(plain <= 120, "FLW-5: {plain} plain subscription requests for 300 names");
+    }
+}
+
+/// GOAWAY is no failure (KAL-5); the stream goes on until its end, or moves, without news.
+#[tokio::test]
+async fn kal_5_goaway_is_no_news() {
+    let Some(bench) = Bench::relay(Variant::Delta).await else { return };
+    bench.origin.set(EDS, "a", "1");
+    let mut client = bench.delta("one").await;
+    client.want(EDS, &["a"]);
+    client.take(EDS).await;
+    bench.origin.go_away();
+    bench.origin.close_streams(Code::Ok);
+    bench.origin.wait_for("a new stream", |origin| origin.opened() > 1).await;
+    client.quiet().await;
+    bench.origin.set(EDS, "a", "2");
+    client.take(EDS).await;
+}

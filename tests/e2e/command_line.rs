@@ -1,0 +1,85 @@
+//! Exit codes, faults with their paths, bootstraps.
+
+use std::fs;
+
+use crate::support::relay::run;
+
+/// `config/quickstart/` is beside the manifest.
+const CHECKOUT: &str = env!("CARGO_MANIFEST_DIR");
+
+#[test]
+fn every_fault_is_named_by_its_path_with_exit_code_64() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("bad.yaml");
+    let yaml = "\
+xds_servers:
+  - server_uri: \"127.0.0.1:1\"
+    channel_creds: [ { type: insecure } ]
+    api_type: AGGREGATED_CARRIER_PIGEON
+    resource_timeout: soon
+listenerz: []
+listeners: [ { name: main, address: \"nowhere\" } ]
+";
+    fs::write(&file, yaml).unwrap();
+    for command in ["check", "serve"] {
+        let (code, _, errors) = run(&[command, "--config", file.to_str().unwrap()], directory.path());
+        assert_eq!(code, 64, "{command}: {errors}");
+        let paths = [
+            "xds_servers[0].api_type",
+            "xds_servers[0].resource_timeout",
+            "listenerz",
+            "listeners[0].address",
+        ];
+        for path in paths {
+            assert!(errors.contains(path), "{command} does not name {path}:\n{errors}");
+        }
+        assert!(errors.contains("AGGREGATED_CARRIER_PIGEON"), "what was found:\n{errors}");
+        assert!(errors.contains("AGGREGATED_DELTA_GRPC"), "what was expected:\n{errors}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_or_no_yaml_is_64() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("torn.yaml"), "xds_servers: [ {").unwrap();
+    for file in ["missing.yaml", "torn.yaml"] {
+        let (code, _, errors) = run(&["check", "--config", file], directory.path());
+        assert_eq!(code, 64, "{errors}");
+        assert!(errors.contains(file), "{errors}");
+    }
+}
+
+#[test]
+fn arguments_that_do_not_exist_are_64() {
+    for arguments in [&["serve", "--fast"][..], &["sing"]] {
+        let (code, _, errors) = run(arguments, CHECKOUT.as_ref());
+        assert_eq!(code, 64, "{errors}");
+    }
+}
+
+#[test]
+fn the_files_we_ship_are_sound() {
+    for file in ["config/sluice.yaml", "config/example.yaml"] {
+        let (code, _, errors) = run(&["check", "--config", file], CHECKOUT.as_ref());
+        assert_eq!(code, 0, "{file}: {errors}");
+    }
+}
+
+#[test]
+fn bootstraps_are_printed() {
+    let (code, envoy, _) = run(&["bootstrap", "envoy"], CHECKOUT.as_ref());
+    assert_eq!(code, 0);
+    assert!(envoy.contains("api_type: DELTA_GRPC") && envoy.contains("18000"), "{envoy}");
+    let (code, grpc, _) = run(&["bootstrap", "grpc"], CHECKOUT.as_ref());
+    assert_eq!(code, 0);
+    let json: serde_json::Value = serde_json::from_str(&grpc).unwrap();
+    assert_eq!(json["xds_servers"][0]["server_uri"], "127.0.0.1:18000");
+}
+
+#[test]
+fn help_and_version_are_0() {
+    for argument in ["--help", "--version"] {
+        let (code, text, _) = run(&[argument], CHECKOUT.as_ref());
+        assert_eq!((code, text.is_empty()), (0, false));
+    }
+}

@@ -1,0 +1,112 @@
+//! A relay over files: the quickstart, saves in place, renames over a file, a unix socket.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::relay::BINARY;
+use crate::support::{CDS, Client, EDS, LDS, RDS, Relay, Setup, Variant};
+
+fn clusters(names: &[(&str, &str)]) -> String {
+    let mut yaml = format!("type_url: {CDS}\nresources:\n");
+    for (name, timeout) in names {
+        yaml += &format!("  - {{ \"@type\": {CDS}, name: {name}, connect_timeout: {timeout} }}\n");
+    }
+    yaml
+}
+
+async fn over_files(directory: &Path) -> Relay {
+    Relay::start(Setup::of(format!("file:{}", directory.display()))).await
+}
+
+/// A copy of `config/`, run as the README says, with ports of its own.
+#[tokio::test]
+async fn the_quickstart_needs_no_other_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
+    fs::create_dir_all(directory.path().join("config/quickstart")).unwrap();
+    for entry in fs::read_dir(from.join("quickstart")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap();
+        fs::copy(&path, directory.path().join("config/quickstart").join(name)).unwrap();
+    }
+    let (xds, admin) = (crate::support::net::free_port(), crate::support::net::free_port());
+    let yaml = fs::read_to_string(from.join("sluice.yaml")).unwrap();
+    assert!(yaml.contains("127.0.0.1:18000") && yaml.contains("127.0.0.1:19000"), "the ports of the README");
+    let yaml = yaml.replace("18000", &xds.to_string()).replace("19000", &admin.to_string());
+    fs::write(directory.path().join("config/sluice.yaml"), yaml).unwrap();
+    let mut command = Command::new(BINARY);
+    command.arg("serve").current_dir(directory.path());
+    let (address, admin) = (format!("127.0.0.1:{xds}"), format!("127.0.0.1:{admin}"));
+    let mut relay = Relay::spawn(command, directory, address, admin);
+    relay.ready().await;
+    for variant in Variant::BOTH {
+        let mut client = Client::open(&relay.address, variant, "one").await;
+        for type_url in [CDS, LDS] {
+            client.want(type_url, &["*"]);
+            assert!(!client.take(type_url).await.items.is_empty());
+        }
+        client.want(EDS, &["backend"]);
+        assert_eq!(client.take(EDS).await.names(), ["backend"]);
+        client.want(RDS, &["main"]);
+        assert_eq!(client.take(RDS).await.names(), ["main"]);
+    }
+}
+
+#[tokio::test]
+async fn a_save_in_place_and_a_rename_reach_a_client() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("clusters.yaml");
+    fs::write(&file, clusters(&[("a", "1s")])).unwrap();
+    let relay = over_files(directory.path()).await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(CDS, &["*"]);
+    let first = client.take(CDS).await;
+    assert_eq!(first.names(), ["a"]);
+    // Saved in place.
+    fs::write(&file, clusters(&[("a", "2s"), ("b", "1s")])).unwrap();
+    while client.holds(CDS).len() < 2 || client.versions(CDS)["a"] == first.items[0].version {
+        client.take(CDS).await;
+    }
+    // Renamed over.
+    let next = directory.path().join(".clusters.yaml.next");
+    fs::write(&next, clusters(&[("b", "1s"), ("c", "1s")])).unwrap();
+    fs::rename(&next, &file).unwrap();
+    while client.holds(CDS).keys().collect::<Vec<_>>() != ["b", "c"] {
+        client.take(CDS).await;
+    }
+    // The same bytes again are no news.
+    fs::write(&file, clusters(&[("b", "1s"), ("c", "1s")])).unwrap();
+    client.silence(std::time::Duration::from_millis(600)).await;
+}
+
+#[tokio::test]
+async fn a_torn_file_changes_nothing_and_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("clusters.yaml");
+    fs::write(&file, clusters(&[("a", "1s"), ("b", "1s")])).unwrap();
+    let relay = over_files(directory.path()).await;
+    let mut client = Client::open(&relay.address, Variant::Sotw, "one").await;
+    client.want(CDS, &["*"]);
+    assert_eq!(client.take(CDS).await.names(), ["a", "b"]);
+    fs::write(&file, "type_url: type.googleapis.com/envoy.config.cluster.v3.Cluster\nresources: [ {")
+        .unwrap();
+    client.silence(std::time::Duration::from_millis(600)).await;
+    assert!(relay.log_lines("WARN").iter().any(|line| line.contains("clusters.yaml")), "{}", relay.log());
+    fs::write(&file, clusters(&[("a", "1s")])).unwrap();
+    assert_eq!(client.take(CDS).await.names(), ["a"]);
+}
+
+#[tokio::test]
+async fn a_unix_socket_serves() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("clusters.yaml"), clusters(&[("a", "1s")])).unwrap();
+    let mut setup = Setup::of(format!("file:{}", directory.path().display()));
+    setup.unix = true;
+    let relay = Relay::start(setup).await;
+    for variant in Variant::BOTH {
+        let mut client = Client::open(&relay.address, variant, "one").await;
+        client.want(CDS, &["*"]);
+        assert_eq!(client.take(CDS).await.names(), ["a"]);
+    }
+}

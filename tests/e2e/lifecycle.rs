@@ -1,0 +1,132 @@
+//! Drain, outage, reconnect, replicas, a half-open upstream.
+
+use std::time::{Duration, Instant};
+
+use tonic::Code;
+
+use crate::support::net::Proxy;
+use crate::support::{Ask, CDS, Client, ControlPlane, EDS, Relay, Setup, Variant};
+
+async fn pair() -> (ControlPlane, Relay) {
+    let origin = ControlPlane::obedient().await;
+    let relay = Relay::start(Setup::of(origin.address).resource_timeout(60).line("drain: 2s")).await;
+    (origin, relay)
+}
+
+/// RLY-77, D8: without clients there is nothing to wait for.
+#[tokio::test]
+async fn sigterm_ends_an_idle_relay_at_once() {
+    let (_origin, mut relay) = pair().await;
+    let start = Instant::now();
+    relay.sigterm();
+    assert_eq!(relay.exit().await.code(), Some(0));
+    assert!(start.elapsed() < Duration::from_millis(1500), "{:?}", start.elapsed());
+}
+
+/// RLY-77, D8: streams without a response are told UNAVAILABLE, so that their clients look elsewhere; the others end
+/// within the grace; no new connection is taken.
+#[tokio::test]
+async fn sigterm_drains() {
+    let (origin, mut relay) = pair().await;
+    origin.set(CDS, "a", "1");
+    let mut served = Client::open(&relay.address, Variant::Sotw, "served").await;
+    served.want(CDS, &["*"]);
+    served.take(CDS).await;
+    let mut waiting = Client::open(&relay.address, Variant::Sotw, "waiting").await;
+    waiting.want(EDS, &["missing"]);
+    // Upstream has been asked, so the relay has read the request; SotW knows no answer for a missing name.
+    origin.expect(EDS).await;
+    let start = Instant::now();
+    relay.sigterm();
+    assert_eq!(waiting.ended().await.code(), Code::Unavailable);
+    served.ended().await;
+    assert_eq!(relay.exit().await.code(), Some(0));
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(tokio::net::TcpStream::connect(&relay.address).await.is_err());
+}
+
+/// D1, RLY-46: an upstream that refuses connections costs no CPU time, and newcomers are served.
+#[tokio::test]
+async fn an_outage_costs_nothing_and_is_no_news() {
+    let (mut origin, relay) = pair().await;
+    origin.set(CDS, "a", "1");
+    let mut old = Client::open(&relay.address, Variant::Delta, "old").await;
+    old.want(CDS, &["*"]);
+    old.take(CDS).await;
+    origin.down().await;
+    let before = relay.cpu_time();
+    old.silence(Duration::from_secs(5)).await;
+    let used = relay.cpu_time() - before;
+    assert!(used < Duration::from_millis(100), "{used:?} of CPU time in 5 s of outage");
+    let mut newcomer = Client::open(&relay.address, Variant::Sotw, "new").await;
+    newcomer.want(CDS, &["*"]);
+    assert_eq!(newcomer.take(CDS).await.names(), ["a"]);
+    // I12: back with equal bytes under other version strings.
+    origin.change(|world| world.restart());
+    let opened = origin.opened();
+    origin.up().await;
+    origin.wait_for("a stream", |origin| origin.opened() > opened).await;
+    old.quiet().await;
+    newcomer.quiet().await;
+}
+
+/// A restarted relay is silent to a client that presents what it holds (RLY-30), and removes nothing (I4).
+#[tokio::test]
+async fn a_restart_is_no_news() {
+    let (origin, relay) = pair().await;
+    origin.set_many(CDS, &[("a", "1"), ("b", "1")]);
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(CDS, &["*"]);
+    client.settle(CDS, &[("a", "1"), ("b", "1")]).await;
+    let versions = client.versions(CDS);
+    drop(relay);
+    let relay = Relay::start(Setup::of(origin.address)).await;
+    let mut again = Client::open(&relay.address, Variant::Delta, "one").await;
+    again.send(Ask { initial: versions, ..Ask::of(CDS).subscribe(&["*"]) });
+    again.quiet().await;
+}
+
+#[tokio::test]
+async fn replicas_agree_on_versions() {
+    let (origin, one) = pair().await;
+    let two = Relay::start(Setup::of(origin.address).upstream(Variant::Sotw)).await;
+    origin.set_many(CDS, &[("a", "1"), ("b", "2")]);
+    origin.set(EDS, "e", "1");
+    let mut versions = Vec::new();
+    for relay in [&one, &two] {
+        let mut sotw = Client::open(&relay.address, Variant::Sotw, "s").await;
+        sotw.want(CDS, &[]);
+        let mut delta = Client::open(&relay.address, Variant::Delta, "d").await;
+        delta.want(EDS, &["e"]);
+        versions.push((sotw.take(CDS).await.version, delta.take(EDS).await.items[0].version.clone()));
+    }
+    assert_eq!(versions[0], versions[1]);
+}
+
+/// The upstream's host is gone without a word: sockets stay open, nothing is answered. A name that is awaited finds
+/// out by a PING.
+#[tokio::test]
+async fn a_half_open_upstream_is_noticed() {
+    let origin = ControlPlane::obedient().await;
+    let proxy = Proxy::start(origin.address).await;
+    let relay = Relay::start(Setup::of(proxy.address).resource_timeout(60)).await;
+    origin.set(EDS, "a", "1");
+    origin.set(EDS, "b", "1");
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(EDS, &["a"]);
+    client.take(EDS).await;
+    proxy.deafen();
+    let start = Instant::now();
+    client.want(EDS, &["a", "b"]);
+    while client.holds(EDS).len() < 2 {
+        match client.event_within(Duration::from_secs(22)).await {
+            crate::support::client::Event::Answer(answer) => {
+                assert!(answer.removed.is_empty(), "I4: an invented removal: {answer:?}");
+                client.ack(&answer);
+            }
+            end => panic!("{end:?}; the log:\n{}", relay.log()),
+        }
+    }
+    assert!(start.elapsed() <= Duration::from_secs(20), "noticed after {:?}", start.elapsed());
+    assert!(proxy.accepted() >= 2);
+}

@@ -1,0 +1,13 @@
+//! The built binary as an operator meets it: command line, files, outages, drain, limits, admin.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::disallowed_methods, reason = "what a test waits for happens outside of its own clock")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod command_line;
+mod files;
+mod lifecycle;
+mod limits;
+mod observed;

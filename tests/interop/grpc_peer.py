@@ -1,0 +1,48 @@
+"""A gRPC backend that says which port it is, and a client that calls until it has reached each port in turn.
+
+usage: grpc_peer.py serve PORT
+       grpc_peer.py call TARGET PORT...
+"""
+
+import sys
+import time
+from concurrent import futures
+
+import grpc
+
+METHOD = "/kit.Which/Port"
+
+
+def serve(port):
+    answer = grpc.unary_unary_rpc_method_handler(lambda _request, _context: port.encode())
+    service = grpc.method_handlers_generic_handler("kit.Which", {"Port": answer})
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=2))
+    server.add_generic_rpc_handlers((service,))
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    server.start()
+    server.wait_for_termination()
+
+
+def call(target, ports):
+    with grpc.insecure_channel(target) as channel:
+        which = channel.unary_unary(METHOD)
+        for port in ports:
+            end = time.monotonic() + 60
+            while True:
+                try:
+                    reached = which(b"", timeout=20, wait_for_ready=True).decode()
+                except grpc.RpcError as error:
+                    reached = f"nobody: {error.code()} {error.details()}"
+                if reached == port:
+                    print(f"reached {port}", flush=True)
+                    break
+                if time.monotonic() > end:
+                    sys.exit(f"reached {reached}, not {port}")
+                time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        serve(sys.argv[2])
+    else:
+        call(sys.argv[2], sys.argv[3:])

@@ -1,0 +1,405 @@
+//! A downstream ADS client: by hand, or keeping a model of what it holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
+
+use super::proto::{self, Node};
+use super::words::{Answer, Ask, Variant};
+use super::{DEADLINE, MARKER, is_full_state};
+
+/// The node of a test client. All of them are of one node class, since only the id differs.
+pub fn node(id: &str) -> Node {
+    Node {
+        id: id.to_owned(),
+        cluster: "kit".to_owned(),
+        user_agent_name: "kit".to_owned(),
+        ..Node::default()
+    }
+}
+
+/// Connects to `127.0.0.1:PORT` or `unix:PATH`.
+pub async fn connect(target: &str) -> Channel {
+    if let Some(path) = target.strip_prefix("unix:") {
+        let path = path.to_owned();
+        let connector = tower::service_fn(move |_: http::Uri| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(hyper_util::rt::TokioIo::new) }
+        });
+        let endpoint = Endpoint::from_static("http://localhost");
+        return endpoint.connect_with_connector(connector).await.expect("connect");
+    }
+    let endpoint = Endpoint::from_shared(format!("http://{target}")).expect("target");
+    endpoint.connect().await.unwrap_or_else(|e| panic!("connect to {target}: {e:?}"))
+}
+
+#[derive(Debug)]
+pub enum Event {
+    Answer(Answer),
+    End(Status),
+}
+
+/// What a client remembers of one type on its stream.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    names: Vec<String>,
+    ever_asked: bool,
+    version: String,
+    nonce: String,
+    /// Name to (version, text), of what was ACKed.
+    resources: BTreeMap<String, (String, String)>,
+    nonces: BTreeSet<String>,
+}
+
+pub struct Client {
+    pub variant: Variant,
+    node: Option<Node>,
+    requests: Option<mpsc::UnboundedSender<Ask>>,
+    events: mpsc::UnboundedReceiver<Event>,
+    reading: watch::Sender<bool>,
+    held: BTreeMap<String, Held>,
+}
+
+impl Client {
+    /// A connection and a stream of its own; the node goes with the first message.
+    pub async fn open(target: &str, variant: Variant, id: &str) -> Client {
+        Client::on(connect(target).await, variant, Some(node(id)))
+    }
+
+    /// A stream on a shared connection.
+    pub fn on(channel: Channel, variant: Variant, node: Option<Node>) -> Client {
+        let mut client = Client::idle(variant, node);
+        client.start(channel, None);
+        client
+    }
+
+    fn idle(variant: Variant, node: Option<Node>) -> Client {
+        let events = mpsc::unbounded_channel().1;
+        let reading = watch::channel(true).0;
+        Client { variant, node, requests: None, events, reading, held: BTreeMap::new() }
+    }
+
+    fn start(&mut self, channel: Channel, token: Option<&'static str>) {
+        let (requests, receiver) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::unbounded_channel();
+        (self.requests, self.events) = (Some(requests), events);
+        let call = Call { channel, variant: self.variant, token, gate: self.reading.subscribe() };
+        match self.variant {
+            Variant::Sotw => {
+                tokio::spawn(run::<proto::DiscoveryRequest, proto::DiscoveryResponse>(
+                    call, receiver, sender,
+                ));
+            }
+            Variant::Delta => {
+                tokio::spawn(run::<proto::DeltaDiscoveryRequest, proto::DeltaDiscoveryResponse>(
+                    call, receiver, sender,
+                ));
+            }
+        }
+    }
+
+    /// A stream with an `authorization` header.
+    pub async fn with_token(target: &str, variant: Variant, token: &'static str) -> Client {
+        let mut client = Client::idle(variant, Some(node("with-token")));
+        client.start(connect(target).await, Some(token));
+        client
+    }
+
+    /// Sends one request as it is, but for the node of the first.
+    pub fn send(&mut self, mut ask: Ask) {
+        if ask.node.is_none() {
+            ask.node = self.node.take();
+        }
+        let held = self.held.entry(ask.type_url.clone()).or_default();
+        held.ever_asked = true;
+        if self.variant == Variant::Sotw {
+            held.names.clone_from(&ask.names);
+            let names = &held.names;
+            // A SotW client forgets what it no longer asks for.
+            if !names.is_empty() && !names.iter().any(|name| name == "*") {
+                held.resources.retain(|name, _| names.contains(name));
+            }
+        }
+        let _ = self.requests.as_ref().expect("not half-closed").send(ask);
+    }
+
+    /// Makes `names` the subscription of the type: the whole list in SotW, the difference in delta.
+    pub fn want(&mut self, type_url: &str, names: &[&str]) {
+        let ask = self.next_ask(type_url, names);
+        self.send(ask);
+    }
+
+    fn next_ask(&mut self, type_url: &str, names: &[&str]) -> Ask {
+        let held = self.held.entry(type_url.to_owned()).or_default();
+        let ask = Ask::of(type_url);
+        match self.variant {
+            Variant::Sotw => ask.names(names).version(&held.version).nonce(&held.nonce),
+            Variant::Delta => {
+                let old = std::mem::replace(&mut held.names, super::words::strings(names));
+                let gone: Vec<&str> = old.iter().map(String::as_str).filter(|n| !names.contains(n)).collect();
+                let new: Vec<&str> = names.iter().copied().filter(|n| !old.iter().any(|o| o == n)).collect();
+                held.resources.retain(|name, _| !gone.contains(&name.as_str()));
+                ask.subscribe(&new).unsubscribe(&gone)
+            }
+        }
+    }
+
+    /// The next event of the stream, whatever it is.
+    pub async fn event(&mut self) -> Event {
+        self.event_within(DEADLINE).await
+    }
+
+    pub async fn event_within(&mut self, limit: Duration) -> Event {
+        match timeout(limit, self.events.recv()).await {
+            Ok(event) => event.expect("the stream already ended"),
+            Err(_) => panic!("nothing within {limit:?}; holding {:#?}", self.held),
+        }
+    }
+
+    /// The next response, of whatever type, not ACKed.
+    pub async fn any(&mut self) -> Answer {
+        match self.event().await {
+            Event::Answer(answer) => self.check(answer),
+            Event::End(status) => panic!("the stream ended with {status:?} where a response was due"),
+        }
+    }
+
+    /// The next response, which must be of this type; not ACKed.
+    pub async fn next(&mut self, type_url: &str) -> Answer {
+        let answer = self.any().await;
+        assert_eq!(answer.type_url, type_url, "out of turn: {answer:?}");
+        answer
+    }
+
+    /// The next response of this type, ACKed.
+    pub async fn take(&mut self, type_url: &str) -> Answer {
+        let answer = self.next(type_url).await;
+        self.ack(&answer);
+        answer
+    }
+
+    fn check(&mut self, answer: Answer) -> Answer {
+        answer.assert_well_formed(self.variant);
+        for (type_url, held) in &self.held {
+            assert!(
+                !held.nonces.contains(&answer.nonce),
+                "STR-5: nonce {} again, of {type_url}",
+                answer.nonce
+            );
+        }
+        self.held.entry(answer.type_url.clone()).or_default().nonces.insert(answer.nonce.clone());
+        answer
+    }
+
+    pub fn ack(&mut self, answer: &Answer) {
+        self.apply(answer);
+        let ask = self.ack_of(answer);
+        self.send(ask);
+    }
+
+    /// An ACK that the test may change before it sends it.
+    pub fn ack_of(&self, answer: &Answer) -> Ask {
+        let ask = Ask::of(&answer.type_url).nonce(&answer.nonce);
+        match self.variant {
+            Variant::Sotw => {
+                Ask { names: self.held[&answer.type_url].names.clone(), ..ask }.version(&answer.version)
+            }
+            Variant::Delta => ask,
+        }
+    }
+
+    pub fn nack(&mut self, answer: &Answer, message: &str) {
+        let ask = self.nack_of(answer, message);
+        self.send(ask);
+    }
+
+    pub fn nack_of(&mut self, answer: &Answer, message: &str) -> Ask {
+        let held = self.held.entry(answer.type_url.clone()).or_default();
+        held.nonce.clone_from(&answer.nonce);
+        let version = held.version.clone();
+        let ask = self.ack_of(answer).error(message);
+        if self.variant == Variant::Sotw { ask.version(&version) } else { ask }
+    }
+
+    fn apply(&mut self, answer: &Answer) {
+        let held = self.held.entry(answer.type_url.clone()).or_default();
+        held.version.clone_from(&answer.version);
+        held.nonce.clone_from(&answer.nonce);
+        let wildcard = held.names.is_empty() || held.names.iter().any(|name| name == "*");
+        if self.variant == Variant::Sotw && (wildcard || is_full_state(&answer.type_url)) {
+            held.resources.clear();
+        }
+        for item in &answer.items {
+            held.resources.insert(item.name.clone(), (item.version.clone(), item.text()));
+        }
+        for name in &answer.removed {
+            held.resources.remove(name);
+        }
+    }
+
+    /// What was ACKed of a type: name to text.
+    pub fn holds(&self, type_url: &str) -> BTreeMap<String, String> {
+        let resources = self.held.get(type_url).map(|held| held.resources.clone()).unwrap_or_default();
+        resources.into_iter().map(|(name, (_, text))| (name, text)).collect()
+    }
+
+    /// What a reconnecting delta client presents: name to version.
+    pub fn versions(&self, type_url: &str) -> BTreeMap<String, String> {
+        let resources = self.held.get(type_url).map(|held| held.resources.clone()).unwrap_or_default();
+        resources.into_iter().map(|(name, (version, _))| (name, version)).collect()
+    }
+
+    /// ACKs whatever comes until the client holds exactly this.
+    pub async fn settle(&mut self, type_url: &str, wanted: &[(&str, &str)]) {
+        let wanted: BTreeMap<String, String> =
+            wanted.iter().map(|(n, t)| ((*n).to_owned(), (*t).to_owned())).collect();
+        while self.holds(type_url) != wanted {
+            let event = timeout(DEADLINE, self.events.recv()).await;
+            match event {
+                Ok(Some(Event::Answer(answer))) => {
+                    let answer = self.check(answer);
+                    self.ack(&answer);
+                }
+                other => panic!("{other:?} while {:?} was not yet {wanted:?}", self.holds(type_url)),
+            }
+        }
+    }
+
+    /// Nothing else comes: a name that was not asked for before is asked for all the way to the control plane, and its
+    /// answer is the next thing to arrive. Whatever was due earlier on the same streams would have come before it.
+    pub async fn quiet(&mut self) {
+        let name = next_marker();
+        self.want(MARKER, &[&name]);
+        let answer = self.take(MARKER).await;
+        assert_eq!(answer.names(), [name.as_str()]);
+        self.silence(Duration::from_millis(40)).await;
+    }
+
+    /// Like [`Self::quiet`], but a response of the type with nothing new in it may come before: where a set shrinks or
+    /// changes its spelling, a server may repeat what it holds.
+    pub async fn quiet_after_optional(&mut self, type_url: &str) {
+        let before = self.holds(type_url);
+        self.quiet_but_for(type_url, |answer| {
+            answer.items.iter().all(|item| before.get(&item.name) == Some(&item.text()))
+        })
+        .await;
+    }
+
+    /// Like [`Self::quiet`], but an empty response of the type may come before (SST-14).
+    pub async fn quiet_after_empty(&mut self, type_url: &str) {
+        self.quiet_but_for(type_url, |answer| answer.items.is_empty() && is_full_state(&answer.type_url))
+            .await;
+    }
+
+    async fn quiet_but_for(&mut self, type_url: &str, harmless: impl Fn(&Answer) -> bool) {
+        let name = next_marker();
+        self.want(MARKER, &[&name]);
+        loop {
+            let answer = self.any().await;
+            self.ack(&answer);
+            if answer.type_url == MARKER {
+                break;
+            }
+            assert!(answer.type_url == type_url && harmless(&answer), "silence was due, got {answer:?}");
+        }
+        self.silence(Duration::from_millis(40)).await;
+    }
+
+    /// Nothing comes for so long. Prefer [`Self::quiet`] where a control plane is up.
+    pub async fn silence(&mut self, window: Duration) {
+        if let Ok(event) = timeout(window, self.events.recv()).await {
+            panic!("silence was due, got {event:?}");
+        }
+    }
+
+    /// The end of the stream, skipping responses.
+    pub async fn ended(&mut self) -> Status {
+        loop {
+            if let Event::End(status) = self.event().await {
+                return status;
+            }
+        }
+    }
+
+    /// Ends the sending side.
+    pub fn half_close(&mut self) {
+        self.requests = None;
+    }
+
+    /// Stops reading, as a client does whose watchers are busy (FLW-1).
+    pub fn stop_reading(&self) {
+        let _ = self.reading.send(false);
+    }
+
+    pub fn resume_reading(&self) {
+        let _ = self.reading.send(true);
+    }
+}
+
+struct Call {
+    channel: Channel,
+    variant: Variant,
+    token: Option<&'static str>,
+    gate: watch::Receiver<bool>,
+}
+
+async fn run<Req, Resp>(
+    call: Call,
+    requests: mpsc::UnboundedReceiver<Ask>,
+    events: mpsc::UnboundedSender<Event>,
+) where
+    Req: prost::Message + Default + From<Ask> + 'static,
+    Resp: prost::Message + Default + Into<Answer> + 'static,
+{
+    let status = tokio::select! {
+        status = read::<Req, Resp>(call, requests, &events) => status,
+        () = events.closed() => return,
+    };
+    let _ = events.send(Event::End(status.err().unwrap_or(Status::new(Code::Ok, ""))));
+}
+
+async fn read<Req, Resp>(
+    mut call: Call,
+    requests: mpsc::UnboundedReceiver<Ask>,
+    events: &mpsc::UnboundedSender<Event>,
+) -> Result<(), Status>
+where
+    Req: prost::Message + Default + From<Ask> + 'static,
+    Resp: prost::Message + Default + Into<Answer> + 'static,
+{
+    let mut grpc = tonic::client::Grpc::new(call.channel).max_decoding_message_size(usize::MAX);
+    grpc.ready().await.map_err(|e| Status::unavailable(e.to_string()))?;
+    let mut request = tonic::Request::new(UnboundedReceiverStream::new(requests).map(Req::from));
+    if let Some(token) = call.token {
+        request.metadata_mut().insert("authorization", MetadataValue::from_static(token));
+    }
+    let path = PathAndQuery::from_static(call.variant.path());
+    let response = grpc.streaming(request, path, ProstCodec::<Req, Resp>::default()).await?;
+    let mut responses = response.into_inner();
+    loop {
+        let _ = call.gate.wait_for(|reading| *reading).await;
+        match responses.message().await? {
+            Some(response) => {
+                let _ = events.send(Event::Answer(response.into()));
+            }
+            None => return Ok(()),
+        }
+    }
+}
+
+/// A name that nobody asked for before, so that its answer comes all the way from the control plane.
+fn next_marker() -> String {
+    static MARKERS: AtomicU64 = AtomicU64::new(0);
+    format!("marker-{}-{}", std::process::id(), MARKERS.fetch_add(1, Ordering::Relaxed))
+}

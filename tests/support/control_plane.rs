@@ -1,0 +1,386 @@
+//! An upstream ADS server on loopback that records what it is asked.
+//!
+//! Obedient, it follows the protocol over a set of resources that the test changes. Scripted, it answers only what
+//! the test makes it answer, except for [`MARKER`], which always lives so that a test can prove the relay awake.
+
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Code, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::obedient::{Sub, World};
+use super::words::{self, Answer, Ask, Item, Variant};
+use super::{DEADLINE, MARKER, net, proto};
+
+/// A request as it arrived.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    pub stream: u64,
+    pub variant: Variant,
+    pub ask: Ask,
+    pub at: Instant,
+    taken: bool,
+}
+
+struct Stream {
+    variant: Variant,
+    answers: mpsc::UnboundedSender<Result<Answer, Status>>,
+    subs: BTreeMap<String, Sub>,
+    nonces: u64,
+}
+
+impl Stream {
+    fn send(&mut self, mut answer: Answer) {
+        self.nonces += 1;
+        if answer.nonce.is_empty() {
+            answer.nonce = format!("n{}", self.nonces);
+        }
+        let _ = self.answers.send(Ok(answer));
+    }
+}
+
+#[derive(Default)]
+struct State {
+    world: World,
+    scripted: bool,
+    refuse_delta: Option<Code>,
+    streams: BTreeMap<u64, Stream>,
+    log: Vec<Recorded>,
+    opened: u64,
+    headers: Vec<HashMap<String, String>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    news: Notify,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no test panics while it holds the control plane")
+    }
+}
+
+pub struct ControlPlane {
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+    drain: watch::Sender<bool>,
+    server: Option<JoinHandle<()>>,
+}
+
+impl ControlPlane {
+    /// Follows the protocol over the resources given to [`Self::set`].
+    pub async fn obedient() -> ControlPlane {
+        let address = SocketAddr::from(([127, 0, 0, 1], net::free_port()));
+        let shared = Arc::default();
+        let mut origin = ControlPlane { address, shared, drain: watch::channel(false).0, server: None };
+        origin.up().await;
+        origin
+    }
+
+    /// Answers nothing but what the test sends with [`Self::answer`].
+    pub async fn scripted() -> ControlPlane {
+        let origin = ControlPlane::obedient().await;
+        origin.shared.lock().scripted = true;
+        origin
+    }
+
+    /// Listens, again on the same port after [`Self::down`].
+    pub async fn up(&mut self) {
+        let listener = TcpListener::bind(self.address).await.expect("the port is still free");
+        self.drain = watch::channel(false).0;
+        self.server = Some(tokio::spawn(accept(listener, self.shared.clone(), self.drain.subscribe())));
+    }
+
+    /// All connections are cut and the port is closed.
+    pub async fn down(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.abort();
+            let _ = server.await;
+        }
+        self.shared.lock().streams.clear();
+    }
+
+    /// GOAWAY on every connection, without an end of its streams.
+    pub fn go_away(&self) {
+        let _ = self.drain.send(true);
+    }
+
+    /// Ends every live stream with a status; `Code::Ok` is a clean end.
+    pub fn close_streams(&self, code: Code) {
+        let mut state = self.shared.lock();
+        for stream in std::mem::take(&mut state.streams).into_values() {
+            if code != Code::Ok {
+                let _ = stream.answers.send(Err(Status::new(code, "closed by the test")));
+            }
+        }
+    }
+
+    pub fn refuse_delta(&self, code: Code) {
+        self.shared.lock().refuse_delta = Some(code);
+    }
+
+    pub fn set(&self, type_url: &str, name: &str, text: &str) {
+        self.set_many(type_url, &[(name, text)]);
+    }
+
+    /// Several resources in one change.
+    pub fn set_many(&self, type_url: &str, resources: &[(&str, &str)]) {
+        self.change(|world| {
+            for (name, text) in resources {
+                world.set(type_url, name, words::body(type_url, name, text), true);
+            }
+        });
+    }
+
+    /// A resource that exists, but that no wildcard selects.
+    pub fn set_unlisted(&self, type_url: &str, name: &str, text: &str) {
+        self.change(|world| world.set(type_url, name, words::body(type_url, name, text), false));
+    }
+
+    pub fn remove(&self, type_url: &str, name: &str) {
+        self.change(|world| world.remove(type_url, name));
+    }
+
+    /// Changes what the control plane holds, and tells every stream once.
+    pub fn change(&self, change: impl FnOnce(&mut World)) {
+        let mut state = self.shared.lock();
+        change(&mut state.world);
+        let State { world, streams, .. } = &mut *state;
+        for stream in streams.values_mut() {
+            let answers: Vec<Answer> =
+                stream.subs.values_mut().filter_map(|sub| sub.changed(world)).collect();
+            answers.into_iter().for_each(|answer| stream.send(answer));
+        }
+    }
+
+    /// The first request of the type that no earlier call took.
+    pub async fn expect(&self, type_url: &str) -> Recorded {
+        self.expect_that(type_url, |_| true).await
+    }
+
+    /// Like [`Self::expect`], skipping those that do not fit.
+    pub async fn expect_that(&self, type_url: &str, fits: impl Fn(&Ask) -> bool) -> Recorded {
+        let find = || {
+            let mut state = self.shared.lock();
+            let mut log = state.log.iter_mut();
+            let found = log.find(|r| !r.taken && r.ask.type_url == type_url && fits(&r.ask))?;
+            found.taken = true;
+            Some(found.clone())
+        };
+        let wait = self.until(find);
+        match tokio::time::timeout(DEADLINE, wait).await {
+            Ok(found) => found,
+            Err(_) => panic!("no such request of {type_url}; the log: {:#?}", self.log()),
+        }
+    }
+
+    /// Waits until `check` gives something; it is asked again after every event.
+    pub async fn until<T>(&self, mut check: impl FnMut() -> Option<T>) -> T {
+        loop {
+            let news = self.shared.news.notified();
+            if let Some(found) = check() {
+                return found;
+            }
+            news.await;
+        }
+    }
+
+    /// A scripted response on the stream of `to`, with the next nonce of that stream.
+    pub fn answer(&self, to: &Recorded, version: &str, items: Vec<Item>, removed: &[&str]) {
+        let removed = words::strings(removed);
+        let version = version.to_owned();
+        let type_url = to.ask.type_url.clone();
+        self.answer_raw(to.stream, Answer { type_url, version, items, removed, ..Answer::default() });
+    }
+
+    pub fn answer_raw(&self, stream: u64, answer: Answer) {
+        let mut state = self.shared.lock();
+        state.streams.get_mut(&stream).expect("the stream is alive").send(answer);
+    }
+
+    /// Every request so far of one type.
+    pub fn requests(&self, type_url: &str) -> Vec<Recorded> {
+        self.log().into_iter().filter(|recorded| recorded.ask.type_url == type_url).collect()
+    }
+
+    pub fn log(&self) -> Vec<Recorded> {
+        self.shared.lock().log.clone()
+    }
+
+    /// How many streams were ever opened, the refused ones included.
+    pub fn opened(&self) -> u64 {
+        self.shared.lock().opened
+    }
+
+    pub fn live_streams(&self) -> usize {
+        self.shared.lock().streams.len()
+    }
+
+    /// The HTTP headers of every stream.
+    pub fn headers(&self) -> Vec<HashMap<String, String>> {
+        self.shared.lock().headers.clone()
+    }
+
+    /// Waits for a condition over the live streams and the log.
+    pub async fn wait_for(&self, what: &str, check: impl Fn(&ControlPlane) -> bool) {
+        let wait = self.until(|| check(self).then_some(()));
+        if tokio::time::timeout(DEADLINE, wait).await.is_err() {
+            panic!("never: {what}; the log: {:#?}", self.log());
+        }
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.abort();
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>, drain: watch::Receiver<bool>) {
+    // Dropped with this task, so that an abort cuts every connection.
+    let mut connections = JoinSet::new();
+    while let Ok((socket, _)) = listener.accept().await {
+        let _ = socket.set_nodelay(true);
+        connections.spawn(serve(socket, shared.clone(), drain.clone()));
+    }
+}
+
+async fn serve(socket: TcpStream, shared: Arc<Shared>, mut drain: watch::Receiver<bool>) {
+    let service = hyper::service::service_fn(move |request| {
+        let shared = shared.clone();
+        async move { Ok::<_, Infallible>(route(request, shared).await) }
+    });
+    let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    let connection = builder.serve_connection(TokioIo::new(socket), service);
+    tokio::pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        Ok(_) = drain.wait_for(|drain| *drain) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+async fn route(request: Request<Incoming>, shared: Arc<Shared>) -> Response<tonic::body::Body> {
+    let path = request.uri().path().to_owned();
+    let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
+    let headers =
+        request.headers().iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
+    let refusal = {
+        let mut state = shared.lock();
+        state.headers.push(headers);
+        state.opened += 1;
+        if path == Variant::Delta.path() { state.refuse_delta } else { None }
+    };
+    shared.news.notify_waiters();
+    let request = request.map(tonic::body::Body::new);
+    match Variant::BOTH.into_iter().find(|variant| variant.path() == path) {
+        _ if refusal.is_some() => {
+            Status::new(refusal.unwrap_or(Code::Unimplemented), "no delta here").into_http()
+        }
+        Some(Variant::Sotw) => {
+            stream::<proto::DiscoveryRequest, proto::DiscoveryResponse>(request, shared, Variant::Sotw).await
+        }
+        Some(Variant::Delta) => {
+            stream::<proto::DeltaDiscoveryRequest, proto::DeltaDiscoveryResponse>(
+                request,
+                shared,
+                Variant::Delta,
+            )
+            .await
+        }
+        None => Status::unimplemented("ADS only").into_http(),
+    }
+}
+
+async fn stream<Req, Resp>(
+    request: Request<tonic::body::Body>,
+    shared: Arc<Shared>,
+    variant: Variant,
+) -> Response<tonic::body::Body>
+where
+    Req: prost::Message + Default + Into<Ask> + 'static,
+    Resp: prost::Message + Default + From<Answer> + 'static,
+{
+    let handler = tower::service_fn(move |request: tonic::Request<Streaming<Req>>| {
+        let answers = open(request.into_inner(), shared.clone(), variant);
+        let answers = answers.map(|answer| answer.map(Resp::from));
+        async move { Ok::<_, Status>(tonic::Response::new(answers)) }
+    });
+    let mut grpc = tonic::server::Grpc::new(ProstCodec::<Resp, Req>::default())
+        .max_decoding_message_size(usize::MAX)
+        .max_encoding_message_size(usize::MAX);
+    grpc.streaming(handler, request).await
+}
+
+/// Registers the stream and reads its requests in a task of its own.
+fn open<Req: Into<Ask> + Send + 'static>(
+    mut requests: Streaming<Req>,
+    shared: Arc<Shared>,
+    variant: Variant,
+) -> UnboundedReceiverStream<Result<Answer, Status>> {
+    let (answers, receiver) = mpsc::unbounded_channel();
+    let id = {
+        let mut state = shared.lock();
+        let id = state.opened;
+        state.streams.insert(id, Stream { variant, answers, subs: BTreeMap::new(), nonces: 0 });
+        id
+    };
+    tokio::spawn(async move {
+        while let Ok(Some(request)) = requests.message().await {
+            record(&mut shared.lock(), id, request.into());
+            shared.news.notify_waiters();
+        }
+        shared.lock().streams.remove(&id);
+        shared.news.notify_waiters();
+    });
+    UnboundedReceiverStream::new(receiver)
+}
+
+fn record(state: &mut State, id: u64, ask: Ask) {
+    let State { world, streams, log, scripted, .. } = state;
+    let Some(stream) = streams.get_mut(&id) else { return };
+    log.push(Recorded {
+        stream: id,
+        variant: stream.variant,
+        ask: ask.clone(),
+        at: Instant::now(),
+        taken: false,
+    });
+    if *scripted && ask.type_url != MARKER {
+        return;
+    }
+    let variant = stream.variant;
+    let sub = stream.subs.entry(ask.type_url.clone()).or_insert_with(|| Sub::new(variant, &ask.type_url));
+    if let Some(answer) = sub.request(world, &ask) {
+        stream.send(answer);
+    }
+}
+
+/// Polls a condition that no event announces.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
+    let poll = async {
+        while !check().await {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    if tokio::time::timeout(DEADLINE, poll).await.is_err() {
+        panic!("never: {what}");
+    }
+}

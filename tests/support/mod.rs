@@ -1,0 +1,43 @@
+//! What the test binaries share: a control plane, a client, and the relay as a process.
+//!
+//! None of it uses sluice's own code, the protobuf messages included, so that a mistake there can't hide here.
+
+#![allow(dead_code, unused_imports)]
+
+pub mod client;
+pub mod control_plane;
+pub mod net;
+pub mod obedient;
+pub mod proto;
+pub mod relay;
+pub mod words;
+
+use std::time::Duration;
+
+pub use client::Client;
+pub use control_plane::ControlPlane;
+pub use relay::{Relay, Setup};
+pub use words::{Answer, Ask, Item, Variant};
+
+/// For what must happen. Generous, because the machine is slow and shared; no test waits for it when it passes.
+pub const DEADLINE: Duration = Duration::from_secs(15);
+
+/// For what must not happen, where no marker can prove that the other side was awake.
+pub const SILENCE: Duration = Duration::from_millis(250);
+
+pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+pub const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+pub const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
+pub const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+pub const SRDS: &str = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration";
+pub const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+/// A type that nobody has heard of, and the last in rank.
+pub const MARKER: &str = "type.googleapis.com/sluice.test.Marker";
+
+/// The four types of the public conformance suites.
+pub const FOUR: [&str; 4] = [CDS, EDS, LDS, RDS];
+
+/// The types whose SotW responses are complete sets (SST-1, SST-2).
+pub fn is_full_state(type_url: &str) -> bool {
+    [CDS, LDS, SRDS].contains(&type_url)
+}

@@ -1,0 +1,229 @@
+//! A control plane that follows the protocol to the letter, as a pure machine: what it holds, and what one stream
+//! of one type has asked for and been told.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::proto::Any;
+use super::words::{self, Answer, Ask, Item, Variant};
+use super::{MARKER, is_full_state};
+
+/// One resource; `listed` is whether a wildcard selects it (a wildcard is what the server selects, not what exists).
+#[derive(Clone, Debug)]
+struct Entry {
+    version: String,
+    body: Any,
+    listed: bool,
+}
+
+/// Everything the control plane knows.
+#[derive(Default)]
+pub struct World {
+    types: BTreeMap<String, BTreeMap<String, Entry>>,
+    /// Makes every version new, unless `fixed_version` is set.
+    clock: u64,
+    /// A control plane that changes bytes under an unchanged version (WIR-2).
+    pub fixed_version: Option<String>,
+}
+
+impl World {
+    pub fn set(&mut self, type_url: &str, name: &str, body: Any, listed: bool) {
+        self.clock += 1;
+        let version = self.fixed_version.clone().unwrap_or_else(|| format!("origin-{}", self.clock));
+        let entry = Entry { version, body, listed };
+        self.types.entry(type_url.to_owned()).or_default().insert(name.to_owned(), entry);
+    }
+
+    pub fn remove(&mut self, type_url: &str, name: &str) {
+        self.clock += 1;
+        self.types.entry(type_url.to_owned()).or_default().remove(name);
+    }
+
+    /// The version strings change, the content does not, as after a restart of the control plane.
+    pub fn restart(&mut self) {
+        self.clock += 1000;
+        for entry in self.types.values_mut().flat_map(BTreeMap::values_mut) {
+            self.clock += 1;
+            entry.version = format!("origin-{}", self.clock);
+        }
+    }
+
+    fn get(&self, type_url: &str, name: &str) -> Option<Entry> {
+        if type_url == MARKER {
+            let body = words::body(MARKER, name, "");
+            return Some(Entry { version: "marker".to_owned(), body, listed: false });
+        }
+        self.types.get(type_url)?.get(name).cloned()
+    }
+
+    fn listed(&self, type_url: &str) -> impl Iterator<Item = (&String, &Entry)> {
+        self.types.get(type_url).into_iter().flatten().filter(|(_, entry)| entry.listed)
+    }
+}
+
+/// One type on one stream.
+pub struct Sub {
+    type_url: String,
+    variant: Variant,
+    names: BTreeSet<String>,
+    wildcard: bool,
+    ever_named: bool,
+    first: bool,
+    /// What the client was last told of each name: the version, or that it is absent.
+    known: BTreeMap<String, Option<String>>,
+}
+
+impl Sub {
+    pub fn new(variant: Variant, type_url: &str) -> Sub {
+        Sub {
+            type_url: type_url.to_owned(),
+            variant,
+            names: BTreeSet::new(),
+            wildcard: false,
+            ever_named: false,
+            first: true,
+            known: BTreeMap::new(),
+        }
+    }
+
+    pub fn request(&mut self, world: &World, ask: &Ask) -> Option<Answer> {
+        let answer = match self.variant {
+            Variant::Sotw => self.sotw_request(world, ask),
+            Variant::Delta => self.delta_request(world, ask),
+        };
+        self.first = false;
+        answer
+    }
+
+    /// The world changed.
+    pub fn changed(&mut self, world: &World) -> Option<Answer> {
+        match self.variant {
+            Variant::Sotw => self.sotw_answer(world, &BTreeSet::new(), false),
+            Variant::Delta => self.delta_answer(world, &BTreeSet::new(), false),
+        }
+    }
+
+    fn sotw_request(&mut self, world: &World, ask: &Ask) -> Option<Answer> {
+        let had_wildcard = self.wildcard;
+        self.ever_named |= !ask.names.is_empty();
+        self.wildcard = !self.ever_named || ask.names.iter().any(|name| name == "*");
+        let names: BTreeSet<String> = ask.names.iter().filter(|name| *name != "*").cloned().collect();
+        let added: BTreeSet<String> = names.difference(&self.names).cloned().collect();
+        self.names = names;
+        let visible = self.visible(world);
+        self.known.retain(|name, _| visible.contains_key(name));
+        let must = !added.is_empty() || (self.wildcard && !had_wildcard);
+        self.sotw_answer(world, &added, must)
+    }
+
+    fn sotw_answer(&mut self, world: &World, added: &BTreeSet<String>, must: bool) -> Option<Answer> {
+        let visible = self.visible(world);
+        let held = |name: &String, entry: &Entry| self.known.get(name) == Some(&Some(entry.version.clone()));
+        let full = self.wildcard || is_full_state(&self.type_url);
+        let news = visible.iter().any(|(name, entry)| !held(name, entry))
+            || self.known.keys().any(|name| !visible.contains_key(name));
+        let nobody = self.names.is_empty() && !self.wildcard;
+        if nobody || !(news || must && (full || added.iter().any(|name| visible.contains_key(name)))) {
+            return None;
+        }
+        let chosen: Vec<(String, Entry)> = visible
+            .into_iter()
+            .filter(|(name, entry)| full || added.contains(name) || !held(name, entry))
+            .collect();
+        if chosen.is_empty() && !full {
+            return None;
+        }
+        if full {
+            self.known.clear();
+        }
+        Some(self.answer(world, chosen, Vec::new()))
+    }
+
+    fn delta_request(&mut self, world: &World, ask: &Ask) -> Option<Answer> {
+        let had_wildcard = self.wildcard;
+        if self.first {
+            self.wildcard = ask.subscribe.is_empty() && ask.unsubscribe.is_empty();
+            self.known = ask.initial.iter().map(|(name, v)| (name.clone(), Some(v.clone()))).collect();
+        }
+        let mut forced = BTreeSet::new();
+        for name in &ask.subscribe {
+            if name == "*" {
+                self.wildcard = true;
+            } else {
+                self.names.insert(name.clone());
+                if !(self.first && ask.initial.contains_key(name)) {
+                    forced.insert(name.clone());
+                }
+            }
+        }
+        for name in &ask.unsubscribe {
+            if name == "*" {
+                self.wildcard = false;
+            } else if self.names.remove(name) {
+                forced.remove(name);
+                if self.wildcard {
+                    forced.insert(name.clone());
+                }
+            }
+        }
+        if !self.wildcard {
+            self.known.retain(|name, _| self.names.contains(name));
+        }
+        self.delta_answer(world, &forced, self.wildcard && !had_wildcard)
+    }
+
+    fn delta_answer(&mut self, world: &World, forced: &BTreeSet<String>, must: bool) -> Option<Answer> {
+        let visible = self.visible(world);
+        let empty = visible.is_empty();
+        let removed: Vec<String> = self
+            .known
+            .iter()
+            .filter(|(name, told)| !visible.contains_key(*name) && told.is_some())
+            .map(|(name, _)| name.clone())
+            .chain(forced.iter().filter(|name| !visible.contains_key(*name)).cloned())
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        let chosen: Vec<(String, Entry)> = visible
+            .into_iter()
+            .filter(|(name, e)| {
+                forced.contains(name) || self.known.get(name) != Some(&Some(e.version.clone()))
+            })
+            .collect();
+        if chosen.is_empty() && removed.is_empty() && !(must && empty) {
+            return None;
+        }
+        Some(self.answer(world, chosen, removed))
+    }
+
+    fn answer(&mut self, world: &World, chosen: Vec<(String, Entry)>, removed: Vec<String>) -> Answer {
+        for (name, entry) in &chosen {
+            self.known.insert(name.clone(), Some(entry.version.clone()));
+        }
+        for name in &removed {
+            self.known.insert(name.clone(), None);
+        }
+        let item =
+            |(name, entry): (String, Entry)| Item { name, version: entry.version, body: Some(entry.body) };
+        Answer {
+            type_url: self.type_url.clone(),
+            version: world.fixed_version.clone().unwrap_or_else(|| format!("origin-{}", world.clock)),
+            items: chosen.into_iter().map(item).collect(),
+            removed,
+            control_plane: "origin".to_owned(),
+            ..Answer::default()
+        }
+    }
+
+    fn visible(&self, world: &World) -> BTreeMap<String, Entry> {
+        let mut visible = BTreeMap::new();
+        if self.wildcard {
+            visible.extend(world.listed(&self.type_url).map(|(name, entry)| (name.clone(), entry.clone())));
+        }
+        for name in &self.names {
+            if let Some(entry) = world.get(&self.type_url, name) {
+                visible.insert(name.clone(), entry);
+            }
+        }
+        visible
+    }
+}

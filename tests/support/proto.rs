@@ -1,0 +1,155 @@
+//! The few messages of `envoy.service.discovery.v3` that the tests speak, written down by hand (`protocol.md` §3).
+
+use std::collections::BTreeMap;
+
+use prost::Message;
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Any {
+    #[prost(string, tag = "1")]
+    pub type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub value: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Status {
+    #[prost(int32, tag = "1")]
+    pub code: i32,
+    #[prost(string, tag = "2")]
+    pub message: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Locality {
+    #[prost(string, tag = "1")]
+    pub region: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Node {
+    #[prost(string, tag = "1")]
+    pub id: String,
+    #[prost(string, tag = "2")]
+    pub cluster: String,
+    #[prost(message, optional, tag = "4")]
+    pub locality: Option<Locality>,
+    #[prost(string, tag = "6")]
+    pub user_agent_name: String,
+    #[prost(string, repeated, tag = "10")]
+    pub client_features: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Identifier {
+    #[prost(string, tag = "1")]
+    pub identifier: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct DiscoveryRequest {
+    #[prost(string, tag = "1")]
+    pub version_info: String,
+    #[prost(message, optional, tag = "2")]
+    pub node: Option<Node>,
+    #[prost(string, repeated, tag = "3")]
+    pub resource_names: Vec<String>,
+    #[prost(string, tag = "4")]
+    pub type_url: String,
+    #[prost(string, tag = "5")]
+    pub response_nonce: String,
+    #[prost(message, optional, tag = "6")]
+    pub error_detail: Option<Status>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct DiscoveryResponse {
+    #[prost(string, tag = "1")]
+    pub version_info: String,
+    #[prost(message, repeated, tag = "2")]
+    pub resources: Vec<Any>,
+    #[prost(bool, tag = "3")]
+    pub canary: bool,
+    #[prost(string, tag = "4")]
+    pub type_url: String,
+    #[prost(string, tag = "5")]
+    pub nonce: String,
+    #[prost(message, optional, tag = "6")]
+    pub control_plane: Option<Identifier>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct DeltaDiscoveryRequest {
+    #[prost(message, optional, tag = "1")]
+    pub node: Option<Node>,
+    #[prost(string, tag = "2")]
+    pub type_url: String,
+    #[prost(string, repeated, tag = "3")]
+    pub resource_names_subscribe: Vec<String>,
+    #[prost(string, repeated, tag = "4")]
+    pub resource_names_unsubscribe: Vec<String>,
+    #[prost(btree_map = "string, string", tag = "5")]
+    pub initial_resource_versions: BTreeMap<String, String>,
+    #[prost(string, tag = "6")]
+    pub response_nonce: String,
+    #[prost(message, optional, tag = "7")]
+    pub error_detail: Option<Status>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ResourceName {
+    #[prost(string, tag = "1")]
+    pub name: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Resource {
+    #[prost(string, tag = "1")]
+    pub version: String,
+    #[prost(message, optional, tag = "2")]
+    pub resource: Option<Any>,
+    #[prost(string, tag = "3")]
+    pub name: String,
+    #[prost(message, optional, tag = "8")]
+    pub resource_name: Option<ResourceName>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct DeltaDiscoveryResponse {
+    #[prost(string, tag = "1")]
+    pub system_version_info: String,
+    #[prost(message, repeated, tag = "2")]
+    pub resources: Vec<Resource>,
+    #[prost(string, tag = "4")]
+    pub type_url: String,
+    #[prost(string, tag = "5")]
+    pub nonce: String,
+    #[prost(string, repeated, tag = "6")]
+    pub removed_resources: Vec<String>,
+    #[prost(message, optional, tag = "7")]
+    pub control_plane: Option<Identifier>,
+    #[prost(message, repeated, tag = "8")]
+    pub removed_resource_names: Vec<ResourceName>,
+}
+
+/// The body of every test resource: the name where real types have it, and a text in a field that no type has.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Body {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(int32, tag = "2")]
+    pub discovery_type: i32,
+    #[prost(message, optional, tag = "3")]
+    pub eds_cluster_config: Option<EdsClusterConfig>,
+    #[prost(string, tag = "9999")]
+    pub text: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct EdsClusterConfig {
+    #[prost(string, tag = "2")]
+    pub service_name: String,
+}
+
+/// `Cluster.DiscoveryType.EDS`.
+pub const DISCOVERY_TYPE_EDS: i32 = 3;

@@ -1,0 +1,216 @@
+//! The built binary as a process: configured, started, watched, killed.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::{DEADLINE, Variant, net};
+
+pub const BINARY: &str = env!("CARGO_BIN_EXE_sluice");
+
+/// What differs between the relays of the tests; the rest of the configuration is fixed here.
+pub struct Setup {
+    pub upstream: Variant,
+    /// `server_uri` of the one server.
+    pub server: String,
+    /// More lines of that server's entry, e.g. `wildcard: legacy`.
+    pub server_lines: Vec<String>,
+    /// More top-level lines, e.g. `linger: 0s`.
+    pub lines: Vec<String>,
+    /// The listener is a unix socket in the relay's directory.
+    pub unix: bool,
+    pub environment: Vec<(String, String)>,
+}
+
+impl Setup {
+    pub fn of(server: impl ToString) -> Setup {
+        Setup {
+            upstream: Variant::Delta,
+            server: server.to_string(),
+            server_lines: vec!["resource_timeout: 1s".to_owned()],
+            // For whoever looks into a failure: `SLUICE_TEST_LOG=sluice=trace`.
+            lines: std::env::var("SLUICE_TEST_LOG")
+                .map(|level| format!("log: {{ level: {level:?} }}"))
+                .into_iter()
+                .collect(),
+            unix: false,
+            environment: Vec::new(),
+        }
+    }
+
+    pub fn upstream(mut self, variant: Variant) -> Setup {
+        self.upstream = variant;
+        self
+    }
+
+    pub fn server_line(mut self, line: &str) -> Setup {
+        self.server_lines.push(line.to_owned());
+        self
+    }
+
+    /// Instead of one second, for tests in which a name must stay UNKNOWN.
+    pub fn resource_timeout(mut self, seconds: u32) -> Setup {
+        self.server_lines[0] = format!("resource_timeout: {seconds}s");
+        self
+    }
+
+    pub fn line(mut self, line: &str) -> Setup {
+        self.lines.push(line.to_owned());
+        self
+    }
+
+    fn yaml(&self, listener: &str, admin: &str) -> String {
+        let mut yaml = String::new();
+        let _ = writeln!(yaml, "node: {{ id: sluice-test, cluster: kit }}\nxds_servers:");
+        let _ = writeln!(yaml, "  - server_uri: {:?}", self.server);
+        let _ = writeln!(yaml, "    channel_creds: [ {{ type: insecure }} ]");
+        let _ = writeln!(yaml, "    api_type: {}", self.upstream.api_type());
+        for line in &self.server_lines {
+            let _ = writeln!(yaml, "    {line}");
+        }
+        let _ = writeln!(yaml, "listeners: [ {{ name: main, address: {listener:?} }} ]");
+        let _ = writeln!(yaml, "admin: {{ address: {admin:?} }}");
+        for line in &self.lines {
+            let _ = writeln!(yaml, "{line}");
+        }
+        yaml
+    }
+}
+
+pub struct Relay {
+    /// `127.0.0.1:PORT` or `unix:PATH`.
+    pub address: String,
+    pub admin: String,
+    pub directory: TempDir,
+    log: PathBuf,
+    child: Child,
+}
+
+impl Relay {
+    /// Starts a relay and waits until it is ready.
+    pub async fn start(setup: Setup) -> Relay {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let address = if setup.unix {
+            format!("unix:{}", directory.path().join("xds.sock").display())
+        } else {
+            format!("127.0.0.1:{}", net::free_port())
+        };
+        let admin = format!("127.0.0.1:{}", net::free_port());
+        let config = directory.path().join("sluice.yaml");
+        fs::write(&config, setup.yaml(&address, &admin)).expect("write the configuration");
+        let mut command = Command::new(BINARY);
+        command.arg("serve").arg("--config").arg(&config).envs(setup.environment);
+        let mut relay = Relay::spawn(command, directory, address, admin);
+        relay.ready().await;
+        relay
+    }
+
+    /// Starts any command line of the binary; `address` and `admin` are where it will listen.
+    pub fn spawn(mut command: Command, directory: TempDir, address: String, admin: String) -> Relay {
+        let log = directory.path().join("log");
+        let file = fs::File::create(&log).expect("log file");
+        command.stdin(Stdio::null()).stdout(file.try_clone().expect("log file")).stderr(file);
+        let child = command.spawn().expect("start the relay");
+        Relay { address, admin, directory, log, child }
+    }
+
+    /// Waits until `/ready` says so.
+    pub async fn ready(&mut self) {
+        let start = Instant::now();
+        loop {
+            if let Ok((200, _)) = net::http_get(&self.admin, "/ready").await {
+                return;
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                panic!("the relay ended with {status}; its log:\n{}", self.log());
+            }
+            assert!(start.elapsed() < DEADLINE, "the relay is not ready; its log:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The lines of the log with this level.
+    pub fn log_lines(&self, level: &str) -> Vec<String> {
+        self.log().lines().filter(|line| line.contains(level)).map(str::to_owned).collect()
+    }
+
+    pub async fn get(&self, path: &str) -> (u16, String) {
+        net::http_get(&self.admin, path).await.expect("the admin listener answers")
+    }
+
+    pub fn sigterm(&self) {
+        let status = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// Waits for the process to end.
+    pub async fn exit(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("wait") {
+                return status;
+            }
+            assert!(start.elapsed() < DEADLINE * 2, "the relay does not end; its log:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// CPU time used so far, of all threads.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("/proc");
+        // After the command's closing parenthesis: state is field 3, utime and stime are 14 and 15.
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks: u64 =
+            fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime");
+        Duration::from_millis(ticks * 10)
+    }
+
+    /// Resident memory, bytes.
+    pub fn resident(&self) -> u64 {
+        let statm = fs::read_to_string(format!("/proc/{}/statm", self.child.id())).expect("/proc");
+        let pages: u64 = statm.split_whitespace().nth(1).and_then(|field| field.parse().ok()).expect("statm");
+        pages * 4096
+    }
+
+    /// The soft limit of open files of the process.
+    pub fn file_limit(&self) -> (u64, u64) {
+        let limits = fs::read_to_string(format!("/proc/{}/limits", self.child.id())).expect("/proc");
+        let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("limit");
+        let mut numbers = line.split_whitespace().filter_map(|word| word.parse().ok());
+        (numbers.next().expect("soft"), numbers.next().expect("hard"))
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            // The test harness shows this beside the failure.
+            #[allow(clippy::print_stderr)]
+            {
+                eprintln!("--- log of the relay ---\n{}", self.log());
+            }
+        }
+    }
+}
+
+/// Runs a short command line of the binary: exit code, standard output, standard error.
+pub fn run(arguments: &[&str], directory: &Path) -> (i32, String, String) {
+    let output =
+        Command::new(BINARY).args(arguments).current_dir(directory).output().expect("run the binary");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}

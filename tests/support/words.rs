@@ -1,0 +1,328 @@
+//! Requests and responses in one shape for both variants, so that a case can be told once and run as either.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use prost::Message;
+
+use super::proto::{self, Any, Node, Status};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    Sotw,
+    Delta,
+}
+
+impl Variant {
+    pub const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
+
+    pub fn path(self) -> &'static str {
+        match self {
+            Variant::Sotw => {
+                "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+            }
+            Variant::Delta => {
+                "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
+            }
+        }
+    }
+
+    /// The relay's configuration word for an ADS upstream of this variant.
+    pub fn api_type(self) -> &'static str {
+        match self {
+            Variant::Sotw => "AGGREGATED_GRPC",
+            Variant::Delta => "AGGREGATED_DELTA_GRPC",
+        }
+    }
+}
+
+/// A request; the fields of the other variant stay empty.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ask {
+    pub node: Option<Node>,
+    pub type_url: String,
+    pub version: String,
+    pub names: Vec<String>,
+    pub subscribe: Vec<String>,
+    pub unsubscribe: Vec<String>,
+    pub initial: BTreeMap<String, String>,
+    pub nonce: String,
+    pub error: Option<Status>,
+}
+
+impl Ask {
+    pub fn of(type_url: &str) -> Ask {
+        Ask { type_url: type_url.to_owned(), ..Ask::default() }
+    }
+
+    pub fn names(mut self, names: &[&str]) -> Ask {
+        self.names = strings(names);
+        self
+    }
+
+    pub fn subscribe(mut self, names: &[&str]) -> Ask {
+        self.subscribe = strings(names);
+        self
+    }
+
+    pub fn unsubscribe(mut self, names: &[&str]) -> Ask {
+        self.unsubscribe = strings(names);
+        self
+    }
+
+    pub fn initial(mut self, versions: &[(&str, &str)]) -> Ask {
+        self.initial = versions.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        self
+    }
+
+    pub fn nonce(mut self, nonce: &str) -> Ask {
+        self.nonce = nonce.to_owned();
+        self
+    }
+
+    pub fn version(mut self, version: &str) -> Ask {
+        self.version = version.to_owned();
+        self
+    }
+
+    pub fn error(mut self, message: &str) -> Ask {
+        self.error = Some(Status { code: 3, message: message.to_owned() });
+        self
+    }
+}
+
+/// One resource of a response. `version` is empty in SotW.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Item {
+    pub name: String,
+    pub version: String,
+    pub body: Option<Any>,
+}
+
+impl Item {
+    pub fn new(type_url: &str, name: &str, version: &str, text: &str) -> Item {
+        Item { name: name.to_owned(), version: version.to_owned(), body: Some(body(type_url, name, text)) }
+    }
+
+    pub fn text(&self) -> String {
+        self.body.as_ref().map(text).unwrap_or_default()
+    }
+}
+
+/// A response; `removed` is of delta only.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    pub type_url: String,
+    pub version: String,
+    pub nonce: String,
+    pub items: Vec<Item>,
+    pub removed: Vec<String>,
+    pub control_plane: String,
+    pub canary: bool,
+    /// The encoded size, as received.
+    pub size: usize,
+    /// Delta entries that used `resource_name` or `removed_resource_names` (WIR-3, WIR-4).
+    pub long_names: usize,
+}
+
+impl Answer {
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.items.iter().map(|item| item.name.as_str()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    pub fn get(&self, name: &str) -> &Item {
+        self.items
+            .iter()
+            .find(|item| item.name == name)
+            .unwrap_or_else(|| panic!("no {name} in {:?}", self.names()))
+    }
+
+    /// Name and text of every resource, by name.
+    pub fn texts(&self) -> Vec<(String, String)> {
+        let mut texts: Vec<_> = self.items.iter().map(|item| (item.name.clone(), item.text())).collect();
+        texts.sort_unstable();
+        texts
+    }
+
+    /// The structural rules that every response obeys: STR-5, STR-7, RPC-7, SST-8, SST-9, DEL-15, DEL-16.
+    pub fn assert_well_formed(&self, variant: Variant) {
+        assert!(!self.nonce.is_empty(), "STR-5: empty nonce in {self:?}");
+        assert!(!self.type_url.is_empty(), "RPC-7: empty type_url in {self:?}");
+        assert!(!self.canary, "WIR-5: canary is set in {self:?}");
+        assert_eq!(self.long_names, 0, "WIR-3, WIR-4: names with constraints that nobody has in {self:?}");
+        let mut seen = BTreeSet::new();
+        for item in &self.items {
+            assert!(seen.insert(item.name.as_str()), "SST-8, DEL-16: {} twice in {self:?}", item.name);
+            let body = item.body.as_ref().expect("DEL-12: a resource without a body");
+            assert_eq!(body.type_url, self.type_url, "SST-9");
+            if variant == Variant::Delta {
+                assert!(!item.version.is_empty(), "DEL-15: {} has no version", item.name);
+            }
+        }
+        for name in &self.removed {
+            assert!(seen.insert(name), "DEL-16: {name} twice in {self:?}");
+        }
+        if variant == Variant::Sotw {
+            assert!(!self.version.is_empty(), "STR-7: empty version_info in {self:?}");
+        }
+    }
+}
+
+pub fn strings(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// A resource of a type with its name in field 1.
+pub fn body(type_url: &str, name: &str, text: &str) -> Any {
+    let body = proto::Body { name: name.to_owned(), text: text.to_owned(), ..proto::Body::default() };
+    Any { type_url: type_url.to_owned(), value: body.encode_to_vec() }
+}
+
+/// A cluster that takes its endpoints from EDS (ORD-5).
+pub fn eds_cluster(name: &str, service_name: &str, text: &str) -> Any {
+    let body = proto::Body {
+        name: name.to_owned(),
+        text: text.to_owned(),
+        discovery_type: proto::DISCOVERY_TYPE_EDS,
+        eds_cluster_config: Some(proto::EdsClusterConfig { service_name: service_name.to_owned() }),
+    };
+    Any { type_url: super::CDS.to_owned(), value: body.encode_to_vec() }
+}
+
+pub fn text(any: &Any) -> String {
+    proto::Body::decode(any.value.as_slice()).map(|body| body.text).unwrap_or_default()
+}
+
+impl From<Ask> for proto::DiscoveryRequest {
+    fn from(ask: Ask) -> Self {
+        proto::DiscoveryRequest {
+            version_info: ask.version,
+            node: ask.node,
+            resource_names: ask.names,
+            type_url: ask.type_url,
+            response_nonce: ask.nonce,
+            error_detail: ask.error,
+        }
+    }
+}
+
+impl From<proto::DiscoveryRequest> for Ask {
+    fn from(request: proto::DiscoveryRequest) -> Self {
+        Ask {
+            node: request.node,
+            type_url: request.type_url,
+            version: request.version_info,
+            names: request.resource_names,
+            nonce: request.response_nonce,
+            error: request.error_detail,
+            ..Ask::default()
+        }
+    }
+}
+
+impl From<Ask> for proto::DeltaDiscoveryRequest {
+    fn from(ask: Ask) -> Self {
+        proto::DeltaDiscoveryRequest {
+            node: ask.node,
+            type_url: ask.type_url,
+            resource_names_subscribe: ask.subscribe,
+            resource_names_unsubscribe: ask.unsubscribe,
+            initial_resource_versions: ask.initial,
+            response_nonce: ask.nonce,
+            error_detail: ask.error,
+        }
+    }
+}
+
+impl From<proto::DeltaDiscoveryRequest> for Ask {
+    fn from(request: proto::DeltaDiscoveryRequest) -> Self {
+        Ask {
+            node: request.node,
+            type_url: request.type_url,
+            subscribe: request.resource_names_subscribe,
+            unsubscribe: request.resource_names_unsubscribe,
+            initial: request.initial_resource_versions,
+            nonce: request.response_nonce,
+            error: request.error_detail,
+            ..Ask::default()
+        }
+    }
+}
+
+impl From<Answer> for proto::DiscoveryResponse {
+    fn from(answer: Answer) -> Self {
+        proto::DiscoveryResponse {
+            version_info: answer.version,
+            resources: answer.items.into_iter().filter_map(|item| item.body).collect(),
+            canary: answer.canary,
+            type_url: answer.type_url,
+            nonce: answer.nonce,
+            control_plane: identifier(answer.control_plane),
+        }
+    }
+}
+
+impl From<proto::DiscoveryResponse> for Answer {
+    fn from(response: proto::DiscoveryResponse) -> Self {
+        let size = response.encoded_len();
+        let item = |any: Any| Item {
+            name: proto::Body::decode(any.value.as_slice()).map(|body| body.name).unwrap_or_default(),
+            version: String::new(),
+            body: Some(any),
+        };
+        Answer {
+            type_url: response.type_url,
+            version: response.version_info,
+            nonce: response.nonce,
+            items: response.resources.into_iter().map(item).collect(),
+            control_plane: response.control_plane.map(|c| c.identifier).unwrap_or_default(),
+            canary: response.canary,
+            size,
+            ..Answer::default()
+        }
+    }
+}
+
+impl From<Answer> for proto::DeltaDiscoveryResponse {
+    fn from(answer: Answer) -> Self {
+        let resource = |item: Item| proto::Resource {
+            version: item.version,
+            resource: item.body,
+            name: item.name,
+            resource_name: None,
+        };
+        proto::DeltaDiscoveryResponse {
+            system_version_info: answer.version,
+            resources: answer.items.into_iter().map(resource).collect(),
+            type_url: answer.type_url,
+            nonce: answer.nonce,
+            removed_resources: answer.removed,
+            control_plane: identifier(answer.control_plane),
+            removed_resource_names: Vec::new(),
+        }
+    }
+}
+
+impl From<proto::DeltaDiscoveryResponse> for Answer {
+    fn from(response: proto::DeltaDiscoveryResponse) -> Self {
+        let size = response.encoded_len();
+        let long = response.resources.iter().filter(|resource| resource.resource_name.is_some()).count();
+        let item = |r: proto::Resource| Item { name: r.name, version: r.version, body: r.resource };
+        Answer {
+            type_url: response.type_url,
+            version: response.system_version_info,
+            nonce: response.nonce,
+            items: response.resources.into_iter().map(item).collect(),
+            removed: response.removed_resources,
+            control_plane: response.control_plane.map(|c| c.identifier).unwrap_or_default(),
+            canary: false,
+            size,
+            long_names: long + response.removed_resource_names.len(),
+        }
+    }
+}
+
+fn identifier(name: String) -> Option<proto::Identifier> {
+    (!name.is_empty()).then_some(proto::Identifier { identifier: name })
+}

@@ -1,0 +1,458 @@
+//! What a machine can check about the house: who uses what, how long things grow, what must not be written.
+//!
+//! The lists of exceptions are ratchets: an entry may go, none may come without a reason beside it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A room, the rooms above or beside it that it may use, and the crates besides `std`; `None`: any but those denied.
+struct Room {
+    name: &'static str,
+    rooms: &'static [&'static str],
+    crates: Option<&'static [&'static str]>,
+    never: &'static [&'static str],
+}
+
+const fn room(
+    name: &'static str,
+    rooms: &'static [&'static str],
+    crates: Option<&'static [&'static str]>,
+    never: &'static [&'static str],
+) -> Room {
+    Room { name, rooms, crates, never }
+}
+
+/// `docs/ARCHITECTURE.md`, the table of rooms. `app` and the binary may use everything.
+const ROOMS: &[Room] = &[
+    room("xds", &[], Some(&["bytes"]), &[]),
+    room("engine", &["xds"], Some(&["bytes", "imbl"]), &[]),
+    room("wire", &["xds"], None, &["tokio", "tonic", "hyper", "axum"]),
+    room(
+        "driver",
+        &["xds", "engine", "wire", "client", "telemetry"],
+        None,
+        &["prost", "tonic", "hyper", "axum"],
+    ),
+    room("server", &["xds", "wire", "driver", "telemetry"], None, &["axum"]),
+    room("client", &["xds", "wire", "telemetry"], None, &["axum"]),
+    room("admin", &["xds", "driver", "telemetry", "wire"], None, &["tonic"]),
+    room("telemetry", &["xds", "driver"], None, &["tonic", "hyper", "axum"]),
+    room("config", &["xds", "engine"], None, &["tokio", "tonic", "hyper", "axum", "prost"]),
+];
+
+/// What the engine must not even name: clocks, entropy, tasks, sockets, files, locks.
+const IMPURE: &[&str] = &[
+    "Instant",
+    "SystemTime",
+    "tokio",
+    "rand",
+    "std::net",
+    "std::fs",
+    "std::thread",
+    "std::env",
+    "std::process",
+    "Mutex",
+    "RwLock",
+    "thread_local",
+    "println",
+    "tracing",
+];
+
+/// Top-level modules in reading order.
+const READING_ORDER: &[&str] = &[
+    "xds",
+    "engine",
+    "wire",
+    "driver",
+    "server",
+    "client",
+    "checkpoint",
+    "admin",
+    "telemetry",
+    "config",
+    "bootstrap",
+    "app",
+];
+
+const FUNCTION_LINES: usize = 70;
+const FILE_LINES: usize = 800;
+
+/// `path::function` of functions that are longer, and paths of files that are.
+const LONG: &[&str] = &[];
+
+/// The rule sheet's families of ids, with the highest number of each.
+const RULES: &[(&str, u32)] = &[
+    ("ACK", 11),
+    ("ALI", 3),
+    ("CCH", 2),
+    ("CLI", 8),
+    ("CNF", 5),
+    ("CSD", 8),
+    ("DAT", 8),
+    ("DEL", 35),
+    ("DYN", 8),
+    ("ERR", 10),
+    ("FBK", 21),
+    ("FEA", 3),
+    ("FED", 12),
+    ("FIL", 8),
+    ("FLW", 5),
+    ("KAL", 6),
+    ("LED", 6),
+    ("LRS", 13),
+    ("NAM", 24),
+    ("NON", 6),
+    ("ODC", 1),
+    ("ORD", 11),
+    ("RLY", 77),
+    ("RPC", 9),
+    ("RST", 12),
+    ("SST", 14),
+    ("STR", 14),
+    ("SUB", 21),
+    ("TMR", 9),
+    ("TTL", 10),
+    ("TYP", 8),
+    ("VHD", 6),
+    ("WIR", 10),
+];
+
+/// Families of which `tests/conformance/README.md` must place every rule.
+const PLACED: &[&str] = &["STR", "SUB", "NON", "SST", "ACK", "DEL"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every file under version control, or every file where there is none (a source package).
+fn tracked() -> Vec<PathBuf> {
+    let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
+    if let Ok(output) = listed
+        && output.status.success()
+        && !output.stdout.is_empty()
+    {
+        let names = String::from_utf8(output.stdout).unwrap();
+        return names.split('\0').filter(|name| !name.is_empty()).map(|n| root().join(n)).collect();
+    }
+    let mut files = Vec::new();
+    walk(root(), &mut files);
+    files
+}
+
+fn walk(directory: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && name != "target" && !name.starts_with(".git") {
+            walk(&path, files);
+        } else if path.is_file() {
+            files.push(path);
+        }
+    }
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap().to_string_lossy().into_owned()
+}
+
+/// Path and text of every Rust file.
+fn sources() -> Vec<(String, String)> {
+    tracked()
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .filter_map(|path| Some((relative(&path), fs::read_to_string(&path).ok()?)))
+        .collect()
+}
+
+/// The lines of a file that are neither comments nor tests, numbered from 1.
+fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let tests = text.lines().position(|line| line.trim() == "#[cfg(test)]").unwrap_or(usize::MAX);
+    let numbered = text.lines().enumerate().take(tests);
+    numbered.map(|(number, line)| (number + 1, line.split("//").next().unwrap_or(line)))
+}
+
+fn is_test_file(path: &str) -> bool {
+    path.ends_with("tests.rs") || path.contains("/tests/")
+}
+
+/// The code of a room, line by line: path, number, text.
+fn room_code(sources: &[(String, String)], name: &str) -> Vec<(String, usize, String)> {
+    let (folder, file) = (format!("src/{name}/"), format!("src/{name}.rs"));
+    sources
+        .iter()
+        .filter(|(path, _)| (path.starts_with(&folder) || *path == file) && !is_test_file(path))
+        .flat_map(|(path, text)| code(text).map(|(number, line)| (path.clone(), number, line.to_owned())))
+        .collect()
+}
+
+/// The words of a line, a path separator ending one.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
+}
+
+/// The first segments of `crate::…` paths; `crate::{a, b}` on one line counts too.
+fn own_rooms(line: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    for after in line.split("crate::").skip(1) {
+        match after.strip_prefix('{') {
+            Some(group) => found.extend(group.split(',').filter_map(|part| words(part).next())),
+            None => found.extend(words(after).next()),
+        }
+    }
+    found
+}
+
+/// Whether a line has a path that begins with this crate.
+fn uses_crate(line: &str, name: &str) -> bool {
+    let needle = format!("{name}::");
+    line.match_indices(&needle).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        !before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':')
+    })
+}
+
+/// The crates of `[dependencies]`, as code spells them.
+fn dependencies() -> Vec<String> {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let start = manifest.find("\n[dependencies]").expect("a table of dependencies");
+    let table = &manifest[start + 1..];
+    let names = table.lines().skip(1).take_while(|line| !line.starts_with('['));
+    names.filter_map(|line| Some(line.split_once('=')?.0.trim().replace('-', "_"))).collect()
+}
+
+fn refuse(faults: &[String]) {
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+#[test]
+fn rooms_use_only_what_the_architecture_lets_them() {
+    let (sources, dependencies) = (sources(), dependencies());
+    let known: Vec<&str> = READING_ORDER.to_vec();
+    let mut faults = Vec::new();
+    for room in ROOMS {
+        for (path, number, line) in room_code(&sources, room.name) {
+            for used in own_rooms(&line) {
+                if known.contains(&used) && used != room.name && !room.rooms.contains(&used) {
+                    faults.push(format!("{path}:{number}: {} may not use {used}", room.name));
+                }
+            }
+            for name in dependencies.iter().filter(|name| uses_crate(&line, name)) {
+                let allowed = room.crates.is_none_or(|crates| crates.contains(&name.as_str()));
+                if !allowed || room.never.contains(&name.as_str()) {
+                    faults.push(format!("{path}:{number}: {} may not use the crate {name}", room.name));
+                }
+            }
+        }
+    }
+    refuse(&faults);
+}
+
+#[test]
+fn the_engine_is_pure() {
+    let sources = sources();
+    let mut faults = Vec::new();
+    for (path, number, line) in room_code(&sources, "engine") {
+        for word in IMPURE {
+            let found =
+                if word.contains("::") { line.contains(word) } else { words(&line).any(|w| w == *word) };
+            if found {
+                faults.push(format!("{path}:{number}: the engine names {word}"));
+            }
+        }
+    }
+    refuse(&faults);
+}
+
+/// Same seed, same bytes: hashed maps are for looking up. The names of fields and variables with a hashed type are taken
+/// from their declarations.
+#[test]
+fn the_engine_does_not_iterate_hashed_maps() {
+    let sources = sources();
+    let mut faults = Vec::new();
+    let lines = room_code(&sources, "engine");
+    let hashed = |line: &str| line.contains("HashMap") || line.contains("HashSet");
+    let mut names: Vec<(String, String)> = Vec::new();
+    for (path, _, line) in lines.iter().filter(|(_, _, line)| hashed(line) && !line.contains("use ")) {
+        let declared = line.split([':', '=']).next().and_then(|left| words(left).last().map(str::to_owned));
+        names.extend(declared.map(|name| (path.clone(), name)));
+    }
+    let walks =
+        [".iter()", ".iter_mut()", ".keys()", ".values()", ".values_mut()", ".drain()", ".into_iter()"];
+    for (path, number, line) in &lines {
+        for (_, name) in names.iter().filter(|(declared, _)| declared == path) {
+            let walked = walks.iter().any(|walk| line.contains(&format!("{name}{walk}")));
+            let looped = line.contains(" in ") && line.trim_end().ends_with(&format!("{name} {{"));
+            if walked || looped {
+                faults.push(format!("{path}:{number}: {name} is hashed, and its order would show"));
+            }
+        }
+    }
+    refuse(&faults);
+}
+
+#[test]
+fn modules_stand_in_reading_order() {
+    let lib = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let modules: Vec<&str> =
+        lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    let place = |name: &&str| READING_ORDER.iter().position(|known| known == name);
+    for module in &modules {
+        assert!(place(module).is_some(), "{module} has no place in READING_ORDER");
+    }
+    assert!(modules.is_sorted_by_key(place), "{modules:?}");
+}
+
+/// A function ends at the first closing brace with the indentation of its signature: rustfmt sees to that.
+fn functions(text: &str) -> Vec<(String, usize, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let trimmed = line.trim_start();
+        let Some(at) = trimmed.find("fn ").filter(|at| {
+            let modifiers =
+                ["pub", "pub(crate)", "pub(super)", "const", "async", "unsafe", "extern", "default"];
+            trimmed[..*at].split_whitespace().all(|word| modifiers.contains(&word))
+        }) else {
+            continue;
+        };
+        let name = words(&trimmed[at + 3..]).next().unwrap_or_default().to_owned();
+        let indent = &line[..line.len() - trimmed.len()];
+        let end = format!("{indent}}}");
+        let ends = |l: &&str| {
+            let declared =
+                l.strip_prefix(indent).is_some_and(|rest| !rest.starts_with(' ') && rest.ends_with(';'));
+            **l == end || declared
+        };
+        let one_line = line.ends_with('}') || line.ends_with(';');
+        let body = if one_line { None } else { lines[start..].iter().position(ends) };
+        found.push((name, start + 1, body.map_or(1, |length| length + 1)));
+    }
+    found
+}
+
+#[test]
+fn functions_and_files_stay_short() {
+    let mut faults = Vec::new();
+    for (path, text) in sources() {
+        let lines = text.lines().count();
+        if lines > FILE_LINES && !LONG.contains(&path.as_str()) {
+            faults.push(format!("{path}: {lines} lines, {FILE_LINES} are allowed"));
+        }
+        for (name, line, length) in functions(&text) {
+            if length > FUNCTION_LINES && !LONG.contains(&format!("{path}::{name}").as_str()) {
+                faults
+                    .push(format!("{path}:{line}: {name} has {length} lines, {FUNCTION_LINES} are allowed"));
+            }
+        }
+    }
+    refuse(&faults);
+}
+
+/// Paths of one machine, and work that was put off. The needles are put together so that this file passes.
+#[test]
+fn nothing_is_written_that_should_not_be() {
+    let everywhere =
+        ["/wo|rk/", "/tm|p/wt", "/tm|p/bash_jobs", "/ro|ot/", "/ho|me/", "172.|16.", "192.|168."];
+    let in_code = ["TO|DO", "FIX|ME", "XX|X", "todo|!(", "unimple|mented!(", "dbg|!("];
+    let needles = |list: &[&str]| list.iter().map(|needle| needle.replace('|', "")).collect::<Vec<_>>();
+    let (everywhere, in_code) = (needles(&everywhere), needles(&in_code));
+    let mut faults = Vec::new();
+    for path in tracked() {
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let path = relative(&path);
+        let is_code = [".rs", ".py", ".sh", "/run"].iter().any(|end| path.ends_with(end));
+        for (number, line) in text.lines().enumerate() {
+            let unwanted = everywhere.iter().chain(in_code.iter().filter(|_| is_code));
+            for needle in unwanted.filter(|needle| line.contains(needle.as_str())) {
+                faults.push(format!("{path}:{}: {needle}", number + 1));
+            }
+        }
+    }
+    refuse(&faults);
+}
+
+#[test]
+fn every_crate_comes_from_the_public_registry() {
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    for line in lock.lines().filter(|line| line.starts_with("source = ")) {
+        assert_eq!(line, "source = \"registry+https://github.com/rust-lang/crates.io-index\"");
+    }
+}
+
+/// `RLY-31` and the like: three capitals, a dash, a number.
+fn cited(text: &str) -> Vec<(String, u32)> {
+    let mut found = Vec::new();
+    for token in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')) {
+        if let Some((family, number)) = token.split_once('-')
+            && family.len() == 3
+            && family.bytes().all(|b| b.is_ascii_uppercase())
+            && let Ok(number) = number.parse()
+        {
+            found.push((family.to_owned(), number));
+        }
+    }
+    found
+}
+
+#[test]
+fn cited_rules_exist() {
+    let mut faults = Vec::new();
+    for (path, text) in sources() {
+        for (family, number) in cited(&text) {
+            // Other families (dates, encodings) are no rules.
+            let known = RULES.iter().find(|(name, _)| *name == family);
+            if known.is_some_and(|(_, highest)| number == 0 || number > *highest) {
+                faults.push(format!("{path}: there is no rule {family}-{number}"));
+            }
+        }
+    }
+    refuse(&faults);
+}
+
+/// The README of the conformance tests places every rule of the stream protocol, and names no test that is not there.
+#[test]
+fn the_conformance_readme_is_complete() {
+    let readme = fs::read_to_string(root().join("tests/conformance/README.md")).unwrap();
+    let mut faults = Vec::new();
+    let placed = cited(&readme);
+    for (family, highest) in RULES.iter().filter(|(family, _)| PLACED.contains(family)) {
+        for number in 1..=*highest {
+            if !placed.contains(&((*family).to_owned(), number)) {
+                faults.push(format!("{family}-{number} has no place in the README"));
+            }
+        }
+    }
+    let sources = sources();
+    let tests: Vec<String> = sources
+        .iter()
+        .filter(|(path, _)| path.starts_with("tests/conformance/"))
+        .flat_map(|(_, text)| functions(text))
+        .map(|(name, ..)| name)
+        .collect();
+    for name in readme.split('`').filter_map(|quoted| quoted.split_once("::")).map(|(_, name)| name) {
+        if !tests.iter().any(|test| test == name) {
+            faults.push(format!("the README names {name}, which is no test"));
+        }
+    }
+    refuse(&faults);
+}
+
+/// The checks themselves can fail.
+#[test]
+fn the_checks_see_what_they_look_for() {
+    assert_eq!(own_rooms("use crate::{engine::Time, wire};"), ["engine", "wire"]);
+    assert_eq!(own_rooms("let x = crate::driver::handle();"), ["driver"]);
+    assert!(uses_crate("use tokio::sync::mpsc;", "tokio") && !uses_crate("use my_tokio::x;", "tokio"));
+    assert!(!uses_crate("use super::bytes::x;", "bytes"));
+    let text = "impl A {\n    pub async fn long(\n        a: u8,\n    ) {\n        b();\n    }\n}\nfn short() {\n}\n";
+    assert_eq!(functions(text), [("long".to_owned(), 2, 5), ("short".to_owned(), 8, 2)]);
+    assert_eq!(
+        cited("see RLY-31, UTF-8 and ISO-8859"),
+        [("RLY".to_owned(), 31), ("UTF".to_owned(), 8), ("ISO".to_owned(), 8859)]
+    );
+    assert_eq!(code("a // b\n#[cfg(test)]\nmod tests {}").collect::<Vec<_>>(), [(1, "a ")]);
+    assert!(dependencies().contains(&"tokio_util".to_owned()));
+}
