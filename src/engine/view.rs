@@ -64,10 +64,7 @@ impl View {
 
     /// What a client says it holds (DEL-29, DEL-30). Versions of another server's making are held as
     /// [`Version::default`], which no content has (RLY-32).
-    pub fn presented(
-        versions: impl IntoIterator<Item = (ResourceName, Version)>,
-        seed: HashSeed,
-    ) -> View {
+    pub fn presented(versions: impl IntoIterator<Item = (ResourceName, Version)>, seed: HashSeed) -> View {
         let present: OrdMap<ResourceName, Version> = versions.into_iter().collect();
         let id = present.iter().fold(ViewId(seed.0), |id, (name, version)| id.derived((name, version.0)));
         View { id, present, ..View::default() }
