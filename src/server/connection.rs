@@ -261,15 +261,13 @@ fn count_error(error: &hyper::Error, metrics: &DownstreamMetrics) {
     let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
     let h2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
     let is_flood = io.is_some_and(|io| io.kind() == io::ErrorKind::QuotaExceeded);
-    let abuse = h2.filter(|h2| h2.is_library() && h2.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM));
+    let is_abuse = h2.is_some_and(|h2| h2.is_library() && h2.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM));
     if is_flood {
         metrics.closed_control_flood.inc();
         metrics.limit_hit(Limit::ControlFrames);
-    } else if let Some(abuse) = abuse {
+    } else if is_abuse {
         metrics.goaways_abuse.inc();
-        if let Some(limit) = abused_limit(&abuse.to_string()) {
-            metrics.limit_hit(limit);
-        }
+        metrics.limit_hit(Limit::Http2Abuse);
     } else if error.is_timeout() {
         metrics.closed_keepalive.inc();
         metrics.limit_hit(Limit::KeepaliveTimeout);
@@ -277,15 +275,4 @@ fn count_error(error: &hyper::Error, metrics: &DownstreamMetrics) {
         metrics.closed_error.inc();
     }
     tracing::debug!(%error, "connection ended");
-}
-
-/// Which limit HTTP/2 found passed. Its words are in the debug data of the GOAWAY, which the library shows in the
-/// error's text only; its other words are of limits that nobody configures.
-fn abused_limit(text: &str) -> Option<Limit> {
-    const WORDS: [(&str, Limit); 3] = [
-        ("too_many_internal_resets", Limit::LocalErrorResetStreams),
-        ("too_many_resets", Limit::PendingResetStreams),
-        ("header_list_way_too_large", Limit::HeaderListBytes),
-    ];
-    WORDS.iter().find(|(words, _)| text.contains(words)).map(|(_, limit)| *limit)
 }

@@ -16,10 +16,9 @@ pub enum Limit {
     PrefaceTimeout,
     FirstRequestTimeout,
     StreamsPerConnection,
-    PendingResetStreams,
-    LocalErrorResetStreams,
+    /// Resets, frames without use, or headers far too long: HTTP/2 does not say which (FD19).
+    Http2Abuse,
     ControlFrames,
-    HeaderListBytes,
     KeepaliveTimeout,
     RequestBytes,
     NamesPerRequest,
@@ -39,17 +38,15 @@ pub enum Limit {
 }
 
 impl Limit {
-    pub const ALL: [Limit; 26] = [
+    pub const ALL: [Limit; 24] = [
         Limit::Connections,
         Limit::FileDescriptors,
         Limit::ConnectionsPerIp,
         Limit::PrefaceTimeout,
         Limit::FirstRequestTimeout,
         Limit::StreamsPerConnection,
-        Limit::PendingResetStreams,
-        Limit::LocalErrorResetStreams,
+        Limit::Http2Abuse,
         Limit::ControlFrames,
-        Limit::HeaderListBytes,
         Limit::KeepaliveTimeout,
         Limit::RequestBytes,
         Limit::NamesPerRequest,
@@ -77,10 +74,8 @@ impl Limit {
             Limit::PrefaceTimeout => "preface_timeout",
             Limit::FirstRequestTimeout => "first_request_timeout",
             Limit::StreamsPerConnection => "streams_per_connection",
-            Limit::PendingResetStreams => "pending_reset_streams",
-            Limit::LocalErrorResetStreams => "local_error_reset_streams",
+            Limit::Http2Abuse => "http2_abuse",
             Limit::ControlFrames => "control_frames",
-            Limit::HeaderListBytes => "header_list_bytes",
             Limit::KeepaliveTimeout => "keepalive_timeout",
             Limit::RequestBytes => "request_bytes",
             Limit::NamesPerRequest => "names_per_request",

@@ -103,8 +103,7 @@ async fn fd19_floods_end_in_goaway() {
         assert_eq!(raw::goaway_code(&answer), Some(raw::ENHANCE_YOUR_CALM), "flood {index}");
         eventually("it is counted", || server.metrics.goaways_abuse.get() == index as u64 + 1).await;
     }
-    assert_eq!(server.metrics.limit_hits(Limit::LocalErrorResetStreams), 1);
-    assert_eq!(server.metrics.limit_hits(Limit::PendingResetStreams), 1);
+    assert_eq!(server.metrics.limit_hits(Limit::Http2Abuse), 2);
     eventually("nothing is left", || server.metrics.connections_open.get() == 0).await;
     assert_eq!(server.metrics.streams_open(), 0);
 }
@@ -280,5 +279,5 @@ async fn a_peer_that_does_not_answer_pings_is_closed() {
     assert!(begin.elapsed() >= SHORT * 2);
     let stream = server.relay.stream(0).await;
     eventually("the handle is dropped", || stream.is_gone()).await;
-    eventually("it is counted", || server.metrics.closed_error.get() == 1).await;
+    eventually("it is counted", || server.metrics.limit_hits(Limit::KeepaliveTimeout) == 1).await;
 }
