@@ -189,8 +189,8 @@ fn step(bench: &mut Bench, model: &mut Model, (what, x, y): (u8, u8, u8)) {
             model.wanted.insert(session, names.clone());
             let moved = bench.watch(session, &names);
             let is_new = |name: &&str| !model.known.contains_key(*name);
-            let new: Vec<_> = names.iter().copied().filter(|name| is_new(&name)).collect();
-            let revived = names.iter().copied().filter(|name| !is_new(&name) && !before.contains(name));
+            let new: Vec<_> = names.iter().copied().filter(|name| is_new(name)).collect();
+            let revived = names.iter().copied().filter(|name| !is_new(name) && !before.contains(name));
             let left = before.iter().copied().filter(|name| !model.is_watched(name));
             assert_eq!(texts(&moved.revived), revived.collect::<Vec<_>>());
             assert_eq!(texts(&moved.unwatched), left.collect::<Vec<_>>());
