@@ -74,12 +74,6 @@ impl<R: Relay> Server<R> {
         Server { shared: Arc::new(Shared { relay, limits, metrics, health_service }), health }
     }
 
-    /// What `grpc.health.v1.Health` answers. [`Server::serve`] reports SERVING when it begins and NOT_SERVING when it
-    /// drains; whoever knows better may report in between.
-    pub fn health(&self) -> HealthReporter {
-        self.health.clone()
-    }
-
     /// Serves until `shutdown`, then drains; resolves when every connection is gone, at the latest
     /// `drain_window` later. Dropping the future drains too, without anybody waiting.
     ///

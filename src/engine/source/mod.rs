@@ -436,10 +436,6 @@ impl Source {
         self.linger.evicted()
     }
 
-    pub fn sessions_len(&self) -> usize {
-        self.sessions.len()
-    }
-
     // === inside ===
 
     /// Ends every public call: applies what the streams found out, wakes whom it concerns.
