@@ -418,9 +418,10 @@ impl Subscription {
         }
         // Never a partial answer where absence means deletion (RLY-5), nor a guess (RLY-3): what becomes of a name that was
         // given up beside the wildcard is known when the membership is (DEL-19).
-        // A client that presented what it holds has been greeted before (DEL-29).
-        let holds_nothing =
-            parts.iter().all(|part| matches!(part.interest, Interest::Names(_)) || part.held.is_empty());
+        // Due where nothing else speaks: the set is empty, and the client did not present what it holds (DEL-29).
+        let holds_nothing = parts.iter().all(|part| {
+            matches!(part.interest, Interest::Names(_)) || (part.held.is_empty() && part.view.is_empty())
+        });
         let greeting = self.greeting && membership_known && holds_nothing;
         let departed: Vec<_> = self.departed.iter().filter(|_| membership_known).cloned().collect();
         if (full && !complete) || !(news || greeting || !departed.is_empty()) {
