@@ -326,7 +326,7 @@ fn i16_when_all_have_gone_nothing_is_left() {
     assert!(!bench.source.is_idle());
     bench.advance(Duration::from_secs(31));
     assert!(bench.source.is_idle());
-    assert_eq!((bench.source.lingering_bytes(), bench.source.sessions_len()), (0, 0));
+    assert_eq!((bench.source.lingering_bytes(), bench.source.sessions.len()), (0, 0));
     assert_eq!(bench.source.snapshot.types().count(), 0);
     assert_eq!(bench.source.poll_timeout(), None);
 }
