@@ -102,6 +102,7 @@ impl RelayStream for Stream {
     async fn request(&self, request: Request) -> Result<(), Status> {
         let stream = self.state();
         let taken = stream.take(&request)?;
+        let wakes = !taken.watches.is_empty() || stream.has_something_to_say();
         if taken.changed || matches!(taken.verdict, Verdict::Nack { .. }) {
             stream.throttle().await?;
         }
@@ -111,7 +112,10 @@ impl RelayStream for Stream {
                 source.send(command).await;
             }
         }
-        stream.wake();
+        // Most requests are ACKs after which nothing is left to say: they cost the connection no turn.
+        if wakes {
+            stream.wake();
+        }
         Ok(())
     }
 
@@ -260,6 +264,16 @@ impl StreamState {
                 Poll::Pending
             }
         }
+    }
+
+    /// Whether the body has a reason to be polled: an answer is due, or the wait for one is to be timed.
+    fn has_something_to_say(&self) -> bool {
+        let inner = &mut *lock(&self.inner);
+        let Inner { session, sources, .. } = inner;
+        let latest = |id: SourceId| {
+            sources.iter().find(|(own, _)| *own == id).map(|(_, handle)| handle.snapshot())
+        };
+        session.poll_answer(&latest, self.shared.clock.now()).is_some() || session.held_until().is_some()
     }
 
     fn next_message(&self, inner: &mut Inner) -> Option<Result<Message, Status>> {
