@@ -161,6 +161,8 @@ fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
         },
         changes_per_second: u32::try_from(limits.changes_per_second).unwrap_or(u32::MAX),
         changes_burst: u32::try_from(limits.changes_burst).unwrap_or(u32::MAX),
+        first_answers_per_second: u32::try_from(limits.first_answers_per_second).unwrap_or(u32::MAX),
+        first_answers_burst: u32::try_from(limits.first_answers_burst).unwrap_or(u32::MAX),
         encoded_bytes_max: config.cache.encoded_bytes,
     }
 }

@@ -43,6 +43,10 @@ pub struct Limits {
     pub changes_per_second: u64,
     /// How many of those may come at once.
     pub changes_burst: u64,
+    /// Streams of one listener that get their first answer per second, so that a storm of reconnects is spread (RLY-56).
+    pub first_answers_per_second: u64,
+    /// How many of those may come at once.
+    pub first_answers_burst: u64,
     /// Between keepalive PINGs to a client that sends nothing.
     pub keepalive_interval: Duration,
     /// How long the answer to a PING may take.
@@ -77,6 +81,8 @@ impl Default for Limits {
             error_detail_bytes: 4 << 10,
             changes_per_second: 100,
             changes_burst: 500,
+            first_answers_per_second: 20_000,
+            first_answers_burst: 10_000,
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
             connection_age: Some(Duration::from_secs(30 * 60)),
@@ -137,6 +143,12 @@ impl Limits {
             error_detail_bytes: map.or("error_detail_bytes", d.error_detail_bytes, bytes(64..=1 << 20)),
             changes_per_second: map.or("changes_per_second", d.changes_per_second, count(some.clone())),
             changes_burst: map.or("changes_burst", d.changes_burst, count(some.clone())),
+            first_answers_per_second: map.or(
+                "first_answers_per_second",
+                d.first_answers_per_second,
+                count(some.clone()),
+            ),
+            first_answers_burst: map.or("first_answers_burst", d.first_answers_burst, count(some.clone())),
             keepalive_interval: map.or(
                 "keepalive_interval",
                 d.keepalive_interval,

@@ -11,9 +11,11 @@ use tracing::warn;
 use super::clock::Clock;
 use super::encode::Encoder;
 use super::handle::{Peer, Relay, Variant};
+use super::limiter::Limiter;
 use super::source::SourceHandle;
 use super::stream::{Stream, StreamState};
 use crate::client::Pool;
+use crate::engine::Time;
 use crate::engine::class::{NameStyle, NodeClass, NodeClasses, splitting_field};
 use crate::engine::downstream::{Limits, SourceId};
 use crate::engine::interest::HashSeed;
@@ -49,6 +51,9 @@ pub struct Settings {
     /// Changes of subscription and NACKs of one stream.
     pub changes_per_second: u32,
     pub changes_burst: u32,
+    /// Streams of one listener that get their first answer (RLY-56).
+    pub first_answers_per_second: u32,
+    pub first_answers_burst: u32,
     pub encoded_bytes_max: u64,
 }
 
@@ -63,6 +68,8 @@ pub(super) struct Shared {
     pub throttle: Throttle,
     pub encoder: Encoder,
     pub seed: HashSeed,
+    /// Of each listener, the rate of first answers.
+    first_answers: Mutex<HashMap<Arc<str>, Limiter>>,
     streams_made: AtomicU64,
     streams: Mutex<BTreeMap<u64, Weak<StreamState>>>,
     sources: Mutex<Sources>,
@@ -84,6 +91,7 @@ impl Hub {
             throttle: Throttle::new(metrics.log.clone()),
             clock: Clock::start(),
             seed: HashSeed(fastrand::u128(..)),
+            first_answers: Mutex::default(),
             streams_made: AtomicU64::new(0),
             streams: Mutex::default(),
             sources: Mutex::default(),
@@ -145,6 +153,16 @@ impl Shared {
         sources.by_class.insert(class, handle.clone());
         self.hint(&mut sources);
         Ok(handle)
+    }
+
+    /// How long the next first answer of a listener has to wait.
+    pub fn first_answer_in(&self, listener: &Arc<str>, now: Time) -> Duration {
+        let rate = || Limiter::new(self.settings.first_answers_per_second, self.settings.first_answers_burst);
+        let mut listeners = lock(&self.first_answers);
+        match listeners.get_mut(listener) {
+            Some(limiter) => limiter.reserve(now),
+            None => listeners.entry(listener.clone()).or_insert_with(rate).reserve(now),
+        }
     }
 
     /// The class of a client for names of one style of one type. A `file:` server needs no node: it answers everyone

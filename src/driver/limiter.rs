@@ -1,4 +1,5 @@
-//! How often one stream may change its subscriptions. ACKs never count (§4.5).
+//! Rates: how often one stream may change its subscriptions (§4.5), how many streams are answered for the first time
+//! (RLY-56).
 
 use std::time::Duration;
 
@@ -33,10 +34,14 @@ impl Limiter {
         Limiter { interval, burst: interval * burst.max(1), full_at: Time::ZERO, waiting_since: None }
     }
 
+    /// Takes the next place and tells how long it is away.
+    pub fn reserve(&mut self, now: Time) -> Duration {
+        self.full_at = self.full_at.max(now) + self.interval;
+        self.full_at.since(now).saturating_sub(self.burst)
+    }
+
     pub fn admit(&mut self, now: Time) -> Admission {
-        let full_at = self.full_at.max(now) + self.interval;
-        let excess = full_at.since(now).saturating_sub(self.burst);
-        self.full_at = full_at;
+        let excess = self.reserve(now);
         if excess.is_zero() {
             self.waiting_since = None;
             return Admission::Now;

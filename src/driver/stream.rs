@@ -52,7 +52,9 @@ struct Inner {
     limiter: Limiter,
     /// How the stream is to end, once decided.
     end: Option<Status>,
-    /// Runs while the routing types wait for an ACK (ORD-10).
+    /// When the first answer may go (RLY-56); drawn when there is one.
+    turn: Option<Time>,
+    /// Runs while the first answer waits its turn, or the routing types wait for an ACK (ORD-10).
     hold: Option<Pin<Box<Sleep>>>,
 }
 
@@ -66,6 +68,7 @@ impl Stream {
             types: Vec::new(),
             limiter: Limiter::new(settings.changes_per_second, settings.changes_burst),
             end: None,
+            turn: None,
             hold: None,
         };
         Stream(Arc::new(Guard(Arc::new(StreamState {
@@ -251,6 +254,10 @@ impl StreamState {
             let end = if status.code == Code::Ok { None } else { Some(Err(status.clone())) };
             return Poll::Ready(end);
         }
+        if let Some(turn) = self.turn_of_first_answer(inner) {
+            inner.poll_hold(Some(turn), &self.shared, context);
+            return Poll::Pending;
+        }
         let message = self.next_message(inner);
         match message {
             Some(message) => {
@@ -260,7 +267,8 @@ impl StreamState {
                 Poll::Ready(Some(message))
             }
             None => {
-                inner.poll_hold(&self.shared, context);
+                let until = inner.session.held_until();
+                inner.poll_hold(until, &self.shared, context);
                 Poll::Pending
             }
         }
@@ -268,12 +276,30 @@ impl StreamState {
 
     /// Whether the body has a reason to be polled: an answer is due, or the wait for one is to be timed.
     fn has_something_to_say(&self) -> bool {
-        let inner = &mut *lock(&self.inner);
+        self.is_answer_due(&mut lock(&self.inner))
+    }
+
+    fn is_answer_due(&self, inner: &mut Inner) -> bool {
         let Inner { session, sources, .. } = inner;
-        let latest = |id: SourceId| {
-            sources.iter().find(|(own, _)| *own == id).map(|(_, handle)| handle.snapshot())
-        };
+        let latest =
+            |id: SourceId| sources.iter().find(|(own, _)| *own == id).map(|(_, handle)| handle.snapshot());
         session.poll_answer(&latest, self.shared.clock.now()).is_some() || session.held_until().is_some()
+    }
+
+    /// Until when the first answer has to wait, so that a storm of reconnects is spread (RLY-56).
+    fn turn_of_first_answer(&self, inner: &mut Inner) -> Option<Time> {
+        if self.answered.load(Ordering::Relaxed) || (inner.turn.is_none() && !self.is_answer_due(inner)) {
+            return None;
+        }
+        let now = self.shared.clock.now();
+        let turn = *inner.turn.get_or_insert_with(|| {
+            let wait = self.shared.first_answer_in(&self.peer.listener, now);
+            if !wait.is_zero() {
+                self.shared.metrics.limit_hit(Limit::FirstAnswersPerSecond);
+            }
+            now + wait
+        });
+        (turn > now).then_some(turn)
     }
 
     fn next_message(&self, inner: &mut Inner) -> Option<Result<Message, Status>> {
@@ -368,8 +394,8 @@ impl Inner {
         self.session.subscriptions().iter().filter_map(|s: &Subscription| s.flight.waiting_since()).min()
     }
 
-    fn poll_hold(&mut self, shared: &Shared, context: &mut Context<'_>) {
-        let Some(until) = self.session.held_until() else {
+    fn poll_hold(&mut self, until: Option<Time>, shared: &Shared, context: &mut Context<'_>) {
+        let Some(until) = until else {
             self.hold = None;
             return;
         };

@@ -30,6 +30,7 @@ pub enum Limit {
     MetadataDepth,
     NodeClasses,
     ChangesPerSecond,
+    FirstAnswersPerSecond,
     UnwatchedBytes,
     FullStateBytes,
     MaxResponseBytes,
@@ -38,7 +39,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    pub const ALL: [Limit; 24] = [
+    pub const ALL: [Limit; 25] = [
         Limit::Connections,
         Limit::FileDescriptors,
         Limit::ConnectionsPerIp,
@@ -58,6 +59,7 @@ impl Limit {
         Limit::MetadataDepth,
         Limit::NodeClasses,
         Limit::ChangesPerSecond,
+        Limit::FirstAnswersPerSecond,
         Limit::UnwatchedBytes,
         Limit::FullStateBytes,
         Limit::MaxResponseBytes,
@@ -87,6 +89,7 @@ impl Limit {
             Limit::MetadataDepth => "metadata_depth",
             Limit::NodeClasses => "node_classes",
             Limit::ChangesPerSecond => "changes_per_second",
+            Limit::FirstAnswersPerSecond => "first_answers_per_second",
             Limit::UnwatchedBytes => "unwatched_bytes",
             Limit::FullStateBytes => "full_state_bytes",
             Limit::MaxResponseBytes => "max_response_bytes",

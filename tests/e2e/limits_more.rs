@@ -171,6 +171,30 @@ async fn a_stream_that_changes_its_mind_too_often() {
     client.send(Ask::of(CDS).subscribe(&["*"]));
 }
 
+/// RLY-56: a storm of reconnects is spread; what follows the first answer never waits.
+#[tokio::test]
+async fn first_answers_are_spread() {
+    let (origin, relay) = limited("limits: { first_answers_per_second: 5, first_answers_burst: 1 }").await;
+    let start = Instant::now();
+    let mut clients = Vec::new();
+    for number in 0..4 {
+        let mut client = Client::open(&relay.address, Variant::Delta, &format!("client-{number}")).await;
+        client.want(CDS, &["*"]);
+        clients.push(client);
+    }
+    for client in &mut clients {
+        client.take(CDS).await;
+    }
+    assert!(start.elapsed() >= Duration::from_millis(550), "{:?}", start.elapsed());
+    hit(&relay, "first_answers_per_second", 3.0).await;
+    let start = Instant::now();
+    origin.set(CDS, "a", "2");
+    for client in &mut clients {
+        client.take(CDS).await;
+    }
+    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+}
+
 /// KAL-4: no age is an age that never comes.
 #[tokio::test]
 async fn connections_without_an_age() {
