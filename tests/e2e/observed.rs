@@ -1,6 +1,8 @@
 //! What the operator sees: the admin endpoints, and one WARN for a NACK.
 
+use crate::support::client::{connect, node};
 use crate::support::control_plane::eventually;
+use crate::support::proto::Node;
 use crate::support::{CDS, Client, ControlPlane, Relay, SDS, Setup, Variant};
 
 #[tokio::test]
@@ -21,6 +23,28 @@ async fn a_nack_is_one_warning_with_who_what_and_why() {
         assert_eq!(warnings.len(), 1, "{warnings:#?}");
         assert!(warnings[0].contains("sidecar-42") && warnings[0].contains("Cluster"), "{}", warnings[0]);
     }
+}
+
+/// Classes that are nearly as many as clients share nothing: one line names what splits them (RLY-11).
+#[tokio::test]
+async fn a_hint_names_the_field_that_splits_classes() {
+    let origin = ControlPlane::obedient().await;
+    let relay = Relay::start(Setup::of(origin.address)).await;
+    origin.set(CDS, "a", "1");
+    let mut clients = Vec::new();
+    for number in 0..70 {
+        let unique = Node { cluster: format!("cluster-{number}"), ..node("client") };
+        let mut client = Client::on(connect(&relay.address).await, Variant::Delta, Some(unique));
+        client.want(CDS, &["*"]);
+        client.take(CDS).await;
+        clients.push(client);
+    }
+    let hints = || {
+        relay.log_lines("WARN").into_iter().filter(|line| line.contains("node_classes")).collect::<Vec<_>>()
+    };
+    eventually("the hint", || async { !hints().is_empty() }).await;
+    assert_eq!(hints().len(), 1, "{:#?}", hints());
+    assert!(hints()[0].contains("field=\"cluster\""), "{}", hints()[0]);
 }
 
 #[tokio::test]
