@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{info, warn};
+use tracing::{debug, info};
 
 use self::changes::Watch;
 use self::load::{Loaded, Problem};
@@ -193,7 +193,7 @@ impl Directory {
     /// Reports the problems that were not reported yet (FIL-7).
     async fn tell(&mut self, problems: BTreeSet<Problem>) {
         for Problem { path, reason } in problems.difference(&self.told) {
-            warn!(path = %path.display(), reason, "the last good state of the directory stays in force");
+            debug!(path = %path.display(), reason, "the last good state of the directory stays in force");
             self.report(FileEvent::Bad { path: path.clone(), reason: reason.clone() }).await;
         }
         self.told = problems;

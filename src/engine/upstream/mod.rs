@@ -331,14 +331,14 @@ impl Upstream {
         self.event(Event::Unreachable { status });
     }
 
-    /// CLI-1: a stream that ends before its first response means that the server is unreachable, unless it refuses
-    /// delta only (RLY-25).
     fn dismissed(&mut self) {
         if let Phase::Open(stream) = &mut self.phase {
             stream.is_dismissed = true;
         }
     }
 
+    /// CLI-1: a stream that ends before its first response means that the server is unreachable, unless it refuses
+    /// delta only (RLY-25).
     fn unanswered(&mut self, status: Status, jitter: f64, now: Time) {
         let may_switch = self.variant == Variant::Delta && self.settings.fall_back_to_sotw;
         let refusal = if may_switch { self.fallback.refused(&status) } else { Refusal::Unreachable };
