@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -21,7 +22,7 @@ use crate::driver::{Attach, Hub, Settings};
 use crate::engine::{downstream, source, upstream};
 use crate::server::{self, BoundSocket, Server, ServerLimits};
 use crate::telemetry::metrics::ClientMetrics;
-use crate::telemetry::{Metrics, logging};
+use crate::telemetry::{Metrics, logging, resident_bytes};
 use crate::wire::deframe::ReaderLimits;
 use crate::xds::Variant;
 
@@ -65,6 +66,7 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     let server = Server::new(Arc::new(hub.clone()), limits, metrics.downstream.clone());
 
     let stop_admin = CancellationToken::new();
+    let memory = config.limits.memory_bytes.map(|budget| hold_to_memory(hub.clone(), budget)).transpose()?;
     let admin = tokio::spawn(serve_admin(admin_socket, hub, readiness.clone(), metrics, stop_admin.clone()));
     readiness.advance(State::Ready);
     announce(&config);
@@ -77,9 +79,21 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     };
     server.serve(listeners, shutdown).await;
     stop_admin.cancel();
+    if let Some(memory) = memory {
+        memory.abort();
+    }
     let _ = admin.await;
     info!("stopped");
     Ok(())
+}
+
+/// Holds the process to `limits.memory_bytes` (FP7).
+fn hold_to_memory(hub: Hub, budget: u64) -> Result<JoinHandle<()>> {
+    let resident = resident_bytes().context(
+        "limits.memory_bytes cannot be held: /proc/self/status does not say how much memory is resident",
+    )?;
+    info!(resident, budget, "memory is held to a budget");
+    Ok(tokio::spawn(async move { hub.hold_to(budget).await }))
 }
 
 /// Where it listens, what it serves, what to try next.

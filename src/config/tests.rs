@@ -506,12 +506,12 @@ admin: {address: '127.0.0.1:4'}
     #[test]
     fn of_limits() {
         check_rest(
-            "limits: {names_per_request: 300000, node_bytes: 9MiB, request_bytes: 8 MiB, memory_bytes: 1GiB}",
+            "limits: {names_per_request: 300000, node_bytes: 9MiB, request_bytes: 8 MiB, memory_bytes: 1MiB}",
             &[
                 "limits.request_bytes: found \"8 MiB\"; expected bytes from 1KiB to 1GiB, as an integer or \
                  written like 64KiB, 256MiB or 2GiB",
-                "limits.memory_bytes: this key is not supported by this version; bound the parts: connections, \
-                 names, cache",
+                "limits.memory_bytes: found \"1MiB\"; expected bytes from 8MiB to 1048576GiB, as an integer or \
+                 written like 64KiB, 256MiB or 2GiB; or off",
                 "limits.names_per_request: 300000 is more than limits.names_per_stream, 200000",
                 "limits.node_bytes: 9437184 is more than limits.request_bytes, 8388608",
             ],

@@ -67,6 +67,11 @@ impl Encoder {
         })
     }
 
+    /// Drops what is kept; it is made again when somebody needs it.
+    pub fn clear(&self) {
+        self.cache.invalidate_all();
+    }
+
     fn make(&self, answer: &Answer) -> Encoded {
         let composition = answer.compose();
         let messages: Vec<_> = composition

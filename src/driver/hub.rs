@@ -12,6 +12,7 @@ use super::clock::Clock;
 use super::encode::Encoder;
 use super::handle::{Peer, Relay, Variant};
 use super::limiter::Limiter;
+use super::pressure;
 use super::source::SourceHandle;
 use super::stream::{Stream, StreamState};
 use crate::client::Pool;
@@ -68,6 +69,7 @@ pub(super) struct Shared {
     pub throttle: Throttle,
     pub encoder: Encoder,
     pub seed: HashSeed,
+    pub pressure: pressure::Gauge,
     /// Of each listener, the rate of first answers.
     first_answers: Mutex<HashMap<Arc<str>, Limiter>>,
     streams_made: AtomicU64,
@@ -91,6 +93,7 @@ impl Hub {
             throttle: Throttle::new(metrics.log.clone()),
             clock: Clock::start(),
             seed: HashSeed(fastrand::u128(..)),
+            pressure: pressure::Gauge::default(),
             first_answers: Mutex::default(),
             streams_made: AtomicU64::new(0),
             streams: Mutex::default(),
@@ -108,6 +111,11 @@ impl Hub {
             Attach::Files { .. } => self.0.source(NodeClass::any())?.loaded().await,
         }
     }
+
+    /// Holds the process to this many bytes of resident memory (FP7), for as long as the future is polled.
+    pub async fn hold_to(&self, budget: u64) {
+        pressure::watch(self.clone(), budget).await;
+    }
 }
 
 impl Relay for Hub {
@@ -118,6 +126,10 @@ impl Relay for Hub {
         let stream = Stream::new(id, variant, peer, self.0.clone());
         lock(&self.0.streams).insert(id, Arc::downgrade(stream.state()));
         Ok(stream)
+    }
+
+    fn is_out_of_memory(&self) -> bool {
+        self.0.pressure.is_high()
     }
 }
 

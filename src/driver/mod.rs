@@ -9,6 +9,8 @@ pub mod handle;
 pub mod status;
 pub mod clock;
 mod limiter;
+mod delivery;
+mod pressure;
 mod encode;
 mod hub;
 mod source;

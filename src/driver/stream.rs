@@ -11,6 +11,7 @@ use std::pin::Pin;
 use tokio::time::{Sleep, sleep_until};
 use tracing::{debug, trace, warn};
 
+use super::delivery::Unread;
 use super::handle::{Message, Peer, RelayStream, Variant};
 use super::hub::{Shared, lock};
 use super::limiter::{Admission, Limiter};
@@ -40,6 +41,7 @@ pub struct StreamState {
     shared: Arc<Shared>,
     waker: AtomicWaker,
     answered: AtomicBool,
+    unread: Unread,
     behind: BehindMetrics,
     inner: Mutex<Inner>,
 }
@@ -78,6 +80,7 @@ impl Stream {
             opened_at: shared.clock.now(),
             waker: AtomicWaker::new(),
             answered: AtomicBool::new(false),
+            unread: Unread::new(),
             behind: shared.metrics.downstream.behind(),
             inner: Mutex::new(inner),
             shared,
@@ -157,6 +160,16 @@ impl StreamState {
     pub fn end(&self, status: Status) {
         lock(&self.inner).end.get_or_insert(status);
         self.wake();
+    }
+
+    /// For how long the client has taken nothing of what it was sent; `None` if it has all of it.
+    pub(super) fn unread_for(&self) -> Option<Duration> {
+        self.unread.age()
+    }
+
+    /// Cuts the connection: nothing less takes back what a client does not read.
+    pub(super) fn cut(&self) {
+        self.peer.connection.cut();
     }
 
     /// Reads the node and the subscriptions under the lock, for a moment.
@@ -334,7 +347,8 @@ impl StreamState {
             if let Some((_, types)) = inner.types.iter().find(|(type_url, _)| *type_url == answer.type_url) {
                 types.response(self.variant, bytes);
             }
-            return Some(Ok(Message { private, shared: message.body.clone() }));
+            let delivery = Some(self.unread.hand_out());
+            return Some(Ok(Message { private, shared: message.body.clone(), delivery }));
         }
     }
 

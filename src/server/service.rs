@@ -17,6 +17,7 @@ use super::status;
 use super::streams::Streams;
 use super::{HealthService, Shared};
 use crate::driver::handle::{Peer, Relay, Variant};
+use crate::telemetry::Limit;
 use crate::wire::RequestReader;
 use crate::xds::{Code, Status};
 
@@ -66,6 +67,9 @@ impl<R: Relay> hyper::service::Service<Request<Incoming>> for Service<R> {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.streams.mark_used();
+        if let Some(refused) = self.refuse_long_headers(&request) {
+            return Either::Left(ready(Ok(refused)));
+        }
         if request.method() != Method::POST {
             let mut response = status::plain(StatusCode::METHOD_NOT_ALLOWED);
             response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("POST"));
@@ -94,6 +98,21 @@ impl<R: Relay> hyper::service::Service<Request<Incoming>> for Service<R> {
 }
 
 impl<R: Relay> Service<R> {
+    /// HTTP/2 lets through what is a few times too long; here it is counted and told.
+    fn refuse_long_headers(&self, request: &Request<Incoming>) -> Option<Answer<R::Stream>> {
+        let max = self.shared.limits.header_list_bytes_max;
+        let found = header_list_bytes(request);
+        if found <= max as usize {
+            return None;
+        }
+        self.shared.metrics.limit_hit(Limit::HeaderListBytes);
+        if !is_grpc(request.headers()) {
+            return Some(status::plain(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
+        }
+        let text = format!("bytes of a call's headers: found {found}, allowed are {max}");
+        Some(status::trailers_only(&Status::new(Code::ResourceExhausted, text)))
+    }
+
     fn open_stream(&self, variant: Variant, body: Incoming) -> Answer<R::Stream> {
         let Shared { relay, limits, metrics, .. } = &*self.shared;
         if self.streams.refuses_new() {
@@ -116,6 +135,23 @@ impl<R: Relay> Service<R> {
 
 fn draining() -> Status {
     Status::new(Code::Unavailable, "the server is draining")
+}
+
+/// The size of a call's headers as RFC 9113 §6.5.2 counts it: names and values, and 32 bytes for each field.
+fn header_list_bytes(request: &Request<Incoming>) -> usize {
+    const FIELD: usize = 32;
+    let uri = request.uri();
+    let scheme = uri.scheme_str().map_or(0, |scheme| ":scheme".len() + scheme.len() + FIELD);
+    let authority =
+        uri.authority().map_or(0, |authority| ":authority".len() + authority.as_str().len() + FIELD);
+    let path = uri.path_and_query().map_or(0, |path| ":path".len() + path.as_str().len() + FIELD);
+    let method = ":method".len() + request.method().as_str().len() + FIELD;
+    let fields = request
+        .headers()
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + FIELD)
+        .sum::<usize>();
+    scheme + authority + path + method + fields
 }
 
 /// `application/grpc`, with or without a codec or parameters; not `application/grpc-web`, which frames differently.

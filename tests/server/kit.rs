@@ -153,7 +153,7 @@ impl StreamProbe {
     pub fn publish(&self, private: &[u8], shared: &[u8]) {
         let length = (private.len() + shared.len()) as u32;
         let private = [&[0][..], &length.to_be_bytes(), private].concat().into();
-        let message = Message { private, shared: Bytes::copy_from_slice(shared) };
+        let message = Message { private, shared: Bytes::copy_from_slice(shared), delivery: None };
         change(&self.script.upgrade().expect("the stream is open"), |script| script.next = Some(message));
     }
 }

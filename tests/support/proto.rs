@@ -32,6 +32,9 @@ pub struct Node {
     pub id: String,
     #[prost(string, tag = "2")]
     pub cluster: String,
+    /// A `google.protobuf.Struct`, encoded.
+    #[prost(bytes = "vec", optional, tag = "3")]
+    pub metadata: Option<Vec<u8>>,
     #[prost(message, optional, tag = "4")]
     pub locality: Option<Locality>,
     #[prost(string, tag = "6")]
