@@ -73,7 +73,7 @@ impl Encoder {
     }
 
     fn make(&self, answer: &Answer) -> Encoded {
-        let composition = answer.compose();
+        let composition = answer.spelled(answer.compose());
         let messages: Vec<_> = composition
             .chunks
             .iter()

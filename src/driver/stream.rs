@@ -200,6 +200,7 @@ impl StreamState {
         let types = inner.metrics_of(&taken.type_url, &self.shared);
         types.request();
         self.note_verdict(&taken, &types, inner.node.as_deref());
+        self.note_refusal(&taken, inner.node.as_deref());
         self.behind.since(inner.waiting_since().map(|since| self.shared.clock.instant(since)));
         Ok(taken)
     }
@@ -221,6 +222,18 @@ impl StreamState {
                 }
             }
             Verdict::Stale | Verdict::None => {}
+        }
+    }
+
+    /// A name that nobody can serve is the client's fault, and hurts nothing else; its people should hear of it (NAM-5).
+    fn note_refusal(&self, taken: &Taken, node: Option<&Node>) {
+        if let Some((name, reason)) = &taken.refused
+            && let Some(suppressed) = self.shared.throttle.allow("refused name")
+        {
+            let node_id = node.map_or("", |node| node.id.as_str());
+            let name: String = name.as_str().chars().take(200).collect();
+            warn!(node = node_id, stream = self.id, type_url = %taken.type_url, name, %reason, suppressed,
+                "a client asked for a name that cannot be served; it is told that it does not exist");
         }
     }
 

@@ -30,9 +30,8 @@ pub fn sotw_body<'a>(
     let body = build(0, |sink| {
         put_bytes(sink, 1, version.as_bytes());
         for resource in resources.clone() {
-            let bare = type_url.kind().has_name_field() && *resource.body.type_url == *type_url.as_str();
             put_message(sink, 2, |any| {
-                if bare {
+                if resource.names_itself(type_url) {
                     put_any(any, resource);
                 } else {
                     put_bytes(any, 1, WRAPPER.as_bytes());

@@ -5,6 +5,7 @@
 //! each struct stands for.
 
 pub mod type_url;
+pub mod xdstp;
 pub mod name;
 pub mod version;
 pub mod resource;

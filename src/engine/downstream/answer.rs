@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::spelling::Spellings;
 use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::{View, ViewId, difference};
@@ -43,8 +44,11 @@ pub struct Answer {
     /// A first answer to a wildcard, which is due even if the set is empty (SST-7, DEL-25).
     pub greeting: bool,
     pub parts: Vec<AnswerPart>,
-    /// Names unsubscribed from beside a wildcard, which must be answered (DEL-19).
+    /// Names that must be answered whatever the parts say: unsubscribed from beside a wildcard (DEL-19), or refused
+    /// (NAM-5).
     pub departed: Vec<ResourceName>,
+    /// The client's own spelling of names, where it is not the canonical one (NAM-8).
+    pub spellings: Option<Arc<Spellings>>,
     /// Which message of the composition comes next.
     pub chunk: usize,
 }
@@ -92,6 +96,10 @@ impl Answer {
                 })
             }
         };
+        let ids = match &self.spellings {
+            Some(spellings) => ids.derived(spellings.id()),
+            None => ids,
+        };
         AnswerKey { variant: self.variant, full: self.full, greeting: self.greeting, ids }
     }
 
@@ -117,7 +125,9 @@ impl Answer {
     /// and by the wildcard is one resource to the client: its own subscription decides, and where that has nothing, the
     /// wildcard does (SUB-12, DEL-22).
     fn news(&self) -> News {
-        let mut news = News::default();
+        // In SotW only a refusal is answered so, which is an absence that is known at once.
+        let told_absent = self.variant == Variant::Sotw && !self.departed.is_empty();
+        let mut news = News { told_absent, ..News::default() };
         let after: Vec<_> = self
             .parts
             .iter()
@@ -183,7 +193,7 @@ impl AnswerPart {
     }
 }
 
-fn version_of(resources: &[Arc<Resource>]) -> Version {
+pub(super) fn version_of(resources: &[Arc<Resource>]) -> Version {
     resources.iter().fold(Version::default(), |sum, resource| sum.plus(resource.version))
 }
 

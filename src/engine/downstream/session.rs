@@ -15,11 +15,13 @@ use std::time::Duration;
 
 use super::answer::{Answer, AnswerPart};
 use super::flight::Verdict;
+use super::spelling::Refusals;
 use super::subscription::{Change, SourceId, Subscription};
 use crate::engine::Time;
 use crate::engine::class::NameStyle;
 use crate::engine::interest::{Collection, HashSeed, Interest};
 use crate::engine::snapshot::Snapshot;
+use crate::xds::xdstp::NameError;
 use crate::xds::{Code, Kind, Request, ResourceName, Status, TypeUrl, Variant, Version};
 
 /// An unACKed CDS or EDS response holds the routing types back for this long at the most (ORD-10).
@@ -61,6 +63,8 @@ pub struct Taken {
     pub watches: Vec<Watch>,
     /// The subscription changed, or something must be sent again: such requests are rate-limited, ACKs are not.
     pub changed: bool,
+    /// A name of the request that cannot be served, and why (NAM-5); there may be more.
+    pub refused: Option<(ResourceName, NameError)>,
 }
 
 /// Where a subscription goes: which source answers names of this style of this type for this client, and whether an
@@ -161,7 +165,9 @@ impl Session {
         {
             self.subscriptions[index].present(&request.initial_resource_versions, seed);
         }
-        Ok(Taken { type_url, verdict, watches, changed })
+        let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.news().next());
+        let refused = news.filter(|_| changed).map(|(name, error)| (name.clone(), error.clone()));
+        Ok(Taken { type_url, verdict, watches, changed, refused })
     }
 
     fn subscription_index(&mut self, url: &str) -> Result<usize, Status> {
@@ -397,7 +403,8 @@ impl Subscription {
             return Some((**pending).clone());
         }
         let may_send = !self.flight.is_waiting() || self.fresh;
-        if !may_send || self.parts.is_empty() {
+        let refused: Vec<_> = self.refusals().into_iter().flat_map(Refusals::untold).cloned().collect();
+        if !may_send || (self.parts.is_empty() && refused.is_empty()) {
             return None;
         }
         let full = self.is_full(variant);
@@ -423,7 +430,8 @@ impl Subscription {
             matches!(part.interest, Interest::Names(_)) || (part.held.is_empty() && part.view.is_empty())
         });
         let greeting = self.greeting && membership_known && holds_nothing;
-        let departed: Vec<_> = self.departed.iter().filter(|_| membership_known).cloned().collect();
+        let departed = self.departed.iter().filter(|_| membership_known).cloned();
+        let departed: Vec<_> = departed.chain(refused).collect();
         if (full && !complete) || !(news || greeting || !departed.is_empty()) {
             return None;
         }
@@ -432,7 +440,8 @@ impl Subscription {
         {
             return None;
         }
-        Some(Answer { type_url: self.type_url.clone(), variant, full, greeting, parts, departed, chunk: 0 })
+        let (type_url, spellings) = (self.type_url.clone(), self.spellings());
+        Some(Answer { type_url, variant, full, greeting, parts, departed, spellings, chunk: 0 })
     }
 
     /// A wildcard client that reconnects with the current version has it all already (STR-10).
@@ -461,9 +470,7 @@ impl Subscription {
         self.fresh &= !has_spoken && !answer.parts.iter().all(is_known);
         self.presented = None;
         self.pending = None;
-        if !answer.departed.is_empty() {
-            self.departed.clear();
-        }
+        self.told(&answer.departed);
     }
 
     /// This type has news that the client cannot be sent before it ACKs: the routing types must wait (RLY-50).

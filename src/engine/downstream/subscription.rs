@@ -1,11 +1,13 @@
 //! What one stream wants of one type, and what the client holds of it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::answer::{Answer, Chunk};
 use super::flight::Flight;
+use super::spelling::{Peculiar, Refusals, Spellings, key_of};
 use crate::engine::class::NameStyle;
 use crate::engine::interest::{HashSeed, Interest, NameSet, style_of};
 use crate::engine::view::{Leaving, View, ViewId};
@@ -113,6 +115,8 @@ pub struct Subscription {
     pub pending: Option<Box<Answer>>,
     /// An empty first request means the wildcard (SUB-9, SUB-15).
     pub legacy_wildcard: bool,
+    /// Of names: how the client spells them, and which are refused. Nearly always nothing.
+    peculiar: Option<Box<Peculiar>>,
     /// A request came.
     seen: bool,
     /// Some request had a non-empty list: an empty one means nothing from then on (SUB-10).
@@ -127,6 +131,8 @@ pub struct Change {
     pub wildcard: Option<bool>,
     /// The names by style, where they changed.
     pub names: BTreeMap<NameStyle, NameSetChange>,
+    /// Names are spelled in another way, or refused.
+    pub peculiar: bool,
 }
 
 /// A set of names before and after.
@@ -153,6 +159,7 @@ impl Subscription {
             presented: None,
             pending: None,
             legacy_wildcard: true,
+            peculiar: None,
             seen: false,
             named: false,
             fingerprint: 0,
@@ -164,7 +171,19 @@ impl Subscription {
     }
 
     pub fn names_len(&self) -> usize {
-        self.parts.iter().filter_map(Part::names).map(|names| names.len()).sum()
+        let refused = self.refusals().map_or(0, Refusals::len);
+        refused + self.parts.iter().filter_map(Part::names).map(|names| names.len()).sum::<usize>()
+    }
+
+    /// Names that were asked for and cannot be served (NAM-5).
+    pub fn refusals(&self) -> Option<&Refusals> {
+        self.peculiar.as_ref().map(|peculiar| &peculiar.refusals)
+    }
+
+    /// The client's spelling of names, where it is not the canonical one (NAM-8).
+    pub fn spellings(&self) -> Option<Arc<Spellings>> {
+        let peculiar = self.peculiar.as_ref().filter(|peculiar| !peculiar.spellings.is_empty())?;
+        Some(peculiar.spellings.clone())
     }
 
     /// The client was brought nothing of what it asks for yet.
@@ -175,6 +194,17 @@ impl Subscription {
     /// No request of this type was taken yet on this stream.
     pub fn is_new(&self) -> bool {
         !self.seen
+    }
+
+    /// The client was told of these names.
+    pub fn told(&mut self, departed: &[ResourceName]) {
+        if departed.is_empty() {
+            return;
+        }
+        self.departed.retain(|name| !departed.contains(name));
+        if let Some(peculiar) = &mut self.peculiar {
+            peculiar.refusals.told();
+        }
     }
 
     fn names_of(&self, style: NameStyle) -> Arc<NameSet> {
@@ -196,11 +226,12 @@ impl Subscription {
         self.named |= !names.is_empty();
         // The implicit wildcard lasts while every request so far was empty (SUB-9); a total list ends it (SUB-11).
         let implicit = !self.named && self.legacy_wildcard;
+        let (names, peculiar) = self.take_list(names, seed);
+        let mut change = Change { peculiar, ..Change::default() };
         let wildcard = implicit || names.iter().any(ResourceName::is_wildcard);
         if first && wildcard && names.len() <= 1 {
             self.presented = Version::parse(&request.version_info);
         }
-        let mut change = Change::default();
         if wildcard != self.is_wildcard() {
             change.wildcard = Some(wildcard);
         }
@@ -219,6 +250,61 @@ impl Subscription {
         change
     }
 
+    /// The keys of a complete list of names, and whether anything peculiar to it has changed.
+    fn take_list<'a>(
+        &mut self,
+        names: &'a [ResourceName],
+        seed: HashSeed,
+    ) -> (Cow<'a, [ResourceName]>, bool) {
+        let before = self.peculiar.take();
+        let (keys, after) = Peculiar::of_list(names, &self.type_url, before.as_deref(), seed);
+        let respelled = Peculiar::respelled(after.as_deref(), before.as_deref());
+        let refused = after.as_ref().is_some_and(|after| after.refusals.untold().next().is_some());
+        self.peculiar = after;
+        if !respelled.is_empty() {
+            self.resubscribe(&respelled);
+        }
+        self.fresh |= refused;
+        (keys, refused || !respelled.is_empty())
+    }
+
+    /// What a name is kept under; `None` if it is refused.
+    fn take_name(&mut self, name: &ResourceName) -> Option<ResourceName> {
+        match key_of(name, &self.type_url) {
+            Ok(key) => Some(key.unwrap_or_else(|| name.clone())),
+            Err(error) => {
+                self.interrupt();
+                self.fresh = true;
+                self.peculiar.get_or_insert_default().refusals.insert(name, error);
+                None
+            }
+        }
+    }
+
+    /// The client asks for the name in this spelling.
+    fn spell(&mut self, key: &ResourceName, name: &ResourceName, wanted: bool, seed: HashSeed) {
+        if key != name || self.peculiar.is_some() {
+            let peculiar = self.peculiar.get_or_insert_default();
+            Arc::make_mut(&mut peculiar.spellings).insert(key, name, wanted, seed);
+        }
+    }
+
+    /// The client gives the name up in this spelling: its key, if nothing is left of it.
+    fn give_up(&mut self, name: &ResourceName, seed: HashSeed) -> Option<ResourceName> {
+        let key = match key_of(name, &self.type_url) {
+            Ok(key) => key.unwrap_or_else(|| name.clone()),
+            Err(_) => {
+                if let Some(peculiar) = &mut self.peculiar {
+                    peculiar.refusals.remove(name);
+                }
+                return None;
+            }
+        };
+        let spellings = self.peculiar.as_mut().map(|peculiar| Arc::make_mut(&mut peculiar.spellings));
+        let still_wanted = spellings.map_or(key != *name, |spellings| spellings.remove(&key, name, seed));
+        (!still_wanted).then_some(key)
+    }
+
     /// A delta request: `subscribe` before `unsubscribe` (DEL-4), whatever the nonce says (DEL-2).
     pub fn take_delta(&mut self, request: &DeltaRequest, seed: HashSeed) -> Change {
         let first = !std::mem::replace(&mut self.seen, true);
@@ -235,19 +321,23 @@ impl Subscription {
                 wildcard = true;
                 continue;
             }
+            let Some(key) = self.take_name(name) else { continue };
             // What becomes of a name that is wanted again, its own subscription says.
-            self.departed.remove(name);
-            let style = style_of(name);
+            self.departed.remove(&key);
+            let style = style_of(&key);
             let set = sets.entry(style).or_insert_with(|| (*self.names_of(style)).clone());
-            set.insert(name.clone(), seed);
+            let wanted = !set.insert(key.clone(), seed);
+            self.spell(&key, name, wanted, seed);
             // Asked for again without having been given up, or brought by the wildcard before: a forced resend (DEL-11).
-            self.resubscribe(std::slice::from_ref(name));
+            self.resubscribe(std::slice::from_ref(&key));
         }
         for name in &request.unsubscribe {
             if name.is_wildcard() {
                 wildcard = false;
                 continue;
             }
+            let Some(key) = self.give_up(name, seed) else { continue };
+            let name = &key;
             let style = style_of(name);
             let set = sets.entry(style).or_insert_with(|| (*self.names_of(style)).clone());
             if set.remove(name, seed) {
@@ -260,12 +350,13 @@ impl Subscription {
         if !wildcard {
             self.departed.clear();
         }
+        self.peculiar.take_if(|peculiar| peculiar.is_empty());
         let names = sets
             .into_iter()
             .filter(|(style, set)| set.id() != self.names_of(*style).id())
             .map(|(style, set)| (style, NameSetChange(Arc::new(set))))
             .collect();
-        Change { wildcard: (wildcard != was_wildcard).then_some(wildcard), names }
+        Change { wildcard: (wildcard != was_wildcard).then_some(wildcard), names, peculiar: false }
     }
 
     /// The client asks for names anew: it is told of them again, whatever it holds (SUB-3, DEL-11).
@@ -418,6 +509,9 @@ impl Subscription {
 
     /// What a reconnecting delta client says it holds (DEL-29 to DEL-31): counted where it is subscribed to.
     pub fn present(&mut self, versions: &[(ResourceName, String)], seed: HashSeed) {
+        let key =
+            |name: &ResourceName| key_of(name, &self.type_url).ok().flatten().unwrap_or_else(|| name.clone());
+        let versions: Vec<_> = versions.iter().map(|(name, version)| (key(name), version)).collect();
         for part in &mut self.parts {
             let held = versions.iter().filter(|(name, _)| part.interest.covers(name));
             // A version that another server made matches no content (RLY-32).

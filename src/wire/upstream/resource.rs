@@ -84,7 +84,7 @@ impl<'a> ResourceReader<'a> {
             None => None,
         };
         let version = if parts.version.is_empty() { self.version_info } else { parts.version };
-        Ok(Received { name: ResourceName::new(name), upstream_version: version.into(), resource })
+        Ok(Received { name: ResourceName::received(name), upstream_version: version.into(), resource })
     }
 
     fn resource(&self, name: &str, url: &str, value: &[u8], parts: &Parts) -> Result<Resource, BadElement> {
@@ -99,12 +99,13 @@ impl<'a> ResourceReader<'a> {
                 None
             }
         };
-        let mut aliases: Vec<_> = parts.aliases.iter().map(|alias| ResourceName::new(alias)).collect();
+        let mut aliases: Vec<_> = parts.aliases.iter().map(|alias| ResourceName::received(alias)).collect();
         aliases.sort_unstable();
         aliases.dedup();
+        let name = ResourceName::received(name);
         Ok(Resource {
-            name: ResourceName::new(name),
-            version: version::of_content(name, url, value, &aliases),
+            version: version::of_content(name.as_str(), url, value, &aliases),
+            name,
             body: Any {
                 type_url: if is_redirect { REDIRECT.into() } else { self.type_url.shared() },
                 value: self.retain(value),
@@ -169,7 +170,7 @@ impl<'a> Parts<'a> {
 }
 
 pub(super) fn bad(name: &str, reason: String) -> BadElement {
-    BadElement { name: (!name.is_empty()).then(|| ResourceName::new(name)), reason }
+    BadElement { name: (!name.is_empty()).then(|| ResourceName::received(name)), reason }
 }
 
 pub(super) fn is_wrapper(type_url: &str) -> bool {
@@ -276,5 +277,5 @@ fn endpoints(resource_name: &str, cluster: &[u8]) -> Result<Option<ResourceName>
         "" => Some(name),
         service_name => Some(service_name),
     };
-    Ok(endpoints.map(ResourceName::new))
+    Ok(endpoints.map(ResourceName::received))
 }

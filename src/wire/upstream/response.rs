@@ -170,7 +170,7 @@ fn nonempty(name: &str, type_url: &TypeUrl) -> Result<ResourceName, BadElement> 
     if name.is_empty() && !may_be_nameless(type_url) {
         return Err(bad("", "a removed resource has no name".to_owned()));
     }
-    Ok(ResourceName::new(name))
+    Ok(ResourceName::received(name))
 }
 
 fn removed_resource_name(message: &[u8], type_url: &TypeUrl) -> Result<ResourceName, BadElement> {
@@ -201,7 +201,7 @@ fn resource_error(message: &[u8]) -> Result<ResourceError, BadElement> {
     if error.code == Code::Ok {
         return Err(bad(name, "a resource error has no error code".to_owned()));
     }
-    Ok(ResourceError { name: ResourceName::new(name), status: error })
+    Ok(ResourceError { name: ResourceName::received(name), status: error })
 }
 
 /// The type of the first resource, unwrapped; empty if there is none.

@@ -35,8 +35,25 @@ pub fn url(message: &str) -> TypeUrl {
     TypeUrl::of_message(message)
 }
 
+/// `xdstp:a` stands for the name `a` of the scheme, of the type at hand (NAM-5).
+pub fn name_of(message: &str, name: &str) -> ResourceName {
+    match name.strip_prefix("xdstp:").filter(|rest| !rest.starts_with("//")) {
+        Some(rest) => ResourceName::from(format!("xdstp://-/{message}/{rest}")),
+        None => ResourceName::new(if name == "''" { "" } else { name }),
+    }
+}
+
+/// The name as the tests write it.
+pub fn short(message: &str, name: &ResourceName) -> String {
+    name.as_str().replace(&format!("xdstp://-/{message}/"), "xdstp:")
+}
+
 pub fn names(list: &str) -> Vec<ResourceName> {
-    list.split_whitespace().map(|name| ResourceName::new(if name == "''" { "" } else { name })).collect()
+    names_of("", list)
+}
+
+pub fn names_of(message: &str, list: &str) -> Vec<ResourceName> {
+    list.split_whitespace().map(|name| name_of(message, name)).collect()
 }
 
 /// `content~1000` weighs 1000 bytes more; a cluster whose content begins with `e` is an EDS cluster.
@@ -48,16 +65,17 @@ pub fn resource(message: &str, name: &str, content: &str) -> Arc<Resource> {
         value.resize(value.len() + padding, b'~');
     }
     let mut hasher = std::hash::DefaultHasher::new();
-    (message, name, text).hash(&mut hasher);
+    let name = name_of(message, name);
+    (message, name.as_str(), text).hash(&mut hasher);
     Arc::new(Resource {
-        name: name.into(),
+        name: name.clone(),
         version: Version(u128::from(hasher.finish()) << 32 | 1),
         body: Any { type_url: url(message).shared(), value: Bytes::from(value) },
         aliases: Box::default(),
         ttl: None,
         do_not_cache: false,
         metadata: None,
-        endpoints: (message == CDS && content.starts_with('e')).then(|| name.into()),
+        endpoints: (message == CDS && content.starts_with('e')).then(|| name_of(EDS, &short(CDS, &name))),
     })
 }
 
@@ -67,7 +85,7 @@ pub fn version_of(message: &str, list: &str) -> Version {
 
 /// `a=1 b=2`
 pub fn resources(message: &str, list: &str) -> Vec<Arc<Resource>> {
-    let words = list.split_whitespace().filter_map(|word| word.split_once('='));
+    let words = list.split_whitespace().filter_map(|word| word.rsplit_once('='));
     words.map(|(name, content)| resource(message, name, content)).collect()
 }
 
@@ -163,7 +181,7 @@ impl Bench {
             type_url: url(message),
             scope,
             present: resources(message, list),
-            absent: absent.map(|name| (name.into(), Cause::Removed)).collect(),
+            absent: absent.map(|name| (name_of(message, name), Cause::Removed)).collect(),
             refreshed: Vec::new(),
             replaces: false,
             complete,
@@ -297,7 +315,7 @@ impl Bench {
         let request = SotwRequest {
             version_info: version.to_owned(),
             node: None,
-            resource_names: names(list),
+            resource_names: names_of(message, list),
             type_url: url(message).as_str().to_owned(),
             response_nonce: nonce.to_owned(),
             error_detail: error,
@@ -328,7 +346,7 @@ impl Bench {
         let part = |sign: char| -> Vec<ResourceName> {
             list.split_whitespace()
                 .filter_map(|word| word.strip_prefix(sign))
-                .map(ResourceName::new)
+                .map(|name| name_of(message, name))
                 .collect()
         };
         let request = DeltaRequest {
@@ -338,7 +356,7 @@ impl Bench {
             unsubscribe: part('-'),
             initial_resource_versions: presented
                 .iter()
-                .map(|(name, version)| (ResourceName::new(name), version.to_string()))
+                .map(|(name, version)| (name_of(message, name), version.to_string()))
                 .collect(),
             response_nonce: nonce.to_owned(),
             error_detail: error,
@@ -349,7 +367,7 @@ impl Bench {
         held.unanswered.retain(|sent| sent != nonce);
         held.want_delta(&request.subscribe, &request.unsubscribe, is_new && list.is_empty() && routes.legacy);
         for (name, _) in presented.iter().filter(|_| is_new) {
-            held.due.remove(*name);
+            held.due.remove(&name_of(message, name));
         }
         self.request(client, Request::Delta(request))
     }
@@ -386,7 +404,7 @@ impl Bench {
             let now = self.now;
             let session = &mut self.clients[client].session;
             let Some((index, answer)) = session.poll_answer(&latest, now) else { return String::new() };
-            let composition = answer.compose();
+            let composition = answer.spelled(answer.compose());
             self.note(&answer, &composition);
             let chunk = composition.chunks.get(answer.chunk);
             let version = chunk.map(|chunk| chunk.version).unwrap_or_default();
@@ -411,10 +429,11 @@ impl Bench {
             }
             let mut text = answer.type_url.short().to_owned();
             for resource in &chunk.resources {
-                text += &format!(" {}={}", resource.name, content_of(&resource.body.value));
+                let name = short(answer.type_url.message(), &resource.name);
+                text += &format!(" {name}={}", content_of(&resource.body.value));
             }
             for name in &chunk.removed {
-                text += &format!(" -{name}");
+                text += &format!(" -{}", short(answer.type_url.message(), name));
             }
             return text;
         }
@@ -480,7 +499,8 @@ impl Bench {
     }
 
     pub fn check(&self, client: ClientId, message: &str, expected: &str) {
-        let text = self.clients[client].held.get(&url(message)).map(Held::text).unwrap_or_default();
+        let text =
+            self.clients[client].held.get(&url(message)).map(|held| held.text(message)).unwrap_or_default();
         assert_eq!(text, expected, "what client {client} holds of {message}");
     }
 }

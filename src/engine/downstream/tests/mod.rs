@@ -6,6 +6,7 @@ mod bench;
 mod client;
 mod delta;
 mod faults;
+mod names;
 mod property;
 mod relay;
 mod sotw;
