@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 pub use crate::xds::Variant;
-use crate::xds::{Request, Status};
+use crate::xds::{Request, Status, StreamKind};
 
 /// Where a stream came from.
 #[derive(Clone, Debug)]
@@ -34,8 +34,8 @@ pub struct Message {
 pub trait Relay: Send + Sync + 'static {
     type Stream: RelayStream;
 
-    /// A new ADS stream of one variant. An error ends it at once with that status.
-    fn open(&self, variant: Variant, peer: Peer) -> Result<Self::Stream, Status>;
+    /// A new stream, aggregated or of one type. An error ends it at once with that status.
+    fn open(&self, kind: StreamKind, peer: Peer) -> Result<Self::Stream, Status>;
 }
 
 /// One downstream stream. Dropping the last clone ends its subscriptions (after the linger).

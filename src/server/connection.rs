@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::Shared;
 use super::gate::ConnectionPermit;
 use super::limits::ServerLimits;
+use super::listener::ListenerOptions;
 use super::service::Service;
 use super::streams::{StreamId, Streams};
 use super::transport::{Protocol, Socket, Transport};
@@ -42,6 +43,7 @@ enum Goaway {
 pub(super) async fn run<R: Relay>(
     mut socket: Socket,
     peer: Peer,
+    options: ListenerOptions,
     shared: Arc<Shared<R>>,
     draining: CancellationToken,
     _permit: ConnectionPermit,
@@ -65,7 +67,7 @@ pub(super) async fn run<R: Relay>(
 
     let streams = Streams::new(shared.metrics.clone(), shared.limits.streams_per_connection_max);
     let transport = Transport::new(socket, shared.limits.control_frames_per_second_max);
-    let service = Service { shared: shared.clone(), streams: streams.clone(), peer };
+    let service = Service { shared: shared.clone(), streams: streams.clone(), peer, options };
     let mut http2 = pin!(builder(&shared.limits).serve_connection(TokioIo::new(transport), service));
 
     let result = match serve(http2.as_mut(), &streams, &shared, &draining).await {

@@ -6,6 +6,7 @@ mod bench;
 mod client;
 mod delta;
 mod faults;
+mod kinds;
 mod property;
 mod relay;
 mod sotw;
