@@ -59,7 +59,10 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     let listeners = config
         .listeners
         .iter()
-        .map(|listener| bind(&listener.name, &listener.address))
+        .map(|listener| {
+            let options = server::ListenerOptions { v2: listener.v2 };
+            bind(&listener.name, &listener.address).map(|bound| bound.with(options))
+        })
         .collect::<Result<_>>()?;
     let admin_socket = bind("admin", &config.admin.address)?.into_socket();
     let limits = server_limits(&config.limits, config.drain);

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 pub use super::delivery::Delivery;
 pub use crate::xds::Variant;
-use crate::xds::{Request, Status};
+use crate::xds::{Request, Status, StreamKind};
 
 /// Where a stream came from.
 #[derive(Clone, Debug)]
@@ -55,8 +55,8 @@ pub struct Message {
 pub trait Relay: Send + Sync + 'static {
     type Stream: RelayStream;
 
-    /// A new ADS stream of one variant. An error ends it at once with that status.
-    fn open(&self, variant: Variant, peer: Peer) -> Result<Self::Stream, Status>;
+    /// A new stream, aggregated or of one type. An error ends it at once with that status.
+    fn open(&self, kind: StreamKind, peer: Peer) -> Result<Self::Stream, Status>;
 
     /// No further connection should be let in, for want of memory (FP7).
     fn is_out_of_memory(&self) -> bool {

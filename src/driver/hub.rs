@@ -10,7 +10,7 @@ use tracing::warn;
 
 use super::clock::Clock;
 use super::encode::Encoder;
-use super::handle::{Peer, Relay, Variant};
+use super::handle::{Peer, Relay};
 use super::limiter::Limiter;
 use super::pressure;
 use super::source::SourceHandle;
@@ -22,7 +22,7 @@ use crate::engine::downstream::{Limits, SourceId};
 use crate::engine::interest::HashSeed;
 use crate::engine::{source, upstream};
 use crate::telemetry::{Limit, Metrics, Throttle};
-use crate::xds::{Code, Node, Status, TypeUrl};
+use crate::xds::{Code, Node, Status, StreamKind, TypeUrl};
 
 /// With fewer sources than this nobody needs a hint about their number.
 const HINT_SOURCES_MIN: usize = 64;
@@ -121,9 +121,9 @@ impl Hub {
 impl Relay for Hub {
     type Stream = Stream;
 
-    fn open(&self, variant: Variant, peer: Peer) -> Result<Stream, Status> {
+    fn open(&self, kind: StreamKind, peer: Peer) -> Result<Stream, Status> {
         let id = self.0.streams_made.fetch_add(1, Ordering::Relaxed);
-        let stream = Stream::new(id, variant, peer, self.0.clone());
+        let stream = Stream::new(id, kind, peer, self.0.clone());
         lock(&self.0.streams).insert(id, Arc::downgrade(stream.state()));
         Ok(stream)
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::driver::handle::Variant;
-use crate::xds::{ResourceName, Status, TypeUrl, Version};
+use crate::xds::{ResourceName, Status, StreamKind, TypeUrl, Version};
 
 /// A read-only view of the running relay. Implemented by the driver, read by the admin room.
 ///
@@ -115,7 +115,7 @@ pub struct SessionStatus {
     pub listener: Arc<str>,
     /// `None` on a unix socket.
     pub peer: Option<SocketAddr>,
-    pub variant: Variant,
+    pub kind: StreamKind,
     pub opened_at: SystemTime,
     pub types: Vec<SessionTypeStatus>,
 }

@@ -12,7 +12,7 @@ use tokio::time::{Sleep, sleep_until};
 use tracing::{debug, trace, warn};
 
 use super::delivery::Unread;
-use super::handle::{Message, Peer, RelayStream, Variant};
+use super::handle::{Message, Peer, RelayStream};
 use super::hub::{Shared, lock};
 use super::limiter::{Admission, Limiter};
 use super::source::{Command, SourceHandle};
@@ -24,7 +24,7 @@ use crate::engine::downstream::{Session, SourceId, Subscription, Taken, Verdict,
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{BehindMetrics, TypeMetrics};
 use crate::wire::response;
-use crate::xds::{Code, Node, Request, Status, TypeUrl};
+use crate::xds::{Code, Node, Request, Status, StreamKind, TypeUrl};
 
 /// The handle that the serving room holds. The last clone that goes ends the stream's subscriptions.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ struct Guard(Arc<StreamState>);
 /// A stream as everyone sees it.
 pub struct StreamState {
     id: u64,
-    variant: Variant,
+    kind: StreamKind,
     pub(super) peer: Peer,
     pub(super) opened_at: Time,
     shared: Arc<Shared>,
@@ -61,10 +61,10 @@ struct Inner {
 }
 
 impl Stream {
-    pub(super) fn new(id: u64, variant: Variant, peer: Peer, shared: Arc<Shared>) -> Stream {
+    pub(super) fn new(id: u64, kind: StreamKind, peer: Peer, shared: Arc<Shared>) -> Stream {
         let settings = &shared.settings;
         let inner = Inner {
-            session: Session::new(variant, settings.stream, shared.seed, fastrand::u32(..)),
+            session: Session::new(kind, settings.stream, shared.seed, fastrand::u32(..)),
             node: None,
             sources: Vec::new(),
             types: Vec::new(),
@@ -75,7 +75,7 @@ impl Stream {
         };
         Stream(Arc::new(Guard(Arc::new(StreamState {
             id,
-            variant,
+            kind,
             peer,
             opened_at: shared.clock.now(),
             waker: AtomicWaker::new(),
@@ -147,8 +147,8 @@ impl StreamState {
         SessionId(self.id)
     }
 
-    pub fn variant(&self) -> Variant {
-        self.variant
+    pub fn kind(&self) -> StreamKind {
+        self.kind
     }
 
     /// There may be news.
@@ -358,7 +358,7 @@ impl StreamState {
                 self.warn_large(&answer.type_url, message.body.len());
             }
             if let Some((_, types)) = inner.types.iter().find(|(type_url, _)| *type_url == answer.type_url) {
-                types.response(self.variant, bytes);
+                types.response(self.kind.variant, bytes);
             }
             let delivery = Some(self.unread.hand_out());
             return Some(Ok(Message { private, shared: message.body.clone(), delivery }));

@@ -43,7 +43,7 @@ fn session_status(stream: &Arc<StreamState>, shared: &Shared) -> SessionStatus {
         node_cluster: node.map_or("", |node| &node.cluster).into(),
         listener: stream.peer.listener.clone(),
         peer: stream.peer.address,
-        variant: stream.variant(),
+        kind: stream.kind(),
         opened_at: shared.clock.wall(stream.opened_at),
         types: session.subscriptions().iter().map(|s| type_status(s, session, shared)).collect(),
     })

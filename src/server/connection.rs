@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::Shared;
 use super::gate::ConnectionPermit;
 use super::limits::ServerLimits;
+use super::listener::ListenerOptions;
 use super::service::Service;
 use super::streams::{StreamId, Streams};
 use super::transport::{Protocol, Socket, Transport};
@@ -46,6 +47,7 @@ enum Goaway {
 pub(super) async fn run<R: Relay>(
     mut socket: Socket,
     peer: Peer,
+    options: ListenerOptions,
     shared: Arc<Shared<R>>,
     draining: CancellationToken,
     _permit: ConnectionPermit,
@@ -70,7 +72,7 @@ pub(super) async fn run<R: Relay>(
     let streams = Streams::new(shared.metrics.clone(), shared.limits.streams_per_connection_max);
     let transport = Transport::new(socket, shared.limits.control_frames_per_second_max);
     let cut = peer.connection.clone();
-    let service = Service { shared: shared.clone(), streams: streams.clone(), peer };
+    let service = Service { shared: shared.clone(), streams: streams.clone(), peer, options };
     let mut http2 = pin!(builder(&shared.limits).serve_connection(TokioIo::new(transport), service));
 
     let life = async {

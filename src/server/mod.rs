@@ -35,7 +35,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthReporter;
 
 pub use limits::ServerLimits;
-pub use listener::{BoundSocket, Listener};
+pub use listener::{BoundSocket, Listener, ListenerOptions};
 
 use crate::driver::handle::{ConnectionCut, Peer, Relay};
 use crate::telemetry::metrics::DownstreamMetrics;
@@ -117,7 +117,7 @@ impl<R: Relay> Server<R> {
         connections: &TaskTracker,
         draining: &CancellationToken,
     ) {
-        let (name, shared) = (listener.name().clone(), self.shared.clone());
+        let (name, options, shared) = (listener.name().clone(), listener.options(), self.shared.clone());
         let (connections, draining) = (connections.clone(), draining.clone());
         let serve = move |accepted: Accepted, permit: ConnectionPermit| {
             let address = accepted.address();
@@ -126,7 +126,14 @@ impl<R: Relay> Server<R> {
                 Accepted::Unix(stream) => Socket::Unix(stream),
             };
             let peer = Peer { listener: name.clone(), address, connection: ConnectionCut::default() };
-            connections.spawn(connection::run(socket, peer, shared.clone(), draining.clone(), permit));
+            connections.spawn(connection::run(
+                socket,
+                peer,
+                options,
+                shared.clone(),
+                draining.clone(),
+                permit,
+            ));
         };
         acceptors.spawn(accept_loop(
             listener,

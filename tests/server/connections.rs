@@ -226,13 +226,13 @@ async fn calls_that_are_no_grpc_or_that_nobody_serves() {
     let server = start(ServerLimits::default());
     let mut client = server.connect().await;
 
-    let mut call = client.open("/envoy.service.route.v3.RouteDiscoveryService/FetchRoutes").await;
+    let mut call = client.open("/envoy.service.route.v3.RouteDiscoveryService/PushRoutes").await;
     let head = call.head().await;
     assert_eq!(head.status(), 200);
     assert_eq!(head.headers()["content-type"], "application/grpc");
     let (code, text) = status_of(head.headers());
     assert_eq!(code, "12");
-    assert!(text.contains("/envoy.service.route.v3.RouteDiscoveryService/FetchRoutes"), "{text}");
+    assert!(text.contains("/envoy.service.route.v3.RouteDiscoveryService/PushRoutes"), "{text}");
     assert_eq!(call.message().await, None);
 
     let get = Request::get(format!("http://relay{SOTW}")).body(()).unwrap();

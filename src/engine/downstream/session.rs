@@ -21,8 +21,9 @@ use crate::engine::Time;
 use crate::engine::class::NameStyle;
 use crate::engine::interest::{Collection, HashSeed, Interest};
 use crate::engine::snapshot::Snapshot;
+use crate::xds::service::is_v2_type;
 use crate::xds::xdstp::NameError;
-use crate::xds::{Code, Kind, Request, ResourceName, Status, TypeUrl, Variant, Version};
+use crate::xds::{Code, Kind, Request, ResourceName, Status, StreamKind, TypeUrl, Variant, Version};
 
 /// An unACKed CDS or EDS response holds the routing types back for this long at the most (ORD-10).
 const ORDER_HOLD: Duration = Duration::from_secs(15);
@@ -76,7 +77,7 @@ pub trait Router {
 
 #[derive(Debug)]
 pub struct Session {
-    variant: Variant,
+    kind: StreamKind,
     limits: Limits,
     seed: HashSeed,
     nonce_prefix: u32,
@@ -93,9 +94,9 @@ pub struct Session {
 
 impl Session {
     /// `nonce_prefix`: drawn for this stream, so that a nonce of another stream is never taken for one of this (STR-5).
-    pub fn new(variant: Variant, limits: Limits, seed: HashSeed, nonce_prefix: u32) -> Session {
+    pub fn new(kind: impl Into<StreamKind>, limits: Limits, seed: HashSeed, nonce_prefix: u32) -> Session {
         Session {
-            variant,
+            kind: kind.into(),
             limits,
             seed,
             nonce_prefix,
@@ -109,7 +110,11 @@ impl Session {
     }
 
     pub fn variant(&self) -> Variant {
-        self.variant
+        self.kind.variant
+    }
+
+    pub fn kind(&self) -> StreamKind {
+        self.kind
     }
 
     pub fn subscriptions(&self) -> &[Subscription] {
@@ -132,13 +137,7 @@ impl Session {
             Request::Sotw(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
             Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
         };
-        if url.is_empty() {
-            // On ADS nothing else says what is meant (RPC-5).
-            return Err(Status::new(
-                Code::InvalidArgument,
-                "type_url is empty: on an aggregated stream every request names its type",
-            ));
-        }
+        let url = type_of(self.kind, url)?;
         let index = self.subscription_index(url)?;
         let nonce_number = self.parse_nonce(nonce);
         let seed = self.seed;
@@ -283,7 +282,7 @@ impl Session {
             if self.held_until.is_some() && self.subscriptions[index].type_url.kind().refers_to_clusters() {
                 continue;
             }
-            if let Some(answer) = self.subscriptions[index].poll(self.variant, &newest) {
+            if let Some(answer) = self.subscriptions[index].poll(self.kind.variant, &newest) {
                 return Some((index, answer));
             }
         }
@@ -352,6 +351,27 @@ impl Session {
             }
         }
         Some(nonce)
+    }
+}
+
+/// The type that a request on a stream of this kind is about.
+fn type_of(kind: StreamKind, url: &str) -> Result<&str, Status> {
+    let refused = |text: String| Err(Status::new(Code::InvalidArgument, text));
+    match kind.service {
+        // On ADS nothing else says what is meant (RPC-5).
+        None if url.is_empty() => {
+            refused("type_url is empty: on an aggregated stream every request names its type".to_owned())
+        }
+        // The method says it (RPC-6).
+        Some(service) if url.is_empty() => Ok(service.type_url(kind.api)),
+        Some(service) if !service.carries(url) => {
+            refused(format!("type_url is {url}: this method serves {}", service.type_url(kind.api)))
+        }
+        _ if is_v2_type(url) && !kind.v2 => Err(Status::new(
+            Code::Unimplemented,
+            format!("{url} is a type of the v2 API, which `v2: true` on the listener turns on"),
+        )),
+        _ => Ok(url),
     }
 }
 

@@ -6,6 +6,7 @@ mod bench;
 mod client;
 mod delta;
 mod faults;
+mod kinds;
 mod names;
 mod property;
 mod relay;
