@@ -29,6 +29,7 @@ pub enum Limit {
     NodeRetainedBytes,
     MetadataDepth,
     NodeClasses,
+    PrivateSources,
     ChangesPerSecond,
     FirstAnswersPerSecond,
     UnwatchedBytes,
@@ -39,7 +40,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    pub const ALL: [Limit; 25] = [
+    pub const ALL: [Limit; 26] = [
         Limit::Connections,
         Limit::FileDescriptors,
         Limit::ConnectionsPerIp,
@@ -58,6 +59,7 @@ impl Limit {
         Limit::NodeRetainedBytes,
         Limit::MetadataDepth,
         Limit::NodeClasses,
+        Limit::PrivateSources,
         Limit::ChangesPerSecond,
         Limit::FirstAnswersPerSecond,
         Limit::UnwatchedBytes,
@@ -88,6 +90,7 @@ impl Limit {
             Limit::NodeRetainedBytes => "node_retained_bytes",
             Limit::MetadataDepth => "metadata_depth",
             Limit::NodeClasses => "node_classes",
+            Limit::PrivateSources => "private_sources",
             Limit::ChangesPerSecond => "changes_per_second",
             Limit::FirstAnswersPerSecond => "first_answers_per_second",
             Limit::UnwatchedBytes => "unwatched_bytes",
