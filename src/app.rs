@@ -16,9 +16,11 @@ use tracing::{debug, info, warn};
 use crate::admin::{Admin, Readiness, State};
 use crate::client::{self, GrpcAddress, Pool};
 use crate::config::{
-    Address, ApiType, Config, Endpoint, GrpcServer, Limits, LogFormat, ServerKind, WildcardForm,
+    self, Address, ApiType, Config, Endpoint, GrpcServer, Limits, LogFormat, ServerKind, ServerList,
+    UpstreamServer, WildcardForm,
 };
-use crate::driver::{Attach, Hub, Settings};
+use crate::driver::servers::{Attach, Server as Upstream, ServerLists};
+use crate::driver::{Hub, Settings};
 use crate::engine::{downstream, source, upstream};
 use crate::server::{self, BoundSocket, Server, ServerLimits};
 use crate::telemetry::metrics::ClientMetrics;
@@ -53,8 +55,9 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     let readiness = Arc::new(Readiness::new(config.admin.ready_requires_upstream));
     let hub = Hub::new(hub_settings(&config, &metrics), metrics.clone());
     // Only a directory has something to load: what is wrong with it is the host's, as with sockets.
-    let loaded = hub.load().await.map_err(|status| io::Error::other(status.message));
-    loaded.with_context(|| config.server.server_uri.clone())?;
+    if let Err((uri, status)) = hub.load().await {
+        return Err(io::Error::other(status.message)).context(uri);
+    }
 
     let listeners = config
         .listeners
@@ -105,7 +108,10 @@ fn announce(config: &Config) {
         info!(listener = %listener.name, address = %listener.address, "xDS: clients connect here");
     }
     info!(address = %config.admin.address, "admin: GET / lists what there is");
-    info!(upstream = %config.server.server_uri, "serving what this upstream says");
+    for (list, servers) in config.servers.lists() {
+        let upstream = servers.first().map_or("", |server| &server.server_uri);
+        info!(%list, upstream, "serving what this upstream says");
+    }
     info!(
         "next: `sluice bootstrap envoy` or `sluice bootstrap grpc` prints a client's bootstrap for this relay"
     );
@@ -157,20 +163,16 @@ async fn serve_admin(
 fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
     let limits = &config.limits;
     Settings {
-        server: config.server.server_uri.as_str().into(),
-        attach: match &config.server.kind {
-            ServerKind::Grpc(server) => {
-                attach_grpc(server, metrics.of_server(&config.server.server_uri).client().clone())
-            }
-            ServerKind::Directory(directory) => Attach::Files { directory: directory.clone() },
-        },
+        lists: server_lists(&config.servers, metrics),
         source: source::Settings {
             linger: config.linger,
             unwatched_bytes_max: size(config.cache.unwatched_bytes),
             coalescing: config.coalescing,
+            private: false,
         },
         classes: config.node_classes.clone(),
         classes_max: size(limits.node_classes),
+        private_sources_max: size(limits.private_sources),
         node: config.node.clone(),
         stream: downstream::Limits {
             names_per_stream: size(limits.names_per_stream),
@@ -184,7 +186,62 @@ fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
     }
 }
 
-fn attach_grpc(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Attach {
+fn server_lists(config: &config::Servers, metrics: &Metrics) -> ServerLists {
+    let mut channels = Channels { metrics, open: Vec::new() };
+    let mut lists = ServerLists::new(channels.servers(&config.default));
+    for (type_url, servers) in &config.types {
+        lists.add_type(type_url.clone(), channels.servers(servers));
+    }
+    let authorities = config.authorities.iter();
+    lists.set_authorities(authorities.map(|(name, list)| (name.clone(), channels.servers(list))).collect());
+    lists
+}
+
+/// The pools made so far, with what their servers' channels are made of.
+struct Channels<'a> {
+    metrics: &'a Metrics,
+    open: Vec<(UpstreamServer, Pool)>,
+}
+
+impl Channels<'_> {
+    fn servers(&mut self, list: &ServerList) -> Vec<Arc<Upstream>> {
+        let mut servers = Vec::new();
+        for server in list {
+            let attach = match &server.kind {
+                ServerKind::Grpc(grpc) => {
+                    Attach::Grpc { pool: self.pool(server, grpc), settings: protocol_of(grpc) }
+                }
+                ServerKind::Directory(directory) => Attach::Files { directory: directory.clone() },
+            };
+            servers.push(Arc::new(Upstream { uri: server.server_uri.as_str().into(), attach }));
+        }
+        servers
+    }
+
+    /// Entries with the same server, credentials and features share their connections (FED-6).
+    fn pool(&mut self, server: &UpstreamServer, grpc: &GrpcServer) -> Pool {
+        let channel = UpstreamServer { kind: ServerKind::Grpc(channel_of(grpc)), ..server.clone() };
+        if let Some((_, pool)) = self.open.iter().find(|(open, _)| *open == channel) {
+            return pool.clone();
+        }
+        let pool = pool_of(grpc, self.metrics.of_server(&server.server_uri).client().clone());
+        self.open.push((channel, pool.clone()));
+        pool
+    }
+}
+
+/// A server without what concerns its streams only.
+fn channel_of(server: &GrpcServer) -> GrpcServer {
+    let d = GrpcServer::new(server.endpoint.clone());
+    GrpcServer {
+        api_type: d.api_type,
+        wildcard: d.wildcard,
+        resource_timeout: d.resource_timeout,
+        ..server.clone()
+    }
+}
+
+fn pool_of(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Pool {
     let address = match &server.endpoint {
         Endpoint::Tcp { host, port } => GrpcAddress::Tcp { host: host.clone(), port: *port },
         Endpoint::Unix(path) => GrpcAddress::Unix(path.clone()),
@@ -206,7 +263,11 @@ fn attach_grpc(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Attach {
         message_bytes_max: size(server.max_response_bytes),
         ..defaults
     };
-    let protocol = upstream::Settings {
+    Pool::new(address, transport, metrics)
+}
+
+fn protocol_of(server: &GrpcServer) -> upstream::Settings {
+    upstream::Settings {
         variant: match server.api_type {
             ApiType::AggregatedDeltaGrpc => Variant::Delta,
             ApiType::AggregatedGrpc => Variant::Sotw,
@@ -223,8 +284,7 @@ fn attach_grpc(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Attach {
             ..upstream::BackoffSettings::default()
         },
         ..upstream::Settings::default()
-    };
-    Attach::Grpc { pool: Pool::new(address, transport, metrics), settings: protocol }
+    }
 }
 
 fn server_limits(limits: &Limits, drain: Duration) -> ServerLimits {

@@ -124,6 +124,8 @@ fn client_type(of: &SessionTypeStatus, now: SystemTime) -> ClientType<'_> {
 #[derive(Debug, Serialize)]
 pub(super) struct Source<'a> {
     server: &'a str,
+    list: &'a str,
+    stream: Option<u64>,
     class: &'a str,
     class_fields: &'a [(String, String)],
     state: &'static str,
@@ -177,6 +179,8 @@ pub(super) fn source<'a>(
     };
     Some(Source {
         server: &source.server,
+        list: &source.list,
+        stream: source.stream,
         class: &source.class.digest,
         class_fields: &source.class.fields,
         state: source.state.name(),

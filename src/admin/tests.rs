@@ -118,6 +118,8 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
     };
     Arc::new(SourceStatus {
         server: server.into(),
+        list: "xds_servers".into(),
+        stream: None,
         class: ClassStatus {
             digest: "c0ffee".into(),
             fields: Arc::from([("cluster".to_owned(), "edge".to_owned())]),

@@ -57,6 +57,8 @@ pub struct Limits {
     pub connection_age_grace: Duration,
     /// Node classes at a time; a client that would need one more is refused (RLY-14).
     pub node_classes: u64,
+    /// Streams at a time that have an upstream stream of their own, for what may not be shared (RLY-20).
+    pub private_sources: u64,
     /// Resident memory of the process: bytes. From 80 % on no connection is let in, from 90 % on those that read nothing
     /// are cut (FP7). `None`: not bounded as a whole.
     pub memory_bytes: Option<u64>,
@@ -91,6 +93,7 @@ impl Default for Limits {
             connection_age: Some(Duration::from_secs(30 * 60)),
             connection_age_grace: Duration::from_secs(60),
             node_classes: 1_000,
+            private_sources: 10_000,
             memory_bytes: None,
         }
     }
@@ -169,6 +172,7 @@ impl Limits {
                 duration(ms(0)..=hours(1)),
             ),
             node_classes: map.or("node_classes", d.node_classes, count(1..=1_000_000)),
+            private_sources: map.or("private_sources", d.private_sources, count(1..=1_000_000)),
             memory_bytes: map.or("memory_bytes", d.memory_bytes, or_off(bytes(8 << 20..=1 << 50))),
         };
         map.unsupported(UNSUPPORTED);

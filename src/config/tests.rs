@@ -31,6 +31,8 @@ node_classes:
     split_by: {}
 listeners: [{name: a, address: 'unix:/run/a', mode: '0600'}]
 admin: {address: 'unix:/run/b'}
+authorities: {a: {fallback_on_reachability_only: false, xds_servers: [{server_uri: 'file:a'}]}}
+types: {a.B: {xds_servers: [{server_uri: 'file:a'}]}}
 ";
 
 fn read(text: &str) -> Result<Loaded, ConfigError> {
@@ -46,7 +48,7 @@ fn with_server(text: &str) -> Config {
 }
 
 fn grpc(config: &Config) -> &GrpcServer {
-    match &config.server.kind {
+    match &config.servers.default[0].kind {
         ServerKind::Grpc(server) => server,
         ServerKind::Directory(path) => panic!("a directory: {}", path.display()),
     }
@@ -68,7 +70,7 @@ fn a_server_is_enough() {
 #[test]
 fn the_example_has_every_default() {
     let example = config(EXAMPLE);
-    assert_eq!(example, Config { server: example.server.clone(), ..defaults() });
+    assert_eq!(example, Config { servers: example.servers.clone(), ..defaults() });
     assert_eq!(*grpc(&example), GrpcServer::new(grpc(&example).endpoint.clone()));
 }
 
@@ -112,7 +114,7 @@ fn the_quickstart_loads() {
     let text = include_str!("../../config/sluice.yaml");
     let loaded = parse(text, Format::Yaml, Path::new("config"), "host-1").unwrap();
     assert_eq!(loaded.warnings, []);
-    assert_eq!(loaded.config.server.kind, ServerKind::Directory("config/quickstart".into()));
+    assert_eq!(loaded.config.servers.default[0].kind, ServerKind::Directory("config/quickstart".into()));
 }
 
 #[test]
@@ -166,7 +168,49 @@ fn fed_2_a_server_uri_is_one_of_four_forms() {
         assert_eq!(found, expected, "{uri}");
     }
     let files = config("xds_servers: [{server_uri: 'file:snapshot'}]");
-    assert_eq!(files.server.kind, ServerKind::Directory("/etc/sluice/snapshot".into()));
+    assert_eq!(files.servers.default[0].kind, ServerKind::Directory("/etc/sluice/snapshot".into()));
+}
+
+#[test]
+fn fed_1_fed_3_nam_4_an_authority_has_a_list_of_its_own_or_the_default_one() {
+    let loaded = read(&format!(
+        "{SERVER}authorities:
+  endpoints.example: {{xds_servers: [{{server_uri: 'file:endpoints'}}]}}
+  other.example: {{client_listener_resource_name_template: 'xdstp://other.example/l/%s'}}
+  '':
+types:
+  envoy.config.endpoint.v3.ClusterLoadAssignment: {{xds_servers: [{{server_uri: 'file:eds'}}]}}
+"
+    ))
+    .unwrap();
+    let uris = |list: &ServerList| list.iter().map(|server| server.server_uri.clone()).collect::<Vec<_>>();
+    let lists: Vec<_> =
+        loaded.config.servers.lists().map(|(path, list)| (path, uris(list).join(" "))).collect();
+    let expected = [
+        ("xds_servers", "cp.example:15010"),
+        ("authorities[]", "cp.example:15010"),
+        ("authorities[endpoints.example]", "file:endpoints"),
+        ("authorities[other.example]", "cp.example:15010"),
+        ("types[envoy.config.endpoint.v3.ClusterLoadAssignment]", "file:eds"),
+    ];
+    assert_eq!(lists, expected.map(|(path, uris)| (path.to_owned(), uris.to_owned())));
+    let warned: Vec<_> = loaded.warnings.iter().map(|warning| warning.path.as_str()).collect();
+    let template = "authorities[other.example].client_listener_resource_name_template";
+    assert_eq!(warned, ["xds_servers[0].server_uri", template]);
+    let text = explain_servers(&loaded.config.servers);
+    assert_eq!(
+        text,
+        "xds_servers: old-style names of all other types: cp.example:15010
+authorities[]: names that begin xdstp:///: cp.example:15010
+authorities[endpoints.example]: names that begin xdstp://endpoints.example/: file:endpoints
+authorities[other.example]: names that begin xdstp://other.example/: cp.example:15010
+types[envoy.config.endpoint.v3.ClusterLoadAssignment]: old-style names of ClusterLoadAssignment: file:eds
+names of any other authority do not exist
+"
+    );
+    let alone = explain_servers(&defaults().servers);
+    let everything = "old-style names, and xdstp names of every authority";
+    assert_eq!(alone, format!("xds_servers: {everything}: cp.example:15010\n"));
 }
 
 #[test]
@@ -407,10 +451,6 @@ limits: {connections: 0}
         check_rest(
             "types: {}\ncheckpoint: {}\nauthorities: {a.example: {}}",
             &[
-                "authorities: a server list per authority is not supported by this version; names of every \
-                 authority are asked of the server under xds_servers",
-                "types: this key is not supported by this version; every type comes from the server under \
-                 xds_servers",
                 "checkpoint: this key is not supported by this version; after a restart, resources are fetched anew",
             ],
         );
@@ -432,6 +472,42 @@ limits: {connections: 0}
             &format!("xds_servers: [{entry}, {entry}]"),
             &["xds_servers: fallback between 2 servers is not supported by this version; list exactly one"],
         );
+        check_rest(
+            &format!("authorities: {{a.example: {{xds_servers: [{entry}, {entry}]}}}}"),
+            &["authorities[a.example].xds_servers: fallback between 2 servers is not supported by this \
+               version; list exactly one"],
+        );
+    }
+
+    #[test]
+    fn of_authorities_and_types() {
+        check_rest(
+            "
+authorities:
+  a.example: {xds_server: []}
+  b.example: {xds_servers: [{server_uri: 'b'}], fallback_on_reachability_only: maybe}
+  c/d: {}
+types:
+  Cluster: {xds_servers: [{server_uri: 'file:a'}]}
+  envoy.config.cluster.v3.Cluster: {}
+  envoy.config.listener.v3.Listener: {xds_servers: [], authority: a}
+",
+            &[
+                "authorities[a.example].xds_server: unknown key; did you mean `xds_servers`?",
+                "authorities[b.example].fallback_on_reachability_only: found \"maybe\"; expected true or false",
+                "authorities[b.example].xds_servers[0].server_uri: found \"b\"; expected host:port, \
+                 dns:///host:port, unix:PATH or file:DIRECTORY",
+                "authorities[b.example].xds_servers[0].channel_creds: missing; expected [{type: insecure}]: \
+                 plaintext is never assumed",
+                "authorities[c/d]: \"c/d\" cannot stand between `xdstp://` and the next `/`",
+                "types[Cluster]: \"Cluster\" is not a full message name, such as \
+                 envoy.config.endpoint.v3.ClusterLoadAssignment",
+                "types[envoy.config.cluster.v3.Cluster].xds_servers: missing; expected a list of one server",
+                "types[envoy.config.listener.v3.Listener].xds_servers: found a list; expected a list of one server",
+                "types[envoy.config.listener.v3.Listener].authority: unknown key; known here: xds_servers",
+            ],
+        );
+        check_rest("authorities: [a]", &["authorities: found a list; expected a map"]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use super::hub::Hub;
+use super::source::Subscriber;
 use crate::telemetry::{Limit, resident_bytes};
 
 /// Percent of the budget at which no connection is let in any more.
@@ -74,7 +75,7 @@ pub(super) async fn watch(hub: Hub, budget: u64) {
         // Where the kernel does not say, there is nothing to hold to; `app` refuses the key there.
         let Some(resident) = resident_bytes() else { continue };
         let now = Pressure::of(resident, budget);
-        hub.0.pressure.set(now);
+        hub.shared.pressure.set(now);
         if now != before {
             tell(now, before, resident, budget);
             before = now;
@@ -104,11 +105,11 @@ fn tell(now: Pressure, before: Pressure, resident: u64, budget: u64) {
 
 /// Drops what can be made again, and cuts the connections that have read nothing for longest.
 fn relieve(hub: &Hub) {
-    let shared = &hub.0;
+    let shared = &hub.shared;
     shared.encoder.clear();
     let mut stalled = Vec::new();
     let mut next = None;
-    while let Some(stream) = shared.next_stream(next) {
+    while let Some(stream) = hub.tables.streams.next(next) {
         next = Some(stream.id().0);
         if let Some(age) = stream.unread_for().filter(|age| *age >= STALLED_AFTER) {
             stalled.push((age, stream));

@@ -32,6 +32,10 @@ pub trait StatusView: Send + Sync + 'static {
 pub struct SourceStatus {
     /// `server_uri` of the configuration.
     pub server: Arc<str>,
+    /// The server list for which it is: the key of the configuration.
+    pub list: Arc<str>,
+    /// The stream that it serves alone (RLY-20); `None`: everyone of the class.
+    pub stream: Option<u64>,
     pub class: ClassStatus,
     pub state: SourceState,
     /// Since when it is in this state.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 use tracing::trace;
 
-use super::hub::Attach;
+use super::servers::Attach;
 use crate::client::{
     FileError, FileEvent, FileHandle, FileServer, FileSettings, Pool, StreamEvent, StreamHandle,
 };
@@ -40,6 +40,7 @@ pub struct OpenStream {
 pub enum Link {
     Streams { node: Vec<u8>, streams: [Option<OpenStream>; 2] },
     Files { events: mpsc::Receiver<FileEvent>, _watch: FileHandle },
+    Nothing,
 }
 
 impl Link {
@@ -47,6 +48,7 @@ impl Link {
     pub async fn new(attach: &Attach, node: Vec<u8>) -> Result<Link, FileError> {
         match attach {
             Attach::Grpc { .. } => Ok(Link::Streams { node, streams: [None, None] }),
+            Attach::Nothing => Ok(Link::Nothing),
             Attach::Files { directory } => {
                 let (sender, events) = mpsc::channel(EVENTS_MAX);
                 let watch = FileServer::watch(directory, FileSettings::default(), sender).await?;
@@ -92,6 +94,7 @@ impl Link {
                 // The watch lives as long as this link: it never hangs up.
                 Poll::Ready(None) | Poll::Pending => Poll::Pending,
             },
+            Link::Nothing => Poll::Pending,
             Link::Streams { streams, .. } => {
                 for (index, slot) in streams.iter_mut().enumerate() {
                     let Some(stream) = slot else { continue };

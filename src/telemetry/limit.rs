@@ -30,6 +30,7 @@ pub enum Limit {
     NodeRetainedBytes,
     MetadataDepth,
     NodeClasses,
+    PrivateSources,
     MemoryBytes,
     ChangesPerSecond,
     FirstAnswersPerSecond,
@@ -41,7 +42,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    pub const ALL: [Limit; 27] = [
+    pub const ALL: [Limit; 28] = [
         Limit::Connections,
         Limit::FileDescriptors,
         Limit::ConnectionsPerIp,
@@ -61,6 +62,7 @@ impl Limit {
         Limit::NodeRetainedBytes,
         Limit::MetadataDepth,
         Limit::NodeClasses,
+        Limit::PrivateSources,
         Limit::MemoryBytes,
         Limit::ChangesPerSecond,
         Limit::FirstAnswersPerSecond,
@@ -93,6 +95,7 @@ impl Limit {
             Limit::NodeRetainedBytes => "node_retained_bytes",
             Limit::MetadataDepth => "metadata_depth",
             Limit::NodeClasses => "node_classes",
+            Limit::PrivateSources => "private_sources",
             Limit::MemoryBytes => "memory_bytes",
             Limit::ChangesPerSecond => "changes_per_second",
             Limit::FirstAnswersPerSecond => "first_answers_per_second",

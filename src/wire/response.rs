@@ -88,7 +88,9 @@ pub fn head(nonce: &str, body_len: usize) -> Result<Bytes, Status> {
 
 fn put_resource(sink: &mut dyn Sink, resource: &Resource) {
     put_bytes(sink, 1, resource.version.to_string().as_bytes());
-    put_message(sink, 2, |any| put_any(any, resource));
+    if resource.has_payload() {
+        put_message(sink, 2, |any| put_any(any, resource));
+    }
     put_bytes(sink, 3, resource.name.as_str().as_bytes());
     for alias in &resource.aliases {
         put_element(sink, 4, alias.as_str().as_bytes());

@@ -54,6 +54,12 @@ impl ResourceName {
     pub fn glob(&self) -> Option<ResourceName> {
         xdstp::glob_of(&self.0).map(ResourceName::from)
     }
+
+    /// What stands between `xdstp://` and the next `/`; it may be empty (NAM-4). `None` for names of another form.
+    pub fn authority(&self) -> Option<&str> {
+        let (authority, _) = self.0.strip_prefix("xdstp://")?.split_once('/')?;
+        Some(authority)
+    }
 }
 
 impl From<&str> for ResourceName {

@@ -40,6 +40,11 @@ impl Resource {
         type_url.kind().has_name_field() && *self.body.type_url == *type_url.as_str()
     }
 
+    /// A virtual host that was asked for on demand and does not exist has none (VHD-6).
+    pub fn has_payload(&self) -> bool {
+        !self.body.type_url.is_empty()
+    }
+
     /// What the resource costs in memory and, near enough, on the wire: bytes.
     pub fn size(&self) -> usize {
         self.body.value.len() + self.body.type_url.len() + self.name.as_str().len() + 64

@@ -251,6 +251,13 @@ impl NamedCache {
         self.watchers.get(name).is_some_and(|watchers| !watchers.is_empty())
     }
 
+    /// The sessions that want a name, each once.
+    pub fn sessions_of(&self, name: &ResourceName) -> Vec<SessionId> {
+        let slots = self.watchers.get(name).into_iter().flatten().filter_map(|slot| self.slots.get(slot));
+        let sessions: BTreeSet<SessionId> = slots.flat_map(|slot| slot.sessions.iter().copied()).collect();
+        sessions.into_iter().collect()
+    }
+
     /// Stamps the views that changed and adds the sessions that watch them to `news`.
     pub fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
         let resolved = std::mem::take(&mut self.resolved);

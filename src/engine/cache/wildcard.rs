@@ -41,6 +41,10 @@ impl WildcardCache {
         self.sessions.remove(&session);
     }
 
+    pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.sessions.iter().copied()
+    }
+
     pub fn is_watched(&self) -> bool {
         !self.sessions.is_empty()
     }

@@ -16,10 +16,10 @@ use std::time::Duration;
 use super::answer::{Answer, AnswerPart};
 use super::flight::Verdict;
 use super::spelling::Refusals;
-use super::subscription::{Change, SourceId, Subscription};
+use super::subscription::{Change, Part, SourceId, Subscription};
 use crate::engine::Time;
-use crate::engine::class::NameStyle;
 use crate::engine::interest::{Collection, HashSeed, Interest};
+use crate::engine::realm::Realm;
 use crate::engine::snapshot::Snapshot;
 use crate::xds::service::is_v2_type;
 use crate::xds::xdstp::NameError;
@@ -68,10 +68,12 @@ pub struct Taken {
     pub refused: Option<(ResourceName, NameError)>,
 }
 
-/// Where a subscription goes: which source answers names of this style of this type for this client, and whether an
-/// empty first request of it means the wildcard (SUB-15).
+/// Where a subscription goes: to whom a name belongs, which source answers names of this realm of this type for this
+/// client, and whether an empty first request of it means the wildcard (SUB-15).
 pub trait Router {
-    fn source(&mut self, type_url: &TypeUrl, style: NameStyle) -> Result<SourceId, Status>;
+    /// Of a name of a type, or of its wildcard.
+    fn realm_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> Realm;
+    fn source(&mut self, type_url: &TypeUrl, realm: Realm) -> Result<SourceId, Status>;
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status>;
 }
 
@@ -153,8 +155,12 @@ impl Session {
             subscription.legacy_wildcard = router.legacy_wildcard(&type_url)?;
         }
         let change = match request {
-            Request::Sotw(request) => subscription.take_sotw(request, seed),
-            Request::Delta(request) => subscription.take_delta(request, seed),
+            Request::Sotw(request) => {
+                subscription.take_sotw(request, seed, &|name| router.realm_of(&type_url, Some(name)))
+            }
+            Request::Delta(request) => {
+                subscription.take_delta(request, seed, &|name| router.realm_of(&type_url, Some(name)))
+            }
         };
         let forces = matches!(request, Request::Delta(delta) if !(delta.subscribe.is_empty() && delta.unsubscribe.is_empty()));
         let changed = is_first || forces || change != Change::default();
@@ -190,13 +196,14 @@ impl Session {
         let subscription = &mut self.subscriptions[index];
         let type_url = subscription.type_url.clone();
         // Names first, for they keep what a wildcard brought that goes with the same request.
-        for (style, names) in change.names {
+        for (realm, names) in change.names {
             let interest = (!names.0.is_empty()).then_some(Interest::Names(names.0));
-            set_part(subscription, style, interest, false, router, &mut watches)?;
+            set_part(subscription, realm, interest, false, router, &mut watches)?;
         }
         if let Some(wildcard) = change.wildcard {
             let interest = wildcard.then_some(Interest::Wildcard);
-            set_part(subscription, NameStyle::Old, interest, true, router, &mut watches)?;
+            let realm = router.realm_of(&type_url, None);
+            set_part(subscription, realm, interest, true, router, &mut watches)?;
         }
         let names: usize = self.subscriptions.iter().map(Subscription::names_len).sum();
         if names > self.limits.names_per_stream {
@@ -219,7 +226,7 @@ impl Session {
             subscription.interrupt();
             let type_url = subscription.type_url.clone();
             for part in &mut subscription.parts {
-                let source = router.source(&type_url, part.style)?;
+                let source = router.source(&type_url, part.realm)?;
                 let old = std::mem::replace(&mut part.source, source);
                 if old == source {
                     continue;
@@ -234,6 +241,20 @@ impl Session {
         Ok(watches)
     }
 
+    /// Some of what this stream wants of a type is of another realm now (CCH-1): it is asked for there. What the client holds
+    /// of it is sent again, if it is still there.
+    pub fn divert(&mut self, type_url: &TypeUrl, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
+        let Some(index) = self.subscriptions.iter().position(|s| s.type_url == *type_url) else {
+            return Ok(Vec::new());
+        };
+        let subscription = &self.subscriptions[index];
+        let mut change = subscription.divert(self.seed, &|name| router.realm_of(type_url, Some(name)));
+        let realm = router.realm_of(type_url, None);
+        let moves = |part: &Part| part.is_wildcard() && part.realm != realm;
+        change.wildcard = subscription.parts.iter().any(moves).then_some(true);
+        self.apply(index, change, router)
+    }
+
     /// Notes which sources the parts come from; what a client left is not kept alive.
     fn list_sources(&mut self) {
         let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
@@ -244,6 +265,11 @@ impl Session {
                 self.sources.push(part.source);
             }
         }
+    }
+
+    /// Whether some part comes from this source.
+    pub fn uses(&self, source: SourceId) -> bool {
+        self.sources.contains(&source)
     }
 
     // === nonces ===
@@ -378,7 +404,7 @@ fn type_of(kind: StreamKind, url: &str) -> Result<&str, Status> {
 /// Brings one part of a subscription to what is now wanted, and notes what its source must be told.
 fn set_part(
     subscription: &mut Subscription,
-    style: NameStyle,
+    realm: Realm,
     interest: Option<Interest>,
     wildcard: bool,
     router: &mut dyn Router,
@@ -387,8 +413,8 @@ fn set_part(
     let type_url = subscription.type_url.clone();
     match interest {
         Some(interest) => {
-            let source = router.source(&type_url, style)?;
-            let old = subscription.set_part(style, Some((source, interest.clone())), wildcard);
+            let source = router.source(&type_url, realm)?;
+            let old = subscription.set_part(realm, Some((source, interest.clone())), wildcard);
             // The client's class may have changed with this very request (RLY-16).
             if let Some(old) = old.filter(|old| *old != source) {
                 let collection = interest.collection();
@@ -397,8 +423,9 @@ fn set_part(
             watches.push(Watch::Watch { source, type_url, interest });
         }
         None => {
-            if let Some(source) = subscription.set_part(style, None, wildcard) {
-                let collection = if wildcard { Collection::Wildcard } else { Collection::Names(style) };
+            if let Some(source) = subscription.set_part(realm, None, wildcard) {
+                let collection =
+                    if wildcard { Collection::Wildcard } else { Collection::Names(realm.space.style()) };
                 watches.push(Watch::Unwatch { source, type_url, collection });
             }
         }

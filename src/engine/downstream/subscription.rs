@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::answer::{Answer, Chunk};
 use super::flight::Flight;
 use super::spelling::{Peculiar, Refusals, Spellings, key_of};
-use crate::engine::class::NameStyle;
-use crate::engine::interest::{HashSeed, Interest, NameSet, style_of};
+use crate::engine::interest::{HashSeed, Interest, NameSet};
+use crate::engine::realm::Realm;
 use crate::engine::view::{Leaving, View, ViewId};
 use crate::xds::{DeltaRequest, ResourceName, SotwRequest, TypeUrl, Version};
 
@@ -21,7 +21,7 @@ pub struct SourceId(pub u64);
 #[derive(Clone, Debug)]
 pub struct Part {
     pub source: SourceId,
-    pub style: NameStyle,
+    pub realm: Realm,
     pub interest: Interest,
     /// What the client holds: the view to which it was last brought, and before it what that view did not know.
     pub held: Arc<View>,
@@ -30,8 +30,8 @@ pub struct Part {
 }
 
 impl Part {
-    fn new(source: SourceId, style: NameStyle, interest: Interest) -> Part {
-        Part { source, style, interest, held: Arc::default(), at: None }
+    fn new(source: SourceId, realm: Realm, interest: Interest) -> Part {
+        Part { source, realm, interest, held: Arc::default(), at: None }
     }
 
     /// Whether there may be something to say of this view.
@@ -100,7 +100,7 @@ impl Part {
 #[derive(Debug)]
 pub struct Subscription {
     pub type_url: TypeUrl,
-    /// The wildcard first, then old-style names, then `xdstp:` names; no part is empty.
+    /// The wildcard first, then old-style names, then `xdstp:` names by authority; no part is empty.
     pub parts: Vec<Part>,
     /// Names unsubscribed from beside a wildcard, still to be answered (DEL-19).
     pub departed: BTreeSet<ResourceName>,
@@ -129,8 +129,8 @@ pub struct Subscription {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Change {
     pub wildcard: Option<bool>,
-    /// The names by style, where they changed.
-    pub names: BTreeMap<NameStyle, NameSetChange>,
+    /// The names by realm, where they changed.
+    pub names: BTreeMap<Realm, NameSetChange>,
     /// Names are spelled in another way, or refused.
     pub peculiar: bool,
 }
@@ -207,13 +207,39 @@ impl Subscription {
         }
     }
 
-    fn names_of(&self, style: NameStyle) -> Arc<NameSet> {
-        let part = self.parts.iter().find(|part| part.style == style && !part.is_wildcard());
+    /// The realm under which a name was asked for.
+    fn holding(&self, name: &ResourceName) -> Option<Realm> {
+        let has = |part: &&Part| part.names().is_some_and(|names| names.contains(name));
+        self.parts.iter().find(has).map(|part| part.realm)
+    }
+
+    fn names_of(&self, realm: Realm) -> Arc<NameSet> {
+        let part = self.parts.iter().find(|part| part.realm == realm && !part.is_wildcard());
         part.and_then(Part::names).cloned().unwrap_or_default()
     }
 
+    /// The names of a list by realm; realms of which none is left are there too, empty.
+    fn by_realm<'a>(
+        &self,
+        names: impl Iterator<Item = &'a ResourceName>,
+        seed: HashSeed,
+        realm_of: &dyn Fn(&ResourceName) -> Realm,
+    ) -> BTreeMap<Realm, NameSet> {
+        let before = self.parts.iter().filter(|part| !part.is_wildcard());
+        let mut sets: BTreeMap<_, _> = before.map(|part| (part.realm, NameSet::default())).collect();
+        for name in names.filter(|name| !name.is_wildcard()) {
+            sets.entry(realm_of(name)).or_default().insert(name.clone(), seed);
+        }
+        sets
+    }
+
     /// A SotW request: its list is the complete set (SUB-1).
-    pub fn take_sotw(&mut self, request: &SotwRequest, seed: HashSeed) -> Change {
+    pub fn take_sotw(
+        &mut self,
+        request: &SotwRequest,
+        seed: HashSeed,
+        realm_of: &dyn Fn(&ResourceName) -> Realm,
+    ) -> Change {
         let names = &request.resource_names;
         let first = !std::mem::replace(&mut self.seen, true);
         let fingerprint = fingerprint_of(names, seed);
@@ -235,16 +261,14 @@ impl Subscription {
         if wildcard != self.is_wildcard() {
             change.wildcard = Some(wildcard);
         }
-        for style in [NameStyle::Old, NameStyle::Xdstp] {
-            let wanted = names.iter().filter(|name| !name.is_wildcard() && style_of(name) == style);
-            let wanted = NameSet::of(wanted.cloned(), seed);
-            let old = self.names_of(style);
+        for (realm, wanted) in self.by_realm(names.iter(), seed, realm_of) {
+            let old = self.names_of(realm);
             if wanted.id() != old.id() {
                 let added: Vec<_> = wanted.minus(&old).cloned().collect();
                 if !added.is_empty() {
                     self.resubscribe(&added);
                 }
-                change.names.insert(style, NameSetChange(Arc::new(wanted)));
+                change.names.insert(realm, NameSetChange(Arc::new(wanted)));
             }
         }
         change
@@ -305,14 +329,28 @@ impl Subscription {
         (!still_wanted).then_some(key)
     }
 
+    /// Names whose realm is another one than when they were asked for, as a change of what is wanted.
+    pub fn divert(&self, seed: HashSeed, realm_of: &dyn Fn(&ResourceName) -> Realm) -> Change {
+        let parts: Vec<_> = self.parts.iter().filter_map(Part::names).collect();
+        let sets = self.by_realm(parts.iter().flat_map(|names| names.iter()), seed, realm_of);
+        let moved = sets.into_iter().filter(|(realm, set)| set.id() != self.names_of(*realm).id());
+        let names = moved.map(|(realm, set)| (realm, NameSetChange(Arc::new(set)))).collect();
+        Change { wildcard: None, names, peculiar: false }
+    }
+
     /// A delta request: `subscribe` before `unsubscribe` (DEL-4), whatever the nonce says (DEL-2).
-    pub fn take_delta(&mut self, request: &DeltaRequest, seed: HashSeed) -> Change {
+    pub fn take_delta(
+        &mut self,
+        request: &DeltaRequest,
+        seed: HashSeed,
+        realm_of: &dyn Fn(&ResourceName) -> Realm,
+    ) -> Change {
         let first = !std::mem::replace(&mut self.seen, true);
         let both_empty = request.subscribe.is_empty() && request.unsubscribe.is_empty();
         let was_wildcard = self.is_wildcard();
         // Wildcard by omission is decided on the first request (DEL-6, DEL-10); adding names keeps it (DEL-7).
         let mut wildcard = was_wildcard || (first && both_empty && self.legacy_wildcard);
-        let mut sets: BTreeMap<NameStyle, NameSet> = BTreeMap::new();
+        let mut sets: BTreeMap<Realm, NameSet> = BTreeMap::new();
         for name in &request.subscribe {
             if name.is_wildcard() {
                 if was_wildcard {
@@ -324,8 +362,8 @@ impl Subscription {
             let Some(key) = self.take_name(name) else { continue };
             // What becomes of a name that is wanted again, its own subscription says.
             self.departed.remove(&key);
-            let style = style_of(&key);
-            let set = sets.entry(style).or_insert_with(|| (*self.names_of(style)).clone());
+            let realm = self.holding(&key).unwrap_or_else(|| realm_of(&key));
+            let set = sets.entry(realm).or_insert_with(|| (*self.names_of(realm)).clone());
             let wanted = !set.insert(key.clone(), seed);
             self.spell(&key, name, wanted, seed);
             // Asked for again without having been given up, or brought by the wildcard before: a forced resend (DEL-11).
@@ -338,8 +376,8 @@ impl Subscription {
             }
             let Some(key) = self.give_up(name, seed) else { continue };
             let name = &key;
-            let style = style_of(name);
-            let set = sets.entry(style).or_insert_with(|| (*self.names_of(style)).clone());
+            let realm = self.holding(name).unwrap_or_else(|| realm_of(name));
+            let set = sets.entry(realm).or_insert_with(|| (*self.names_of(realm)).clone());
             if set.remove(name, seed) {
                 self.forget_name(name);
                 if wildcard {
@@ -353,8 +391,8 @@ impl Subscription {
         self.peculiar.take_if(|peculiar| peculiar.is_empty());
         let names = sets
             .into_iter()
-            .filter(|(style, set)| set.id() != self.names_of(*style).id())
-            .map(|(style, set)| (style, NameSetChange(Arc::new(set))))
+            .filter(|(realm, set)| set.id() != self.names_of(*realm).id())
+            .map(|(realm, set)| (realm, NameSetChange(Arc::new(set))))
             .collect();
         Change { wildcard: (wildcard != was_wildcard).then_some(wildcard), names, peculiar: false }
     }
@@ -418,12 +456,14 @@ impl Subscription {
     /// the source that the part came from before.
     pub fn set_part(
         &mut self,
-        style: NameStyle,
+        realm: Realm,
         interest: Option<(SourceId, Interest)>,
         wildcard: bool,
     ) -> Option<SourceId> {
         self.interrupt();
-        let at = self.parts.iter().position(|part| part.style == style && part.is_wildcard() == wildcard);
+        // There is one wildcard, whatever realm it is of.
+        let is_it = |part: &Part| part.is_wildcard() == wildcard && (wildcard || part.realm == realm);
+        let at = self.parts.iter().position(is_it);
         let old = at.map(|at| self.parts[at].source);
         if let Some(at) = at {
             self.fall_back_to_wildcard(at, interest.as_ref().map(|(_, interest)| interest));
@@ -433,6 +473,7 @@ impl Subscription {
                 let part = &mut self.parts[at];
                 self.fresh |= part.source != source || interest.asks_for_more_than(&part.interest);
                 part.source = source;
+                part.realm = realm;
                 part.interest = interest;
             }
             (Some(at), None) => {
@@ -444,8 +485,8 @@ impl Subscription {
             }
             (None, Some((source, interest))) => {
                 self.parts.reserve_exact(1);
-                self.parts.push(Part::new(source, style, interest));
-                self.parts.sort_by_key(|part| (!part.is_wildcard(), part.style));
+                self.parts.push(Part::new(source, realm, interest));
+                self.parts.sort_by_key(|part| (!part.is_wildcard(), part.realm));
                 self.greeting |= wildcard;
                 self.fresh = true;
             }

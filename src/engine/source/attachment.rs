@@ -76,6 +76,11 @@ pub struct Files {
 }
 
 impl Files {
+    /// A server that has nothing, and is known to.
+    pub fn nothing() -> Files {
+        Files { state: Some(BTreeMap::new()) }
+    }
+
     /// Takes the new state and gives the types that were in the old one or are in the new one.
     pub fn replace(&mut self, state: Vec<(TypeUrl, Vec<Arc<Resource>>)>) {
         let mut types: BTreeMap<TypeUrl, Members> = BTreeMap::new();

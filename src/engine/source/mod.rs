@@ -8,6 +8,7 @@
 
 mod attachment;
 mod linger;
+mod private;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ use crate::xds::{Resource, ResourceName, TypeUrl};
 pub use super::interest::Collection;
 pub use attachment::{Attachment, Files, StreamIndex, Streams};
 use linger::Linger;
+use private::Private;
 
 /// What a source may cost and how long it waits.
 #[derive(Clone, Debug)]
@@ -38,6 +40,8 @@ pub struct Settings {
     pub unwatched_bytes_max: usize,
     /// Updates that follow another one within this time are gathered (RLY-54). Zero: never.
     pub coalescing: Duration,
+    /// It serves one stream, so that it may take what must not be shared (CCH-1).
+    pub private: bool,
 }
 
 impl Default for Settings {
@@ -46,6 +50,7 @@ impl Default for Settings {
             linger: Duration::from_secs(30),
             unwatched_bytes_max: 256 << 20,
             coalescing: Duration::from_millis(10),
+            private: false,
         }
     }
 }
@@ -57,12 +62,16 @@ pub enum Output {
     Upstream(StreamIndex, upstream::Output),
     /// These sessions have news in the snapshot. Sorted, without duplicates.
     Wake(Vec<SessionId>),
+    /// The server does not want this name, or (`None`) what is in this wildcard, cached or shared. These sessions wait
+    /// for it, and have to ask for themselves (CCH-1).
+    DoNotCache { type_url: TypeUrl, name: Option<ResourceName>, sessions: Vec<SessionId> },
 }
 
 #[derive(Debug, Default)]
 struct TypeCache {
     named: NamedCache,
     wildcard: Option<WildcardCache>,
+    private: Private,
 }
 
 /// What a session watches of one type.
@@ -152,6 +161,7 @@ impl Source {
         let wildcard = cache.wildcard.get_or_insert_with(|| WildcardCache::new(self.stamp.at(now)));
         wildcard.watch(session);
         if !is_new {
+            self.divert_late(session, type_url, &Interest::Wildcard);
             return;
         }
         match &mut self.attachment {
@@ -177,6 +187,7 @@ impl Source {
         let cache = self.types.entry(type_url.clone()).or_default();
         let moved = cache.named.watch(session, from, names, self.stamp.at(now));
         *self.watched(session, type_url).slot(style) = moved.slot;
+        self.divert_late(session, type_url, &Interest::Names(names.clone()));
         for name in &moved.revived {
             self.linger.remove(&(type_url.clone(), Some(name.clone())));
         }
@@ -288,6 +299,7 @@ impl Source {
         for (type_url, names) in names {
             let Some(cache) = self.types.get_mut(&type_url) else { continue };
             let freed: Vec<_> = names.into_iter().filter(|name| cache.named.free(name)).collect();
+            cache.private.forget(&freed);
             let last = cache.named.is_empty();
             if let Attachment::Streams(streams) = &mut self.attachment {
                 streams.unsubscribe(&type_url, upstream::Interest::Names(freed), last, now);
@@ -302,6 +314,7 @@ impl Source {
             return;
         }
         cache.wildcard = None;
+        cache.private.wildcard = false;
         if let Attachment::Streams(streams) = &mut self.attachment {
             streams.unsubscribe(type_url, upstream::Interest::Wildcard, true, now);
         }
@@ -345,7 +358,8 @@ impl Source {
     }
 
     /// Applies one upstream response as one step (I7b).
-    fn apply(&mut self, changes: Changes, now: Time) {
+    fn apply(&mut self, mut changes: Changes, now: Time) {
+        self.give_up_private(&mut changes);
         let Some(cache) = self.types.get_mut(&changes.type_url) else { return };
         match changes.scope {
             Scope::Wildcard => {

@@ -44,7 +44,7 @@ use response::{Digest, Verdict};
 use subscription::{Subscription, Want};
 
 use super::Time;
-use crate::xds::{Code, Request, ResourceName, Response, Status, TypeUrl, Variant};
+use crate::xds::{Code, Kind, Request, ResourceName, Response, Status, TypeUrl, Variant};
 
 /// How long a server that refused delta is asked by SotW (RLY-25).
 const SOTW_FOR: Duration = Duration::from_secs(3600);
@@ -453,7 +453,11 @@ impl Upstream {
         else {
             return false;
         };
-        let style = self.settings.wildcard;
+        // A server of virtual hosts knows the empty list only, which is what Envoy opens with (VHD-3).
+        let style = match type_url.kind() {
+            Kind::VirtualHost => WildcardStyle::Legacy,
+            _ => self.settings.wildcard,
+        };
         let is_answer = !matches!(occasion, Occasion::Change);
         let error = if let Occasion::Nack(status) = occasion { Some(status) } else { None };
         let request = match self.variant {

@@ -75,13 +75,20 @@ impl<'a> ResourceReader<'a> {
         self.received(name, &parts)
     }
 
+    /// Of virtual hosts on demand, a name without a payload says that there is no such host. The client that waits for it
+    /// has to see just that (VHD-6).
+    fn unknown_host(&self, name: &str, parts: &Parts) -> Option<Arc<Resource>> {
+        (self.type_url.kind() == Kind::VirtualHost).then_some(())?;
+        Some(Arc::new(self.resource(name, "", &[], parts).ok()?))
+    }
+
     fn received(&self, name: &str, parts: &Parts) -> Element {
         if name.is_empty() && !may_be_nameless(self.type_url) {
             return Err(bad("", "it has no name".to_owned()));
         }
         let resource = match parts.any {
             Some((type_url, value)) => Some(Arc::new(self.resource(name, type_url, value, parts)?)),
-            None => None,
+            None => self.unknown_host(name, parts),
         };
         let version = if parts.version.is_empty() { self.version_info } else { parts.version };
         Ok(Received { name: ResourceName::received(name), upstream_version: version.into(), resource })
@@ -107,7 +114,11 @@ impl<'a> ResourceReader<'a> {
             version: version::of_content(name.as_str(), url, value, &aliases),
             name,
             body: Any {
-                type_url: if is_redirect { REDIRECT.into() } else { self.type_url.shared() },
+                type_url: match url {
+                    REDIRECT => REDIRECT.into(),
+                    "" => "".into(),
+                    _ => self.type_url.shared(),
+                },
                 value: self.retain(value),
             },
             aliases: aliases.into(),

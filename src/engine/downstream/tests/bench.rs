@@ -10,12 +10,12 @@ use bytes::Bytes;
 use super::client::{Held, content_of};
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
-use crate::engine::class::NameStyle;
 use crate::engine::downstream::session::Router;
 use crate::engine::downstream::{
     Answer, AnswerKey, Composition, Limits, Session, SourceId, Taken, Verdict, Watch,
 };
 use crate::engine::interest::{HashSeed, Interest};
+use crate::engine::realm::{Realm, Space};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::{self, Attachment, Files, Output, Source, Streams};
 use crate::engine::upstream::{self, Cause, Changes, Scope};
@@ -98,8 +98,12 @@ pub struct Routes {
 }
 
 impl Router for Routes {
-    fn source(&mut self, _: &TypeUrl, style: NameStyle) -> Result<SourceId, Status> {
-        Ok(SourceId(if style == NameStyle::Old { self.old } else { self.xdstp }))
+    fn realm_of(&self, _: &TypeUrl, name: Option<&ResourceName>) -> Realm {
+        name.map_or(Space::Old, Space::of_style).shared()
+    }
+
+    fn source(&mut self, _: &TypeUrl, realm: Realm) -> Result<SourceId, Status> {
+        Ok(SourceId(if realm.space == Space::Old { self.old } else { self.xdstp }))
     }
 
     fn legacy_wildcard(&self, _: &TypeUrl) -> Result<bool, Status> {
