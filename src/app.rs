@@ -15,7 +15,8 @@ use tracing::{debug, info, warn};
 use crate::admin::{Admin, Readiness, State};
 use crate::client::{self, GrpcAddress, Pool};
 use crate::config::{
-    Address, ApiType, Config, Endpoint, GrpcServer, Limits, LogFormat, ServerKind, WildcardForm,
+    Address, ApiType, Backoff, Config, Endpoint, GrpcServer, Limits, LogFormat, RestServer, ServerKind,
+    WildcardForm,
 };
 use crate::driver::{Attach, Hub, Settings};
 use crate::engine::{downstream, source, upstream};
@@ -145,6 +146,9 @@ fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
             ServerKind::Grpc(server) => {
                 attach_grpc(server, metrics.of_server(&config.server.server_uri).client().clone())
             }
+            ServerKind::Rest(server) => {
+                attach_rest(server, metrics.of_server(&config.server.server_uri).client().clone())
+            }
             ServerKind::Directory(directory) => Attach::Files { directory: directory.clone() },
         },
         source: source::Settings {
@@ -190,9 +194,13 @@ fn attach_grpc(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Attach {
         ..defaults
     };
     let protocol = upstream::Settings {
+        transport: match server.api_type {
+            ApiType::AggregatedDeltaGrpc | ApiType::AggregatedGrpc => upstream::Transport::Aggregated,
+            ApiType::DeltaGrpc | ApiType::Grpc => upstream::Transport::PerType,
+        },
         variant: match server.api_type {
-            ApiType::AggregatedDeltaGrpc => Variant::Delta,
-            ApiType::AggregatedGrpc => Variant::Sotw,
+            ApiType::AggregatedDeltaGrpc | ApiType::DeltaGrpc => Variant::Delta,
+            ApiType::AggregatedGrpc | ApiType::Grpc => Variant::Sotw,
         },
         wildcard: match server.wildcard {
             WildcardForm::Explicit => upstream::WildcardStyle::Explicit,
@@ -200,14 +208,41 @@ fn attach_grpc(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Attach {
         },
         resource_timeout: server.resource_timeout,
         timeout_is_transient: server.resource_timer_is_transient_error,
-        backoff: upstream::BackoffSettings {
-            initial: server.backoff.initial,
-            cap: server.backoff.max,
-            ..upstream::BackoffSettings::default()
-        },
+        backoff: backoff(&server.backoff),
         ..upstream::Settings::default()
     };
     Attach::Grpc { pool: Pool::new(address, transport, metrics), settings: protocol }
+}
+
+fn attach_rest(server: &RestServer, metrics: Arc<ClientMetrics>) -> Attach {
+    let transport = client::Settings {
+        connect_timeout: server.connect_timeout,
+        request_timeout: server.request_timeout,
+        keepalive_idle: server.tcp_keepalive.time,
+        keepalive_interval: server.tcp_keepalive.interval,
+        keepalive_retries: server.tcp_keepalive.probes,
+        user_timeout: server.tcp_keepalive.user_timeout,
+        message_bytes_max: size(server.max_response_bytes),
+        ..client::Settings::default()
+    };
+    let protocol = upstream::Settings {
+        transport: upstream::Transport::Rest { refresh_delay: server.refresh_delay },
+        variant: Variant::Sotw,
+        // A poll has no state: the empty list can mean nothing else, and every server knows it.
+        wildcard: upstream::WildcardStyle::Legacy,
+        backoff: backoff(&server.backoff),
+        ..upstream::Settings::default()
+    };
+    let server = client::RestServer::new(&server.host, server.port, &server.prefix, transport, metrics);
+    Attach::Rest { server, settings: protocol }
+}
+
+fn backoff(backoff: &Backoff) -> upstream::BackoffSettings {
+    upstream::BackoffSettings {
+        initial: backoff.initial,
+        cap: backoff.max,
+        ..upstream::BackoffSettings::default()
+    }
 }
 
 fn server_limits(limits: &Limits, drain: Duration) -> ServerLimits {

@@ -14,7 +14,7 @@ use super::handle::{Peer, Relay, Variant};
 use super::limiter::Limiter;
 use super::source::SourceHandle;
 use super::stream::{Stream, StreamState};
-use crate::client::Pool;
+use crate::client::{Pool, RestServer};
 use crate::engine::Time;
 use crate::engine::class::{NameStyle, NodeClass, NodeClasses, splitting_field};
 use crate::engine::downstream::{Limits, SourceId};
@@ -33,6 +33,7 @@ const HINT_PAUSE: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub enum Attach {
     Grpc { pool: Pool, settings: upstream::Settings },
+    Rest { server: RestServer, settings: upstream::Settings },
     Files { directory: PathBuf },
 }
 
@@ -104,7 +105,7 @@ impl Hub {
     /// reason why the first state cannot be loaded.
     pub async fn load(&self) -> Result<(), Status> {
         match self.0.settings.attach {
-            Attach::Grpc { .. } => Ok(()),
+            Attach::Grpc { .. } | Attach::Rest { .. } => Ok(()),
             Attach::Files { .. } => self.0.source(NodeClass::any())?.loaded().await,
         }
     }
@@ -176,7 +177,7 @@ impl Shared {
         let anonymous = Node::default();
         let node = match self.settings.attach {
             Attach::Files { .. } => node.or(Some(&anonymous)),
-            Attach::Grpc { .. } => node,
+            Attach::Grpc { .. } | Attach::Rest { .. } => node,
         };
         let class = self.settings.classes.classify(node, type_url, style);
         class.map_err(|needed| Status::new(Code::InvalidArgument, needed.to_string()))

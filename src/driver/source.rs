@@ -81,7 +81,9 @@ impl SourceHandle {
             loaded: watch::Sender::new(None),
         });
         let attachment = match &shared.settings.attach {
-            Attach::Grpc { settings, .. } => Attachment::Streams(Box::new(Streams::new(settings.clone()))),
+            Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => {
+                Attachment::Streams(Box::new(Streams::new(settings.clone())))
+            }
             Attach::Files { .. } => Attachment::Files(Files::default()),
         };
         let (for_task, source) =
@@ -228,6 +230,7 @@ impl SourceTask {
                         self.report.response(&response);
                         Input::Received(response)
                     }
+                    StreamEvent::Unchanged => Input::Unchanged,
                     StreamEvent::Undecodable(status) => return self.report.undecodable(&status),
                     StreamEvent::Alive => Input::Alive,
                     StreamEvent::GoingAway => Input::GoingAway,
@@ -266,14 +269,17 @@ impl SourceTask {
         while let Some(output) = self.source.poll_output() {
             match output {
                 Output::Wake(sessions) => self.wake(&sessions),
+                Output::Unserved(type_url) => self.report.unserved(&type_url),
                 Output::Upstream(index, crate::engine::upstream::Output::Event(event)) => {
                     self.told = true;
                     self.report.event(index, &event, self.shared.clock.now());
                 }
                 Output::Upstream(index, output) => {
-                    if let Attach::Grpc { pool, .. } = &self.shared.settings.attach {
-                        self.link.carry_out(pool, index, output);
-                    }
+                    let type_url = match self.source.attachment() {
+                        Attachment::Streams(streams) => streams.type_of(index),
+                        Attachment::Files(_) => None,
+                    };
+                    self.link.carry_out(&self.shared.settings.attach, index, type_url, output);
                 }
             }
         }
