@@ -16,8 +16,8 @@ use tracing::{debug, info, warn};
 use crate::admin::{Admin, Readiness, State};
 use crate::client::{self, GrpcAddress, Pool};
 use crate::config::{
-    self, Address, ApiType, Config, Endpoint, GrpcServer, Limits, LogFormat, ServerKind, ServerList,
-    UpstreamServer, WildcardForm,
+    self, Address, ApiType, Backoff, Config, Endpoint, GrpcServer, Limits, LogFormat, RestServer, ServerKind,
+    ServerList, UpstreamServer, WildcardForm,
 };
 use crate::driver::servers::{Attach, Server as Upstream, ServerLists};
 use crate::driver::{Hub, Settings};
@@ -211,6 +211,9 @@ impl Channels<'_> {
                 ServerKind::Grpc(grpc) => {
                     Attach::Grpc { pool: self.pool(server, grpc), settings: protocol_of(grpc) }
                 }
+                ServerKind::Rest(rest) => {
+                    attach_rest(rest, self.metrics.of_server(&server.server_uri).client().clone())
+                }
                 ServerKind::Directory(directory) => Attach::Files { directory: directory.clone() },
             };
             servers.push(Arc::new(Upstream { uri: server.server_uri.as_str().into(), attach }));
@@ -268,9 +271,13 @@ fn pool_of(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Pool {
 
 fn protocol_of(server: &GrpcServer) -> upstream::Settings {
     upstream::Settings {
+        transport: match server.api_type {
+            ApiType::AggregatedDeltaGrpc | ApiType::AggregatedGrpc => upstream::Transport::Aggregated,
+            ApiType::DeltaGrpc | ApiType::Grpc => upstream::Transport::PerType,
+        },
         variant: match server.api_type {
-            ApiType::AggregatedDeltaGrpc => Variant::Delta,
-            ApiType::AggregatedGrpc => Variant::Sotw,
+            ApiType::AggregatedDeltaGrpc | ApiType::DeltaGrpc => Variant::Delta,
+            ApiType::AggregatedGrpc | ApiType::Grpc => Variant::Sotw,
         },
         wildcard: match server.wildcard {
             WildcardForm::Explicit => upstream::WildcardStyle::Explicit,
@@ -278,12 +285,39 @@ fn protocol_of(server: &GrpcServer) -> upstream::Settings {
         },
         resource_timeout: server.resource_timeout,
         timeout_is_transient: server.resource_timer_is_transient_error,
-        backoff: upstream::BackoffSettings {
-            initial: server.backoff.initial,
-            cap: server.backoff.max,
-            ..upstream::BackoffSettings::default()
-        },
+        backoff: backoff(&server.backoff),
         ..upstream::Settings::default()
+    }
+}
+
+fn attach_rest(server: &RestServer, metrics: Arc<ClientMetrics>) -> Attach {
+    let transport = client::Settings {
+        connect_timeout: server.connect_timeout,
+        request_timeout: server.request_timeout,
+        keepalive_idle: server.tcp_keepalive.time,
+        keepalive_interval: server.tcp_keepalive.interval,
+        keepalive_retries: server.tcp_keepalive.probes,
+        user_timeout: server.tcp_keepalive.user_timeout,
+        message_bytes_max: size(server.max_response_bytes),
+        ..client::Settings::default()
+    };
+    let protocol = upstream::Settings {
+        transport: upstream::Transport::Rest { refresh_delay: server.refresh_delay },
+        variant: Variant::Sotw,
+        // A poll has no state: the empty list can mean nothing else, and every server knows it.
+        wildcard: upstream::WildcardStyle::Legacy,
+        backoff: backoff(&server.backoff),
+        ..upstream::Settings::default()
+    };
+    let server = client::RestServer::new(&server.host, server.port, &server.prefix, transport, metrics);
+    Attach::Rest { server, settings: protocol }
+}
+
+fn backoff(backoff: &Backoff) -> upstream::BackoffSettings {
+    upstream::BackoffSettings {
+        initial: backoff.initial,
+        cap: backoff.max,
+        ..upstream::BackoffSettings::default()
     }
 }
 

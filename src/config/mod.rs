@@ -11,6 +11,7 @@ mod units;
 mod reader;
 pub mod limits;
 pub mod upstream;
+mod rest;
 pub mod servers;
 pub mod listener;
 mod classes;
@@ -28,6 +29,7 @@ pub use limits::Limits;
 pub use listener::{Address, Admin, Listener};
 pub use node::parse_client_node;
 pub use read::{Loaded, load, parse};
+pub use rest::RestServer;
 pub use servers::{ServerList, Servers};
 pub use tree::Format;
 pub use upstream::{

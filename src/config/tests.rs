@@ -35,6 +35,9 @@ authorities: {a: {fallback_on_reachability_only: false, xds_servers: [{server_ur
 types: {a.B: {xds_servers: [{server_uri: 'file:a'}]}}
 ";
 
+/// The keys of a server that only REST has.
+const REST: &str = "xds_servers: [{server_uri: 'http://localhost:1', refresh_delay: 5s}]";
+
 fn read(text: &str) -> Result<Loaded, ConfigError> {
     parse(text, Format::Yaml, Path::new("/etc/sluice"), "host-1")
 }
@@ -50,7 +53,7 @@ fn with_server(text: &str) -> Config {
 fn grpc(config: &Config) -> &GrpcServer {
     match &config.servers.default[0].kind {
         ServerKind::Grpc(server) => server,
-        ServerKind::Directory(path) => panic!("a directory: {}", path.display()),
+        other => panic!("not gRPC: {other:?}"),
     }
 }
 
@@ -77,7 +80,7 @@ fn the_example_has_every_default() {
 /// The keys that readers ask for, over files that together visit every map.
 fn known_keys() -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
-    for text in [EXAMPLE, EVERYTHING] {
+    for text in [EXAMPLE, EVERYTHING, REST] {
         let tree = Tree::parse(text, Format::Yaml).unwrap();
         let report = Report::default();
         Item::root(&tree, &report).map(|map| read::read_config(map, Path::new(""), ""));
@@ -142,7 +145,7 @@ fn fed_1_a_grpc_bootstrap_loads_as_it_is() {
 }
 
 #[test]
-fn fed_2_a_server_uri_is_one_of_four_forms() {
+fn fed_2_a_server_uri_is_one_of_five_forms() {
     let tcp = |host: &str, port| Some(Endpoint::Tcp { host: host.into(), port });
     let cases = [
         ("cp.example:15010", tcp("cp.example", 15010)),
@@ -165,6 +168,26 @@ fn fed_2_a_server_uri_is_one_of_four_forms() {
     for (uri, expected) in cases {
         let text = format!("xds_servers: [{{server_uri: '{uri}', channel_creds: [{{type: insecure}}]}}]");
         let found = read(&text).ok().map(|loaded| grpc(&loaded.config).endpoint.clone());
+        assert_eq!(found, expected, "{uri}");
+    }
+    for (uri, expected) in [
+        ("http://cp.example:8080", Some(("cp.example", 8080, ""))),
+        ("http://cp.example", Some(("cp.example", 80, ""))),
+        ("http://[::1]", Some(("::1", 80, ""))),
+        ("http://[::1]:8080/", Some(("::1", 8080, ""))),
+        ("http://cp.example:1/a/b%20c/", Some(("cp.example", 1, "/a/b%20c"))),
+        ("http://cp.example:1?a", None),
+        ("http://cp.example:1/a?b=c", None),
+        ("http://me@cp.example:1/", None),
+        ("http://", None),
+        ("http:///a", None),
+    ] {
+        let text = format!("xds_servers: [{{server_uri: '{uri}', refresh_delay: 1s}}]");
+        let found = read(&text).ok().map(|loaded| match loaded.config.servers.default[0].kind.clone() {
+            ServerKind::Rest(rest) => (rest.host, rest.port, rest.prefix),
+            other => panic!("{other:?}"),
+        });
+        let expected = expected.map(|(host, port, prefix)| (host.to_owned(), port, prefix.to_owned()));
         assert_eq!(found, expected, "{uri}");
     }
     let files = config("xds_servers: [{server_uri: 'file:snapshot'}]");
@@ -211,6 +234,48 @@ names of any other authority do not exist
     let alone = explain_servers(&defaults().servers);
     let everything = "old-style names, and xdstp names of every authority";
     assert_eq!(alone, format!("xds_servers: {everything}: cp.example:15010\n"));
+}
+
+#[test]
+fn rst_10_a_rest_server_has_its_own_keys() {
+    let rest = |keys: &str| {
+        let text = format!("xds_servers: [{{server_uri: 'http://localhost:1/x', refresh_delay: 5s{keys}}}]");
+        match config(&text).servers.default[0].kind.clone() {
+            ServerKind::Rest(rest) => rest,
+            other => panic!("{other:?}"),
+        }
+    };
+    let plain = RestServer::new("localhost".into(), 1, "/x".into(), Duration::from_secs(5));
+    assert_eq!(rest(""), plain);
+    assert_eq!(rest(", api_type: REST, channel_creds: [{type: insecure}]"), plain);
+    let stated = rest(
+        ", request_timeout: 2s, connect_timeout: 1s, tcp_keepalive: {probes: 5}, backoff: {max: 5s}, \
+          max_response_bytes: 1MiB",
+    );
+    let expected = RestServer {
+        request_timeout: Duration::from_secs(2),
+        connect_timeout: Duration::from_secs(1),
+        tcp_keepalive: TcpKeepalive { probes: 5, ..TcpKeepalive::default() },
+        backoff: Backoff { max: Duration::from_secs(5), ..Backoff::default() },
+        max_response_bytes: 1 << 20,
+        ..plain
+    };
+    assert_eq!(stated, expected);
+}
+
+#[test]
+fn rpc_2_every_api_type_of_grpc_is_taken() {
+    for (word, expected) in [
+        ("AGGREGATED_DELTA_GRPC", ApiType::AggregatedDeltaGrpc),
+        ("AGGREGATED_GRPC", ApiType::AggregatedGrpc),
+        ("DELTA_GRPC", ApiType::DeltaGrpc),
+        ("GRPC", ApiType::Grpc),
+    ] {
+        let text = format!(
+            "xds_servers: [{{server_uri: 'unix:/a', channel_creds: [{{type: insecure}}], api_type: {word}}}]"
+        );
+        assert_eq!(grpc(&config(&text)).api_type, expected);
+    }
 }
 
 #[test]
@@ -413,12 +478,11 @@ limits: {connections: 0}
 ",
             &[
                 "node.id: found 7; expected text (in quotes if it looks like a number)",
-                "xds_servers[0].server_uri: found \"https://cp.example\"; expected host:port, dns:///host:port, \
-                 unix:PATH or file:DIRECTORY: gRPC addresses have no http scheme",
+                "xds_servers[0].server_uri: \"https://cp.example\" is not supported by this version; this version \
+                 speaks plaintext only: use http:// where that is what you want",
+                "xds_servers[0].refresh_delay: missing; expected how long to wait between two polls, e.g. 5s",
                 "xds_servers[0].channel_creds[0].type: \"tls\" is not supported by this version; this version \
                  speaks plaintext only and does not fall through to a weaker type",
-                "xds_servers[0].api_type: \"REST\" is not supported by this version; use \
-                 AGGREGATED_DELTA_GRPC or AGGREGATED_GRPC",
                 "listeners[0].address: missing; expected IP:port or unix:PATH",
                 "listeners[0].adress: unknown key; did you mean `address`?",
                 "limits.connections: found 0; expected an integer from 1 to 1000000000",
@@ -516,16 +580,33 @@ types:
             "api_type: XDS",
             &[
                 "channel_creds: missing; expected [{type: insecure}]: plaintext is never assumed",
-                "api_type: found \"XDS\"; expected AGGREGATED_DELTA_GRPC or AGGREGATED_GRPC",
+                "api_type: found \"XDS\"; expected AGGREGATED_DELTA_GRPC, AGGREGATED_GRPC, DELTA_GRPC or GRPC",
             ],
         );
         check_server(
             "channel_creds: [], call_creds: [], refresh_delay: 1s",
             &[
                 "call_creds: this key is not supported by this version; no tokens are sent upstream yet",
-                "refresh_delay: this key is not supported by this version; it belongs to REST, which is not \
-                 spoken yet",
                 "channel_creds: found a list; expected [{type: insecure}]: plaintext is never assumed",
+                "refresh_delay: has no meaning for a gRPC server",
+            ],
+        );
+        check_server(
+            "channel_creds: [{type: insecure}], api_type: REST",
+            &[
+                "api_type: found \"REST\"; expected a type of gRPC; a REST server has a server_uri of the form \
+               http://host:port[/prefix]",
+            ],
+        );
+        check(
+            "xds_servers: [{server_uri: 'http://localhost:1', api_type: GRPC, wildcard: legacy, \
+             channel_creds: [{type: tls}]}]",
+            &[
+                "xds_servers[0].refresh_delay: missing; expected how long to wait between two polls, e.g. 5s",
+                "xds_servers[0].wildcard: has no meaning for a REST server",
+                "xds_servers[0].channel_creds[0].type: \"tls\" is not supported by this version; this version \
+                 speaks plaintext only and does not fall through to a weaker type",
+                "xds_servers[0].api_type: found \"GRPC\"; expected REST: what has an http:// address is polled",
             ],
         );
         check_server(

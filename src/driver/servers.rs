@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::client::Pool;
+use crate::client::{Pool, RestServer};
 use crate::engine::realm::{Authorities, Space};
 use crate::engine::upstream;
 use crate::xds::{TypeUrl, Variant};
@@ -15,6 +15,10 @@ pub enum Attach {
     /// Clones of a pool share its connections, whatever list the server stands in (FED-6).
     Grpc {
         pool: Pool,
+        settings: upstream::Settings,
+    },
+    Rest {
+        server: RestServer,
         settings: upstream::Settings,
     },
     Files {
@@ -40,7 +44,7 @@ impl Server {
 
     /// It answers everyone alike: there is no node to select by, and what it has is there before anyone asks.
     pub fn is_local(&self) -> bool {
-        !matches!(self.attach, Attach::Grpc { .. })
+        !matches!(self.attach, Attach::Grpc { .. } | Attach::Rest { .. })
     }
 }
 

@@ -129,7 +129,9 @@ impl SourceHandle {
             loaded: watch::Sender::new(None),
         });
         let attachment = match &server.attach {
-            Attach::Grpc { settings, .. } => Attachment::Streams(Box::new(Streams::new(settings.clone()))),
+            Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => {
+                Attachment::Streams(Box::new(Streams::new(settings.clone())))
+            }
             Attach::Files { .. } => Attachment::Files(Files::default()),
             Attach::Nothing => Attachment::Files(Files::nothing()),
         };
@@ -290,6 +292,7 @@ impl SourceTask {
                         self.report.response(&response);
                         Input::Received(response)
                     }
+                    StreamEvent::Unchanged => Input::Unchanged,
                     StreamEvent::Undecodable(status) => return self.report.undecodable(&status),
                     StreamEvent::Alive => Input::Alive,
                     StreamEvent::GoingAway => Input::GoingAway,
@@ -333,14 +336,18 @@ impl SourceTask {
                     let streams = sessions.iter().filter_map(|session| self.streams.get(session));
                     streams.for_each(|stream| stream.clone().divert(type_url.clone()));
                 }
+                Output::Unserved(type_url) => self.report.unserved(&type_url),
                 Output::Upstream(index, crate::engine::upstream::Output::Event(event)) => {
                     self.told = true;
                     self.report.event(index, &event, self.shared.clock.now());
                 }
                 Output::Upstream(index, output) => {
-                    if let Attach::Grpc { pool, .. } = &self.shared.server(self.handle.key.place).attach {
-                        self.link.carry_out(pool, index, output);
-                    }
+                    let type_url = match self.source.attachment() {
+                        Attachment::Streams(streams) => streams.type_of(index),
+                        Attachment::Files(_) => None,
+                    };
+                    let attach = &self.shared.server(self.handle.key.place).attach;
+                    self.link.carry_out(attach, index, type_url, output);
                 }
             }
         }

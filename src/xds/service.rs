@@ -1,6 +1,10 @@
 //! The services of the protocol, one for each type that has one, and what a stream of one of them carries (§2).
 
+mod paths;
+
 use std::fmt;
+
+pub use paths::ads_path;
 
 use super::Variant;
 

@@ -148,6 +148,10 @@ impl Report {
                 self.of_type(type_url).upstream.ack();
                 self.heard(now);
             }
+            Event::Unchanged { type_url } => {
+                self.of_type(type_url).upstream.unchanged();
+                self.heard(now);
+            }
             Event::Nacked { type_url, text, names } => {
                 self.of_type(type_url).upstream.nack();
                 self.heard(now);
@@ -168,6 +172,15 @@ impl Report {
             Event::Timeout { type_url, names } => {
                 debug!(%server, %list, %type_url, ?names, "no answer for these names in time");
             }
+        }
+    }
+
+    /// A type that can't be asked for where each type has a service of its own.
+    pub fn unserved(&self, type_url: &TypeUrl) {
+        if let Some(suppressed) = self.shared.throttle.allow("unserved type") {
+            warn!(server = %self.server_uri, list = %self.list, %type_url, suppressed,
+                "clients ask for a type that has no service of its own in this `api_type`: it stays unanswered; a \
+                server that aggregates (AGGREGATED_GRPC, AGGREGATED_DELTA_GRPC) may have it");
         }
     }
 

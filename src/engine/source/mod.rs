@@ -60,6 +60,8 @@ impl Default for Settings {
 pub enum Output {
     /// For the stream with this index: open, close, send, probe, or an event to note.
     Upstream(StreamIndex, upstream::Output),
+    /// Somebody wants this type, for which the server has no service: what is wanted stays unknown.
+    Unserved(TypeUrl),
     /// These sessions have news in the snapshot. Sorted, without duplicates.
     Wake(Vec<SessionId>),
     /// The server does not want this name, or (`None`) what is in this wildcard, cached or shared. These sessions wait
@@ -165,7 +167,11 @@ impl Source {
             return;
         }
         match &mut self.attachment {
-            Attachment::Streams(streams) => streams.subscribe(type_url, upstream::Interest::Wildcard, now),
+            Attachment::Streams(streams) => {
+                if !streams.subscribe(type_url, upstream::Interest::Wildcard, now) {
+                    self.outputs.push_back(Output::Unserved(type_url.clone()));
+                }
+            }
             Attachment::Files(files) => {
                 if let Some(members) = files.members(type_url) {
                     wildcard.replace(members.unwrap_or(&BTreeMap::new()));
@@ -202,7 +208,9 @@ impl Source {
     fn ask(&mut self, type_url: &TypeUrl, names: Vec<ResourceName>, now: Time) {
         match &mut self.attachment {
             Attachment::Streams(streams) => {
-                streams.subscribe(type_url, upstream::Interest::Names(names), now)
+                if !streams.subscribe(type_url, upstream::Interest::Names(names), now) {
+                    self.outputs.push_back(Output::Unserved(type_url.clone()));
+                }
             }
             Attachment::Files(files) => {
                 let Some(members) = files.members(type_url) else { return };
@@ -454,15 +462,12 @@ impl Source {
 
     /// Ends every public call: applies what the streams found out, wakes whom it concerns.
     fn after(&mut self, now: Time) {
-        for index in 0..2 {
-            while let Attachment::Streams(streams) = &mut self.attachment {
-                let Some(output) = streams.machine(index).and_then(upstream::Upstream::poll_output) else {
-                    break;
-                };
-                match output {
-                    upstream::Output::Changes(changes) => self.apply(changes, now),
-                    other => self.outputs.push_back(Output::Upstream(index, other)),
-                }
+        while let Attachment::Streams(streams) = &mut self.attachment
+            && let Some((index, output)) = streams.poll_output()
+        {
+            match output {
+                upstream::Output::Changes(changes) => self.apply(changes, now),
+                other => self.outputs.push_back(Output::Upstream(index, other)),
             }
         }
         let first = std::mem::take(&mut self.news.first);

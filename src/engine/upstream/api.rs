@@ -16,9 +16,22 @@ pub enum WildcardStyle {
     Legacy,
 }
 
+/// What carries requests and responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// One aggregated stream for all types (RPC-1).
+    Aggregated,
+    /// A stream per type, to the service of the type (RPC-2).
+    PerType,
+    /// Polls per type (RST-10): each is a stream of one request and at most one response, which answers all of the
+    /// request (RST-12).
+    Rest { refresh_delay: Duration },
+}
+
 /// How the machine behaves towards its server.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    pub transport: Transport,
     /// The variant that is tried first.
     pub variant: Variant,
     /// A server that refuses delta is asked by SotW for an hour (RLY-25).
@@ -39,6 +52,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Settings {
+            transport: Transport::Aggregated,
             variant: Variant::Delta,
             fall_back_to_sotw: true,
             wildcard: WildcardStyle::Explicit,
@@ -70,6 +84,8 @@ pub enum Input {
     ConnectFailed { status: Status },
     /// The next response of the stream; what is bad in it is marked element by element.
     Received(Response),
+    /// REST: what was accepted last is still current (RST-4).
+    Unchanged,
     /// The server asked for the connection to be left: the end of the stream that follows is no failure (KAL-5).
     GoingAway,
     /// The stream ended, or could not be opened on a good connection. `jitter` is uniform in [0, 1).
@@ -139,7 +155,7 @@ pub enum Cause {
 /// What happened, for those who watch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A stream is open; nothing has been answered yet.
+    /// A stream is open; nothing has been answered yet. In REST: the server answered, the first time or again.
     Connected {
         variant: Variant,
     },
@@ -155,6 +171,10 @@ pub enum Event {
         status: Status,
     },
     Acked {
+        type_url: TypeUrl,
+    },
+    /// REST: the server says that nothing changed.
+    Unchanged {
         type_url: TypeUrl,
     },
     /// The response had structural faults (RLY-37); `names` of the bad elements as far as they are known.

@@ -95,7 +95,7 @@ struct NamesStep<'a> {
 impl NamesStep<'_> {
     fn run(mut self, digest: Digest, verdict: &Verdict, events: &mut Vec<Event>) -> Changes {
         let variant = digest.variant;
-        let is_full = variant == Variant::Sotw && digest.type_url.is_full_state();
+        let is_full = digest.answers_all || variant == Variant::Sotw && digest.type_url.is_full_state();
         let proves_absence = is_full && !verdict.unidentified && !digest.is_heartbeat();
         for element in digest.resources {
             match element {

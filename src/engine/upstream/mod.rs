@@ -27,6 +27,7 @@ mod response;
 mod apply;
 mod sotw;
 mod delta;
+mod poll;
 mod view;
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,7 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-pub use api::{Cause, Changes, Event, Input, Interest, Output, Scope, Settings, WildcardStyle};
+pub use api::{Cause, Changes, Event, Input, Interest, Output, Scope, Settings, Transport, WildcardStyle};
 pub use backoff::BackoffSettings;
 pub use view::{State, TypeView};
 
@@ -71,6 +72,8 @@ pub struct Upstream {
     fallback: SotwFallback,
     last_error: Option<Status>,
     control_plane: String,
+    /// REST: the last poll was answered.
+    is_polled: bool,
 }
 
 #[derive(Debug)]
@@ -150,6 +153,7 @@ impl Upstream {
             fallback,
             last_error,
             control_plane,
+            is_polled: false,
         }
     }
 
@@ -159,6 +163,9 @@ impl Upstream {
     pub fn subscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) {
         if matches!(&interest, Interest::Names(names) if names.is_empty()) {
             return;
+        }
+        if self.polls() {
+            return self.subscribe_poll(type_url, interest, now);
         }
         let new = || Subscription::new(type_url.clone());
         let subscription = self.subscriptions.entry(type_url.clone()).or_insert_with(new);
@@ -189,6 +196,8 @@ impl Upstream {
         let retired = self.subscriptions.values().filter(|subscription| subscription.wants_nothing()).count();
         if retired == self.subscriptions.len() {
             self.close(now);
+        } else if self.polls() {
+            self.forget_left();
         } else if retired > RETIRED_TYPES_MAX {
             self.renew(now);
         } else if matches!(self.phase, Phase::Open(_)) {
@@ -202,9 +211,13 @@ impl Upstream {
             (Input::Opened, Phase::Opening) => self.opened(now),
             (Input::ConnectFailed { status }, Phase::Opening) => self.unreachable(status),
             (Input::Received(response), Phase::Open(_)) => self.received(response, now),
+            (Input::Unchanged, Phase::Open(_)) => self.unchanged(),
             (Input::Alive, Phase::Open(_)) => {
                 self.sign_of_life();
                 self.expire_proven();
+            }
+            (Input::Closed { jitter, .. }, Phase::Open(stream)) if self.polls() && stream.has_answered => {
+                self.polled(jitter, now);
             }
             (Input::Closed { status, jitter }, Phase::Opening) => self.unanswered(status, jitter, now),
             (Input::Closed { status, jitter }, Phase::Open(stream))
@@ -232,6 +245,8 @@ impl Upstream {
         match &self.phase {
             Phase::Closed | Phase::Opening => None,
             Phase::Waiting { until } => Some(*until),
+            // The shell bounds the time of a poll, and its response answers every name.
+            Phase::Open(_) if self.polls() => None,
             Phase::Open(stream) => {
                 let timers = self.subscriptions.values().filter_map(Subscription::next_timeout);
                 timers.chain(stream.gather_until).min()
@@ -244,6 +259,7 @@ impl Upstream {
             Phase::Closed | Phase::Opening => {}
             Phase::Waiting { until } if now < *until => {}
             Phase::Waiting { .. } => self.open(now),
+            Phase::Open(_) if matches!(self.settings.transport, Transport::Rest { .. }) => {}
             Phase::Open(stream) => {
                 if stream.gather_until.is_some_and(|until| until <= now) {
                     stream.gather_until = None;
@@ -322,7 +338,9 @@ impl Upstream {
             }),
             now,
         );
-        self.event(Event::Connected { variant: self.variant });
+        if !self.polls() {
+            self.event(Event::Connected { variant: self.variant });
+        }
         self.write_changes(now);
     }
 
@@ -359,6 +377,7 @@ impl Upstream {
 
     fn disconnected(&mut self, status: Status, answered: bool, retry_in: Duration, now: Time) {
         self.stream_ended();
+        self.is_polled = false;
         self.retry_at = now + retry_in;
         self.last_error = Some(status.clone());
         self.event(Event::Disconnected { status, answered, retry_in });
@@ -366,19 +385,28 @@ impl Upstream {
     }
 
     fn received(&mut self, response: Response, now: Time) {
+        self.answered();
+        self.fallback.has_answered_delta |= self.variant == Variant::Delta;
+        let control_plane = response.control_plane();
+        if !control_plane.is_empty() && control_plane != self.control_plane {
+            self.control_plane = control_plane.to_owned();
+        }
+        let mut digest = Digest::from(response);
+        digest.answers_all = self.polls();
+        self.digest(digest, now);
+        self.expire_proven();
+    }
+
+    fn answered(&mut self) {
         if let Phase::Open(stream) = &mut self.phase {
             stream.has_answered = true;
         }
         self.sign_of_life();
         self.backoff.answered();
-        self.fallback.has_answered_delta |= self.variant == Variant::Delta;
         self.last_error = None;
-        let control_plane = response.control_plane();
-        if !control_plane.is_empty() && control_plane != self.control_plane {
-            self.control_plane = control_plane.to_owned();
+        if self.polls() && !std::mem::replace(&mut self.is_polled, true) {
+            self.event(Event::Connected { variant: self.variant });
         }
-        self.digest(Digest::from(response), now);
-        self.expire_proven();
     }
 
     /// ACK or NACK at once (ACK-8), then hand on what is good.
@@ -392,7 +420,7 @@ impl Upstream {
         subscription.said.nonce.clone_from(&digest.nonce);
         let verdict = Verdict::of(&digest);
         let occasion = if verdict.is_good() {
-            subscription.accepted.clone_from(&digest.version_info);
+            subscription.accept(&digest);
             Occasion::Ack
         } else {
             Occasion::Nack(verdict.status(self.settings.nack_text_max))
@@ -413,7 +441,7 @@ impl Upstream {
             },
             Occasion::Ack | Occasion::Change => Event::Acked { type_url: type_url.clone() },
         };
-        if !self.write(type_url, occasion, now) {
+        if !self.polls() && !self.write(type_url, occasion, now) {
             // An ACK with an empty list would ask an old server for everything.
             return self.event(Event::Ignored { type_url: type_url.clone() });
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::api::Interest;
 use super::names::Names;
+use super::response::Digest;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
 use crate::xds::{ResourceName, TypeUrl, Variant};
@@ -75,6 +76,23 @@ impl Subscription {
         match interest {
             Interest::Wildcard => false,
             Interest::Names(names) => names.iter().any(|name| self.said.leave.contains(name)),
+        }
+    }
+
+    /// All of it is wanted already.
+    pub(super) fn wants(&self, interest: &Interest) -> bool {
+        match (&self.want, interest) {
+            (Want::Wildcard(_), Interest::Wildcard) => true,
+            (Want::Names(wanted), Interest::Names(names)) => names.iter().all(|name| wanted.contains(name)),
+            _ => false,
+        }
+    }
+
+    /// A good response: its version may be claimed from now on (STR-9), but not if what it answers all of was less than
+    /// is wanted by now: a server may look at the version only, and say that nothing changed.
+    pub(super) fn accept(&mut self, digest: &Digest) {
+        if !(digest.answers_all && self.has_news()) {
+            self.accepted.clone_from(&digest.version_info);
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod errors;
 mod names;
+mod polls;
 mod random;
 mod requests;
 mod script;

@@ -222,6 +222,11 @@ impl UpstreamTypeMetrics {
         self.server.answered(Instant::now());
     }
 
+    /// REST: the server answered that nothing changed.
+    pub fn unchanged(&self) {
+        self.server.answered(Instant::now());
+    }
+
     /// The relay ACKed a response.
     pub fn ack(&self) {
         self.acks.inc();

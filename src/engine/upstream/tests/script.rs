@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! > + CDS a b          subscribe; `*` is the wildcard          > - CDS a       unsubscribe
-//! > opened             > alive          > unconnected          > closed UNAVAILABLE
+//! > opened             > alive          > unconnected          > closed UNAVAILABLE      > unchanged
 //! > after 10s          time passes; timers that fall due in between fire at their time
 //! > CDS v1 n1 a=1 …    a response: version (`-` in delta), nonce, then elements:
 //!     a=1      resource `a`, upstream version 1        a=1/x   with the alias `x`
@@ -37,6 +37,12 @@ pub(super) fn sotw() -> Settings {
 
 pub(super) fn delta() -> Settings {
     Settings::default()
+}
+
+/// Polls every 10 s, with half of it added.
+pub(super) fn rest() -> Settings {
+    let transport = Transport::Rest { refresh_delay: Duration::from_secs(10) };
+    Settings { transport, ..legacy(sotw()) }
 }
 
 pub(super) fn legacy(settings: Settings) -> Settings {
@@ -93,6 +99,7 @@ impl Script {
             }
             "after" => return self.after(duration(rest)),
             "opened" => self.upstream.handle(Input::Opened, self.now),
+            "unchanged" => self.upstream.handle(Input::Unchanged, self.now),
             "alive" => self.upstream.handle(Input::Alive, self.now),
             "unconnected" => {
                 self.upstream.handle(Input::ConnectFailed { status: status("UNAVAILABLE") }, self.now)
@@ -268,6 +275,7 @@ fn show_event(event: &Event) -> Option<String> {
             format!("disconnected {status} {answered} {}ms", retry_in.as_millis())
         }
         Event::Unreachable { status } => format!("unreachable {status}"),
+        Event::Unchanged { type_url } => format!("unchanged {}", short(type_url)),
         Event::SwitchedToSotw { .. } => "switched to SotW".to_owned(),
         Event::Ignored { type_url } => format!("ignored {}", short(type_url)),
         Event::ResourceError { type_url, error } => {
