@@ -19,7 +19,8 @@ import grpc
 from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf import any_pb2, json_format
 
-from resources import CLUSTER, ENDPOINTS, LB_ENDPOINT, LISTENER, ROUTES, RUNTIME, SECRET, VIRTUAL_HOST, name_of
+from resources import CLUSTER, ENDPOINTS, LB_ENDPOINT, LISTENER, ROUTES, SECRET, VIRTUAL_HOST, name_of
+from resources import EXTENSION, RUNTIME, SCOPED_ROUTES
 
 # The messages that resources are made of; JSON finds those that were imported.
 for module in (
@@ -27,6 +28,8 @@ for module in (
     "envoy.config.endpoint.v3.endpoint",
     "envoy.config.listener.v3.listener",
     "envoy.config.route.v3.route",
+    "envoy.config.route.v3.scoped_route",
+    "envoy.extensions.filters.http.fault.v3.fault",
     "envoy.extensions.filters.http.on_demand.v3.on_demand",
     "envoy.extensions.filters.http.router.v3.router",
     "envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager",
@@ -40,17 +43,23 @@ ADS = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 SERVICES = {
     LISTENER: ("envoy.service.listener.v3.ListenerDiscoveryService", "Listeners", "listeners"),
     ROUTES: ("envoy.service.route.v3.RouteDiscoveryService", "Routes", "routes"),
+    SCOPED_ROUTES: ("envoy.service.route.v3.ScopedRoutesDiscoveryService", "ScopedRoutes", "scoped-routes"),
     VIRTUAL_HOST: ("envoy.service.route.v3.VirtualHostDiscoveryService", "VirtualHosts", None),
     CLUSTER: ("envoy.service.cluster.v3.ClusterDiscoveryService", "Clusters", "clusters"),
     ENDPOINTS: ("envoy.service.endpoint.v3.EndpointDiscoveryService", "Endpoints", "endpoints"),
     LB_ENDPOINT: ("envoy.service.endpoint.v3.LocalityEndpointDiscoveryService", "LocalityEndpoints", None),
     SECRET: ("envoy.service.secret.v3.SecretDiscoveryService", "Secrets", "secrets"),
     RUNTIME: ("envoy.service.runtime.v3.RuntimeDiscoveryService", "Runtime", "runtime"),
+    EXTENSION: (
+        "envoy.service.extension.v3.ExtensionConfigDiscoveryService",
+        "ExtensionConfigs",
+        "extension_configs",
+    ),
 }
-# A response of these holds all there is (SST-1), so that an absence in it is a removal.
-FULL_STATE = (LISTENER, CLUSTER)
+# A response of these holds all there is (SST-1, SST-2), so that an absence in it is a removal.
+FULL_STATE = (LISTENER, CLUSTER, SCOPED_ROUTES)
 # What one stream is sent first.
-ORDER = (CLUSTER, ENDPOINTS, LB_ENDPOINT, SECRET, LISTENER, ROUTES, VIRTUAL_HOST, RUNTIME)
+ORDER = (CLUSTER, ENDPOINTS, LB_ENDPOINT, SECRET, LISTENER, ROUTES, SCOPED_ROUTES, VIRTUAL_HOST, RUNTIME, EXTENSION)
 TTL_FEATURE = "xds.config.supports-resource-ttl"
 
 

@@ -200,17 +200,17 @@ class Stage(contextlib.ExitStack):
 
     def relay(self, server):
         """Starts the relay; the port that it serves on."""
-        xds, admin = PORTS.take(), PORTS.take()
+        xds, self.admin = PORTS.take(), PORTS.take()
         config = {
             "xds_servers": [server],
             "listeners": [{"name": "main", "address": f"127.0.0.1:{xds}"}],
-            "admin": {"address": f"127.0.0.1:{admin}"},
+            "admin": {"address": f"127.0.0.1:{self.admin}"},
         }
         (self.directory / "sluice.json").write_text(json.dumps(config))
         Process(self, "sluice", [self.sluice, "serve", "--config", "sluice.json"])
-        self.witness("the relay's clients", lambda: get(admin, "/clients").body)
-        self.witness("the relay's sources", lambda: get(admin, "/sources").body)
-        eventually("the relay is ready", lambda: get(admin, "/ready"))
+        self.witness("the relay's clients", lambda: get(self.admin, "/clients").body)
+        self.witness("the relay's sources", lambda: get(self.admin, "/sources").body)
+        eventually("the relay is ready", lambda: get(self.admin, "/ready"))
         return xds
 
     def sluice_says(self, *arguments):
@@ -263,8 +263,9 @@ class Envoy:
         self.stage = stage
         (stage.directory / "envoy.json").write_text(json.dumps(self.bootstrap(variant, bootstrap)))
         command = [packages.envoy_binary(), "-c", "envoy.json", "--concurrency", "1", "--disable-hot-restart"]
+        logging = ["--log-level", "warning", "--component-log-level", "config:info,upstream:info"]
         stage.witness("what Envoy holds", self.holds)
-        Process(stage, "envoy", [*command, "--admin-address-path", "envoy.admin"])
+        Process(stage, "envoy", [*command, *logging, "--admin-address-path", "envoy.admin"])
 
     def bootstrap(self, variant, more):
         source = self.SOURCES[variant]
@@ -288,9 +289,8 @@ class Envoy:
     def admin(self, path):
         """A page of Envoy's admin, '' before there is one."""
         file = self.stage.directory / "envoy.admin"
-        if not file.exists():
-            return ""
-        return get(int(file.read_text().rpartition(":")[2]), path).body
+        address = file.read_text() if file.exists() else ""
+        return get(int(address.rpartition(":")[2]), path).body if address else ""
 
     def stats(self, pattern):
         lines = self.admin(f"/stats?filter={pattern}").splitlines()

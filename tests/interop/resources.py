@@ -12,10 +12,13 @@ CLUSTER = PREFIX + "envoy.config.cluster.v3.Cluster"
 ENDPOINTS = PREFIX + "envoy.config.endpoint.v3.ClusterLoadAssignment"
 LB_ENDPOINT = PREFIX + "envoy.config.endpoint.v3.LbEndpoint"
 SECRET = PREFIX + "envoy.extensions.transport_sockets.tls.v3.Secret"
+SCOPED_ROUTES = PREFIX + "envoy.config.route.v3.ScopedRouteConfiguration"
 RUNTIME = PREFIX + "envoy.service.runtime.v3.Runtime"
+EXTENSION = PREFIX + "envoy.config.core.v3.TypedExtensionConfig"
 
 HTTP_MANAGER = PREFIX + "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 ROUTER = PREFIX + "envoy.extensions.filters.http.router.v3.Router"
+FAULT = PREFIX + "envoy.extensions.filters.http.fault.v3.HTTPFault"
 ON_DEMAND = PREFIX + "envoy.extensions.filters.http.on_demand.v3.OnDemand"
 DOWNSTREAM_TLS = PREFIX + "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext"
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -56,10 +59,32 @@ def manager(routes, source, on_demand=None):
     return {"@type": HTTP_MANAGER, "stat_prefix": routes, "rds": rds, "http_filters": filters}
 
 
-def listener(name, port, source=ADS, routes=None, on_demand=None, tls=None):
+def scoped_manager(source):
+    """The header x-scope chooses the routes, by SRDS; a fault filter comes by ECDS."""
+    key = [{"header_value_extractor": {"name": "x-scope", "element_separator": ",", "index": 0}}]
+    scopes = {"name": "scopes", "scope_key_builder": {"fragments": key}, "rds_config_source": ADS}
+    scopes["scoped_rds"] = {"scoped_rds_config_source": source}
+    fault = {"name": "fault", "config_discovery": {"config_source": source, "type_urls": [FAULT]}}
+    filters = [fault, *http_filters()]
+    return {"@type": HTTP_MANAGER, "stat_prefix": "scoped", "scoped_routes": scopes, "http_filters": filters}
+
+
+def scope(name, routes):
+    """Requests of a scope take these routes."""
+    key = {"fragments": [{"string_key": name}]}
+    return {"@type": SCOPED_ROUTES, "name": name, "route_configuration_name": routes, "key": key}
+
+
+def fault(name, status):
+    """Requests with a header x-fault are answered with this status."""
+    abort = {"http_status": status, "percentage": {"numerator": 100}}
+    config = {"@type": FAULT, "headers": [{"name": "x-fault", "present_match": True}], "abort": abort}
+    return {"@type": EXTENSION, "name": name, "typed_config": config}
+
+
+def listener(name, port, source=ADS, routes=None, on_demand=None, tls=None, manage=None):
     """An HTTP listener with routes from RDS; with `tls`, a ConfigSource for the secret `tls-<name>`."""
-    manage = {"name": "http", "typed_config": manager(routes or name, source, on_demand)}
-    chain = {"filters": [manage]}
+    chain = {"filters": [{"name": "http", "typed_config": manage or manager(routes or name, source, on_demand)}]}
     if tls:
         secrets = [{"name": f"tls-{name}", "sds_config": tls}]
         config = {"@type": DOWNSTREAM_TLS, "common_tls_context": {"tls_certificate_sds_secret_configs": secrets}}

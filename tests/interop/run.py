@@ -23,15 +23,19 @@ import packages
 def cases():
     """Every case there is. The modules need the packages, so that they are imported here."""
     import envoy_collections
+    import envoy_nacks
     import envoy_on_demand
     import envoy_secrets
     import envoy_ttl
+    import envoy_types
     import envoy_variants
     import grpc_clients
     import quickstart
 
     # Those that take longest come first, so that none runs on alone in the end.
-    modules = (quickstart, envoy_ttl, grpc_clients, envoy_variants, envoy_on_demand, envoy_secrets, envoy_collections)
+    first = (quickstart, envoy_ttl, grpc_clients)
+    rest = (envoy_variants, envoy_types, envoy_on_demand, envoy_secrets, envoy_collections, envoy_nacks)
+    modules = first + rest
     return [case for module in modules for case in module.CASES]
 
 
