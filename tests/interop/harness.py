@@ -259,13 +259,16 @@ class Envoy:
         "rest": resources.source("REST"),
     }
 
-    def __init__(self, stage, variant, **bootstrap):
+    def __init__(self, stage, variant, name="envoy", **bootstrap):
         self.stage = stage
-        (stage.directory / "envoy.json").write_text(json.dumps(self.bootstrap(variant, bootstrap)))
-        command = [packages.envoy_binary(), "-c", "envoy.json", "--concurrency", "1", "--disable-hot-restart"]
+        self.admin_address = stage.directory / f"{name}.admin"
+        file = stage.directory / f"{name}.json"
+        file.write_text(json.dumps(self.bootstrap(variant, bootstrap)))
+        command = [packages.envoy_binary(), "-c", file, "--concurrency", "1", "--disable-hot-restart"]
         logging = ["--log-level", "warning", "--component-log-level", "config:info,upstream:info"]
-        stage.witness("what Envoy holds", self.holds)
-        Process(stage, "envoy", [*command, *logging, "--admin-address-path", "envoy.admin"])
+        stage.witness(f"what {name} holds", self.holds)
+        command += [*logging, "--admin-address-path", self.admin_address]
+        self.process = Process(stage, name, command)
 
     def bootstrap(self, variant, more):
         source = self.SOURCES[variant]
@@ -288,8 +291,7 @@ class Envoy:
 
     def admin(self, path):
         """A page of Envoy's admin, '' before there is one."""
-        file = self.stage.directory / "envoy.admin"
-        address = file.read_text() if file.exists() else ""
+        address = self.admin_address.read_text() if self.admin_address.exists() else ""
         return get(int(address.rpartition(":")[2]), path).body if address else ""
 
     def stats(self, pattern):

@@ -25,6 +25,7 @@ def cases():
     import envoy_collections
     import envoy_nacks
     import envoy_on_demand
+    import envoy_outage
     import envoy_secrets
     import envoy_ttl
     import envoy_types
@@ -35,7 +36,7 @@ def cases():
     # Those that take longest come first, so that none runs on alone in the end.
     first = (quickstart, envoy_ttl, grpc_clients)
     rest = (envoy_variants, envoy_types, envoy_on_demand, envoy_secrets, envoy_collections, envoy_nacks)
-    modules = first + rest
+    modules = (*first, *rest, envoy_outage)
     return [case for module in modules for case in module.CASES]
 
 
