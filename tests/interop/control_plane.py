@@ -353,7 +353,10 @@ class ControlPlane(grpc.GenericRpcHandler):
 
         with self.changed:
             subscription.handle(request)
-            return self.changed.wait_for(news, timeout=0.3)
+            response = self.changed.wait_for(news, timeout=0.3)
+            if response:
+                self.calls.append(f"{path}: {said(request)} answered by version {response.version_info}")
+            return response
 
 
 def next_response(subscriptions):
