@@ -166,10 +166,10 @@ class Delta(Subscription):
 
     def handle(self, request):
         asked = set(request.resource_names_subscribe)
-        if self.wildcard is None:
+        is_first = self.wildcard is None
+        if is_first:
             # Virtual hosts are asked for by an empty list, too: those that need no request (VHD-3).
             self.wildcard = not asked
-            self.sent = dict(request.initial_resource_versions)
         if "*" in asked:
             self.wildcard = True
         if "*" in request.resource_names_unsubscribe:
@@ -181,6 +181,8 @@ class Delta(Subscription):
             for resource in self.plane.of(self.type_url):
                 if name in resource.aliases:
                     self.sent.pop(resource.name, None)
+        if is_first:
+            self.sent = dict(request.initial_resource_versions)
 
     def response(self):
         wanted = self.wanted()

@@ -9,6 +9,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -66,7 +67,8 @@ def is_stamped(stamp, requirements):
 
 
 def digest(requirements):
-    return hashlib.sha256(requirements.read_bytes()).hexdigest()
+    """Of what was installed, and by which Python: an environment does not outlive it."""
+    return hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()
 
 
 def finish(command, directory, stamp, requirements):

@@ -103,7 +103,7 @@ def main():
         print(f"!!!!!!!! SKIPPED everything: grpc can't be had: {missing['grpc']}", flush=True)
         print("interop: 0 passed, 0 failed, 1 skipped")
         return 0
-    if pathlib.Path(sys.prefix) != packages.PYTHON.parent.parent:
+    if pathlib.Path(sys.prefix).resolve() != packages.PYTHON.parent.parent.resolve():
         os.execv(packages.PYTHON, [packages.PYTHON, *sys.argv])
     return run(options, missing)
 
