@@ -14,6 +14,7 @@ mod bench;
 mod delta;
 mod matrix;
 mod pace;
+mod private;
 mod sharing;
 mod sotw;
 mod stream;

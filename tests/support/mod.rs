@@ -30,6 +30,7 @@ pub const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadA
 pub const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 pub const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 pub const SRDS: &str = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration";
+pub const VHDS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 pub const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 /// A type that nobody has heard of, and the last in rank.
 pub const MARKER: &str = "type.googleapis.com/sluice.test.Marker";

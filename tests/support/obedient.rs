@@ -202,8 +202,12 @@ impl Sub {
         for name in &removed {
             self.known.insert(name.clone(), None);
         }
-        let item =
-            |(name, entry): (String, Entry)| Item { name, version: entry.version, body: Some(entry.body) };
+        let item = |(name, entry): (String, Entry)| Item {
+            name,
+            version: entry.version,
+            body: Some(entry.body),
+            ..Item::default()
+        };
         Answer {
             type_url: self.type_url.clone(),
             version: world.fixed_version.clone().unwrap_or_else(|| format!("origin-{}", world.clock)),
