@@ -1,4 +1,4 @@
-//! How a source's task reaches its server: up to two ADS streams of a shared pool, or a watched directory.
+//! How a source's task reaches its server: a few ADS streams of a shared pool, or a watched directory.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::hub::Attach;
 use crate::client::{
     FileError, FileEvent, FileHandle, FileServer, FileSettings, Pool, StreamEvent, StreamHandle,
 };
-use crate::engine::source::StreamIndex;
+use crate::engine::source::{STREAMS, StreamIndex};
 use crate::engine::upstream::Output;
 use crate::telemetry::metrics::{GaugePart, ServerMetrics};
 use crate::wire::upstream::encode_request;
@@ -38,7 +38,7 @@ pub struct OpenStream {
 /// One source's side of the attachment.
 #[derive(Debug)]
 pub enum Link {
-    Streams { node: Vec<u8>, streams: [Option<OpenStream>; 2] },
+    Streams { node: Vec<u8>, streams: [Option<OpenStream>; STREAMS] },
     Files { events: mpsc::Receiver<FileEvent>, _watch: FileHandle },
 }
 
@@ -46,7 +46,7 @@ impl Link {
     /// `node`: encoded, as this class shows itself upstream. Fails for a directory that cannot be served at all (FIL-3).
     pub async fn new(attach: &Attach, node: Vec<u8>) -> Result<Link, FileError> {
         match attach {
-            Attach::Grpc { .. } => Ok(Link::Streams { node, streams: [None, None] }),
+            Attach::Grpc { .. } => Ok(Link::Streams { node, streams: [const { None }; STREAMS] }),
             Attach::Files { directory } => {
                 let (sender, events) = mpsc::channel(EVENTS_MAX);
                 let watch = FileServer::watch(directory, FileSettings::default(), sender).await?;

@@ -19,7 +19,7 @@ use super::spelling::Refusals;
 use super::subscription::{Change, SourceId, Subscription};
 use crate::engine::Time;
 use crate::engine::class::NameStyle;
-use crate::engine::interest::{Collection, HashSeed, Interest};
+use crate::engine::interest::{Collection, HashSeed, Interest, Shape};
 use crate::engine::snapshot::Snapshot;
 use crate::xds::xdstp::NameError;
 use crate::xds::{Code, Kind, Request, ResourceName, Status, TypeUrl, Variant, Version};
@@ -190,14 +190,14 @@ impl Session {
         let mut watches = Vec::new();
         let subscription = &mut self.subscriptions[index];
         let type_url = subscription.type_url.clone();
-        // Names first, for they keep what a wildcard brought that goes with the same request.
-        for (style, names) in change.names {
-            let interest = (!names.0.is_empty()).then_some(Interest::Names(names.0));
-            set_part(subscription, style, interest, false, router, &mut watches)?;
+        // Names first, for they keep what a glob or a wildcard brought that goes with the same request.
+        for ((style, shape), names) in change.names.into_iter().rev() {
+            let interest = (!names.0.is_empty()).then(|| shape.interest(names.0));
+            set_part(subscription, style, interest, shape, router, &mut watches)?;
         }
         if let Some(wildcard) = change.wildcard {
             let interest = wildcard.then_some(Interest::Wildcard);
-            set_part(subscription, NameStyle::Old, interest, true, router, &mut watches)?;
+            set_part(subscription, NameStyle::Old, interest, Shape::Wildcard, router, &mut watches)?;
         }
         let names: usize = self.subscriptions.iter().map(Subscription::names_len).sum();
         if names > self.limits.names_per_stream {
@@ -360,7 +360,7 @@ fn set_part(
     subscription: &mut Subscription,
     style: NameStyle,
     interest: Option<Interest>,
-    wildcard: bool,
+    shape: Shape,
     router: &mut dyn Router,
     watches: &mut Vec<Watch>,
 ) -> Result<(), Status> {
@@ -368,7 +368,7 @@ fn set_part(
     match interest {
         Some(interest) => {
             let source = router.source(&type_url, style)?;
-            let old = subscription.set_part(style, Some((source, interest.clone())), wildcard);
+            let old = subscription.set_part(style, Some((source, interest.clone())), shape);
             // The client's class may have changed with this very request (RLY-16).
             if let Some(old) = old.filter(|old| *old != source) {
                 let collection = interest.collection();
@@ -377,8 +377,8 @@ fn set_part(
             watches.push(Watch::Watch { source, type_url, interest });
         }
         None => {
-            if let Some(source) = subscription.set_part(style, None, wildcard) {
-                let collection = if wildcard { Collection::Wildcard } else { Collection::Names(style) };
+            if let Some(source) = subscription.set_part(style, None, shape) {
+                let collection = shape.collection(style);
                 watches.push(Watch::Unwatch { source, type_url, collection });
             }
         }
@@ -427,10 +427,11 @@ impl Subscription {
         // given up beside the wildcard is known when the membership is (DEL-19).
         // Due where nothing else speaks: the set is empty, and the client did not present what it holds (DEL-29).
         let holds_nothing = parts.iter().all(|part| {
-            matches!(part.interest, Interest::Names(_)) || (part.held.is_empty() && part.view.is_empty())
+            !matches!(part.interest, Interest::Wildcard) || (part.held.is_empty() && part.view.is_empty())
         });
         let greeting = self.greeting && membership_known && holds_nothing;
-        let departed = self.departed.iter().filter(|_| membership_known).cloned();
+        let in_doubt = |name: &&ResourceName| parts.iter().any(|part| part.may_have(name));
+        let departed = self.departed.iter().filter(|name| membership_known && !in_doubt(name)).cloned();
         let departed: Vec<_> = departed.chain(refused).collect();
         if (full && !complete) || !(news || greeting || !departed.is_empty()) {
             return None;

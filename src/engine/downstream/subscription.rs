@@ -9,9 +9,9 @@ use super::answer::{Answer, Chunk};
 use super::flight::Flight;
 use super::spelling::{Peculiar, Refusals, Spellings, key_of};
 use crate::engine::class::NameStyle;
-use crate::engine::interest::{HashSeed, Interest, NameSet, style_of};
+use crate::engine::interest::{HashSeed, Interest, NameSet, Shape, style_of};
 use crate::engine::view::{Leaving, View, ViewId};
-use crate::xds::{DeltaRequest, ResourceName, SotwRequest, TypeUrl, Version};
+use crate::xds::{DeltaRequest, Resource, ResourceName, SotwRequest, TypeUrl, Version};
 
 /// A source, by the number that the driver gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,8 +53,12 @@ impl Part {
 
     /// What the client holds of the names because another part brought it.
     fn take_over(&mut self, other: &View, which: impl Fn(&ResourceName) -> bool) {
-        let Interest::Names(names) = &self.interest else { return };
-        let brought = names.iter().filter(|name| !self.held.has(name) && which(name));
+        let candidates: Vec<_> = match &self.interest {
+            Interest::Wildcard => return,
+            Interest::Globs(_) => other.names().filter(|name| self.interest.covers(name)).collect(),
+            Interest::Names(names) => names.iter().collect(),
+        };
+        let brought = candidates.into_iter().filter(|name| !self.held.has(name) && which(name));
         let brought: Vec<_> = brought.filter_map(|name| Some((name, other.version_of(name)?))).collect();
         if !brought.is_empty() {
             Arc::make_mut(&mut self.held).hold(brought.into_iter(), std::iter::empty());
@@ -63,15 +67,25 @@ impl Part {
     }
 
     /// The client was sent a part of what brings it to a view.
-    fn hold_chunk(&mut self, chunk: &Chunk, view: &View) {
-        let sent = chunk.resources.iter().map(|resource| (&resource.name, resource.version));
+    fn hold_chunk<'a>(&mut self, chunk: &'a Chunk, view: &View) {
+        let names = |resource: &'a Arc<Resource>| std::iter::once(&resource.name).chain(&resource.aliases);
+        let sent =
+            chunk.resources.iter().flat_map(|resource| names(resource).map(|name| (name, resource.version)));
         let sent = sent.filter(|(name, version)| view.version_of(name) == Some(*version));
         let held = Arc::make_mut(&mut self.held);
         held.hold(sent, chunk.removed.iter().filter(|name| self.interest.covers(name)));
     }
 
-    /// The client must be told of the name again, whatever it holds. Whether it was told before.
+    /// The client must be told of the name again, whatever it holds; of a glob, of all its members. Whether it was told
+    /// before.
     fn forget(&mut self, name: &ResourceName) -> bool {
+        if matches!(self.interest, Interest::Globs(_)) && name.is_glob() {
+            let members: Vec<_> =
+                self.held.names().filter(|member| member.glob().as_ref() == Some(name)).cloned().collect();
+            for member in &members {
+                self.forget(member);
+            }
+        }
         let was_told = self.held.has(name) || self.held.knows_absent(name);
         if was_told {
             Arc::make_mut(&mut self.held).forget(name);
@@ -88,11 +102,14 @@ impl Part {
         matches!(self.interest, Interest::Wildcard)
     }
 
+    /// What a server, not the client, says is in it: the wildcard, or globs.
+    fn is_broad(&self) -> bool {
+        self.interest.shape() != Shape::Names
+    }
+
+    /// The names that were asked for, those of globs too.
     pub fn names(&self) -> Option<&Arc<NameSet>> {
-        match &self.interest {
-            Interest::Wildcard => None,
-            Interest::Names(names) => Some(names),
-        }
+        self.interest.names()
     }
 }
 
@@ -100,7 +117,7 @@ impl Part {
 #[derive(Debug)]
 pub struct Subscription {
     pub type_url: TypeUrl,
-    /// The wildcard first, then old-style names, then `xdstp:` names; no part is empty.
+    /// The wildcard first, then globs, then old-style names, then `xdstp:` names; no part is empty.
     pub parts: Vec<Part>,
     /// Names unsubscribed from beside a wildcard, still to be answered (DEL-19).
     pub departed: BTreeSet<ResourceName>,
@@ -129,8 +146,8 @@ pub struct Subscription {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Change {
     pub wildcard: Option<bool>,
-    /// The names by style, where they changed.
-    pub names: BTreeMap<NameStyle, NameSetChange>,
+    /// The names and the globs by style, where they changed.
+    pub names: BTreeMap<(NameStyle, Shape), NameSetChange>,
     /// Names are spelled in another way, or refused.
     pub peculiar: bool,
 }
@@ -207,8 +224,8 @@ impl Subscription {
         }
     }
 
-    fn names_of(&self, style: NameStyle) -> Arc<NameSet> {
-        let part = self.parts.iter().find(|part| part.style == style && !part.is_wildcard());
+    fn names_of(&self, (style, shape): (NameStyle, Shape)) -> Arc<NameSet> {
+        let part = self.parts.iter().find(|part| part.style == style && part.interest.shape() == shape);
         part.and_then(Part::names).cloned().unwrap_or_default()
     }
 
@@ -235,16 +252,20 @@ impl Subscription {
         if wildcard != self.is_wildcard() {
             change.wildcard = Some(wildcard);
         }
-        for style in [NameStyle::Old, NameStyle::Xdstp] {
-            let wanted = names.iter().filter(|name| !name.is_wildcard() && style_of(name) == style);
+        for kind in [
+            (NameStyle::Old, Shape::Names),
+            (NameStyle::Xdstp, Shape::Globs),
+            (NameStyle::Xdstp, Shape::Names),
+        ] {
+            let wanted = names.iter().filter(|name| !name.is_wildcard() && kind_of(name) == kind);
             let wanted = NameSet::of(wanted.cloned(), seed);
-            let old = self.names_of(style);
+            let old = self.names_of(kind);
             if wanted.id() != old.id() {
                 let added: Vec<_> = wanted.minus(&old).cloned().collect();
                 if !added.is_empty() {
                     self.resubscribe(&added);
                 }
-                change.names.insert(style, NameSetChange(Arc::new(wanted)));
+                change.names.insert(kind, NameSetChange(Arc::new(wanted)));
             }
         }
         change
@@ -312,7 +333,8 @@ impl Subscription {
         let was_wildcard = self.is_wildcard();
         // Wildcard by omission is decided on the first request (DEL-6, DEL-10); adding names keeps it (DEL-7).
         let mut wildcard = was_wildcard || (first && both_empty && self.legacy_wildcard);
-        let mut sets: BTreeMap<NameStyle, NameSet> = BTreeMap::new();
+        let mut sets: BTreeMap<(NameStyle, Shape), NameSet> = BTreeMap::new();
+        let mut departed = Vec::new();
         for name in &request.subscribe {
             if name.is_wildcard() {
                 if was_wildcard {
@@ -324,8 +346,8 @@ impl Subscription {
             let Some(key) = self.take_name(name) else { continue };
             // What becomes of a name that is wanted again, its own subscription says.
             self.departed.remove(&key);
-            let style = style_of(&key);
-            let set = sets.entry(style).or_insert_with(|| (*self.names_of(style)).clone());
+            let kind = kind_of(&key);
+            let set = sets.entry(kind).or_insert_with(|| (*self.names_of(kind)).clone());
             let wanted = !set.insert(key.clone(), seed);
             self.spell(&key, name, wanted, seed);
             // Asked for again without having been given up, or brought by the wildcard before: a forced resend (DEL-11).
@@ -337,26 +359,32 @@ impl Subscription {
                 continue;
             }
             let Some(key) = self.give_up(name, seed) else { continue };
-            let name = &key;
-            let style = style_of(name);
-            let set = sets.entry(style).or_insert_with(|| (*self.names_of(style)).clone());
-            if set.remove(name, seed) {
-                self.forget_name(name);
-                if wildcard {
-                    self.depart(name);
-                }
+            let kind = kind_of(&key);
+            let set = sets.entry(kind).or_insert_with(|| (*self.names_of(kind)).clone());
+            if set.remove(&key, seed) {
+                self.forget_name(&key);
+                departed.push(key);
             }
         }
-        if !wildcard {
-            self.departed.clear();
+        departed.extend(std::mem::take(&mut self.departed));
+        departed.retain(|name| wildcard || self.glob_covers(name, &sets));
+        for name in &departed {
+            self.depart(name);
         }
         self.peculiar.take_if(|peculiar| peculiar.is_empty());
         let names = sets
             .into_iter()
-            .filter(|(style, set)| set.id() != self.names_of(*style).id())
-            .map(|(style, set)| (style, NameSetChange(Arc::new(set))))
+            .filter(|(kind, set)| set.id() != self.names_of(*kind).id())
+            .map(|(kind, set)| (kind, NameSetChange(Arc::new(set))))
             .collect();
         Change { wildcard: (wildcard != was_wildcard).then_some(wildcard), names, peculiar: false }
+    }
+
+    /// The name is a member of a glob that is asked for; `changed`: the sets that the request at hand changes.
+    fn glob_covers(&self, name: &ResourceName, changed: &BTreeMap<(NameStyle, Shape), NameSet>) -> bool {
+        let Some(glob) = name.glob() else { return false };
+        let kind = kind_of(&glob);
+        changed.get(&kind).map_or_else(|| self.names_of(kind).contains(&glob), |globs| globs.contains(&glob))
     }
 
     /// The client asks for names anew: it is told of them again, whatever it holds (SUB-3, DEL-11).
@@ -397,7 +425,7 @@ impl Subscription {
         self.fresh = true;
     }
 
-    /// A name was given up beside the wildcard: the client learns whether the wildcard still has it (DEL-19).
+    /// A name was given up beside the wildcard or its glob: the client learns whether that still has it (DEL-19, NAM-17).
     fn depart(&mut self, name: &ResourceName) {
         self.departed.insert(name.clone());
         self.interrupt();
@@ -420,10 +448,12 @@ impl Subscription {
         &mut self,
         style: NameStyle,
         interest: Option<(SourceId, Interest)>,
-        wildcard: bool,
+        shape: Shape,
     ) -> Option<SourceId> {
         self.interrupt();
-        let at = self.parts.iter().position(|part| part.style == style && part.is_wildcard() == wildcard);
+        let wildcard = shape == Shape::Wildcard;
+        let is_it = |part: &Part| part.style == style && part.interest.shape() == shape;
+        let at = self.parts.iter().position(is_it);
         let old = at.map(|at| self.parts[at].source);
         if let Some(at) = at {
             self.fall_back_to_wildcard(at, interest.as_ref().map(|(_, interest)| interest));
@@ -433,19 +463,23 @@ impl Subscription {
                 let part = &mut self.parts[at];
                 self.fresh |= part.source != source || interest.asks_for_more_than(&part.interest);
                 part.source = source;
-                part.interest = interest;
+                let old = std::mem::replace(&mut part.interest, interest);
+                if shape == Shape::Globs && old.asks_for_more_than(&part.interest) {
+                    let left = part.held.clone();
+                    self.keep_of_broad(&left);
+                }
             }
             (Some(at), None) => {
                 let left = self.parts.remove(at);
-                if left.is_wildcard() {
-                    self.keep_of_wildcard(&left.held);
+                if left.is_broad() {
+                    self.keep_of_broad(&left.held);
                 }
                 self.greeting &= !wildcard;
             }
             (None, Some((source, interest))) => {
                 self.parts.reserve_exact(1);
                 self.parts.push(Part::new(source, style, interest));
-                self.parts.sort_by_key(|part| (!part.is_wildcard(), part.style));
+                self.parts.sort_by_key(|part| (part.interest.shape(), part.style));
                 self.greeting |= wildcard;
                 self.fresh = true;
             }
@@ -454,7 +488,8 @@ impl Subscription {
         old
     }
 
-    /// Names leave a part: where the wildcard has other content under them, that is what the client should hold now.
+    /// Names leave a part: where the wildcard or their glob has other content under them, that is what the client should
+    /// hold now.
     fn fall_back_to_wildcard(&mut self, at: usize, interest: Option<&Interest>) {
         let part = &self.parts[at];
         let Interest::Names(old) = &part.interest else { return };
@@ -463,18 +498,19 @@ impl Subscription {
             Some(Interest::Names(names)) => names,
             _ => &none,
         };
-        for wildcard in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
+        for broad in self.parts.iter_mut().filter(|part| part.is_broad()) {
             for name in old.minus(new) {
-                let (own, other) = (held.version_of(name), wildcard.held.version_of(name));
+                let (own, other) = (held.version_of(name), broad.held.version_of(name));
                 if own.is_some() && other.is_some() && own != other {
-                    wildcard.forget(name);
+                    broad.forget(name);
                 }
             }
         }
     }
 
-    /// The wildcard goes. What it brought under names that are wanted for themselves, the client keeps (DEL-9, SUB-13).
-    fn keep_of_wildcard(&mut self, left: &View) {
+    /// The wildcard goes, or a glob. What it brought under names that are wanted for themselves, the client keeps (DEL-9,
+    /// SUB-13, NAM-17).
+    fn keep_of_broad(&mut self, left: &View) {
         for part in &mut self.parts {
             part.take_over(left, |_| true);
         }
@@ -483,26 +519,23 @@ impl Subscription {
     /// A name that leaves one part with this answer, while the other does not know it yet, is not removed (DEL-22, RLY-2):
     /// what the client has under it, it keeps under the other.
     pub fn keep_in_doubt(&mut self, answer: &Answer) {
-        let [wildcard, names @ ..] = self.parts.as_mut_slice() else { return };
-        let [of_wildcard, of_names @ ..] = answer.parts.as_slice() else { return };
-        if !wildcard.is_wildcard() {
-            return;
-        }
-        for (part, answered) in names.iter_mut().zip(of_names) {
-            if !of_wildcard.view.is_complete() {
-                let left =
-                    part.held.names().filter(|name| !answered.view.has(name) && !of_wildcard.view.has(name));
-                let left = left.filter(|name| wildcard.held.has(name));
+        let first_names = self.parts.iter().take_while(|part| part.is_broad()).count();
+        let (broad, names) = self.parts.split_at_mut(first_names);
+        let (of_broad, of_names) = answer.parts.split_at(first_names.min(answer.parts.len()));
+        for (broad, of_broad) in broad.iter_mut().zip(of_broad) {
+            for (part, answered) in names.iter_mut().zip(of_names) {
+                let left = part.held.names().filter(|name| !answered.view.has(name) && broad.held.has(name));
+                let left = left.filter(|name| of_broad.may_have(name));
                 let left: Vec<_> =
                     left.filter_map(|name| Some((name, part.held.version_of(name)?))).collect();
                 if !left.is_empty() {
-                    Arc::make_mut(&mut wildcard.held).hold(left.into_iter(), std::iter::empty());
+                    Arc::make_mut(&mut broad.held).hold(left.into_iter(), std::iter::empty());
                 }
-            }
-            if !answered.view.is_complete() {
-                let in_doubt =
-                    |name: &ResourceName| answered.is_in_doubt(name) && !of_wildcard.view.has(name);
-                part.take_over(&wildcard.held, in_doubt);
+                if !answered.view.is_complete() {
+                    let in_doubt =
+                        |name: &ResourceName| answered.is_in_doubt(name) && !of_broad.view.has(name);
+                    part.take_over(&broad.held, in_doubt);
+                }
             }
         }
     }
@@ -520,6 +553,10 @@ impl Subscription {
             part.hold(Arc::new(View::presented(held, seed)));
         }
     }
+}
+
+fn kind_of(name: &ResourceName) -> (NameStyle, Shape) {
+    (style_of(name), Shape::of(name))
 }
 
 fn fingerprint_of(names: &[ResourceName], seed: HashSeed) -> u64 {

@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod aliases;
 mod bench;
 mod client;
 mod delta;
 mod faults;
+mod globs;
 mod names;
 mod property;
 mod relay;
