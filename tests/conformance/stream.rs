@@ -302,6 +302,7 @@ async fn wir_7_wir_8_wrapped_elements_are_unwrapped() {
             version: "7".to_owned(),
             resource: Some(body(LDS, "a", "wrapped")),
             name: "a".to_owned(),
+            aliases: Vec::new(),
             resource_name: None,
         };
         let wrapped = Any {

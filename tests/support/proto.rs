@@ -110,6 +110,8 @@ pub struct Resource {
     pub resource: Option<Any>,
     #[prost(string, tag = "3")]
     pub name: String,
+    #[prost(string, repeated, tag = "4")]
+    pub aliases: Vec<String>,
     #[prost(message, optional, tag = "8")]
     pub resource_name: Option<ResourceName>,
 }

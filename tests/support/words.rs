@@ -116,6 +116,8 @@ pub struct Answer {
     pub nonce: String,
     pub items: Vec<Item>,
     pub removed: Vec<String>,
+    /// Delta: of resources that have any, their aliases (ALI-1).
+    pub aliases: BTreeMap<String, Vec<String>>,
     pub control_plane: String,
     pub canary: bool,
     /// The encoded size, as received.
@@ -155,7 +157,8 @@ impl Answer {
         for item in &self.items {
             assert!(seen.insert(item.name.as_str()), "SST-8, DEL-16: {} twice in {self:?}", item.name);
             let body = item.body.as_ref().expect("DEL-12: a resource without a body");
-            assert_eq!(body.type_url, self.type_url, "SST-9");
+            let is_redirect = body.type_url == super::REDIRECT;
+            assert!(is_redirect || body.type_url == self.type_url, "SST-9: {}", body.type_url);
             if variant == Variant::Delta {
                 assert!(!item.version.is_empty(), "DEL-15: {} has no version", item.name);
             }
@@ -289,6 +292,7 @@ impl From<Answer> for proto::DeltaDiscoveryResponse {
         let resource = |item: Item| proto::Resource {
             version: item.version,
             resource: item.body,
+            aliases: answer.aliases.get(&item.name).cloned().unwrap_or_default(),
             name: item.name,
             resource_name: None,
         };
@@ -308,6 +312,9 @@ impl From<proto::DeltaDiscoveryResponse> for Answer {
     fn from(response: proto::DeltaDiscoveryResponse) -> Self {
         let size = response.encoded_len();
         let long = response.resources.iter().filter(|resource| resource.resource_name.is_some()).count();
+        let with_aliases = response.resources.iter().filter(|resource| !resource.aliases.is_empty());
+        let aliases =
+            with_aliases.map(|resource| (resource.name.clone(), resource.aliases.clone())).collect();
         let item = |r: proto::Resource| Item { name: r.name, version: r.version, body: r.resource };
         Answer {
             type_url: response.type_url,
@@ -315,6 +322,7 @@ impl From<proto::DeltaDiscoveryResponse> for Answer {
             nonce: response.nonce,
             items: response.resources.into_iter().map(item).collect(),
             removed: response.removed_resources,
+            aliases,
             control_plane: response.control_plane.map(|c| c.identifier).unwrap_or_default(),
             canary: false,
             size,

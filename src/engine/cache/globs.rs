@@ -296,9 +296,9 @@ impl GlobCache {
         &self.sets
     }
 
-    /// How many globs are asked for, and what their members weigh together, in bytes.
-    pub fn size(&self) -> (usize, usize) {
-        (self.globs.len(), self.bytes)
+    /// What all members weigh together, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Panics in debug builds where the cache contradicts itself.

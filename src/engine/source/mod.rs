@@ -496,10 +496,14 @@ impl Source {
         self.sessions.is_empty() && self.types.is_empty() && self.linger.is_empty() && streams_idle
     }
 
-    /// What is held of each type: the counts of the named resources, and the members of the wildcard if it is watched.
+    /// What is held of each type: the counts of the named resources and of the members of globs, and the members of the
+    /// wildcard if it is watched.
     pub fn types(&self) -> impl Iterator<Item = (&TypeUrl, Counts, Option<&View>)> {
         self.types.iter().map(|(type_url, cache)| {
-            (type_url, cache.named.counts(), cache.wildcard.as_ref().map(|wildcard| &**wildcard.view()))
+            let mut counts = cache.named.counts();
+            counts.present += cache.globs.members().len();
+            counts.bytes += cache.globs.bytes();
+            (type_url, counts, cache.wildcard.as_ref().map(|wildcard| &**wildcard.view()))
         })
     }
 
