@@ -107,11 +107,12 @@ struct Walk {
     class: Arc<str>,
 }
 
-/// The names come first, then the members of the wildcard; each resumes behind the last name given.
+/// The names come first, then the members of the wildcard and of globs; each resumes behind the last name given.
 #[derive(Clone)]
 enum Place {
     Names(Option<ResourceName>),
     Members(Option<ResourceName>),
+    GlobMembers(Option<ResourceName>),
 }
 
 impl Walk {
@@ -159,9 +160,16 @@ impl Walk {
                 Some((status, Place::Names(Some(name.clone()))))
             }
             Place::Members(last) => {
-                let (name, resource) = types.members.range(behind(last)).next()?;
+                let Some((name, resource)) = types.members.range(behind(last)).next() else {
+                    return self.step(type_url, &Place::GlobMembers(None));
+                };
                 let status = self.status(type_url, name, Some(resource), ClientStatus::Acked);
                 Some((status, Place::Members(Some(name.clone()))))
+            }
+            Place::GlobMembers(last) => {
+                let (name, resource) = types.glob_members.range(behind(last)).next()?;
+                let status = self.status(type_url, name, Some(resource), ClientStatus::Acked);
+                Some((status, Place::GlobMembers(Some(name.clone()))))
             }
         }
     }

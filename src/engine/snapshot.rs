@@ -27,10 +27,15 @@ pub struct WatchedSet {
 #[derive(Clone, Debug, Default)]
 pub struct TypeSnapshot {
     pub named: Names,
+    /// Of names that are or were the alias of a resource: the resource's own name (ALI-2).
+    pub aliases: OrdMap<ResourceName, ResourceName>,
     pub sets: OrdMap<SetId, WatchedSet>,
     pub members: Bodies,
     /// `None` while nobody watches the wildcard.
     pub wildcard: Option<Arc<View>>,
+    /// The members of all globs that are watched; each name is in one of them.
+    pub glob_members: Bodies,
+    pub glob_sets: OrdMap<SetId, WatchedSet>,
 }
 
 impl TypeSnapshot {
@@ -38,6 +43,7 @@ impl TypeSnapshot {
     pub fn body(&self, leaving: Leaving, name: &ResourceName) -> Option<&Arc<Resource>> {
         match leaving {
             Leaving::Wildcard => self.members.get(name),
+            Leaving::Globs => self.glob_members.get(name),
             Leaving::Names => self.named.get(name)?.resource(),
         }
     }
@@ -46,6 +52,7 @@ impl TypeSnapshot {
     pub fn view(&self, interest: &Interest) -> Option<&Arc<View>> {
         match interest {
             Interest::Wildcard => self.wildcard.as_ref(),
+            Interest::Globs(globs) => self.glob_sets.get(&globs.id()).map(|set| &set.view),
             Interest::Names(names) => self.sets.get(&names.id()).map(|set| &set.view),
         }
     }

@@ -13,6 +13,7 @@ mod authorities;
 mod bench;
 mod delta;
 mod matrix;
+mod names;
 mod pace;
 mod private;
 mod sharing;

@@ -169,6 +169,14 @@ impl Report {
             Event::ResourceError { type_url, error } => {
                 debug!(%server, %list, %type_url, name = %error.name, status = %error.status, "the upstream reports an error");
             }
+            Event::GlobsUnserved { type_url, names } => {
+                if let Some(suppressed) = self.shared.throttle.allow("globs unserved") {
+                    let (globs, first) =
+                        (names.len(), names.first().map(ToString::to_string).unwrap_or_default());
+                    warn!(%server, %type_url, globs, first, suppressed, "the upstream speaks the state of the world, in \
+                        which glob collections cannot be asked for: their subscribers get no answer");
+                }
+            }
             Event::Timeout { type_url, names } => {
                 debug!(%server, %list, %type_url, ?names, "no answer for these names in time");
             }

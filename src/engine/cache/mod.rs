@@ -1,9 +1,10 @@
 //! What is known of the resources of one source: PRESENT, ABSENT or UNKNOWN (RLY-2).
 //!
-//! Named resources and the membership of the wildcard are two caches that never answer for each other (RLY-13).
+//! Named resources, the membership of the wildcard and that of globs are caches that never answer for each other (RLY-13).
 
 pub mod named;
 pub mod wildcard;
+pub mod globs;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use super::upstream::Cause;
 use super::view::ViewId;
 use crate::xds::Resource;
 
+pub use globs::GlobCache;
 pub use named::NamedCache;
 pub use wildcard::WildcardCache;
 

@@ -18,7 +18,7 @@ use super::flight::Verdict;
 use super::spelling::Refusals;
 use super::subscription::{Change, Part, SourceId, Subscription};
 use crate::engine::Time;
-use crate::engine::interest::{Collection, HashSeed, Interest};
+use crate::engine::interest::{Collection, HashSeed, Interest, Shape};
 use crate::engine::realm::Realm;
 use crate::engine::snapshot::Snapshot;
 use crate::xds::service::is_v2_type;
@@ -195,15 +195,15 @@ impl Session {
         let mut watches = Vec::new();
         let subscription = &mut self.subscriptions[index];
         let type_url = subscription.type_url.clone();
-        // Names first, for they keep what a wildcard brought that goes with the same request.
-        for (realm, names) in change.names {
-            let interest = (!names.0.is_empty()).then_some(Interest::Names(names.0));
-            set_part(subscription, realm, interest, false, router, &mut watches)?;
+        // Names first, for they keep what a glob or a wildcard brought that goes with the same request.
+        for ((shape, realm), names) in change.names.into_iter().rev() {
+            let interest = (!names.0.is_empty()).then(|| shape.interest(names.0));
+            set_part(subscription, realm, interest, shape, router, &mut watches)?;
         }
         if let Some(wildcard) = change.wildcard {
             let interest = wildcard.then_some(Interest::Wildcard);
             let realm = router.realm_of(&type_url, None);
-            set_part(subscription, realm, interest, true, router, &mut watches)?;
+            set_part(subscription, realm, interest, Shape::Wildcard, router, &mut watches)?;
         }
         let names: usize = self.subscriptions.iter().map(Subscription::names_len).sum();
         if names > self.limits.names_per_stream {
@@ -406,7 +406,7 @@ fn set_part(
     subscription: &mut Subscription,
     realm: Realm,
     interest: Option<Interest>,
-    wildcard: bool,
+    shape: Shape,
     router: &mut dyn Router,
     watches: &mut Vec<Watch>,
 ) -> Result<(), Status> {
@@ -414,7 +414,7 @@ fn set_part(
     match interest {
         Some(interest) => {
             let source = router.source(&type_url, realm)?;
-            let old = subscription.set_part(realm, Some((source, interest.clone())), wildcard);
+            let old = subscription.set_part(realm, Some((source, interest.clone())), shape);
             // The client's class may have changed with this very request (RLY-16).
             if let Some(old) = old.filter(|old| *old != source) {
                 let collection = interest.collection();
@@ -423,9 +423,8 @@ fn set_part(
             watches.push(Watch::Watch { source, type_url, interest });
         }
         None => {
-            if let Some(source) = subscription.set_part(realm, None, wildcard) {
-                let collection =
-                    if wildcard { Collection::Wildcard } else { Collection::Names(realm.space.style()) };
+            if let Some(source) = subscription.set_part(realm, None, shape) {
+                let collection = shape.collection(realm.space.style());
                 watches.push(Watch::Unwatch { source, type_url, collection });
             }
         }
@@ -474,10 +473,11 @@ impl Subscription {
         // given up beside the wildcard is known when the membership is (DEL-19).
         // Due where nothing else speaks: the set is empty, and the client did not present what it holds (DEL-29).
         let holds_nothing = parts.iter().all(|part| {
-            matches!(part.interest, Interest::Names(_)) || (part.held.is_empty() && part.view.is_empty())
+            !matches!(part.interest, Interest::Wildcard) || (part.held.is_empty() && part.view.is_empty())
         });
         let greeting = self.greeting && membership_known && holds_nothing;
-        let departed = self.departed.iter().filter(|_| membership_known).cloned();
+        let in_doubt = |name: &&ResourceName| parts.iter().any(|part| part.may_have(name));
+        let departed = self.departed.iter().filter(|name| membership_known && !in_doubt(name)).cloned();
         let departed: Vec<_> = departed.chain(refused).collect();
         if (full && !complete) || !(news || greeting || !departed.is_empty()) {
             return None;

@@ -8,14 +8,17 @@ use std::sync::Arc;
 use super::answer::{Answer, Chunk};
 use super::flight::Flight;
 use super::spelling::{Peculiar, Refusals, Spellings, key_of};
-use crate::engine::interest::{HashSeed, Interest, NameSet};
+use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
 use crate::engine::realm::Realm;
 use crate::engine::view::{Leaving, View, ViewId};
-use crate::xds::{DeltaRequest, ResourceName, SotwRequest, TypeUrl, Version};
+use crate::xds::{DeltaRequest, Resource, ResourceName, SotwRequest, TypeUrl, Version};
 
 /// A source, by the number that the driver gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub u64);
+
+/// What tells the parts of a subscription apart, in their order.
+pub type Key = (Shape, Realm);
 
 /// One collection of one source that the client subscribed to.
 #[derive(Clone, Debug)]
@@ -53,8 +56,12 @@ impl Part {
 
     /// What the client holds of the names because another part brought it.
     fn take_over(&mut self, other: &View, which: impl Fn(&ResourceName) -> bool) {
-        let Interest::Names(names) = &self.interest else { return };
-        let brought = names.iter().filter(|name| !self.held.has(name) && which(name));
+        let candidates: Vec<_> = match &self.interest {
+            Interest::Wildcard => return,
+            Interest::Globs(_) => other.names().filter(|name| self.interest.covers(name)).collect(),
+            Interest::Names(names) => names.iter().collect(),
+        };
+        let brought = candidates.into_iter().filter(|name| !self.held.has(name) && which(name));
         let brought: Vec<_> = brought.filter_map(|name| Some((name, other.version_of(name)?))).collect();
         if !brought.is_empty() {
             Arc::make_mut(&mut self.held).hold(brought.into_iter(), std::iter::empty());
@@ -63,15 +70,25 @@ impl Part {
     }
 
     /// The client was sent a part of what brings it to a view.
-    fn hold_chunk(&mut self, chunk: &Chunk, view: &View) {
-        let sent = chunk.resources.iter().map(|resource| (&resource.name, resource.version));
+    fn hold_chunk<'a>(&mut self, chunk: &'a Chunk, view: &View) {
+        let names = |resource: &'a Arc<Resource>| std::iter::once(&resource.name).chain(&resource.aliases);
+        let sent =
+            chunk.resources.iter().flat_map(|resource| names(resource).map(|name| (name, resource.version)));
         let sent = sent.filter(|(name, version)| view.version_of(name) == Some(*version));
         let held = Arc::make_mut(&mut self.held);
         held.hold(sent, chunk.removed.iter().filter(|name| self.interest.covers(name)));
     }
 
-    /// The client must be told of the name again, whatever it holds. Whether it was told before.
+    /// The client must be told of the name again, whatever it holds; of a glob, of all its members. Whether it was told
+    /// before.
     fn forget(&mut self, name: &ResourceName) -> bool {
+        if matches!(self.interest, Interest::Globs(_)) && name.is_glob() {
+            let members: Vec<_> =
+                self.held.names().filter(|member| member.glob().as_ref() == Some(name)).cloned().collect();
+            for member in &members {
+                self.forget(member);
+            }
+        }
         let was_told = self.held.has(name) || self.held.knows_absent(name);
         if was_told {
             Arc::make_mut(&mut self.held).forget(name);
@@ -84,15 +101,22 @@ impl Part {
         self.interest.leaving()
     }
 
+    fn key(&self) -> Key {
+        (self.interest.shape(), self.realm)
+    }
+
     pub fn is_wildcard(&self) -> bool {
         matches!(self.interest, Interest::Wildcard)
     }
 
+    /// What a server, not the client, says is in it: the wildcard, or globs.
+    fn is_broad(&self) -> bool {
+        self.interest.shape() != Shape::Names
+    }
+
+    /// The names that were asked for, those of globs too.
     pub fn names(&self) -> Option<&Arc<NameSet>> {
-        match &self.interest {
-            Interest::Wildcard => None,
-            Interest::Names(names) => Some(names),
-        }
+        self.interest.names()
     }
 }
 
@@ -100,7 +124,8 @@ impl Part {
 #[derive(Debug)]
 pub struct Subscription {
     pub type_url: TypeUrl,
-    /// The wildcard first, then old-style names, then `xdstp:` names by authority; no part is empty.
+    /// The wildcard first, then globs, then names, each by realm: old-style ones before those of authorities; no part is
+    /// empty.
     pub parts: Vec<Part>,
     /// Names unsubscribed from beside a wildcard, still to be answered (DEL-19).
     pub departed: BTreeSet<ResourceName>,
@@ -129,8 +154,8 @@ pub struct Subscription {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Change {
     pub wildcard: Option<bool>,
-    /// The names by realm, where they changed.
-    pub names: BTreeMap<Realm, NameSetChange>,
+    /// The names and the globs by realm, where they changed.
+    pub names: BTreeMap<Key, NameSetChange>,
     /// Names are spelled in another way, or refused.
     pub peculiar: bool,
 }
@@ -207,28 +232,28 @@ impl Subscription {
         }
     }
 
-    /// The realm under which a name was asked for.
-    fn holding(&self, name: &ResourceName) -> Option<Realm> {
+    /// Where a name was asked for.
+    fn holding(&self, name: &ResourceName) -> Option<Key> {
         let has = |part: &&Part| part.names().is_some_and(|names| names.contains(name));
-        self.parts.iter().find(has).map(|part| part.realm)
+        self.parts.iter().find(has).map(Part::key)
     }
 
-    fn names_of(&self, realm: Realm) -> Arc<NameSet> {
-        let part = self.parts.iter().find(|part| part.realm == realm && !part.is_wildcard());
+    fn names_of(&self, key: Key) -> Arc<NameSet> {
+        let part = self.parts.iter().find(|part| part.key() == key);
         part.and_then(Part::names).cloned().unwrap_or_default()
     }
 
-    /// The names of a list by realm; realms of which none is left are there too, empty.
-    fn by_realm<'a>(
+    /// The names of a list by where they are asked for; places at which none is left are there too, empty.
+    fn by_key<'a>(
         &self,
         names: impl Iterator<Item = &'a ResourceName>,
         seed: HashSeed,
         realm_of: &dyn Fn(&ResourceName) -> Realm,
-    ) -> BTreeMap<Realm, NameSet> {
+    ) -> BTreeMap<Key, NameSet> {
         let before = self.parts.iter().filter(|part| !part.is_wildcard());
-        let mut sets: BTreeMap<_, _> = before.map(|part| (part.realm, NameSet::default())).collect();
+        let mut sets: BTreeMap<_, _> = before.map(|part| (part.key(), NameSet::default())).collect();
         for name in names.filter(|name| !name.is_wildcard()) {
-            sets.entry(realm_of(name)).or_default().insert(name.clone(), seed);
+            sets.entry((Shape::of(name), realm_of(name))).or_default().insert(name.clone(), seed);
         }
         sets
     }
@@ -261,14 +286,14 @@ impl Subscription {
         if wildcard != self.is_wildcard() {
             change.wildcard = Some(wildcard);
         }
-        for (realm, wanted) in self.by_realm(names.iter(), seed, realm_of) {
-            let old = self.names_of(realm);
+        for (place, wanted) in self.by_key(names.iter(), seed, realm_of) {
+            let old = self.names_of(place);
             if wanted.id() != old.id() {
                 let added: Vec<_> = wanted.minus(&old).cloned().collect();
                 if !added.is_empty() {
                     self.resubscribe(&added);
                 }
-                change.names.insert(realm, NameSetChange(Arc::new(wanted)));
+                change.names.insert(place, NameSetChange(Arc::new(wanted)));
             }
         }
         change
@@ -332,9 +357,9 @@ impl Subscription {
     /// Names whose realm is another one than when they were asked for, as a change of what is wanted.
     pub fn divert(&self, seed: HashSeed, realm_of: &dyn Fn(&ResourceName) -> Realm) -> Change {
         let parts: Vec<_> = self.parts.iter().filter_map(Part::names).collect();
-        let sets = self.by_realm(parts.iter().flat_map(|names| names.iter()), seed, realm_of);
-        let moved = sets.into_iter().filter(|(realm, set)| set.id() != self.names_of(*realm).id());
-        let names = moved.map(|(realm, set)| (realm, NameSetChange(Arc::new(set)))).collect();
+        let sets = self.by_key(parts.iter().flat_map(|names| names.iter()), seed, realm_of);
+        let moved = sets.into_iter().filter(|(place, set)| set.id() != self.names_of(*place).id());
+        let names = moved.map(|(place, set)| (place, NameSetChange(Arc::new(set)))).collect();
         Change { wildcard: None, names, peculiar: false }
     }
 
@@ -350,7 +375,8 @@ impl Subscription {
         let was_wildcard = self.is_wildcard();
         // Wildcard by omission is decided on the first request (DEL-6, DEL-10); adding names keeps it (DEL-7).
         let mut wildcard = was_wildcard || (first && both_empty && self.legacy_wildcard);
-        let mut sets: BTreeMap<Realm, NameSet> = BTreeMap::new();
+        let mut sets: BTreeMap<Key, NameSet> = BTreeMap::new();
+        let mut departed = Vec::new();
         for name in &request.subscribe {
             if name.is_wildcard() {
                 if was_wildcard {
@@ -362,8 +388,8 @@ impl Subscription {
             let Some(key) = self.take_name(name) else { continue };
             // What becomes of a name that is wanted again, its own subscription says.
             self.departed.remove(&key);
-            let realm = self.holding(&key).unwrap_or_else(|| realm_of(&key));
-            let set = sets.entry(realm).or_insert_with(|| (*self.names_of(realm)).clone());
+            let place = self.holding(&key).unwrap_or_else(|| (Shape::of(&key), realm_of(&key)));
+            let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
             let wanted = !set.insert(key.clone(), seed);
             self.spell(&key, name, wanted, seed);
             // Asked for again without having been given up, or brought by the wildcard before: a forced resend (DEL-11).
@@ -375,26 +401,34 @@ impl Subscription {
                 continue;
             }
             let Some(key) = self.give_up(name, seed) else { continue };
-            let name = &key;
-            let realm = self.holding(name).unwrap_or_else(|| realm_of(name));
-            let set = sets.entry(realm).or_insert_with(|| (*self.names_of(realm)).clone());
-            if set.remove(name, seed) {
-                self.forget_name(name);
-                if wildcard {
-                    self.depart(name);
-                }
+            let place = self.holding(&key).unwrap_or_else(|| (Shape::of(&key), realm_of(&key)));
+            let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
+            if set.remove(&key, seed) {
+                self.forget_name(&key);
+                departed.push(key);
             }
         }
-        if !wildcard {
-            self.departed.clear();
+        departed.extend(std::mem::take(&mut self.departed));
+        let is_covered = |name: &ResourceName| {
+            name.glob().is_some_and(|glob| self.asks_for_glob(&glob, realm_of(&glob), &sets))
+        };
+        departed.retain(|name| wildcard || is_covered(name));
+        for name in &departed {
+            self.depart(name);
         }
         self.peculiar.take_if(|peculiar| peculiar.is_empty());
         let names = sets
             .into_iter()
-            .filter(|(realm, set)| set.id() != self.names_of(*realm).id())
-            .map(|(realm, set)| (realm, NameSetChange(Arc::new(set))))
+            .filter(|(place, set)| set.id() != self.names_of(*place).id())
+            .map(|(place, set)| (place, NameSetChange(Arc::new(set))))
             .collect();
         Change { wildcard: (wildcard != was_wildcard).then_some(wildcard), names, peculiar: false }
+    }
+
+    /// Whether a glob is asked for; `changed`: the sets that the request at hand changes.
+    fn asks_for_glob(&self, glob: &ResourceName, realm: Realm, changed: &BTreeMap<Key, NameSet>) -> bool {
+        let place = self.holding(glob).unwrap_or((Shape::Globs, realm));
+        changed.get(&place).map_or_else(|| self.names_of(place).contains(glob), |globs| globs.contains(glob))
     }
 
     /// The client asks for names anew: it is told of them again, whatever it holds (SUB-3, DEL-11).
@@ -435,7 +469,7 @@ impl Subscription {
         self.fresh = true;
     }
 
-    /// A name was given up beside the wildcard: the client learns whether the wildcard still has it (DEL-19).
+    /// A name was given up beside the wildcard or its glob: the client learns whether that still has it (DEL-19, NAM-17).
     fn depart(&mut self, name: &ResourceName) {
         self.departed.insert(name.clone());
         self.interrupt();
@@ -458,11 +492,12 @@ impl Subscription {
         &mut self,
         realm: Realm,
         interest: Option<(SourceId, Interest)>,
-        wildcard: bool,
+        shape: Shape,
     ) -> Option<SourceId> {
         self.interrupt();
+        let wildcard = shape == Shape::Wildcard;
         // There is one wildcard, whatever realm it is of.
-        let is_it = |part: &Part| part.is_wildcard() == wildcard && (wildcard || part.realm == realm);
+        let is_it = |part: &Part| part.interest.shape() == shape && (wildcard || part.realm == realm);
         let at = self.parts.iter().position(is_it);
         let old = at.map(|at| self.parts[at].source);
         if let Some(at) = at {
@@ -474,19 +509,23 @@ impl Subscription {
                 self.fresh |= part.source != source || interest.asks_for_more_than(&part.interest);
                 part.source = source;
                 part.realm = realm;
-                part.interest = interest;
+                let old = std::mem::replace(&mut part.interest, interest);
+                if shape == Shape::Globs && old.asks_for_more_than(&part.interest) {
+                    let left = part.held.clone();
+                    self.keep_of_broad(&left);
+                }
             }
             (Some(at), None) => {
                 let left = self.parts.remove(at);
-                if left.is_wildcard() {
-                    self.keep_of_wildcard(&left.held);
+                if left.is_broad() {
+                    self.keep_of_broad(&left.held);
                 }
                 self.greeting &= !wildcard;
             }
             (None, Some((source, interest))) => {
                 self.parts.reserve_exact(1);
                 self.parts.push(Part::new(source, realm, interest));
-                self.parts.sort_by_key(|part| (!part.is_wildcard(), part.realm));
+                self.parts.sort_by_key(Part::key);
                 self.greeting |= wildcard;
                 self.fresh = true;
             }
@@ -495,7 +534,8 @@ impl Subscription {
         old
     }
 
-    /// Names leave a part: where the wildcard has other content under them, that is what the client should hold now.
+    /// Names leave a part: where the wildcard or their glob has other content under them, that is what the client should
+    /// hold now.
     fn fall_back_to_wildcard(&mut self, at: usize, interest: Option<&Interest>) {
         let part = &self.parts[at];
         let Interest::Names(old) = &part.interest else { return };
@@ -504,18 +544,19 @@ impl Subscription {
             Some(Interest::Names(names)) => names,
             _ => &none,
         };
-        for wildcard in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
+        for broad in self.parts.iter_mut().filter(|part| part.is_broad()) {
             for name in old.minus(new) {
-                let (own, other) = (held.version_of(name), wildcard.held.version_of(name));
+                let (own, other) = (held.version_of(name), broad.held.version_of(name));
                 if own.is_some() && other.is_some() && own != other {
-                    wildcard.forget(name);
+                    broad.forget(name);
                 }
             }
         }
     }
 
-    /// The wildcard goes. What it brought under names that are wanted for themselves, the client keeps (DEL-9, SUB-13).
-    fn keep_of_wildcard(&mut self, left: &View) {
+    /// The wildcard goes, or a glob. What it brought under names that are wanted for themselves, the client keeps (DEL-9,
+    /// SUB-13, NAM-17).
+    fn keep_of_broad(&mut self, left: &View) {
         for part in &mut self.parts {
             part.take_over(left, |_| true);
         }
@@ -524,26 +565,23 @@ impl Subscription {
     /// A name that leaves one part with this answer, while the other does not know it yet, is not removed (DEL-22, RLY-2):
     /// what the client has under it, it keeps under the other.
     pub fn keep_in_doubt(&mut self, answer: &Answer) {
-        let [wildcard, names @ ..] = self.parts.as_mut_slice() else { return };
-        let [of_wildcard, of_names @ ..] = answer.parts.as_slice() else { return };
-        if !wildcard.is_wildcard() {
-            return;
-        }
-        for (part, answered) in names.iter_mut().zip(of_names) {
-            if !of_wildcard.view.is_complete() {
-                let left =
-                    part.held.names().filter(|name| !answered.view.has(name) && !of_wildcard.view.has(name));
-                let left = left.filter(|name| wildcard.held.has(name));
+        let first_names = self.parts.iter().take_while(|part| part.is_broad()).count();
+        let (broad, names) = self.parts.split_at_mut(first_names);
+        let (of_broad, of_names) = answer.parts.split_at(first_names.min(answer.parts.len()));
+        for (broad, of_broad) in broad.iter_mut().zip(of_broad) {
+            for (part, answered) in names.iter_mut().zip(of_names) {
+                let left = part.held.names().filter(|name| !answered.view.has(name) && broad.held.has(name));
+                let left = left.filter(|name| of_broad.may_have(name));
                 let left: Vec<_> =
                     left.filter_map(|name| Some((name, part.held.version_of(name)?))).collect();
                 if !left.is_empty() {
-                    Arc::make_mut(&mut wildcard.held).hold(left.into_iter(), std::iter::empty());
+                    Arc::make_mut(&mut broad.held).hold(left.into_iter(), std::iter::empty());
                 }
-            }
-            if !answered.view.is_complete() {
-                let in_doubt =
-                    |name: &ResourceName| answered.is_in_doubt(name) && !of_wildcard.view.has(name);
-                part.take_over(&wildcard.held, in_doubt);
+                if !answered.view.is_complete() {
+                    let in_doubt =
+                        |name: &ResourceName| answered.is_in_doubt(name) && !of_broad.view.has(name);
+                    part.take_over(&broad.held, in_doubt);
+                }
             }
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::Time;
+use crate::engine::interest::Shape;
 use crate::engine::upstream::{Interest, Output, Settings, Transport, Upstream};
 use crate::xds::{Resource, ResourceName, Service, TypeUrl, Variant};
 
@@ -12,15 +13,15 @@ pub type StreamIndex = usize;
 
 /// What a source says to its server, and on which streams.
 ///
-/// Aggregated, there are at most two. Nearly always there is one; a type of which both the wildcard and names are wanted
-/// has the one that came later on the second stream, so that the two never mix (RLY-13, RLY-19). Per type, and in REST,
-/// each type has a stream for its wildcard and one for its names.
+/// Aggregated, there are at most three. Nearly always there is one; of a type of which more than one of wildcard, globs
+/// and names are wanted, what came later is on another stream, so that they never mix (RLY-13, RLY-19). Per type, and in
+/// REST, each type has a stream for each of these.
 #[derive(Debug)]
 pub struct Streams {
     settings: Settings,
     machines: Vec<Machine>,
-    /// Where the wildcard (`true`) or the names of a type are.
-    placed: BTreeMap<(TypeUrl, bool), StreamIndex>,
+    /// Where the wildcard, the globs or the names of a type are.
+    placed: BTreeMap<(TypeUrl, Shape), StreamIndex>,
 }
 
 #[derive(Debug)]
@@ -38,11 +39,11 @@ impl Streams {
     /// False if the server can't be asked for this type: it has no service, or none of this kind (RPC-2, RPC-9). What is
     /// wanted of it stays unknown, as nobody says that it is absent (RLY-2).
     pub fn subscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) -> bool {
-        let key = (type_url.clone(), interest == Interest::Wildcard);
+        let key = (type_url.clone(), interest.shape());
         let index = match self.placed.get(&key) {
             Some(index) => *index,
             None => {
-                let Some(index) = self.place(type_url, key.1) else { return false };
+                let Some(index) = self.place(type_url) else { return false };
                 self.placed.insert(key, index);
                 index
             }
@@ -53,26 +54,23 @@ impl Streams {
         true
     }
 
-    /// Finds the stream for a collection that has none, or makes one. Streams stay when nothing is wanted of them any
-    /// more: closed, they cost nothing, and there are as many as types that have a service.
-    fn place(&mut self, type_url: &TypeUrl, wildcard: bool) -> Option<StreamIndex> {
-        if self.settings.transport == Transport::Aggregated {
-            let index = self.placed.get(&(type_url.clone(), !wildcard)).map_or(0, |taken| 1 - *taken);
-            while self.machines.len() <= index {
-                let upstream = Upstream::new(self.settings.clone());
-                self.machines.push(Machine { type_url: None, upstream });
-            }
-            return Some(index);
-        }
-        let settings = self.settings_of(type_url)?;
-        let taken = self.placed.get(&(type_url.clone(), !wildcard));
-        let is_free = |(index, machine): &(usize, &Machine)| {
-            machine.type_url.as_ref() == Some(type_url) && Some(index) != taken
+    /// Finds a stream for a collection that has none, or makes one. Streams stay when nothing is wanted of them any more:
+    /// closed, they cost nothing, and there are as many as types that have a service.
+    fn place(&mut self, type_url: &TypeUrl) -> Option<StreamIndex> {
+        let of_type = match self.settings.transport {
+            Transport::Aggregated => None,
+            _ => Some(type_url.clone()),
         };
+        let settings = if of_type.is_some() { self.settings_of(type_url)? } else { self.settings.clone() };
+        let taken = |index: StreamIndex| {
+            [Shape::Wildcard, Shape::Globs, Shape::Names]
+                .into_iter()
+                .any(|shape| self.placed.get(&(type_url.clone(), shape)) == Some(&index))
+        };
+        let is_free = |(index, machine): &(usize, &Machine)| machine.type_url == of_type && !taken(*index);
         let found = self.machines.iter().enumerate().find(is_free).map(|(index, _)| index);
         Some(found.unwrap_or_else(|| {
-            let upstream = Upstream::new(settings);
-            self.machines.push(Machine { type_url: Some(type_url.clone()), upstream });
+            self.machines.push(Machine { type_url: of_type, upstream: Upstream::new(settings) });
             self.machines.len() - 1
         }))
     }
@@ -91,7 +89,7 @@ impl Streams {
 
     /// `last`: nothing of this collection is wanted any more.
     pub fn unsubscribe(&mut self, type_url: &TypeUrl, interest: Interest, last: bool, now: Time) {
-        let key = (type_url.clone(), interest == Interest::Wildcard);
+        let key = (type_url.clone(), interest.shape());
         let Some(index) = self.placed.get(&key).copied() else { return };
         if last {
             self.placed.remove(&key);
@@ -131,22 +129,35 @@ pub type Members = BTreeMap<ResourceName, Arc<Resource>>;
 #[derive(Debug, Default)]
 pub struct Files {
     state: Option<BTreeMap<TypeUrl, Members>>,
+    /// The same by alias (ALI-2).
+    by_alias: BTreeMap<TypeUrl, Members>,
 }
 
 impl Files {
     /// A server that has nothing, and is known to.
     pub fn nothing() -> Files {
-        Files { state: Some(BTreeMap::new()) }
+        Files { state: Some(BTreeMap::new()), ..Files::default() }
     }
 
     /// Takes the new state and gives the types that were in the old one or are in the new one.
     pub fn replace(&mut self, state: Vec<(TypeUrl, Vec<Arc<Resource>>)>) {
         let mut types: BTreeMap<TypeUrl, Members> = BTreeMap::new();
+        self.by_alias.clear();
         for (type_url, resources) in state {
+            for resource in resources.iter().filter(|resource| !resource.aliases.is_empty()) {
+                let aliases = resource.aliases.iter().map(|alias| (alias.clone(), resource.clone()));
+                self.by_alias.entry(type_url.clone()).or_default().extend(aliases);
+            }
             let members = types.entry(type_url).or_default();
             members.extend(resources.into_iter().map(|resource| (resource.name.clone(), resource)));
         }
         self.state = Some(types);
+    }
+
+    /// The resource of this name, else the one that has it as an alias.
+    pub fn named(&self, type_url: &TypeUrl, name: &ResourceName) -> Option<&Arc<Resource>> {
+        let own = self.members(type_url).flatten().and_then(|members| members.get(name));
+        own.or_else(|| self.by_alias.get(type_url)?.get(name))
     }
 
     /// The members of a type; `None` while nothing at all is known. A type without a file is known to be empty (FIL-8).

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use super::Time;
 use super::cache::named::SlotId;
-use super::cache::{Counts, NamedCache, News, SessionId, Stamp, WildcardCache};
+use super::cache::{Counts, GlobCache, NamedCache, News, SessionId, Stamp, WildcardCache};
 use super::class::NameStyle;
 use super::interest::{Interest, NameSet};
 use super::snapshot::{Snapshot, TypeSnapshot};
@@ -74,6 +74,13 @@ struct TypeCache {
     named: NamedCache,
     wildcard: Option<WildcardCache>,
     private: Private,
+    globs: GlobCache,
+}
+
+impl TypeCache {
+    fn is_empty(&self) -> bool {
+        self.named.is_empty() && self.wildcard.is_none() && self.globs.is_empty()
+    }
 }
 
 /// What a session watches of one type.
@@ -81,6 +88,7 @@ struct TypeCache {
 struct Watched {
     type_url: TypeUrl,
     wildcard: bool,
+    globs: Option<SlotId>,
     old: Option<SlotId>,
     xdstp: Option<SlotId>,
 }
@@ -137,6 +145,7 @@ impl Source {
             (Interest::Names(names), Collection::Names(style)) => {
                 self.watch_names(session, type_url, style, names, now);
             }
+            (Interest::Globs(globs), _) => self.watch_globs(session, type_url, globs, now),
             _ => self.watch_wildcard(session, type_url, now),
         }
         // A first answer is never gathered with others (RLY-54).
@@ -149,7 +158,13 @@ impl Source {
         let index = list.iter().position(|watched| watched.type_url == *type_url).unwrap_or_else(|| {
             // One list per session is kept small: most have four types at the most.
             list.reserve_exact(1);
-            list.push(Watched { type_url: type_url.clone(), wildcard: false, old: None, xdstp: None });
+            list.push(Watched {
+                type_url: type_url.clone(),
+                wildcard: false,
+                globs: None,
+                old: None,
+                xdstp: None,
+            });
             list.len() - 1
         });
         &mut list[index]
@@ -204,6 +219,47 @@ impl Source {
         self.settle(type_url, now);
     }
 
+    fn watch_globs(&mut self, session: SessionId, type_url: &TypeUrl, globs: &Arc<NameSet>, now: Time) {
+        let from = self.watched(session, type_url).globs;
+        let cache = self.types.entry(type_url.clone()).or_default();
+        let moved = cache.globs.watch(session, from, globs, self.stamp.at(now));
+        if !moved.new.is_empty() {
+            match &mut self.attachment {
+                Attachment::Streams(streams) => {
+                    streams.subscribe(type_url, upstream::Interest::Globs(moved.new), now);
+                }
+                Attachment::Files(files) => {
+                    if let Some(members) = files.members(type_url) {
+                        cache.globs.replace(members.unwrap_or(&BTreeMap::new()));
+                    }
+                }
+            }
+        }
+        self.watched(session, type_url).globs = moved.slot;
+        for glob in moved.revived {
+            self.linger.remove(&(type_url.clone(), Some(glob)));
+        }
+        self.linger_globs(type_url, moved.unwatched, now);
+        self.settle(type_url, now);
+    }
+
+    fn drop_globs(&mut self, session: SessionId, type_url: &TypeUrl, slot: SlotId, now: Time) {
+        let Some(cache) = self.types.get_mut(type_url) else { return };
+        let unwatched = cache.globs.unwatch(session, slot);
+        self.linger_globs(type_url, unwatched, now);
+        self.settle(type_url, now);
+    }
+
+    fn linger_globs(&mut self, type_url: &TypeUrl, globs: Vec<ResourceName>, now: Time) {
+        let Some(cache) = self.types.get(type_url) else { return };
+        for glob in globs {
+            if !cache.globs.is_watched(&glob) {
+                let bytes = cache.globs.weight(&glob);
+                self.linger.add((type_url.clone(), Some(glob)), bytes, now);
+            }
+        }
+    }
+
     /// Asks the server for names that nobody asked for before (RLY-57, RLY-58).
     fn ask(&mut self, type_url: &TypeUrl, names: Vec<ResourceName>, now: Time) {
         match &mut self.attachment {
@@ -213,11 +269,13 @@ impl Source {
                 }
             }
             Attachment::Files(files) => {
-                let Some(members) = files.members(type_url) else { return };
+                if files.members(type_url).is_none() {
+                    return;
+                }
                 let Some(cache) = self.types.get_mut(type_url) else { return };
                 for name in &names {
-                    match members.and_then(|members| members.get(name)) {
-                        Some(resource) => cache.named.put(resource),
+                    match files.named(type_url, name) {
+                        Some(resource) => cache.named.put_as(name, resource),
                         None => cache.named.put_absent(name, Cause::Omitted),
                     }
                 }
@@ -238,6 +296,11 @@ impl Source {
                     self.drop_names(session, type_url, slot, now);
                 }
             }
+            Collection::Globs(_) => {
+                if let Some(slot) = watched.globs.take() {
+                    self.drop_globs(session, type_url, slot, now);
+                }
+            }
             Collection::Wildcard => {}
         }
         self.let_go(session);
@@ -247,7 +310,9 @@ impl Source {
     /// Forgets what a session no longer watches.
     fn let_go(&mut self, session: SessionId) {
         let Some(list) = self.sessions.get_mut(&session) else { return };
-        list.retain(|watched| watched.wildcard || watched.old.is_some() || watched.xdstp.is_some());
+        list.retain(|watched| {
+            watched.wildcard || [watched.globs, watched.old, watched.xdstp].iter().any(Option::is_some)
+        });
         if list.is_empty() {
             self.sessions.remove(&session);
         }
@@ -258,6 +323,9 @@ impl Source {
         for watched in self.sessions.remove(&session).unwrap_or_default() {
             if watched.wildcard {
                 self.drop_wildcard(session, &watched.type_url, now);
+            }
+            if let Some(slot) = watched.globs {
+                self.drop_globs(session, &watched.type_url, slot, now);
             }
             for slot in [watched.old, watched.xdstp].into_iter().flatten() {
                 self.drop_names(session, &watched.type_url, slot, now);
@@ -306,11 +374,15 @@ impl Source {
         }
         for (type_url, names) in names {
             let Some(cache) = self.types.get_mut(&type_url) else { continue };
-            let freed: Vec<_> = names.into_iter().filter(|name| cache.named.free(name)).collect();
-            cache.private.forget(&freed);
-            let last = cache.named.is_empty();
+            let (globs, names): (Vec<_>, Vec<_>) = names.into_iter().partition(ResourceName::is_glob);
+            let names: Vec<_> = names.into_iter().filter(|name| cache.named.free(name)).collect();
+            let globs: Vec<_> = globs.into_iter().filter(|glob| cache.globs.free(glob)).collect();
+            cache.private.forget(&names);
+            cache.private.forget(&globs);
+            let (no_names, no_globs) = (cache.named.is_empty(), cache.globs.is_empty());
             if let Attachment::Streams(streams) = &mut self.attachment {
-                streams.unsubscribe(&type_url, upstream::Interest::Names(freed), last, now);
+                streams.unsubscribe(&type_url, upstream::Interest::Names(names), no_names, now);
+                streams.unsubscribe(&type_url, upstream::Interest::Globs(globs), no_globs, now);
             }
             self.settle(&type_url, now);
         }
@@ -350,10 +422,11 @@ impl Source {
             if let Some(wildcard) = &mut cache.wildcard {
                 wildcard.replace(members);
             }
+            cache.globs.replace(members);
             let names = cache.named.known().clone();
             for name in names.keys() {
-                match members.get(name) {
-                    Some(resource) => cache.named.put(resource),
+                match files.named(type_url, name) {
+                    Some(resource) => cache.named.put_as(name, resource),
                     None => cache.named.put_absent(name, Cause::Omitted),
                 }
             }
@@ -375,9 +448,13 @@ impl Source {
                     wildcard.apply(&changes);
                 }
             }
+            Scope::Globs => cache.globs.apply(&changes),
             Scope::Names => {
                 for resource in &changes.present {
                     cache.named.put(resource);
+                }
+                for (alias, resource) in &changes.by_alias {
+                    cache.named.put_as(alias, resource);
                 }
                 for (name, cause) in &changes.absent {
                     cache.named.put_absent(name, *cause);
@@ -442,10 +519,14 @@ impl Source {
         self.sessions.is_empty() && self.types.is_empty() && self.linger.is_empty() && streams_idle
     }
 
-    /// What is held of each type: the counts of the named resources, and the members of the wildcard if it is watched.
+    /// What is held of each type: the counts of the named resources and of the members of globs, and the members of the
+    /// wildcard if it is watched.
     pub fn types(&self) -> impl Iterator<Item = (&TypeUrl, Counts, Option<&View>)> {
         self.types.iter().map(|(type_url, cache)| {
-            (type_url, cache.named.counts(), cache.wildcard.as_ref().map(|wildcard| &**wildcard.view()))
+            let mut counts = cache.named.counts();
+            counts.present += cache.globs.members().len();
+            counts.bytes += cache.globs.bytes();
+            (type_url, counts, cache.wildcard.as_ref().map(|wildcard| &**wildcard.view()))
         })
     }
 
@@ -505,17 +586,21 @@ impl Source {
         if let Some(wildcard) = &mut cache.wildcard {
             wildcard.settle(stamp, &mut self.news);
         }
+        cache.globs.settle(stamp, &mut self.news);
         self.snapshot_changed = true;
-        if cache.named.is_empty() && cache.wildcard.is_none() {
+        if cache.is_empty() {
             self.types.remove(type_url);
             self.snapshot.remove(type_url);
             return;
         }
         let snapshot = TypeSnapshot {
             named: cache.named.known().clone(),
+            aliases: cache.named.aliases().clone(),
             sets: cache.named.sets().clone(),
             members: cache.wildcard.as_ref().map(|wildcard| wildcard.members().clone()).unwrap_or_default(),
             wildcard: cache.wildcard.as_ref().map(|wildcard| wildcard.view().clone()),
+            glob_members: cache.globs.members().clone(),
+            glob_sets: cache.globs.sets().clone(),
         };
         self.snapshot.replace(type_url, snapshot);
     }
@@ -524,6 +609,7 @@ impl Source {
         if cfg!(debug_assertions) {
             for cache in self.types.values() {
                 cache.named.check_invariants();
+                cache.globs.check_invariants();
             }
         }
     }

@@ -42,10 +42,20 @@ impl TypeCache {
                 let sessions = || self.wildcard.iter().flat_map(|wildcard| wildcard.sessions()).collect();
                 if private.is_empty() { Vec::new() } else { vec![(None, sessions())] }
             }
+            Scope::Globs => {
+                let globs: BTreeSet<_> = private.iter().filter_map(|resource| resource.name.glob()).collect();
+                self.private.names.extend(globs.iter().cloned());
+                let with_sessions = |glob: ResourceName| {
+                    let sessions = self.globs.sessions_of(&glob);
+                    (Some(glob), sessions)
+                };
+                globs.into_iter().map(with_sessions).collect()
+            }
             Scope::Names => {
                 for resource in &changes.present {
                     self.private.names.remove(&resource.name);
                 }
+                changes.by_alias.retain(|(_, resource)| !resource.do_not_cache);
                 let names = private.iter().flat_map(|r| std::iter::once(&r.name).chain(&r.aliases));
                 let wanted: Vec<_> =
                     names.filter(|name| self.named.known().contains_key(*name)).cloned().collect();
@@ -75,7 +85,7 @@ impl Source {
         let private = &cache.private;
         let names: Vec<_> = match interest {
             Interest::Wildcard => private.wildcard.then_some(None).into_iter().collect(),
-            Interest::Names(names) => {
+            Interest::Globs(names) | Interest::Names(names) => {
                 private.names.iter().filter(|name| names.contains(name)).cloned().map(Some).collect()
             }
         };

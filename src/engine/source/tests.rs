@@ -73,10 +73,12 @@ impl Bench {
             type_url: url(message),
             scope,
             present: resources(message, list),
+            by_alias: Vec::new(),
             absent: absent.map(|name| (name.into(), Cause::Removed)).collect(),
             refreshed: Vec::new(),
             replaces: complete,
             complete,
+            settled: Vec::new(),
         };
         self.source.handle_changes(changes, self.now);
     }

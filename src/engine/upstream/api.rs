@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backoff::BackoffSettings;
+use crate::engine::interest::Shape;
 use crate::xds::{Request, Resource, ResourceError, ResourceName, Response, Status, TypeUrl, Variant};
 
 /// How a wildcard is asked for (RLY-18).
@@ -67,11 +68,23 @@ impl Default for Settings {
 
 /// What is wanted, or no longer wanted, of a type.
 ///
-/// One machine carries for each type either the wildcard or names, never both (RLY-13, RLY-19).
+/// One machine carries for each type one of the three, never two (RLY-13, RLY-19).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interest {
     Wildcard,
+    /// Glob collections, by their canonical names (NAM-14). Only delta can ask for them.
+    Globs(Vec<ResourceName>),
     Names(Vec<ResourceName>),
+}
+
+impl Interest {
+    pub fn shape(&self) -> Shape {
+        match self {
+            Interest::Wildcard => Shape::Wildcard,
+            Interest::Globs(_) => Shape::Globs,
+            Interest::Names(_) => Shape::Names,
+        }
+    }
 }
 
 /// What the shell tells the machine of its one stream.
@@ -117,6 +130,8 @@ pub enum Output {
 pub enum Scope {
     /// The members of the wildcard.
     Wildcard,
+    /// The members of globs.
+    Globs,
     /// Names that were asked for one by one.
     Names,
 }
@@ -128,6 +143,8 @@ pub struct Changes {
     pub scope: Scope,
     /// As received; equal content may come again, after a reconnect above all (RLY-65).
     pub present: Vec<Arc<Resource>>,
+    /// Names only: of what is present, the wanted aliases that it answers (ALI-1).
+    pub by_alias: Vec<(ResourceName, Arc<Resource>)>,
     /// Known absent from now on, each name once, in the spelling that was subscribed to.
     pub absent: Vec<(ResourceName, Cause)>,
     /// Heartbeats: no update, but the time to live of these resources starts again (TTL-4, RLY-39).
@@ -137,6 +154,8 @@ pub struct Changes {
     /// Wildcard only: with this change the membership is known as a whole. Once `true` it stays so, over reconnects
     /// too, until the wildcard is unsubscribed.
     pub complete: bool,
+    /// Globs only: with this change their membership is known as a whole, as with `complete`.
+    pub settled: Vec<ResourceName>,
 }
 
 /// Why a name is known to be absent (RLY-2).
@@ -195,6 +214,12 @@ pub enum Event {
     ResourceError {
         type_url: TypeUrl,
         error: ResourceError,
+    },
+    /// Globs that cannot be asked for, because the server speaks SotW: nothing is known of them, and their subscribers
+    /// wait (SUB-21).
+    GlobsUnserved {
+        type_url: TypeUrl,
+        names: Vec<ResourceName>,
     },
     /// Names whose timers ran out, with [`Settings::timeout_is_transient`]: UNAVAILABLE for now (DAT-1).
     Timeout {

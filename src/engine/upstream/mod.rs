@@ -23,6 +23,7 @@ mod backoff;
 mod subscription;
 mod names;
 mod wildcard;
+mod globs;
 mod response;
 mod apply;
 mod sotw;
@@ -161,7 +162,7 @@ impl Upstream {
     /// for the wildcard, or the reverse) takes the place of the one before. To exchange names, subscribe first and
     /// unsubscribe after, else the stream may close in between.
     pub fn subscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) {
-        if matches!(&interest, Interest::Names(names) if names.is_empty()) {
+        if matches!(&interest, Interest::Names(names) | Interest::Globs(names) if names.is_empty()) {
             return;
         }
         if self.polls() {
@@ -492,7 +493,10 @@ impl Upstream {
             Variant::Sotw => sotw::request(subscription, style, error).map(Request::Sotw),
             Variant::Delta => Some(Request::Delta(delta::request(subscription, style, is_answer, error))),
         };
-        let Some(request) = request else { return false };
+        let Some(request) = request else {
+            self.outputs.extend(unserved(subscription).map(Output::Event));
+            return false;
+        };
         subscription.written(self.variant, now + self.settings.resource_timeout, stream.signs);
         self.outputs.push_back(Output::Send { request, first: !stream.has_spoken });
         stream.has_spoken = true;
@@ -519,6 +523,9 @@ impl Upstream {
                 Want::Wildcard(wildcard) if wildcard.settles_at().is_some_and(|at| at <= now) => {
                     let gone = wildcard.settle();
                     self.outputs.push_back(Output::Changes(Changes::of_settled(type_url, gone)));
+                }
+                Want::Globs(globs) => {
+                    self.outputs.extend(globs.run_out(now, type_url).map(Output::Changes));
                 }
                 Want::Wildcard(_) | Want::Nothing => {}
             }
@@ -556,6 +563,16 @@ impl Upstream {
             subscription.check_invariants(is_open);
         }
     }
+}
+
+/// Globs of a server that speaks SotW are told once for each stream.
+fn unserved(subscription: &mut Subscription) -> Option<Event> {
+    let Want::Globs(globs) = &mut subscription.want else { return None };
+    if std::mem::replace(&mut globs.is_unserved, true) {
+        return None;
+    }
+    let (type_url, names) = (subscription.type_url.clone(), globs.iter().cloned().collect());
+    Some(Event::GlobsUnserved { type_url, names })
 }
 
 /// TMR-5: what the names whose timers ran out are from now on.

@@ -56,7 +56,7 @@ pub fn names_of(message: &str, list: &str) -> Vec<ResourceName> {
     list.split_whitespace().map(|name| name_of(message, name)).collect()
 }
 
-/// `content~1000` weighs 1000 bytes more; a cluster whose content begins with `e` is an EDS cluster.
+/// `a|x|y` is named `a` and has the aliases `x` and `y`. `content~1000` weighs 1000 bytes more; a cluster whose content begins with `e` is an EDS cluster.
 pub fn resource(message: &str, name: &str, content: &str) -> Arc<Resource> {
     let (text, padding) = content.split_once('~').unwrap_or((content, "0"));
     let mut value = text.as_bytes().to_vec();
@@ -65,13 +65,15 @@ pub fn resource(message: &str, name: &str, content: &str) -> Arc<Resource> {
         value.resize(value.len() + padding, b'~');
     }
     let mut hasher = std::hash::DefaultHasher::new();
-    let name = name_of(message, name);
+    let mut names = name.split('|').map(|name| name_of(message, name));
+    let name = names.next().unwrap();
+    let aliases: Box<[ResourceName]> = names.collect();
     (message, name.as_str(), text).hash(&mut hasher);
     Arc::new(Resource {
         name: name.clone(),
         version: Version(u128::from(hasher.finish()) << 32 | 1),
         body: Any { type_url: url(message).shared(), value: Bytes::from(value) },
-        aliases: Box::default(),
+        aliases,
         ttl: None,
         do_not_cache: false,
         metadata: None,
@@ -179,16 +181,36 @@ impl Bench {
         self.changes(0, message, Scope::Wildcard, list, complete);
     }
 
+    /// What it says of members of globs, and which globs it has said it all of.
+    pub fn says_of_globs(&mut self, message: &str, list: &str, settled: &str) {
+        let absent = list.split_whitespace().filter_map(|word| word.strip_prefix('-'));
+        let changes = Changes {
+            type_url: url(message),
+            scope: Scope::Globs,
+            present: resources(message, list),
+            by_alias: Vec::new(),
+            absent: absent.map(|name| (name_of(message, name), Cause::Removed)).collect(),
+            refreshed: Vec::new(),
+            replaces: false,
+            complete: false,
+            settled: names_of(message, settled),
+        };
+        self.sources[0].handle_changes(changes, self.now);
+        self.settle();
+    }
+
     pub fn changes(&mut self, source: usize, message: &str, scope: Scope, list: &str, complete: bool) {
         let absent = list.split_whitespace().filter_map(|word| word.strip_prefix('-'));
         let changes = Changes {
             type_url: url(message),
             scope,
             present: resources(message, list),
+            by_alias: Vec::new(),
             absent: absent.map(|name| (name_of(message, name), Cause::Removed)).collect(),
             refreshed: Vec::new(),
             replaces: false,
             complete,
+            settled: Vec::new(),
         };
         self.sources[source].handle_changes(changes, self.now);
         self.settle();
@@ -484,7 +506,10 @@ impl Bench {
         let (wanted, wildcard) = (held.wanted.clone(), held.wildcard);
         for resource in &chunk.resources {
             assert!(
-                wildcard || wanted.contains(&resource.name),
+                wildcard
+                    || wanted.contains(&resource.name)
+                    || resource.aliases.iter().any(|alias| wanted.contains(alias))
+                    || resource.name.glob().is_some_and(|glob| wanted.contains(&glob)),
                 "SUB-18: {} was not asked for",
                 resource.name
             );
@@ -494,6 +519,7 @@ impl Bench {
                 assert!(!part.view.has(name), "DEL-22: {name} still exists");
                 let settled = match &part.interest {
                     Interest::Wildcard => part.view.is_complete() || !part.held.has(name),
+                    Interest::Globs(_) => part.view.knows_gone(name) || !part.interest.covers(name),
                     Interest::Names(names) => part.view.knows_absent(name) || !names.contains(name),
                 };
                 assert!(settled, "RLY-2: {name} is not known to be absent");

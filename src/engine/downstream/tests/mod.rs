@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod aliases;
 mod bench;
 mod client;
 mod delta;
 mod faults;
 mod kinds;
+mod globs;
 mod names;
 mod property;
 mod relay;
