@@ -181,6 +181,9 @@ impl GlobCache {
 
     /// All that a file server has of the type: what is a member of a glob is told by its name (FIL-8).
     pub fn replace(&mut self, resources: &BTreeMap<ResourceName, Arc<Resource>>) {
+        if self.globs.is_empty() {
+            return;
+        }
         let globs: Vec<_> = self.globs.keys().cloned().collect();
         for resource in resources.values() {
             self.put(resource);

@@ -1,5 +1,7 @@
 //! Glob collections: NAM-14 to NAM-17, DEL-32, SUB-21.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::bench::{Bench, CDS, version_of};
 
 const LEDS: &str = "envoy.config.endpoint.v3.LbEndpoint";
@@ -208,4 +210,109 @@ fn rly_60_a_glob_lingers_and_is_freed() {
     bench.leave(other);
     bench.advance(std::time::Duration::from_secs(31));
     assert!(bench.sources[0].is_idle());
+}
+
+/// What a delta client asks for and holds, by the names that the tests write.
+#[derive(Default)]
+struct Model {
+    wanted: BTreeSet<String>,
+    held: BTreeMap<String, String>,
+}
+
+impl Model {
+    fn covers(&self, name: &str) -> bool {
+        let glob = format!("{}*", &name[..=name.rfind('/').unwrap()]);
+        ["*", name, glob.as_str()].iter().any(|wanted| self.wanted.contains(*wanted))
+    }
+
+    fn want(&mut self, sign: char, name: &str) {
+        if sign == '+' {
+            self.wanted.insert(name.to_owned());
+            return;
+        }
+        self.wanted.remove(name);
+        let held: Vec<_> = self.held.keys().filter(|held| !self.covers(held)).cloned().collect();
+        held.iter().for_each(|name| drop(self.held.remove(name)));
+    }
+
+    /// Takes responses; `update`: nothing was asked for, so that all of it must be news.
+    fn take(&mut self, transcript: &str, update: bool) {
+        for word in transcript.split([' ', ';']).filter(|word| word.contains("xdstp:")) {
+            if let Some(name) = word.strip_prefix('-') {
+                let had = self.held.remove(name).is_some();
+                assert!(had || !update || name.ends_with('*'), "{name} was not held: {transcript}");
+            } else {
+                let (name, content) = word.rsplit_once('=').unwrap();
+                let old = self.held.insert(name.to_owned(), content.to_owned());
+                assert!(!update || old.as_deref() != Some(content), "{name} is no news: {transcript}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nam_17_every_client_comes_to_hold_what_it_covers() {
+    const NAMES: [&str; 4] = ["xdstp:f/a", "xdstp:f/b", "xdstp:g/a", "xdstp:g/b"];
+    const WANTS: [&str; 8] =
+        ["xdstp:f/a", "xdstp:f/b", "xdstp:g/a", "xdstp:f/*", "xdstp:g/*", "xdstp:h/*", "*", "xdstp:f/*"];
+    for seed in 0..400_u64 {
+        let mut random = seed;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from((random >> 33) % below).unwrap()
+        };
+        let mut bench = Bench::files(&[]);
+        let mut client = bench.delta();
+        bench.change(client, LEDS, "+* -*");
+        let (mut state, mut model) = (BTreeMap::new(), Model::default());
+        for step in 0..40 {
+            let mut update = false;
+            match next(8) {
+                0..4 => {
+                    let (first, second) = (WANTS[next(8)], WANTS[next(8)]);
+                    let signs = if next(2) == 0 { ['+', '-'] } else { ['-', '+'] };
+                    let both = next(3) == 0 && first != second;
+                    let mut words = vec![format!("{}{first}", signs[0])];
+                    words.extend(both.then(|| format!("{}{second}", signs[1])));
+                    bench.change(client, LEDS, &words.join(" "));
+                    words.sort();
+                    for word in &words {
+                        model.want(word.chars().next().unwrap(), &word[1..]);
+                    }
+                }
+                4..7 => {
+                    update = true;
+                    for _ in 0..=next(2) {
+                        let name = NAMES[next(4)];
+                        if next(3) == 0 {
+                            state.remove(name)
+                        } else {
+                            state.insert(name, next(3))
+                        };
+                    }
+                    let list: Vec<_> =
+                        state.iter().map(|(name, content)| format!("{name}={content}")).collect();
+                    bench.state(0, &[(LEDS, &list.join(" "))]);
+                }
+                _ => {
+                    bench.leave(client);
+                    client = bench.delta();
+                    let list: Vec<_> = model.wanted.iter().map(|name| format!("+{name}")).collect();
+                    let list = if list.is_empty() { "+* -*".to_owned() } else { list.join(" ") };
+                    let versions = model.held.iter().map(|(name, content)| {
+                        (name.as_str(), version_of(LEDS, &format!("{name}={content}")))
+                    });
+                    let versions: Vec<_> = versions.collect();
+                    bench.change_with(client, LEDS, &list, "", &versions, None);
+                }
+            }
+            model.take(&bench.drain(client), update);
+            let due: BTreeMap<_, _> = state
+                .iter()
+                .filter(|(name, _)| model.covers(name))
+                .map(|(name, content)| ((*name).to_owned(), content.to_string()))
+                .collect();
+            assert_eq!(model.held, due, "seed {seed}, step {step}, asking for {:?}", model.wanted);
+        }
+    }
 }
