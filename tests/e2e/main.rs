@@ -12,3 +12,4 @@ mod lifecycle;
 mod limits;
 mod limits_more;
 mod observed;
+mod routing;

@@ -237,7 +237,7 @@ impl Session {
     }
 
     /// Some of what this stream wants of a type is of another realm now (CCH-1): it is asked for there. What the client holds
-    /// of it is sent again, if it is still there.
+    /// stays, until the source that is asked now has something else.
     pub fn divert(&mut self, type_url: &TypeUrl, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
         let Some(index) = self.subscriptions.iter().position(|s| s.type_url == *type_url) else {
             return Ok(Vec::new());

@@ -198,7 +198,10 @@ impl Subscription {
         let before = self.parts.iter().filter(|part| !part.is_wildcard());
         let mut sets: BTreeMap<_, _> = before.map(|part| (part.realm, NameSet::default())).collect();
         for name in names.filter(|name| !name.is_wildcard()) {
-            sets.entry(realm_of(name)).or_default().insert(name.clone(), seed);
+            // What is private to this stream stays so.
+            let private = self.holding(name).filter(|realm| realm.private);
+            let realm = private.unwrap_or_else(|| realm_of(name));
+            sets.entry(realm).or_default().insert(name.clone(), seed);
         }
         sets
     }

@@ -7,6 +7,7 @@ mod client;
 mod delta;
 mod faults;
 mod property;
+mod realms;
 mod relay;
 mod sotw;
 mod unions;
