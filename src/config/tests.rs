@@ -560,7 +560,7 @@ types:
                 "authorities[a.example].xds_server: unknown key; did you mean `xds_servers`?",
                 "authorities[b.example].fallback_on_reachability_only: found \"maybe\"; expected true or false",
                 "authorities[b.example].xds_servers[0].server_uri: found \"b\"; expected host:port, \
-                 dns:///host:port, unix:PATH or file:DIRECTORY",
+                 dns:///host:port, unix:PATH, http://host:port[/prefix] or file:DIRECTORY",
                 "authorities[b.example].xds_servers[0].channel_creds: missing; expected [{type: insecure}]: \
                  plaintext is never assumed",
                 "authorities[c/d]: \"c/d\" cannot stand between `xdstp://` and the next `/`",

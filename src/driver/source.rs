@@ -256,6 +256,8 @@ impl SourceTask {
             }
             self.publish();
             if self.may_retire() {
+                // What was counted since the last status would be lost.
+                self.report.status(Some(&self.source), &self.shared.clock);
                 debug!(source = self.handle.id.0, "source ends: nobody wants anything of it");
                 return;
             }

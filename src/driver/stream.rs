@@ -548,6 +548,10 @@ impl Router for Routes<'_> {
 
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status> {
         let shared = &self.stream.shared;
+        if type_url.kind() == Kind::VirtualHost {
+            // Whoever opens them asks for nothing yet, and the control plane has to see it (VHD-3).
+            return Ok(true);
+        }
         let place = shared.settings.lists.place(type_url, Space::Old);
         Ok(shared.classify(self.node, type_url, Space::Old.style(), place)?.legacy_wildcard)
     }

@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 
 use super::servers::ListId;
 use crate::xds::{ResourceName, TypeUrl};
 
-/// More are forgotten, the least asked for first: who asks for one of them is sent on a little later.
+/// More are forgotten, the one that was asked for longest ago first: who asks for one of them is sent on a little later.
 const NAMES_MAX: u64 = 100_000;
 
 /// A server may change its mind.
@@ -25,7 +26,10 @@ pub struct Uncached {
 
 impl Default for Uncached {
     fn default() -> Self {
-        let names = Cache::builder().max_capacity(NAMES_MAX).time_to_live(LIFETIME).build();
+        // A new one must get in: streams that wait for it are moved by what stands here.
+        let policy = EvictionPolicy::lru();
+        let names =
+            Cache::builder().max_capacity(NAMES_MAX).time_to_live(LIFETIME).eviction_policy(policy).build();
         Uncached { any: AtomicBool::new(false), names }
     }
 }

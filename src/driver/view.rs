@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::hub::Hub;
+use super::servers::Attach;
 use super::shared::Shared;
 use super::source::{SourceHandle, Subscriber};
 use super::status::{
@@ -19,7 +20,11 @@ use crate::xds::{Resource, ResourceName, TypeUrl};
 
 impl StatusView for Hub {
     fn sources(&self) -> Vec<Arc<SourceStatus>> {
-        self.tables.sources.all().iter().map(|handle| handle.status()).collect()
+        // What does not exist at all is no attachment.
+        let lists = &self.shared.settings.lists;
+        let is_attached =
+            |handle: &&Arc<SourceHandle>| !matches!(lists.server(handle.key().place).attach, Attach::Nothing);
+        self.tables.sources.all().iter().filter(is_attached).map(|handle| handle.status()).collect()
     }
 
     fn sessions(&self) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_> {

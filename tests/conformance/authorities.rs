@@ -249,8 +249,36 @@ async fn rly_76_who_answered_is_said() {
     for origin in [&bench.origin, &other] {
         assert!(clients.contains(&origin.address.to_string()), "{clients}");
     }
+    let (_, metrics) = bench.process().get("/metrics").await;
+    let labels =
+        format!("{{server=\"{}\",list=\"types[{ASSIGNMENT}]\",state=\"connected\"}} 1", other.address);
+    assert!(metrics.contains(&labels), "{metrics}");
     let (_, ready) = bench.process().get("/ready").await;
     assert!(ready.contains(&format!("\"lists\":[\"types[{ASSIGNMENT}]\"]")), "{ready}");
+}
+
+/// A stream lets go of a source that it asks for nothing any more; with nobody left there, the source ends.
+#[tokio::test]
+async fn rly_60_a_source_that_a_stream_left_is_not_kept_by_it() {
+    let other = ControlPlane::obedient().await;
+    let line = format!("authorities: {{ b.example: {} }}", list(&other, Variant::Delta));
+    let Some(bench) = Bench::with(|setup| setup.line(&line).line("linger: 0s")).await else { return };
+    let theirs = name("b.example", ASSIGNMENT, "x");
+    other.set(EDS, &theirs, "1");
+    bench.origin.set(EDS, "x", "1");
+    let mut client = bench.sotw("one").await;
+    client.want(EDS, &[&theirs]);
+    client.take(EDS).await;
+    client.want(EDS, &["x"]);
+    client.take(EDS).await;
+    other.wait_for("its stream ends", |other| other.live_streams() == 0).await;
+    crate::support::control_plane::eventually("its source ends", || async {
+        !bench.process().get("/sources").await.1.contains(&other.address.to_string())
+    })
+    .await;
+    // It begins again when it is asked for.
+    client.want(EDS, &["x", &theirs]);
+    client.settle(EDS, &[("x", "1"), (&theirs, "1")]).await;
 }
 
 /// One client's list of names goes from one authority to another and back.

@@ -13,3 +13,4 @@ mod memory;
 mod limits;
 mod limits_more;
 mod observed;
+mod routing;

@@ -56,13 +56,14 @@ impl Report {
     pub fn new(shared: &Arc<Shared>, node: &Node, key: &SourceKey) -> Report {
         let now = shared.clock.now();
         let server = shared.server(key.place);
+        let list = &shared.settings.lists.list(key.place.list).label;
         // Who is attached to nothing has all there is.
         let is_whole = matches!(server.attach, Attach::Nothing);
         let digest = crate::wire::version::digest(&crate::wire::upstream::encode_node(node));
         let mut report = Report {
-            metrics: shared.metrics.of_server(&server.uri).source(),
+            metrics: shared.metrics.of_server(&server.uri).source(list),
             server_uri: server.uri.clone(),
-            list: shared.settings.lists.list(key.place.list).label.clone(),
+            list: list.clone(),
             stream: match key.owner {
                 Owner::Everyone => None,
                 Owner::Stream(session) => Some(session.0),

@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::answer::{Answer, AnswerPart};
 use super::flight::Verdict;
 use super::spelling::Refusals;
-use super::subscription::{Change, Part, SourceId, Subscription};
+use super::subscription::{Change, Key, NameSetChange, Part, SourceId, Subscription};
 use crate::engine::Time;
 use crate::engine::interest::{Collection, HashSeed, Interest, Shape};
 use crate::engine::realm::Realm;
@@ -196,7 +196,9 @@ impl Session {
         let subscription = &mut self.subscriptions[index];
         let type_url = subscription.type_url.clone();
         // Names first, for they keep what a glob or a wildcard brought that goes with the same request.
-        for ((shape, realm), names) in change.names.into_iter().rev() {
+        let is_named = |(key, _): &(Key, NameSetChange)| key.0 == Shape::Names;
+        let (names, globs): (Vec<_>, Vec<_>) = change.names.into_iter().partition(is_named);
+        for ((shape, realm), names) in names.into_iter().chain(globs) {
             let interest = (!names.0.is_empty()).then(|| shape.interest(names.0));
             set_part(subscription, realm, interest, shape, router, &mut watches)?;
         }
@@ -242,7 +244,7 @@ impl Session {
     }
 
     /// Some of what this stream wants of a type is of another realm now (CCH-1): it is asked for there. What the client holds
-    /// of it is sent again, if it is still there.
+    /// stays, until the source that is asked now has something else.
     pub fn divert(&mut self, type_url: &TypeUrl, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
         let Some(index) = self.subscriptions.iter().position(|s| s.type_url == *type_url) else {
             return Ok(Vec::new());

@@ -253,7 +253,10 @@ impl Subscription {
         let before = self.parts.iter().filter(|part| !part.is_wildcard());
         let mut sets: BTreeMap<_, _> = before.map(|part| (part.key(), NameSet::default())).collect();
         for name in names.filter(|name| !name.is_wildcard()) {
-            sets.entry((Shape::of(name), realm_of(name))).or_default().insert(name.clone(), seed);
+            // What is private to this stream stays so.
+            let private = self.holding(name).filter(|(_, realm)| realm.private);
+            let place = private.unwrap_or_else(|| (Shape::of(name), realm_of(name)));
+            sets.entry(place).or_default().insert(name.clone(), seed);
         }
         sets
     }

@@ -95,3 +95,118 @@ impl Source {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::engine::Time;
+    use crate::engine::interest::{HashSeed, NameSet};
+    use crate::engine::source::{Attachment, Settings, Streams};
+    use crate::engine::upstream;
+    use crate::xds::{Any, Version};
+
+    const NOW: Time = Time::ZERO;
+
+    fn clusters() -> TypeUrl {
+        TypeUrl::of_message("envoy.config.cluster.v3.Cluster")
+    }
+
+    fn source(private: bool) -> Source {
+        let streams = Attachment::Streams(Box::new(Streams::new(upstream::Settings::default())));
+        Source::new(1, Settings { private, ..Settings::default() }, streams)
+    }
+
+    fn names(list: &str) -> Interest {
+        let names = list.split_whitespace().map(ResourceName::new);
+        Interest::Names(Arc::new(NameSet::of(names, HashSeed(7))))
+    }
+
+    /// `a` and `b` arrive, of which `b` is not to be cached.
+    fn arrive(source: &mut Source, scope: Scope) {
+        let make = |name: &str| Resource {
+            name: name.into(),
+            version: Version(1),
+            body: Any { type_url: clusters().shared(), value: Bytes::new() },
+            aliases: Box::default(),
+            ttl: None,
+            do_not_cache: name == "b",
+            metadata: None,
+            endpoints: None,
+        };
+        let present = ["a", "b"].map(make).map(Arc::new).to_vec();
+        let (type_url, absent, refreshed) = (clusters(), Vec::new(), Vec::new());
+        let changes = Changes {
+            type_url,
+            scope,
+            present,
+            absent,
+            refreshed,
+            replaces: false,
+            complete: true,
+            by_alias: Vec::new(),
+            settled: Vec::new(),
+        };
+        source.handle_changes(changes, NOW);
+    }
+
+    /// The names that were given up (`*` for the wildcard) with the sessions that were told.
+    fn given_up(source: &mut Source) -> Vec<(String, Vec<u64>)> {
+        let outputs = std::iter::from_fn(|| source.poll_output());
+        let told = outputs.filter_map(|output| match output {
+            Output::DoNotCache { name, sessions, .. } => {
+                let name = name.map_or("*".to_owned(), |name| name.to_string());
+                Some((name, sessions.into_iter().map(|session| session.0).collect()))
+            }
+            _ => None,
+        });
+        told.collect()
+    }
+
+    fn holds(source: &mut Source, name: &str) -> bool {
+        let snapshot = source.take_snapshot().unwrap();
+        let types = snapshot.of(&clusters()).unwrap();
+        let named = types.named.get(name).is_some_and(|known| known.resource().is_some());
+        named || types.members.contains_key(name)
+    }
+
+    #[test]
+    fn cch_1_a_shared_source_keeps_no_copy_and_tells_who_waits() {
+        let mut source = source(false);
+        source.watch(SessionId(1), &clusters(), &names("a b"), NOW);
+        source.watch(SessionId(2), &clusters(), &names("b"), NOW);
+        source.watch(SessionId(3), &clusters(), &names("a"), NOW);
+        arrive(&mut source, Scope::Names);
+        assert_eq!(given_up(&mut source), [("b".to_owned(), vec![1, 2])]);
+        assert!(!holds(&mut source, "b"));
+        // The server has answered: one who comes late would wait for ever.
+        source.watch(SessionId(4), &clusters(), &names("b a"), NOW);
+        assert_eq!(given_up(&mut source), [("b".to_owned(), vec![4])]);
+        assert!(holds(&mut source, "a"));
+    }
+
+    #[test]
+    fn cch_1_a_wildcard_with_such_a_member_is_never_whole() {
+        let mut source = source(false);
+        source.watch(SessionId(1), &clusters(), &Interest::Wildcard, NOW);
+        arrive(&mut source, Scope::Wildcard);
+        assert_eq!(given_up(&mut source), [("*".to_owned(), vec![1])]);
+        let snapshot = source.take_snapshot().unwrap();
+        let types = snapshot.of(&clusters()).unwrap();
+        assert!(!types.members.contains_key("b") && !types.wildcard.as_ref().unwrap().is_complete());
+        source.watch(SessionId(2), &clusters(), &Interest::Wildcard, NOW);
+        assert_eq!(given_up(&mut source), [("*".to_owned(), vec![2])]);
+    }
+
+    #[test]
+    fn rly_20_a_private_source_takes_it() {
+        let mut source = source(true);
+        source.watch(SessionId(1), &clusters(), &names("a b"), NOW);
+        arrive(&mut source, Scope::Names);
+        assert_eq!(given_up(&mut source), []);
+        assert!(holds(&mut source, "b"));
+    }
+}

@@ -11,6 +11,7 @@ mod kinds;
 mod globs;
 mod names;
 mod property;
+mod realms;
 mod relay;
 mod sotw;
 mod unions;
