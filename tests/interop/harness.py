@@ -207,10 +207,15 @@ class Stage(contextlib.ExitStack):
             "admin": {"address": f"127.0.0.1:{self.admin}"},
         }
         (self.directory / "sluice.json").write_text(json.dumps(config))
-        Process(self, "sluice", [self.sluice, "serve", "--config", "sluice.json"])
+        relay = Process(self, "sluice", [self.sluice, "serve", "--config", "sluice.json"])
         self.witness("the relay's clients", lambda: get(self.admin, "/clients").body)
         self.witness("the relay's sources", lambda: get(self.admin, "/sources").body)
-        eventually("the relay is ready", lambda: get(self.admin, "/ready"))
+
+        def is_ready():
+            assert relay.child.poll() is None, f"the relay ended with exit code {relay.child.poll()}"
+            return get(self.admin, "/ready")
+
+        eventually("the relay is ready", is_ready)
         return xds
 
     def sluice_says(self, *arguments):
