@@ -10,8 +10,9 @@ use crate::engine::downstream::answer::Chunk;
 use crate::engine::downstream::{Answer, AnswerKey};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::GaugePart;
+use crate::wire::json::write_response;
 use crate::wire::response;
-use crate::xds::{ResourceName, TypeUrl, Variant, Version};
+use crate::xds::{ResourceName, Status, TypeUrl, Variant, Version};
 
 /// What nobody asked for within this time is dropped: an update reaches its clients in less, and the next one has
 /// another key.
@@ -37,6 +38,8 @@ pub struct EncodedMessage {
 #[derive(Debug)]
 pub struct Encoder {
     cache: Cache<AnswerKey, Arc<Encoded>>,
+    /// Complete sets in JSON, or why they cannot be said in it. Within a budget of the same size.
+    json: Cache<(AnswerKey, Version), Result<Bytes, Status>>,
     metrics: Arc<Metrics>,
     identifier: Box<str>,
 }
@@ -52,7 +55,15 @@ impl Encoder {
             })
             .time_to_idle(IDLE)
             .build();
-        Encoder { cache, metrics, identifier: identifier.into() }
+        let json = Cache::builder()
+            .max_capacity(bytes_max)
+            .weigher(|_, json: &Result<Bytes, Status>| {
+                let bytes = json.as_ref().map_or(0, Bytes::len);
+                u32::try_from(bytes + 128).unwrap_or(u32::MAX)
+            })
+            .time_to_idle(IDLE)
+            .build();
+        Encoder { cache, json, metrics, identifier: identifier.into() }
     }
 
     pub fn encode(&self, answer: &Answer) -> Arc<Encoded> {
@@ -64,6 +75,21 @@ impl Encoder {
         self.cache.get_with(key, || {
             self.metrics.encodings.miss();
             Arc::new(self.make(answer))
+        })
+    }
+
+    /// A complete set as a JSON document under this version.
+    pub fn json(&self, answer: &Answer, version: Version) -> Result<Bytes, Status> {
+        let key = (answer.key(), version);
+        if let Some(json) = self.json.get(&key) {
+            self.metrics.encodings.hit();
+            return json;
+        }
+        self.json.get_with(key, || {
+            self.metrics.encodings.miss();
+            let composition = answer.compose();
+            let resources = composition.chunks.iter().flat_map(|chunk| &chunk.resources).map(Arc::as_ref);
+            Ok(write_response(&answer.type_url, version, resources, &self.identifier)?)
         })
     }
 

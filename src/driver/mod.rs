@@ -14,6 +14,7 @@ mod hub;
 mod source;
 mod upstream;
 mod stream;
+mod poll;
 mod view;
 
 pub use hub::{Attach, Hub, Settings};

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use tokio::time::{Sleep, sleep_until};
 use tracing::{debug, trace, warn};
 
-use super::handle::{Message, Peer, RelayStream};
+use super::handle::{Form, Message, Peer, Polled, RelayStream};
 use super::hub::{Shared, lock};
 use super::limiter::{Admission, Limiter};
 use super::source::{Command, SourceHandle};
@@ -23,7 +23,7 @@ use crate::engine::downstream::{Session, SourceId, Subscription, Taken, Verdict,
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{BehindMetrics, TypeMetrics};
 use crate::wire::response;
-use crate::xds::{Code, Node, Request, Status, StreamKind, TypeUrl};
+use crate::xds::{Code, Node, Request, SotwRequest, Status, StreamKind, TypeUrl};
 
 /// The handle that the serving room holds. The last clone that goes ends the stream's subscriptions.
 #[derive(Clone)]
@@ -37,21 +37,21 @@ pub struct StreamState {
     kind: StreamKind,
     pub(super) peer: Peer,
     pub(super) opened_at: Time,
-    shared: Arc<Shared>,
-    waker: AtomicWaker,
-    answered: AtomicBool,
+    pub(super) shared: Arc<Shared>,
+    pub(super) waker: AtomicWaker,
+    pub(super) answered: AtomicBool,
     behind: BehindMetrics,
-    inner: Mutex<Inner>,
+    pub(super) inner: Mutex<Inner>,
 }
 
-struct Inner {
-    session: Session,
+pub(super) struct Inner {
+    pub(super) session: Session,
     node: Option<Arc<Node>>,
-    sources: Vec<(SourceId, Arc<SourceHandle>)>,
+    pub(super) sources: Vec<(SourceId, Arc<SourceHandle>)>,
     types: Vec<(TypeUrl, Arc<TypeMetrics>)>,
     limiter: Limiter,
     /// How the stream is to end, once decided.
-    end: Option<Status>,
+    pub(super) end: Option<Status>,
     /// When the first answer may go (RLY-56); drawn when there is one.
     turn: Option<Time>,
     /// Runs while the first answer waits its turn, or the routing types wait for an ACK (ORD-10).
@@ -132,6 +132,10 @@ impl RelayStream for Stream {
 
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
         self.state().poll_message(context)
+    }
+
+    async fn poll_once(&self, request: SotwRequest, form: Form, hold: Duration) -> Result<Polled, Status> {
+        super::poll::poll_once(self, request, form, hold).await
     }
 
     fn has_answered(&self) -> bool {

@@ -4,12 +4,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http_body::{Body, Frame};
+use http_body::{Body, Frame, SizeHint};
 use tokio::task::AbortHandle;
 
 use super::status;
 use super::streams::RegisteredStream;
-use crate::driver::handle::RelayStream;
+use crate::driver::handle::{Message, RelayStream};
 use crate::xds::Status;
 
 /// The body of any response.
@@ -19,6 +19,19 @@ pub(super) enum ResponseBody<S: RelayStream> {
     Empty,
     Stream(StreamBody<S>),
     Health(tonic::body::Body),
+    /// A whole document.
+    Full(Bytes),
+    /// The one message of a `Fetch*` call, then its trailers.
+    Unary {
+        message: Option<Message>,
+        ended: bool,
+    },
+}
+
+impl<S: RelayStream> ResponseBody<S> {
+    pub(super) fn unary(message: Message) -> Self {
+        ResponseBody::Unary { message: Some(message), ended: false }
+    }
 }
 
 /// An xDS response stream.
@@ -70,6 +83,19 @@ impl<S: RelayStream> Drop for StreamBody<S> {
     }
 }
 
+/// The next piece of a single message: its head, its body, the trailers.
+fn unary_frame(message: &mut Option<Message>, ended: &mut bool) -> Option<Frame<Bytes>> {
+    if let Some(Message { private, shared }) = message.take() {
+        if private.is_empty() {
+            return Some(Frame::data(shared));
+        }
+        *message = Some(Message { private: Bytes::new(), shared });
+        return Some(Frame::data(private));
+    }
+    let trailers = !std::mem::replace(ended, true);
+    trailers.then(|| Frame::trailers(status::trailers(&Status::ok())))
+}
+
 // Nothing in it is pinned.
 impl<S: RelayStream> Unpin for ResponseBody<S> {}
 
@@ -85,13 +111,27 @@ impl<S: RelayStream> Body for ResponseBody<S> {
             ResponseBody::Empty => Poll::Ready(None),
             ResponseBody::Stream(body) => body.poll_frame(context).map(|frame| frame.map(Ok)),
             ResponseBody::Health(body) => Pin::new(body).poll_frame(context),
+            ResponseBody::Full(document) => {
+                let document = std::mem::take(document);
+                Poll::Ready((!document.is_empty()).then(|| Ok(Frame::data(document))))
+            }
+            ResponseBody::Unary { message, ended } => Poll::Ready(unary_frame(message, ended).map(Ok)),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            ResponseBody::Empty => SizeHint::with_exact(0),
+            ResponseBody::Full(document) => SizeHint::with_exact(document.len() as u64),
+            _ => SizeHint::default(),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             ResponseBody::Empty => true,
-            ResponseBody::Stream(_) => false,
+            ResponseBody::Stream(_) | ResponseBody::Unary { .. } => false,
+            ResponseBody::Full(document) => document.is_empty(),
             ResponseBody::Health(body) => body.is_end_stream(),
         }
     }

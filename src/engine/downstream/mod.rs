@@ -7,6 +7,7 @@ pub mod answer;
 pub mod flight;
 pub mod session;
 pub mod subscription;
+mod whole;
 #[cfg(test)]
 mod tests;
 

@@ -6,6 +6,8 @@
 
 mod canonical;
 mod strict;
+mod poll;
+mod answer;
 
 use std::sync::OnceLock;
 
@@ -15,6 +17,8 @@ use serde_path_to_error::{Path, Segment};
 
 use super::upstream::{DecodeError, decode_file_response};
 use crate::xds::SotwResponse;
+pub use answer::{AnswerError, write_response};
+pub use poll::read_request;
 
 /// Made by `tools/descriptors`.
 const DESCRIPTORS: &[u8] = include_bytes!("../../../proto/envoy-v3.binpb.zst");
