@@ -86,6 +86,8 @@ const UNSUPPORTED: &[(&str, &str)] = &[("tls", "listen on loopback or a unix soc
 
 /// Clients give up after a second, unless they are told otherwise, and their timeout is not on the wire (RST-9).
 const REST_HOLD: Duration = Duration::from_millis(800);
+/// A poll has to reach its source and come back.
+const REST_HOLD_MIN: Duration = Duration::from_millis(50);
 const REST_HOLD_MAX: Duration = Duration::from_secs(300);
 
 /// The longest path that a unix socket address holds on Linux, its final NUL left out: bytes.
@@ -123,7 +125,7 @@ impl Listener {
         let name = map.required("name", "a name for logs and metrics").and_then(|item| item.parse(text));
         let address = Address::read(map, None, MODE_OF_LISTENER, directory);
         let v2 = map.or("v2", false, boolean);
-        let rest_hold = map.or("rest_hold", REST_HOLD, duration(Duration::ZERO..=REST_HOLD_MAX));
+        let rest_hold = map.or("rest_hold", REST_HOLD, duration(REST_HOLD_MIN..=REST_HOLD_MAX));
         if let Some(item) = map.item("when_unavailable") {
             match item.text() {
                 None | Some("hold") => {}

@@ -34,12 +34,19 @@ pub struct EncodedMessage {
     pub version: Version,
 }
 
+/// A complete set in JSON.
+#[derive(Debug)]
+struct Document {
+    json: Bytes,
+    _bytes: GaugePart,
+}
+
 /// Keeps encoded bodies within a budget of bytes; two streams that need the same one at once make it once.
 #[derive(Debug)]
 pub struct Encoder {
     cache: Cache<AnswerKey, Arc<Encoded>>,
     /// Complete sets in JSON, or why they cannot be said in it. Within a budget of the same size.
-    json: Cache<(AnswerKey, Version), Result<Bytes, Status>>,
+    json: Cache<(AnswerKey, Version), Result<Arc<Document>, Status>>,
     metrics: Arc<Metrics>,
     identifier: Box<str>,
 }
@@ -57,8 +64,8 @@ impl Encoder {
             .build();
         let json = Cache::builder()
             .max_capacity(bytes_max)
-            .weigher(|_, json: &Result<Bytes, Status>| {
-                let bytes = json.as_ref().map_or(0, Bytes::len);
+            .weigher(|_, document: &Result<Arc<Document>, Status>| {
+                let bytes = document.as_ref().map_or(0, |document| document.json.len());
                 u32::try_from(bytes + 128).unwrap_or(u32::MAX)
             })
             .time_to_idle(IDLE)
@@ -81,16 +88,19 @@ impl Encoder {
     /// A complete set as a JSON document under this version.
     pub fn json(&self, answer: &Answer, version: Version) -> Result<Bytes, Status> {
         let key = (answer.key(), version);
-        if let Some(json) = self.json.get(&key) {
+        if let Some(document) = self.json.get(&key) {
             self.metrics.encodings.hit();
-            return json;
+            return document.map(|document| document.json.clone());
         }
-        self.json.get_with(key, || {
+        let document = self.json.get_with(key, || {
             self.metrics.encodings.miss();
             let composition = answer.compose();
             let resources = composition.chunks.iter().flat_map(|chunk| &chunk.resources).map(Arc::as_ref);
-            Ok(write_response(&answer.type_url, version, resources, &self.identifier)?)
-        })
+            let json = write_response(&answer.type_url, version, resources, &self.identifier)?;
+            let bytes = self.metrics.encodings.bytes(json.len());
+            Ok(Arc::new(Document { json, _bytes: bytes }))
+        });
+        document.map(|document| document.json.clone())
     }
 
     fn make(&self, answer: &Answer) -> Encoded {

@@ -43,8 +43,9 @@ pub enum Form {
 /// What came of a single request.
 #[derive(Clone, Debug)]
 pub enum Polled {
-    /// The complete set (RST-12). `private` is empty in JSON.
-    Set(Message),
+    /// The complete set (RST-12), to be written one after the other: gRPC's header and the nonce, of which JSON has none;
+    /// then the body that is shared with all who ask for the same.
+    Set { private: Bytes, shared: Bytes },
     /// What the client has is current for the names that it asks for (RST-4).
     Unchanged,
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::timeout;
 
-use super::handle::{Form, Message, Polled, RelayStream};
+use super::handle::{Form, Polled, RelayStream};
 use super::hub::lock;
 use super::stream::{Stream, StreamState};
 use crate::engine::downstream::{Answer, SourceId};
@@ -48,7 +48,7 @@ pub(super) async fn poll_once(
     stream.request(Request::Sotw(request)).await?;
     state.must_want_something()?;
     match timeout(hold, poll_fn(|context| wait.poll(state, context))).await {
-        Ok(answer) => wait.write(state, &answer?).map(Polled::Set),
+        Ok(answer) => wait.write(state, &answer?),
         Err(_) if wait.is_current => Ok(Polled::Unchanged),
         Err(_) => Err(Status::new(
             Code::Unavailable,
@@ -83,22 +83,20 @@ impl Wait {
         answer.version_of_whole().plus(self.names)
     }
 
-    fn write(&self, state: &StreamState, answer: &Answer) -> Result<Message, Status> {
+    fn write(&self, state: &StreamState, answer: &Answer) -> Result<Polled, Status> {
         let encoder = &state.shared.encoder;
-        let message = match self.form {
-            Form::Json => {
-                Message { private: Bytes::new(), shared: encoder.json(answer, self.version(answer))? }
-            }
+        let (private, shared) = match self.form {
+            Form::Json => (Bytes::new(), encoder.json(answer, self.version(answer))?),
             Form::Grpc => {
                 let encoded = encoder.encode(answer);
                 let body = encoded.messages.first().map(|message| message.body.clone()).unwrap_or_default();
                 let nonce = lock(&state.inner).session.nonce_text(1);
-                Message { private: response::head(&nonce, body.len())?, shared: body }
+                (response::head(&nonce, body.len())?, body)
             }
         };
         let types = state.shared.metrics.of_type(&answer.type_url);
-        types.response(answer.variant, message.private.len() + message.shared.len());
-        Ok(message)
+        types.response(answer.variant, private.len() + shared.len());
+        Ok(Polled::Set { private, shared })
     }
 }
 

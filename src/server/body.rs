@@ -9,7 +9,7 @@ use tokio::task::AbortHandle;
 
 use super::status;
 use super::streams::RegisteredStream;
-use crate::driver::handle::{Message, RelayStream};
+use crate::driver::handle::RelayStream;
 use crate::xds::Status;
 
 /// The body of any response.
@@ -21,16 +21,16 @@ pub(super) enum ResponseBody<S: RelayStream> {
     Health(tonic::body::Body),
     /// A whole document.
     Full(Bytes),
-    /// The one message of a `Fetch*` call, then its trailers.
+    /// The one message of a `Fetch*` call in its pieces, the next one last; then its trailers.
     Unary {
-        message: Option<Message>,
+        pieces: Vec<Bytes>,
         ended: bool,
     },
 }
 
 impl<S: RelayStream> ResponseBody<S> {
-    pub(super) fn unary(message: Message) -> Self {
-        ResponseBody::Unary { message: Some(message), ended: false }
+    pub(super) fn unary(private: Bytes, shared: Bytes) -> Self {
+        ResponseBody::Unary { pieces: vec![shared, private], ended: false }
     }
 }
 
@@ -83,14 +83,10 @@ impl<S: RelayStream> Drop for StreamBody<S> {
     }
 }
 
-/// The next piece of a single message: its head, its body, the trailers.
-fn unary_frame(message: &mut Option<Message>, ended: &mut bool) -> Option<Frame<Bytes>> {
-    if let Some(Message { private, shared }) = message.take() {
-        if private.is_empty() {
-            return Some(Frame::data(shared));
-        }
-        *message = Some(Message { private: Bytes::new(), shared });
-        return Some(Frame::data(private));
+/// What comes next of a single message.
+fn unary_frame(pieces: &mut Vec<Bytes>, ended: &mut bool) -> Option<Frame<Bytes>> {
+    if let Some(piece) = pieces.pop() {
+        return Some(Frame::data(piece));
     }
     let trailers = !std::mem::replace(ended, true);
     trailers.then(|| Frame::trailers(status::trailers(&Status::ok())))
@@ -115,7 +111,7 @@ impl<S: RelayStream> Body for ResponseBody<S> {
                 let document = std::mem::take(document);
                 Poll::Ready((!document.is_empty()).then(|| Ok(Frame::data(document))))
             }
-            ResponseBody::Unary { message, ended } => Poll::Ready(unary_frame(message, ended).map(Ok)),
+            ResponseBody::Unary { pieces, ended } => Poll::Ready(unary_frame(pieces, ended).map(Ok)),
         }
     }
 

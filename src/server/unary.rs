@@ -65,7 +65,7 @@ impl<R: Relay> Unary<R> {
         let metrics = self.shared.metrics.clone();
         let answered = self.answer_rest(request).await;
         let response = match answered {
-            Ok(Polled::Set(message)) => status::json(StatusCode::OK, message.shared),
+            Ok(Polled::Set { shared, .. }) => status::json(StatusCode::OK, shared),
             Ok(Polled::Unchanged) => status::plain(StatusCode::NOT_MODIFIED),
             Err(Refusal(code, status)) => {
                 tracing::debug!(%code, %status, "REST request refused");
@@ -167,7 +167,9 @@ impl<R: Relay> Unary<R> {
             Err(status) => return status::trailers_only(&status),
         };
         match self.poll(service, api, request, Form::Grpc).await {
-            Ok(Polled::Set(message)) => status::stream_response(ResponseBody::unary(message)),
+            Ok(Polled::Set { private, shared }) => {
+                status::stream_response(ResponseBody::unary(private, shared))
+            }
             Ok(Polled::Unchanged) => status::stream_response(ResponseBody::Empty),
             Err(status) => status::trailers_only(&status),
         }

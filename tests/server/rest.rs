@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sluice::driver::handle::{Form, Message, Polled};
+use sluice::driver::handle::{Form, Polled};
 use sluice::server::{Listener, ListenerOptions, ServerLimits};
 use sluice::telemetry::Limit;
 use sluice::telemetry::metrics::CallKind;
@@ -18,7 +18,7 @@ const SHORT: Duration = Duration::from_millis(100);
 
 fn set(document: &'static str) -> Option<Result<Polled, Status>> {
     let shared = Bytes::from_static(document.as_bytes());
-    Some(Ok(Polled::Set(Message { private: Bytes::new(), shared })))
+    Some(Ok(Polled::Set { private: Bytes::new(), shared }))
 }
 
 fn answer(server: &Running, answer: Option<Result<Polled, Status>>) {
@@ -229,9 +229,8 @@ async fn rpc_2_fetch_answers_one_request_with_one_response() {
     let server = start(ServerLimits::default());
     let mut client = server.connect().await;
     let path = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
-    let message =
-        Message { private: Bytes::from_static(b"\0\0\0\0\x03x"), shared: Bytes::from_static(b"yz") };
-    answer(&server, Some(Ok(Polled::Set(message))));
+    let (private, shared) = (Bytes::from_static(b"\0\0\0\0\x03x"), Bytes::from_static(b"yz"));
+    answer(&server, Some(Ok(Polled::Set { private, shared })));
     let mut call = client.open(path).await;
     call.send_request(CDS);
     assert_eq!(call.message().await.unwrap()[..], *b"xyz");

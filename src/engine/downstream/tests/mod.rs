@@ -11,3 +11,4 @@ mod property;
 mod relay;
 mod sotw;
 mod unions;
+mod whole;
