@@ -63,7 +63,7 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
         .listeners
         .iter()
         .map(|listener| {
-            let options = server::ListenerOptions { v2: listener.v2 };
+            let options = server::ListenerOptions { v2: listener.v2, rest_hold: listener.rest_hold };
             bind(&listener.name, &listener.address).map(|bound| bound.with(options))
         })
         .collect::<Result<_>>()?;

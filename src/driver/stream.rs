@@ -12,7 +12,7 @@ use tokio::time::{Sleep, sleep_until};
 use tracing::{debug, trace, warn};
 
 use super::delivery::Unread;
-use super::handle::{Message, Peer, RelayStream};
+use super::handle::{Form, Message, Peer, Polled, RelayStream};
 use super::limiter::{Admission, Limiter};
 use super::registry::{Registry, lock};
 use super::servers::Place;
@@ -27,7 +27,9 @@ use crate::engine::realm::{Realm, Space};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{BehindMetrics, TypeMetrics};
 use crate::wire::response;
-use crate::xds::{Code, Kind, Node, Request, ResourceName, Status, StreamKind, TypeUrl, Variant};
+use crate::xds::{
+    Code, Kind, Node, Request, ResourceName, SotwRequest, Status, StreamKind, TypeUrl, Variant,
+};
 
 /// Where a stream finds its sources, and where it is found itself.
 #[derive(Clone)]
@@ -48,25 +50,25 @@ pub struct StreamState {
     kind: StreamKind,
     pub(super) peer: Peer,
     pub(super) opened_at: Time,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     tables: Tables,
-    waker: AtomicWaker,
-    answered: AtomicBool,
+    pub(super) waker: AtomicWaker,
+    pub(super) answered: AtomicBool,
     unread: Unread,
     behind: BehindMetrics,
-    inner: Mutex<Inner>,
+    pub(super) inner: Mutex<Inner>,
     /// Held from a change of what is wanted until the sources were told of it, so that they hear of changes in order.
     telling: tokio::sync::Mutex<()>,
 }
 
-struct Inner {
-    session: Session,
+pub(super) struct Inner {
+    pub(super) session: Session,
     node: Option<Arc<Node>>,
-    sources: Vec<(SourceId, Arc<SourceHandle>)>,
+    pub(super) sources: Vec<(SourceId, Arc<SourceHandle>)>,
     types: Vec<(TypeUrl, Arc<TypeMetrics>)>,
     limiter: Limiter,
     /// How the stream is to end, once decided.
-    end: Option<Status>,
+    pub(super) end: Option<Status>,
     /// When the first answer may go (RLY-56); drawn when there is one.
     turn: Option<Time>,
     /// Runs while the first answer waits its turn, or the routing types wait for an ACK (ORD-10).
@@ -150,6 +152,10 @@ impl RelayStream for Stream {
 
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
         self.state().poll_message(context)
+    }
+
+    async fn poll_once(&self, request: SotwRequest, form: Form, hold: Duration) -> Result<Polled, Status> {
+        super::poll::poll_once(self, request, form, hold).await
     }
 
     fn has_answered(&self) -> bool {
@@ -480,7 +486,7 @@ impl Inner {
     }
 
     /// Some of it may not be shared.
-    fn is_private(&self, subscription: usize) -> bool {
+    pub(super) fn is_private(&self, subscription: usize) -> bool {
         let is_private = |id| {
             let source = self.sources.iter().find(|(known, _)| *known == id);
             source.is_some_and(|(_, handle)| handle.key().owner != Owner::Everyone)
@@ -490,7 +496,7 @@ impl Inner {
     }
 
     /// Who answers for this subscription: one of its parts decides it mostly, since mostly it has one.
-    fn identifier(&self, subscription: usize) -> String {
+    pub(super) fn identifier(&self, subscription: usize) -> String {
         let parts = self.session.subscriptions().get(subscription).map(|subscription| &subscription.parts);
         let mut names: Vec<&str> = Vec::new();
         for part in parts.into_iter().flatten() {

@@ -1,7 +1,7 @@
 //! The catalogue of all metrics, and the handles through which they are counted.
 //!
 //! Names follow one template: `sluice_<side>_<noun>[_<unit>][_total]`, in OpenMetrics text. Labels are of low
-//! cardinality only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`; no resource names, no node
+//! cardinality only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`, `method`; no resource names, no node
 //! ids, no addresses. `docs/metrics.md` says what each metric means; a test holds it against this file.
 //!
 //! Who counts something finds its handle once (per type of a stream, per source) and keeps it: on the hot path a
@@ -32,7 +32,7 @@ use crate::xds::{Kind, TypeUrl};
 mod downstream;
 mod upstream;
 
-pub use downstream::{BehindMetrics, DownstreamMetrics};
+pub use downstream::{BehindMetrics, CallKind, DownstreamMetrics};
 pub use upstream::{ClientMetrics, ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMetrics};
 
 /// The media type of [`Metrics::encode`].

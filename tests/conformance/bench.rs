@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Client, ControlPlane, Relay, Setup, Variant};
+use crate::support::{Client, ControlPlane, Downstream, Relay, Setup, Variant};
 
 pub struct Bench {
     pub origin: ControlPlane,
@@ -65,8 +65,8 @@ impl Bench {
         &self.target
     }
 
-    pub async fn client(&self, variant: Variant, id: &str) -> Client {
-        Client::open(&self.target, variant, id).await
+    pub async fn client(&self, kind: impl Into<Downstream>, id: &str) -> Client {
+        Client::open(&self.target, kind, id).await
     }
 
     pub async fn sotw(&self, id: &str) -> Client {

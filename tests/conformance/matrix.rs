@@ -3,7 +3,7 @@
 use tonic::Code;
 
 use crate::bench::Bench;
-use crate::support::{CDS, Client, EDS, FOUR, LDS, RDS, Variant, is_full_state};
+use crate::support::{CDS, Client, Downstream, EDS, FOUR, LDS, RDS, Variant, is_full_state};
 
 #[tokio::test]
 async fn rly_24_sotw_up_sotw_down() {
@@ -26,12 +26,13 @@ async fn rly_24_delta_up_delta_down() {
 }
 
 /// Whether a removal upstream can be seen: SotW knows none for a type that is not full-state (SST-6, RLY-28).
-fn removal_is_seen(type_url: &str, upstream: Variant, downstream: Variant, wild: bool) -> bool {
-    let both_delta = upstream == Variant::Delta && downstream == Variant::Delta;
+fn removal_is_seen(type_url: &str, upstream: Variant, downstream: Downstream, wild: bool) -> bool {
+    let both_delta = upstream == Variant::Delta && downstream.tells_removals();
     is_full_state(type_url) || wild || both_delta
 }
 
-async fn story(upstream: Variant, downstream: Variant) {
+pub async fn story(upstream: Variant, downstream: impl Into<Downstream>) {
+    let downstream = downstream.into();
     let Some(mut bench) = Bench::relay(upstream).await else { return };
     let mut wild = bench.client(downstream, "wild").await;
     let mut named = bench.client(downstream, "named").await;
@@ -68,7 +69,7 @@ async fn chapter(
     named: &mut Client,
     type_url: &str,
     upstream: Variant,
-    downstream: Variant,
+    downstream: Downstream,
 ) {
     bench.origin.set_many(type_url, &[("a", "1"), ("b", "1")]);
     wild.want(type_url, &["*"]);

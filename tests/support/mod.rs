@@ -6,8 +6,10 @@
 
 pub mod client;
 pub mod control_plane;
+pub mod kind;
 pub mod net;
 pub mod obedient;
+pub mod poll;
 pub mod proto;
 pub mod relay;
 pub mod words;
@@ -16,6 +18,7 @@ use std::time::Duration;
 
 pub use client::Client;
 pub use control_plane::ControlPlane;
+pub use kind::Downstream;
 pub use relay::{Relay, Setup};
 pub use words::{Answer, Ask, Item, Variant};
 

@@ -23,6 +23,8 @@ pub struct Setup {
     pub lines: Vec<String>,
     /// The listener is a unix socket in the relay's directory.
     pub unix: bool,
+    /// More keys of the listener, e.g. `rest_hold: 1s`.
+    pub listener: String,
     pub environment: Vec<(String, String)>,
 }
 
@@ -38,6 +40,7 @@ impl Setup {
                 .into_iter()
                 .collect(),
             unix: false,
+            listener: "v2: true".to_owned(),
             environment: Vec::new(),
         }
     }
@@ -75,7 +78,7 @@ impl Setup {
                 let _ = writeln!(yaml, "    {line}");
             }
         }
-        let _ = writeln!(yaml, "listeners: [ {{ name: main, address: {listener:?} }} ]");
+        let _ = writeln!(yaml, "listeners: [ {{ name: main, address: {listener:?}, {} }} ]", self.listener);
         let _ = writeln!(yaml, "admin: {{ address: {admin:?} }}");
         for line in &self.lines {
             let _ = writeln!(yaml, "{line}");

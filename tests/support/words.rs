@@ -184,7 +184,16 @@ pub fn strings(names: &[&str]) -> Vec<String> {
 
 /// A resource of a type with its name in field 1.
 pub fn body(type_url: &str, name: &str, text: &str) -> Any {
-    let body = proto::Body { name: name.to_owned(), text: text.to_owned(), ..proto::Body::default() };
+    let mut body = proto::Body { name: name.to_owned(), text: text.to_owned(), ..proto::Body::default() };
+    // Long texts are there for their weight.
+    if text.len() < 64 {
+        match type_url {
+            super::CDS | super::LDS => text.clone_into(&mut body.stat_name),
+            super::RDS => body.headers.push(text.to_owned()),
+            super::EDS => body.endpoints.push(proto::NamedEndpoint { key: text.to_owned() }),
+            _ => {}
+        }
+    }
     Any { type_url: type_url.to_owned(), value: body.encode_to_vec() }
 }
 
@@ -195,6 +204,7 @@ pub fn eds_cluster(name: &str, service_name: &str, text: &str) -> Any {
         text: text.to_owned(),
         discovery_type: proto::DISCOVERY_TYPE_EDS,
         eds_cluster_config: Some(proto::EdsClusterConfig { service_name: service_name.to_owned() }),
+        ..proto::Body::default()
     };
     Any { type_url: super::CDS.to_owned(), value: body.encode_to_vec() }
 }

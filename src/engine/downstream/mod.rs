@@ -8,6 +8,7 @@ pub mod flight;
 pub mod spelling;
 pub mod session;
 pub mod subscription;
+mod whole;
 #[cfg(test)]
 mod tests;
 

@@ -71,7 +71,8 @@ fn the_catalogue_parses_and_every_name_follows_the_template() {
         assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
     }
     let labels: BTreeSet<_> = families.values().flatten().map(String::as_str).collect();
-    let allowed = ["code", "le", "limit", "list", "reason", "server", "state", "type", "variant", "version"];
+    let allowed =
+        ["code", "le", "limit", "list", "method", "reason", "server", "state", "type", "variant", "version"];
     assert_eq!(labels.into_iter().collect::<Vec<_>>(), allowed);
 }
 

@@ -8,6 +8,8 @@
 mod canonical;
 mod request;
 mod strict;
+mod poll;
+mod answer;
 
 use std::sync::OnceLock;
 
@@ -16,6 +18,8 @@ use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, Kind, Me
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 
+pub use answer::{AnswerError, write_response};
+pub use poll::read_request;
 pub use request::encode_rest_request;
 
 use super::upstream::{DecodeError, decode_file_response, decode_rest_response};

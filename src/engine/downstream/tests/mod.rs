@@ -15,3 +15,4 @@ mod realms;
 mod relay;
 mod sotw;
 mod unions;
+mod whole;
