@@ -132,7 +132,8 @@ pub struct DeltaDiscoveryResponse {
     pub removed_resource_names: Vec<ResourceName>,
 }
 
-/// The body of every test resource: the name where real types have it, and a text in a field that no type has.
+/// The body of every test resource: the name where real types have it, and a text in a field that no type has. JSON can
+/// carry fields only that the type has, so that there the text stands in one of those.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Body {
     #[prost(string, tag = "1")]
@@ -143,6 +144,21 @@ pub struct Body {
     pub eds_cluster_config: Option<EdsClusterConfig>,
     #[prost(string, tag = "9999")]
     pub text: String,
+    /// `Cluster.alt_stat_name`, `Listener.stat_prefix`.
+    #[prost(string, tag = "28")]
+    pub stat_name: String,
+    /// `RouteConfiguration.request_headers_to_remove`.
+    #[prost(string, repeated, tag = "8")]
+    pub headers: Vec<String>,
+    /// `ClusterLoadAssignment.named_endpoints`.
+    #[prost(message, repeated, tag = "5")]
+    pub endpoints: Vec<NamedEndpoint>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct NamedEndpoint {
+    #[prost(string, tag = "1")]
+    pub key: String,
 }
 
 /// What every real resource type has in common, too.
