@@ -26,6 +26,14 @@ impl Variant {
             }
         }
     }
+
+    /// The relay's configuration word for an ADS upstream of this variant.
+    pub fn api_type(self) -> &'static str {
+        match self {
+            Variant::Sotw => "AGGREGATED_GRPC",
+            Variant::Delta => "AGGREGATED_DELTA_GRPC",
+        }
+    }
 }
 
 /// How a relay reaches its control plane.
@@ -48,8 +56,7 @@ impl Attachment {
     /// The relay's configuration word for it; files have none.
     pub fn api_type(self) -> &'static str {
         match self {
-            Attachment::Ads(Variant::Sotw) => "AGGREGATED_GRPC",
-            Attachment::Ads(Variant::Delta) => "AGGREGATED_DELTA_GRPC",
+            Attachment::Ads(variant) => variant.api_type(),
             Attachment::PerType(Variant::Sotw) => "GRPC",
             Attachment::PerType(Variant::Delta) => "DELTA_GRPC",
             Attachment::Rest => "REST",

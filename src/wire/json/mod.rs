@@ -1,5 +1,5 @@
-//! `DiscoveryResponse` in proto3 JSON, YAML and protobuf's text format, as files hold it (FIL-4), in JSON as REST servers send it (RST-3), and the
-//! `DiscoveryRequest` that is sent to them (RST-1).
+//! `DiscoveryResponse` in proto3 JSON, YAML and protobuf's text format, as files hold it (FIL-4), in JSON as REST servers
+//! send it (RST-3), and the `DiscoveryRequest` that is sent to them (RST-1).
 //!
 //! Payloads are spelled out under their `@type`, at any depth, with field names in lowerCamelCase or snake_case;
 //! the descriptors of Envoy's v3 types say what they mean. The outcome is the binary that an upstream could have
