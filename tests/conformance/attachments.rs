@@ -84,6 +84,35 @@ async fn rly_2_rpc_9_a_type_without_a_service_stays_unanswered() {
     }
 }
 
+/// CLI-1, CLI-3, type by type: a service that is not there makes nothing of the others worse, and is told until it is.
+#[tokio::test]
+async fn cli_1_cli_3_one_type_that_fails_leaves_the_others_alone() {
+    let Some(bench) = Bench::relay(Attachment::PerType(Variant::Sotw)).await else { return };
+    bench.origin.refuse_type(Some(EDS));
+    bench.origin.set(EDS, "a", "1");
+    bench.origin.set(CDS, "a", "1");
+    let mut client = bench.delta("one").await;
+    client.want(CDS, &["*"]);
+    client.settle(CDS, &[("a", "1")]).await;
+    client.want(EDS, &["a"]);
+    let shows = |state: &'static str, is_stale: bool| {
+        let bench = &bench;
+        move || async move {
+            let sources = bench.process().get("/sources").await.1;
+            let sources: serde_json::Value = serde_json::from_str(&sources).expect("JSON");
+            let source = &sources["sources"][0];
+            source["state"] == state && source["stale_seconds"].is_number() == is_stale
+        }
+    };
+    eventually("connected, and stale", shows("connected", true)).await;
+    bench.origin.set(CDS, "a", "2");
+    client.settle(CDS, &[("a", "2")]).await;
+    eventually("still stale", shows("connected", true)).await;
+    bench.origin.refuse_type(None);
+    client.settle(EDS, &[("a", "1")]).await;
+    eventually("all is well", shows("connected", false)).await;
+}
+
 /// RST-6, RST-10: every poll carries the node and the version that was accepted last, and of a type one is outstanding.
 #[tokio::test]
 async fn rst_6_rst_10_polls_carry_the_node_and_the_last_version() {

@@ -63,6 +63,8 @@ struct State {
     world: World,
     scripted: bool,
     refuse_delta: Option<Code>,
+    /// The type whose service there is not.
+    refuse_type: Option<&'static str>,
     /// What polls are answered with instead.
     refuse_polls: Option<(StatusCode, String)>,
     /// Where the resources are written after each change.
@@ -162,6 +164,11 @@ impl ControlPlane {
 
     pub fn refuse_delta(&self, code: Code) {
         self.shared.lock().refuse_delta = Some(code);
+    }
+
+    /// There is no service for streams of this type alone, or (`None`) there are all.
+    pub fn refuse_type(&self, type_url: Option<&'static str>) {
+        self.shared.lock().refuse_type = type_url;
     }
 
     /// Every poll gets this, until [`Self::answer_polls`].
@@ -350,15 +357,16 @@ async fn route(request: Request<Incoming>, shared: Arc<Shared>) -> Response<toni
         let mut state = shared.lock();
         state.headers.push(headers);
         state.opened += 1;
-        let is_delta = matches!(method, Some((Variant::Delta, _)));
-        if is_delta { state.refuse_delta } else { None }
+        match method {
+            Some((_, Some(of_type))) if state.refuse_type == Some(of_type) => Some(Code::Unimplemented),
+            Some((Variant::Delta, _)) => state.refuse_delta,
+            _ => None,
+        }
     };
     shared.news.notify_waiters();
     let request = request.map(tonic::body::Body::new);
     match method {
-        _ if refusal.is_some() => {
-            Status::new(refusal.unwrap_or(Code::Unimplemented), "no delta here").into_http()
-        }
+        _ if refusal.is_some() => Status::new(refusal.unwrap_or(Code::Unimplemented), "not here").into_http(),
         Some(method @ (Variant::Sotw, _)) => {
             stream::<proto::DiscoveryRequest, proto::DiscoveryResponse>(request, shared, method).await
         }
