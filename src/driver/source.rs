@@ -1,5 +1,6 @@
 //! One task per source: it alone touches the machine, and publishes what streams may read.
 
+mod health;
 mod report;
 
 use std::collections::HashMap;
@@ -344,6 +345,9 @@ impl SourceTask {
                     self.report.event(index, &event, self.shared.clock.now());
                 }
                 Output::Upstream(index, output) => {
+                    if output == crate::engine::upstream::Output::Close {
+                        self.report.closed(index, self.shared.clock.now());
+                    }
                     let type_url = match self.source.attachment() {
                         Attachment::Streams(streams) => streams.type_of(index),
                         Attachment::Files(_) => None,

@@ -9,6 +9,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod attachments;
 mod authorities;
 mod bench;
 mod delta;

@@ -3,28 +3,7 @@
 use tonic::Code;
 
 use crate::bench::Bench;
-use crate::matrix::story;
 use crate::support::{Ask, CDS, Client, Downstream, EDS, LDS, RDS, Variant};
-
-#[tokio::test]
-async fn rly_24_sotw_up_sotw_per_type_down() {
-    story(Variant::Sotw, Downstream::PerType(Variant::Sotw)).await;
-}
-
-#[tokio::test]
-async fn rly_24_sotw_up_delta_per_type_down() {
-    story(Variant::Sotw, Downstream::PerType(Variant::Delta)).await;
-}
-
-#[tokio::test]
-async fn rly_24_delta_up_sotw_per_type_down() {
-    story(Variant::Delta, Downstream::PerType(Variant::Sotw)).await;
-}
-
-#[tokio::test]
-async fn rly_24_delta_up_delta_per_type_down() {
-    story(Variant::Delta, Downstream::PerType(Variant::Delta)).await;
-}
 
 /// A client of the CDS service alone that sends requests as they are.
 async fn of_clusters(bench: &Bench, variant: Variant) -> Client {

@@ -5,24 +5,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, pause};
-use crate::matrix::story;
 use crate::support::client::{fetch, node};
 use crate::support::poll::{answer, post, request};
 use crate::support::proto::Any;
-use crate::support::{Ask, CDS, Downstream, EDS, LDS, MARKER, Setup, Variant, words};
+use crate::support::{Ask, CDS, EDS, LDS, MARKER, Setup, Variant, words};
 
 const CLUSTERS: &str = "/v3/discovery:clusters";
 const ENDPOINTS: &str = "/v3/discovery:endpoints";
-
-#[tokio::test]
-async fn rly_24_sotw_up_rest_down() {
-    story(Variant::Sotw, Downstream::Rest).await;
-}
-
-#[tokio::test]
-async fn rly_24_delta_up_rest_down() {
-    story(Variant::Delta, Downstream::Rest).await;
-}
 
 fn names(names: &[&str]) -> Vec<String> {
     words::strings(names)

@@ -3,21 +3,10 @@
 use tonic::Code;
 
 use crate::bench::Bench;
-use crate::matrix::story;
 use crate::support::{Ask, CDS, Downstream, Variant};
 
 const CDS_V2: &str = "type.googleapis.com/envoy.api.v2.Cluster";
 const SDS_V2: &str = "type.googleapis.com/envoy.api.v2.auth.Secret";
-
-#[tokio::test]
-async fn rly_24_sotw_up_v2_down() {
-    story(Variant::Sotw, Downstream::V2(Variant::Sotw)).await;
-}
-
-#[tokio::test]
-async fn rly_24_delta_up_v2_down() {
-    story(Variant::Delta, Downstream::V2(Variant::Sotw)).await;
-}
 
 #[tokio::test]
 async fn typ_4_a_type_is_answered_as_it_was_asked_for_whatever_the_method() {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use prost::Message;
+use serde_json::json;
 
 use super::proto::{self, Any, Node, Status};
 
@@ -33,6 +34,65 @@ impl Variant {
             Variant::Delta => "AGGREGATED_DELTA_GRPC",
         }
     }
+}
+
+/// How a relay reaches its control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attachment {
+    Ads(Variant),
+    /// A stream per type, to the service of the type.
+    PerType(Variant),
+    Rest,
+    Files,
+}
+
+impl From<Variant> for Attachment {
+    fn from(variant: Variant) -> Attachment {
+        Attachment::Ads(variant)
+    }
+}
+
+impl Attachment {
+    /// The relay's configuration word for it; files have none.
+    pub fn api_type(self) -> &'static str {
+        match self {
+            Attachment::Ads(variant) => variant.api_type(),
+            Attachment::PerType(Variant::Sotw) => "GRPC",
+            Attachment::PerType(Variant::Delta) => "DELTA_GRPC",
+            Attachment::Rest => "REST",
+            Attachment::Files => "",
+        }
+    }
+
+    /// Whether it tells that a name is gone, whatever the type: SotW streams do of full-state types only (RLY-28), while
+    /// files and the responses to polls are whole (FIL-8, RST-12).
+    pub fn tells_removals(self) -> bool {
+        !matches!(self, Attachment::Ads(Variant::Sotw) | Attachment::PerType(Variant::Sotw))
+    }
+}
+
+/// The services of the types that the kit serves, with their REST collections: RPC-2 and the table of REST paths.
+pub const SERVICES: [(&str, &str, &str, &str); 4] = [
+    (super::CDS, "envoy.service.cluster.v3.ClusterDiscoveryService", "Clusters", "clusters"),
+    (super::EDS, "envoy.service.endpoint.v3.EndpointDiscoveryService", "Endpoints", "endpoints"),
+    (super::LDS, "envoy.service.listener.v3.ListenerDiscoveryService", "Listeners", "listeners"),
+    (super::RDS, "envoy.service.route.v3.RouteDiscoveryService", "Routes", "routes"),
+];
+
+/// The variant of a gRPC path, and the type that it implies; none for the aggregated ones.
+pub fn method(path: &str) -> Option<(Variant, Option<&'static str>)> {
+    if let Some(variant) = Variant::BOTH.into_iter().find(|variant| variant.path() == path) {
+        return Some((variant, None));
+    }
+    let (service, method) = path.strip_prefix('/')?.split_once('/')?;
+    SERVICES.iter().find(|known| known.1 == service).and_then(|(type_url, _, noun, _)| {
+        let variant = match method.strip_suffix(noun)? {
+            "Stream" => Variant::Sotw,
+            "Delta" => Variant::Delta,
+            _ => return None,
+        };
+        Some((variant, Some(*type_url)))
+    })
 }
 
 /// A request; the fields of the other variant stay empty.
@@ -210,7 +270,23 @@ pub fn eds_cluster(name: &str, service_name: &str, text: &str) -> Any {
 }
 
 pub fn text(any: &Any) -> String {
-    proto::Body::decode(any.value.as_slice()).map(|body| body.text).unwrap_or_default()
+    let Ok(body) = proto::Body::decode(any.value.as_slice()) else { return String::new() };
+    let endpoints = body.endpoints.into_iter().map(|endpoint| endpoint.key);
+    let mut texts = [body.text, body.stat_name].into_iter().chain(body.headers).chain(endpoints);
+    texts.find(|text| !text.is_empty()).unwrap_or_default()
+}
+
+/// A resource in proto3 JSON, its text in a field that the type has.
+pub fn json(any: &Any) -> serde_json::Value {
+    let name = proto::Named::decode(any.value.as_slice()).map(|body| body.name).unwrap_or_default();
+    let (name_field, (field, text)) = match any.type_url.as_str() {
+        super::CDS => ("name", ("alt_stat_name", json!(text(any)))),
+        super::LDS => ("name", ("stat_prefix", json!(text(any)))),
+        super::RDS => ("name", ("request_headers_to_remove", json!([text(any)]))),
+        super::EDS => ("cluster_name", ("named_endpoints", json!({ text(any): {} }))),
+        other => panic!("{other} has no place for a text"),
+    };
+    json!({ "@type": any.type_url, name_field: name, field: text })
 }
 
 impl From<Ask> for proto::DiscoveryRequest {
