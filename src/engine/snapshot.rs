@@ -6,6 +6,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::cache::Known;
+use super::cache::aliased::Aliased;
 use super::interest::{Interest, NameSet, SetId};
 use super::view::{Leaving, View};
 use crate::xds::{Resource, ResourceName, TypeUrl};
@@ -27,8 +28,8 @@ pub struct WatchedSet {
 #[derive(Clone, Debug, Default)]
 pub struct TypeSnapshot {
     pub named: Names,
-    /// Of names that are or were the alias of a resource: the resource's own name (ALI-2).
-    pub aliases: OrdMap<ResourceName, ResourceName>,
+    /// Of names that are or were the alias of a resource (ALI-2).
+    pub aliases: OrdMap<ResourceName, Arc<Aliased>>,
     pub sets: OrdMap<SetId, WatchedSet>,
     pub members: Bodies,
     /// `None` while nobody watches the wildcard.

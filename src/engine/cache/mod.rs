@@ -2,6 +2,7 @@
 //!
 //! Named resources, the membership of the wildcard and that of globs are caches that never answer for each other (RLY-13).
 
+pub mod aliased;
 pub mod named;
 pub mod wildcard;
 pub mod globs;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
+use super::aliased::Aliased;
 use super::{Counts, Known, News, SessionId, Stamp};
 use crate::engine::interest::{NameSet, SetId};
 use crate::engine::snapshot::{Names, WatchedSet};
@@ -51,8 +52,8 @@ pub struct NamedCache {
     known: Names,
     /// The slots that contain a name; empty while it lingers.
     watchers: BTreeMap<ResourceName, BTreeSet<SlotId>>,
-    /// Of names that are or were the alias of a resource: the resource's own name (ALI-2).
-    aliases: OrdMap<ResourceName, ResourceName>,
+    /// Of names that are or were the alias of a resource (ALI-2).
+    aliases: OrdMap<ResourceName, Arc<Aliased>>,
     present: usize,
     absent: usize,
     bytes: usize,
@@ -207,10 +208,10 @@ impl NamedCache {
         if old.resource().is_some_and(|old| old.version == resource.version) {
             return;
         }
-        if *name != resource.name {
-            self.aliases.insert(name.clone(), resource.name.clone());
-        } else if !self.aliases.is_empty() {
-            self.aliases.remove(name);
+        if let Some(aliased) = self.aliases.get_mut(name) {
+            Arc::make_mut(aliased).answer(resource);
+        } else if *name != resource.name {
+            self.aliases.insert(name.clone(), Arc::new(Aliased::new(resource)));
         }
         self.note(name, &old, Known::Present(resource.clone()));
         self.touch(name, &old, |view| view.put_as(name, old.resource().map(Arc::as_ref), resource));
@@ -298,8 +299,8 @@ impl NamedCache {
         body + name.as_str().len() + 64
     }
 
-    /// The own names of resources by their aliases, for as long as those are asked for.
-    pub fn aliases(&self) -> &OrdMap<ResourceName, ResourceName> {
+    /// What is behind aliases, for as long as those are asked for.
+    pub fn aliases(&self) -> &OrdMap<ResourceName, Arc<Aliased>> {
         &self.aliases
     }
 

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::spelling::Spellings;
+use crate::engine::cache::aliased::Aliased;
 use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::{View, ViewId, difference};
@@ -157,16 +158,16 @@ impl Answer {
                 Some(version) if held == Some(version) => {}
                 Some(_) => {
                     if let Some(resource) = self.body(&name) {
+                        news.removed.extend(self.left_behind(&name, held, &after));
                         news.put.insert(name, resource.clone());
                     }
                 }
                 None => {
                     news.lost |= held.is_some();
                     if !self.parts.iter().any(|part| part.is_in_doubt(&name)) {
-                        let own = held
-                            .and_then(|_| self.own_name(&name))
-                            .filter(|own| !after.iter().any(|view| view.has(own)));
-                        news.removed.extend(own);
+                        let own = held.and_then(|_| Some(self.aliased(&name)?.own().clone()));
+                        news.removed.extend(own.filter(|own| !after.iter().any(|view| view.has(own))));
+                        news.removed.extend(self.left_behind(&name, held, &after));
                         news.removed.insert(name);
                     }
                 }
@@ -176,10 +177,22 @@ impl Answer {
         news
     }
 
-    /// Of an alias under which the client was sent a resource: the name under which it holds it (ALI-1).
-    fn own_name(&self, alias: &ResourceName) -> Option<ResourceName> {
-        let of_part = |part: &AnswerPart| part.snapshot.of(&self.type_url)?.aliases.get(alias).cloned();
-        self.parts.iter().find_map(of_part)
+    /// What is behind a name that is or was an alias; clients hold it under its own name (ALI-1).
+    fn aliased(&self, alias: &ResourceName) -> Option<&Arc<Aliased>> {
+        self.parts.iter().find_map(|part| part.snapshot.of(&self.type_url)?.aliases.get(alias))
+    }
+
+    /// An alias moved from one resource to another (ALI-2): what the client holds of the former, which nothing covers any
+    /// more.
+    fn left_behind(
+        &self,
+        alias: &ResourceName,
+        held: Option<Version>,
+        after: &[Arc<View>],
+    ) -> impl Iterator<Item = ResourceName> {
+        let aliased = held.and_then(|held| Some((self.aliased(alias)?, held)));
+        let former = aliased.into_iter().flat_map(|(aliased, held)| aliased.left_behind(held));
+        former.filter(|name| !after.iter().any(|view| view.has(name))).cloned()
     }
 
     /// Whether the client learns from it what is gone (SST-6).
