@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
 use super::*;
 
@@ -96,4 +96,36 @@ fn names_may_come_from_a_file() {
     let options = format!("--no-control-plane --changes 0 --named eds --names 2 --names-file {path}");
     let profile = spec(&options).unwrap().profile;
     assert_eq!([2, 3].map(|index| profile.name(index)), ["three", "one"]);
+}
+
+/// The words of a shell line, quotes taken off.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+    for c in line.chars() {
+        match quote {
+            Some(open) if c == open => quote = None,
+            None if c == '\'' || c == '"' => quote = Some(c),
+            None if c == ' ' => words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty())),
+            _ => word.push(c),
+        }
+    }
+    words.extend(Some(word).filter(|word| !word.is_empty()));
+    words
+}
+
+#[test]
+fn every_command_of_the_readme_is_one() {
+    let readme = include_str!("../README.md").replace("\\\n", " ").replace("\"$(pidof sluice)\"", "1");
+    let commands: Vec<&str> =
+        readme.lines().filter_map(|line| line.strip_prefix("sluice-load run ")).collect();
+    let mut scenarios = Vec::new();
+    for command in &commands {
+        let words = words(&command.replace("T --", "--target 127.0.0.1:1 --pid 1 --"));
+        let line = Line::try_parse_from(["run".to_owned()].into_iter().chain(words));
+        let spec = line.map_err(|error| format!("{command}: {error}")).unwrap().run.spec();
+        scenarios.push(spec.map_err(|error| format!("{command}: {error:#}")).unwrap().scenario);
+    }
+    for scenario in Scenario::value_variants() {
+        assert!(scenarios.contains(scenario), "the README has no command for {scenario:?}");
+    }
 }

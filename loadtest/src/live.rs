@@ -67,7 +67,7 @@ fn draw(name: &str, clients: usize, expected: Duration, frames: &Receiver<Frame>
     let people = view.add(ProgressBar::new(clients as u64));
     people.set_style(style(" connected [{wide_bar:.green}] {pos}/{len}").progress_chars("=> "));
     let lines: Vec<ProgressBar> = (0..3).map(|_| view.add(ProgressBar::new(0))).collect();
-    lines.iter().for_each(|line| line.set_style(style("{msg}")));
+    lines.iter().for_each(|line| line.set_style(style("{wide_msg}")));
     for frame in frames {
         time.set_position((frame.sample.at_s * 1000.0) as u64);
         time.set_message(format!("{} {:.0} s", frame.phase, frame.sample.at_s));

@@ -155,4 +155,14 @@ mod tests {
         assert_eq!(changed(&snapshot, Kind::Endpoints, 1500), NONE);
         assert_eq!(snapshot.get(Kind::Cluster, "load-000003").unwrap().version, snapshot.version);
     }
+
+    #[test]
+    fn the_first_change_that_is_forgotten_is_found_all_the_same() {
+        let mut snapshot = Snapshot::new(10, &[(Kind::Cluster, 0)]);
+        let change = |residue| Change { kind: Kind::Cluster, residue, stride: 10 };
+        snapshot.change(change(7), 1);
+        (0..REMEMBERED as u64).for_each(|stamp| snapshot.change(change(3), stamp));
+        assert_eq!(snapshot.changed_since(Kind::Cluster, 1), BTreeSet::from([3, 7]));
+        assert_eq!(snapshot.changed_since(Kind::Cluster, 2), BTreeSet::from([3]));
+    }
 }

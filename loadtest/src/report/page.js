@@ -212,7 +212,7 @@
     const said = run.error_messages.map((text) => el("li", {}, text));
     if (run.tool_was_bottleneck) {
       said.unshift(el("li", {}, "The tool was the bottleneck itself: while updates were under way its clients' thread was "
-        + `${number(run.client_thread_busy * 100)} % busy, its control plane's ${number(run.control_plane_busy * 100)} %. `
+        + `${number(run.client_thread_busy * 100)} % busy (${number(run.client_thread_waiting * 100)} % without a CPU to be busy on), its control plane's ${number(run.control_plane_busy * 100)} %. `
         + "The latencies are the tool's as much as the server's."));
     }
     if (said.length === 0) return null;
@@ -317,7 +317,8 @@
       card("Spread over clients", "From the luckiest client to the unluckiest", spread())),
     phases(),
     el("div", { class: "pair" },
-      card("Updates", "A second, over all clients", overTime("updates a second", [["updates", A, (at) => at.updates_per_s, true]], { format: number })),
+      card("Updates and messages", "A second, over all clients; a message may hold several updates, or none", overTime("updates and messages a second",
+        [["updates", A, (at) => at.updates_per_s, true], ["messages", B, (at) => at.responses_per_s]], { format: number })),
       card("Connected clients", "With a complete answer", overTime("connected clients",
         [["connected", A, (at) => at.connected, true], ["lost so far", B, (at) => at.errors]], { format: number }))),
     server(),

@@ -89,9 +89,11 @@ pub fn print(runs: &[Figures], verdicts: &[Verdict]) -> io::Result<()> {
 
 /// Says that the figures are the tool's own.
 pub fn bottleneck(run: &Figures) -> String {
-    let [clients, plane] = [run.client_thread_busy, run.control_plane_busy].map(|share| share * 100.0);
+    let shares = [run.client_thread_busy, run.client_thread_waiting, run.control_plane_busy];
+    let [clients, waiting, plane] = shares.map(|share| share * 100.0);
     format!(
-        "the tool was the bottleneck itself: while updates were under way its clients' thread was {clients:.0} % busy, its control plane's {plane:.0} %"
+        "the tool was the bottleneck itself: while updates were under way its clients' thread was {clients:.0} % busy \
+         ({waiting:.0} % without a CPU to be busy on), its control plane's {plane:.0} %"
     )
 }
 

@@ -139,6 +139,8 @@ pub struct Figures {
     /// The share of the time with updates under way in which the thread that is all clients computed or waited for a
     /// CPU to do so.
     pub client_thread_busy: f64,
+    /// The part of it in which it had no CPU: others had them, the server under test perhaps.
+    pub client_thread_waiting: f64,
     /// CPU time of the own control plane's thread, by the time with updates under way.
     pub control_plane_busy: f64,
     pub tool_was_bottleneck: bool,
@@ -216,6 +218,7 @@ pub fn figures(spec: &Spec, finished: &Finished, series: Vec<Sample>, measured: 
         phases,
         change_late_ms: finished.late_ns as f64 / 1e6,
         client_thread_busy: work.busy(),
+        client_thread_waiting: ratio(work.thread.waited_ns, work.wall_ns).unwrap_or(0.0),
         control_plane_busy: plane_busy,
         tool_was_bottleneck: work.busy().max(plane_busy) > BUSY_LIMIT,
         errors: errors.len(),

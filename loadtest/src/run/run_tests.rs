@@ -154,18 +154,32 @@ fn others_get_their_updates_while_some_misbehave() {
     let slow = Manner { reading: Reading::Slow(500_000), ack_delay_ns: 50_000_000, ..Manner::default() };
     let stuck = Manner { reading: Reading::Stopped, ..Manner::default() };
     let nack = Manner { nack: true, remembers: true, ..Manner::default() };
-    for (kind, manner) in [(Scenario::Slow, slow), (Scenario::Stuck, stuck), (Scenario::Nack, nack)] {
-        for variant in [Variant::Sotw, Variant::Delta] {
-            let spec = Spec { odd_share: 0.2, odd_manner: manner, ..scenario(kind, variant) };
-            let figures = good(&spec);
-            let [(before, all), (during, others)] = phases(&figures)[..] else { panic!() };
-            assert_eq!((before, during), ("before", kind.name().as_str()));
-            assert!(all % 25 == 0 || all > others, "{all}");
-            assert_eq!(others % 20, 0, "{others}");
-            let odd = figures.odd_update_ms.map_or(0, |odd| odd.count);
-            assert_eq!(odd > 0, kind != Scenario::Stuck, "{kind:?} {variant:?}: {odd}");
-            assert!(figures.p99_ratio.is_some());
+    let cases = [
+        (Scenario::Slow, slow, Variant::Sotw),
+        (Scenario::Stuck, stuck, Variant::Delta),
+        (Scenario::Nack, nack, Variant::Sotw),
+    ];
+    for (kind, manner, variant) in cases {
+        let spec = Spec { odd_share: 0.2, odd_manner: manner, ..scenario(kind, variant) };
+        let figures = good(&spec);
+        let [(before, all), (during, others)] = phases(&figures)[..] else { panic!() };
+        assert_eq!((before, during), ("before", kind.name().as_str()));
+        assert!(all % 25 == 0 || all > others, "{all}");
+        assert_eq!(others % 20, 0, "{others}");
+        let odd = figures.odd_update_ms.map_or(0, |odd| odd.count);
+        assert_eq!(odd > 0, kind != Scenario::Stuck, "{kind:?} {variant:?}: {odd}");
+        let changes_during = others / 20;
+        match kind {
+            // Reading 24 KB takes five steps of 10 ms.
+            Scenario::Slow => assert!(figures.odd_update_ms.unwrap().p50 > 40.0),
+            Scenario::Stuck => {
+                let changes_before = figures.changes as u64 - changes_during;
+                let most = 25 + 25 * changes_before + others;
+                assert!(figures.responses <= most, "{} were read, {most} at most", figures.responses);
+            }
+            _ => {}
         }
+        assert!(figures.p99_ratio.is_some());
     }
 }
 
@@ -253,4 +267,21 @@ fn all_but_one_leave_if_they_are_told_to() {
     let figures = run(&spec);
     assert!(figures.rss_bytes_per_departed_client.is_some());
     assert_eq!((figures.connected, figures.errors), (3, 0));
+}
+
+#[test]
+fn a_change_that_the_tool_makes_late_counts_from_when_it_was_due() {
+    let spec = scenario(Scenario::Steady, Variant::Delta);
+    let mut driver = driver::Driver::new(&spec, None).unwrap();
+    driver.phase("late").unwrap();
+    (0..25).for_each(|id| driver.open(id, crate::measure::monotonic_ns()));
+    let patience = crate::measure::monotonic_ns() + 20_000_000_000;
+    assert!(driver.until(patience, |driver| driver.fleet.connected() == 25).unwrap());
+    driver.set_changing(true);
+    // The thread is away for the time of four changes at least.
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(driver.until(patience, |driver| driver.tracker.updates.count() >= 100).unwrap());
+    let found = driver.tracker.updates.percentiles().unwrap();
+    assert!(driver.late_ns >= 200_000_000 && found.max >= 200.0, "{found:?}");
+    assert!(found.p50 >= 50.0, "the changes were due 200, 150, 100 and 50 ms ago: {found:?}");
 }

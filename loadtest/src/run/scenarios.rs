@@ -13,6 +13,9 @@ use crate::measure::{self, Process, monotonic_ns, nanos, own_cpu_ns};
 /// Files that the tool needs open besides one per connection.
 const OTHER_FILES: u64 = 64;
 
+/// So many connections are opened before those are served that are open.
+const BURST: usize = 64;
+
 /// Runs a scenario. An error means that there is nothing to report; failures of clients are in the figures.
 pub fn run(spec: &Spec, live: Option<&Live>) -> Result<Figures> {
     let connections = spec.clients.div_ceil(spec.profile.clients_per_connection.max(1)) as u64;
@@ -70,14 +73,16 @@ fn grow_to(driver: &mut Driver<'_>, count: usize) -> Result<()> {
     let mut decided = 0;
     let mut deadline = monotonic_ns() + patience;
     loop {
-        while opened < count && driver.fleet.waiting() < driver.spec.in_flight {
+        let burst = opened + BURST;
+        while opened < count.min(burst) && driver.fleet.waiting() < driver.spec.in_flight {
             driver.open(opened, monotonic_ns());
             opened += 1;
         }
         if driver.fleet.waiting() == 0 && opened >= count {
             return Ok(());
         }
-        driver.turn(deadline)?;
+        let more = opened < count && driver.fleet.waiting() < driver.spec.in_flight;
+        driver.turn(if more { monotonic_ns() } else { deadline })?;
         let now_decided = opened - driver.fleet.waiting();
         if now_decided != decided {
             decided = now_decided;
@@ -177,7 +182,7 @@ fn storm(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     for (number, id) in ids.into_iter().enumerate() {
         driver.open(id, start);
         // The first answers are read while the last connections are opened; nothing is held back.
-        if number % 64 == 63 {
+        if (number + 1) % BURST == 0 {
             driver.turn(monotonic_ns())?;
         }
     }
