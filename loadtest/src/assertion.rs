@@ -107,6 +107,7 @@ const METRICS: &[Metric] = &[
         |f| Some(f.slow_connects as f64),
         "first answers after more than 1 s",
     ),
+    metric("drained", Unit::None, |f| Some(f.drained as f64), "reconnects that the server asked for"),
     metric(
         "odd_disconnected",
         Unit::None,

@@ -129,6 +129,11 @@ impl Connection {
         give_back(&mut self.core.out);
     }
 
+    /// Whether the server has announced that it will close: its clients are to come back then, and nothing is wrong.
+    pub fn is_leaving(&self) -> bool {
+        self.core.leaving
+    }
+
     /// The clients whose first answer has become complete since this was called last.
     pub fn take_served(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.core.served)
@@ -148,6 +153,7 @@ struct Core {
     sent: SendWindow,
     peer_initial_window: u32,
     peer_max_frame: usize,
+    leaving: bool,
     out: Vec<u8>,
 }
 
@@ -172,6 +178,7 @@ impl Core {
             sent: SendWindow::new(),
             peer_initial_window: DEFAULT_WINDOW,
             peer_max_frame: frame::MAX_FRAME_SIZE as usize,
+            leaving: false,
             out: Vec::new(),
         }
     }
@@ -234,7 +241,10 @@ impl Core {
             }
             // Without an error a GOAWAY announces a close; the streams go on until it comes.
             kind::GOAWAY => match word(payload.get(4..8))? {
-                0 => Ok(()),
+                0 => {
+                    self.leaving = true;
+                    Ok(())
+                }
                 code => Err(ConnectionError::GoAway(code)),
             },
             kind::RST_STREAM => Err(ConnectionError::Reset(word(Some(payload))?)),

@@ -19,6 +19,8 @@ struct Log {
 }
 
 impl Observer for Log {
+    fn opened(&mut self, _client: usize, _since: u64) {}
+
     fn response(&mut self, client: usize, kind: Kind, response: &Response, now: u64) {
         assert!(now > 0);
         self.responses.push((client, kind, response.stamps().first().map(|stamp| stamp.time)));
@@ -312,8 +314,10 @@ fn what_ends_a_client_is_told() {
         assert!(error.contains(words), "{error} does not say {words}");
     }
     let mut side = open(plain(Variant::Sotw, 1));
+    assert!(!side.connection.is_leaving());
     let graceful = server_frame(kind::GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]);
     assert_eq!(side.receive(&graceful), Ok(()));
+    assert!(side.connection.is_leaving());
 }
 
 #[test]

@@ -86,6 +86,8 @@ struct Slot {
     again: bool,
     /// The kernel has something to read that this client has not read.
     unread: bool,
+    /// The peer has closed its side; what came before that may still be unread.
+    ended: bool,
     /// A timer of this kind is set.
     read_timer: bool,
     ack_timer: bool,
@@ -118,6 +120,7 @@ pub struct Fleet {
     failures: BTreeMap<String, usize>,
     lost: usize,
     odd_lost: usize,
+    drained: usize,
     buffer: Box<[u8]>,
     bytes_received: u64,
 }
@@ -137,6 +140,7 @@ impl Fleet {
             unserved: 0,
             again: false,
             unread: false,
+            ended: false,
             read_timer: false,
             ack_timer: false,
         };
@@ -158,6 +162,7 @@ impl Fleet {
             failures: BTreeMap::new(),
             lost: 0,
             odd_lost: 0,
+            drained: 0,
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             bytes_received: 0,
         })
@@ -199,6 +204,11 @@ impl Fleet {
         self.odd_lost
     }
 
+    /// How many times a client came back because the server had said that it would close, by GOAWAY without an error.
+    pub fn drained(&self) -> usize {
+        self.drained
+    }
+
     /// How many clients failed.
     pub fn lost(&self) -> usize {
         self.lost
@@ -211,12 +221,14 @@ impl Fleet {
     /// Opens a connection that was to be opened at `since`; the wait for the first answer counts from there.
     pub fn open(&mut self, id: usize, since: u64, observer: &mut impl Observer) {
         let clients = self.clients_of(id);
+        clients.clone().for_each(|client| observer.opened(client, since));
         let opening = Opening { clients, blocks: &self.blocks, requests: &self.requests };
         let unserved = opening.clients.len();
         let connection = Connection::open(&opening);
         let slot = &mut self.slots[id];
         slot.connection = Some(Box::new(connection));
-        (slot.since, slot.unserved, slot.unread, slot.state) = (since, unserved, false, State::Waiting);
+        (slot.unread, slot.ended) = (false, false);
+        (slot.since, slot.unserved, slot.state) = (since, unserved, State::Waiting);
         self.waiting += 1;
         match self.connect(id) {
             Ok(socket) => self.slots[id].socket = Some(socket),
@@ -297,6 +309,8 @@ impl Fleet {
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         for event in &events {
             let Token(id) = event.token();
+            // The end of a stream is told by the same edge as the last bytes before it, and needs a read of its own.
+            self.slots[id].ended |= event.is_read_closed();
             self.serve(id, event.is_readable(), observer);
         }
         self.events = events;
@@ -343,6 +357,14 @@ impl Fleet {
     /// Reads what is there, in the client's manner, and writes what is due.
     fn serve(&mut self, id: usize, readable: bool, observer: &mut impl Observer) {
         if let Err(reason) = self.exchange(id, readable, observer) {
+            let slot = &self.slots[id];
+            let leaving = slot.connection.as_ref().is_some_and(|connection| connection.is_leaving());
+            // A server that closes before the first answer gets no second chance at once: it might go on for ever.
+            if leaving && slot.state == State::Served {
+                self.end(id, State::Closed);
+                self.drained += self.clients_of(id).len();
+                return self.open(id, monotonic_ns(), observer);
+            }
             let reason = format!("connection to {}: {reason}", self.target);
             self.fail(id, &reason, observer);
         }
@@ -371,7 +393,7 @@ impl Fleet {
             let (bytes, drained) =
                 read(socket, buffer, reads, |bytes| take(bytes).map_err(|error| error.to_string()))?;
             self.bytes_received += bytes;
-            slot.unread = !drained;
+            slot.unread = !drained || slot.ended;
         }
         write(socket, connection).map_err(|error| error.to_string())?;
         if slot.unread && manner.reading != Reading::Stopped && !slot.read_timer {
@@ -478,3 +500,7 @@ fn write(socket: &mut TcpStream, connection: &mut Connection) -> io::Result<()> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "fleet_tests.rs"]
+mod tests;

@@ -22,6 +22,9 @@ use crate::xds::Kind;
 
 /// Who wants to know what happens to clients.
 pub trait Observer {
+    /// A client is to connect, or to come back, at `since`.
+    fn opened(&mut self, client: usize, since: u64);
+
     /// The last byte of a response has arrived, at `now`.
     fn response(&mut self, client: usize, kind: Kind, response: &Response, now: u64);
 

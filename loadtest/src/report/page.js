@@ -275,6 +275,7 @@
       ["last client of a change", of(run.last_client_ms)],
       ["first answers", of(run.first_answer_ms)],
       ["reconnects", of(run.reconnect_ms)],
+      ["reconnects that the server asked for", run.drained ? number(run.drained) : null],
       ["new names", of(run.subscribe_ms)],
       ["misbehaving clients", of(run.odd_update_ms)],
       ["misbehaving clients that the server disconnected", run.odd_disconnected ? number(run.odd_disconnected) : null],

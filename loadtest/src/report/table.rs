@@ -32,6 +32,7 @@ const ROWS: &[(&str, Cell)] = &[
     ("               p99", |run| at(run.reconnect_ms, |ms| ms.p99)),
     ("               max", |run| at(run.reconnect_ms, |ms| ms.max)),
     ("answers after more than 1 s", |run| count(run.slow_connects as usize)),
+    ("asked by the server to reconnect", |run| count(run.drained)),
     ("recovery, ms", |run| run.recovery_ms.map(number)),
     ("server CPU per connect, us", |run| run.server_cpu_us_per_connect.map(number)),
     ("server RSS, MB: one client", |run| megabytes(run.rss.one_client)),

@@ -125,6 +125,8 @@ pub struct Figures {
     pub odd_update_ms: Option<Percentiles>,
     /// Clients that misbehaved and were disconnected by the server.
     pub odd_disconnected: usize,
+    /// Clients that came back because the server had said that it would close their connection.
+    pub drained: usize,
     /// From a change to the last client's having it, over the changes.
     pub last_client_ms: Option<Percentiles>,
     pub last_client_ms_p50: Option<f64>,
@@ -162,14 +164,12 @@ pub fn figures(spec: &Spec, finished: &Finished, series: Vec<Sample>, measured: 
     let tracker = &finished.tracker;
     let updates = tracker.updates.count();
     let per_update = |ns: u64| ratio(ns, updates).map(|ns| ns / 1000.0);
-    let mut last = LastClients::of(tracker.last_clients());
-    let last_client_ms = last.percentiles();
+    let last_client_ms = LastClients::of(tracker.last_clients()).percentiles();
     let further = measured.connected.saturating_sub(measured.first_clients);
     let memory = measured.memory;
     let work = finished.work;
     let plane_busy = ratio(measured.control_plane_cpu_ns, work.wall_ns).unwrap_or(0.0);
-    let phases = phases(finished);
-    let errors = errors(spec, finished, measured);
+    let (phases, errors) = (phases(finished), errors(spec, finished, measured));
     Figures {
         name: spec.name.clone(),
         scenario: spec.scenario,
@@ -210,6 +210,7 @@ pub fn figures(spec: &Spec, finished: &Finished, series: Vec<Sample>, measured: 
         update_ms: tracker.updates.percentiles(),
         odd_update_ms: tracker.odd_updates.percentiles(),
         odd_disconnected: finished.fleet.odd_lost(),
+        drained: finished.fleet.drained(),
         last_client_ms,
         last_client_ms_p50: last_client_ms.map(|last| last.p50),
         last_client_ms_max: last_client_ms.map(|last| last.max),

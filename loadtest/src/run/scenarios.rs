@@ -242,7 +242,6 @@ fn churn(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
 #[derive(Default)]
 struct Moves {
     scheduled: BTreeMap<usize, VecDeque<u64>>,
-    made: BTreeMap<usize, usize>,
 }
 
 impl Moves {
@@ -250,8 +249,7 @@ impl Moves {
     fn make(&mut self, driver: &mut Driver<'_>) {
         let Some((subscription, count, step)) = driver.spec.named() else { return };
         let by = driver.spec.churn.names;
-        let Moves { scheduled, made } = self;
-        scheduled.retain(|&client, times| {
+        self.scheduled.retain(|&client, times| {
             if driver.tracker.is_moving(client) {
                 return true;
             }
@@ -260,9 +258,8 @@ impl Moves {
                 return false;
             }
             let Some(at) = times.pop_front() else { return false };
-            let made = made.entry(client).or_default();
-            *made += 1;
-            let first = client * step + *made * by + count - by;
+            // After the names that it has.
+            let first = client * step + driver.tracker.offset(client) + count;
             driver.tracker.moved(client, at, first, by, driver.spec.pace.change(0));
             driver.fleet.move_on(client, subscription, by, &mut driver.tracker);
             !times.is_empty()

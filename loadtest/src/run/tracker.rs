@@ -130,14 +130,6 @@ impl Tracker {
         }
     }
 
-    /// A client is to connect, or to come back.
-    pub fn opened(&mut self, client: usize, now: u64) {
-        self.clients[client].alive = true;
-        self.clients[client].newest = now;
-        self.clients[client].offset = 0;
-        self.clients[client].moving = None;
-    }
-
     /// A change was to happen at `at`.
     pub fn change(&mut self, change: Change, at: u64) {
         let number = self.changes.len() as u32;
@@ -185,6 +177,11 @@ impl Tracker {
     /// Whether a client waits for names that it subscribed to.
     pub fn is_moving(&self, client: usize) -> bool {
         self.clients[client].moving.is_some()
+    }
+
+    /// By how many names a client has moved on.
+    pub fn offset(&self, client: usize) -> usize {
+        self.clients[client].offset
     }
 
     pub fn moving(&self) -> usize {
@@ -292,6 +289,15 @@ impl Tracker {
 }
 
 impl Observer for Tracker {
+    fn opened(&mut self, client: usize, since: u64) {
+        let client = &mut self.clients[client];
+        client.alive = true;
+        client.newest = since;
+        // It begins with the names that it had first.
+        client.offset = 0;
+        client.moving = None;
+    }
+
     fn response(&mut self, client: usize, kind: Kind, response: &Response, now: u64) {
         self.responses += 1;
         if response.stamps().is_empty() {
