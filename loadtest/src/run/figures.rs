@@ -57,6 +57,8 @@ pub struct Measured {
     /// Updates and moves that were given up.
     pub missed: usize,
     pub moves_missed: usize,
+    /// The process of the server is gone.
+    pub server_ended: bool,
 }
 
 #[derive(Clone, Serialize)]
@@ -235,6 +237,9 @@ fn errors(spec: &Spec, finished: &Finished, measured: &Measured) -> Vec<String> 
     let mut errors: Vec<String> = failures.map(|(reason, count)| format!("{count} x {reason}")).collect();
     if measured.connected < spec.clients {
         errors.push(format!("{} of {} clients were connected at the end", measured.connected, spec.clients));
+    }
+    if measured.server_ended {
+        errors.push("the process of the server ended during the run".to_owned());
     }
     let patience = spec.patience.as_secs_f64();
     if measured.missed > 0 {

@@ -285,3 +285,21 @@ fn a_change_that_the_tool_makes_late_counts_from_when_it_was_due() {
     assert!(driver.late_ns >= 200_000_000 && found.max >= 200.0, "{found:?}");
     assert!(found.p50 >= 50.0, "the changes were due 200, 150, 100 and 50 ms ago: {found:?}");
 }
+
+#[test]
+fn a_server_that_ends_during_the_run_is_told_and_the_rest_is_reported() {
+    let mut process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = process.id().cast_signed();
+    // The run takes three times as long as the process lives.
+    let spec = Spec { pid: Some(pid), ..scenario(Scenario::Steady, Variant::Delta) };
+    let ending = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        process.kill().unwrap();
+        process.wait().unwrap();
+    });
+    let figures = run(&spec);
+    ending.join().unwrap();
+    assert_eq!(figures.error_messages, ["the process of the server ended during the run"]);
+    assert_eq!((figures.server_cpu_us_per_update, figures.updates), (None, figures.changes as u64 * 25));
+    assert!(super::run(&spec, None).is_err(), "there is nothing to measure from the begin");
+}

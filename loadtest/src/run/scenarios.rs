@@ -8,7 +8,7 @@ use super::driver::Driver;
 use super::figures::{self, Figures, Measured};
 use super::spec::{Scenario, Spec};
 use crate::live::Live;
-use crate::measure::{self, Process, monotonic_ns, nanos, own_cpu_ns};
+use crate::measure::{self, monotonic_ns, nanos, own_cpu_ns};
 
 /// Files that the tool needs open besides one per connection.
 const OTHER_FILES: u64 = 64;
@@ -31,7 +31,8 @@ pub fn run(spec: &Spec, live: Option<&Live>) -> Result<Figures> {
     if driver.fleet.connected() > 0 {
         act(&mut driver, &mut measured)?;
     }
-    measured.memory.after_changes = driver.server.as_ref().map(Process::rss_bytes).transpose()?;
+    measured.memory.after_changes = rss(&driver);
+    measured.server_ended = driver.server.is_some() && measured.memory.after_changes.is_none();
     measured.connected = driver.fleet.connected() + driver.fleet.odd_lost();
     if let Some(after) = spec.leave {
         leave(&mut driver, &mut measured, nanos(after))?;
@@ -45,7 +46,7 @@ fn connect_first(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()>
     grow_to(driver, 1)?;
     if driver.fleet.connected() > 0 {
         settle(driver)?;
-        measured.memory.one_client = rss(driver)?;
+        measured.memory.one_client = rss(driver);
         measured.first_clients = driver.fleet.clients_of(0).len();
     }
     Ok(())
@@ -53,15 +54,15 @@ fn connect_first(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()>
 
 fn connect_all(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     let start = monotonic_ns();
-    let cpu = cpu(driver)?;
+    let cpu = cpu(driver);
     // A server that cannot serve one client is not asked to serve thousands.
     if driver.fleet.connected() > 0 {
         grow_to(driver, driver.fleet.connections())?;
     }
     measured.connect_ns = monotonic_ns() - start;
     settle(driver)?;
-    measured.connect_cpu_ns = difference(cpu, self::cpu(driver)?);
-    measured.memory.all_clients = rss(driver)?;
+    measured.connect_cpu_ns = difference(cpu, self::cpu(driver));
+    measured.memory.all_clients = rss(driver);
     Ok(())
 }
 
@@ -95,7 +96,7 @@ fn grow_to(driver: &mut Driver<'_>, count: usize) -> Result<()> {
 
 /// The scenario itself, with every client connected (but for the ramp).
 fn act(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
-    let (cpu_before, own_before) = (cpu(driver)?, own_cpu_ns());
+    let (cpu_before, own_before) = (cpu(driver), own_cpu_ns());
     let (bytes, plane) = (driver.fleet.bytes_received(), driver.control_plane_cpu_ns());
     let begin = monotonic_ns();
     driver.counting = true;
@@ -114,14 +115,14 @@ fn act(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     measured.acting_ns = monotonic_ns() - begin;
     measured.control_plane_cpu_ns = driver.control_plane_cpu_ns().saturating_sub(plane);
     if driver.spec.scenario == Scenario::Rounds {
-        measured.server_cpu_ns = difference(cpu_before, cpu(driver)?);
+        measured.server_cpu_ns = difference(cpu_before, cpu(driver));
     }
     measured.own_cpu_ns = own_cpu_ns() - own_before;
     measured.bytes = driver.fleet.bytes_received() - bytes;
     settle(driver)?;
     // What works at a fixed rate has no pause in which the last ACKs are worked off.
     if driver.spec.scenario != Scenario::Rounds {
-        measured.server_cpu_ns = difference(cpu_before, cpu(driver)?);
+        measured.server_cpu_ns = difference(cpu_before, cpu(driver));
     }
     Ok(())
 }
@@ -165,7 +166,7 @@ fn ramp(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     driver.until(start + half, |_| false)?;
     await_served(driver)?;
     measured.connect_ns = monotonic_ns() - start;
-    measured.memory.all_clients = rss(driver)?;
+    measured.memory.all_clients = rss(driver);
     driver.phase("hold")?;
     idle(driver, half)
 }
@@ -327,7 +328,7 @@ fn leave(driver: &mut Driver<'_>, measured: &mut Measured, after: u64) -> Result
     driver.phase("leave")?;
     (1..driver.fleet.connections()).for_each(|id| driver.fleet.close(id));
     idle(driver, after)?;
-    measured.memory.after_leaving = rss(driver)?;
+    measured.memory.after_leaving = rss(driver);
     Ok(())
 }
 
@@ -340,12 +341,13 @@ fn settle(driver: &mut Driver<'_>) -> Result<()> {
     idle(driver, nanos(driver.spec.settle))
 }
 
-fn cpu(driver: &Driver<'_>) -> Result<Option<u64>> {
-    driver.server.as_ref().map(Process::cpu_ns).transpose()
+/// `None` without a pid, and of a server that has ended.
+fn cpu(driver: &Driver<'_>) -> Option<u64> {
+    driver.server.as_ref()?.cpu_ns().ok()
 }
 
-fn rss(driver: &Driver<'_>) -> Result<Option<u64>> {
-    driver.server.as_ref().map(Process::rss_bytes).transpose()
+fn rss(driver: &Driver<'_>) -> Option<u64> {
+    driver.server.as_ref()?.rss_bytes().ok()
 }
 
 fn difference(before: Option<u64>, after: Option<u64>) -> Option<u64> {

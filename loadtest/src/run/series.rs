@@ -67,7 +67,7 @@ impl Series {
         self.last.at + self.interval_ns
     }
 
-    /// Takes a point.
+    /// Takes a point. A server that has ended leaves gaps; the end of the run says so.
     pub fn take(
         &mut self,
         fleet: &Fleet,
@@ -80,7 +80,7 @@ impl Series {
             updates: tracker.updates.count(),
             responses: tracker.responses,
             bytes: fleet.bytes_received(),
-            server_cpu: server.map(Process::cpu_ns).transpose()?,
+            server_cpu: server.and_then(|server| server.cpu_ns().ok()),
             own_cpu: ThreadTime::cpu_only_ns(),
         };
         let last = std::mem::replace(&mut self.last, next);
@@ -101,7 +101,7 @@ impl Series {
             max_ms: latency.map(|latency| latency.max),
             due: tracker.due(),
             errors: fleet.lost(),
-            server_rss_bytes: server.map(Process::quick_rss_bytes).transpose()?,
+            server_rss_bytes: server.and_then(|server| server.quick_rss_bytes().ok()),
             server_cpu_percent: last.server_cpu.zip(next.server_cpu).map(|(b, a)| rate(a, b) / 1e7),
             tool_busy_percent: rate(next.own_cpu, last.own_cpu) / 1e7,
         };
