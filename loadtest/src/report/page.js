@@ -67,7 +67,8 @@
     const { lines, label, describe, formatX, formatY, xTicks } = options;
     // On a narrow screen a wide plot would have tiny letters.
     const wide = options.wide && window.innerWidth > 700 ? 1040 : 500;
-    const [height, left, right, top, bottom] = [options.wide ? 260 : 250, 58, 14, 20, 34];
+    const crowded = (options.marks || []).length > 0;
+    const [height, left, right, top, bottom] = [options.wide ? 270 : 250, 58, 14, crowded ? 36 : 14, 34];
     const all = lines.flatMap((line) => line.points).filter((point) => point[1] !== null && isFinite(point[1]));
     if (all.length === 0) return el("p", { class: "soft" }, "Nothing was measured.");
     const [xs, ys] = [all.map((point) => point[0]), all.map((point) => point[1])];
@@ -88,13 +89,15 @@
       root.append(svg("text", { x: x.at(value), y: height - bottom + 18, "text-anchor": "middle" }, text));
     }
     root.append(svg("line", { class: "axis", x1: left, x2: wide - right, y1: height - bottom, y2: height - bottom }));
-    let free = left;
+    // Names of phases stand in two rows, so that a short phase keeps its own.
+    const free = [left, left];
     for (const [at, name] of options.marks || []) {
       const place = x.at(at);
       root.append(svg("line", { class: "phase", x1: place, x2: place, y1: top - 6, y2: height - bottom }));
-      if (place >= free) {
-        root.append(svg("text", { x: place + 4, y: top - 8 }, name));
-        free = place + 14 + name.length * 7;
+      const row = free.findIndex((taken) => place >= taken);
+      if (row >= 0) {
+        root.append(svg("text", { x: place + 4, y: top - 8 - row * 15 }, name));
+        free[row] = place + 14 + name.length * 7;
       }
     }
     for (const line of lines) draw(root, line, x, y, height - bottom);
