@@ -152,16 +152,17 @@ impl<'a> Driver<'a> {
         self.fleet.give_up_waiting(&reason, &mut self.tracker);
     }
 
-    /// Lets the run go on until the deadline, or until `done`. True if it is done.
+    /// Lets the run go on until the deadline, or until `done`; for one round at least. True if it is done.
     pub fn until(&mut self, deadline: u64, mut done: impl FnMut(&mut Self) -> bool) -> Result<bool> {
         loop {
             if done(self) {
                 return Ok(true);
             }
-            if monotonic_ns() >= deadline {
-                return Ok(false);
-            }
+            let last = monotonic_ns() >= deadline;
             self.turn(deadline)?;
+            if last {
+                return Ok(done(self));
+            }
         }
     }
 

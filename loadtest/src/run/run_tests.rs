@@ -109,7 +109,7 @@ fn named_clients_get_the_changes_that_they_want() {
 fn changes_at_a_rate_are_all_seen() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let figures = good(&scenario(Scenario::Steady, variant));
-        assert!((11..=13).contains(&figures.changes), "{}", figures.changes);
+        assert!(figures.changes >= 12, "{} changes, of which one is due every 50 ms", figures.changes);
         assert_eq!(figures.updates, figures.changes as u64 * 25);
         assert!(figures.series.len() > 5);
         let counted: f64 = figures.series.iter().map(|sample| sample.updates_per_s * sample.for_s).sum();
@@ -188,15 +188,10 @@ fn a_control_plane_that_goes_away_loses_its_clients() {
     let mut spec = scenario(Scenario::Outage, Variant::Delta);
     spec.retry = true;
     let figures = run(&spec);
-    let expected = [format!("25 x connection to {}: closed by the server", spec.target)];
-    let refused = format!("25 x connection to {}: Connection refused (os error 111)", spec.target);
-    let known =
-        |message: &String| expected.contains(message) || *message == refused || message.contains("reset");
-    assert!(
-        !figures.error_messages.is_empty() && figures.error_messages.iter().all(known),
-        "{:?}",
-        figures.error_messages
-    );
+    let words = ["closed by the server", "Connection refused", "Connection reset"];
+    let known = |message: &String| words.iter().any(|words| message.contains(words));
+    let messages = &figures.error_messages;
+    assert!(!messages.is_empty() && messages.iter().all(known), "{messages:?}");
     assert_eq!(figures.connected, 25, "they have come back");
     let outage = figures.phases.iter().find(|phase| phase.name == "outage").unwrap();
     assert!(outage.update_ms.unwrap().max > 200.0, "changes during the outage were seen after it");
