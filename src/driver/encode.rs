@@ -8,6 +8,7 @@ use moka::sync::Cache;
 
 use crate::engine::downstream::answer::Chunk;
 use crate::engine::downstream::{Answer, AnswerKey};
+use crate::engine::view::View;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::GaugePart;
 use crate::wire::response;
@@ -23,6 +24,8 @@ pub struct Encoded {
     pub messages: Vec<EncodedMessage>,
     /// The endpoints that must follow (ORD-5).
     pub endpoints: Vec<ResourceName>,
+    /// What the client is brought to, where that is not just what the source has.
+    pub targets: Vec<Arc<View>>,
     _bytes: GaugePart,
 }
 
@@ -78,7 +81,12 @@ impl Encoder {
             })
             .collect();
         let bytes = messages.iter().map(|message| message.body.len()).sum();
-        Encoded { messages, endpoints: composition.endpoints, _bytes: self.metrics.encodings.bytes(bytes) }
+        Encoded {
+            messages,
+            endpoints: composition.endpoints,
+            targets: composition.targets,
+            _bytes: self.metrics.encodings.bytes(bytes),
+        }
     }
 }
 

@@ -318,6 +318,7 @@ impl StreamState {
                 encoded.messages.len(),
                 version,
                 &encoded.endpoints,
+                &encoded.targets,
                 now,
             );
             let (Some(message), Some(nonce)) = (message, nonce) else { continue };

@@ -31,6 +31,11 @@ pub struct TypeSnapshot {
     pub members: Bodies,
     /// `None` while nobody watches the wildcard.
     pub wildcard: Option<Arc<View>>,
+    /// The last bytes of names that are absent, and of former members.
+    pub departed_names: Bodies,
+    pub departed_members: Bodies,
+    /// Changes whenever some of those bytes are given up.
+    pub evicted: u64,
 }
 
 impl TypeSnapshot {
@@ -40,6 +45,20 @@ impl TypeSnapshot {
             Leaving::Wildcard => self.members.get(name),
             Leaving::Names => self.named.get(name)?.resource(),
         }
+    }
+
+    /// The last bytes under a name that left a view.
+    pub fn departed(&self, leaving: Leaving, name: &ResourceName) -> Option<&Arc<Resource>> {
+        match leaving {
+            Leaving::Wildcard => self.departed_members.get(name),
+            Leaving::Names => self.departed_names.get(name),
+        }
+    }
+
+    /// Identifies what [`TypeSnapshot::departed`] says of the names that a view lacks; 0 if it has nothing.
+    pub fn last_bytes(&self) -> u64 {
+        let none = self.departed_names.is_empty() && self.departed_members.is_empty();
+        if none { 0 } else { self.evicted + 1 }
     }
 
     /// What an interest amounts to; `None` until the source has taken note of it.

@@ -38,6 +38,9 @@ impl ViewId {
     }
 }
 
+/// Stands for content that the client has, and must be sent again. No content has this version.
+const FORCED: Version = Version(u128::MAX);
+
 /// Names and what is known of them. Cloning is cheap, changing a few names is O(log n).
 #[derive(Clone, Debug, Default)]
 pub struct View {
@@ -54,6 +57,9 @@ pub struct View {
     bytes: usize,
     /// When the content last changed.
     changed_at: Time,
+    /// Says when a name last left the collection that this is a view of: of two views of one collection with the same
+    /// mark, the later has every name of the earlier.
+    lost: ViewId,
 }
 
 impl View {
@@ -127,6 +133,48 @@ impl View {
         self.changed_at
     }
 
+    /// Whether a client at `self` may have a name that is gone from `to`. It is quick, and errs on the side of yes.
+    pub fn may_lose(&self, to: &View) -> bool {
+        self.lost != to.lost && !self.present.is_empty()
+    }
+
+    /// Whether there is more to say of `to` than that something is gone.
+    pub fn has_news_in(&self, to: &View) -> bool {
+        let mut items = self.present.diff(&to.present);
+        items.any(|item| !matches!(item, imbl::ordmap::DiffItem::Remove(..)))
+    }
+
+    /// The names that a client at `self` must be sent again (see [`View::force`]) although `to` lacks them.
+    pub fn forced_beside(&self, to: &View) -> impl Iterator<Item = ResourceName> {
+        self.beside(to).filter(|(_, version)| *version == FORCED).map(|(name, _)| name)
+    }
+
+    /// Whether the client holds something under the name that it must be sent again.
+    pub fn is_due_again(&self, name: &ResourceName) -> bool {
+        self.version_of(name).is_some_and(|version| version == FORCED || version == Version::default())
+    }
+
+    /// The names that `other` lacks, with their versions.
+    pub fn beside(&self, other: &View) -> impl Iterator<Item = (ResourceName, Version)> {
+        self.present.diff(&other.present).filter_map(|item| match item {
+            imbl::ordmap::DiffItem::Remove(name, version) => Some((name.clone(), *version)),
+            _ => None,
+        })
+    }
+
+    /// This view with names that have left it. It is identified by what they are.
+    #[must_use]
+    pub fn keeping(&self, kept: impl Iterator<Item = (ResourceName, Version)>) -> View {
+        let mut view = self.clone();
+        for (name, version) in kept {
+            view.id = view.id.derived(("kept", &name, version));
+            view.absent.remove(&name);
+            view.digest = view.digest.plus(version);
+            view.present.insert(name, version);
+        }
+        view
+    }
+
     // === changes, made by the source ===
 
     /// A name that was unknown, absent or present with `old` now has `new`.
@@ -182,9 +230,10 @@ impl View {
         self.unknown = 0;
     }
 
-    pub fn stamp(&mut self, id: ViewId, now: Time) {
+    pub fn stamp(&mut self, id: ViewId, now: Time, lost: ViewId) {
         self.id = id;
         self.changed_at = now;
+        self.lost = lost;
     }
 
     // === what clients hold ===
@@ -202,12 +251,10 @@ impl View {
         if to.is_complete() && deletes {
             return to.clone();
         }
-        let kept = self.present.diff(&to.present).filter_map(|item| match item {
-            imbl::ordmap::DiffItem::Remove(name, version) => Some((name.clone(), *version)),
-            _ => None,
-        });
-        let kept: Vec<_> =
-            kept.filter(|(name, _)| covers(name) && !(deletes && to.absent.contains(name))).collect();
+        let kept: Vec<_> = self
+            .beside(to)
+            .filter(|(name, _)| covers(name) && !(deletes && to.absent.contains(name)))
+            .collect();
         let told =
             self.absent.iter().filter(|name| covers(name) && !to.has(name) && !to.absent.contains(*name));
         let told: Vec<_> = told.cloned().collect();
@@ -227,6 +274,8 @@ impl View {
         sent: impl Iterator<Item = (&'a ResourceName, Version)>,
         gone: impl Iterator<Item = &'a ResourceName>,
     ) {
+        // What comes from elsewhere may be gone already.
+        self.lost = ViewId::default();
         for (name, version) in sent {
             self.absent.remove(name);
             self.present.insert(name.clone(), version);
@@ -239,13 +288,22 @@ impl View {
         }
     }
 
-    /// The client must be told of `name` again (DEL-11, SUB-3, ORD-5). If it has the name it still does, though of no
+    /// The client must be told of `name` again (DEL-11, SUB-3). If it has the name it still does, though of no
     /// known version, so that it is told too if the name goes before it is sent.
     pub fn forget(&mut self, name: &ResourceName) {
         let held = self.present.get_mut(name).map(|version| *version = Version::default()).is_some();
         let told = self.absent.remove(name).is_some();
         if held || told {
             self.id = self.id.derived(("forgotten", name));
+        }
+    }
+
+    /// The client must be sent `name` again because of what was sent of another type (ORD-5); unlike [`View::forget`], though
+    /// it may be gone.
+    pub fn force(&mut self, name: &ResourceName) {
+        if let Some(version) = self.present.get_mut(name).filter(|version| **version != Version::default()) {
+            *version = FORCED;
+            self.id = self.id.derived(("forced", name));
         }
     }
 

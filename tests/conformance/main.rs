@@ -12,6 +12,7 @@ mod support;
 mod bench;
 mod delta;
 mod matrix;
+mod order;
 mod pace;
 mod sharing;
 mod sotw;

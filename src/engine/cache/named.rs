@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::{Counts, Known, News, SessionId, Stamp};
+use super::{Counts, Departed, Known, News, SessionId, Stamp};
 use crate::engine::interest::{NameSet, SetId};
 use crate::engine::snapshot::{Names, WatchedSet};
 use crate::engine::upstream::Cause;
@@ -56,6 +56,8 @@ pub struct NamedCache {
     touched: BTreeSet<SlotId>,
     /// Those of them in which a name has become known.
     resolved: BTreeSet<SlotId>,
+    /// The last bytes of names that are now absent, and when one last became so.
+    pub departed: Departed,
 }
 
 impl NamedCache {
@@ -193,6 +195,7 @@ impl NamedCache {
         if old.resource().is_some_and(|old| old.version == resource.version) {
             return;
         }
+        self.departed.back(&resource.name);
         self.note(&resource.name, &old, Known::Present(resource.clone()));
         self.touch(&resource.name, &old, |view| view.put(old.resource().map(Arc::as_ref), resource));
     }
@@ -203,6 +206,7 @@ impl NamedCache {
         if matches!(old, Known::Absent(_)) {
             return;
         }
+        self.departed.lose(old.resource());
         self.note(name, &old, Known::Absent(cause));
         self.touch(name, &old, |view| view.put_absent(name, old.resource().map(Arc::as_ref)));
     }
@@ -242,6 +246,7 @@ impl NamedCache {
             return false;
         }
         self.watchers.remove(name);
+        self.departed.back(name);
         let Some(known) = self.known.remove(name) else { return false };
         self.count(&known, false);
         true
@@ -254,10 +259,11 @@ impl NamedCache {
     /// Stamps the views that changed and adds the sessions that watch them to `news`.
     pub fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
         let resolved = std::mem::take(&mut self.resolved);
+        let lost = self.departed.settle(stamp);
         for id in std::mem::take(&mut self.touched) {
             let Some(slot) = self.slots.get_mut(&id) else { continue };
             let (view_id, now) = stamp.next();
-            Arc::make_mut(&mut slot.view).stamp(view_id, now);
+            Arc::make_mut(&mut slot.view).stamp(view_id, now, lost);
             let set = WatchedSet { names: slot.names.clone(), view: slot.view.clone() };
             self.sets.insert(slot.names.id(), set);
             let list = if resolved.contains(&id) { &mut news.first } else { &mut news.update };

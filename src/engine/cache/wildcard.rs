@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{News, SessionId, Stamp};
+use super::{Departed, News, SessionId, Stamp};
 use crate::engine::snapshot::Bodies;
 use crate::engine::upstream::Changes;
 use crate::engine::view::View;
@@ -17,19 +17,24 @@ pub struct WildcardCache {
     touched: bool,
     /// The membership has become known.
     resolved: bool,
+    /// The last bytes of former members, and when one last left.
+    pub departed: Departed,
 }
 
 impl WildcardCache {
     pub fn new(stamp: &mut Stamp) -> WildcardCache {
         let mut view = View::unknown(1);
+        let mut departed = Departed::of_members();
+        let lost = departed.settle(stamp);
         let (id, now) = stamp.next();
-        view.stamp(id, now);
+        view.stamp(id, now, lost);
         WildcardCache {
             members: Bodies::new(),
             view: Arc::new(view),
             sessions: BTreeSet::new(),
             touched: false,
             resolved: false,
+            departed,
         }
     }
 
@@ -61,10 +66,8 @@ impl WildcardCache {
         for (name, _) in &changes.absent {
             self.take(name);
         }
-        if changes.complete && !self.view.is_complete() {
-            Arc::make_mut(&mut self.view).complete();
-            self.touched = true;
-            self.resolved = true;
+        if changes.complete {
+            self.complete();
         }
     }
 
@@ -77,8 +80,14 @@ impl WildcardCache {
         for name in &gone {
             self.take(name);
         }
+        self.complete();
+    }
+
+    /// The membership is known: what a client holds beside it is gone.
+    fn complete(&mut self) {
         if !self.view.is_complete() {
             Arc::make_mut(&mut self.view).complete();
+            self.departed.lose(None);
             self.touched = true;
             self.resolved = true;
         }
@@ -95,6 +104,7 @@ impl WildcardCache {
             view.add_unknown();
         }
         view.put(old.as_deref(), resource);
+        self.departed.back(&resource.name);
         self.members.insert(resource.name.clone(), resource.clone());
         self.touched = true;
     }
@@ -102,6 +112,7 @@ impl WildcardCache {
     fn take(&mut self, name: &ResourceName) {
         if let Some(old) = self.members.remove(name) {
             Arc::make_mut(&mut self.view).take(&old);
+            self.departed.lose(Some(&old));
             self.touched = true;
         }
     }
@@ -111,8 +122,9 @@ impl WildcardCache {
         if !std::mem::take(&mut self.touched) {
             return;
         }
+        let lost = self.departed.settle(stamp);
         let (id, now) = stamp.next();
-        Arc::make_mut(&mut self.view).stamp(id, now);
+        Arc::make_mut(&mut self.view).stamp(id, now, lost);
         let list = if std::mem::take(&mut self.resolved) { &mut news.first } else { &mut news.update };
         list.extend(self.sessions.iter().copied());
     }

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::order::targets;
 use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::{View, ViewId, difference};
@@ -30,6 +31,12 @@ pub struct AnswerPart {
     pub interest: Interest,
     pub held: Arc<View>,
     pub view: Arc<View>,
+    /// Views with names that `view` has no more, and that the client is to keep for now (RLY-51).
+    pub keeps: Vec<Arc<View>>,
+    /// Identifies `view` together with `keeps`.
+    pub due: ViewId,
+    /// [`TypeSnapshot::last_bytes`](crate::engine::snapshot::TypeSnapshot::last_bytes)
+    pub last_bytes: u64,
     pub snapshot: Arc<Snapshot>,
 }
 
@@ -47,6 +54,8 @@ pub struct Answer {
     pub departed: Vec<ResourceName>,
     /// Which message of the composition comes next.
     pub chunk: usize,
+    /// How many responses the stream had carried when this answer was begun.
+    pub begun: u64,
 }
 
 /// One message.
@@ -64,6 +73,8 @@ pub struct Composition {
     pub chunks: Vec<Chunk>,
     /// Of new and changed EDS clusters: the endpoints that must follow, changed or not (ORD-5).
     pub endpoints: Vec<ResourceName>,
+    /// What the parts are brought to, where that is not just what their sources have; else empty.
+    pub targets: Vec<Arc<View>>,
 }
 
 /// How what the client holds differs from what it should hold, over all parts.
@@ -83,12 +94,12 @@ impl Answer {
     pub fn key(&self) -> AnswerKey {
         let ids = match self.parts.as_slice() {
             [part] if self.departed.is_empty() => {
-                part.view.id().derived((part.held.id(), part.interest.leaving()))
+                part.due.derived((part.held.id(), part.interest.leaving(), part.last_bytes))
             }
             parts => {
                 let start = ViewId::default().derived(&self.departed);
                 parts.iter().fold(start, |id, part| {
-                    id.derived((part.view.id(), part.held.id(), part.interest.leaving()))
+                    id.derived((part.due, part.held.id(), part.interest.leaving(), part.last_bytes))
                 })
             }
         };
@@ -96,6 +107,23 @@ impl Answer {
     }
 
     pub fn compose(&self) -> Composition {
+        let targets = targets(self);
+        if targets.is_empty() {
+            return self.difference();
+        }
+        Composition { targets: targets.clone(), ..self.brought_to(&targets).difference() }
+    }
+
+    /// This answer, with these views for those of the sources.
+    pub fn brought_to(&self, targets: &[Arc<View>]) -> Answer {
+        let mut answer = self.clone();
+        for (part, target) in answer.parts.iter_mut().zip(targets) {
+            part.view = target.clone();
+        }
+        answer
+    }
+
+    fn difference(&self) -> Composition {
         let news = self.news();
         let endpoints: BTreeSet<_> =
             news.put.values().filter_map(|resource| resource.endpoints.clone()).collect();
@@ -110,7 +138,7 @@ impl Answer {
                 chunks
             }
         };
-        Composition { chunks, endpoints: endpoints.into_iter().collect() }
+        Composition { chunks, endpoints: endpoints.into_iter().collect(), targets: Vec::new() }
     }
 
     /// Compares what the client holds of all parts together with what it should hold. A name that is wanted for itself
@@ -158,7 +186,9 @@ impl Answer {
     /// The resource under a name: the last part that has it decides, for names come after the wildcard.
     fn body(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
         let part = self.parts.iter().rev().find(|part| part.view.has(name))?;
-        part.snapshot.of(&self.type_url)?.body(part.interest.leaving(), name)
+        let (types, leaving) = (part.snapshot.of(&self.type_url)?, part.interest.leaving());
+        // What a view has although its source has it no more, goes with its last bytes.
+        types.body(leaving, name).or_else(|| types.departed(leaving, name))
     }
 
     /// The complete set in one message (SST-12), if it is news.

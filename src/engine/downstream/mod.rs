@@ -5,6 +5,7 @@
 
 pub mod answer;
 pub mod flight;
+pub mod order;
 pub mod session;
 pub mod subscription;
 #[cfg(test)]

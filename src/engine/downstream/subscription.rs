@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::answer::{Answer, Chunk};
 use super::flight::Flight;
+use super::order::{Refused, Trail, Withheld};
 use crate::engine::class::NameStyle;
 use crate::engine::interest::{HashSeed, Interest, NameSet, style_of};
 use crate::engine::view::{Leaving, View, ViewId};
@@ -25,22 +26,37 @@ pub struct Part {
     pub held: Arc<View>,
     /// The view to which the client was last brought; `None` if it must be looked at again whatever the source has.
     at: Option<ViewId>,
+    /// Removals that the client is not told yet (RLY-51).
+    pub withheld: Option<Box<Withheld>>,
+    /// Of a routing type: what the client held before the first response that it has not answered.
+    pub before: Option<Arc<View>>,
+    /// Of a routing type: what the client rejected, until it accepts something else.
+    pub refused: Option<Box<Refused>>,
 }
 
 impl Part {
     fn new(source: SourceId, style: NameStyle, interest: Interest) -> Part {
-        Part { source, style, interest, held: Arc::default(), at: None }
+        Part {
+            source,
+            style,
+            interest,
+            held: Arc::default(),
+            at: None,
+            withheld: None,
+            before: None,
+            refused: None,
+        }
     }
 
-    /// Whether there may be something to say of this view.
-    pub fn is_behind(&self, view: &View) -> bool {
-        self.at != Some(view.id())
+    /// Whether there may be something to say of what is due: a view, or one with what is withheld (see [`Part::due`]).
+    pub fn is_behind(&self, due: ViewId) -> bool {
+        self.at != Some(due)
     }
 
-    /// The client was told all that there is to say of this view. `deletes`: absence too.
-    pub fn bring_to(&mut self, view: &Arc<View>, deletes: bool) {
+    /// The client was told all that there is to say of this view, which is what was `due`. `deletes`: absence too.
+    pub fn bring_to(&mut self, view: &Arc<View>, due: ViewId, deletes: bool) {
         self.held = self.held.brought_to(view, |name| self.interest.covers(name), deletes);
-        self.at = Some(view.id());
+        self.at = Some(due);
     }
 
     /// The client holds something else than was thought.
@@ -68,14 +84,12 @@ impl Part {
         held.hold(sent, chunk.removed.iter().filter(|name| self.interest.covers(name)));
     }
 
-    /// The client must be told of the name again, whatever it holds. Whether it was told before.
-    fn forget(&mut self, name: &ResourceName) -> bool {
-        let was_told = self.held.has(name) || self.held.knows_absent(name);
-        if was_told {
+    /// The client must be told of the name again, whatever it holds.
+    fn forget(&mut self, name: &ResourceName) {
+        if self.held.has(name) || self.held.knows_absent(name) {
             Arc::make_mut(&mut self.held).forget(name);
             self.at = None;
         }
-        was_told
     }
 
     pub fn leaving(&self) -> Leaving {
@@ -103,6 +117,8 @@ pub struct Subscription {
     /// Names unsubscribed from beside a wildcard, still to be answered (DEL-19).
     pub departed: BTreeSet<ResourceName>,
     pub flight: Flight,
+    /// Of a routing type: how far the client followed it.
+    pub trail: Trail,
     /// A first answer to the wildcard is due even if it is empty (SST-7, DEL-25).
     pub greeting: bool,
     /// Something newly asked for may be answered beside an unACKed response (NON-4).
@@ -148,6 +164,7 @@ impl Subscription {
             parts: Vec::new(),
             departed: BTreeSet::new(),
             flight: Flight::default(),
+            trail: Trail::default(),
             greeting: false,
             fresh: false,
             presented: None,
@@ -317,7 +334,9 @@ impl Subscription {
     pub fn force(&mut self, name: &ResourceName) {
         self.interrupt();
         for part in &mut self.parts {
-            if part.held.has(name) && part.forget(name) {
+            if part.held.has(name) {
+                Arc::make_mut(&mut part.held).force(name);
+                part.at = None;
                 self.fresh = true;
             }
         }

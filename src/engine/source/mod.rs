@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::Time;
 use super::cache::named::SlotId;
-use super::cache::{Counts, NamedCache, News, SessionId, Stamp, WildcardCache};
+use super::cache::{Counts, Departed, NamedCache, News, SessionId, Stamp, WildcardCache};
 use super::class::NameStyle;
 use super::interest::{Interest, NameSet};
 use super::snapshot::{Snapshot, TypeSnapshot};
@@ -63,6 +63,20 @@ pub enum Output {
 struct TypeCache {
     named: NamedCache,
     wildcard: Option<WildcardCache>,
+}
+
+impl TypeCache {
+    /// Routes may name what has left types of the cluster side (RLY-51); nothing refers to what left the others.
+    fn keep_departed(&mut self, keep: bool) {
+        self.named.departed.kept = keep;
+        if let Some(wildcard) = &mut self.wildcard {
+            wildcard.departed.kept = keep;
+        }
+    }
+
+    fn departed_members(&self) -> Option<&Departed> {
+        self.wildcard.as_ref().map(|wildcard| &wildcard.departed)
+    }
 }
 
 /// What a session watches of one type.
@@ -381,7 +395,9 @@ impl Source {
             }
             Attachment::Files(_) => None,
         };
-        [machines, self.linger.poll_timeout(), self.wake_at()].into_iter().flatten().min()
+        let members = self.types.values().filter_map(TypeCache::departed_members);
+        let departed = members.filter_map(Departed::poll_timeout).min();
+        [machines, self.linger.poll_timeout(), departed, self.wake_at()].into_iter().flatten().min()
     }
 
     pub fn handle_timeout(&mut self, now: Time) {
@@ -393,7 +409,18 @@ impl Source {
             }
         }
         self.expire_linger(now);
+        self.expire_departed(now);
         self.after(now);
+    }
+
+    /// Gives up the last bytes of former members that no stream withholds any more.
+    fn expire_departed(&mut self, now: Time) {
+        let expired = self.types.iter_mut().filter_map(|(type_url, cache)| {
+            cache.wildcard.as_mut()?.departed.expire(now).then(|| type_url.clone())
+        });
+        for type_url in expired.collect::<Vec<_>>() {
+            self.settle(&type_url, now);
+        }
     }
 
     // === what comes out ===
@@ -482,6 +509,7 @@ impl Source {
     fn settle(&mut self, type_url: &TypeUrl, now: Time) {
         let Some(cache) = self.types.get_mut(type_url) else { return };
         let stamp = self.stamp.at(now);
+        cache.keep_departed(type_url.kind().is_cluster_side());
         cache.named.settle(stamp, &mut self.news);
         if let Some(wildcard) = &mut cache.wildcard {
             wildcard.settle(stamp, &mut self.news);
@@ -497,6 +525,12 @@ impl Source {
             sets: cache.named.sets().clone(),
             members: cache.wildcard.as_ref().map(|wildcard| wildcard.members().clone()).unwrap_or_default(),
             wildcard: cache.wildcard.as_ref().map(|wildcard| wildcard.view().clone()),
+            departed_names: cache.named.departed.bodies().clone(),
+            departed_members: cache
+                .departed_members()
+                .map(|members| members.bodies().clone())
+                .unwrap_or_default(),
+            evicted: cache.named.departed.evicted() + cache.departed_members().map_or(0, Departed::evicted),
         };
         self.snapshot.replace(type_url, snapshot);
     }

@@ -397,6 +397,7 @@ impl Bench {
                 composition.chunks.len(),
                 version,
                 &composition.endpoints,
+                &composition.targets,
                 now,
             );
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };

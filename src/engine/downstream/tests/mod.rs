@@ -6,6 +6,8 @@ mod bench;
 mod client;
 mod delta;
 mod faults;
+mod make_before_break;
+mod order;
 mod property;
 mod relay;
 mod sotw;

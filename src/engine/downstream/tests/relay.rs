@@ -114,6 +114,8 @@ fn ord_10_but_not_for_ever() {
     bench.advance(Duration::from_millis(14_999));
     assert_eq!(bench.poll(client), "");
     bench.advance(Duration::from_millis(1));
+    // The clusters go beside what is unACKed (NON-4), and before the route all the same (ORD-4).
+    assert_eq!(bench.poll(client), "Cluster x=1 y=1");
     assert_eq!(bench.poll(client), "RouteConfiguration r=2");
     assert_eq!(bench.clients[client].session.held_until(), None);
 }
