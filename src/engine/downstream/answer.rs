@@ -156,6 +156,11 @@ impl Answer {
             let difference = difference(&part.held, &part.view, part.interest.leaving());
             news.told_absent |= !difference.gone.is_empty();
             changed.extend(difference.put.into_iter().chain(difference.gone));
+            if self.full {
+                // What the client kept while absence was not told to it (SST-6) goes with the first complete set.
+                let kept = part.held.beside(&part.view).map(|(name, _)| name);
+                changed.extend(kept.filter(|name| part.view.knows_absent(name)));
+            }
         }
         for name in changed {
             let held = self.parts.iter().rev().find_map(|part| part.held.version_of(&name));

@@ -230,6 +230,10 @@ impl Subscription {
                 if !added.is_empty() {
                     self.resubscribe(&added);
                 }
+                // Beside a wildcard the client keeps what it gives up, since the wildcard may have it (SUB-6).
+                if !wildcard {
+                    old.minus(&wanted).for_each(|name| self.forget_name(name));
+                }
                 change.names.insert(style, NameSetChange(Arc::new(wanted)));
             }
         }
