@@ -302,7 +302,9 @@ impl Subscription {
     pub fn interrupt(&mut self) {
         let Some(answer) = self.pending.take() else { return };
         self.fresh = true;
-        for chunk in answer.compose().chunks.iter().take(answer.chunk) {
+        let composition = answer.compose();
+        let answer = answer.brought_to(&composition.targets);
+        for chunk in composition.chunks.iter().take(answer.chunk) {
             for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
                 part.hold_chunk(chunk, &answered.view);
             }
