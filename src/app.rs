@@ -9,19 +9,22 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::admin::{Admin, Readiness, State};
 use crate::client::{self, GrpcAddress, Pool};
 use crate::config::{
-    Address, ApiType, Config, Endpoint, GrpcServer, Limits, LogFormat, ServerKind, WildcardForm,
+    self, Address, ApiType, Backoff, Config, Endpoint, GrpcServer, Limits, LogFormat, RestServer, ServerKind,
+    ServerList, UpstreamServer, WildcardForm,
 };
-use crate::driver::{Attach, Hub, Settings};
+use crate::driver::servers::{Attach, Server as Upstream, ServerLists};
+use crate::driver::{Hub, Settings};
 use crate::engine::{downstream, source, upstream};
 use crate::server::{self, BoundSocket, Server, ServerLimits};
 use crate::telemetry::metrics::ClientMetrics;
-use crate::telemetry::{Metrics, logging};
+use crate::telemetry::{Metrics, logging, resident_bytes};
 use crate::wire::deframe::ReaderLimits;
 use crate::xds::Variant;
 
@@ -52,19 +55,24 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     let readiness = Arc::new(Readiness::new(config.admin.ready_requires_upstream));
     let hub = Hub::new(hub_settings(&config, &metrics), metrics.clone());
     // Only a directory has something to load: what is wrong with it is the host's, as with sockets.
-    let loaded = hub.load().await.map_err(|status| io::Error::other(status.message));
-    loaded.with_context(|| config.server.server_uri.clone())?;
+    if let Err((uri, status)) = hub.load().await {
+        return Err(io::Error::other(status.message)).context(uri);
+    }
 
     let listeners = config
         .listeners
         .iter()
-        .map(|listener| bind(&listener.name, &listener.address))
+        .map(|listener| {
+            let options = server::ListenerOptions { v2: listener.v2 };
+            bind(&listener.name, &listener.address).map(|bound| bound.with(options))
+        })
         .collect::<Result<_>>()?;
     let admin_socket = bind("admin", &config.admin.address)?.into_socket();
     let limits = server_limits(&config.limits, config.drain);
     let server = Server::new(Arc::new(hub.clone()), limits, metrics.downstream.clone());
 
     let stop_admin = CancellationToken::new();
+    let memory = config.limits.memory_bytes.map(|budget| hold_to_memory(hub.clone(), budget)).transpose()?;
     let admin = tokio::spawn(serve_admin(admin_socket, hub, readiness.clone(), metrics, stop_admin.clone()));
     readiness.advance(State::Ready);
     announce(&config);
@@ -77,9 +85,21 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     };
     server.serve(listeners, shutdown).await;
     stop_admin.cancel();
+    if let Some(memory) = memory {
+        memory.abort();
+    }
     let _ = admin.await;
     info!("stopped");
     Ok(())
+}
+
+/// Holds the process to `limits.memory_bytes` (FP7).
+fn hold_to_memory(hub: Hub, budget: u64) -> Result<JoinHandle<()>> {
+    let resident = resident_bytes().context(
+        "limits.memory_bytes cannot be held: /proc/self/status does not say how much memory is resident",
+    )?;
+    info!(resident, budget, "memory is held to a budget");
+    Ok(tokio::spawn(async move { hub.hold_to(budget).await }))
 }
 
 /// Where it listens, what it serves, what to try next.
@@ -88,7 +108,10 @@ fn announce(config: &Config) {
         info!(listener = %listener.name, address = %listener.address, "xDS: clients connect here");
     }
     info!(address = %config.admin.address, "admin: GET / lists what there is");
-    info!(upstream = %config.server.server_uri, "serving what this upstream says");
+    for (list, servers) in config.servers.lists() {
+        let upstream = servers.first().map_or("", |server| &server.server_uri);
+        info!(%list, upstream, "serving what this upstream says");
+    }
     info!(
         "next: `sluice bootstrap envoy` or `sluice bootstrap grpc` prints a client's bootstrap for this relay"
     );
@@ -140,20 +163,16 @@ async fn serve_admin(
 fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
     let limits = &config.limits;
     Settings {
-        server: config.server.server_uri.as_str().into(),
-        attach: match &config.server.kind {
-            ServerKind::Grpc(server) => {
-                attach_grpc(server, metrics.of_server(&config.server.server_uri).client().clone())
-            }
-            ServerKind::Directory(directory) => Attach::Files { directory: directory.clone() },
-        },
+        lists: server_lists(&config.servers, metrics),
         source: source::Settings {
             linger: config.linger,
             unwatched_bytes_max: size(config.cache.unwatched_bytes),
             coalescing: config.coalescing,
+            private: false,
         },
         classes: config.node_classes.clone(),
         classes_max: size(limits.node_classes),
+        private_sources_max: size(limits.private_sources),
         node: config.node.clone(),
         stream: downstream::Limits {
             names_per_stream: size(limits.names_per_stream),
@@ -167,7 +186,65 @@ fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
     }
 }
 
-fn attach_grpc(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Attach {
+fn server_lists(config: &config::Servers, metrics: &Metrics) -> ServerLists {
+    let mut channels = Channels { metrics, open: Vec::new() };
+    let mut lists = ServerLists::new(channels.servers(&config.default));
+    for (type_url, servers) in &config.types {
+        lists.add_type(type_url.clone(), channels.servers(servers));
+    }
+    let authorities = config.authorities.iter();
+    lists.set_authorities(authorities.map(|(name, list)| (name.clone(), channels.servers(list))).collect());
+    lists
+}
+
+/// The pools made so far, with what their servers' channels are made of.
+struct Channels<'a> {
+    metrics: &'a Metrics,
+    open: Vec<(UpstreamServer, Pool)>,
+}
+
+impl Channels<'_> {
+    fn servers(&mut self, list: &ServerList) -> Vec<Arc<Upstream>> {
+        let mut servers = Vec::new();
+        for server in list {
+            let attach = match &server.kind {
+                ServerKind::Grpc(grpc) => {
+                    Attach::Grpc { pool: self.pool(server, grpc), settings: protocol_of(grpc) }
+                }
+                ServerKind::Rest(rest) => {
+                    attach_rest(rest, self.metrics.of_server(&server.server_uri).client().clone())
+                }
+                ServerKind::Directory(directory) => Attach::Files { directory: directory.clone() },
+            };
+            servers.push(Arc::new(Upstream { uri: server.server_uri.as_str().into(), attach }));
+        }
+        servers
+    }
+
+    /// Entries with the same server, credentials and features share their connections (FED-6).
+    fn pool(&mut self, server: &UpstreamServer, grpc: &GrpcServer) -> Pool {
+        let channel = UpstreamServer { kind: ServerKind::Grpc(channel_of(grpc)), ..server.clone() };
+        if let Some((_, pool)) = self.open.iter().find(|(open, _)| *open == channel) {
+            return pool.clone();
+        }
+        let pool = pool_of(grpc, self.metrics.of_server(&server.server_uri).client().clone());
+        self.open.push((channel, pool.clone()));
+        pool
+    }
+}
+
+/// A server without what concerns its streams only.
+fn channel_of(server: &GrpcServer) -> GrpcServer {
+    let d = GrpcServer::new(server.endpoint.clone());
+    GrpcServer {
+        api_type: d.api_type,
+        wildcard: d.wildcard,
+        resource_timeout: d.resource_timeout,
+        ..server.clone()
+    }
+}
+
+fn pool_of(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Pool {
     let address = match &server.endpoint {
         Endpoint::Tcp { host, port } => GrpcAddress::Tcp { host: host.clone(), port: *port },
         Endpoint::Unix(path) => GrpcAddress::Unix(path.clone()),
@@ -189,10 +266,18 @@ fn attach_grpc(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Attach {
         message_bytes_max: size(server.max_response_bytes),
         ..defaults
     };
-    let protocol = upstream::Settings {
+    Pool::new(address, transport, metrics)
+}
+
+fn protocol_of(server: &GrpcServer) -> upstream::Settings {
+    upstream::Settings {
+        transport: match server.api_type {
+            ApiType::AggregatedDeltaGrpc | ApiType::AggregatedGrpc => upstream::Transport::Aggregated,
+            ApiType::DeltaGrpc | ApiType::Grpc => upstream::Transport::PerType,
+        },
         variant: match server.api_type {
-            ApiType::AggregatedDeltaGrpc => Variant::Delta,
-            ApiType::AggregatedGrpc => Variant::Sotw,
+            ApiType::AggregatedDeltaGrpc | ApiType::DeltaGrpc => Variant::Delta,
+            ApiType::AggregatedGrpc | ApiType::Grpc => Variant::Sotw,
         },
         wildcard: match server.wildcard {
             WildcardForm::Explicit => upstream::WildcardStyle::Explicit,
@@ -200,14 +285,40 @@ fn attach_grpc(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Attach {
         },
         resource_timeout: server.resource_timeout,
         timeout_is_transient: server.resource_timer_is_transient_error,
-        backoff: upstream::BackoffSettings {
-            initial: server.backoff.initial,
-            cap: server.backoff.max,
-            ..upstream::BackoffSettings::default()
-        },
+        backoff: backoff(&server.backoff),
+        ..upstream::Settings::default()
+    }
+}
+
+fn attach_rest(server: &RestServer, metrics: Arc<ClientMetrics>) -> Attach {
+    let transport = client::Settings {
+        connect_timeout: server.connect_timeout,
+        request_timeout: server.request_timeout,
+        keepalive_idle: server.tcp_keepalive.time,
+        keepalive_interval: server.tcp_keepalive.interval,
+        keepalive_retries: server.tcp_keepalive.probes,
+        user_timeout: server.tcp_keepalive.user_timeout,
+        message_bytes_max: size(server.max_response_bytes),
+        ..client::Settings::default()
+    };
+    let protocol = upstream::Settings {
+        transport: upstream::Transport::Rest { refresh_delay: server.refresh_delay },
+        variant: Variant::Sotw,
+        // A poll has no state: the empty list can mean nothing else, and every server knows it.
+        wildcard: upstream::WildcardStyle::Legacy,
+        backoff: backoff(&server.backoff),
         ..upstream::Settings::default()
     };
-    Attach::Grpc { pool: Pool::new(address, transport, metrics), settings: protocol }
+    let server = client::RestServer::new(&server.host, server.port, &server.prefix, transport, metrics);
+    Attach::Rest { server, settings: protocol }
+}
+
+fn backoff(backoff: &Backoff) -> upstream::BackoffSettings {
+    upstream::BackoffSettings {
+        initial: backoff.initial,
+        cap: backoff.max,
+        ..upstream::BackoffSettings::default()
+    }
 }
 
 fn server_limits(limits: &Limits, drain: Duration) -> ServerLimits {

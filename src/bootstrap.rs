@@ -125,7 +125,8 @@ pub fn grpc(relay: &Endpoint, node: &ClientNode) -> String {
             "channel_creds": [{ "type": "insecure" }],
             "server_features": ["xds_v3"],
         }],
-        "node": { "id": node.id, "cluster": node.cluster },
+        // grpc-js refuses a node without a locality.
+        "node": { "id": node.id, "cluster": node.cluster, "locality": {} },
     });
     format!("{bootstrap:#}\n")
 }
@@ -197,7 +198,7 @@ mod tests {
                     "channel_creds": [{ "type": "insecure" }],
                     "server_features": ["xds_v3"],
                 }],
-                "node": { "id": "a: \"b\"", "cluster": "c" },
+                "node": { "id": "a: \"b\"", "cluster": "c", "locality": {} },
             })
         };
         let tcp = Endpoint::Tcp { host: "::1".into(), port: 18000 };

@@ -32,6 +32,8 @@ pub(super) struct Client<'a> {
     cluster: &'a str,
     listener: &'a str,
     peer: Option<SocketAddr>,
+    /// `ADS`, or the service of one type.
+    service: String,
     variant: &'static str,
     open_seconds: f64,
     types: Vec<ClientType<'a>>,
@@ -89,7 +91,8 @@ pub(super) fn client<'a>(
         cluster: &session.node_cluster,
         listener: &session.listener,
         peer: session.peer,
-        variant: variant_name(session.variant),
+        service: session.kind.to_string(),
+        variant: variant_name(session.kind.variant),
         open_seconds: seconds_since(session.opened_at, now),
         types,
     })
@@ -121,6 +124,8 @@ fn client_type(of: &SessionTypeStatus, now: SystemTime) -> ClientType<'_> {
 #[derive(Debug, Serialize)]
 pub(super) struct Source<'a> {
     server: &'a str,
+    list: &'a str,
+    stream: Option<u64>,
     class: &'a str,
     class_fields: &'a [(String, String)],
     state: &'static str,
@@ -174,6 +179,8 @@ pub(super) fn source<'a>(
     };
     Some(Source {
         server: &source.server,
+        list: &source.list,
+        stream: source.stream,
         class: &source.class.digest,
         class_fields: &source.class.fields,
         state: source.state.name(),

@@ -1,6 +1,6 @@
 //! Whether the relay may get traffic, and how fresh what it serves is (I14).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::SystemTime;
@@ -82,6 +82,8 @@ pub(super) struct Report {
 /// All sources of one server: the counts of their states, and the worst of their staleness.
 #[derive(Debug, Default, PartialEq, Serialize)]
 struct Upstream {
+    /// The server lists for which it is asked: keys of the configuration.
+    lists: BTreeSet<String>,
     connecting: usize,
     connected: usize,
     backoff: usize,
@@ -91,6 +93,7 @@ struct Upstream {
 
 impl Upstream {
     fn add(&mut self, source: &SourceStatus, now: SystemTime) {
+        self.lists.insert(source.list.to_string());
         match source.state {
             SourceState::Connecting => self.connecting += 1,
             SourceState::Connected => self.connected += 1,

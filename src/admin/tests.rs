@@ -86,7 +86,7 @@ fn session(n: usize) -> SessionStatus {
         node_cluster: "edge".into(),
         listener: "main".into(),
         peer: Some(([127, 0, 0, 1], 4000).into()),
-        variant: Variant::Delta,
+        kind: Variant::Delta.into(),
         opened_at: wall_now(),
         types: vec![of(CLUSTER), of(SECRET)],
     }
@@ -118,6 +118,8 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
     };
     Arc::new(SourceStatus {
         server: server.into(),
+        list: "xds_servers".into(),
+        stream: None,
         class: ClassStatus {
             digest: "c0ffee".into(),
             fields: Arc::from([("cluster".to_owned(), "edge".to_owned())]),
@@ -338,6 +340,7 @@ async fn clients_are_filtered() {
     let list = admin.get("/clients?node=node-100&type=Cluster").await.json();
     let client = &list["clients"][0];
     assert_eq!(client["variant"], "delta");
+    assert_eq!(client["service"], "ADS");
     assert_eq!(client["peer"], "127.0.0.1:4000");
     let types = client["types"].as_array().unwrap();
     assert_eq!(types.len(), 1);

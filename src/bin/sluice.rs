@@ -139,6 +139,7 @@ fn check(file: &Path, node: Option<&Path>) -> Result<(), Failure> {
     let text = std::fs::read_to_string(node).map_err(|error| at(&error))?;
     let node = config::parse_client_node(&text).map_err(|error| at(&error))?;
     print!("{}", config::explain_classes(&config.node_classes, &node));
+    print!("{}", config::explain_servers(&config.servers));
     Ok(())
 }
 

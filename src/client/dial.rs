@@ -31,6 +31,24 @@ pub(super) struct Dialed {
     pub(super) traffic: Arc<Traffic>,
 }
 
+/// What a socket has to become before its connection counts as ready.
+pub(super) trait Ready: Sized {
+    fn make(dialer: &Dialer, socket: Box<dyn Socket>) -> impl Future<Output = Result<Self, String>> + Send;
+}
+
+impl Ready for Dialed {
+    async fn make(dialer: &Dialer, socket: Box<dyn Socket>) -> Result<Dialed, String> {
+        dialer.handshake(socket).await
+    }
+}
+
+/// HTTP/1.1 begins without a greeting.
+impl Ready for Transport {
+    async fn make(dialer: &Dialer, socket: Box<dyn Socket>) -> Result<Transport, String> {
+        Ok(Transport::new(socket, Traffic::new(dialer.metrics.clone())))
+    }
+}
+
 /// Connects to one server, as often as it is asked to.
 #[derive(Debug)]
 pub(super) struct Dialer {
@@ -51,10 +69,10 @@ impl Dialer {
     }
 
     /// Tries every address of the server once; the first connection to become ready wins.
-    pub(super) async fn dial(&self) -> Result<Dialed, Status> {
+    pub(super) async fn dial<T: Ready>(&self) -> Result<T, Status> {
         let result = match &self.address {
             GrpcAddress::Unix(path) => match self.within_connect(UnixStream::connect(path)).await {
-                Ok(stream) => self.handshake(Box::new(stream)).await,
+                Ok(stream) => T::make(self, Box::new(stream)).await,
                 Err(problem) => Err(problem),
             },
             GrpcAddress::Tcp { host, port } => match self.resolve(host, *port).await {
@@ -72,7 +90,7 @@ impl Dialer {
     }
 
     /// Starts the addresses in their order: the next one when the last failed or took too long.
-    async fn race(&self, addresses: &[SocketAddr]) -> Result<Dialed, String> {
+    async fn race<T: Ready>(&self, addresses: &[SocketAddr]) -> Result<T, String> {
         let mut remaining = addresses.iter();
         let mut attempts = FuturesUnordered::new();
         let mut failures = Vec::new();
@@ -92,11 +110,11 @@ impl Dialer {
         }
     }
 
-    async fn attempt(&self, address: SocketAddr) -> Result<Dialed, String> {
+    async fn attempt<T: Ready>(&self, address: SocketAddr) -> Result<T, String> {
         let connect = async {
             let stream = self.within_connect(TcpStream::connect(address)).await?;
             self.set_options(&stream).map_err(|error| error.to_string())?;
-            self.handshake(Box::new(stream)).await
+            T::make(self, Box::new(stream)).await
         };
         connect.await.map_err(|problem: String| format!("{address}: {problem}"))
     }

@@ -8,6 +8,9 @@ use crate::xds::{Response, Status};
 /// ConnectFailed* ─► Opened ─► (Response | Alive | GoingAway | Undecodable)* ─► Closed
 ///        └──────────────────────────────────────────────────────────────────────► Closed
 /// ```
+///
+/// A poll is a stream, too: `Opened`, then at most one of `Response`, `Unchanged` and `Undecodable`, then `Closed`, with
+/// the status OK after the first two.
 #[derive(Debug)]
 pub enum StreamEvent {
     /// An attempt to connect failed while the stream waits for a connection; it goes on waiting (CLI-7). A stream
@@ -16,6 +19,8 @@ pub enum StreamEvent {
     /// The request stream is established, on a connection whose SETTINGS arrived (TMR-2, RLY-29).
     Opened,
     Response(Response),
+    /// The server answered 304 (RST-4).
+    Unchanged,
     /// A message could not be decoded, or is longer than the limit. The stream ends: `Closed` follows with the
     /// same status (FU11, FU17).
     Undecodable(Status),

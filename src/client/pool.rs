@@ -12,6 +12,7 @@ use super::dial::Dialer;
 use super::stream::{self, StreamHandle};
 use super::{GrpcAddress, Settings, StreamEvent};
 use crate::telemetry::metrics::ClientMetrics;
+use crate::xds::service::ads_path;
 use crate::xds::{Status, Variant};
 
 /// The connections to one server, shared by everything that opens streams to it. Cheap to clone.
@@ -45,10 +46,20 @@ impl Pool {
         }
     }
 
-    /// Opens one ADS stream as soon as a connection is ready, and reports all that becomes of it into `events`.
-    /// While `events` is full nothing is read from the stream. Must be called within a tokio runtime.
+    /// Opens one ADS stream; see [`Pool::open_method`].
     pub fn open(&self, variant: Variant, events: mpsc::Sender<StreamEvent>) -> StreamHandle {
-        stream::open(self.shared.clone(), variant, events)
+        self.open_method(ads_path(variant), variant, events)
+    }
+
+    /// Opens a stream of the method with this path as soon as a connection is ready, and reports all that becomes of it
+    /// into `events`. While `events` is full nothing is read from the stream. Must be called within a tokio runtime.
+    pub fn open_method(
+        &self,
+        path: String,
+        variant: Variant,
+        events: mpsc::Sender<StreamEvent>,
+    ) -> StreamHandle {
+        stream::open(self.shared.clone(), path, variant, events)
     }
 
     pub fn metrics(&self) -> &Arc<ClientMetrics> {

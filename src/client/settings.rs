@@ -41,6 +41,8 @@ pub struct Settings {
     /// Receive window of one connection: 64 MiB, so that one stream whose reader waits does not stop its
     /// neighbours. It also sets the HTTP/2 library's budget for small DATA frames.
     pub connection_window: u32,
+    /// REST: the head of a response, and each further part of it, must come within 10 s.
+    pub request_timeout: Duration,
     /// The longest response message: 256 MiB (FU17).
     pub message_bytes_max: usize,
     /// Bytes that may wait to be sent on one stream while the server does not read: 64 MiB, which holds the first
@@ -70,6 +72,7 @@ impl Default for Settings {
             streams_per_connection: 30,
             stream_window: 16 << 20,
             connection_window: 64 << 20,
+            request_timeout: Duration::from_secs(10),
             message_bytes_max: 256 << 20,
             queue_bytes_max: 64 << 20,
             queue_messages_max: 1024,

@@ -1,4 +1,4 @@
-//! One ADS stream to an upstream, in a task of its own.
+//! One gRPC stream to an upstream, in a task of its own.
 
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};
@@ -20,7 +20,7 @@ use super::queue::Queue;
 use super::{GrpcAddress, StreamEvent, status};
 use crate::xds::{Code, Status, Variant};
 
-const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
+pub(super) const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
 
 /// The caller's end of one stream. Dropping it resets the stream and frees its place; then nothing is reported.
 #[derive(Debug)]
@@ -45,16 +45,23 @@ impl StreamHandle {
     }
 }
 
-pub(super) fn open(pool: Arc<Shared>, variant: Variant, events: mpsc::Sender<StreamEvent>) -> StreamHandle {
+pub(super) fn open(
+    pool: Arc<Shared>,
+    path: String,
+    variant: Variant,
+    events: mpsc::Sender<StreamEvent>,
+) -> StreamHandle {
     let settings = pool.settings();
     let queue = Arc::new(Queue::new(settings.queue_bytes_max, settings.queue_messages_max));
     let probed = Arc::new(Notify::new());
-    let stream = Stream { pool, variant, events, queue: queue.clone(), probed: probed.clone() };
+    let stream = Stream { pool, path, variant, events, queue: queue.clone(), probed: probed.clone() };
     StreamHandle { queue, probed, _task: AbortOnDropHandle::new(tokio::spawn(stream.run())) }
 }
 
 struct Stream {
     pool: Arc<Shared>,
+    /// Of the method.
+    path: String,
     variant: Variant,
     events: mpsc::Sender<StreamEvent>,
     queue: Arc<Queue>,
@@ -131,12 +138,7 @@ impl Stream {
             GrpcAddress::Unix(_) => "localhost".to_owned(),
             tcp => tcp.to_string(),
         };
-        let method = match self.variant {
-            Variant::Sotw => "StreamAggregatedResources",
-            Variant::Delta => "DeltaAggregatedResources",
-        };
-        let service = "envoy.service.discovery.v3.AggregatedDiscoveryService";
-        Request::post(format!("http://{authority}/{service}/{method}"))
+        Request::post(format!("http://{authority}{}", self.path))
             .version(http::Version::HTTP_2)
             .header(header::TE, "trailers")
             .header(header::CONTENT_TYPE, "application/grpc")

@@ -1,7 +1,8 @@
-//! What the class rules make of one node, as text for `sluice check --node`.
+//! What the class rules make of one node, and which server answers what, as text for `sluice check --node`.
 
 use std::fmt::Write;
 
+use super::servers::{ServerList, Servers};
 use crate::engine::class::{LocalityDepth, MetadataParts, NameStyle, NodeClasses, Projection, VersionPart};
 use crate::xds::{Node, TypeUrl};
 
@@ -41,6 +42,30 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node) -> String {
                 index + 1
             );
         }
+    }
+    text
+}
+
+/// One line per server list: what is asked of it, and of which server.
+pub fn explain_servers(servers: &Servers) -> String {
+    let mut text = String::new();
+    let mut line = |list: &str, of: &str, servers: &ServerList| {
+        let uris: Vec<&str> = servers.iter().map(|server| server.server_uri.as_str()).collect();
+        // Writing to a String can't fail.
+        let _ = writeln!(text, "{list}: {of}: {}", uris.join(", "));
+    };
+    let rest = if servers.types.is_empty() { "" } else { " of all other types" };
+    let xdstp = if servers.authorities.is_empty() { ", and xdstp names of every authority" } else { "" };
+    line("xds_servers", &format!("old-style names{rest}{xdstp}"), &servers.default);
+    for (name, list) in &servers.authorities {
+        line(&format!("authorities[{name}]"), &format!("names that begin xdstp://{name}/"), list);
+    }
+    for (type_url, list) in &servers.types {
+        let of = format!("old-style names of {}", type_url.short());
+        line(&format!("types[{}]", type_url.message()), &of, list);
+    }
+    if !servers.authorities.is_empty() {
+        text.push_str("names of any other authority do not exist\n");
     }
     text
 }

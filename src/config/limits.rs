@@ -57,6 +57,11 @@ pub struct Limits {
     pub connection_age_grace: Duration,
     /// Node classes at a time; a client that would need one more is refused (RLY-14).
     pub node_classes: u64,
+    /// Streams at a time that have an upstream stream of their own, for what may not be shared (RLY-20).
+    pub private_sources: u64,
+    /// Resident memory of the process: bytes. From 80 % on no connection is let in, from 90 % on those that read nothing
+    /// are cut (FP7). `None`: not bounded as a whole.
+    pub memory_bytes: Option<u64>,
 }
 
 impl Default for Limits {
@@ -88,6 +93,8 @@ impl Default for Limits {
             connection_age: Some(Duration::from_secs(30 * 60)),
             connection_age_grace: Duration::from_secs(60),
             node_classes: 1_000,
+            private_sources: 10_000,
+            memory_bytes: None,
         }
     }
 }
@@ -98,7 +105,6 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("connections_per_identity", "identities come with TLS; bound connections_per_ip"),
     ("tls_handshakes", "there is no TLS yet"),
     ("tls_handshake_timeout", "there is no TLS yet"),
-    ("memory_bytes", "bound the parts: connections, names, cache"),
     ("response_bytes", "it belongs to the server: xds_servers[].max_response_bytes"),
 ];
 
@@ -166,6 +172,8 @@ impl Limits {
                 duration(ms(0)..=hours(1)),
             ),
             node_classes: map.or("node_classes", d.node_classes, count(1..=1_000_000)),
+            private_sources: map.or("private_sources", d.private_sources, count(1..=1_000_000)),
+            memory_bytes: map.or("memory_bytes", d.memory_bytes, or_off(bytes(8 << 20..=1 << 50))),
         };
         map.unsupported(UNSUPPORTED);
         limits.check(map);

@@ -17,11 +17,13 @@ pub struct Listener {
     /// Its name in logs and metrics.
     pub name: Arc<str>,
     pub address: Address,
+    /// Methods and types of the v2 API are served (TYP-5).
+    pub v2: bool,
 }
 
 impl Default for Listener {
     fn default() -> Self {
-        Listener { name: Arc::from("main"), address: Address::loopback(18000) }
+        Listener { name: Arc::from("main"), address: Address::loopback(18000), v2: false }
     }
 }
 
@@ -74,7 +76,6 @@ impl fmt::Display for Address {
 
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("tls", "listen on loopback or a unix socket, beside the clients"),
-    ("v2", "clients must speak xDS v3"),
     ("rest_hold", "REST is not served yet"),
 ];
 
@@ -112,6 +113,7 @@ impl Listener {
     fn read(map: &mut Map<'_>, directory: &Path) -> Option<Listener> {
         let name = map.required("name", "a name for logs and metrics").and_then(|item| item.parse(text));
         let address = Address::read(map, None, MODE_OF_LISTENER, directory);
+        let v2 = map.or("v2", false, boolean);
         if let Some(item) = map.item("when_unavailable") {
             match item.text() {
                 None | Some("hold") => {}
@@ -120,7 +122,7 @@ impl Listener {
             }
         }
         map.unsupported(UNSUPPORTED);
-        Some(Listener { name: Arc::from(name?), address: address? })
+        Some(Listener { name: Arc::from(name?), address: address?, v2 })
     }
 }
 

@@ -11,6 +11,8 @@ mod units;
 mod reader;
 pub mod limits;
 pub mod upstream;
+mod rest;
+pub mod servers;
 pub mod listener;
 mod classes;
 mod node;
@@ -22,11 +24,13 @@ mod tests;
 use std::time::Duration;
 
 pub use error::{ConfigError, Fault, Problem, Warning};
-pub use explain::explain_classes;
+pub use explain::{explain_classes, explain_servers};
 pub use limits::Limits;
 pub use listener::{Address, Admin, Listener};
 pub use node::parse_client_node;
 pub use read::{Loaded, load, parse};
+pub use rest::RestServer;
+pub use servers::{ServerList, Servers};
 pub use tree::Format;
 pub use upstream::{
     ApiType, Backoff, Endpoint, GrpcServer, ServerKind, TcpKeepalive, UpstreamServer, WildcardForm,
@@ -43,8 +47,8 @@ pub const COALESCING_MAX: Duration = Duration::from_millis(200);
 pub struct Config {
     /// The relay's own identity; what it sends upstream of it, beside a class's projection, is RLY-15.
     pub node: Node,
-    /// The control plane for old-style names and `xdstp:` names alike.
-    pub server: UpstreamServer,
+    /// Which control plane answers what.
+    pub servers: Servers,
     pub node_classes: NodeClasses,
     /// At least one; names and addresses are distinct.
     pub listeners: Vec<Listener>,
@@ -65,7 +69,7 @@ impl Config {
     pub fn new(hostname: &str, server: UpstreamServer) -> Self {
         Config {
             node: relay_node(format!("sluice-{hostname}")),
-            server,
+            servers: Servers::new(vec![server]),
             node_classes: NodeClasses::default(),
             listeners: vec![Listener::default()],
             admin: Admin::default(),

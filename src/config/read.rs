@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use super::classes::read_classes;
-use super::error::{ConfigError, Problem, Warning};
+use super::error::{ConfigError, Warning};
 use super::listener::read_listeners;
 use super::node::read_relay_node;
 use super::reader::{Item, Map, Report};
+use super::servers::read_servers;
 use super::tree::{Format, Tree};
 use super::units::{bytes, duration, hours, ms, seconds, word};
 use super::{Admin, COALESCING_MAX, Cache, Config, Endpoint, GrpcServer, Limits, Log, LogFormat};
@@ -51,10 +52,7 @@ const BOOTSTRAP_KEYS: &[&str] = &[
     "allowed_grpc_services",
 ];
 
-const UNSUPPORTED: &[(&str, &str)] = &[
-    ("types", "every type comes from the server under xds_servers"),
-    ("checkpoint", "after a restart, resources are fetched anew"),
-];
+const UNSUPPORTED: &[(&str, &str)] = &[("checkpoint", "after a restart, resources are fetched anew")];
 
 const FORMATS: &[(&str, LogFormat)] = &[("text", LogFormat::Text), ("json", LogFormat::Json)];
 
@@ -65,8 +63,7 @@ pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -
     let stand_in = UpstreamServer { server_uri: String::new(), kind: ServerKind::Grpc(unnamed) };
     let d = Config::new(hostname, stand_in);
     let node = map.section("node", |map| read_relay_node(map, d.node.clone())).unwrap_or(d.node);
-    let server = read_servers(map, directory);
-    refuse_authorities(map);
+    let servers = read_servers(map, directory);
     let classes = map.list("node_classes");
     let listeners = read_listeners(map, directory);
     let config = Config {
@@ -80,38 +77,11 @@ pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -
         linger: map.or("linger", d.linger, duration(ms(0)..=hours(1))),
         cache: map.section("cache", read_cache).unwrap_or(d.cache),
         drain: map.or("drain", d.drain, duration(ms(0)..=seconds(3600))),
-        server: d.server,
+        servers: d.servers,
     };
     map.unsupported(UNSUPPORTED);
     map.foreign(BOOTSTRAP_KEYS, "has no effect: it speaks to a gRPC client, and is left to its bootstrap");
-    Some(Config { server: server?, ..config })
-}
-
-/// One server: fallback between several is still to come.
-fn read_servers(map: &mut Map<'_>, directory: &Path) -> Option<UpstreamServer> {
-    let list = map.required("xds_servers", "a list of one server")?;
-    let items = list.list()?;
-    let mut servers: Vec<_> =
-        items.iter().map(|item| item.map(|map| UpstreamServer::read(map, directory)).flatten()).collect();
-    match items.len() {
-        0 => list.invalid("a list of one server"),
-        1 => {}
-        count => list.fault(Problem::Unsupported {
-            what: format!("fallback between {count} servers"),
-            instead: "list exactly one",
-        }),
-    }
-    if servers.len() == 1 { servers.pop()? } else { None }
-}
-
-/// Names of every authority go to the one server there is; a map that says otherwise can't be kept.
-fn refuse_authorities(map: &mut Map<'_>) {
-    if let Some(item) = map.item("authorities").filter(|item| !item.is_empty_map()) {
-        item.fault(Problem::Unsupported {
-            what: "a server list per authority".into(),
-            instead: "names of every authority are asked of the server under xds_servers",
-        });
-    }
+    Some(Config { servers: servers?, ..config })
 }
 
 fn read_log(map: &mut Map<'_>) -> Log {

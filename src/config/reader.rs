@@ -11,7 +11,7 @@ use super::tree::Tree;
 pub(super) struct Report {
     pub faults: RefCell<Vec<Fault>>,
     pub warnings: RefCell<Vec<Warning>>,
-    /// Every key that a reader asked for, list indices left out: `xds_servers[].server_uri`.
+    /// Every key that a reader asked for, list indices and the operator's own words left out: `xds_servers[].server_uri`.
     pub keys: RefCell<BTreeSet<String>>,
 }
 
@@ -101,6 +101,22 @@ impl<'a> Item<'a> {
         let value = read(&mut map);
         map.finish();
         Some(value)
+    }
+
+    /// The entries of a map whose keys are the operator's own words.
+    pub(super) fn entries(&self) -> Option<Vec<(&'a str, Item<'a>)>> {
+        let entries: &[(String, Tree)] = match self.tree {
+            Tree::Map(entries) => entries,
+            Tree::Null => &[],
+            _ => {
+                self.invalid("a map");
+                return None;
+            }
+        };
+        let at = |(key, tree): &'a (String, Tree)| {
+            (key.as_str(), Item { tree, path: format!("{}[{key}]", self.path), report: self.report })
+        };
+        Some(entries.iter().map(at).collect())
     }
 
     pub(super) fn list(&self) -> Option<Vec<Item<'a>>> {
@@ -253,8 +269,13 @@ fn join(path: &str, key: &str) -> String {
 
 fn without_indices(path: &str) -> String {
     let mut plain = String::new();
-    for part in path.split_inclusive('[') {
-        plain.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()));
+    let mut inside = false;
+    for c in path.chars() {
+        inside &= c != ']';
+        if !inside {
+            plain.push(c);
+        }
+        inside |= c == '[';
     }
     plain
 }

@@ -31,7 +31,12 @@ node_classes:
     split_by: {}
 listeners: [{name: a, address: 'unix:/run/a', mode: '0600'}]
 admin: {address: 'unix:/run/b'}
+authorities: {a: {fallback_on_reachability_only: false, xds_servers: [{server_uri: 'file:a'}]}}
+types: {a.B: {xds_servers: [{server_uri: 'file:a'}]}}
 ";
+
+/// The keys of a server that only REST has.
+const REST: &str = "xds_servers: [{server_uri: 'http://localhost:1', refresh_delay: 5s}]";
 
 fn read(text: &str) -> Result<Loaded, ConfigError> {
     parse(text, Format::Yaml, Path::new("/etc/sluice"), "host-1")
@@ -46,9 +51,9 @@ fn with_server(text: &str) -> Config {
 }
 
 fn grpc(config: &Config) -> &GrpcServer {
-    match &config.server.kind {
+    match &config.servers.default[0].kind {
         ServerKind::Grpc(server) => server,
-        ServerKind::Directory(path) => panic!("a directory: {}", path.display()),
+        other => panic!("not gRPC: {other:?}"),
     }
 }
 
@@ -68,14 +73,14 @@ fn a_server_is_enough() {
 #[test]
 fn the_example_has_every_default() {
     let example = config(EXAMPLE);
-    assert_eq!(example, Config { server: example.server.clone(), ..defaults() });
+    assert_eq!(example, Config { servers: example.servers.clone(), ..defaults() });
     assert_eq!(*grpc(&example), GrpcServer::new(grpc(&example).endpoint.clone()));
 }
 
 /// The keys that readers ask for, over files that together visit every map.
 fn known_keys() -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
-    for text in [EXAMPLE, EVERYTHING] {
+    for text in [EXAMPLE, EVERYTHING, REST] {
         let tree = Tree::parse(text, Format::Yaml).unwrap();
         let report = Report::default();
         Item::root(&tree, &report).map(|map| read::read_config(map, Path::new(""), ""));
@@ -112,7 +117,7 @@ fn the_quickstart_loads() {
     let text = include_str!("../../config/sluice.yaml");
     let loaded = parse(text, Format::Yaml, Path::new("config"), "host-1").unwrap();
     assert_eq!(loaded.warnings, []);
-    assert_eq!(loaded.config.server.kind, ServerKind::Directory("config/quickstart".into()));
+    assert_eq!(loaded.config.servers.default[0].kind, ServerKind::Directory("config/quickstart".into()));
 }
 
 #[test]
@@ -140,7 +145,7 @@ fn fed_1_a_grpc_bootstrap_loads_as_it_is() {
 }
 
 #[test]
-fn fed_2_a_server_uri_is_one_of_four_forms() {
+fn fed_2_a_server_uri_is_one_of_five_forms() {
     let tcp = |host: &str, port| Some(Endpoint::Tcp { host: host.into(), port });
     let cases = [
         ("cp.example:15010", tcp("cp.example", 15010)),
@@ -165,8 +170,112 @@ fn fed_2_a_server_uri_is_one_of_four_forms() {
         let found = read(&text).ok().map(|loaded| grpc(&loaded.config).endpoint.clone());
         assert_eq!(found, expected, "{uri}");
     }
+    for (uri, expected) in [
+        ("http://cp.example:8080", Some(("cp.example", 8080, ""))),
+        ("http://cp.example", Some(("cp.example", 80, ""))),
+        ("http://[::1]", Some(("::1", 80, ""))),
+        ("http://[::1]:8080/", Some(("::1", 8080, ""))),
+        ("http://cp.example:1/a/b%20c/", Some(("cp.example", 1, "/a/b%20c"))),
+        ("http://cp.example:1?a", None),
+        ("http://cp.example:1/a?b=c", None),
+        ("http://me@cp.example:1/", None),
+        ("http://", None),
+        ("http:///a", None),
+    ] {
+        let text = format!("xds_servers: [{{server_uri: '{uri}', refresh_delay: 1s}}]");
+        let found = read(&text).ok().map(|loaded| match loaded.config.servers.default[0].kind.clone() {
+            ServerKind::Rest(rest) => (rest.host, rest.port, rest.prefix),
+            other => panic!("{other:?}"),
+        });
+        let expected = expected.map(|(host, port, prefix)| (host.to_owned(), port, prefix.to_owned()));
+        assert_eq!(found, expected, "{uri}");
+    }
     let files = config("xds_servers: [{server_uri: 'file:snapshot'}]");
-    assert_eq!(files.server.kind, ServerKind::Directory("/etc/sluice/snapshot".into()));
+    assert_eq!(files.servers.default[0].kind, ServerKind::Directory("/etc/sluice/snapshot".into()));
+}
+
+#[test]
+fn fed_1_fed_3_nam_4_an_authority_has_a_list_of_its_own_or_the_default_one() {
+    let loaded = read(&format!(
+        "{SERVER}authorities:
+  endpoints.example: {{xds_servers: [{{server_uri: 'file:endpoints'}}]}}
+  other.example: {{client_listener_resource_name_template: 'xdstp://other.example/l/%s'}}
+  '':
+types:
+  envoy.config.endpoint.v3.ClusterLoadAssignment: {{xds_servers: [{{server_uri: 'file:eds'}}]}}
+"
+    ))
+    .unwrap();
+    let uris = |list: &ServerList| list.iter().map(|server| server.server_uri.clone()).collect::<Vec<_>>();
+    let lists: Vec<_> =
+        loaded.config.servers.lists().map(|(path, list)| (path, uris(list).join(" "))).collect();
+    let expected = [
+        ("xds_servers", "cp.example:15010"),
+        ("authorities[]", "cp.example:15010"),
+        ("authorities[endpoints.example]", "file:endpoints"),
+        ("authorities[other.example]", "cp.example:15010"),
+        ("types[envoy.config.endpoint.v3.ClusterLoadAssignment]", "file:eds"),
+    ];
+    assert_eq!(lists, expected.map(|(path, uris)| (path.to_owned(), uris.to_owned())));
+    let warned: Vec<_> = loaded.warnings.iter().map(|warning| warning.path.as_str()).collect();
+    let template = "authorities[other.example].client_listener_resource_name_template";
+    assert_eq!(warned, ["xds_servers[0].server_uri", template]);
+    let text = explain_servers(&loaded.config.servers);
+    assert_eq!(
+        text,
+        "xds_servers: old-style names of all other types: cp.example:15010
+authorities[]: names that begin xdstp:///: cp.example:15010
+authorities[endpoints.example]: names that begin xdstp://endpoints.example/: file:endpoints
+authorities[other.example]: names that begin xdstp://other.example/: cp.example:15010
+types[envoy.config.endpoint.v3.ClusterLoadAssignment]: old-style names of ClusterLoadAssignment: file:eds
+names of any other authority do not exist
+"
+    );
+    let alone = explain_servers(&defaults().servers);
+    let everything = "old-style names, and xdstp names of every authority";
+    assert_eq!(alone, format!("xds_servers: {everything}: cp.example:15010\n"));
+}
+
+#[test]
+fn rst_10_a_rest_server_has_its_own_keys() {
+    let rest = |keys: &str| {
+        let text = format!("xds_servers: [{{server_uri: 'http://localhost:1/x', refresh_delay: 5s{keys}}}]");
+        match config(&text).servers.default[0].kind.clone() {
+            ServerKind::Rest(rest) => rest,
+            other => panic!("{other:?}"),
+        }
+    };
+    let plain = RestServer::new("localhost".into(), 1, "/x".into(), Duration::from_secs(5));
+    assert_eq!(rest(""), plain);
+    assert_eq!(rest(", api_type: REST, channel_creds: [{type: insecure}]"), plain);
+    let stated = rest(
+        ", request_timeout: 2s, connect_timeout: 1s, tcp_keepalive: {probes: 5}, backoff: {max: 5s}, \
+          max_response_bytes: 1MiB",
+    );
+    let expected = RestServer {
+        request_timeout: Duration::from_secs(2),
+        connect_timeout: Duration::from_secs(1),
+        tcp_keepalive: TcpKeepalive { probes: 5, ..TcpKeepalive::default() },
+        backoff: Backoff { max: Duration::from_secs(5), ..Backoff::default() },
+        max_response_bytes: 1 << 20,
+        ..plain
+    };
+    assert_eq!(stated, expected);
+}
+
+#[test]
+fn rpc_2_every_api_type_of_grpc_is_taken() {
+    for (word, expected) in [
+        ("AGGREGATED_DELTA_GRPC", ApiType::AggregatedDeltaGrpc),
+        ("AGGREGATED_GRPC", ApiType::AggregatedGrpc),
+        ("DELTA_GRPC", ApiType::DeltaGrpc),
+        ("GRPC", ApiType::Grpc),
+    ] {
+        let text = format!(
+            "xds_servers: [{{server_uri: 'unix:/a', channel_creds: [{{type: insecure}}], api_type: {word}}}]"
+        );
+        assert_eq!(grpc(&config(&text)).api_type, expected);
+    }
 }
 
 #[test]
@@ -369,12 +478,11 @@ limits: {connections: 0}
 ",
             &[
                 "node.id: found 7; expected text (in quotes if it looks like a number)",
-                "xds_servers[0].server_uri: found \"https://cp.example\"; expected host:port, dns:///host:port, \
-                 unix:PATH or file:DIRECTORY: gRPC addresses have no http scheme",
+                "xds_servers[0].server_uri: \"https://cp.example\" is not supported by this version; this version \
+                 speaks plaintext only: use http:// where that is what you want",
+                "xds_servers[0].refresh_delay: missing; expected how long to wait between two polls, e.g. 5s",
                 "xds_servers[0].channel_creds[0].type: \"tls\" is not supported by this version; this version \
                  speaks plaintext only and does not fall through to a weaker type",
-                "xds_servers[0].api_type: \"REST\" is not supported by this version; use \
-                 AGGREGATED_DELTA_GRPC or AGGREGATED_GRPC",
                 "listeners[0].address: missing; expected IP:port or unix:PATH",
                 "listeners[0].adress: unknown key; did you mean `address`?",
                 "limits.connections: found 0; expected an integer from 1 to 1000000000",
@@ -407,10 +515,6 @@ limits: {connections: 0}
         check_rest(
             "types: {}\ncheckpoint: {}\nauthorities: {a.example: {}}",
             &[
-                "authorities: a server list per authority is not supported by this version; names of every \
-                 authority are asked of the server under xds_servers",
-                "types: this key is not supported by this version; every type comes from the server under \
-                 xds_servers",
                 "checkpoint: this key is not supported by this version; after a restart, resources are fetched anew",
             ],
         );
@@ -432,6 +536,42 @@ limits: {connections: 0}
             &format!("xds_servers: [{entry}, {entry}]"),
             &["xds_servers: fallback between 2 servers is not supported by this version; list exactly one"],
         );
+        check_rest(
+            &format!("authorities: {{a.example: {{xds_servers: [{entry}, {entry}]}}}}"),
+            &["authorities[a.example].xds_servers: fallback between 2 servers is not supported by this \
+               version; list exactly one"],
+        );
+    }
+
+    #[test]
+    fn of_authorities_and_types() {
+        check_rest(
+            "
+authorities:
+  a.example: {xds_server: []}
+  b.example: {xds_servers: [{server_uri: 'b'}], fallback_on_reachability_only: maybe}
+  c/d: {}
+types:
+  Cluster: {xds_servers: [{server_uri: 'file:a'}]}
+  envoy.config.cluster.v3.Cluster: {}
+  envoy.config.listener.v3.Listener: {xds_servers: [], authority: a}
+",
+            &[
+                "authorities[a.example].xds_server: unknown key; did you mean `xds_servers`?",
+                "authorities[b.example].fallback_on_reachability_only: found \"maybe\"; expected true or false",
+                "authorities[b.example].xds_servers[0].server_uri: found \"b\"; expected host:port, \
+                 dns:///host:port, unix:PATH, http://host:port[/prefix] or file:DIRECTORY",
+                "authorities[b.example].xds_servers[0].channel_creds: missing; expected [{type: insecure}]: \
+                 plaintext is never assumed",
+                "authorities[c/d]: \"c/d\" cannot stand between `xdstp://` and the next `/`",
+                "types[Cluster]: \"Cluster\" is not a full message name, such as \
+                 envoy.config.endpoint.v3.ClusterLoadAssignment",
+                "types[envoy.config.cluster.v3.Cluster].xds_servers: missing; expected a list of one server",
+                "types[envoy.config.listener.v3.Listener].xds_servers: found a list; expected a list of one server",
+                "types[envoy.config.listener.v3.Listener].authority: unknown key; known here: xds_servers",
+            ],
+        );
+        check_rest("authorities: [a]", &["authorities: found a list; expected a map"]);
     }
 
     #[test]
@@ -440,16 +580,33 @@ limits: {connections: 0}
             "api_type: XDS",
             &[
                 "channel_creds: missing; expected [{type: insecure}]: plaintext is never assumed",
-                "api_type: found \"XDS\"; expected AGGREGATED_DELTA_GRPC or AGGREGATED_GRPC",
+                "api_type: found \"XDS\"; expected AGGREGATED_DELTA_GRPC, AGGREGATED_GRPC, DELTA_GRPC or GRPC",
             ],
         );
         check_server(
             "channel_creds: [], call_creds: [], refresh_delay: 1s",
             &[
                 "call_creds: this key is not supported by this version; no tokens are sent upstream yet",
-                "refresh_delay: this key is not supported by this version; it belongs to REST, which is not \
-                 spoken yet",
                 "channel_creds: found a list; expected [{type: insecure}]: plaintext is never assumed",
+                "refresh_delay: has no meaning for a gRPC server",
+            ],
+        );
+        check_server(
+            "channel_creds: [{type: insecure}], api_type: REST",
+            &[
+                "api_type: found \"REST\"; expected a type of gRPC; a REST server has a server_uri of the form \
+               http://host:port[/prefix]",
+            ],
+        );
+        check(
+            "xds_servers: [{server_uri: 'http://localhost:1', api_type: GRPC, wildcard: legacy, \
+             channel_creds: [{type: tls}]}]",
+            &[
+                "xds_servers[0].refresh_delay: missing; expected how long to wait between two polls, e.g. 5s",
+                "xds_servers[0].wildcard: has no meaning for a REST server",
+                "xds_servers[0].channel_creds[0].type: \"tls\" is not supported by this version; this version \
+                 speaks plaintext only and does not fall through to a weaker type",
+                "xds_servers[0].api_type: found \"GRPC\"; expected REST: what has an http:// address is polled",
             ],
         );
         check_server(
@@ -506,12 +663,12 @@ admin: {address: '127.0.0.1:4'}
     #[test]
     fn of_limits() {
         check_rest(
-            "limits: {names_per_request: 300000, node_bytes: 9MiB, request_bytes: 8 MiB, memory_bytes: 1GiB}",
+            "limits: {names_per_request: 300000, node_bytes: 9MiB, request_bytes: 8 MiB, memory_bytes: 1MiB}",
             &[
                 "limits.request_bytes: found \"8 MiB\"; expected bytes from 1KiB to 1GiB, as an integer or \
                  written like 64KiB, 256MiB or 2GiB",
-                "limits.memory_bytes: this key is not supported by this version; bound the parts: connections, \
-                 names, cache",
+                "limits.memory_bytes: found \"1MiB\"; expected bytes from 8MiB to 1048576GiB, as an integer or \
+                 written like 64KiB, 256MiB or 2GiB; or off",
                 "limits.names_per_request: 300000 is more than limits.names_per_stream, 200000",
                 "limits.node_bytes: 9437184 is more than limits.request_bytes, 8388608",
             ],

@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::reader::{Item, Map};
+use super::reader::{Item, Map, Parsed};
+use super::rest::{RestServer, web_address};
+use super::tree::Tree;
 use super::units::{bytes, count, duration, hours, ms, seconds, word};
 
 /// A server entry.
@@ -19,6 +21,7 @@ pub struct UpstreamServer {
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerKind {
     Grpc(GrpcServer),
+    Rest(RestServer),
     /// A directory of files, each one `DiscoveryResponse` (FIL-4, FIL-8).
     Directory(PathBuf),
 }
@@ -92,11 +95,14 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// How the server is spoken to, in Envoy's words.
+/// How a gRPC server is spoken to, in Envoy's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiType {
     AggregatedDeltaGrpc,
     AggregatedGrpc,
+    /// A stream per type (RPC-2).
+    DeltaGrpc,
+    Grpc,
 }
 
 /// How a wildcard is asked for (RLY-18).
@@ -145,8 +151,8 @@ impl Default for Backoff {
     }
 }
 
-/// The keys of an entry that mean something for gRPC only.
-const GRPC_KEYS: &[&str] = &[
+/// The keys of an entry that mean nothing for a directory, which is not connected to.
+const NETWORK_KEYS: &[&str] = &[
     "channel_creds",
     "server_features",
     "api_type",
@@ -160,18 +166,32 @@ const GRPC_KEYS: &[&str] = &[
     "tcp_keepalive",
     "backoff",
     "max_response_bytes",
+    "refresh_delay",
+    "request_timeout",
 ];
 
-const UNSUPPORTED: &[(&str, &str)] = &[
-    ("call_creds", "no tokens are sent upstream yet"),
-    ("refresh_delay", "it belongs to REST, which is not spoken yet"),
+/// Those that mean something for gRPC only.
+pub(super) const GRPC_KEYS: &[&str] = &[
+    "server_features",
+    "wildcard",
+    "resource_timeout",
+    "settings_timeout",
+    "stream_open_timeout",
+    "streams_per_connection",
+    "ping_interval",
 ];
 
-const URI_FORMS: &str = "host:port, dns:///host:port, unix:PATH or file:DIRECTORY";
+/// Those that mean something for REST only.
+const REST_KEYS: &[&str] = &["refresh_delay", "request_timeout"];
+
+const UNSUPPORTED: &[(&str, &str)] = &[("call_creds", "no tokens are sent upstream yet")];
+
+const URI_FORMS: &str = "host:port, dns:///host:port, unix:PATH, http://host:port[/prefix] or file:DIRECTORY";
 
 /// What a `server_uri` says.
 enum Target {
     Grpc(Endpoint),
+    Rest { host: String, port: u16, prefix: String },
     Directory(PathBuf),
 }
 
@@ -183,20 +203,29 @@ impl UpstreamServer {
         map.unsupported(UNSUPPORTED);
         let kind = match target {
             Some(Target::Directory(path)) => {
-                map.meaningless(GRPC_KEYS, "a file: server");
+                map.meaningless(NETWORK_KEYS, "a file: server");
                 Some(ServerKind::Directory(path))
             }
             Some(Target::Grpc(endpoint)) => {
-                if let (Some(uri), false) = (&uri, is_local(&endpoint)) {
-                    uri.warn(
-                        "is spoken to in plaintext: whoever is on the path can read and forge what it sends",
-                    );
+                if let (Some(uri), Some(host)) = (&uri, endpoint.host()) {
+                    warn_of_plaintext(uri, host);
                 }
                 Some(ServerKind::Grpc(GrpcServer::read(map, endpoint)))
             }
+            Some(Target::Rest { host, port, prefix }) => {
+                if let Some(uri) = &uri {
+                    warn_of_plaintext(uri, &host);
+                }
+                Some(ServerKind::Rest(RestServer::read(map, host, port, prefix)?))
+            }
             // Its other keys are read all the same, for their faults.
             None => {
-                GrpcServer::read(map, Endpoint::Tcp { host: String::new(), port: 0 });
+                let is_web = uri.as_ref().and_then(Item::text).is_some_and(|uri| uri.starts_with("http"));
+                if is_web {
+                    RestServer::read(map, String::new(), 0, String::new());
+                } else {
+                    GrpcServer::read(map, Endpoint::Tcp { host: String::new(), port: 0 });
+                }
                 None
             }
         };
@@ -204,13 +233,28 @@ impl UpstreamServer {
     }
 }
 
-fn is_local(endpoint: &Endpoint) -> bool {
-    match endpoint {
-        Endpoint::Tcp { host, .. } => {
-            host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+impl Endpoint {
+    fn host(&self) -> Option<&str> {
+        match self {
+            Endpoint::Tcp { host, .. } => Some(host),
+            Endpoint::Unix(_) => None,
         }
-        Endpoint::Unix(_) => true,
     }
+}
+
+fn warn_of_plaintext(uri: &Item<'_>, host: &str) {
+    let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    if !is_local {
+        uri.warn("is spoken to in plaintext: whoever is on the path can read and forge what it sends");
+    }
+}
+
+pub(super) fn timeout() -> impl Fn(&Tree) -> Parsed<Duration> {
+    duration(ms(100)..=seconds(300))
+}
+
+pub(super) fn response_bytes() -> impl Fn(&Tree) -> Parsed<u64> {
+    bytes(1 << 20..=4 << 30)
 }
 
 impl GrpcServer {
@@ -219,7 +263,7 @@ impl GrpcServer {
         let d = GrpcServer::new(endpoint);
         read_channel_creds(map);
         let transient = read_features(map);
-        let timeout = || duration(ms(100)..=seconds(300));
+        map.meaningless(REST_KEYS, "a gRPC server");
         // A88: the longer timer goes with the feature, as silence then is an error and not an answer.
         let resource_timeout = if transient { seconds(30) } else { d.resource_timeout };
         if is_unix {
@@ -245,14 +289,14 @@ impl GrpcServer {
             ping_interval: map.or("ping_interval", d.ping_interval, duration(seconds(10)..=hours(24))),
             tcp_keepalive: if is_unix { None } else { map.section("tcp_keepalive", TcpKeepalive::read) },
             backoff: map.section("backoff", Backoff::read).unwrap_or(d.backoff),
-            max_response_bytes: map.or("max_response_bytes", d.max_response_bytes, bytes(1 << 20..=4 << 30)),
+            max_response_bytes: map.or("max_response_bytes", d.max_response_bytes, response_bytes()),
             endpoint: d.endpoint,
         }
     }
 }
 
 impl TcpKeepalive {
-    fn read(map: &mut Map<'_>) -> TcpKeepalive {
+    pub(super) fn read(map: &mut Map<'_>) -> TcpKeepalive {
         let d = TcpKeepalive::default();
         let time = || duration(seconds(1)..=hours(2));
         TcpKeepalive {
@@ -265,7 +309,7 @@ impl TcpKeepalive {
 }
 
 impl Backoff {
-    fn read(map: &mut Map<'_>) -> Backoff {
+    pub(super) fn read(map: &mut Map<'_>) -> Backoff {
         let d = Backoff::default();
         let backoff = Backoff {
             initial: map.or("initial", d.initial, duration(ms(10)..=seconds(600))),
@@ -281,20 +325,20 @@ impl Backoff {
 const WILDCARDS: &[(&str, WildcardForm)] =
     &[("explicit", WildcardForm::Explicit), ("legacy", WildcardForm::Legacy)];
 
+const API_TYPES: &[(&str, ApiType)] = &[
+    ("AGGREGATED_DELTA_GRPC", ApiType::AggregatedDeltaGrpc),
+    ("AGGREGATED_GRPC", ApiType::AggregatedGrpc),
+    ("DELTA_GRPC", ApiType::DeltaGrpc),
+    ("GRPC", ApiType::Grpc),
+];
+
 fn read_api_type(map: &mut Map<'_>) -> Option<ApiType> {
     let item = map.item("api_type")?;
-    match item.text()? {
-        "AGGREGATED_DELTA_GRPC" => Some(ApiType::AggregatedDeltaGrpc),
-        "AGGREGATED_GRPC" => Some(ApiType::AggregatedGrpc),
-        "DELTA_GRPC" | "GRPC" | "REST" => {
-            item.unsupported("use AGGREGATED_DELTA_GRPC or AGGREGATED_GRPC");
-            None
-        }
-        _ => {
-            item.invalid("AGGREGATED_DELTA_GRPC or AGGREGATED_GRPC");
-            None
-        }
+    if item.text()? == "REST" {
+        item.invalid("a type of gRPC; a REST server has a server_uri of the form http://host:port[/prefix]");
+        return None;
     }
+    item.parse(word(API_TYPES))
 }
 
 /// Holds the list to what plaintext can honour.
@@ -302,7 +346,7 @@ fn read_api_type(map: &mut Map<'_>) -> Option<ApiType> {
 /// gRPC takes the first type that it supports (FED-2). Followed to the letter, `[tls, insecure]` would make this
 /// version speak in plaintext where the operator put TLS first, so a type that it lacks is refused wherever
 /// `insecure` has not been chosen before it.
-fn read_channel_creds(map: &mut Map<'_>) {
+pub(super) fn read_channel_creds(map: &mut Map<'_>) {
     const EXPECTED: &str = "[{type: insecure}]: plaintext is never assumed";
     let Some(list) = map.required("channel_creds", EXPECTED) else { return };
     let Some(items) = list.list() else { return };
@@ -355,11 +399,13 @@ fn read_features(map: &mut Map<'_>) -> bool {
 
 fn read_uri(item: &Item<'_>, directory: &Path) -> Option<Target> {
     let text = item.text()?;
-    if text.starts_with("http://") || text.starts_with("https://") {
-        item.invalid(format!("{URI_FORMS}: gRPC addresses have no http scheme"));
+    if text.starts_with("https://") {
+        item.unsupported("this version speaks plaintext only: use http:// where that is what you want");
         return None;
     }
-    let target = if let Some(path) = text.strip_prefix("file:") {
+    let target = if let Some(rest) = text.strip_prefix("http://") {
+        web_address(rest).map(|(host, port, prefix)| Target::Rest { host, port, prefix })
+    } else if let Some(path) = text.strip_prefix("file:") {
         local_path(path).map(|path| Target::Directory(directory.join(path)))
     } else if let Some(path) = text.strip_prefix("unix:") {
         local_path(path).map(|path| Target::Grpc(Endpoint::Unix(directory.join(path))))
@@ -385,7 +431,7 @@ pub(super) fn local_path(text: &str) -> Option<&str> {
     (!path.is_empty()).then_some(path)
 }
 
-fn host_and_port(text: &str) -> Option<(String, u16)> {
+pub(super) fn host_and_port(text: &str) -> Option<(String, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     let port = port.parse().ok().filter(|port| *port != 0)?;
     let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {

@@ -41,12 +41,10 @@ pub struct EncodedMessage {
 pub struct Encoder {
     cache: Cache<AnswerKey, Arc<Encoded>>,
     metrics: Arc<Metrics>,
-    identifier: Box<str>,
 }
 
 impl Encoder {
-    /// `identifier`: what `control_plane.identifier` says (WIR-6).
-    pub fn new(bytes_max: u64, identifier: &str, metrics: Arc<Metrics>) -> Encoder {
+    pub fn new(bytes_max: u64, metrics: Arc<Metrics>) -> Encoder {
         let cache = Cache::builder()
             .max_capacity(bytes_max)
             .weigher(|_, encoded: &Arc<Encoded>| {
@@ -55,10 +53,15 @@ impl Encoder {
             })
             .time_to_idle(IDLE)
             .build();
-        Encoder { cache, metrics, identifier: identifier.into() }
+        Encoder { cache, metrics }
     }
 
-    pub fn encode(&self, answer: &Answer) -> Arc<Encoded> {
+    /// `identifier`: what `control_plane.identifier` says (WIR-6). Answers of one key come from the same servers, so it is
+    /// made with the body. What is `private` to a stream is not kept (CCH-1).
+    pub fn encode(&self, answer: &Answer, private: bool, identifier: impl Fn() -> String) -> Arc<Encoded> {
+        if private {
+            return Arc::new(self.make(answer, &identifier()));
+        }
         let key = answer.key();
         if let Some(encoded) = self.cache.get(&key) {
             self.metrics.encodings.hit();
@@ -66,17 +69,22 @@ impl Encoder {
         }
         self.cache.get_with(key, || {
             self.metrics.encodings.miss();
-            Arc::new(self.make(answer))
+            Arc::new(self.make(answer, &identifier()))
         })
     }
 
-    fn make(&self, answer: &Answer) -> Encoded {
-        let composition = answer.compose();
+    /// Drops what is kept; it is made again when somebody needs it.
+    pub fn clear(&self) {
+        self.cache.invalidate_all();
+    }
+
+    fn make(&self, answer: &Answer, identifier: &str) -> Encoded {
+        let composition = answer.spelled(answer.compose());
         let messages: Vec<_> = composition
             .chunks
             .iter()
             .map(|chunk| EncodedMessage {
-                body: body_of(&answer.type_url, answer.variant, chunk, &self.identifier),
+                body: body_of(&answer.type_url, answer.variant, chunk, identifier),
                 version: chunk.version,
             })
             .collect();

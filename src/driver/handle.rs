@@ -9,9 +9,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 
+pub use super::delivery::Delivery;
 pub use crate::xds::Variant;
-use crate::xds::{Request, Status};
+use crate::xds::{Request, Status, StreamKind};
 
 /// Where a stream came from.
 #[derive(Clone, Debug)]
@@ -20,22 +22,46 @@ pub struct Peer {
     pub listener: Arc<str>,
     /// `None` on a unix socket.
     pub address: Option<SocketAddr>,
+    pub connection: ConnectionCut,
+}
+
+/// Cuts the connection of a stream. A stream cannot be taken back from a client that does not read: its bytes stand in
+/// the HTTP/2 queue of the connection, and go with it only.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionCut(Arc<Notify>);
+
+impl ConnectionCut {
+    pub fn cut(&self) {
+        self.0.notify_one();
+    }
+
+    /// Resolves when the connection is to be cut, also if that was said before.
+    pub async fn requested(&self) {
+        self.0.notified().await;
+    }
 }
 
 /// One message of a response stream, framed for gRPC and ready to be written: the private part first (gRPC header
 /// and nonce), then the body that every client of the same selection shares.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Message {
     pub private: Bytes,
     pub shared: Bytes,
+    /// To be dropped when the last byte has left.
+    pub delivery: Option<Delivery>,
 }
 
 /// Opens downstream streams. Implemented by the driver, called by the server.
 pub trait Relay: Send + Sync + 'static {
     type Stream: RelayStream;
 
-    /// A new ADS stream of one variant. An error ends it at once with that status.
-    fn open(&self, variant: Variant, peer: Peer) -> Result<Self::Stream, Status>;
+    /// A new stream, aggregated or of one type. An error ends it at once with that status.
+    fn open(&self, kind: StreamKind, peer: Peer) -> Result<Self::Stream, Status>;
+
+    /// No further connection should be let in, for want of memory (FP7).
+    fn is_out_of_memory(&self) -> bool {
+        false
+    }
 }
 
 /// One downstream stream. Dropping the last clone ends its subscriptions (after the linger).

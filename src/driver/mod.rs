@@ -1,6 +1,7 @@
 //! Tasks that drive one machine each: the only place that reads the clock and draws entropy.
 //!
-//! [`Hub`] opens downstream streams and owns the table of sources. Each source has one task (`source`), which alone
+//! [`Hub`] opens downstream streams; `sources` has the table of sources, and `servers` says which of the configured servers
+//! answers what. What all of them use, and that uses none of them, is `shared`. Each source has one task (`source`), which alone
 //! touches its machine and publishes immutable snapshots. A stream's machine stands under one uncontended lock
 //! (`stream`), held for one call by whoever has something for it: the task that reads its requests, or the response body
 //! that the connection polls. Nothing is queued for a client: it is woken, and pulls.
@@ -9,11 +10,19 @@ pub mod handle;
 pub mod status;
 pub mod clock;
 mod limiter;
+mod delivery;
+mod pressure;
 mod encode;
-mod hub;
-mod source;
+mod registry;
+pub mod servers;
+mod uncached;
+mod shared;
 mod upstream;
+mod source;
+mod sources;
 mod stream;
+mod hub;
 mod view;
 
-pub use hub::{Attach, Hub, Settings};
+pub use hub::Hub;
+pub use shared::Settings;

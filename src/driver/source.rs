@@ -11,9 +11,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
-use super::hub::{Attach, Shared};
+use super::servers::{Attach, Place};
+use super::shared::Shared;
 use super::status::SourceStatus;
-use super::stream::StreamState;
 use super::upstream::{Link, LinkEvent};
 use crate::client::{FileEvent, StreamEvent};
 use crate::engine::cache::SessionId;
@@ -36,10 +36,49 @@ const COMMANDS_PER_TURN: usize = 256;
 /// How old the published status may be.
 const STATUS_PERIOD: Duration = Duration::from_millis(250);
 
+/// For whom a source is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Owner {
+    Everyone,
+    /// One stream: what it asks for may not be shared (RLY-20).
+    Stream(SessionId),
+}
+
+/// What sources differ by (RLY-10): the names of each list are another space, even where its servers are the same (FED-6).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SourceKey {
+    pub place: Place,
+    pub class: NodeClass,
+    pub owner: Owner,
+}
+
+/// The table in which a source stands.
+pub trait Listing: Send + Sync {
+    /// Takes a source away that nobody uses, unless somebody just began to. Called by its own task.
+    fn retire(&self, key: &SourceKey) -> bool;
+
+    /// A source whose task failed makes room for a new one.
+    fn forget(&self, key: &SourceKey);
+}
+
+/// A stream, as its sources see it.
+pub trait Subscriber: Send + Sync {
+    fn id(&self) -> SessionId;
+
+    /// There may be news.
+    fn wake(&self);
+
+    /// Ends the stream; the first reason given stands.
+    fn end(&self, status: Status);
+
+    /// Some of what it wants of a type has to be asked for by itself alone (CCH-1).
+    fn divert(self: Arc<Self>, type_url: TypeUrl);
+}
+
 /// What streams tell a source.
 pub enum Command {
     Watch {
-        stream: Arc<StreamState>,
+        stream: Arc<dyn Subscriber>,
         type_url: TypeUrl,
         interest: Interest,
     },
@@ -57,7 +96,9 @@ type Queued = (Command, Option<OwnedSemaphorePermit>);
 /// How streams and the admin see a source. The task ends once nobody holds a handle and nothing lingers.
 pub struct SourceHandle {
     id: SourceId,
-    class: Arc<NodeClass>,
+    key: Arc<SourceKey>,
+    /// What `control_plane.identifier` says of what comes from here (RLY-76).
+    identifier: Box<str>,
     commands: mpsc::UnboundedSender<Queued>,
     /// Bounds the queue of commands. Farewells need no permit: there is one per stream at the most.
     permits: Arc<Semaphore>,
@@ -67,27 +108,41 @@ pub struct SourceHandle {
 }
 
 impl SourceHandle {
-    pub(super) fn start(id: SourceId, class: Arc<NodeClass>, shared: Arc<Shared>) -> Arc<SourceHandle> {
+    pub fn start(
+        id: SourceId,
+        key: Arc<SourceKey>,
+        shared: Arc<Shared>,
+        listing: Arc<dyn Listing>,
+    ) -> Arc<SourceHandle> {
         let (commands, queue) = mpsc::unbounded_channel();
-        let node = upstream_node(&shared.settings.node, &class.node);
-        let mut report = Report::new(&shared, &node, &class);
+        let server = shared.server(key.place).clone();
+        let node = upstream_node(&shared.settings.node, &key.class.node);
+        let mut report = Report::new(&shared, &node, &key);
         let handle = Arc::new(SourceHandle {
             id,
-            class,
+            identifier: format!("{} via {}", shared.settings.node.id, server.uri).into(),
+            key,
             commands,
             permits: Arc::new(Semaphore::new(COMMANDS_MAX)),
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             status: ArcSwap::from_pointee(report.status(None, &shared.clock)),
             loaded: watch::Sender::new(None),
         });
-        let attachment = match &shared.settings.attach {
-            Attach::Grpc { settings, .. } => Attachment::Streams(Box::new(Streams::new(settings.clone()))),
+        let attachment = match &server.attach {
+            Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => {
+                Attachment::Streams(Box::new(Streams::new(settings.clone())))
+            }
             Attach::Files { .. } => Attachment::Files(Files::default()),
+            Attach::Nothing => Attachment::Files(Files::nothing()),
         };
-        let (for_task, source) =
-            (handle.clone(), Source::new(fastrand::u64(..), shared.settings.source.clone(), attachment));
+        let mut settings = shared.settings.source.clone();
+        if matches!(handle.key.owner, Owner::Stream(_)) {
+            // It ends with its stream.
+            (settings.private, settings.linger) = (true, Duration::ZERO);
+        }
+        let (for_task, source) = (handle.clone(), Source::new(fastrand::u64(..), settings, attachment));
         tokio::spawn(async move {
-            let link = match Link::new(&shared.settings.attach, encode_node(&node)).await {
+            let link = match Link::new(&server.attach, encode_node(&node)).await {
                 Ok(link) => link,
                 Err(error) => {
                     let status = Status::new(Code::FailedPrecondition, error.to_string());
@@ -96,7 +151,7 @@ impl SourceHandle {
                 }
             };
             let (streams, status_due, told) = (HashMap::new(), None, false);
-            SourceTask { source, link, streams, handle: for_task, report, status_due, told, shared }
+            SourceTask { source, link, streams, handle: for_task, report, status_due, told, shared, listing }
                 .run(queue)
                 .await;
         });
@@ -105,6 +160,14 @@ impl SourceHandle {
 
     pub fn id(&self) -> SourceId {
         self.id
+    }
+
+    pub fn key(&self) -> &SourceKey {
+        &self.key
+    }
+
+    pub fn identifier(&self) -> &str {
+        &self.identifier
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
@@ -164,13 +227,14 @@ fn upstream_node(relay: &Node, class: &Node) -> Node {
 struct SourceTask {
     source: Source,
     link: Link,
-    streams: HashMap<SessionId, Arc<StreamState>>,
+    streams: HashMap<SessionId, Arc<dyn Subscriber>>,
     handle: Arc<SourceHandle>,
     report: Report,
     status_due: Option<Instant>,
     /// Something was reported that the status does not show yet.
     told: bool,
     shared: Arc<Shared>,
+    listing: Arc<dyn Listing>,
 }
 
 impl SourceTask {
@@ -192,6 +256,8 @@ impl SourceTask {
             }
             self.publish();
             if self.may_retire() {
+                // What was counted since the last status would be lost.
+                self.report.status(Some(&self.source), &self.shared.clock);
                 debug!(source = self.handle.id.0, "source ends: nobody wants anything of it");
                 return;
             }
@@ -228,6 +294,7 @@ impl SourceTask {
                         self.report.response(&response);
                         Input::Received(response)
                     }
+                    StreamEvent::Unchanged => Input::Unchanged,
                     StreamEvent::Undecodable(status) => return self.report.undecodable(&status),
                     StreamEvent::Alive => Input::Alive,
                     StreamEvent::GoingAway => Input::GoingAway,
@@ -266,14 +333,23 @@ impl SourceTask {
         while let Some(output) = self.source.poll_output() {
             match output {
                 Output::Wake(sessions) => self.wake(&sessions),
+                Output::DoNotCache { type_url, name, sessions } => {
+                    self.shared.uncached.add(self.handle.key.place.list, &type_url, name.as_ref());
+                    let streams = sessions.iter().filter_map(|session| self.streams.get(session));
+                    streams.for_each(|stream| stream.clone().divert(type_url.clone()));
+                }
+                Output::Unserved(type_url) => self.report.unserved(&type_url),
                 Output::Upstream(index, crate::engine::upstream::Output::Event(event)) => {
                     self.told = true;
                     self.report.event(index, &event, self.shared.clock.now());
                 }
                 Output::Upstream(index, output) => {
-                    if let Attach::Grpc { pool, .. } = &self.shared.settings.attach {
-                        self.link.carry_out(pool, index, output);
-                    }
+                    let type_url = match self.source.attachment() {
+                        Attachment::Streams(streams) => streams.type_of(index),
+                        Attachment::Files(_) => None,
+                    };
+                    let attach = &self.shared.server(self.handle.key.place).attach;
+                    self.link.carry_out(attach, index, type_url, output);
                 }
             }
         }
@@ -303,11 +379,11 @@ impl SourceTask {
     }
 
     fn may_retire(&mut self) -> bool {
-        let pinned = matches!(self.shared.settings.attach, Attach::Files { .. });
+        let pinned = matches!(self.shared.server(self.handle.key.place).attach, Attach::Files { .. });
         if pinned || !self.source.is_idle() {
             return false;
         }
-        if self.shared.retire(&self.handle.class) {
+        if self.listing.retire(&self.handle.key) {
             return true;
         }
         // A stream holds the handle still, or again: look once more when it may be gone.
@@ -331,7 +407,7 @@ impl Drop for SourceTask {
             for stream in self.streams.values() {
                 stream.end(Status::new(Code::Internal, "the relay failed to follow its upstream"));
             }
-            self.shared.forget_source(&self.handle.class);
+            self.listing.forget(&self.handle.key);
         }
     }
 }

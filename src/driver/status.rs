@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::driver::handle::Variant;
-use crate::xds::{ResourceName, Status, TypeUrl, Version};
+use crate::xds::{ResourceName, Status, StreamKind, TypeUrl, Version};
 
 /// A read-only view of the running relay. Implemented by the driver, read by the admin room.
 ///
@@ -32,6 +32,10 @@ pub trait StatusView: Send + Sync + 'static {
 pub struct SourceStatus {
     /// `server_uri` of the configuration.
     pub server: Arc<str>,
+    /// The server list for which it is: the key of the configuration.
+    pub list: Arc<str>,
+    /// The stream that it serves alone (RLY-20); `None`: everyone of the class.
+    pub stream: Option<u64>,
     pub class: ClassStatus,
     pub state: SourceState,
     /// Since when it is in this state.
@@ -115,7 +119,7 @@ pub struct SessionStatus {
     pub listener: Arc<str>,
     /// `None` on a unix socket.
     pub peer: Option<SocketAddr>,
-    pub variant: Variant,
+    pub kind: StreamKind,
     pub opened_at: SystemTime,
     pub types: Vec<SessionTypeStatus>,
 }

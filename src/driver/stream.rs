@@ -11,19 +11,30 @@ use std::pin::Pin;
 use tokio::time::{Sleep, sleep_until};
 use tracing::{debug, trace, warn};
 
-use super::handle::{Message, Peer, RelayStream, Variant};
-use super::hub::{Shared, lock};
+use super::delivery::Unread;
+use super::handle::{Message, Peer, RelayStream};
 use super::limiter::{Admission, Limiter};
-use super::source::{Command, SourceHandle};
+use super::registry::{Registry, lock};
+use super::servers::Place;
+use super::shared::Shared;
+use super::source::{Command, Owner, SourceHandle, Subscriber};
+use super::sources::Sources;
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
-use crate::engine::class::NameStyle;
 use crate::engine::downstream::session::{Excess, Router};
 use crate::engine::downstream::{Session, SourceId, Subscription, Taken, Verdict, Watch};
+use crate::engine::realm::{Realm, Space};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{BehindMetrics, TypeMetrics};
 use crate::wire::response;
-use crate::xds::{Code, Node, Request, Status, TypeUrl};
+use crate::xds::{Code, Kind, Node, Request, ResourceName, Status, StreamKind, TypeUrl, Variant};
+
+/// Where a stream finds its sources, and where it is found itself.
+#[derive(Clone)]
+pub struct Tables {
+    pub sources: Arc<Sources>,
+    pub streams: Arc<Registry<StreamState>>,
+}
 
 /// The handle that the serving room holds. The last clone that goes ends the stream's subscriptions.
 #[derive(Clone)]
@@ -34,14 +45,18 @@ struct Guard(Arc<StreamState>);
 /// A stream as everyone sees it.
 pub struct StreamState {
     id: u64,
-    variant: Variant,
+    kind: StreamKind,
     pub(super) peer: Peer,
     pub(super) opened_at: Time,
     shared: Arc<Shared>,
+    tables: Tables,
     waker: AtomicWaker,
     answered: AtomicBool,
+    unread: Unread,
     behind: BehindMetrics,
     inner: Mutex<Inner>,
+    /// Held from a change of what is wanted until the sources were told of it, so that they hear of changes in order.
+    telling: tokio::sync::Mutex<()>,
 }
 
 struct Inner {
@@ -59,10 +74,11 @@ struct Inner {
 }
 
 impl Stream {
-    pub(super) fn new(id: u64, variant: Variant, peer: Peer, shared: Arc<Shared>) -> Stream {
+    pub(super) fn new(kind: StreamKind, peer: Peer, shared: &Arc<Shared>, tables: &Tables) -> Stream {
+        let (shared, id) = (shared.clone(), tables.streams.next_id());
         let settings = &shared.settings;
         let inner = Inner {
-            session: Session::new(variant, settings.stream, shared.seed, fastrand::u32(..)),
+            session: Session::new(kind, settings.stream, shared.seed, fastrand::u32(..)),
             node: None,
             sources: Vec::new(),
             types: Vec::new(),
@@ -71,17 +87,22 @@ impl Stream {
             turn: None,
             hold: None,
         };
-        Stream(Arc::new(Guard(Arc::new(StreamState {
+        let state = Arc::new(StreamState {
             id,
-            variant,
+            kind,
             peer,
             opened_at: shared.clock.now(),
             waker: AtomicWaker::new(),
             answered: AtomicBool::new(false),
+            unread: Unread::new(),
             behind: shared.metrics.downstream.behind(),
             inner: Mutex::new(inner),
+            telling: tokio::sync::Mutex::default(),
+            tables: tables.clone(),
             shared,
-        }))))
+        });
+        tables.streams.add(id, &state);
+        Stream(Arc::new(Guard(state)))
     }
 
     pub(super) fn state(&self) -> &Arc<StreamState> {
@@ -96,7 +117,7 @@ impl Drop for Guard {
         for (_, source) in &sources {
             source.forget(stream.id());
         }
-        stream.shared.forget_stream(stream.id);
+        stream.tables.streams.forget(stream.id);
         debug!(stream = stream.id, "stream ends");
     }
 }
@@ -104,17 +125,14 @@ impl Drop for Guard {
 impl RelayStream for Stream {
     async fn request(&self, request: Request) -> Result<(), Status> {
         let stream = self.state();
+        let telling = stream.telling.lock().await;
         let taken = stream.take(&request)?;
         let wakes = !taken.watches.is_empty() || stream.has_something_to_say();
         if taken.changed || matches!(taken.verdict, Verdict::Nack { .. }) {
             stream.throttle().await?;
         }
-        for watch in taken.watches {
-            let (source, command) = stream.command(watch);
-            if let Some(source) = source {
-                source.send(command).await;
-            }
-        }
+        stream.tell(taken.watches).await;
+        drop(telling);
         // Most requests are ACKs after which nothing is left to say: they cost the connection no turn.
         if wakes {
             stream.wake();
@@ -139,30 +157,60 @@ impl RelayStream for Stream {
     }
 }
 
-impl StreamState {
-    pub fn id(&self) -> SessionId {
+impl Subscriber for StreamState {
+    fn id(&self) -> SessionId {
         SessionId(self.id)
     }
 
-    pub fn variant(&self) -> Variant {
-        self.variant
-    }
-
-    /// There may be news.
-    pub fn wake(&self) {
+    fn wake(&self) {
         self.waker.wake();
     }
 
-    /// Ends the stream; the first reason given stands.
-    pub fn end(&self, status: Status) {
+    fn end(&self, status: Status) {
         lock(&self.inner).end.get_or_insert(status);
         self.wake();
     }
 
-    /// Reads the node and the subscriptions under the lock, for a moment.
-    pub(super) fn look<T>(&self, look: impl FnOnce(Option<&Node>, &Session) -> T) -> T {
+    fn divert(self: Arc<Self>, type_url: TypeUrl) {
+        tokio::spawn(async move {
+            let _telling = self.telling.lock().await;
+            let diverted = {
+                let inner = &mut *lock(&self.inner);
+                let mut routes =
+                    Routes { stream: &self, node: inner.node.as_deref(), sources: &mut inner.sources };
+                inner.session.divert(&type_url, &mut routes)
+            };
+            match diverted {
+                Ok(watches) => self.tell(watches).await,
+                Err(status) => self.end(status),
+            }
+            self.wake();
+        });
+    }
+}
+
+impl StreamState {
+    pub fn kind(&self) -> StreamKind {
+        self.kind
+    }
+
+    /// For how long the client has taken nothing of what it was sent; `None` if it has all of it.
+    pub(super) fn unread_for(&self) -> Option<Duration> {
+        self.unread.age()
+    }
+
+    /// Cuts the connection: nothing less takes back what a client does not read.
+    pub(super) fn cut(&self) {
+        self.peer.connection.cut();
+    }
+
+    /// Reads the node, the subscriptions and their sources under the lock, for a moment.
+    pub(super) fn look<T>(
+        &self,
+        look: impl FnOnce(Option<&Node>, &Session, &[(SourceId, Arc<SourceHandle>)]) -> T,
+    ) -> T {
         let inner = lock(&self.inner);
-        look(inner.node.as_deref(), &inner.session)
+        look(inner.node.as_deref(), &inner.session, &inner.sources)
     }
 
     // === requests ===
@@ -172,8 +220,7 @@ impl StreamState {
         let inner = &mut *lock(&self.inner);
         trace!(stream = self.id, ?request, "request");
         let rerouted = inner.take_node(request, self);
-        let mut routes =
-            Routes { shared: &self.shared, node: inner.node.as_deref(), sources: &mut inner.sources };
+        let mut routes = Routes { stream: self, node: inner.node.as_deref(), sources: &mut inner.sources };
         let taken = inner.session.request(request, &mut routes, now);
         match inner.session.excess() {
             Some(Excess::Names) => self.shared.metrics.limit_hit(Limit::NamesPerStream),
@@ -187,6 +234,7 @@ impl StreamState {
         let types = inner.metrics_of(&taken.type_url, &self.shared);
         types.request();
         self.note_verdict(&taken, &types, inner.node.as_deref());
+        self.note_refusal(&taken, inner.node.as_deref());
         self.behind.since(inner.waiting_since().map(|since| self.shared.clock.instant(since)));
         Ok(taken)
     }
@@ -208,6 +256,18 @@ impl StreamState {
                 }
             }
             Verdict::Stale | Verdict::None => {}
+        }
+    }
+
+    /// A name that nobody can serve is the client's fault, and hurts nothing else; its people should hear of it (NAM-5).
+    fn note_refusal(&self, taken: &Taken, node: Option<&Node>) {
+        if let Some((name, reason)) = &taken.refused
+            && let Some(suppressed) = self.shared.throttle.allow("refused name")
+        {
+            let node_id = node.map_or("", |node| node.id.as_str());
+            let name: String = name.as_str().chars().take(200).collect();
+            warn!(node = node_id, stream = self.id, type_url = %taken.type_url, name, %reason, suppressed,
+                "a client asked for a name that cannot be served; it is told that it does not exist");
         }
     }
 
@@ -242,6 +302,33 @@ impl StreamState {
         let inner = lock(&self.inner);
         let handle = inner.sources.iter().find(|(id, _)| *id == source).map(|(_, handle)| handle.clone());
         (handle, command)
+    }
+
+    /// Tells the sources what is wanted of them now.
+    async fn tell(self: &Arc<Self>, watches: Vec<Watch>) {
+        if watches.is_empty() {
+            return;
+        }
+        for watch in watches {
+            let (source, command) = self.command(watch);
+            if let Some(source) = source {
+                source.send(command).await;
+            }
+        }
+        self.leave_unused();
+    }
+
+    /// Says farewell to sources that no part comes from any more, once they were told of it.
+    fn leave_unused(&self) {
+        let inner = &mut *lock(&self.inner);
+        let Inner { session, sources, .. } = inner;
+        sources.retain(|(id, source)| {
+            let used = session.uses(*id);
+            if !used {
+                source.forget(self.id());
+            }
+            used
+        });
     }
 
     // === responses ===
@@ -309,7 +396,8 @@ impl StreamState {
             |id: SourceId| sources.iter().find(|(own, _)| *own == id).map(|(_, handle)| handle.snapshot());
         loop {
             let (index, answer) = inner.session.poll_answer(&latest, now)?;
-            let encoded = self.shared.encoder.encode(&answer);
+            let encoded =
+                self.shared.encoder.encode(&answer, inner.is_private(index), || inner.identifier(index));
             let message = encoded.messages.get(answer.chunk);
             let version = message.map(|message| message.version).unwrap_or_default();
             let nonce = inner.session.commit(
@@ -333,9 +421,10 @@ impl StreamState {
                 self.warn_large(&answer.type_url, message.body.len());
             }
             if let Some((_, types)) = inner.types.iter().find(|(type_url, _)| *type_url == answer.type_url) {
-                types.response(self.variant, bytes);
+                types.response(self.kind.variant, bytes);
             }
-            return Some(Ok(Message { private, shared: message.body.clone() }));
+            let delivery = Some(self.unread.hand_out());
+            return Some(Ok(Message { private, shared: message.body.clone(), delivery }));
         }
     }
 
@@ -391,6 +480,28 @@ impl Inner {
         metrics
     }
 
+    /// Some of it may not be shared.
+    fn is_private(&self, subscription: usize) -> bool {
+        let is_private = |id| {
+            let source = self.sources.iter().find(|(known, _)| *known == id);
+            source.is_some_and(|(_, handle)| handle.key().owner != Owner::Everyone)
+        };
+        let subscription = self.session.subscriptions().get(subscription);
+        subscription.is_some_and(|subscription| subscription.parts.iter().any(|part| is_private(part.source)))
+    }
+
+    /// Who answers for this subscription: one of its parts decides it mostly, since mostly it has one.
+    fn identifier(&self, subscription: usize) -> String {
+        let parts = self.session.subscriptions().get(subscription).map(|subscription| &subscription.parts);
+        let mut names: Vec<&str> = Vec::new();
+        for part in parts.into_iter().flatten() {
+            let source = self.sources.iter().find(|(id, _)| *id == part.source);
+            names.extend(source.map(|(_, handle)| handle.identifier()));
+        }
+        names.dedup();
+        names.join(", ")
+    }
+
     fn waiting_since(&self) -> Option<Time> {
         self.session.subscriptions().iter().filter_map(|s: &Subscription| s.flight.waiting_since()).min()
     }
@@ -410,15 +521,24 @@ impl Inner {
 
 /// Finds the source of each part of a subscription.
 struct Routes<'a> {
-    shared: &'a Arc<Shared>,
+    stream: &'a StreamState,
     node: Option<&'a Node>,
     sources: &'a mut Vec<(SourceId, Arc<SourceHandle>)>,
 }
 
 impl Router for Routes<'_> {
-    fn source(&mut self, type_url: &TypeUrl, style: NameStyle) -> Result<SourceId, Status> {
-        let class = self.shared.classify(self.node, type_url, style)?;
-        let handle = self.shared.source(class)?;
+    fn realm_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> Realm {
+        let shared = &self.stream.shared;
+        let lists = &shared.settings.lists;
+        let space = name.map_or(Space::Old, |name| lists.authorities().space_of(name));
+        Realm { space, private: shared.uncached.has(lists.route(type_url, space), type_url, name) }
+    }
+
+    fn source(&mut self, type_url: &TypeUrl, realm: Realm) -> Result<SourceId, Status> {
+        let StreamState { shared, tables, .. } = self.stream;
+        let (place, owner) = self.place(type_url, realm)?;
+        let class = shared.classify(self.node, type_url, realm.space.style(), place)?;
+        let handle = tables.sources.get(place, class, owner, &|| tables.streams.len())?;
         let id = handle.id();
         if !self.sources.iter().any(|(known, _)| *known == id) {
             self.sources.reserve_exact(1);
@@ -428,6 +548,48 @@ impl Router for Routes<'_> {
     }
 
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status> {
-        Ok(self.shared.classify(self.node, type_url, NameStyle::Old)?.legacy_wildcard)
+        let shared = &self.stream.shared;
+        if type_url.kind() == Kind::VirtualHost {
+            // Whoever opens them asks for nothing yet, and the control plane has to see it (VHD-3).
+            return Ok(true);
+        }
+        let place = shared.settings.lists.place(type_url, Space::Old);
+        Ok(shared.classify(self.node, type_url, Space::Old.style(), place)?.legacy_wildcard)
+    }
+}
+
+impl Routes<'_> {
+    /// The server that is asked, and for whom.
+    fn place(&self, type_url: &TypeUrl, realm: Realm) -> Result<(Place, Owner), Status> {
+        let (stream, shared) = (self.stream, &self.stream.shared);
+        let place = shared.settings.lists.place(type_url, realm.space);
+        if realm.space == Space::Unknown {
+            self.warn("unknown authority", type_url, "names of an authority that is not under `authorities`");
+        }
+        let server = shared.server(place);
+        let is_hosts = type_url.kind() == Kind::VirtualHost;
+        if is_hosts && stream.kind.variant == Variant::Sotw {
+            let text = "virtual hosts (VHDS) are served in the delta variant only";
+            return Err(Status::new(Code::InvalidArgument, text));
+        }
+        if is_hosts && server.is_sotw() {
+            self.warn(
+                "hosts without delta",
+                type_url,
+                "virtual hosts, for which a server without delta cannot be asked",
+            );
+            return Ok((Place::NOBODY, Owner::Everyone));
+        }
+        // Virtual hosts are matched by prefix and answered by alias, for each client alone (RLY-20). A directory answers
+        // everyone alike.
+        let is_private = (is_hosts || realm.private) && !server.is_local();
+        Ok((place, if is_private { Owner::Stream(stream.id()) } else { Owner::Everyone }))
+    }
+
+    fn warn(&self, key: &'static str, type_url: &TypeUrl, what: &str) {
+        if let Some(suppressed) = self.stream.shared.throttle.allow(key) {
+            let node = self.node.map_or("", |node| node.id.as_str());
+            warn!(node, stream = self.stream.id, %type_url, suppressed, "a client asks for {what}: they do not exist");
+        }
     }
 }

@@ -1,20 +1,23 @@
-//! How a source's task reaches its server: up to two ADS streams of a shared pool, or a watched directory.
+//! How a source's task reaches its server: streams of a shared pool, polls, or a watched directory.
 
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use tokio::sync::mpsc;
 use tracing::trace;
 
-use super::hub::Attach;
+use super::servers::Attach;
 use crate::client::{
-    FileError, FileEvent, FileHandle, FileServer, FileSettings, Pool, StreamEvent, StreamHandle,
+    FileError, FileEvent, FileHandle, FileServer, FileSettings, PollHandle, StreamEvent, StreamHandle,
 };
 use crate::engine::source::StreamIndex;
 use crate::engine::upstream::Output;
 use crate::telemetry::metrics::{GaugePart, ServerMetrics};
 use crate::wire::upstream::encode_request;
+use crate::xds::service::ads_path;
+use crate::xds::{Request, Service, TypeUrl, Variant};
 
 /// Responses that may wait for the source's task: it is never far behind, and a slow one slows the stream (FLW-4).
 const EVENTS_MAX: usize = 4;
@@ -28,25 +31,43 @@ pub enum LinkEvent {
 
 #[derive(Debug)]
 pub struct OpenStream {
-    handle: StreamHandle,
+    handle: Handle,
     events: mpsc::Receiver<StreamEvent>,
     /// Counts the stream as open once it is.
     open: Option<GaugePart>,
-    variant: crate::xds::Variant,
+    variant: Variant,
+}
+
+#[derive(Debug)]
+enum Handle {
+    Stream(StreamHandle),
+    Poll(PollHandle),
 }
 
 /// One source's side of the attachment.
 #[derive(Debug)]
 pub enum Link {
-    Streams { node: Vec<u8>, streams: [Option<OpenStream>; 2] },
-    Files { events: mpsc::Receiver<FileEvent>, _watch: FileHandle },
+    /// `turn`: whose events are looked for first, so that a busy stream does not silence the others.
+    Streams {
+        node: Bytes,
+        streams: Vec<Option<OpenStream>>,
+        turn: usize,
+    },
+    Files {
+        events: mpsc::Receiver<FileEvent>,
+        _watch: FileHandle,
+    },
+    Nothing,
 }
 
 impl Link {
     /// `node`: encoded, as this class shows itself upstream. Fails for a directory that cannot be served at all (FIL-3).
     pub async fn new(attach: &Attach, node: Vec<u8>) -> Result<Link, FileError> {
         match attach {
-            Attach::Grpc { .. } => Ok(Link::Streams { node, streams: [None, None] }),
+            Attach::Grpc { .. } | Attach::Rest { .. } => {
+                Ok(Link::Streams { node: node.into(), streams: Vec::new(), turn: 0 })
+            }
+            Attach::Nothing => Ok(Link::Nothing),
             Attach::Files { directory } => {
                 let (sender, events) = mpsc::channel(EVENTS_MAX);
                 let watch = FileServer::watch(directory, FileSettings::default(), sender).await?;
@@ -55,25 +76,38 @@ impl Link {
         }
     }
 
-    /// Carries out what the machine of one stream decided.
-    pub fn carry_out(&mut self, pool: &Pool, index: StreamIndex, output: Output) {
-        let Link::Streams { node, streams } = self else { return };
-        let Some(slot) = streams.get_mut(index) else { return };
+    /// Carries out what the machine of one stream decided. `type_url`: of the stream, unless it is aggregated.
+    pub fn carry_out(
+        &mut self,
+        attach: &Attach,
+        index: StreamIndex,
+        type_url: Option<&TypeUrl>,
+        output: Output,
+    ) {
+        let Link::Streams { node, streams, .. } = self else { return };
+        if streams.len() <= index {
+            streams.resize_with(index + 1, || None);
+        }
+        let slot = &mut streams[index];
         match output {
-            Output::Open { variant } => {
-                let (sender, events) = mpsc::channel(EVENTS_MAX);
-                *slot = Some(OpenStream { handle: pool.open(variant, sender), events, open: None, variant });
-            }
+            Output::Open { variant } => *slot = open(attach, type_url, variant),
             Output::Close => *slot = None,
             Output::Send { request, first } => {
                 trace!(stream = index, ?request, "request to upstream");
-                if let Some(stream) = slot {
-                    stream.handle.send(encode_request(&request, first.then_some(node.as_slice())));
+                match (slot.as_mut().map(|stream| &mut stream.handle), request) {
+                    (Some(Handle::Stream(handle)), request) => {
+                        handle.send(encode_request(&request, first.then_some(node)));
+                    }
+                    (Some(Handle::Poll(handle)), Request::Sotw(request)) => {
+                        handle.send(request, node.clone());
+                    }
+                    (Some(Handle::Poll(_)), Request::Delta(_)) | (None, _) => {}
                 }
             }
             Output::Probe => {
-                if let Some(stream) = slot {
-                    stream.handle.probe();
+                // A poll has a time limit of its own.
+                if let Some(OpenStream { handle: Handle::Stream(handle), .. }) = slot {
+                    handle.probe();
                 }
             }
             Output::Changes(_) | Output::Event(_) => {}
@@ -92,8 +126,11 @@ impl Link {
                 // The watch lives as long as this link: it never hangs up.
                 Poll::Ready(None) | Poll::Pending => Poll::Pending,
             },
-            Link::Streams { streams, .. } => {
-                for (index, slot) in streams.iter_mut().enumerate() {
+            Link::Nothing => Poll::Pending,
+            Link::Streams { streams, turn, .. } => {
+                let count = streams.len();
+                for index in (*turn..count).chain(0..count.min(*turn)) {
+                    let slot = &mut streams[index];
                     let Some(stream) = slot else { continue };
                     let Poll::Ready(Some(event)) = stream.events.poll_recv(context) else { continue };
                     match &event {
@@ -101,10 +138,28 @@ impl Link {
                         StreamEvent::Closed(_) => *slot = None,
                         _ => {}
                     }
+                    *turn = index + 1;
                     return Poll::Ready(LinkEvent::Stream(index, event));
                 }
                 Poll::Pending
             }
         }
     }
+}
+
+/// `None` for what the machine never asks for: a stream of a type that has no such method.
+fn open(attach: &Attach, type_url: Option<&TypeUrl>, variant: Variant) -> Option<OpenStream> {
+    let (sender, events) = mpsc::channel(EVENTS_MAX);
+    let handle = match attach {
+        Attach::Grpc { pool, .. } => {
+            let path = match type_url {
+                None => ads_path(variant),
+                Some(type_url) => Service::of_type(type_url)?.stream_path(variant)?,
+            };
+            Handle::Stream(pool.open_method(path, variant, sender))
+        }
+        Attach::Rest { server, .. } => Handle::Poll(server.open(type_url?, sender)?),
+        Attach::Files { .. } | Attach::Nothing => return None,
+    };
+    Some(OpenStream { handle, events, open: None, variant })
 }

@@ -3,53 +3,81 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::hub::{Hub, Shared};
-use super::source::SourceHandle;
+use super::hub::Hub;
+use super::servers::Attach;
+use super::shared::Shared;
+use super::source::{SourceHandle, Subscriber};
 use super::status::{
     ClientStatus, ConfigStatus, NackStatus, ResourceFilter, ResourceStatus, SessionStatus, SessionTypeStatus,
     SourceStatus, StatusView,
 };
 use super::stream::StreamState;
 use crate::engine::cache::Known;
-use crate::engine::downstream::{Session, Subscription};
+use crate::engine::downstream::{Session, SourceId, Subscription};
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::engine::upstream::Cause;
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
 impl StatusView for Hub {
     fn sources(&self) -> Vec<Arc<SourceStatus>> {
-        self.0.sources().iter().map(|handle| handle.status()).collect()
+        // What does not exist at all is no attachment.
+        let lists = &self.shared.settings.lists;
+        let is_attached =
+            |handle: &&Arc<SourceHandle>| !matches!(lists.server(handle.key().place).attach, Attach::Nothing);
+        self.tables.sources.all().iter().filter(is_attached).map(|handle| handle.status()).collect()
     }
 
     fn sessions(&self) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_> {
         let mut last = None;
         Box::new(std::iter::from_fn(move || {
-            let stream = self.0.next_stream(last)?;
+            let stream = self.tables.streams.next(last)?;
             last = Some(stream.id().0);
-            Some(session_status(&stream, &self.0))
+            Some(session_status(&stream, &self.shared))
         }))
     }
 
     fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
         let filter = filter.clone();
-        Box::new(self.0.sources().into_iter().flat_map(move |handle| Walk::new(&handle, &filter)))
+        Box::new(self.tables.sources.all().into_iter().flat_map(move |handle| Walk::new(&handle, &filter)))
     }
 }
 
 fn session_status(stream: &Arc<StreamState>, shared: &Shared) -> SessionStatus {
-    stream.look(|node, session| SessionStatus {
+    stream.look(|node, session, sources| SessionStatus {
         id: stream.id().0,
         node_id: node.map_or("", |node| &node.id).into(),
         node_cluster: node.map_or("", |node| &node.cluster).into(),
         listener: stream.peer.listener.clone(),
         peer: stream.peer.address,
-        variant: stream.variant(),
+        kind: stream.kind(),
         opened_at: shared.clock.wall(stream.opened_at),
-        types: session.subscriptions().iter().map(|s| type_status(s, session, shared)).collect(),
+        types: session.subscriptions().iter().map(|s| type_status(s, session, sources, shared)).collect(),
     })
 }
 
-fn type_status(subscription: &Subscription, session: &Session, shared: &Shared) -> SessionTypeStatus {
+/// The servers that the parts of a subscription come from, each once.
+fn servers_of(
+    subscription: &Subscription,
+    sources: &[(SourceId, Arc<SourceHandle>)],
+    shared: &Shared,
+) -> Option<Arc<str>> {
+    let of = |id| sources.iter().find(|(known, _)| *known == id).map(|(_, handle)| handle.key().place);
+    let places = subscription.parts.iter().filter_map(|part| of(part.source));
+    let mut uris: Vec<_> = places.map(|place| shared.server(place).uri.clone()).collect();
+    uris.dedup();
+    match uris.as_slice() {
+        [] => None,
+        [uri] => Some(uri.clone()),
+        uris => Some(uris.join(", ").into()),
+    }
+}
+
+fn type_status(
+    subscription: &Subscription,
+    session: &Session,
+    sources: &[(SourceId, Arc<SourceHandle>)],
+    shared: &Shared,
+) -> SessionTypeStatus {
     let flight = &subscription.flight;
     let state = match (&flight.nack, flight.version_sent, flight.is_waiting()) {
         (Some(_), _, _) => ConfigStatus::Error,
@@ -59,7 +87,7 @@ fn type_status(subscription: &Subscription, session: &Session, shared: &Shared) 
     };
     SessionTypeStatus {
         type_url: subscription.type_url.clone(),
-        server: (!subscription.parts.is_empty()).then(|| shared.settings.server.clone()),
+        server: servers_of(subscription, sources, shared),
         wildcard: subscription.is_wildcard(),
         names: subscription.names_len(),
         version_sent: flight.version_sent,
@@ -84,11 +112,12 @@ struct Walk {
     class: Arc<str>,
 }
 
-/// The names come first, then the members of the wildcard; each resumes behind the last name given.
+/// The names come first, then the members of the wildcard and of globs; each resumes behind the last name given.
 #[derive(Clone)]
 enum Place {
     Names(Option<ResourceName>),
     Members(Option<ResourceName>),
+    GlobMembers(Option<ResourceName>),
 }
 
 impl Walk {
@@ -136,9 +165,16 @@ impl Walk {
                 Some((status, Place::Names(Some(name.clone()))))
             }
             Place::Members(last) => {
-                let (name, resource) = types.members.range(behind(last)).next()?;
+                let Some((name, resource)) = types.members.range(behind(last)).next() else {
+                    return self.step(type_url, &Place::GlobMembers(None));
+                };
                 let status = self.status(type_url, name, Some(resource), ClientStatus::Acked);
                 Some((status, Place::Members(Some(name.clone()))))
+            }
+            Place::GlobMembers(last) => {
+                let (name, resource) = types.glob_members.range(behind(last)).next()?;
+                let status = self.status(type_url, name, Some(resource), ClientStatus::Acked);
+                Some((status, Place::GlobMembers(Some(name.clone()))))
             }
         }
     }

@@ -104,7 +104,42 @@ impl NameSet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Collection {
     Wildcard,
+    /// `xdstp:` globs (NAM-14).
+    Globs(NameStyle),
     Names(NameStyle),
+}
+
+/// What kind of thing is wanted, in the order of the parts of a subscription: what is asked for more narrowly comes later
+/// and decides (SUB-12, NAM-17).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shape {
+    Wildcard,
+    Globs,
+    Names,
+}
+
+impl Shape {
+    /// Of a single name that is not `*`.
+    pub fn of(name: &ResourceName) -> Shape {
+        if name.is_glob() { Shape::Globs } else { Shape::Names }
+    }
+
+    /// What a source calls it, for names of this style.
+    pub fn collection(self, style: NameStyle) -> Collection {
+        match self {
+            Shape::Wildcard => Collection::Wildcard,
+            Shape::Globs => Collection::Globs(style),
+            Shape::Names => Collection::Names(style),
+        }
+    }
+
+    pub fn interest(self, names: Arc<NameSet>) -> Interest {
+        match self {
+            Shape::Wildcard => Interest::Wildcard,
+            Shape::Globs => Interest::Globs(names),
+            Shape::Names => Interest::Names(names),
+        }
+    }
 }
 
 /// What a name belongs to (NAM-3).
@@ -112,34 +147,53 @@ pub fn style_of(name: &ResourceName) -> NameStyle {
     if name.is_xdstp() { NameStyle::Xdstp } else { NameStyle::Old }
 }
 
-/// What one session wants of one source for one type: the wildcard, or a set of names. The two are kept apart all the
-/// way up to the control plane, because a wildcard set is what the server selects, not what exists (RLY-13). All names
-/// of a set are of one style.
+/// What one session wants of one source for one type: the wildcard, a set of glob collections, or a set of names. They are
+/// kept apart all the way up to the control plane, because a wildcard set is what the server selects, not what exists
+/// (RLY-13). All names of a set are of one style.
 #[derive(Clone, Debug)]
 pub enum Interest {
     Wildcard,
+    /// The members of all these globs; each name is a member of one glob at most (NAM-15).
+    Globs(Arc<NameSet>),
     Names(Arc<NameSet>),
 }
 
 impl Interest {
-    pub fn collection(&self) -> Collection {
+    pub fn shape(&self) -> Shape {
         match self {
-            Interest::Wildcard => Collection::Wildcard,
-            Interest::Names(names) => Collection::Names(names.iter().next().map_or(NameStyle::Old, style_of)),
+            Interest::Wildcard => Shape::Wildcard,
+            Interest::Globs(_) => Shape::Globs,
+            Interest::Names(_) => Shape::Names,
         }
+    }
+
+    /// The names, or the names of the globs.
+    pub fn names(&self) -> Option<&Arc<NameSet>> {
+        match self {
+            Interest::Wildcard => None,
+            Interest::Globs(names) | Interest::Names(names) => Some(names),
+        }
+    }
+
+    pub fn collection(&self) -> Collection {
+        let first = self.names().and_then(|names| names.iter().next());
+        self.shape().collection(first.map_or(NameStyle::Old, style_of))
     }
 
     /// What it means that a name leaves a view of this.
     pub fn leaving(&self) -> Leaving {
         match self {
             Interest::Wildcard => Leaving::Wildcard,
+            Interest::Globs(_) => Leaving::Globs,
             Interest::Names(_) => Leaving::Names,
         }
     }
 
     pub fn asks_for_more_than(&self, old: &Interest) -> bool {
         match (self, old) {
-            (Interest::Names(new), Interest::Names(old)) => new.minus(old).next().is_some(),
+            (Interest::Names(new), Interest::Names(old)) | (Interest::Globs(new), Interest::Globs(old)) => {
+                new.minus(old).next().is_some()
+            }
             (Interest::Wildcard, Interest::Wildcard) => false,
             _ => true,
         }
@@ -149,6 +203,9 @@ impl Interest {
     pub fn covers(&self, name: &ResourceName) -> bool {
         match self {
             Interest::Wildcard => true,
+            Interest::Globs(globs) => {
+                globs.contains(name) || name.glob().is_some_and(|glob| globs.contains(&glob))
+            }
             Interest::Names(names) => names.contains(name),
         }
     }

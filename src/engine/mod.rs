@@ -10,6 +10,7 @@ pub mod interest;
 pub mod view;
 pub mod snapshot;
 pub mod class;
+pub mod realm;
 pub mod upstream;
 pub mod cache;
 pub mod source;

@@ -27,13 +27,19 @@ pub struct WatchedSet {
 #[derive(Clone, Debug, Default)]
 pub struct TypeSnapshot {
     pub named: Names,
+    /// Of names that are or were the alias of a resource: the resource's own name (ALI-2).
+    pub aliases: OrdMap<ResourceName, ResourceName>,
     pub sets: OrdMap<SetId, WatchedSet>,
     pub members: Bodies,
     /// `None` while nobody watches the wildcard.
     pub wildcard: Option<Arc<View>>,
-    /// The last bytes of names that are absent, and of former members.
+    /// The members of all globs that are watched; each name is in one of them.
+    pub glob_members: Bodies,
+    pub glob_sets: OrdMap<SetId, WatchedSet>,
+    /// The last bytes of names that are absent, and of former members of the wildcard and of globs.
     pub departed_names: Bodies,
     pub departed_members: Bodies,
+    pub departed_glob_members: Bodies,
     /// Changes whenever some of those bytes are given up.
     pub evicted: u64,
 }
@@ -43,6 +49,7 @@ impl TypeSnapshot {
     pub fn body(&self, leaving: Leaving, name: &ResourceName) -> Option<&Arc<Resource>> {
         match leaving {
             Leaving::Wildcard => self.members.get(name),
+            Leaving::Globs => self.glob_members.get(name),
             Leaving::Names => self.named.get(name)?.resource(),
         }
     }
@@ -51,20 +58,22 @@ impl TypeSnapshot {
     pub fn departed(&self, leaving: Leaving, name: &ResourceName) -> Option<&Arc<Resource>> {
         match leaving {
             Leaving::Wildcard => self.departed_members.get(name),
+            Leaving::Globs => self.departed_glob_members.get(name),
             Leaving::Names => self.departed_names.get(name),
         }
     }
 
     /// Identifies what [`TypeSnapshot::departed`] says of the names that a view lacks; 0 if it has nothing.
     pub fn last_bytes(&self) -> u64 {
-        let none = self.departed_names.is_empty() && self.departed_members.is_empty();
-        if none { 0 } else { self.evicted + 1 }
+        let all = [&self.departed_names, &self.departed_members, &self.departed_glob_members];
+        if all.iter().all(|bodies| bodies.is_empty()) { 0 } else { self.evicted + 1 }
     }
 
     /// What an interest amounts to; `None` until the source has taken note of it.
     pub fn view(&self, interest: &Interest) -> Option<&Arc<View>> {
         match interest {
             Interest::Wildcard => self.wildcard.as_ref(),
+            Interest::Globs(globs) => self.glob_sets.get(&globs.id()).map(|set| &set.view),
             Interest::Names(names) => self.sets.get(&names.id()).map(|set| &set.view),
         }
     }

@@ -47,8 +47,11 @@ pub struct View {
     id: ViewId,
     /// The names that exist, with the version of their content.
     present: OrdMap<ResourceName, Version>,
-    /// The names known not to exist (RLY-2). Empty for a wildcard: its membership says it all.
+    /// The names known not to exist (RLY-2), and the globs known to be empty (NAM-16). None for a wildcard: its membership
+    /// says it all.
     absent: OrdSet<ResourceName>,
+    /// The globs whose membership is known as a whole.
+    globs: OrdSet<ResourceName>,
     /// How many names are neither; of a wildcard, 1 until its membership is known as a whole (RLY-5).
     unknown: usize,
     /// The sum of the versions of what is present (RLY-31).
@@ -94,6 +97,22 @@ impl View {
 
     pub fn knows_absent(&self, name: &ResourceName) -> bool {
         self.absent.contains(name)
+    }
+
+    /// Of a name that is not present: whether it is known to be gone, because it does not exist, or because its glob is
+    /// known as a whole.
+    pub fn knows_gone(&self, name: &ResourceName) -> bool {
+        self.absent.contains(name)
+            || (!self.globs.is_empty() && name.glob().is_some_and(|glob| self.globs.contains(&glob)))
+    }
+
+    /// The membership of the glob is known as a whole.
+    pub fn knows_glob(&self, glob: &ResourceName) -> bool {
+        self.globs.contains(glob)
+    }
+
+    pub fn globs_len(&self) -> usize {
+        self.globs.len()
     }
 
     pub fn names(&self) -> impl Iterator<Item = &ResourceName> {
@@ -169,6 +188,10 @@ impl View {
         for (name, version) in kept {
             view.id = view.id.derived(("kept", &name, version));
             view.absent.remove(&name);
+            // A glob of which a member is kept is not empty for the client (NAM-16).
+            if let Some(glob) = name.glob().filter(|_| !view.globs.is_empty()) {
+                view.absent.remove(&glob);
+            }
             view.digest = view.digest.plus(version);
             view.present.insert(name, version);
         }
@@ -179,23 +202,28 @@ impl View {
 
     /// A name that was unknown, absent or present with `old` now has `new`.
     pub fn put(&mut self, old: Option<&Resource>, new: &Resource) {
+        self.put_as(&new.name, old, new);
+    }
+
+    /// As [`View::put`], of a name that may be an alias of the resource (ALI-1).
+    pub fn put_as(&mut self, name: &ResourceName, old: Option<&Resource>, new: &Resource) {
         match old {
             Some(old) => {
                 self.digest = self.digest.minus(old.version);
                 self.bytes -= old.size();
             }
-            None if self.absent.remove(&new.name).is_some() => {}
+            None if self.absent.remove(name).is_some() => {}
             None => self.unknown = self.unknown.saturating_sub(1),
         }
         self.digest = self.digest.plus(new.version);
         self.bytes += new.size();
-        self.present.insert(new.name.clone(), new.version);
+        self.present.insert(name.clone(), new.version);
     }
 
     /// A named resource is known not to exist.
     pub fn put_absent(&mut self, name: &ResourceName, old: Option<&Resource>) {
         match old {
-            Some(old) => self.take(old),
+            Some(old) => self.take_as(name, old),
             None if self.absent.contains(name) => {}
             None => self.unknown = self.unknown.saturating_sub(1),
         }
@@ -204,7 +232,12 @@ impl View {
 
     /// A member leaves: of a wildcard, or because the name leaves the set.
     pub fn take(&mut self, old: &Resource) {
-        if self.present.remove(&old.name).is_some() {
+        self.take_as(&old.name, old);
+    }
+
+    /// As [`View::take`], of a name that may be an alias of the resource.
+    pub fn take_as(&mut self, name: &ResourceName, old: &Resource) {
+        if self.present.remove(name).is_some() {
             self.digest = self.digest.minus(old.version);
             self.bytes -= old.size();
         }
@@ -230,6 +263,30 @@ impl View {
         self.unknown = 0;
     }
 
+    /// The membership of a glob, which was unknown, is now known as a whole.
+    pub fn resolve_glob(&mut self, glob: &ResourceName) {
+        if self.globs.insert(glob.clone()).is_none() {
+            self.unknown = self.unknown.saturating_sub(1);
+        }
+    }
+
+    /// Whether a glob that is known as a whole has no member (NAM-16).
+    pub fn set_glob_empty(&mut self, glob: &ResourceName, is_empty: bool) {
+        if is_empty {
+            self.absent.insert(glob.clone());
+        } else {
+            self.absent.remove(glob);
+        }
+    }
+
+    /// A glob leaves the set; its members have left before.
+    pub fn drop_glob(&mut self, glob: &ResourceName) {
+        self.absent.remove(glob);
+        if self.globs.remove(glob).is_none() {
+            self.drop_unknown();
+        }
+    }
+
     pub fn stamp(&mut self, id: ViewId, now: Time, lost: ViewId) {
         self.id = id;
         self.changed_at = now;
@@ -251,12 +308,11 @@ impl View {
         if to.is_complete() && deletes {
             return to.clone();
         }
-        let kept: Vec<_> = self
-            .beside(to)
-            .filter(|(name, _)| covers(name) && !(deletes && to.absent.contains(name)))
-            .collect();
-        let told =
-            self.absent.iter().filter(|name| covers(name) && !to.has(name) && !to.absent.contains(*name));
+        let kept: Vec<_> =
+            self.beside(to).filter(|(name, _)| covers(name) && !(deletes && to.knows_gone(name))).collect();
+        let is_settled =
+            |name: &ResourceName| to.has(name) || to.absent.contains(name) || to.knows_glob(name);
+        let told = self.absent.iter().filter(|name| covers(name) && !is_settled(name));
         let told: Vec<_> = told.cloned().collect();
         if kept.is_empty() && told.is_empty() {
             return to.clone();
@@ -335,6 +391,8 @@ impl Difference {
 pub enum Leaving {
     /// The view is of a wildcard: leaving its membership is a removal, once the membership is known.
     Wildcard,
+    /// The view is of globs: so it is, of the membership of the glob that the name belongs to (NAM-16).
+    Globs,
     /// The view is of names: only a name known to be absent is gone (RLY-2). Names that the client dropped are not.
     Names,
 }
@@ -348,13 +406,18 @@ pub fn difference(from: &View, to: &View, leaving: Leaving) -> Difference {
                 difference.put.push(name.clone());
             }
             imbl::ordmap::DiffItem::Remove(name, _) => {
-                if leaving == Leaving::Wildcard && to.is_complete() {
+                let is_gone = match leaving {
+                    Leaving::Wildcard => to.is_complete(),
+                    Leaving::Globs => to.knows_gone(name),
+                    Leaving::Names => false,
+                };
+                if is_gone {
                     difference.gone.push(name.clone());
                 }
             }
         }
     }
-    if leaving == Leaving::Names {
+    if leaving != Leaving::Wildcard {
         for item in from.absent.diff(&to.absent) {
             if let imbl::ordset::DiffItem::Add(name) = item {
                 difference.gone.push(name.clone());

@@ -3,13 +3,13 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http_body::{Body, Frame};
 use tokio::task::AbortHandle;
 
 use super::status;
 use super::streams::RegisteredStream;
-use crate::driver::handle::RelayStream;
+use crate::driver::handle::{Delivery, RelayStream};
 use crate::xds::Status;
 
 /// The body of any response.
@@ -21,6 +21,36 @@ pub(super) enum ResponseBody<S: RelayStream> {
     Health(tonic::body::Body),
 }
 
+/// Bytes on their way out, and who waits for the last of them to leave: HTTP/2 drops both together.
+pub(super) struct Piece {
+    bytes: Bytes,
+    _delivery: Option<Delivery>,
+}
+
+impl From<Bytes> for Piece {
+    fn from(bytes: Bytes) -> Self {
+        Piece { bytes, _delivery: None }
+    }
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+    }
+
+    fn copy_to_bytes(&mut self, len: usize) -> Bytes {
+        self.bytes.copy_to_bytes(len)
+    }
+}
+
 /// An xDS response stream.
 ///
 /// hyper asks for a frame only when the one before stands in the HTTP/2 queue, so a client that doesn't read costs
@@ -29,30 +59,31 @@ pub(super) struct StreamBody<S: RelayStream> {
     registered: RegisteredStream<S>,
     reader: AbortHandle,
     /// What is still to be written of the message that began.
-    shared: Bytes,
+    shared: Option<Piece>,
     ended: bool,
 }
 
 impl<S: RelayStream> StreamBody<S> {
     /// `reader` is the task that reads the requests of the stream; it ends with the body.
     pub(super) fn new(registered: RegisteredStream<S>, reader: AbortHandle) -> Self {
-        StreamBody { registered, reader, shared: Bytes::new(), ended: false }
+        StreamBody { registered, reader, shared: None, ended: false }
     }
 
-    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
-        if !self.shared.is_empty() {
-            return Poll::Ready(Some(Frame::data(std::mem::take(&mut self.shared))));
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Frame<Piece>>> {
+        if let Some(shared) = self.shared.take() {
+            return Poll::Ready(Some(Frame::data(shared)));
         }
         if self.ended {
             return Poll::Ready(None);
         }
         let status = match ready!(self.registered.stream().poll_message(context)) {
             Some(Ok(message)) => {
+                let shared = Piece { bytes: message.shared, _delivery: message.delivery };
                 if message.private.is_empty() {
-                    return Poll::Ready(Some(Frame::data(message.shared)));
+                    return Poll::Ready(Some(Frame::data(shared)));
                 }
-                self.shared = message.shared;
-                return Poll::Ready(Some(Frame::data(message.private)));
+                self.shared = Some(shared);
+                return Poll::Ready(Some(Frame::data(message.private.into())));
             }
             Some(Err(status)) => status,
             None => Status::ok(),
@@ -74,17 +105,20 @@ impl<S: RelayStream> Drop for StreamBody<S> {
 impl<S: RelayStream> Unpin for ResponseBody<S> {}
 
 impl<S: RelayStream> Body for ResponseBody<S> {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = tonic::Status;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+    ) -> Poll<Option<Result<Frame<Piece>, tonic::Status>>> {
         match self.get_mut() {
             ResponseBody::Empty => Poll::Ready(None),
             ResponseBody::Stream(body) => body.poll_frame(context).map(|frame| frame.map(Ok)),
-            ResponseBody::Health(body) => Pin::new(body).poll_frame(context),
+            ResponseBody::Health(body) => {
+                let frame = ready!(Pin::new(body).poll_frame(context));
+                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(Piece::from))))
+            }
         }
     }
 

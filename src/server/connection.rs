@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::Shared;
 use super::gate::ConnectionPermit;
 use super::limits::ServerLimits;
+use super::listener::ListenerOptions;
 use super::service::Service;
 use super::streams::{StreamId, Streams};
 use super::transport::{Protocol, Socket, Transport};
@@ -24,6 +25,10 @@ use crate::xds::{Code, Status};
 
 /// An old connection that may not go yet is looked at again after its grace, but not more often than this.
 const AGE_RECHECK_MIN: Duration = Duration::from_millis(100);
+
+/// HTTP/2 itself refuses headers that are so many times as long as allowed, and tells nobody; up to there the service
+/// looks, so that the refusal is counted and has a text.
+const HEADER_LIST_MARGIN: u32 = 4;
 
 type Http2<R> = http2::Connection<TokioIo<Transport>, Service<R>, TokioExecutor>;
 
@@ -42,6 +47,7 @@ enum Goaway {
 pub(super) async fn run<R: Relay>(
     mut socket: Socket,
     peer: Peer,
+    options: ListenerOptions,
     shared: Arc<Shared<R>>,
     draining: CancellationToken,
     _permit: ConnectionPermit,
@@ -65,12 +71,20 @@ pub(super) async fn run<R: Relay>(
 
     let streams = Streams::new(shared.metrics.clone(), shared.limits.streams_per_connection_max);
     let transport = Transport::new(socket, shared.limits.control_frames_per_second_max);
-    let service = Service { shared: shared.clone(), streams: streams.clone(), peer };
+    let cut = peer.connection.clone();
+    let service = Service { shared: shared.clone(), streams: streams.clone(), peer, options };
     let mut http2 = pin!(builder(&shared.limits).serve_connection(TokioIo::new(transport), service));
 
-    let result = match serve(http2.as_mut(), &streams, &shared, &draining).await {
-        Served::Ended(result) => Some(result),
-        Served::Goaway(reason) => wind_down(http2.as_mut(), &streams, &shared, reason).await,
+    let life = async {
+        match serve(http2.as_mut(), &streams, &shared, &draining).await {
+            Served::Ended(result) => Some(result),
+            Served::Goaway(reason) => wind_down(http2.as_mut(), &streams, &shared, reason).await,
+        }
+    };
+    let result = tokio::select! {
+        biased;
+        () = cut.requested() => None,
+        result = life => result,
     };
     match result {
         Some(Ok(())) => {}
@@ -89,7 +103,7 @@ fn builder(limits: &ServerLimits) -> http2::Builder<TokioExecutor> {
         .max_concurrent_streams(limits.streams_per_connection_max)
         .max_local_error_reset_streams(limits.local_error_resets_max)
         .max_pending_accept_reset_streams(limits.pending_accept_resets_max)
-        .max_header_list_size(limits.header_list_bytes_max)
+        .max_header_list_size(limits.header_list_bytes_max.saturating_mul(HEADER_LIST_MARGIN))
         .adaptive_window(false)
         .initial_connection_window_size(limits.connection_window_bytes)
         .initial_stream_window_size(limits.stream_window_bytes)

@@ -16,6 +16,7 @@ pub(super) struct Gate {
     per_address_max: Option<u64>,
     /// As many entries as there are open connections at the most.
     addresses: Mutex<HashMap<IpAddr, u64>>,
+    is_out_of_memory: Box<dyn Fn() -> bool + Send + Sync>,
     metrics: Arc<DownstreamMetrics>,
 }
 
@@ -27,14 +28,20 @@ pub(super) struct ConnectionPermit {
 }
 
 impl Gate {
-    /// Room for the configured number of connections, or for what the file descriptors leave (FD21).
-    pub(super) fn new(limits: &ServerLimits, metrics: Arc<DownstreamMetrics>) -> Arc<Gate> {
+    /// Room for the configured number of connections, or for what the file descriptors leave (FD21), while there is
+    /// memory (FP7).
+    pub(super) fn new(
+        limits: &ServerLimits,
+        metrics: Arc<DownstreamMetrics>,
+        is_out_of_memory: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Arc<Gate> {
         let descriptors = rlimit::Resource::NOFILE.get_soft().unwrap_or(u64::MAX);
         let (connections_max, limit) =
             connections_max(limits.connections_max, descriptors.saturating_sub(limits.fd_reserve));
         let addresses = Mutex::default();
         let per_address_max = limits.connections_per_ip_max;
-        Arc::new(Gate { connections_max, limit, per_address_max, addresses, metrics })
+        let is_out_of_memory = Box::new(is_out_of_memory);
+        Arc::new(Gate { connections_max, limit, per_address_max, addresses, is_out_of_memory, metrics })
     }
 
     /// A place for one more connection; `address` is its peer's, `None` on a unix socket.
@@ -49,6 +56,9 @@ impl Gate {
     }
 
     fn place(self: &Arc<Self>, address: Option<IpAddr>) -> Result<ConnectionPermit, Limit> {
+        if (self.is_out_of_memory)() {
+            return Err(Limit::MemoryBytes);
+        }
         let counted = match (address, self.per_address_max) {
             (Some(address), Some(max)) => {
                 let mut addresses = self.addresses();
@@ -109,7 +119,7 @@ mod tests {
 
     fn gate(limits: ServerLimits) -> (Arc<Gate>, Arc<DownstreamMetrics>) {
         let metrics = Arc::new(DownstreamMetrics::default());
-        (Gate::new(&limits, metrics.clone()), metrics)
+        (Gate::new(&limits, metrics.clone(), || false), metrics)
     }
 
     fn address(text: &str) -> Option<SocketAddr> {
@@ -123,6 +133,14 @@ mod tests {
         let (gate, metrics) = gate(ServerLimits { fd_reserve: u64::MAX, ..ServerLimits::default() });
         assert_eq!(gate.enter(None).err(), Some(Limit::FileDescriptors));
         assert_eq!(metrics.limit_hits(Limit::FileDescriptors), 1);
+    }
+
+    #[test]
+    fn fp7_nobody_comes_in_while_memory_is_short() {
+        let metrics = Arc::new(DownstreamMetrics::default());
+        let gate = Gate::new(&ServerLimits::default(), metrics.clone(), || true);
+        assert_eq!(gate.enter(None).err(), Some(Limit::MemoryBytes));
+        assert_eq!((metrics.limit_hits(Limit::MemoryBytes), metrics.connections_open.get()), (1, 0));
     }
 
     #[test]

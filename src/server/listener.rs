@@ -29,7 +29,15 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
 #[derive(Debug)]
 pub struct Listener {
     name: Arc<str>,
+    options: ListenerOptions,
     socket: ListeningSocket,
+}
+
+/// What one listener serves otherwise than others do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListenerOptions {
+    /// Methods and types of the v2 API are served (TYP-5).
+    pub v2: bool,
 }
 
 #[derive(Debug)]
@@ -78,7 +86,7 @@ impl Listener {
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         let listener = TcpListener::from_std(socket.into())?;
-        Ok(Listener { name: name.into(), socket: ListeningSocket::Tcp(listener) })
+        Ok(Listener::new(name, ListeningSocket::Tcp(listener)))
     }
 
     /// Listens on a unix socket. A socket file that nobody listens on any more is replaced; the file is removed
@@ -97,7 +105,20 @@ impl Listener {
         }
         socket.listen(BACKLOG)?;
         let listener = UnixListener::from_std(socket.into())?;
-        Ok(Listener { name: name.into(), socket: ListeningSocket::Unix { listener, file } })
+        Ok(Listener::new(name, ListeningSocket::Unix { listener, file }))
+    }
+
+    fn new(name: &str, socket: ListeningSocket) -> Listener {
+        Listener { name: name.into(), options: ListenerOptions::default(), socket }
+    }
+
+    #[must_use]
+    pub fn with(self, options: ListenerOptions) -> Listener {
+        Listener { options, ..self }
+    }
+
+    pub fn options(&self) -> ListenerOptions {
+        self.options
     }
 
     /// Gives the socket away, for a server of another kind. The file of a unix socket is removed when its guard goes.

@@ -35,9 +35,9 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthReporter;
 
 pub use limits::ServerLimits;
-pub use listener::{BoundSocket, Listener};
+pub use listener::{BoundSocket, Listener, ListenerOptions};
 
-use crate::driver::handle::{Peer, Relay};
+use crate::driver::handle::{ConnectionCut, Peer, Relay};
 use crate::telemetry::metrics::DownstreamMetrics;
 use accept::accept_loop;
 use gate::{ConnectionPermit, Gate};
@@ -86,7 +86,11 @@ impl<R: Relay> Server<R> {
 
         // Accept and serve.
         self.report(ServingStatus::Serving).await;
-        let gate = Gate::new(&self.shared.limits, self.shared.metrics.clone());
+        let gate = {
+            let relay = self.shared.relay.clone();
+            let is_out_of_memory = move || relay.is_out_of_memory();
+            Gate::new(&self.shared.limits, self.shared.metrics.clone(), is_out_of_memory)
+        };
         for listener in listeners {
             self.accept_on(listener, &gate, &acceptors, &stop, &connections, &draining);
         }
@@ -113,7 +117,7 @@ impl<R: Relay> Server<R> {
         connections: &TaskTracker,
         draining: &CancellationToken,
     ) {
-        let (name, shared) = (listener.name().clone(), self.shared.clone());
+        let (name, options, shared) = (listener.name().clone(), listener.options(), self.shared.clone());
         let (connections, draining) = (connections.clone(), draining.clone());
         let serve = move |accepted: Accepted, permit: ConnectionPermit| {
             let address = accepted.address();
@@ -121,8 +125,15 @@ impl<R: Relay> Server<R> {
                 Accepted::Tcp(stream, _) => Socket::Tcp(stream),
                 Accepted::Unix(stream) => Socket::Unix(stream),
             };
-            let peer = Peer { listener: name.clone(), address };
-            connections.spawn(connection::run(socket, peer, shared.clone(), draining.clone(), permit));
+            let peer = Peer { listener: name.clone(), address, connection: ConnectionCut::default() };
+            connections.spawn(connection::run(
+                socket,
+                peer,
+                options,
+                shared.clone(),
+                draining.clone(),
+                permit,
+            ));
         };
         acceptors.spawn(accept_loop(
             listener,

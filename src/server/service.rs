@@ -6,45 +6,36 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Ready, ready};
-use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 use tonic::codegen::Service as _;
 
 use super::body::{ResponseBody, StreamBody};
+use super::listener::ListenerOptions;
 use super::reader::read_requests;
 use super::status;
 use super::streams::Streams;
 use super::{HealthService, Shared};
-use crate::driver::handle::{Peer, Relay, Variant};
+use crate::driver::handle::{Peer, Relay};
+use crate::telemetry::Limit;
 use crate::wire::RequestReader;
-use crate::xds::{Code, Status};
+use crate::xds::{ApiVersion, Call, Code, Method, Status, StreamKind};
 
 /// What answers a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
-    /// The aggregated streams (RPC-1).
-    Ads(Variant),
+    /// The discovery services (RPC-1, RPC-2).
+    Discovery(Method),
     /// tonic's health service.
     Health,
 }
 
-/// Every path that is served.
-const ROUTES: &[(&str, Route)] = &[
-    (
-        "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
-        Route::Ads(Variant::Sotw),
-    ),
-    (
-        "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources",
-        Route::Ads(Variant::Delta),
-    ),
-    ("/grpc.health.v1.Health/Check", Route::Health),
-    ("/grpc.health.v1.Health/Watch", Route::Health),
-];
-
 fn route(path: &str) -> Option<Route> {
-    ROUTES.iter().find(|(served, _)| *served == path).map(|(_, route)| *route)
+    match path {
+        "/grpc.health.v1.Health/Check" | "/grpc.health.v1.Health/Watch" => Some(Route::Health),
+        _ => Method::of_path(path).map(Route::Discovery),
+    }
 }
 
 /// Answers the calls of one connection.
@@ -52,6 +43,7 @@ pub(super) struct Service<R: Relay> {
     pub(super) shared: Arc<Shared<R>>,
     pub(super) streams: Arc<Streams<R::Stream>>,
     pub(super) peer: Peer,
+    pub(super) options: ListenerOptions,
 }
 
 type Answer<S> = Response<ResponseBody<S>>;
@@ -66,7 +58,10 @@ impl<R: Relay> hyper::service::Service<Request<Incoming>> for Service<R> {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.streams.mark_used();
-        if request.method() != Method::POST {
+        if let Some(refused) = self.refuse_long_headers(&request) {
+            return Either::Left(ready(Ok(refused)));
+        }
+        if request.method() != http::Method::POST {
             let mut response = status::plain(StatusCode::METHOD_NOT_ALLOWED);
             response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("POST"));
             return Either::Left(ready(Ok(response)));
@@ -75,9 +70,24 @@ impl<R: Relay> hyper::service::Service<Request<Incoming>> for Service<R> {
             return Either::Left(ready(Ok(status::plain(StatusCode::UNSUPPORTED_MEDIA_TYPE))));
         }
         match route(request.uri().path()) {
-            Some(Route::Ads(variant)) => {
-                Either::Left(ready(Ok(self.open_stream(variant, request.into_body()))))
+            Some(Route::Discovery(method)) if method.api == ApiVersion::V2 && !self.options.v2 => {
+                let text = format!(
+                    "{} is a method of the v2 API, which `v2: true` on the listener turns on",
+                    request.uri().path()
+                );
+                Either::Left(ready(Ok(self.unimplemented(text))))
             }
+            Some(Route::Discovery(method)) => match method.call {
+                Call::Stream(variant) => {
+                    let (service, api, v2) = (method.service, method.api, self.options.v2);
+                    let kind = StreamKind { variant, service, api, v2 };
+                    Either::Left(ready(Ok(self.open_stream(kind, request.into_body()))))
+                }
+                Call::Fetch => {
+                    let text = format!("{} is not served here", request.uri().path());
+                    Either::Left(ready(Ok(self.unimplemented(text))))
+                }
+            },
             Some(Route::Health) => {
                 let time = self.shared.limits.first_request_timeout;
                 Either::Right(
@@ -85,28 +95,47 @@ impl<R: Relay> hyper::service::Service<Request<Incoming>> for Service<R> {
                 )
             }
             None => {
-                self.shared.metrics.calls_unimplemented.inc();
                 let text = format!("{} is not served here", request.uri().path());
-                Either::Left(ready(Ok(status::trailers_only(&Status::new(Code::Unimplemented, text)))))
+                Either::Left(ready(Ok(self.unimplemented(text))))
             }
         }
     }
 }
 
 impl<R: Relay> Service<R> {
-    fn open_stream(&self, variant: Variant, body: Incoming) -> Answer<R::Stream> {
+    /// HTTP/2 lets through what is a few times too long; here it is counted and told.
+    fn refuse_long_headers(&self, request: &Request<Incoming>) -> Option<Answer<R::Stream>> {
+        let max = self.shared.limits.header_list_bytes_max;
+        let found = header_list_bytes(request);
+        if found <= max as usize {
+            return None;
+        }
+        self.shared.metrics.limit_hit(Limit::HeaderListBytes);
+        if !is_grpc(request.headers()) {
+            return Some(status::plain(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
+        }
+        let text = format!("bytes of a call's headers: found {found}, allowed are {max}");
+        Some(status::trailers_only(&Status::new(Code::ResourceExhausted, text)))
+    }
+
+    fn unimplemented(&self, text: String) -> Answer<R::Stream> {
+        self.shared.metrics.calls_unimplemented.inc();
+        status::trailers_only(&Status::new(Code::Unimplemented, text))
+    }
+
+    fn open_stream(&self, kind: StreamKind, body: Incoming) -> Answer<R::Stream> {
         let Shared { relay, limits, metrics, .. } = &*self.shared;
         if self.streams.refuses_new() {
             return status::trailers_only(&draining());
         }
-        let stream = match relay.open(variant, self.peer.clone()) {
+        let stream = match relay.open(kind, self.peer.clone()) {
             Ok(stream) => stream,
             Err(status) => return status::trailers_only(&status),
         };
-        let Some(registered) = self.streams.register(stream.clone(), variant) else {
+        let Some(registered) = self.streams.register(stream.clone(), kind.variant) else {
             return status::trailers_only(&draining());
         };
-        let requests = RequestReader::new(variant, limits.requests);
+        let requests = RequestReader::new(kind.variant, limits.requests);
         let deadline = Instant::now() + limits.first_request_timeout;
         let reader = tokio::spawn(read_requests(body, requests, stream, deadline, metrics.clone()));
         let body = StreamBody::new(registered, reader.abort_handle());
@@ -116,6 +145,23 @@ impl<R: Relay> Service<R> {
 
 fn draining() -> Status {
     Status::new(Code::Unavailable, "the server is draining")
+}
+
+/// The size of a call's headers as RFC 9113 §6.5.2 counts it: names and values, and 32 bytes for each field.
+fn header_list_bytes(request: &Request<Incoming>) -> usize {
+    const FIELD: usize = 32;
+    let uri = request.uri();
+    let scheme = uri.scheme_str().map_or(0, |scheme| ":scheme".len() + scheme.len() + FIELD);
+    let authority =
+        uri.authority().map_or(0, |authority| ":authority".len() + authority.as_str().len() + FIELD);
+    let path = uri.path_and_query().map_or(0, |path| ":path".len() + path.as_str().len() + FIELD);
+    let method = ":method".len() + request.method().as_str().len() + FIELD;
+    let fields = request
+        .headers()
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + FIELD)
+        .sum::<usize>();
+    scheme + authority + path + method + fields
 }
 
 /// `application/grpc`, with or without a codec or parameters; not `application/grpc-web`, which frames differently.

@@ -16,7 +16,8 @@ pub enum Limit {
     PrefaceTimeout,
     FirstRequestTimeout,
     StreamsPerConnection,
-    /// Resets, frames without use, or headers far too long: HTTP/2 does not say which (FD19).
+    HeaderListBytes,
+    /// Resets, frames without use, or headers without end: HTTP/2 does not say which (FD19).
     Http2Abuse,
     ControlFrames,
     KeepaliveTimeout,
@@ -29,6 +30,8 @@ pub enum Limit {
     NodeRetainedBytes,
     MetadataDepth,
     NodeClasses,
+    PrivateSources,
+    MemoryBytes,
     ChangesPerSecond,
     FirstAnswersPerSecond,
     UnwatchedBytes,
@@ -39,13 +42,14 @@ pub enum Limit {
 }
 
 impl Limit {
-    pub const ALL: [Limit; 25] = [
+    pub const ALL: [Limit; 28] = [
         Limit::Connections,
         Limit::FileDescriptors,
         Limit::ConnectionsPerIp,
         Limit::PrefaceTimeout,
         Limit::FirstRequestTimeout,
         Limit::StreamsPerConnection,
+        Limit::HeaderListBytes,
         Limit::Http2Abuse,
         Limit::ControlFrames,
         Limit::KeepaliveTimeout,
@@ -58,6 +62,8 @@ impl Limit {
         Limit::NodeRetainedBytes,
         Limit::MetadataDepth,
         Limit::NodeClasses,
+        Limit::PrivateSources,
+        Limit::MemoryBytes,
         Limit::ChangesPerSecond,
         Limit::FirstAnswersPerSecond,
         Limit::UnwatchedBytes,
@@ -76,6 +82,7 @@ impl Limit {
             Limit::PrefaceTimeout => "preface_timeout",
             Limit::FirstRequestTimeout => "first_request_timeout",
             Limit::StreamsPerConnection => "streams_per_connection",
+            Limit::HeaderListBytes => "header_list_bytes",
             Limit::Http2Abuse => "http2_abuse",
             Limit::ControlFrames => "control_frames",
             Limit::KeepaliveTimeout => "keepalive_timeout",
@@ -88,6 +95,8 @@ impl Limit {
             Limit::NodeRetainedBytes => "node_retained_bytes",
             Limit::MetadataDepth => "metadata_depth",
             Limit::NodeClasses => "node_classes",
+            Limit::PrivateSources => "private_sources",
+            Limit::MemoryBytes => "memory_bytes",
             Limit::ChangesPerSecond => "changes_per_second",
             Limit::FirstAnswersPerSecond => "first_answers_per_second",
             Limit::UnwatchedBytes => "unwatched_bytes",

@@ -70,6 +70,7 @@ pub struct Metrics {
     pub log: LogMetrics,
     types: TypeTable,
     node_classes: Gauge,
+    private_sources: Gauge,
     unwatched_bytes: Gauge,
     limits: LimitHits,
     process: ProcessMetrics,
@@ -95,6 +96,8 @@ impl Metrics {
             catalogue.sized("sluice_cache_unwatched", "Bytes of cached resources that no client wants");
         let encodings = EncodingMetrics::new(&mut catalogue);
         let node_classes = catalogue.add("sluice_node_classes", "Node classes with at least one source");
+        let private_sources =
+            catalogue.add("sluice_private_sources", "Sources that serve one client stream alone");
         let log = LogMetrics::new(&mut catalogue);
         let process = ProcessMetrics::new(&mut catalogue);
         Metrics {
@@ -104,6 +107,7 @@ impl Metrics {
             log,
             types,
             node_classes,
+            private_sources,
             unwatched_bytes,
             limits,
             process,
@@ -124,6 +128,11 @@ impl Metrics {
     /// A part of the number of node classes.
     pub fn node_class(&self) -> GaugePart {
         GaugePart::new(&self.node_classes, 1)
+    }
+
+    /// A source that serves one client stream alone began; it counts until the handle is dropped.
+    pub fn private_source(&self) -> GaugePart {
+        GaugePart::new(&self.private_sources, 1)
     }
 
     /// A source's part of the bytes that nobody watches; starts at 0.

@@ -11,4 +11,5 @@ mod instruments;
 mod process;
 
 pub use metrics::{Limit, Metrics};
+pub use process::resident_bytes;
 pub use throttle::Throttle;

@@ -30,9 +30,8 @@ pub fn sotw_body<'a>(
     let body = build(0, |sink| {
         put_bytes(sink, 1, version.as_bytes());
         for resource in resources.clone() {
-            let bare = type_url.kind().has_name_field() && *resource.body.type_url == *type_url.as_str();
             put_message(sink, 2, |any| {
-                if bare {
+                if resource.names_itself(type_url) {
                     put_any(any, resource);
                 } else {
                     put_bytes(any, 1, WRAPPER.as_bytes());
@@ -89,7 +88,9 @@ pub fn head(nonce: &str, body_len: usize) -> Result<Bytes, Status> {
 
 fn put_resource(sink: &mut dyn Sink, resource: &Resource) {
     put_bytes(sink, 1, resource.version.to_string().as_bytes());
-    put_message(sink, 2, |any| put_any(any, resource));
+    if resource.has_payload() {
+        put_message(sink, 2, |any| put_any(any, resource));
+    }
     put_bytes(sink, 3, resource.name.as_str().as_bytes());
     for alias in &resource.aliases {
         put_element(sink, 4, alias.as_str().as_bytes());

@@ -5,12 +5,14 @@
 //! each struct stands for.
 
 pub mod type_url;
+pub mod xdstp;
 pub mod name;
 pub mod version;
 pub mod resource;
 pub mod node;
 pub mod status;
 pub mod message;
+pub mod service;
 
 pub use message::{
     BadElement, DeltaRequest, DeltaResponse, Element, Received, Request, ResourceError, Response,
@@ -19,6 +21,7 @@ pub use message::{
 pub use name::ResourceName;
 pub use node::{Locality, Node, UserAgentVersion, Value};
 pub use resource::{Any, Resource};
+pub use service::{ApiVersion, Call, Method, Service, StreamKind};
 pub use status::{Code, Status};
 pub use type_url::{Kind, TypeUrl};
 pub use version::Version;

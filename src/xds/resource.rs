@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{ResourceName, Version};
+use super::{ResourceName, TypeUrl, Version};
 
 /// A `google.protobuf.Any`, kept verbatim (TYP-7).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,17 @@ pub struct Resource {
 }
 
 impl Resource {
+    /// Its payload carries its name, so that it may go without a wrapper in a SotW response of this type: it is no
+    /// redirect (NAM-20), and not of a type without a name field (WIR-9).
+    pub fn names_itself(&self, type_url: &TypeUrl) -> bool {
+        type_url.kind().has_name_field() && *self.body.type_url == *type_url.as_str()
+    }
+
+    /// A virtual host that was asked for on demand and does not exist has none (VHD-6).
+    pub fn has_payload(&self) -> bool {
+        !self.body.type_url.is_empty()
+    }
+
     /// What the resource costs in memory and, near enough, on the wire: bytes.
     pub fn size(&self) -> usize {
         self.body.value.len() + self.body.type_url.len() + self.name.as_str().len() + 64

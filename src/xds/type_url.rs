@@ -41,6 +41,15 @@ const KINDS: &[(&str, Kind)] = &[
     ("envoy.extensions.transport_sockets.tls.v3.Secret", Kind::Secret),
     ("envoy.service.runtime.v3.Runtime", Kind::Runtime),
     ("envoy.config.core.v3.TypedExtensionConfig", Kind::TypedExtensionConfig),
+    // The same messages in the v2 API: types of their own, with the same rules (TYP-3, TYP-4).
+    ("envoy.api.v2.Cluster", Kind::Cluster),
+    ("envoy.api.v2.ClusterLoadAssignment", Kind::ClusterLoadAssignment),
+    ("envoy.api.v2.Listener", Kind::Listener),
+    ("envoy.api.v2.ScopedRouteConfiguration", Kind::ScopedRouteConfiguration),
+    ("envoy.api.v2.RouteConfiguration", Kind::RouteConfiguration),
+    ("envoy.api.v2.route.VirtualHost", Kind::VirtualHost),
+    ("envoy.api.v2.auth.Secret", Kind::Secret),
+    ("envoy.service.discovery.v2.Runtime", Kind::Runtime),
 ];
 
 impl Kind {

@@ -187,7 +187,7 @@ async fn del_12_del_13_rly_29_upstreams_that_do_not_say_absent_properly() {
     let mut client = bench.delta("one").await;
     client.want(CDS, &["old-style"]);
     let asked = bench.origin.expect(CDS).await;
-    let bare = Item { name: "old-style".to_owned(), version: String::new(), body: None };
+    let bare = Item { name: "old-style".to_owned(), version: String::new(), ..Item::default() };
     bench.origin.answer(&asked, "", vec![bare], &[]);
     assert_eq!(client.take(CDS).await.removed, ["old-style"]);
     // The resource timer of one second.

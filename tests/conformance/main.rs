@@ -9,11 +9,14 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod authorities;
 mod bench;
 mod delta;
 mod matrix;
+mod names;
 mod order;
 mod pace;
+mod private;
 mod sharing;
 mod sotw;
 mod stream;

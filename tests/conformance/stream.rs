@@ -302,14 +302,14 @@ async fn wir_7_wir_8_wrapped_elements_are_unwrapped() {
             version: "7".to_owned(),
             resource: Some(body(LDS, "a", "wrapped")),
             name: "a".to_owned(),
-            resource_name: None,
+            ..Resource::default()
         };
         let wrapped = Any {
             type_url: "type.googleapis.com/envoy.service.discovery.v3.Resource".to_owned(),
             value: wrapper.encode_to_vec(),
         };
         let items = vec![
-            crate::support::Item { name: "a".to_owned(), version: String::new(), body: Some(wrapped) },
+            crate::support::Item { name: "a".to_owned(), body: Some(wrapped), ..Default::default() },
             crate::support::Item::new(LDS, "b", "", "bare"),
         ];
         bench.origin.answer(&asked, "1", items, &[]);

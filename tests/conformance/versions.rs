@@ -242,9 +242,8 @@ async fn rly_37_nobody_loses_a_cluster_to_an_undecodable_element() {
     client.settle(CDS, &[("a", "1"), ("b", "1")]).await;
     // Field 1 says five bytes and has one: not even a name.
     let broken = Item {
-        name: String::new(),
-        version: String::new(),
         body: Some(Any { type_url: CDS.to_owned(), value: vec![0x0a, 0x05, b'b'] }),
+        ..Item::default()
     };
     bench.origin.answer(&asked, "2", vec![item(CDS, "a", "2"), broken], &[]);
     bench.origin.expect_that(CDS, |ask| ask.error.is_some()).await;

@@ -52,16 +52,24 @@ fn many(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("e-{number}")).collect()
 }
 
+/// A `google.protobuf.Struct` with so many of them inside one another.
+fn nested_struct(depth: usize) -> Vec<u8> {
+    let field = |number: u8, payload: &[u8]| [&[number << 3 | 2, payload.len() as u8], payload].concat();
+    let entry = |value: &[u8]| field(1, &[field(1, b"k"), field(2, value)].concat());
+    (1..depth).fold(entry(&[]), |inner, _| entry(&field(5, &inner)))
+}
+
 #[tokio::test]
 async fn what_one_request_may_be() {
     let line = "limits: { request_bytes: 64KiB, node_bytes: 4KiB, node_retained_bytes: 1KiB, \
-        names_per_request: 10, name_bytes: 100 }";
+        names_per_request: 10, name_bytes: 100, metadata_depth: 5 }";
     let (_origin, relay) = limited(line).await;
     let cases = [
         ("request_bytes", node("a"), vec!["n".repeat(70_000)]),
         ("names_per_request", node("a"), many(11)),
         ("name_bytes", node("a"), vec!["n".repeat(101)]),
         ("node_bytes", Node { cluster: "c".repeat(5_000), ..node("a") }, many(1)),
+        ("metadata_depth", Node { metadata: Some(nested_struct(6)), ..node("a") }, many(1)),
         ("node_retained_bytes", Node { cluster: "c".repeat(2_000), ..node("a") }, many(1)),
     ];
     for (limit, node, names) in cases {
@@ -71,7 +79,7 @@ async fn what_one_request_may_be() {
         assert_eq!(client.ended().await.code(), Code::ResourceExhausted, "{limit}");
         assert_eq!(hits(&relay, limit).await, 1.0, "{limit}");
     }
-    assert_eq!(metric(&relay, "sluice_downstream_streams_unreadable_total").await, 5.0);
+    assert_eq!(metric(&relay, "sluice_downstream_streams_unreadable_total").await, 6.0);
 }
 
 #[tokio::test]

@@ -9,6 +9,8 @@ mod support;
 mod command_line;
 mod files;
 mod lifecycle;
+mod memory;
 mod limits;
 mod limits_more;
 mod observed;
+mod routing;

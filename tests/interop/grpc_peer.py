@@ -1,7 +1,9 @@
 """A gRPC backend that says which port it is, and a client that calls until it has reached each port in turn.
 
 usage: grpc_peer.py serve PORT
-       grpc_peer.py call TARGET PORT...
+       grpc_peer.py call TARGET [PORT...]
+
+Without ports the client takes them from its input, one in a line. The port `nobody` is reached when calls fail at once.
 """
 
 import sys
@@ -13,36 +15,40 @@ import grpc
 METHOD = "/kit.Which/Port"
 
 
-def serve(port):
-    answer = grpc.unary_unary_rpc_method_handler(lambda _request, _context: port.encode())
+def backend(port):
+    """A running server."""
+    answer = grpc.unary_unary_rpc_method_handler(lambda _request, _context: str(port).encode())
     service = grpc.method_handlers_generic_handler("kit.Which", {"Port": answer})
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=2))
     server.add_generic_rpc_handlers((service,))
     server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
-    server.wait_for_termination()
+    return server
 
 
 def call(target, ports):
     with grpc.insecure_channel(target) as channel:
         which = channel.unary_unary(METHOD)
-        for port in ports:
-            end = time.monotonic() + 60
+        for port in map(str.strip, ports):
+            end = time.monotonic() + 25
             while True:
                 try:
-                    reached = which(b"", timeout=20, wait_for_ready=True).decode()
+                    reached = which(b"", timeout=5).decode()
                 except grpc.RpcError as error:
-                    reached = f"nobody: {error.code()} {error.details()}"
+                    reached = "nobody"
+                    reason = f" ({error.code()} {error.details()})"
+                else:
+                    reason = ""
                 if reached == port:
                     print(f"reached {port}", flush=True)
                     break
                 if time.monotonic() > end:
-                    sys.exit(f"reached {reached}, not {port}")
+                    sys.exit(f"reached {reached}{reason}, not {port}")
                 time.sleep(0.1)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
-        serve(sys.argv[2])
+        backend(sys.argv[2]).wait_for_termination()
     else:
-        call(sys.argv[2], sys.argv[3:])
+        call(sys.argv[2], sys.argv[3:] or sys.stdin)

@@ -1,290 +1,111 @@
 #!/usr/bin/env python3
-"""Real Envoy and real gRPC through the relay, over a copy of the quickstart, as the README tells a reader to do it.
+"""Real Envoy and real gRPC through the relay; README.md beside this file says which case plays what.
 
-usage: tests/interop/run.py [--sluice PATH]
+usage: tests/interop/run.py [--list] [--only PATTERN] [--direct] [--jobs N] [--sluice PATH]
 
 Runs target/debug/sluice, which `cargo build` or `cargo test` has built. Needs Python 3.11 with venv and, on the first
-run, a package registry; the packages go into target/interop-venv. A peer that can't be installed is skipped with a
-loud line. Everything listens on loopback, on ports of its own.
+run, the package registries; the packages go into target/interop. A peer that can't be installed is skipped with a loud
+line.
 """
 
 import argparse
-import contextlib
-import hashlib
+import fnmatch
 import os
 import pathlib
-import shutil
-import socket
-import subprocess
 import sys
-import tempfile
 import time
 import traceback
-import urllib.error
-import urllib.request
-import venv
+from concurrent import futures
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
-VENV = TARGET / "interop-venv"
-DEADLINE = 60.0
+import packages
 
 
-def installed(name):
-    """Installs requirements-<name>.txt once; None if that works, else why not."""
-    python = VENV / "bin" / "python"
-    if not (VENV / "bin" / "pip").exists():
+def cases():
+    """Every case there is. The modules need the packages, so that they are imported here."""
+    import envoy_collections
+    import envoy_nacks
+    import envoy_on_demand
+    import envoy_outage
+    import envoy_secrets
+    import envoy_ttl
+    import envoy_types
+    import envoy_variants
+    import grpc_clients
+    import quickstart
+
+    # Those that take longest come first, so that none runs on alone in the end.
+    first = (quickstart, envoy_ttl, grpc_clients)
+    rest = (envoy_variants, envoy_types, envoy_on_demand, envoy_secrets, envoy_collections, envoy_nacks)
+    modules = (*first, *rest, envoy_outage)
+    return [case for module in modules for case in module.CASES]
+
+
+def play(case, sluice, direct):
+    """Runs a case: whether it passed, and what there is to say."""
+    from harness import Stage
+
+    start = time.monotonic()
+    with Stage(sluice, direct) as stage:
         try:
-            venv.create(VENV, with_pip=True, clear=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            return f"no virtual environment can be made (Debian has it in python3-venv): {error}"
-    requirements = HERE / f"requirements-{name}.txt"
-    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
-    stamp = VENV / f"{name}.installed"
-    if stamp.exists() and stamp.read_text() == digest:
-        return None
-    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", requirements]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "pip failed"
-    stamp.write_text(digest)
-    return None
+            case.play(stage)
+        except Exception:
+            return False, f"FAILED {case.name}\n{traceback.format_exc()}{stage.evidence()}\n"
+    return True, f"ok {case.name} ({time.monotonic() - start:.1f} s)"
 
 
-def free_ports(count):
-    """Distinct ports that nobody listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true", help="print the names of the cases and run none")
+    parser.add_argument("--only", metavar="PATTERN", help="those whose name contains it, or matches its * and ?")
+    parser.add_argument("--direct", action="store_true", help="without the relay: judges the cases themselves")
+    parser.add_argument("--jobs", type=int, default=4, help="cases at a time (default: 4)")
+    parser.add_argument("--sluice", type=pathlib.Path, default=packages.TARGET / "debug" / "sluice")
+    return parser.parse_args()
 
 
-def http(port, path="/", host=None):
-    """GET over loopback: status and body; (0, reason) if nobody answers."""
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Host": host} if host else {})
-    try:
-        with urllib.request.urlopen(request, timeout=5) as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-    except OSError as error:
-        return 0, str(error)
-
-
-def eventually(what, check):
-    """Waits until check() is true."""
-    end = time.monotonic() + DEADLINE
-    while not check():
-        if time.monotonic() > end:
-            raise AssertionError(f"never: {what}")
-        time.sleep(0.05)
-
-
-class Process:
-    """A child process with its log in a file; ended with the block."""
-
-    def __init__(self, arguments, directory, name, **environment):
-        self.log = pathlib.Path(directory) / f"{name}.log"
-        with open(self.log, "wb") as log:
-            self.child = subprocess.Popen(
-                [str(argument) for argument in arguments],
-                cwd=directory,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **environment},
-            )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *_):
-        self.child.terminate()
-        try:
-            self.child.wait(10)
-        except subprocess.TimeoutExpired:
-            self.child.kill()
-            self.child.wait()
-        if kind is not None:
-            tail = self.log.read_text(errors="replace")[-4000:]
-            print(f"--- the end of {self.log.name} ---\n{tail}")
-
-
-class Quickstart:
-    """A copy of config/ with ports of its own, and a relay over it started without arguments, as in the README."""
-
-    def __init__(self, sluice, stack):
-        self.sluice = sluice
-        self.directory = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        shutil.copytree(ROOT / "config", self.directory / "config")
-        self.xds, self.admin, self.http, self.backend, self.canary, self.envoy_admin = free_ports(6)
-        self.ports = {
-            "18000": self.xds,
-            "19000": self.admin,
-            "10000": self.http,
-            "50051": self.backend,
-            "50052": self.canary,
-        }
-        for file in [self.directory / "config" / "sluice.yaml", *self.files().iterdir()]:
-            text = file.read_text()
-            for old, new in self.ports.items():
-                text = text.replace(old, str(new))
-            file.write_text(text)
-        self.relay = stack.enter_context(Process([sluice, "serve"], self.directory, "sluice"))
-        eventually("the relay is ready", lambda: http(self.admin, "/ready")[0] == 200)
-
-    def files(self):
-        return self.directory / "config" / "quickstart"
-
-    def bootstrap(self, *arguments):
-        command = [self.sluice, "bootstrap", *arguments]
-        return subprocess.run(command, cwd=self.directory, check=True, capture_output=True, text=True).stdout
-
-    def edit(self, name, old, new, rename):
-        """Replaces text in a file: by a rename over it, or in place."""
-        path = self.files() / name
-        text = path.read_text()
-        assert old in text, f"{name} has no {old!r}; the quickstart changed"
-        if rename:
-            fresh = path.with_name(f".{name}.new")
-            fresh.write_text(text.replace(old, new))
-            fresh.replace(path)
-        else:
-            path.write_text(text.replace(old, new))
-
-
-FRESH_CLUSTER = """
-  - "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
-    name: fresh
-    type: EDS
-    eds_cluster_config:
-      eds_config: { resource_api_version: V3, ads: {} }
-    connect_timeout: 1s
-"""
-
-FRESH_ENDPOINTS = """
-  - "@type": type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment
-    cluster_name: fresh
-    endpoints:
-      - locality: { region: here }
-        load_balancing_weight: 1
-        lb_endpoints:
-          - endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: PORT } } }
-"""
-
-
-def envoy_follows(sluice, variant):
-    """Envoy serves by configuration that came through the relay, and follows its files."""
-    with contextlib.ExitStack() as stack:
-        quickstart = Quickstart(sluice, stack)
-        flags = ["--sotw"] if variant == "sotw" else []
-        text = quickstart.bootstrap("envoy", "--admin-port", str(quickstart.envoy_admin), *flags)
-        assert ("api_type: GRPC" if flags else "api_type: DELTA_GRPC") in text, text
-        (quickstart.directory / "envoy.yaml").write_text(text)
-        binary = next(VENV.glob("lib/python*/site-packages/envoy/_bin/envoy"))
-        command = [binary, "-c", "envoy.yaml", "--concurrency", "1", "--use-dynamic-base-id"]
-        stack.enter_context(Process(command, quickstart.directory, "envoy"))
-
-        def says(text, path="/", host=None):
-            status, body = http(quickstart.http, path, host)
-            return status == 200 and text in body
-
-        eventually("Envoy answers by itself", lambda: says("Hello from sluice"))
-        eventually("a route to a cluster", lambda: says("ok", "/healthz", "relay.example"))
-
-        quickstart.edit("routes.yaml", "Hello from sluice", "Saved in place, says sluice", rename=False)
-        eventually("Envoy follows a save in place", lambda: says("Saved in place"))
-        quickstart.edit("routes.yaml", "Saved in place", "Renamed over", rename=True)
-        eventually("Envoy follows a rename", lambda: says("Renamed over"))
-
-        # A cluster, its endpoints and a route to it: make before break.
-        for name, text in [("clusters.yaml", FRESH_CLUSTER), ("endpoints.yaml", FRESH_ENDPOINTS)]:
-            path = quickstart.files() / name
-            path.write_text(path.read_text().rstrip() + "\n" + text.replace("PORT", str(quickstart.admin)))
-        route = '- match: { prefix: "/healthz" }\n            route: { cluster: relay-admin }'
-        fresh = route.replace('"/healthz"', '"/ready"').replace("relay-admin", "fresh")
-        quickstart.edit("routes.yaml", route, f"{fresh}\n          {route}", rename=True)
-        eventually("a new cluster warms", lambda: http(quickstart.http, "/ready", "relay.example")[0] == 200)
-
-        # A changed cluster warms again only if its endpoints are sent again (ORD-5).
-        quickstart.edit("clusters.yaml", "name: fresh", "name: fresh\n    alt_stat_name: again", rename=True)
-        stats = lambda name: http(quickstart.envoy_admin, f"/stats?filter={name}")[1]
-        eventually("the changed cluster is used", lambda: "cluster.again.membership_healthy: 1" in stats("again"))
-        assert says("", "/ready", "relay.example")
-        assert "warming_clusters: 0" in stats("warming_clusters"), stats("warming_clusters")
-
-        rejected = [line for line in stats("update_rejected").splitlines() if not line.endswith(": 0")]
-        assert not rejected, rejected
-        assert "control_plane.connected_state: 1" in stats("connected_state")
-
-        # The relay ends; what Envoy has, it keeps.
-        quickstart.relay.child.terminate()
-        assert quickstart.relay.child.wait(90) == 0, "the relay drains with exit code 0"
-        assert says("Renamed over")
-
-
-def grpc_follows(sluice):
-    """A proxyless gRPC client finds its backend through the relay, and follows it to another one."""
-    with contextlib.ExitStack() as stack:
-        quickstart = Quickstart(sluice, stack)
-        (quickstart.directory / "grpc.json").write_text(quickstart.bootstrap("grpc"))
-        python = VENV / "bin" / "python"
-        for port in (quickstart.backend, quickstart.canary):
-            backend = [python, HERE / "grpc_peer.py", "serve", port]
-            stack.enter_context(Process(backend, quickstart.directory, f"backend-{port}"))
-
-        def client(*arguments):
-            command = [python, HERE / "grpc_peer.py", "call", "xds:///quickstart", *map(str, arguments)]
-            environment = {**os.environ, "GRPC_XDS_BOOTSTRAP": str(quickstart.directory / "grpc.json")}
-            return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-
-        with client(quickstart.backend, quickstart.canary) as caller:
-            try:
-                assert caller.stdout.readline() == f"reached {quickstart.backend}\n"
-                # Both clusters' endpoints change places.
-                text = (quickstart.files() / "endpoints.yaml").read_text()
-                first, second = str(quickstart.backend), str(quickstart.canary)
-                swapped = text.replace(first, "PORT").replace(second, first).replace("PORT", second)
-                quickstart.edit("endpoints.yaml", text, swapped, rename=True)
-                assert caller.stdout.readline() == f"reached {quickstart.canary}\n"
-                assert caller.wait(30) == 0
-            finally:
-                caller.kill()
-
-
-CASES = [
-    ("envoy", "Envoy, delta", lambda sluice: envoy_follows(sluice, "delta")),
-    ("envoy", "Envoy, SotW", lambda sluice: envoy_follows(sluice, "sotw")),
-    ("grpc", "gRPC", grpc_follows),
-]
+def run(options, missing):
+    chosen = [case for case in cases() if not (options.direct and case.relay_only)]
+    if options.only:
+        pattern = options.only if set("*?") & set(options.only) else f"*{options.only}*"
+        chosen = [case for case in chosen if fnmatch.fnmatchcase(case.name, pattern)]
+    if options.list:
+        print("\n".join(case.name for case in chosen))
+        return 0
+    if not chosen:
+        sys.exit(f"no case is called {options.only}; --list names them")
+    sluice = options.sluice.resolve()
+    if not options.direct and not sluice.is_file():
+        sys.exit(f"{sluice} is not there: `cargo build` makes it")
+    passed = failed = skipped = 0
+    with futures.ThreadPoolExecutor(max_workers=options.jobs) as pool:
+        under_way = []
+        for case in chosen:
+            reasons = [f"{name} can't be had: {missing[name]}" for name in sorted(case.needs) if missing[name]]
+            if reasons:
+                skipped += 1
+                print(f"!!!!!!!! SKIPPED {case.name}: {'; '.join(reasons)}", flush=True)
+            else:
+                under_way.append(pool.submit(play, case, sluice, options.direct))
+        for done in futures.as_completed(under_way):
+            is_passed, text = done.result()
+            passed += is_passed
+            failed += not is_passed
+            print(text, flush=True)
+    print(f"interop: {passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sluice", type=pathlib.Path, default=TARGET / "debug" / "sluice")
-    sluice = parser.parse_args().sluice.resolve()
-    if not sluice.is_file():
-        sys.exit(f"{sluice} is not there: `cargo build` makes it")
-    missing = {package: installed(package) for package in ("envoy", "grpc")}
-    passed = failed = skipped = 0
-    for package, name, case in CASES:
-        if missing[package]:
-            skipped += 1
-            print(f"!!!!!!!! SKIPPED {name}: {package} can't be installed: {missing[package]}", flush=True)
-            continue
-        start = time.monotonic()
-        try:
-            case(sluice)
-        except Exception:
-            failed += 1
-            print(f"FAILED {name}\n{traceback.format_exc()}", flush=True)
-        else:
-            passed += 1
-            print(f"ok {name} ({time.monotonic() - start:.1f} s)", flush=True)
-    print(f"interop: {passed} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed else 0
+    options = arguments()
+    missing = packages.missing()
+    if missing["grpc"]:
+        # Every case is driven by them.
+        print(f"!!!!!!!! SKIPPED everything: grpc can't be had: {missing['grpc']}", flush=True)
+        print("interop: 0 passed, 0 failed, 1 skipped")
+        return 0
+    if pathlib.Path(sys.prefix).resolve() != packages.PYTHON.parent.parent.resolve():
+        os.execv(packages.PYTHON, [packages.PYTHON, *sys.argv])
+    return run(options, missing)
 
 
 if __name__ == "__main__":

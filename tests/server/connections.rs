@@ -122,8 +122,19 @@ async fn fd19_a_flood_of_control_frames_is_closed() {
 async fn fd19_a_large_header_list_ends_its_stream_only() {
     let server = start(ServerLimits::default());
     let mut client = server.connect().await;
-    let mut request = Request::post(format!("http://relay{SOTW}")).body(()).unwrap();
+    let grpc = Request::post(format!("http://relay{SOTW}")).header("content-type", "application/grpc");
+    let mut request = grpc.body(()).unwrap();
     for n in 0..10 {
+        let name = http::HeaderName::try_from(format!("x-{n}")).unwrap();
+        request.headers_mut().insert(name, "x".repeat(1000).parse().unwrap());
+    }
+    let (response, _requests) = client.send.send_request(request.clone(), false).unwrap();
+    let response = soon(response).await.unwrap();
+    assert_eq!(response.headers()["grpc-status"], "8");
+    assert!(response.headers()["grpc-message"].to_str().unwrap().contains("headers"));
+    assert_eq!(server.metrics.limit_hits(Limit::HeaderListBytes), 1);
+    // What is many times too long never reaches the service.
+    for n in 10..40 {
         let name = http::HeaderName::try_from(format!("x-{n}")).unwrap();
         request.headers_mut().insert(name, "x".repeat(1000).parse().unwrap());
     }
@@ -215,13 +226,13 @@ async fn calls_that_are_no_grpc_or_that_nobody_serves() {
     let server = start(ServerLimits::default());
     let mut client = server.connect().await;
 
-    let mut call = client.open("/envoy.service.route.v3.RouteDiscoveryService/FetchRoutes").await;
+    let mut call = client.open("/envoy.service.route.v3.RouteDiscoveryService/PushRoutes").await;
     let head = call.head().await;
     assert_eq!(head.status(), 200);
     assert_eq!(head.headers()["content-type"], "application/grpc");
     let (code, text) = status_of(head.headers());
     assert_eq!(code, "12");
-    assert!(text.contains("/envoy.service.route.v3.RouteDiscoveryService/FetchRoutes"), "{text}");
+    assert!(text.contains("/envoy.service.route.v3.RouteDiscoveryService/PushRoutes"), "{text}");
     assert_eq!(call.message().await, None);
 
     let get = Request::get(format!("http://relay{SOTW}")).body(()).unwrap();

@@ -13,7 +13,7 @@ use http::{HeaderMap, Request, Response};
 use sluice::driver::handle::{Message, Peer, Relay, RelayStream, Variant};
 use sluice::server::{Listener, Server, ServerLimits};
 use sluice::telemetry::metrics::DownstreamMetrics;
-use sluice::xds::{self, Status};
+use sluice::xds::{self, Status, StreamKind};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -71,13 +71,13 @@ pub struct Script {
 impl Relay for FakeRelay {
     type Stream = FakeStream;
 
-    fn open(&self, variant: Variant, peer: Peer) -> Result<FakeStream, Status> {
+    fn open(&self, kind: StreamKind, peer: Peer) -> Result<FakeStream, Status> {
         if let Some(status) = self.refusal.lock().unwrap().clone() {
             return Err(status);
         }
         let stream = FakeStream(Arc::default(), self.requests.clone());
         let script = Arc::downgrade(&stream.0);
-        self.streams.lock().unwrap().push(StreamProbe { variant, peer, script });
+        self.streams.lock().unwrap().push(StreamProbe { variant: kind.variant, kind, peer, script });
         Ok(stream)
     }
 }
@@ -131,6 +131,7 @@ fn change(script: &Mutex<Script>, change: impl FnOnce(&mut Script)) {
 #[derive(Clone)]
 pub struct StreamProbe {
     pub variant: Variant,
+    pub kind: StreamKind,
     pub peer: Peer,
     script: Weak<Mutex<Script>>,
 }
@@ -153,7 +154,7 @@ impl StreamProbe {
     pub fn publish(&self, private: &[u8], shared: &[u8]) {
         let length = (private.len() + shared.len()) as u32;
         let private = [&[0][..], &length.to_be_bytes(), private].concat().into();
-        let message = Message { private, shared: Bytes::copy_from_slice(shared) };
+        let message = Message { private, shared: Bytes::copy_from_slice(shared), delivery: None };
         change(&self.script.upgrade().expect("the stream is open"), |script| script.next = Some(message));
     }
 }

@@ -8,4 +8,5 @@ mod raw;
 mod connections;
 mod drain;
 mod exhaustion;
+mod methods;
 mod streams;

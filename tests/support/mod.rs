@@ -30,7 +30,12 @@ pub const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadA
 pub const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 pub const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 pub const SRDS: &str = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration";
+pub const VHDS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 pub const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+pub const LEDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint";
+pub const LEDS_LIST: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpointCollection";
+/// In place of a resource it says where to ask for it (NAM-20).
+pub const REDIRECT: &str = "type.googleapis.com/xds.core.v3.ResourceLocator";
 /// A type that nobody has heard of, and the last in rank.
 pub const MARKER: &str = "type.googleapis.com/sluice.test.Marker";
 

@@ -166,7 +166,9 @@ impl Sub {
             }
         }
         if !self.wildcard {
-            self.known.retain(|name, _| self.names.contains(name));
+            let names = &self.names;
+            let is_member = |name: &String| glob_of(name).is_some_and(|glob| names.contains(&glob));
+            self.known.retain(|name, _| names.contains(name) || is_member(name));
         }
         self.delta_answer(world, &forced, self.wildcard && !had_wildcard)
     }
@@ -174,6 +176,19 @@ impl Sub {
     fn delta_answer(&mut self, world: &World, forced: &BTreeSet<String>, must: bool) -> Option<Answer> {
         let visible = self.visible(world);
         let empty = visible.is_empty();
+        let is_empty_glob =
+            |name: &String| !visible.keys().any(|member| glob_of(member).as_ref() == Some(name));
+        let globs = self.names.iter().filter(|name| is_glob(name));
+        // An empty collection is told under its own name (NAM-16), all of a new one under theirs.
+        let (empty_globs, full): (Vec<_>, Vec<_>) = globs.cloned().partition(is_empty_glob);
+        let is_full = |name: &String| full.contains(name);
+        for glob in &full {
+            self.known.remove(glob);
+        }
+        let mut forced: BTreeSet<_> = forced.iter().filter(|name| !is_full(name)).cloned().collect();
+        let news = empty_globs.iter().filter(|glob| self.known.get(*glob) != Some(&None));
+        forced.extend(news.cloned().collect::<Vec<_>>());
+        let forced = &forced;
         let removed: Vec<String> = self
             .known
             .iter()
@@ -202,8 +217,12 @@ impl Sub {
         for name in &removed {
             self.known.insert(name.clone(), None);
         }
-        let item =
-            |(name, entry): (String, Entry)| Item { name, version: entry.version, body: Some(entry.body) };
+        let item = |(name, entry): (String, Entry)| Item {
+            name,
+            version: entry.version,
+            body: Some(entry.body),
+            ..Item::default()
+        };
         Answer {
             type_url: self.type_url.clone(),
             version: world.fixed_version.clone().unwrap_or_else(|| format!("origin-{}", world.clock)),
@@ -219,6 +238,12 @@ impl Sub {
         if self.wildcard {
             visible.extend(world.listed(&self.type_url).map(|(name, entry)| (name.clone(), entry.clone())));
         }
+        if self.variant == Variant::Delta {
+            let all = world.types.get(&self.type_url).into_iter().flatten();
+            let members =
+                all.filter(|(name, _)| glob_of(name).is_some_and(|glob| self.names.contains(&glob)));
+            visible.extend(members.map(|(name, entry)| (name.clone(), entry.clone())));
+        }
         for name in &self.names {
             if let Some(entry) = world.get(&self.type_url, name) {
                 visible.insert(name.clone(), entry);
@@ -226,4 +251,15 @@ impl Sub {
         }
         visible
     }
+}
+
+fn is_glob(name: &str) -> bool {
+    name.starts_with("xdstp://") && name.split('?').next().unwrap_or_default().ends_with("/*")
+}
+
+/// The collection that a name is a member of: one level up, with the same context parameters (NAM-14).
+fn glob_of(name: &str) -> Option<String> {
+    let (path, context) = name.split_at(name.find('?').unwrap_or(name.len()));
+    let (parent, last) = path.rsplit_once('/')?;
+    (name.starts_with("xdstp://") && last != "*").then(|| format!("{parent}/*{context}"))
 }

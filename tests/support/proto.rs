@@ -32,6 +32,9 @@ pub struct Node {
     pub id: String,
     #[prost(string, tag = "2")]
     pub cluster: String,
+    /// A `google.protobuf.Struct`, encoded.
+    #[prost(bytes = "vec", optional, tag = "3")]
+    pub metadata: Option<Vec<u8>>,
     #[prost(message, optional, tag = "4")]
     pub locality: Option<Locality>,
     #[prost(string, tag = "6")]
@@ -103,6 +106,12 @@ pub struct ResourceName {
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
+pub struct CacheControl {
+    #[prost(bool, tag = "1")]
+    pub do_not_cache: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
 pub struct Resource {
     #[prost(string, tag = "1")]
     pub version: String,
@@ -110,6 +119,10 @@ pub struct Resource {
     pub resource: Option<Any>,
     #[prost(string, tag = "3")]
     pub name: String,
+    #[prost(string, repeated, tag = "4")]
+    pub aliases: Vec<String>,
+    #[prost(message, optional, tag = "7")]
+    pub cache_control: Option<CacheControl>,
     #[prost(message, optional, tag = "8")]
     pub resource_name: Option<ResourceName>,
 }

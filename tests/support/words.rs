@@ -91,16 +91,20 @@ impl Ask {
 }
 
 /// One resource of a response. `version` is empty in SotW.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Item {
     pub name: String,
     pub version: String,
     pub body: Option<Any>,
+    /// Of delta only, like the next.
+    pub aliases: Vec<String>,
+    pub do_not_cache: bool,
 }
 
 impl Item {
     pub fn new(type_url: &str, name: &str, version: &str, text: &str) -> Item {
-        Item { name: name.to_owned(), version: version.to_owned(), body: Some(body(type_url, name, text)) }
+        let body = Some(body(type_url, name, text));
+        Item { name: name.to_owned(), version: version.to_owned(), body, ..Item::default() }
     }
 
     pub fn text(&self) -> String {
@@ -154,8 +158,13 @@ impl Answer {
         let mut seen = BTreeSet::new();
         for item in &self.items {
             assert!(seen.insert(item.name.as_str()), "SST-8, DEL-16: {} twice in {self:?}", item.name);
-            let body = item.body.as_ref().expect("DEL-12: a resource without a body");
-            assert_eq!(body.type_url, self.type_url, "SST-9");
+            match &item.body {
+                Some(body) => {
+                    let is_redirect = body.type_url == super::REDIRECT;
+                    assert!(is_redirect || body.type_url == self.type_url, "SST-9: {}", body.type_url);
+                }
+                None => assert_eq!(self.type_url, super::VHDS, "DEL-12, VHD-6: a resource without a body"),
+            }
             if variant == Variant::Delta {
                 assert!(!item.version.is_empty(), "DEL-15: {} has no version", item.name);
             }
@@ -270,6 +279,7 @@ impl From<proto::DiscoveryResponse> for Answer {
             name: proto::Named::decode(any.value.as_slice()).map(|body| body.name).unwrap_or_default(),
             version: String::new(),
             body: Some(any),
+            ..Item::default()
         };
         Answer {
             type_url: response.type_url,
@@ -290,6 +300,8 @@ impl From<Answer> for proto::DeltaDiscoveryResponse {
             version: item.version,
             resource: item.body,
             name: item.name,
+            aliases: item.aliases,
+            cache_control: item.do_not_cache.then_some(proto::CacheControl { do_not_cache: true }),
             resource_name: None,
         };
         proto::DeltaDiscoveryResponse {
@@ -308,7 +320,13 @@ impl From<proto::DeltaDiscoveryResponse> for Answer {
     fn from(response: proto::DeltaDiscoveryResponse) -> Self {
         let size = response.encoded_len();
         let long = response.resources.iter().filter(|resource| resource.resource_name.is_some()).count();
-        let item = |r: proto::Resource| Item { name: r.name, version: r.version, body: r.resource };
+        let item = |r: proto::Resource| Item {
+            name: r.name,
+            version: r.version,
+            body: r.resource,
+            aliases: r.aliases,
+            do_not_cache: r.cache_control.is_some_and(|control| control.do_not_cache),
+        };
         Answer {
             type_url: response.type_url,
             version: response.system_version_info,

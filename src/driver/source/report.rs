@@ -8,10 +8,11 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use crate::driver::clock::Clock;
-use crate::driver::hub::Shared;
+use crate::driver::servers::Attach;
+use crate::driver::shared::Shared;
+use crate::driver::source::{Owner, SourceKey};
 use crate::driver::status::{ClassStatus, SourceState, SourceStatus, SourceTypeStatus};
 use crate::engine::Time;
-use crate::engine::class::NodeClass;
 use crate::engine::source::{Source, StreamIndex};
 use crate::engine::upstream::Event;
 use crate::telemetry::Limit;
@@ -29,12 +30,15 @@ struct TypeReport {
 
 pub struct Report {
     shared: Arc<Shared>,
+    server_uri: Arc<str>,
+    list: Arc<str>,
+    stream: Option<u64>,
     metrics: SourceMetrics,
     types: BTreeMap<TypeUrl, TypeReport>,
     unwatched: GaugePart,
     /// What of [`Source::evicted`] is counted.
     evicted: u64,
-    _class: GaugePart,
+    _counted: GaugePart,
     class: ClassStatus,
     state: SourceState,
     since: Time,
@@ -49,26 +53,41 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(shared: &Arc<Shared>, node: &Node, class: &NodeClass) -> Report {
+    pub fn new(shared: &Arc<Shared>, node: &Node, key: &SourceKey) -> Report {
         let now = shared.clock.now();
+        let server = shared.server(key.place);
+        let list = &shared.settings.lists.list(key.place.list).label;
+        // Who is attached to nothing has all there is.
+        let is_whole = matches!(server.attach, Attach::Nothing);
         let digest = crate::wire::version::digest(&crate::wire::upstream::encode_node(node));
-        Report {
-            metrics: shared.metrics.of_server(&shared.settings.server).source(),
+        let mut report = Report {
+            metrics: shared.metrics.of_server(&server.uri).source(list),
+            server_uri: server.uri.clone(),
+            list: list.clone(),
+            stream: match key.owner {
+                Owner::Everyone => None,
+                Owner::Stream(session) => Some(session.0),
+            },
             types: BTreeMap::new(),
             unwatched: shared.metrics.unwatched_bytes(),
             evicted: 0,
-            _class: shared.metrics.node_class(),
-            class: ClassStatus { digest: digest.into(), fields: fields_of(&class.node) },
-            state: SourceState::Connecting,
+            _counted: match key.owner {
+                Owner::Everyone => shared.metrics.node_class(),
+                Owner::Stream(_) => shared.metrics.private_source(),
+            },
+            class: ClassStatus { digest: digest.into(), fields: fields_of(&key.class.node) },
+            state: if is_whole { SourceState::Connected } else { SourceState::Connecting },
             since: now,
             failures: 0,
             last_error: None,
-            answered: false,
-            stale_since: Some(now),
+            answered: is_whole,
+            stale_since: (!is_whole).then_some(now),
             warned: false,
             variant: None,
             shared: shared.clone(),
-        }
+        };
+        report.metrics.state(report.state);
+        report
     }
 
     pub fn server(&self) -> &Arc<ServerMetrics> {
@@ -94,7 +113,7 @@ impl Report {
             self.shared.metrics.limit_hit(Limit::MaxResponseBytes);
         }
         if let Some(suppressed) = self.shared.throttle.allow("undecodable") {
-            warn!(server = %self.shared.settings.server, error = %status, suppressed,
+            warn!(server = %self.server_uri, list = %self.list, error = %status, suppressed,
                 "a response of the upstream cannot be read; its stream is reopened, what is known is served on");
         }
     }
@@ -102,7 +121,7 @@ impl Report {
     pub fn files_read(&mut self, now: Time) {
         self.heard(now);
         self.enter(SourceState::Connected, now);
-        debug!(server = %self.shared.settings.server, "files were read");
+        debug!(server = %self.server_uri, list = %self.list, "files were read");
     }
 
     pub fn bad_file(&self, path: &Path, reason: &str) {
@@ -113,16 +132,16 @@ impl Report {
     }
 
     pub fn event(&mut self, stream: StreamIndex, event: &Event, now: Time) {
-        let server = self.shared.settings.server.clone();
+        let (server, list) = (self.server_uri.clone(), self.list.clone());
         match event {
             Event::Connected { variant } => {
                 self.variant = Some(*variant);
                 self.enter(SourceState::Connected, now);
-                debug!(%server, stream, ?variant, "upstream stream is open");
+                debug!(%server, %list, stream, ?variant, "upstream stream is open");
             }
             Event::Disconnected { status, answered, retry_in } => {
                 self.last_error = Some(status.clone());
-                debug!(%server, stream, %status, answered, ?retry_in, "upstream stream ended");
+                debug!(%server, %list, stream, %status, answered, ?retry_in, "upstream stream ended");
                 self.enter(SourceState::Backoff { failures: self.failures, delay: *retry_in }, now);
             }
             Event::Unreachable { status } => self.unreachable(status, now),
@@ -130,26 +149,47 @@ impl Report {
                 self.of_type(type_url).upstream.ack();
                 self.heard(now);
             }
+            Event::Unchanged { type_url } => {
+                self.of_type(type_url).upstream.unchanged();
+                self.heard(now);
+            }
             Event::Nacked { type_url, text, names } => {
                 self.of_type(type_url).upstream.nack();
                 self.heard(now);
                 if let Some(suppressed) = self.shared.throttle.allow("upstream response rejected") {
-                    warn!(%server, %type_url, ?names, error = text, suppressed,
+                    warn!(%server, %list, %type_url, ?names, error = text, suppressed,
                         "a response of the upstream has faults: they were rejected (NACK), the rest is used");
                 }
             }
             Event::SwitchedToSotw { status } => {
-                info!(%server, %status, "the upstream refuses delta; it is asked for the state of the world for an hour");
+                info!(%server, %list, %status, "the upstream refuses delta; it is asked for the state of the world for an hour");
             }
             Event::Ignored { type_url } => {
-                debug!(%server, %type_url, "a response of a type that nobody asked for was ignored");
+                debug!(%server, %list, %type_url, "a response of a type that nobody asked for was ignored");
             }
             Event::ResourceError { type_url, error } => {
-                debug!(%server, %type_url, name = %error.name, status = %error.status, "the upstream reports an error");
+                debug!(%server, %list, %type_url, name = %error.name, status = %error.status, "the upstream reports an error");
+            }
+            Event::GlobsUnserved { type_url, names } => {
+                if let Some(suppressed) = self.shared.throttle.allow("globs unserved") {
+                    let (globs, first) =
+                        (names.len(), names.first().map(ToString::to_string).unwrap_or_default());
+                    warn!(%server, %type_url, globs, first, suppressed, "the upstream speaks the state of the world, in \
+                        which glob collections cannot be asked for: their subscribers get no answer");
+                }
             }
             Event::Timeout { type_url, names } => {
-                debug!(%server, %type_url, ?names, "no answer for these names in time");
+                debug!(%server, %list, %type_url, ?names, "no answer for these names in time");
             }
+        }
+    }
+
+    /// A type that can't be asked for where each type has a service of its own.
+    pub fn unserved(&self, type_url: &TypeUrl) {
+        if let Some(suppressed) = self.shared.throttle.allow("unserved type") {
+            warn!(server = %self.server_uri, list = %self.list, %type_url, suppressed,
+                "clients ask for a type that has no service of its own in this `api_type`: it stays unanswered; a \
+                server that aggregates (AGGREGATED_GRPC, AGGREGATED_DELTA_GRPC) may have it");
         }
     }
 
@@ -162,7 +202,7 @@ impl Report {
         if !std::mem::replace(&mut self.warned, true)
             && let Some(suppressed) = self.shared.throttle.allow("upstream unreachable")
         {
-            warn!(server = %self.shared.settings.server, class = %self.class.digest, error = %status, suppressed,
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed,
                 "the upstream is unreachable; what is known is served on, and it is tried again");
         }
         self.enter(SourceState::Backoff { failures: self.failures, delay: Duration::ZERO }, now);
@@ -176,7 +216,7 @@ impl Report {
         let since = self.stale_since.take();
         if std::mem::take(&mut self.warned) {
             let outage = since.map(|since| now.since(since));
-            info!(server = %self.shared.settings.server, class = %self.class.digest, ?outage, "the upstream answers again");
+            info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, ?outage, "the upstream answers again");
         }
     }
 
@@ -201,7 +241,9 @@ impl Report {
         self.shared.metrics.limits().add(Limit::UnwatchedBytes, evicted.saturating_sub(self.evicted));
         self.evicted = evicted;
         SourceStatus {
-            server: self.shared.settings.server.clone(),
+            server: self.server_uri.clone(),
+            list: self.list.clone(),
+            stream: self.stream,
             class: self.class.clone(),
             state: self.state,
             since: clock.wall(self.since),

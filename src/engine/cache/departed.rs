@@ -44,10 +44,15 @@ impl Departed {
         Departed { of_members: true, ..Departed::default() }
     }
 
-    /// Something is gone for clients that had it: what it was, if that is known.
-    pub fn lose(&mut self, old: Option<&Arc<Resource>>) {
+    /// A name, which may be the alias of a resource (ALI-1), is gone for clients that had it: what it was, if that is known.
+    pub fn lose(&mut self, name: &ResourceName, old: Option<&Arc<Resource>>) {
         self.lost = true;
-        self.leaving.extend(old.map(|old| (old.name.clone(), old.clone())));
+        self.leaving.extend(old.map(|old| (name.clone(), old.clone())));
+    }
+
+    /// Something that clients may have is gone, nobody knows what.
+    pub fn lose_some(&mut self) {
+        self.lost = true;
     }
 
     /// The name is present again, or nobody asks for it any more.
@@ -143,7 +148,7 @@ mod tests {
         for departed in &mut of {
             departed.kept = true;
             let first = departed.settle(stamp.at(Time::ZERO));
-            departed.lose(Some(&resource("a", 1)));
+            departed.lose(&"a".into(), Some(&resource("a", 1)));
             assert_ne!(departed.settle(stamp.at(Time::ZERO)), first, "a loss has a mark of its own");
         }
         let [members, asked] = &mut of;
@@ -159,7 +164,7 @@ mod tests {
     fn what_comes_back_is_not_departed() {
         let mut stamp = Stamp::new(1);
         let mut departed = Departed { kept: true, ..Departed::of_members() };
-        departed.lose(Some(&resource("a", 1)));
+        departed.lose(&"a".into(), Some(&resource("a", 1)));
         departed.back(&"a".into());
         let mark = departed.settle(stamp.at(Time::ZERO));
         assert_eq!((names(&departed), departed.poll_timeout()), (vec![], None));
@@ -171,12 +176,12 @@ mod tests {
         let mut stamp = Stamp::new(1);
         let mut departed = Departed { kept: true, ..Departed::default() };
         for name in ["b", "a", "c"] {
-            departed.lose(Some(&resource(name, 7 << 20)));
+            departed.lose(&name.into(), Some(&resource(name, 7 << 20)));
             departed.settle(stamp.at(Time::ZERO));
         }
         assert_eq!((names(&departed), departed.evicted()), (vec!["a", "c"], 1));
         let mut other = Departed::default();
-        other.lose(Some(&resource("a", 1)));
+        other.lose(&"a".into(), Some(&resource("a", 1)));
         other.settle(&mut stamp);
         assert!(names(&other).is_empty(), "types that nothing refers to");
     }

@@ -1,10 +1,11 @@
 //! What is known of the resources of one source: PRESENT, ABSENT or UNKNOWN (RLY-2).
 //!
-//! Named resources and the membership of the wildcard are two caches that never answer for each other (RLY-13).
+//! Named resources, the membership of the wildcard and that of globs are caches that never answer for each other (RLY-13).
 
 pub mod departed;
 pub mod named;
 pub mod wildcard;
+pub mod globs;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ use super::view::ViewId;
 use crate::xds::Resource;
 
 pub use departed::Departed;
+pub use globs::GlobCache;
 pub use named::NamedCache;
 pub use wildcard::WildcardCache;
 

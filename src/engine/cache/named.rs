@@ -19,6 +19,12 @@ use crate::xds::{Resource, ResourceName};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlotId(u32);
 
+impl SlotId {
+    pub(super) fn new(number: u32) -> SlotId {
+        SlotId(number)
+    }
+}
+
 #[derive(Debug)]
 struct Slot {
     names: Arc<NameSet>,
@@ -45,6 +51,8 @@ pub struct NamedCache {
     known: Names,
     /// The slots that contain a name; empty while it lingers.
     watchers: BTreeMap<ResourceName, BTreeSet<SlotId>>,
+    /// Of names that are or were the alias of a resource: the resource's own name (ALI-2).
+    aliases: OrdMap<ResourceName, ResourceName>,
     present: usize,
     absent: usize,
     bytes: usize,
@@ -163,7 +171,7 @@ impl NamedCache {
                     continue;
                 }
                 Some(Known::Unknown) => {}
-                Some(Known::Present(resource)) => view.put(None, resource),
+                Some(Known::Present(resource)) => view.put_as(name, None, resource),
                 Some(Known::Absent(_)) => view.put_absent(name, None),
             }
             if unwatched {
@@ -172,7 +180,7 @@ impl NamedCache {
         }
         for name in old.minus(names) {
             match self.known.get(name) {
-                Some(Known::Present(resource)) => view.take(resource),
+                Some(Known::Present(resource)) => view.take_as(name, resource),
                 Some(Known::Absent(_)) => view.drop_absent(name),
                 Some(Known::Unknown) | None => view.drop_unknown(),
             }
@@ -191,13 +199,24 @@ impl NamedCache {
 
     /// A resource arrived. Names that nobody asked for are ignored (RLY-61); equal content is no news (RLY-36).
     pub fn put(&mut self, resource: &Arc<Resource>) {
-        let Some(old) = self.known.get(&resource.name).cloned() else { return };
+        self.put_as(&resource.name, resource);
+    }
+
+    /// As [`NamedCache::put`], of a name that may be an alias of the resource. An alias may move from one resource to
+    /// another (ALI-2).
+    pub fn put_as(&mut self, name: &ResourceName, resource: &Arc<Resource>) {
+        let Some(old) = self.known.get(name).cloned() else { return };
         if old.resource().is_some_and(|old| old.version == resource.version) {
             return;
         }
-        self.departed.back(&resource.name);
-        self.note(&resource.name, &old, Known::Present(resource.clone()));
-        self.touch(&resource.name, &old, |view| view.put(old.resource().map(Arc::as_ref), resource));
+        self.departed.back(name);
+        if *name != resource.name {
+            self.aliases.insert(name.clone(), resource.name.clone());
+        } else if !self.aliases.is_empty() {
+            self.aliases.remove(name);
+        }
+        self.note(name, &old, Known::Present(resource.clone()));
+        self.touch(name, &old, |view| view.put_as(name, old.resource().map(Arc::as_ref), resource));
     }
 
     /// A name is known not to exist.
@@ -206,7 +225,7 @@ impl NamedCache {
         if matches!(old, Known::Absent(_)) {
             return;
         }
-        self.departed.lose(old.resource());
+        self.departed.lose(name, old.resource());
         self.note(name, &old, Known::Absent(cause));
         self.touch(name, &old, |view| view.put_absent(name, old.resource().map(Arc::as_ref)));
     }
@@ -247,6 +266,7 @@ impl NamedCache {
         }
         self.watchers.remove(name);
         self.departed.back(name);
+        self.aliases.remove(name);
         let Some(known) = self.known.remove(name) else { return false };
         self.count(&known, false);
         true
@@ -254,6 +274,13 @@ impl NamedCache {
 
     pub fn is_watched(&self, name: &ResourceName) -> bool {
         self.watchers.get(name).is_some_and(|watchers| !watchers.is_empty())
+    }
+
+    /// The sessions that want a name, each once.
+    pub fn sessions_of(&self, name: &ResourceName) -> Vec<SessionId> {
+        let slots = self.watchers.get(name).into_iter().flatten().filter_map(|slot| self.slots.get(slot));
+        let sessions: BTreeSet<SessionId> = slots.flat_map(|slot| slot.sessions.iter().copied()).collect();
+        sessions.into_iter().collect()
     }
 
     /// Stamps the views that changed and adds the sessions that watch them to `news`.
@@ -275,6 +302,11 @@ impl NamedCache {
     pub fn weight(&self, name: &ResourceName) -> usize {
         let body = self.known.get(name).and_then(Known::resource).map_or(0, |resource| resource.size());
         body + name.as_str().len() + 64
+    }
+
+    /// The own names of resources by their aliases, for as long as those are asked for.
+    pub fn aliases(&self) -> &OrdMap<ResourceName, ResourceName> {
+        &self.aliases
     }
 
     pub fn known(&self) -> &Names {

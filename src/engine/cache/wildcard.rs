@@ -46,6 +46,10 @@ impl WildcardCache {
         self.sessions.remove(&session);
     }
 
+    pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.sessions.iter().copied()
+    }
+
     pub fn is_watched(&self) -> bool {
         !self.sessions.is_empty()
     }
@@ -87,7 +91,7 @@ impl WildcardCache {
     fn complete(&mut self) {
         if !self.view.is_complete() {
             Arc::make_mut(&mut self.view).complete();
-            self.departed.lose(None);
+            self.departed.lose_some();
             self.touched = true;
             self.resolved = true;
         }
@@ -112,7 +116,7 @@ impl WildcardCache {
     fn take(&mut self, name: &ResourceName) {
         if let Some(old) = self.members.remove(name) {
             Arc::make_mut(&mut self.view).take(&old);
-            self.departed.lose(Some(&old));
+            self.departed.lose(name, Some(&old));
             self.touched = true;
         }
     }

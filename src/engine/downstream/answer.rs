@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::order::targets;
+use super::spelling::Spellings;
 use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::{View, ViewId, difference};
@@ -50,8 +51,11 @@ pub struct Answer {
     /// A first answer to a wildcard, which is due even if the set is empty (SST-7, DEL-25).
     pub greeting: bool,
     pub parts: Vec<AnswerPart>,
-    /// Names unsubscribed from beside a wildcard, which must be answered (DEL-19).
+    /// Names that must be answered whatever the parts say: unsubscribed from beside a wildcard (DEL-19), or refused
+    /// (NAM-5).
     pub departed: Vec<ResourceName>,
+    /// The client's own spelling of names, where it is not the canonical one (NAM-8).
+    pub spellings: Option<Arc<Spellings>>,
     /// Which message of the composition comes next.
     pub chunk: usize,
     /// How many responses the stream had carried when this answer was begun.
@@ -90,6 +94,17 @@ struct News {
     told_absent: bool,
 }
 
+impl News {
+    /// What is wanted by several aliases, or by its own name as well, is one resource (SST-8, DEL-16).
+    fn by_own_name(&mut self) {
+        if self.put.iter().any(|(name, resource)| *name != resource.name) {
+            let put = std::mem::take(&mut self.put);
+            self.put = put.into_values().map(|resource| (resource.name.clone(), resource)).collect();
+            self.removed.retain(|name| !self.put.contains_key(name));
+        }
+    }
+}
+
 impl Answer {
     pub fn key(&self) -> AnswerKey {
         let ids = match self.parts.as_slice() {
@@ -102,6 +117,10 @@ impl Answer {
                     id.derived((part.due, part.held.id(), part.interest.leaving(), part.last_bytes))
                 })
             }
+        };
+        let ids = match &self.spellings {
+            Some(spellings) => ids.derived(spellings.id()),
+            None => ids,
         };
         AnswerKey { variant: self.variant, full: self.full, greeting: self.greeting, ids }
     }
@@ -145,7 +164,9 @@ impl Answer {
     /// and by the wildcard is one resource to the client: its own subscription decides, and where that has nothing, the
     /// wildcard does (SUB-12, DEL-22).
     fn news(&self) -> News {
-        let mut news = News::default();
+        // In SotW only a refusal is answered so, which is an absence that is known at once.
+        let told_absent = self.variant == Variant::Sotw && !self.departed.is_empty();
+        let mut news = News { told_absent, ..News::default() };
         let after: Vec<_> = self
             .parts
             .iter()
@@ -175,12 +196,23 @@ impl Answer {
                 None => {
                     news.lost |= held.is_some();
                     if !self.parts.iter().any(|part| part.is_in_doubt(&name)) {
+                        let own = held
+                            .and_then(|_| self.own_name(&name))
+                            .filter(|own| !after.iter().any(|view| view.has(own)));
+                        news.removed.extend(own);
                         news.removed.insert(name);
                     }
                 }
             }
         }
+        news.by_own_name();
         news
+    }
+
+    /// Of an alias under which the client was sent a resource: the name under which it holds it (ALI-1).
+    fn own_name(&self, alias: &ResourceName) -> Option<ResourceName> {
+        let of_part = |part: &AnswerPart| part.snapshot.of(&self.type_url)?.aliases.get(alias).cloned();
+        self.parts.iter().find_map(of_part)
     }
 
     /// Whether the client learns from it what is gone (SST-6).
@@ -204,13 +236,26 @@ impl Answer {
             return Vec::new();
         }
         let names: BTreeSet<_> = self.parts.iter().flat_map(|part| part.view.names()).collect();
-        let resources: Vec<_> = names.into_iter().filter_map(|name| self.body(name)).cloned().collect();
+        let put = names.into_iter().filter_map(|name| Some((name.clone(), self.body(name)?.clone())));
+        let mut all = News { put: put.collect(), ..News::default() };
+        all.by_own_name();
+        let resources: Vec<_> = all.put.into_values().collect();
         let version = version_of(&resources);
         vec![Chunk { resources, removed: Vec::new(), version }]
     }
 }
 
 impl AnswerPart {
+    /// Of the wildcard or of globs: the name may be in it, but it is not known yet whether it is.
+    pub fn may_have(&self, name: &ResourceName) -> bool {
+        let is_open = match &self.interest {
+            Interest::Wildcard => !self.view.is_complete(),
+            Interest::Globs(_) => self.interest.covers(name) && !self.view.knows_gone(name),
+            Interest::Names(_) => false,
+        };
+        is_open && !self.view.has(name)
+    }
+
     /// The name was asked for, and the source does not know yet whether it exists (RLY-2).
     pub fn is_in_doubt(&self, name: &ResourceName) -> bool {
         let named = matches!(&self.interest, Interest::Names(names) if names.contains(name));
@@ -218,7 +263,7 @@ impl AnswerPart {
     }
 }
 
-fn version_of(resources: &[Arc<Resource>]) -> Version {
+pub(super) fn version_of(resources: &[Arc<Resource>]) -> Version {
     resources.iter().fold(Version::default(), |sum, resource| sum.plus(resource.version))
 }
 

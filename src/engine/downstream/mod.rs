@@ -6,6 +6,7 @@
 pub mod answer;
 pub mod flight;
 pub mod order;
+pub mod spelling;
 pub mod session;
 pub mod subscription;
 #[cfg(test)]

@@ -15,13 +15,16 @@ use std::sync::Arc;
 use super::answer::{Answer, AnswerPart};
 use super::flight::Verdict;
 use super::order::{self, HOLD, Snapshots, Turn};
-use super::subscription::{Change, SourceId, Subscription};
+use super::spelling::Refusals;
+use super::subscription::{Change, Key, NameSetChange, Part, SourceId, Subscription};
 use crate::engine::Time;
-use crate::engine::class::NameStyle;
-use crate::engine::interest::{Collection, HashSeed, Interest};
+use crate::engine::interest::{Collection, HashSeed, Interest, Shape};
+use crate::engine::realm::Realm;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::View;
-use crate::xds::{Code, Kind, Request, ResourceName, Status, TypeUrl, Variant, Version};
+use crate::xds::service::is_v2_type;
+use crate::xds::xdstp::NameError;
+use crate::xds::{Code, Kind, Request, ResourceName, Status, StreamKind, TypeUrl, Variant, Version};
 
 /// What one stream may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,18 +62,22 @@ pub struct Taken {
     pub watches: Vec<Watch>,
     /// The subscription changed, or something must be sent again: such requests are rate-limited, ACKs are not.
     pub changed: bool,
+    /// A name of the request that cannot be served, and why (NAM-5); there may be more.
+    pub refused: Option<(ResourceName, NameError)>,
 }
 
-/// Where a subscription goes: which source answers names of this style of this type for this client, and whether an
-/// empty first request of it means the wildcard (SUB-15).
+/// Where a subscription goes: to whom a name belongs, which source answers names of this realm of this type for this
+/// client, and whether an empty first request of it means the wildcard (SUB-15).
 pub trait Router {
-    fn source(&mut self, type_url: &TypeUrl, style: NameStyle) -> Result<SourceId, Status>;
+    /// Of a name of a type, or of its wildcard.
+    fn realm_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> Realm;
+    fn source(&mut self, type_url: &TypeUrl, realm: Realm) -> Result<SourceId, Status>;
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status>;
 }
 
 #[derive(Debug)]
 pub struct Session {
-    variant: Variant,
+    kind: StreamKind,
     limits: Limits,
     seed: HashSeed,
     nonce_prefix: u32,
@@ -89,9 +96,9 @@ pub struct Session {
 
 impl Session {
     /// `nonce_prefix`: drawn for this stream, so that a nonce of another stream is never taken for one of this (STR-5).
-    pub fn new(variant: Variant, limits: Limits, seed: HashSeed, nonce_prefix: u32) -> Session {
+    pub fn new(kind: impl Into<StreamKind>, limits: Limits, seed: HashSeed, nonce_prefix: u32) -> Session {
         Session {
-            variant,
+            kind: kind.into(),
             limits,
             seed,
             nonce_prefix,
@@ -106,7 +113,11 @@ impl Session {
     }
 
     pub fn variant(&self) -> Variant {
-        self.variant
+        self.kind.variant
+    }
+
+    pub fn kind(&self) -> StreamKind {
+        self.kind
     }
 
     pub fn subscriptions(&self) -> &[Subscription] {
@@ -129,13 +140,7 @@ impl Session {
             Request::Sotw(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
             Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
         };
-        if url.is_empty() {
-            // On ADS nothing else says what is meant (RPC-5).
-            return Err(Status::new(
-                Code::InvalidArgument,
-                "type_url is empty: on an aggregated stream every request names its type",
-            ));
-        }
+        let url = type_of(self.kind, url)?;
         let index = self.subscription_index(url)?;
         let nonce_number = self.parse_nonce(nonce);
         let seed = self.seed;
@@ -147,13 +152,17 @@ impl Session {
             (true, _) | (false, true) => Verdict::None,
             (false, false) => subscription.flight.judge(nonce_number, error.clone(), now),
         };
-        subscription.follow(nonce_number, &verdict, self.variant);
+        subscription.follow(nonce_number, &verdict, self.kind.variant);
         if is_first {
             subscription.legacy_wildcard = router.legacy_wildcard(&type_url)?;
         }
         let change = match request {
-            Request::Sotw(request) => subscription.take_sotw(request, seed),
-            Request::Delta(request) => subscription.take_delta(request, seed),
+            Request::Sotw(request) => {
+                subscription.take_sotw(request, seed, &|name| router.realm_of(&type_url, Some(name)))
+            }
+            Request::Delta(request) => {
+                subscription.take_delta(request, seed, &|name| router.realm_of(&type_url, Some(name)))
+            }
         };
         let forces = matches!(request, Request::Delta(delta) if !(delta.subscribe.is_empty() && delta.unsubscribe.is_empty()));
         let changed = is_first || forces || change != Change::default();
@@ -163,7 +172,9 @@ impl Session {
         {
             self.subscriptions[index].present(&request.initial_resource_versions, seed);
         }
-        Ok(Taken { type_url, verdict, watches, changed })
+        let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.news().next());
+        let refused = news.filter(|_| changed).map(|(name, error)| (name.clone(), error.clone()));
+        Ok(Taken { type_url, verdict, watches, changed, refused })
     }
 
     fn subscription_index(&mut self, url: &str) -> Result<usize, Status> {
@@ -186,14 +197,17 @@ impl Session {
         let mut watches = Vec::new();
         let subscription = &mut self.subscriptions[index];
         let type_url = subscription.type_url.clone();
-        // Names first, for they keep what a wildcard brought that goes with the same request.
-        for (style, names) in change.names {
-            let interest = (!names.0.is_empty()).then_some(Interest::Names(names.0));
-            set_part(subscription, style, interest, false, router, &mut watches)?;
+        // Names first, for they keep what a glob or a wildcard brought that goes with the same request.
+        let is_named = |(key, _): &(Key, NameSetChange)| key.0 == Shape::Names;
+        let (names, globs): (Vec<_>, Vec<_>) = change.names.into_iter().partition(is_named);
+        for ((shape, realm), names) in names.into_iter().chain(globs) {
+            let interest = (!names.0.is_empty()).then(|| shape.interest(names.0));
+            set_part(subscription, realm, interest, shape, router, &mut watches)?;
         }
         if let Some(wildcard) = change.wildcard {
             let interest = wildcard.then_some(Interest::Wildcard);
-            set_part(subscription, NameStyle::Old, interest, true, router, &mut watches)?;
+            let realm = router.realm_of(&type_url, None);
+            set_part(subscription, realm, interest, Shape::Wildcard, router, &mut watches)?;
         }
         let names: usize = self.subscriptions.iter().map(Subscription::names_len).sum();
         if names > self.limits.names_per_stream {
@@ -216,7 +230,7 @@ impl Session {
             subscription.interrupt();
             let type_url = subscription.type_url.clone();
             for part in &mut subscription.parts {
-                let source = router.source(&type_url, part.style)?;
+                let source = router.source(&type_url, part.realm)?;
                 let old = std::mem::replace(&mut part.source, source);
                 if old == source {
                     continue;
@@ -231,6 +245,20 @@ impl Session {
         Ok(watches)
     }
 
+    /// Some of what this stream wants of a type is of another realm now (CCH-1): it is asked for there. What the client holds
+    /// stays, until the source that is asked now has something else.
+    pub fn divert(&mut self, type_url: &TypeUrl, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
+        let Some(index) = self.subscriptions.iter().position(|s| s.type_url == *type_url) else {
+            return Ok(Vec::new());
+        };
+        let subscription = &self.subscriptions[index];
+        let mut change = subscription.divert(self.seed, &|name| router.realm_of(type_url, Some(name)));
+        let realm = router.realm_of(type_url, None);
+        let moves = |part: &Part| part.is_wildcard() && part.realm != realm;
+        change.wildcard = subscription.parts.iter().any(moves).then_some(true);
+        self.apply(index, change, router)
+    }
+
     /// Notes which sources the parts come from; what a client left is not kept alive.
     fn list_sources(&mut self) {
         let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
@@ -241,6 +269,11 @@ impl Session {
                 self.sources.push(part.source);
             }
         }
+    }
+
+    /// Whether some part comes from this source.
+    pub fn uses(&self, source: SourceId) -> bool {
+        self.sources.contains(&source)
     }
 
     // === nonces ===
@@ -296,7 +329,7 @@ impl Session {
     fn poll_from(&mut self, snapshots: &Snapshots, overdue: bool, now: Time) -> Option<(usize, Answer)> {
         let turn = Turn { snapshots, carried: self.nonces, now, overdue };
         let cluster_side = self.subscriptions.partition_point(|s| s.type_url.kind().is_cluster_side());
-        self.held_until = order::withhold(&mut self.subscriptions, cluster_side, self.variant, &turn);
+        self.held_until = order::withhold(&mut self.subscriptions, cluster_side, self.kind.variant, &turn);
         let mut held = false;
         for index in 0..self.subscriptions.len() {
             if index == cluster_side {
@@ -305,7 +338,7 @@ impl Session {
             if held && self.subscriptions[index].type_url.kind().refers_to_clusters() {
                 continue;
             }
-            if let Some(answer) = self.subscriptions[index].poll(self.variant, &turn) {
+            if let Some(answer) = self.subscriptions[index].poll(self.kind.variant, &turn) {
                 if index < cluster_side {
                     self.held_since.get_or_insert(now);
                 }
@@ -388,20 +421,41 @@ impl Session {
     }
 }
 
+/// The type that a request on a stream of this kind is about.
+fn type_of(kind: StreamKind, url: &str) -> Result<&str, Status> {
+    let refused = |text: String| Err(Status::new(Code::InvalidArgument, text));
+    match kind.service {
+        // On ADS nothing else says what is meant (RPC-5).
+        None if url.is_empty() => {
+            refused("type_url is empty: on an aggregated stream every request names its type".to_owned())
+        }
+        // The method says it (RPC-6).
+        Some(service) if url.is_empty() => Ok(service.type_url(kind.api)),
+        Some(service) if !service.carries(url) => {
+            refused(format!("type_url is {url}: this method serves {}", service.type_url(kind.api)))
+        }
+        _ if is_v2_type(url) && !kind.v2 => Err(Status::new(
+            Code::Unimplemented,
+            format!("{url} is a type of the v2 API, which `v2: true` on the listener turns on"),
+        )),
+        _ => Ok(url),
+    }
+}
+
 /// Brings one part of a subscription to what is now wanted, and notes what its source must be told.
 fn set_part(
     subscription: &mut Subscription,
-    style: NameStyle,
+    realm: Realm,
     interest: Option<Interest>,
-    wildcard: bool,
+    shape: Shape,
     router: &mut dyn Router,
     watches: &mut Vec<Watch>,
 ) -> Result<(), Status> {
     let type_url = subscription.type_url.clone();
     match interest {
         Some(interest) => {
-            let source = router.source(&type_url, style)?;
-            let old = subscription.set_part(style, Some((source, interest.clone())), wildcard);
+            let source = router.source(&type_url, realm)?;
+            let old = subscription.set_part(realm, Some((source, interest.clone())), shape);
             // The client's class may have changed with this very request (RLY-16).
             if let Some(old) = old.filter(|old| *old != source) {
                 let collection = interest.collection();
@@ -410,8 +464,8 @@ fn set_part(
             watches.push(Watch::Watch { source, type_url, interest });
         }
         None => {
-            if let Some(source) = subscription.set_part(style, None, wildcard) {
-                let collection = if wildcard { Collection::Wildcard } else { Collection::Names(style) };
+            if let Some(source) = subscription.set_part(realm, None, shape) {
+                let collection = shape.collection(realm.space.style());
                 watches.push(Watch::Unwatch { source, type_url, collection });
             }
         }
@@ -433,7 +487,8 @@ impl Subscription {
         }
         let overdue = turn.overdue && self.type_url.kind().is_cluster_side();
         let may_send = !self.flight.is_waiting() || self.fresh || overdue;
-        if !may_send || self.parts.is_empty() {
+        let refused: Vec<_> = self.refusals().into_iter().flat_map(Refusals::untold).cloned().collect();
+        if !may_send || (self.parts.is_empty() && refused.is_empty()) {
             return None;
         }
         let full = self.is_full(variant);
@@ -461,10 +516,12 @@ impl Subscription {
         // given up beside the wildcard is known when the membership is (DEL-19).
         // Due where nothing else speaks: the set is empty, and the client did not present what it holds (DEL-29).
         let holds_nothing = parts.iter().all(|part| {
-            matches!(part.interest, Interest::Names(_)) || (part.held.is_empty() && part.view.is_empty())
+            !matches!(part.interest, Interest::Wildcard) || (part.held.is_empty() && part.view.is_empty())
         });
         let greeting = self.greeting && membership_known && holds_nothing;
-        let departed: Vec<_> = self.departed.iter().filter(|_| membership_known).cloned().collect();
+        let in_doubt = |name: &&ResourceName| parts.iter().any(|part| part.may_have(name));
+        let departed = self.departed.iter().filter(|name| membership_known && !in_doubt(name)).cloned();
+        let departed: Vec<_> = departed.chain(refused).collect();
         if (full && !complete) || !(news || greeting || !departed.is_empty()) {
             return None;
         }
@@ -473,8 +530,8 @@ impl Subscription {
         {
             return None;
         }
-        let (type_url, begun) = (self.type_url.clone(), turn.carried);
-        Some(Answer { type_url, variant, full, greeting, parts, departed, chunk: 0, begun })
+        let (type_url, spellings, begun) = (self.type_url.clone(), self.spellings(), turn.carried);
+        Some(Answer { type_url, variant, full, greeting, parts, departed, spellings, chunk: 0, begun })
     }
 
     /// A wildcard client that reconnects with the current version has it all already (STR-10).
@@ -503,8 +560,6 @@ impl Subscription {
         self.fresh &= !has_spoken && !answer.parts.iter().all(is_known);
         self.presented = None;
         self.pending = None;
-        if !answer.departed.is_empty() {
-            self.departed.clear();
-        }
+        self.told(&answer.departed);
     }
 }

@@ -1,5 +1,6 @@
 //! What one stream wants of one type, and what the client holds of it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -7,20 +8,24 @@ use std::sync::Arc;
 use super::answer::{Answer, Chunk};
 use super::flight::Flight;
 use super::order::{Refused, Trail, Withheld};
-use crate::engine::class::NameStyle;
-use crate::engine::interest::{HashSeed, Interest, NameSet, style_of};
+use super::spelling::{Peculiar, Refusals, Spellings, key_of};
+use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
+use crate::engine::realm::Realm;
 use crate::engine::view::{Leaving, View, ViewId};
-use crate::xds::{DeltaRequest, ResourceName, SotwRequest, TypeUrl, Version};
+use crate::xds::{DeltaRequest, Resource, ResourceName, SotwRequest, TypeUrl, Version};
 
 /// A source, by the number that the driver gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub u64);
 
+/// What tells the parts of a subscription apart, in their order.
+pub type Key = (Shape, Realm);
+
 /// One collection of one source that the client subscribed to.
 #[derive(Clone, Debug)]
 pub struct Part {
     pub source: SourceId,
-    pub style: NameStyle,
+    pub realm: Realm,
     pub interest: Interest,
     /// What the client holds: the view to which it was last brought, and before it what that view did not know.
     pub held: Arc<View>,
@@ -35,10 +40,10 @@ pub struct Part {
 }
 
 impl Part {
-    fn new(source: SourceId, style: NameStyle, interest: Interest) -> Part {
+    fn new(source: SourceId, realm: Realm, interest: Interest) -> Part {
         Part {
             source,
-            style,
+            realm,
             interest,
             held: Arc::default(),
             at: None,
@@ -67,8 +72,12 @@ impl Part {
 
     /// What the client holds of the names because another part brought it.
     fn take_over(&mut self, other: &View, which: impl Fn(&ResourceName) -> bool) {
-        let Interest::Names(names) = &self.interest else { return };
-        let brought = names.iter().filter(|name| !self.held.has(name) && which(name));
+        let candidates: Vec<_> = match &self.interest {
+            Interest::Wildcard => return,
+            Interest::Globs(_) => other.names().filter(|name| self.interest.covers(name)).collect(),
+            Interest::Names(names) => names.iter().collect(),
+        };
+        let brought = candidates.into_iter().filter(|name| !self.held.has(name) && which(name));
         let brought: Vec<_> = brought.filter_map(|name| Some((name, other.version_of(name)?))).collect();
         if !brought.is_empty() {
             Arc::make_mut(&mut self.held).hold(brought.into_iter(), std::iter::empty());
@@ -77,15 +86,24 @@ impl Part {
     }
 
     /// The client was sent a part of what brings it to a view.
-    fn hold_chunk(&mut self, chunk: &Chunk, view: &View) {
-        let sent = chunk.resources.iter().map(|resource| (&resource.name, resource.version));
+    fn hold_chunk<'a>(&mut self, chunk: &'a Chunk, view: &View) {
+        let names = |resource: &'a Arc<Resource>| std::iter::once(&resource.name).chain(&resource.aliases);
+        let sent =
+            chunk.resources.iter().flat_map(|resource| names(resource).map(|name| (name, resource.version)));
         let sent = sent.filter(|(name, version)| view.version_of(name) == Some(*version));
         let held = Arc::make_mut(&mut self.held);
         held.hold(sent, chunk.removed.iter().filter(|name| self.interest.covers(name)));
     }
 
-    /// The client must be told of the name again, whatever it holds.
+    /// The client must be told of the name again, whatever it holds; of a glob, of all its members.
     fn forget(&mut self, name: &ResourceName) {
+        if matches!(self.interest, Interest::Globs(_)) && name.is_glob() {
+            let members: Vec<_> =
+                self.held.names().filter(|member| member.glob().as_ref() == Some(name)).cloned().collect();
+            for member in &members {
+                self.forget(member);
+            }
+        }
         if self.held.has(name) || self.held.knows_absent(name) {
             Arc::make_mut(&mut self.held).forget(name);
             self.at = None;
@@ -96,15 +114,22 @@ impl Part {
         self.interest.leaving()
     }
 
+    fn key(&self) -> Key {
+        (self.interest.shape(), self.realm)
+    }
+
     pub fn is_wildcard(&self) -> bool {
         matches!(self.interest, Interest::Wildcard)
     }
 
+    /// What a server, not the client, says is in it: the wildcard, or globs.
+    fn is_broad(&self) -> bool {
+        self.interest.shape() != Shape::Names
+    }
+
+    /// The names that were asked for, those of globs too.
     pub fn names(&self) -> Option<&Arc<NameSet>> {
-        match &self.interest {
-            Interest::Wildcard => None,
-            Interest::Names(names) => Some(names),
-        }
+        self.interest.names()
     }
 }
 
@@ -112,7 +137,8 @@ impl Part {
 #[derive(Debug)]
 pub struct Subscription {
     pub type_url: TypeUrl,
-    /// The wildcard first, then old-style names, then `xdstp:` names; no part is empty.
+    /// The wildcard first, then globs, then names, each by realm: old-style ones before those of authorities; no part is
+    /// empty.
     pub parts: Vec<Part>,
     /// Names unsubscribed from beside a wildcard, still to be answered (DEL-19).
     pub departed: BTreeSet<ResourceName>,
@@ -129,6 +155,8 @@ pub struct Subscription {
     pub pending: Option<Box<Answer>>,
     /// An empty first request means the wildcard (SUB-9, SUB-15).
     pub legacy_wildcard: bool,
+    /// Of names: how the client spells them, and which are refused. Nearly always nothing.
+    peculiar: Option<Box<Peculiar>>,
     /// A request came.
     seen: bool,
     /// Some request had a non-empty list: an empty one means nothing from then on (SUB-10).
@@ -141,8 +169,10 @@ pub struct Subscription {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Change {
     pub wildcard: Option<bool>,
-    /// The names by style, where they changed.
-    pub names: BTreeMap<NameStyle, NameSetChange>,
+    /// The names and the globs by realm, where they changed.
+    pub names: BTreeMap<Key, NameSetChange>,
+    /// Names are spelled in another way, or refused.
+    pub peculiar: bool,
 }
 
 /// A set of names before and after.
@@ -170,6 +200,7 @@ impl Subscription {
             presented: None,
             pending: None,
             legacy_wildcard: true,
+            peculiar: None,
             seen: false,
             named: false,
             fingerprint: 0,
@@ -181,7 +212,19 @@ impl Subscription {
     }
 
     pub fn names_len(&self) -> usize {
-        self.parts.iter().filter_map(Part::names).map(|names| names.len()).sum()
+        let refused = self.refusals().map_or(0, Refusals::len);
+        refused + self.parts.iter().filter_map(Part::names).map(|names| names.len()).sum::<usize>()
+    }
+
+    /// Names that were asked for and cannot be served (NAM-5).
+    pub fn refusals(&self) -> Option<&Refusals> {
+        self.peculiar.as_ref().map(|peculiar| &peculiar.refusals)
+    }
+
+    /// The client's spelling of names, where it is not the canonical one (NAM-8).
+    pub fn spellings(&self) -> Option<Arc<Spellings>> {
+        let peculiar = self.peculiar.as_ref().filter(|peculiar| !peculiar.spellings.is_empty())?;
+        Some(peculiar.spellings.clone())
     }
 
     /// The client was brought nothing of what it asks for yet.
@@ -194,13 +237,53 @@ impl Subscription {
         !self.seen
     }
 
-    fn names_of(&self, style: NameStyle) -> Arc<NameSet> {
-        let part = self.parts.iter().find(|part| part.style == style && !part.is_wildcard());
+    /// The client was told of these names.
+    pub fn told(&mut self, departed: &[ResourceName]) {
+        if departed.is_empty() {
+            return;
+        }
+        self.departed.retain(|name| !departed.contains(name));
+        if let Some(peculiar) = &mut self.peculiar {
+            peculiar.refusals.told();
+        }
+    }
+
+    /// Where a name was asked for.
+    fn holding(&self, name: &ResourceName) -> Option<Key> {
+        let has = |part: &&Part| part.names().is_some_and(|names| names.contains(name));
+        self.parts.iter().find(has).map(Part::key)
+    }
+
+    fn names_of(&self, key: Key) -> Arc<NameSet> {
+        let part = self.parts.iter().find(|part| part.key() == key);
         part.and_then(Part::names).cloned().unwrap_or_default()
     }
 
+    /// The names of a list by where they are asked for; places at which none is left are there too, empty.
+    fn by_key<'a>(
+        &self,
+        names: impl Iterator<Item = &'a ResourceName>,
+        seed: HashSeed,
+        realm_of: &dyn Fn(&ResourceName) -> Realm,
+    ) -> BTreeMap<Key, NameSet> {
+        let before = self.parts.iter().filter(|part| !part.is_wildcard());
+        let mut sets: BTreeMap<_, _> = before.map(|part| (part.key(), NameSet::default())).collect();
+        for name in names.filter(|name| !name.is_wildcard()) {
+            // What is private to this stream stays so.
+            let private = self.holding(name).filter(|(_, realm)| realm.private);
+            let place = private.unwrap_or_else(|| (Shape::of(name), realm_of(name)));
+            sets.entry(place).or_default().insert(name.clone(), seed);
+        }
+        sets
+    }
+
     /// A SotW request: its list is the complete set (SUB-1).
-    pub fn take_sotw(&mut self, request: &SotwRequest, seed: HashSeed) -> Change {
+    pub fn take_sotw(
+        &mut self,
+        request: &SotwRequest,
+        seed: HashSeed,
+        realm_of: &dyn Fn(&ResourceName) -> Realm,
+    ) -> Change {
         let names = &request.resource_names;
         let first = !std::mem::replace(&mut self.seen, true);
         let fingerprint = fingerprint_of(names, seed);
@@ -213,41 +296,140 @@ impl Subscription {
         self.named |= !names.is_empty();
         // The implicit wildcard lasts while every request so far was empty (SUB-9); a total list ends it (SUB-11).
         let implicit = !self.named && self.legacy_wildcard;
+        let (names, peculiar) = self.take_list(names, seed);
+        let mut change = Change { peculiar, ..Change::default() };
         let wildcard = implicit || names.iter().any(ResourceName::is_wildcard);
         if first && wildcard && names.len() <= 1 {
             self.presented = Version::parse(&request.version_info);
         }
-        let mut change = Change::default();
         if wildcard != self.is_wildcard() {
             change.wildcard = Some(wildcard);
         }
-        for style in [NameStyle::Old, NameStyle::Xdstp] {
-            let wanted = names.iter().filter(|name| !name.is_wildcard() && style_of(name) == style);
-            let wanted = NameSet::of(wanted.cloned(), seed);
-            let old = self.names_of(style);
+        let sets = self.by_key(names.iter(), seed, realm_of);
+        // Beside a wildcard the client keeps what it gives up, since the wildcard may have it (SUB-6).
+        if !wildcard {
+            self.forget_given_up(&sets);
+        }
+        for (place, wanted) in sets {
+            let old = self.names_of(place);
             if wanted.id() != old.id() {
                 let added: Vec<_> = wanted.minus(&old).cloned().collect();
                 if !added.is_empty() {
                     self.resubscribe(&added);
                 }
-                // Beside a wildcard the client keeps what it gives up, since the wildcard may have it (SUB-6).
-                if !wildcard {
-                    old.minus(&wanted).for_each(|name| self.forget_name(name));
-                }
-                change.names.insert(style, NameSetChange(Arc::new(wanted)));
+                change.names.insert(place, NameSetChange(Arc::new(wanted)));
             }
         }
         change
     }
 
+    /// What the client has no more under names and globs that are not in `wanted`. Beside a glob it keeps its members, as it
+    /// keeps what it asks for by name of a glob that goes (NAM-17).
+    fn forget_given_up(&mut self, wanted: &BTreeMap<Key, NameSet>) {
+        let asks = |shape: Shape, name: &ResourceName| {
+            wanted.iter().any(|((at, _), names)| *at == shape && names.contains(name))
+        };
+        let (mut gone, none) = (Vec::new(), NameSet::default());
+        for part in &self.parts {
+            let (Some(old), new) = (part.names(), wanted.get(&part.key()).unwrap_or(&none)) else { continue };
+            if old.id() == new.id() {
+                continue;
+            }
+            if part.key().0 == Shape::Globs {
+                let left = |member: &&ResourceName| {
+                    let is_left = |glob| old.contains(&glob) && !new.contains(&glob);
+                    member.glob().is_some_and(is_left) && !asks(Shape::Names, member)
+                };
+                gone.extend(part.held.names().filter(left).cloned());
+            } else {
+                let is_covered =
+                    |name: &ResourceName| name.glob().is_some_and(|glob| asks(Shape::Globs, &glob));
+                gone.extend(old.minus(new).filter(|name| !is_covered(name)).cloned());
+            }
+        }
+        for name in &gone {
+            self.forget_name(name);
+        }
+    }
+
+    /// The keys of a complete list of names, and whether anything peculiar to it has changed.
+    fn take_list<'a>(
+        &mut self,
+        names: &'a [ResourceName],
+        seed: HashSeed,
+    ) -> (Cow<'a, [ResourceName]>, bool) {
+        let before = self.peculiar.take();
+        let (keys, after) = Peculiar::of_list(names, &self.type_url, before.as_deref(), seed);
+        let respelled = Peculiar::respelled(after.as_deref(), before.as_deref());
+        let refused = after.as_ref().is_some_and(|after| after.refusals.untold().next().is_some());
+        self.peculiar = after;
+        if !respelled.is_empty() {
+            self.resubscribe(&respelled);
+        }
+        self.fresh |= refused;
+        (keys, refused || !respelled.is_empty())
+    }
+
+    /// What a name is kept under; `None` if it is refused.
+    fn take_name(&mut self, name: &ResourceName) -> Option<ResourceName> {
+        match key_of(name, &self.type_url) {
+            Ok(key) => Some(key.unwrap_or_else(|| name.clone())),
+            Err(error) => {
+                self.interrupt();
+                self.fresh = true;
+                self.peculiar.get_or_insert_default().refusals.insert(name, error);
+                None
+            }
+        }
+    }
+
+    /// The client asks for the name in this spelling.
+    fn spell(&mut self, key: &ResourceName, name: &ResourceName, wanted: bool, seed: HashSeed) {
+        if key != name || self.peculiar.is_some() {
+            let peculiar = self.peculiar.get_or_insert_default();
+            Arc::make_mut(&mut peculiar.spellings).insert(key, name, wanted, seed);
+        }
+    }
+
+    /// The client gives the name up in this spelling: its key, if nothing is left of it.
+    fn give_up(&mut self, name: &ResourceName, seed: HashSeed) -> Option<ResourceName> {
+        let key = match key_of(name, &self.type_url) {
+            Ok(key) => key.unwrap_or_else(|| name.clone()),
+            Err(_) => {
+                if let Some(peculiar) = &mut self.peculiar {
+                    peculiar.refusals.remove(name);
+                }
+                return None;
+            }
+        };
+        let spellings = self.peculiar.as_mut().map(|peculiar| Arc::make_mut(&mut peculiar.spellings));
+        let still_wanted = spellings.map_or(key != *name, |spellings| spellings.remove(&key, name, seed));
+        (!still_wanted).then_some(key)
+    }
+
+    /// Names whose realm is another one than when they were asked for, as a change of what is wanted.
+    pub fn divert(&self, seed: HashSeed, realm_of: &dyn Fn(&ResourceName) -> Realm) -> Change {
+        let parts: Vec<_> = self.parts.iter().filter_map(Part::names).collect();
+        let sets = self.by_key(parts.iter().flat_map(|names| names.iter()), seed, realm_of);
+        let moved = sets.into_iter().filter(|(place, set)| set.id() != self.names_of(*place).id());
+        let names = moved.map(|(place, set)| (place, NameSetChange(Arc::new(set)))).collect();
+        Change { wildcard: None, names, peculiar: false }
+    }
+
     /// A delta request: `subscribe` before `unsubscribe` (DEL-4), whatever the nonce says (DEL-2).
-    pub fn take_delta(&mut self, request: &DeltaRequest, seed: HashSeed) -> Change {
+    pub fn take_delta(
+        &mut self,
+        request: &DeltaRequest,
+        seed: HashSeed,
+        realm_of: &dyn Fn(&ResourceName) -> Realm,
+    ) -> Change {
         let first = !std::mem::replace(&mut self.seen, true);
         let both_empty = request.subscribe.is_empty() && request.unsubscribe.is_empty();
         let was_wildcard = self.is_wildcard();
         // Wildcard by omission is decided on the first request (DEL-6, DEL-10); adding names keeps it (DEL-7).
         let mut wildcard = was_wildcard || (first && both_empty && self.legacy_wildcard);
-        let mut sets: BTreeMap<NameStyle, NameSet> = BTreeMap::new();
+        let mut sets: BTreeMap<Key, NameSet> = BTreeMap::new();
+        let mut departed = Vec::new();
         for name in &request.subscribe {
             if name.is_wildcard() {
                 if was_wildcard {
@@ -256,37 +438,50 @@ impl Subscription {
                 wildcard = true;
                 continue;
             }
+            let Some(key) = self.take_name(name) else { continue };
             // What becomes of a name that is wanted again, its own subscription says.
-            self.departed.remove(name);
-            let style = style_of(name);
-            let set = sets.entry(style).or_insert_with(|| (*self.names_of(style)).clone());
-            set.insert(name.clone(), seed);
+            self.departed.remove(&key);
+            let place = self.holding(&key).unwrap_or_else(|| (Shape::of(&key), realm_of(&key)));
+            let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
+            let wanted = !set.insert(key.clone(), seed);
+            self.spell(&key, name, wanted, seed);
             // Asked for again without having been given up, or brought by the wildcard before: a forced resend (DEL-11).
-            self.resubscribe(std::slice::from_ref(name));
+            self.resubscribe(std::slice::from_ref(&key));
         }
         for name in &request.unsubscribe {
             if name.is_wildcard() {
                 wildcard = false;
                 continue;
             }
-            let style = style_of(name);
-            let set = sets.entry(style).or_insert_with(|| (*self.names_of(style)).clone());
-            if set.remove(name, seed) {
-                self.forget_name(name);
-                if wildcard {
-                    self.depart(name);
-                }
+            let Some(key) = self.give_up(name, seed) else { continue };
+            let place = self.holding(&key).unwrap_or_else(|| (Shape::of(&key), realm_of(&key)));
+            let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
+            if set.remove(&key, seed) {
+                self.forget_name(&key);
+                departed.push(key);
             }
         }
-        if !wildcard {
-            self.departed.clear();
+        departed.extend(std::mem::take(&mut self.departed));
+        let is_covered = |name: &ResourceName| {
+            name.glob().is_some_and(|glob| self.asks_for_glob(&glob, realm_of(&glob), &sets))
+        };
+        departed.retain(|name| wildcard || is_covered(name));
+        for name in &departed {
+            self.depart(name);
         }
+        self.peculiar.take_if(|peculiar| peculiar.is_empty());
         let names = sets
             .into_iter()
-            .filter(|(style, set)| set.id() != self.names_of(*style).id())
-            .map(|(style, set)| (style, NameSetChange(Arc::new(set))))
+            .filter(|(place, set)| set.id() != self.names_of(*place).id())
+            .map(|(place, set)| (place, NameSetChange(Arc::new(set))))
             .collect();
-        Change { wildcard: (wildcard != was_wildcard).then_some(wildcard), names }
+        Change { wildcard: (wildcard != was_wildcard).then_some(wildcard), names, peculiar: false }
+    }
+
+    /// Whether a glob is asked for; `changed`: the sets that the request at hand changes.
+    fn asks_for_glob(&self, glob: &ResourceName, realm: Realm, changed: &BTreeMap<Key, NameSet>) -> bool {
+        let place = self.holding(glob).unwrap_or((Shape::Globs, realm));
+        changed.get(&place).map_or_else(|| self.names_of(place).contains(glob), |globs| globs.contains(glob))
     }
 
     /// The client asks for names anew: it is told of them again, whatever it holds (SUB-3, DEL-11).
@@ -329,7 +524,7 @@ impl Subscription {
         self.fresh = true;
     }
 
-    /// A name was given up beside the wildcard: the client learns whether the wildcard still has it (DEL-19).
+    /// A name was given up beside the wildcard or its glob: the client learns whether that still has it (DEL-19, NAM-17).
     fn depart(&mut self, name: &ResourceName) {
         self.departed.insert(name.clone());
         self.interrupt();
@@ -352,12 +547,15 @@ impl Subscription {
     /// the source that the part came from before.
     pub fn set_part(
         &mut self,
-        style: NameStyle,
+        realm: Realm,
         interest: Option<(SourceId, Interest)>,
-        wildcard: bool,
+        shape: Shape,
     ) -> Option<SourceId> {
         self.interrupt();
-        let at = self.parts.iter().position(|part| part.style == style && part.is_wildcard() == wildcard);
+        let wildcard = shape == Shape::Wildcard;
+        // There is one wildcard, whatever realm it is of.
+        let is_it = |part: &Part| part.interest.shape() == shape && (wildcard || part.realm == realm);
+        let at = self.parts.iter().position(is_it);
         let old = at.map(|at| self.parts[at].source);
         if let Some(at) = at {
             self.fall_back_to_wildcard(at, interest.as_ref().map(|(_, interest)| interest));
@@ -367,19 +565,24 @@ impl Subscription {
                 let part = &mut self.parts[at];
                 self.fresh |= part.source != source || interest.asks_for_more_than(&part.interest);
                 part.source = source;
-                part.interest = interest;
+                part.realm = realm;
+                let old = std::mem::replace(&mut part.interest, interest);
+                if shape == Shape::Globs && old.asks_for_more_than(&part.interest) {
+                    let left = part.held.clone();
+                    self.keep_of_broad(&left);
+                }
             }
             (Some(at), None) => {
                 let left = self.parts.remove(at);
-                if left.is_wildcard() {
-                    self.keep_of_wildcard(&left.held);
+                if left.is_broad() {
+                    self.keep_of_broad(&left.held);
                 }
                 self.greeting &= !wildcard;
             }
             (None, Some((source, interest))) => {
                 self.parts.reserve_exact(1);
-                self.parts.push(Part::new(source, style, interest));
-                self.parts.sort_by_key(|part| (!part.is_wildcard(), part.style));
+                self.parts.push(Part::new(source, realm, interest));
+                self.parts.sort_by_key(Part::key);
                 self.greeting |= wildcard;
                 self.fresh = true;
             }
@@ -388,7 +591,8 @@ impl Subscription {
         old
     }
 
-    /// Names leave a part: where the wildcard has other content under them, that is what the client should hold now.
+    /// Names leave a part: where the wildcard or their glob has other content under them, that is what the client should
+    /// hold now.
     fn fall_back_to_wildcard(&mut self, at: usize, interest: Option<&Interest>) {
         let part = &self.parts[at];
         let Interest::Names(old) = &part.interest else { return };
@@ -397,18 +601,19 @@ impl Subscription {
             Some(Interest::Names(names)) => names,
             _ => &none,
         };
-        for wildcard in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
+        for broad in self.parts.iter_mut().filter(|part| part.is_broad()) {
             for name in old.minus(new) {
-                let (own, other) = (held.version_of(name), wildcard.held.version_of(name));
+                let (own, other) = (held.version_of(name), broad.held.version_of(name));
                 if own.is_some() && other.is_some() && own != other {
-                    wildcard.forget(name);
+                    broad.forget(name);
                 }
             }
         }
     }
 
-    /// The wildcard goes. What it brought under names that are wanted for themselves, the client keeps (DEL-9, SUB-13).
-    fn keep_of_wildcard(&mut self, left: &View) {
+    /// The wildcard goes, or a glob. What it brought under names that are wanted for themselves, the client keeps (DEL-9,
+    /// SUB-13, NAM-17).
+    fn keep_of_broad(&mut self, left: &View) {
         for part in &mut self.parts {
             part.take_over(left, |_| true);
         }
@@ -417,32 +622,32 @@ impl Subscription {
     /// A name that leaves one part with this answer, while the other does not know it yet, is not removed (DEL-22, RLY-2):
     /// what the client has under it, it keeps under the other.
     pub fn keep_in_doubt(&mut self, answer: &Answer) {
-        let [wildcard, names @ ..] = self.parts.as_mut_slice() else { return };
-        let [of_wildcard, of_names @ ..] = answer.parts.as_slice() else { return };
-        if !wildcard.is_wildcard() {
-            return;
-        }
-        for (part, answered) in names.iter_mut().zip(of_names) {
-            if !of_wildcard.view.is_complete() {
-                let left =
-                    part.held.names().filter(|name| !answered.view.has(name) && !of_wildcard.view.has(name));
-                let left = left.filter(|name| wildcard.held.has(name));
+        let first_names = self.parts.iter().take_while(|part| part.is_broad()).count();
+        let (broad, names) = self.parts.split_at_mut(first_names);
+        let (of_broad, of_names) = answer.parts.split_at(first_names.min(answer.parts.len()));
+        for (broad, of_broad) in broad.iter_mut().zip(of_broad) {
+            for (part, answered) in names.iter_mut().zip(of_names) {
+                let left = part.held.names().filter(|name| !answered.view.has(name) && broad.held.has(name));
+                let left = left.filter(|name| of_broad.may_have(name));
                 let left: Vec<_> =
                     left.filter_map(|name| Some((name, part.held.version_of(name)?))).collect();
                 if !left.is_empty() {
-                    Arc::make_mut(&mut wildcard.held).hold(left.into_iter(), std::iter::empty());
+                    Arc::make_mut(&mut broad.held).hold(left.into_iter(), std::iter::empty());
                 }
-            }
-            if !answered.view.is_complete() {
-                let in_doubt =
-                    |name: &ResourceName| answered.is_in_doubt(name) && !of_wildcard.view.has(name);
-                part.take_over(&wildcard.held, in_doubt);
+                if !answered.view.is_complete() {
+                    let in_doubt =
+                        |name: &ResourceName| answered.is_in_doubt(name) && !of_broad.view.has(name);
+                    part.take_over(&broad.held, in_doubt);
+                }
             }
         }
     }
 
     /// What a reconnecting delta client says it holds (DEL-29 to DEL-31): counted where it is subscribed to.
     pub fn present(&mut self, versions: &[(ResourceName, String)], seed: HashSeed) {
+        let key =
+            |name: &ResourceName| key_of(name, &self.type_url).ok().flatten().unwrap_or_else(|| name.clone());
+        let versions: Vec<_> = versions.iter().map(|(name, version)| (key(name), version)).collect();
         for part in &mut self.parts {
             let held = versions.iter().filter(|(name, _)| part.interest.covers(name));
             // A version that another server made matches no content (RLY-32).

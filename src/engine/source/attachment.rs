@@ -1,49 +1,95 @@
-//! How a source is attached to its server: by ADS streams, or by files.
+//! How a source is attached to its server: by streams or polls, or by files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::Time;
-use crate::engine::upstream::{Interest, Settings, Upstream};
-use crate::xds::{Resource, ResourceName, TypeUrl};
+use crate::engine::interest::Shape;
+use crate::engine::upstream::{Interest, Output, Settings, Transport, Upstream};
+use crate::xds::{Resource, ResourceName, Service, TypeUrl, Variant};
 
-/// Which of the at most two ADS streams of a source.
+/// Which stream of a source.
 pub type StreamIndex = usize;
 
-/// At most two ADS streams. Nearly always there is one; a type of which both the wildcard and names are wanted has the
-/// one that came later on the second stream, so that the two never mix (RLY-13, RLY-19).
+/// What a source says to its server, and on which streams.
+///
+/// Aggregated, there are at most three. Nearly always there is one; of a type of which more than one of wildcard, globs
+/// and names are wanted, what came later is on another stream, so that they never mix (RLY-13, RLY-19). Per type, and in
+/// REST, each type has a stream for each of these.
 #[derive(Debug)]
 pub struct Streams {
     settings: Settings,
-    machines: [Option<Upstream>; 2],
-    /// Where the wildcard (`true`) or the names of a type are.
-    placed: BTreeMap<(TypeUrl, bool), StreamIndex>,
+    machines: Vec<Machine>,
+    /// Where the wildcard, the globs or the names of a type are.
+    placed: BTreeMap<(TypeUrl, Shape), StreamIndex>,
+}
+
+#[derive(Debug)]
+struct Machine {
+    /// `None`: of all types.
+    type_url: Option<TypeUrl>,
+    upstream: Upstream,
 }
 
 impl Streams {
     pub fn new(settings: Settings) -> Streams {
-        Streams { settings, machines: [None, None], placed: BTreeMap::new() }
+        Streams { settings, machines: Vec::new(), placed: BTreeMap::new() }
     }
 
-    pub fn subscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) {
-        let wildcard = interest == Interest::Wildcard;
-        let index = match self.placed.get(&(type_url.clone(), wildcard)) {
+    /// False if the server can't be asked for this type: it has no service, or none of this kind (RPC-2, RPC-9). What is
+    /// wanted of it stays unknown, as nobody says that it is absent (RLY-2).
+    pub fn subscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) -> bool {
+        let key = (type_url.clone(), interest.shape());
+        let index = match self.placed.get(&key) {
             Some(index) => *index,
-            None => match self.placed.get(&(type_url.clone(), !wildcard)) {
-                Some(taken) => 1 - *taken,
-                None => 0,
-            },
+            None => {
+                let Some(index) = self.place(type_url) else { return false };
+                self.placed.insert(key, index);
+                index
+            }
         };
-        self.placed.insert((type_url.clone(), wildcard), index);
-        let settings = &self.settings;
-        if let Some(slot) = self.machines.get_mut(index) {
-            slot.get_or_insert_with(|| Upstream::new(settings.clone())).subscribe(type_url, interest, now);
+        if let Some(machine) = self.machine(index) {
+            machine.subscribe(type_url, interest, now);
         }
+        true
+    }
+
+    /// Finds a stream for a collection that has none, or makes one. Streams stay when nothing is wanted of them any more:
+    /// closed, they cost nothing, and there are as many as types that have a service.
+    fn place(&mut self, type_url: &TypeUrl) -> Option<StreamIndex> {
+        let of_type = match self.settings.transport {
+            Transport::Aggregated => None,
+            _ => Some(type_url.clone()),
+        };
+        let settings = if of_type.is_some() { self.settings_of(type_url)? } else { self.settings.clone() };
+        let taken = |index: StreamIndex| {
+            [Shape::Wildcard, Shape::Globs, Shape::Names]
+                .into_iter()
+                .any(|shape| self.placed.get(&(type_url.clone(), shape)) == Some(&index))
+        };
+        let is_free = |(index, machine): &(usize, &Machine)| machine.type_url == of_type && !taken(*index);
+        let found = self.machines.iter().enumerate().find(is_free).map(|(index, _)| index);
+        Some(found.unwrap_or_else(|| {
+            self.machines.push(Machine { type_url: of_type, upstream: Upstream::new(settings) });
+            self.machines.len() - 1
+        }))
+    }
+
+    /// The settings of a stream of one type; `None` if its service does not exist.
+    fn settings_of(&self, type_url: &TypeUrl) -> Option<Settings> {
+        let service = Service::of_type(type_url)?;
+        let sotw = service.stream_path(Variant::Sotw).is_some();
+        let exists = match self.settings.transport {
+            Transport::Rest { .. } => service.rest_path().is_some(),
+            _ => sotw || self.settings.variant == Variant::Delta,
+        };
+        let fall_back_to_sotw = self.settings.fall_back_to_sotw && sotw;
+        exists.then(|| Settings { fall_back_to_sotw, ..self.settings.clone() })
     }
 
     /// `last`: nothing of this collection is wanted any more.
     pub fn unsubscribe(&mut self, type_url: &TypeUrl, interest: Interest, last: bool, now: Time) {
-        let key = (type_url.clone(), interest == Interest::Wildcard);
+        let key = (type_url.clone(), interest.shape());
         let Some(index) = self.placed.get(&key).copied() else { return };
         if last {
             self.placed.remove(&key);
@@ -53,16 +99,26 @@ impl Streams {
         }
     }
 
+    /// The type to whose service a stream goes; `None` for an aggregated one.
+    pub fn type_of(&self, index: StreamIndex) -> Option<&TypeUrl> {
+        self.machines.get(index)?.type_url.as_ref()
+    }
+
     pub fn machine(&mut self, index: StreamIndex) -> Option<&mut Upstream> {
-        self.machines.get_mut(index)?.as_mut()
+        self.machines.get_mut(index).map(|machine| &mut machine.upstream)
     }
 
     pub fn machines(&self) -> impl Iterator<Item = (StreamIndex, &Upstream)> {
-        self.machines.iter().enumerate().filter_map(|(index, machine)| Some((index, machine.as_ref()?)))
+        self.machines.iter().enumerate().map(|(index, machine)| (index, &machine.upstream))
     }
 
     pub fn machines_mut(&mut self) -> impl Iterator<Item = (StreamIndex, &mut Upstream)> {
-        self.machines.iter_mut().enumerate().filter_map(|(index, machine)| Some((index, machine.as_mut()?)))
+        self.machines.iter_mut().enumerate().map(|(index, machine)| (index, &mut machine.upstream))
+    }
+
+    /// What the first of the streams that have something to say says next.
+    pub fn poll_output(&mut self) -> Option<(StreamIndex, Output)> {
+        self.machines_mut().find_map(|(index, machine)| Some((index, machine.poll_output()?)))
     }
 }
 
@@ -73,17 +129,35 @@ pub type Members = BTreeMap<ResourceName, Arc<Resource>>;
 #[derive(Debug, Default)]
 pub struct Files {
     state: Option<BTreeMap<TypeUrl, Members>>,
+    /// The same by alias (ALI-2).
+    by_alias: BTreeMap<TypeUrl, Members>,
 }
 
 impl Files {
+    /// A server that has nothing, and is known to.
+    pub fn nothing() -> Files {
+        Files { state: Some(BTreeMap::new()), ..Files::default() }
+    }
+
     /// Takes the new state and gives the types that were in the old one or are in the new one.
     pub fn replace(&mut self, state: Vec<(TypeUrl, Vec<Arc<Resource>>)>) {
         let mut types: BTreeMap<TypeUrl, Members> = BTreeMap::new();
+        self.by_alias.clear();
         for (type_url, resources) in state {
+            for resource in resources.iter().filter(|resource| !resource.aliases.is_empty()) {
+                let aliases = resource.aliases.iter().map(|alias| (alias.clone(), resource.clone()));
+                self.by_alias.entry(type_url.clone()).or_default().extend(aliases);
+            }
             let members = types.entry(type_url).or_default();
             members.extend(resources.into_iter().map(|resource| (resource.name.clone(), resource)));
         }
         self.state = Some(types);
+    }
+
+    /// The resource of this name, else the one that has it as an alias.
+    pub fn named(&self, type_url: &TypeUrl, name: &ResourceName) -> Option<&Arc<Resource>> {
+        let own = self.members(type_url).flatten().and_then(|members| members.get(name));
+        own.or_else(|| self.by_alias.get(type_url)?.get(name))
     }
 
     /// The members of a type; `None` while nothing at all is known. A type without a file is known to be empty (FIL-8).

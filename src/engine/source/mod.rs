@@ -8,6 +8,7 @@
 
 mod attachment;
 mod linger;
+mod private;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +18,7 @@ use std::time::Duration;
 
 use super::Time;
 use super::cache::named::SlotId;
-use super::cache::{Counts, Departed, NamedCache, News, SessionId, Stamp, WildcardCache};
+use super::cache::{Counts, Departed, GlobCache, NamedCache, News, SessionId, Stamp, WildcardCache};
 use super::class::NameStyle;
 use super::interest::{Interest, NameSet};
 use super::snapshot::{Snapshot, TypeSnapshot};
@@ -28,6 +29,7 @@ use crate::xds::{Resource, ResourceName, TypeUrl};
 pub use super::interest::Collection;
 pub use attachment::{Attachment, Files, StreamIndex, Streams};
 use linger::Linger;
+use private::Private;
 
 /// What a source may cost and how long it waits.
 #[derive(Clone, Debug)]
@@ -38,6 +40,8 @@ pub struct Settings {
     pub unwatched_bytes_max: usize,
     /// Updates that follow another one within this time are gathered (RLY-54). Zero: never.
     pub coalescing: Duration,
+    /// It serves one stream, so that it may take what must not be shared (CCH-1).
+    pub private: bool,
 }
 
 impl Default for Settings {
@@ -46,6 +50,7 @@ impl Default for Settings {
             linger: Duration::from_secs(30),
             unwatched_bytes_max: 256 << 20,
             coalescing: Duration::from_millis(10),
+            private: false,
         }
     }
 }
@@ -55,27 +60,46 @@ impl Default for Settings {
 pub enum Output {
     /// For the stream with this index: open, close, send, probe, or an event to note.
     Upstream(StreamIndex, upstream::Output),
+    /// Somebody wants this type, for which the server has no service: what is wanted stays unknown.
+    Unserved(TypeUrl),
     /// These sessions have news in the snapshot. Sorted, without duplicates.
     Wake(Vec<SessionId>),
+    /// The server does not want this name, or (`None`) what is in this wildcard, cached or shared. These sessions wait
+    /// for it, and have to ask for themselves (CCH-1).
+    DoNotCache { type_url: TypeUrl, name: Option<ResourceName>, sessions: Vec<SessionId> },
 }
 
 #[derive(Debug, Default)]
 struct TypeCache {
     named: NamedCache,
     wildcard: Option<WildcardCache>,
+    private: Private,
+    globs: GlobCache,
 }
 
 impl TypeCache {
+    fn is_empty(&self) -> bool {
+        self.named.is_empty() && self.wildcard.is_none() && self.globs.is_empty()
+    }
+
     /// Routes may name what has left types of the cluster side (RLY-51); nothing refers to what left the others.
     fn keep_departed(&mut self, keep: bool) {
         self.named.departed.kept = keep;
         if let Some(wildcard) = &mut self.wildcard {
             wildcard.departed.kept = keep;
         }
+        self.globs.departed.kept = keep;
     }
 
-    fn departed_members(&self) -> Option<&Departed> {
-        self.wildcard.as_ref().map(|wildcard| &wildcard.departed)
+    fn departed(&self) -> impl Iterator<Item = &Departed> {
+        let wildcard = self.wildcard.as_ref().map(|wildcard| &wildcard.departed);
+        [&self.named.departed, &self.globs.departed].into_iter().chain(wildcard)
+    }
+
+    /// Gives up the last bytes of what left long enough ago; whether there was any.
+    fn expire_departed(&mut self, now: Time) -> bool {
+        let members = self.wildcard.as_mut().is_some_and(|wildcard| wildcard.departed.expire(now));
+        self.globs.departed.expire(now) || members
     }
 }
 
@@ -84,6 +108,7 @@ impl TypeCache {
 struct Watched {
     type_url: TypeUrl,
     wildcard: bool,
+    globs: Option<SlotId>,
     old: Option<SlotId>,
     xdstp: Option<SlotId>,
 }
@@ -140,6 +165,7 @@ impl Source {
             (Interest::Names(names), Collection::Names(style)) => {
                 self.watch_names(session, type_url, style, names, now);
             }
+            (Interest::Globs(globs), _) => self.watch_globs(session, type_url, globs, now),
             _ => self.watch_wildcard(session, type_url, now),
         }
         // A first answer is never gathered with others (RLY-54).
@@ -152,7 +178,13 @@ impl Source {
         let index = list.iter().position(|watched| watched.type_url == *type_url).unwrap_or_else(|| {
             // One list per session is kept small: most have four types at the most.
             list.reserve_exact(1);
-            list.push(Watched { type_url: type_url.clone(), wildcard: false, old: None, xdstp: None });
+            list.push(Watched {
+                type_url: type_url.clone(),
+                wildcard: false,
+                globs: None,
+                old: None,
+                xdstp: None,
+            });
             list.len() - 1
         });
         &mut list[index]
@@ -166,10 +198,15 @@ impl Source {
         let wildcard = cache.wildcard.get_or_insert_with(|| WildcardCache::new(self.stamp.at(now)));
         wildcard.watch(session);
         if !is_new {
+            self.divert_late(session, type_url, &Interest::Wildcard);
             return;
         }
         match &mut self.attachment {
-            Attachment::Streams(streams) => streams.subscribe(type_url, upstream::Interest::Wildcard, now),
+            Attachment::Streams(streams) => {
+                if !streams.subscribe(type_url, upstream::Interest::Wildcard, now) {
+                    self.outputs.push_back(Output::Unserved(type_url.clone()));
+                }
+            }
             Attachment::Files(files) => {
                 if let Some(members) = files.members(type_url) {
                     wildcard.replace(members.unwrap_or(&BTreeMap::new()));
@@ -191,6 +228,7 @@ impl Source {
         let cache = self.types.entry(type_url.clone()).or_default();
         let moved = cache.named.watch(session, from, names, self.stamp.at(now));
         *self.watched(session, type_url).slot(style) = moved.slot;
+        self.divert_late(session, type_url, &Interest::Names(names.clone()));
         for name in &moved.revived {
             self.linger.remove(&(type_url.clone(), Some(name.clone())));
         }
@@ -201,18 +239,63 @@ impl Source {
         self.settle(type_url, now);
     }
 
+    fn watch_globs(&mut self, session: SessionId, type_url: &TypeUrl, globs: &Arc<NameSet>, now: Time) {
+        let from = self.watched(session, type_url).globs;
+        let cache = self.types.entry(type_url.clone()).or_default();
+        let moved = cache.globs.watch(session, from, globs, self.stamp.at(now));
+        if !moved.new.is_empty() {
+            match &mut self.attachment {
+                Attachment::Streams(streams) => {
+                    streams.subscribe(type_url, upstream::Interest::Globs(moved.new), now);
+                }
+                Attachment::Files(files) => {
+                    if let Some(members) = files.members(type_url) {
+                        cache.globs.replace(members.unwrap_or(&BTreeMap::new()));
+                    }
+                }
+            }
+        }
+        self.watched(session, type_url).globs = moved.slot;
+        for glob in moved.revived {
+            self.linger.remove(&(type_url.clone(), Some(glob)));
+        }
+        self.linger_globs(type_url, moved.unwatched, now);
+        self.settle(type_url, now);
+    }
+
+    fn drop_globs(&mut self, session: SessionId, type_url: &TypeUrl, slot: SlotId, now: Time) {
+        let Some(cache) = self.types.get_mut(type_url) else { return };
+        let unwatched = cache.globs.unwatch(session, slot);
+        self.linger_globs(type_url, unwatched, now);
+        self.settle(type_url, now);
+    }
+
+    fn linger_globs(&mut self, type_url: &TypeUrl, globs: Vec<ResourceName>, now: Time) {
+        let Some(cache) = self.types.get(type_url) else { return };
+        for glob in globs {
+            if !cache.globs.is_watched(&glob) {
+                let bytes = cache.globs.weight(&glob);
+                self.linger.add((type_url.clone(), Some(glob)), bytes, now);
+            }
+        }
+    }
+
     /// Asks the server for names that nobody asked for before (RLY-57, RLY-58).
     fn ask(&mut self, type_url: &TypeUrl, names: Vec<ResourceName>, now: Time) {
         match &mut self.attachment {
             Attachment::Streams(streams) => {
-                streams.subscribe(type_url, upstream::Interest::Names(names), now)
+                if !streams.subscribe(type_url, upstream::Interest::Names(names), now) {
+                    self.outputs.push_back(Output::Unserved(type_url.clone()));
+                }
             }
             Attachment::Files(files) => {
-                let Some(members) = files.members(type_url) else { return };
+                if files.members(type_url).is_none() {
+                    return;
+                }
                 let Some(cache) = self.types.get_mut(type_url) else { return };
                 for name in &names {
-                    match members.and_then(|members| members.get(name)) {
-                        Some(resource) => cache.named.put(resource),
+                    match files.named(type_url, name) {
+                        Some(resource) => cache.named.put_as(name, resource),
                         None => cache.named.put_absent(name, Cause::Omitted),
                     }
                 }
@@ -233,6 +316,11 @@ impl Source {
                     self.drop_names(session, type_url, slot, now);
                 }
             }
+            Collection::Globs(_) => {
+                if let Some(slot) = watched.globs.take() {
+                    self.drop_globs(session, type_url, slot, now);
+                }
+            }
             Collection::Wildcard => {}
         }
         self.let_go(session);
@@ -242,7 +330,9 @@ impl Source {
     /// Forgets what a session no longer watches.
     fn let_go(&mut self, session: SessionId) {
         let Some(list) = self.sessions.get_mut(&session) else { return };
-        list.retain(|watched| watched.wildcard || watched.old.is_some() || watched.xdstp.is_some());
+        list.retain(|watched| {
+            watched.wildcard || [watched.globs, watched.old, watched.xdstp].iter().any(Option::is_some)
+        });
         if list.is_empty() {
             self.sessions.remove(&session);
         }
@@ -253,6 +343,9 @@ impl Source {
         for watched in self.sessions.remove(&session).unwrap_or_default() {
             if watched.wildcard {
                 self.drop_wildcard(session, &watched.type_url, now);
+            }
+            if let Some(slot) = watched.globs {
+                self.drop_globs(session, &watched.type_url, slot, now);
             }
             for slot in [watched.old, watched.xdstp].into_iter().flatten() {
                 self.drop_names(session, &watched.type_url, slot, now);
@@ -301,10 +394,15 @@ impl Source {
         }
         for (type_url, names) in names {
             let Some(cache) = self.types.get_mut(&type_url) else { continue };
-            let freed: Vec<_> = names.into_iter().filter(|name| cache.named.free(name)).collect();
-            let last = cache.named.is_empty();
+            let (globs, names): (Vec<_>, Vec<_>) = names.into_iter().partition(ResourceName::is_glob);
+            let names: Vec<_> = names.into_iter().filter(|name| cache.named.free(name)).collect();
+            let globs: Vec<_> = globs.into_iter().filter(|glob| cache.globs.free(glob)).collect();
+            cache.private.forget(&names);
+            cache.private.forget(&globs);
+            let (no_names, no_globs) = (cache.named.is_empty(), cache.globs.is_empty());
             if let Attachment::Streams(streams) = &mut self.attachment {
-                streams.unsubscribe(&type_url, upstream::Interest::Names(freed), last, now);
+                streams.unsubscribe(&type_url, upstream::Interest::Names(names), no_names, now);
+                streams.unsubscribe(&type_url, upstream::Interest::Globs(globs), no_globs, now);
             }
             self.settle(&type_url, now);
         }
@@ -316,6 +414,7 @@ impl Source {
             return;
         }
         cache.wildcard = None;
+        cache.private.wildcard = false;
         if let Attachment::Streams(streams) = &mut self.attachment {
             streams.unsubscribe(type_url, upstream::Interest::Wildcard, true, now);
         }
@@ -343,10 +442,11 @@ impl Source {
             if let Some(wildcard) = &mut cache.wildcard {
                 wildcard.replace(members);
             }
+            cache.globs.replace(members);
             let names = cache.named.known().clone();
             for name in names.keys() {
-                match members.get(name) {
-                    Some(resource) => cache.named.put(resource),
+                match files.named(type_url, name) {
+                    Some(resource) => cache.named.put_as(name, resource),
                     None => cache.named.put_absent(name, Cause::Omitted),
                 }
             }
@@ -359,7 +459,8 @@ impl Source {
     }
 
     /// Applies one upstream response as one step (I7b).
-    fn apply(&mut self, changes: Changes, now: Time) {
+    fn apply(&mut self, mut changes: Changes, now: Time) {
+        self.give_up_private(&mut changes);
         let Some(cache) = self.types.get_mut(&changes.type_url) else { return };
         match changes.scope {
             Scope::Wildcard => {
@@ -367,9 +468,13 @@ impl Source {
                     wildcard.apply(&changes);
                 }
             }
+            Scope::Globs => cache.globs.apply(&changes),
             Scope::Names => {
                 for resource in &changes.present {
                     cache.named.put(resource);
+                }
+                for (alias, resource) in &changes.by_alias {
+                    cache.named.put_as(alias, resource);
                 }
                 for (name, cause) in &changes.absent {
                     cache.named.put_absent(name, *cause);
@@ -395,8 +500,8 @@ impl Source {
             }
             Attachment::Files(_) => None,
         };
-        let members = self.types.values().filter_map(TypeCache::departed_members);
-        let departed = members.filter_map(Departed::poll_timeout).min();
+        let departed = self.types.values().flat_map(TypeCache::departed);
+        let departed = departed.filter_map(Departed::poll_timeout).min();
         [machines, self.linger.poll_timeout(), departed, self.wake_at()].into_iter().flatten().min()
     }
 
@@ -415,10 +520,10 @@ impl Source {
 
     /// Gives up the last bytes of former members that no stream withholds any more.
     fn expire_departed(&mut self, now: Time) {
-        let expired = self.types.iter_mut().filter_map(|(type_url, cache)| {
-            cache.wildcard.as_mut()?.departed.expire(now).then(|| type_url.clone())
-        });
-        for type_url in expired.collect::<Vec<_>>() {
+        let types = self.types.iter_mut();
+        let expired = types.filter_map(|(url, cache)| cache.expire_departed(now).then(|| url.clone()));
+        let expired: Vec<_> = expired.collect();
+        for type_url in expired {
             self.settle(&type_url, now);
         }
     }
@@ -447,10 +552,14 @@ impl Source {
         self.sessions.is_empty() && self.types.is_empty() && self.linger.is_empty() && streams_idle
     }
 
-    /// What is held of each type: the counts of the named resources, and the members of the wildcard if it is watched.
+    /// What is held of each type: the counts of the named resources and of the members of globs, and the members of the
+    /// wildcard if it is watched.
     pub fn types(&self) -> impl Iterator<Item = (&TypeUrl, Counts, Option<&View>)> {
         self.types.iter().map(|(type_url, cache)| {
-            (type_url, cache.named.counts(), cache.wildcard.as_ref().map(|wildcard| &**wildcard.view()))
+            let mut counts = cache.named.counts();
+            counts.present += cache.globs.members().len();
+            counts.bytes += cache.globs.bytes();
+            (type_url, counts, cache.wildcard.as_ref().map(|wildcard| &**wildcard.view()))
         })
     }
 
@@ -467,15 +576,12 @@ impl Source {
 
     /// Ends every public call: applies what the streams found out, wakes whom it concerns.
     fn after(&mut self, now: Time) {
-        for index in 0..2 {
-            while let Attachment::Streams(streams) = &mut self.attachment {
-                let Some(output) = streams.machine(index).and_then(upstream::Upstream::poll_output) else {
-                    break;
-                };
-                match output {
-                    upstream::Output::Changes(changes) => self.apply(changes, now),
-                    other => self.outputs.push_back(Output::Upstream(index, other)),
-                }
+        while let Attachment::Streams(streams) = &mut self.attachment
+            && let Some((index, output)) = streams.poll_output()
+        {
+            match output {
+                upstream::Output::Changes(changes) => self.apply(changes, now),
+                other => self.outputs.push_back(Output::Upstream(index, other)),
             }
         }
         let first = std::mem::take(&mut self.news.first);
@@ -514,23 +620,29 @@ impl Source {
         if let Some(wildcard) = &mut cache.wildcard {
             wildcard.settle(stamp, &mut self.news);
         }
+        cache.globs.settle(stamp, &mut self.news);
         self.snapshot_changed = true;
-        if cache.named.is_empty() && cache.wildcard.is_none() {
+        if cache.is_empty() {
             self.types.remove(type_url);
             self.snapshot.remove(type_url);
             return;
         }
         let snapshot = TypeSnapshot {
             named: cache.named.known().clone(),
+            aliases: cache.named.aliases().clone(),
             sets: cache.named.sets().clone(),
             members: cache.wildcard.as_ref().map(|wildcard| wildcard.members().clone()).unwrap_or_default(),
             wildcard: cache.wildcard.as_ref().map(|wildcard| wildcard.view().clone()),
+            glob_members: cache.globs.members().clone(),
+            glob_sets: cache.globs.sets().clone(),
             departed_names: cache.named.departed.bodies().clone(),
             departed_members: cache
-                .departed_members()
-                .map(|members| members.bodies().clone())
+                .wildcard
+                .as_ref()
+                .map(|wildcard| wildcard.departed.bodies().clone())
                 .unwrap_or_default(),
-            evicted: cache.named.departed.evicted() + cache.departed_members().map_or(0, Departed::evicted),
+            departed_glob_members: cache.globs.departed.bodies().clone(),
+            evicted: cache.departed().map(Departed::evicted).sum(),
         };
         self.snapshot.replace(type_url, snapshot);
     }
@@ -539,6 +651,7 @@ impl Source {
         if cfg!(debug_assertions) {
             for cache in self.types.values() {
                 cache.named.check_invariants();
+                cache.globs.check_invariants();
             }
         }
     }

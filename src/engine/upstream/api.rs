@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backoff::BackoffSettings;
+use crate::engine::interest::Shape;
 use crate::xds::{Request, Resource, ResourceError, ResourceName, Response, Status, TypeUrl, Variant};
 
 /// How a wildcard is asked for (RLY-18).
@@ -16,9 +17,22 @@ pub enum WildcardStyle {
     Legacy,
 }
 
+/// What carries requests and responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// One aggregated stream for all types (RPC-1).
+    Aggregated,
+    /// A stream per type, to the service of the type (RPC-2).
+    PerType,
+    /// Polls per type (RST-10): each is a stream of one request and at most one response, which answers all of the
+    /// request (RST-12).
+    Rest { refresh_delay: Duration },
+}
+
 /// How the machine behaves towards its server.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    pub transport: Transport,
     /// The variant that is tried first.
     pub variant: Variant,
     /// A server that refuses delta is asked by SotW for an hour (RLY-25).
@@ -39,6 +53,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Settings {
+            transport: Transport::Aggregated,
             variant: Variant::Delta,
             fall_back_to_sotw: true,
             wildcard: WildcardStyle::Explicit,
@@ -53,11 +68,23 @@ impl Default for Settings {
 
 /// What is wanted, or no longer wanted, of a type.
 ///
-/// One machine carries for each type either the wildcard or names, never both (RLY-13, RLY-19).
+/// One machine carries for each type one of the three, never two (RLY-13, RLY-19).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interest {
     Wildcard,
+    /// Glob collections, by their canonical names (NAM-14). Only delta can ask for them.
+    Globs(Vec<ResourceName>),
     Names(Vec<ResourceName>),
+}
+
+impl Interest {
+    pub fn shape(&self) -> Shape {
+        match self {
+            Interest::Wildcard => Shape::Wildcard,
+            Interest::Globs(_) => Shape::Globs,
+            Interest::Names(_) => Shape::Names,
+        }
+    }
 }
 
 /// What the shell tells the machine of its one stream.
@@ -70,6 +97,8 @@ pub enum Input {
     ConnectFailed { status: Status },
     /// The next response of the stream; what is bad in it is marked element by element.
     Received(Response),
+    /// REST: what was accepted last is still current (RST-4).
+    Unchanged,
     /// The server asked for the connection to be left: the end of the stream that follows is no failure (KAL-5).
     GoingAway,
     /// The stream ended, or could not be opened on a good connection. `jitter` is uniform in [0, 1).
@@ -101,6 +130,8 @@ pub enum Output {
 pub enum Scope {
     /// The members of the wildcard.
     Wildcard,
+    /// The members of globs.
+    Globs,
     /// Names that were asked for one by one.
     Names,
 }
@@ -112,6 +143,8 @@ pub struct Changes {
     pub scope: Scope,
     /// As received; equal content may come again, after a reconnect above all (RLY-65).
     pub present: Vec<Arc<Resource>>,
+    /// Names only: of what is present, the wanted aliases that it answers (ALI-1).
+    pub by_alias: Vec<(ResourceName, Arc<Resource>)>,
     /// Known absent from now on, each name once, in the spelling that was subscribed to.
     pub absent: Vec<(ResourceName, Cause)>,
     /// Heartbeats: no update, but the time to live of these resources starts again (TTL-4, RLY-39).
@@ -121,6 +154,8 @@ pub struct Changes {
     /// Wildcard only: with this change the membership is known as a whole. Once `true` it stays so, over reconnects
     /// too, until the wildcard is unsubscribed.
     pub complete: bool,
+    /// Globs only: with this change their membership is known as a whole, as with `complete`.
+    pub settled: Vec<ResourceName>,
 }
 
 /// Why a name is known to be absent (RLY-2).
@@ -139,7 +174,7 @@ pub enum Cause {
 /// What happened, for those who watch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A stream is open; nothing has been answered yet.
+    /// A stream is open; nothing has been answered yet. In REST: the server answered, the first time or again.
     Connected {
         variant: Variant,
     },
@@ -155,6 +190,10 @@ pub enum Event {
         status: Status,
     },
     Acked {
+        type_url: TypeUrl,
+    },
+    /// REST: the server says that nothing changed.
+    Unchanged {
         type_url: TypeUrl,
     },
     /// The response had structural faults (RLY-37); `names` of the bad elements as far as they are known.
@@ -175,6 +214,12 @@ pub enum Event {
     ResourceError {
         type_url: TypeUrl,
         error: ResourceError,
+    },
+    /// Globs that cannot be asked for, because the server speaks SotW: nothing is known of them, and their subscribers
+    /// wait (SUB-21).
+    GlobsUnserved {
+        type_url: TypeUrl,
+        names: Vec<ResourceName>,
     },
     /// Names whose timers ran out, with [`Settings::timeout_is_transient`]: UNAVAILABLE for now (DAT-1).
     Timeout {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::api::{Cause, Changes, Event, Scope};
+use super::globs::GlobsStep;
 use super::names::{Held, Names};
 use super::response::{Digest, Verdict, is_invalid};
 use super::subscription::{Said, Subscription, Want};
@@ -11,16 +12,18 @@ use crate::engine::Time;
 use crate::xds::{Code, Received, ResourceError, ResourceName, TypeUrl, Variant};
 
 impl Changes {
-    fn new(type_url: &TypeUrl, scope: Scope) -> Self {
-        let (present, absent, refreshed) = Default::default();
+    pub(super) fn new(type_url: &TypeUrl, scope: Scope) -> Self {
+        let (present, by_alias, absent, refreshed, settled) = Default::default();
         Changes {
             type_url: type_url.clone(),
             scope,
             present,
+            by_alias,
             absent,
             refreshed,
             replaces: false,
             complete: false,
+            settled,
         }
     }
 
@@ -36,7 +39,8 @@ impl Changes {
     }
 
     fn says_nothing(&self) -> bool {
-        self.present.is_empty() && self.absent.is_empty() && self.refreshed.is_empty() && !self.replaces
+        let nothing = self.present.is_empty() && self.absent.is_empty() && self.refreshed.is_empty();
+        nothing && self.settled.is_empty() && !self.replaces
     }
 }
 
@@ -56,6 +60,11 @@ impl Subscription {
                 let step = NamesStep { names, said: &self.said, changes, mentioned: BTreeSet::new() };
                 Some(step.run(digest, verdict, &mut events)).filter(|changes| !changes.says_nothing())
             }
+            Want::Globs(globs) => {
+                let step = GlobsStep::new(globs, &self.said, &self.type_url);
+                let changes = step.run(digest, verdict, now, &mut events);
+                Some(changes).filter(|changes| !changes.says_nothing())
+            }
             Want::Wildcard(wildcard) => {
                 let was_complete = wildcard.complete;
                 let changes = Changes::new(&self.type_url, Scope::Wildcard);
@@ -71,7 +80,7 @@ impl Subscription {
 
 /// A payload-less element is a heartbeat if it repeats the version that is held; if not, old servers mean an
 /// absence by it (TTL-10). In SotW it can't mean anything but a heartbeat (TTL-4).
-fn is_heartbeat(variant: Variant, held: Option<&Held>, received: &Received) -> bool {
+pub(super) fn is_heartbeat(variant: Variant, held: Option<&Held>, received: &Received) -> bool {
     let version = &received.upstream_version;
     match variant {
         Variant::Sotw => true,
@@ -79,7 +88,7 @@ fn is_heartbeat(variant: Variant, held: Option<&Held>, received: &Received) -> b
     }
 }
 
-fn means_absence(error: &ResourceError) -> bool {
+pub(super) fn means_absence(error: &ResourceError) -> bool {
     error.status.code == Code::NotFound
 }
 
@@ -95,7 +104,7 @@ struct NamesStep<'a> {
 impl NamesStep<'_> {
     fn run(mut self, digest: Digest, verdict: &Verdict, events: &mut Vec<Event>) -> Changes {
         let variant = digest.variant;
-        let is_full = variant == Variant::Sotw && digest.type_url.is_full_state();
+        let is_full = digest.answers_all || variant == Variant::Sotw && digest.type_url.is_full_state();
         let proves_absence = is_full && !verdict.unidentified && !digest.is_heartbeat();
         for element in digest.resources {
             match element {
@@ -140,6 +149,9 @@ impl NamesStep<'_> {
         for name in &answered {
             let held = Held::new(&received, resource, variant == Variant::Delta);
             self.names.hold(name, &received.name, held, !self.said.enter.contains(name));
+            if *name != received.name {
+                self.changes.by_alias.push((name.clone(), resource.clone()));
+            }
         }
         if !answered.is_empty() {
             self.changes.present.push(resource.clone());

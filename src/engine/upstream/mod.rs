@@ -23,10 +23,12 @@ mod backoff;
 mod subscription;
 mod names;
 mod wildcard;
+mod globs;
 mod response;
 mod apply;
 mod sotw;
 mod delta;
+mod poll;
 mod view;
 #[cfg(test)]
 mod tests;
@@ -34,7 +36,7 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-pub use api::{Cause, Changes, Event, Input, Interest, Output, Scope, Settings, WildcardStyle};
+pub use api::{Cause, Changes, Event, Input, Interest, Output, Scope, Settings, Transport, WildcardStyle};
 pub use backoff::BackoffSettings;
 pub use view::{State, TypeView};
 
@@ -44,7 +46,7 @@ use response::{Digest, Verdict};
 use subscription::{Subscription, Want};
 
 use super::Time;
-use crate::xds::{Code, Request, ResourceName, Response, Status, TypeUrl, Variant};
+use crate::xds::{Code, Kind, Request, ResourceName, Response, Status, TypeUrl, Variant};
 
 /// How long a server that refused delta is asked by SotW (RLY-25).
 const SOTW_FOR: Duration = Duration::from_secs(3600);
@@ -71,6 +73,8 @@ pub struct Upstream {
     fallback: SotwFallback,
     last_error: Option<Status>,
     control_plane: String,
+    /// REST: the last poll was answered.
+    is_polled: bool,
 }
 
 #[derive(Debug)]
@@ -150,6 +154,7 @@ impl Upstream {
             fallback,
             last_error,
             control_plane,
+            is_polled: false,
         }
     }
 
@@ -157,8 +162,11 @@ impl Upstream {
     /// for the wildcard, or the reverse) takes the place of the one before. To exchange names, subscribe first and
     /// unsubscribe after, else the stream may close in between.
     pub fn subscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) {
-        if matches!(&interest, Interest::Names(names) if names.is_empty()) {
+        if matches!(&interest, Interest::Names(names) | Interest::Globs(names) if names.is_empty()) {
             return;
+        }
+        if self.polls() {
+            return self.subscribe_poll(type_url, interest, now);
         }
         let new = || Subscription::new(type_url.clone());
         let subscription = self.subscriptions.entry(type_url.clone()).or_insert_with(new);
@@ -189,6 +197,8 @@ impl Upstream {
         let retired = self.subscriptions.values().filter(|subscription| subscription.wants_nothing()).count();
         if retired == self.subscriptions.len() {
             self.close(now);
+        } else if self.polls() {
+            self.forget_left();
         } else if retired > RETIRED_TYPES_MAX {
             self.renew(now);
         } else if matches!(self.phase, Phase::Open(_)) {
@@ -202,9 +212,13 @@ impl Upstream {
             (Input::Opened, Phase::Opening) => self.opened(now),
             (Input::ConnectFailed { status }, Phase::Opening) => self.unreachable(status),
             (Input::Received(response), Phase::Open(_)) => self.received(response, now),
+            (Input::Unchanged, Phase::Open(_)) => self.unchanged(),
             (Input::Alive, Phase::Open(_)) => {
                 self.sign_of_life();
                 self.expire_proven();
+            }
+            (Input::Closed { jitter, .. }, Phase::Open(stream)) if self.polls() && stream.has_answered => {
+                self.polled(jitter, now);
             }
             (Input::Closed { status, jitter }, Phase::Opening) => self.unanswered(status, jitter, now),
             (Input::Closed { status, jitter }, Phase::Open(stream))
@@ -232,6 +246,8 @@ impl Upstream {
         match &self.phase {
             Phase::Closed | Phase::Opening => None,
             Phase::Waiting { until } => Some(*until),
+            // The shell bounds the time of a poll, and its response answers every name.
+            Phase::Open(_) if self.polls() => None,
             Phase::Open(stream) => {
                 let timers = self.subscriptions.values().filter_map(Subscription::next_timeout);
                 timers.chain(stream.gather_until).min()
@@ -244,6 +260,7 @@ impl Upstream {
             Phase::Closed | Phase::Opening => {}
             Phase::Waiting { until } if now < *until => {}
             Phase::Waiting { .. } => self.open(now),
+            Phase::Open(_) if matches!(self.settings.transport, Transport::Rest { .. }) => {}
             Phase::Open(stream) => {
                 if stream.gather_until.is_some_and(|until| until <= now) {
                     stream.gather_until = None;
@@ -322,7 +339,9 @@ impl Upstream {
             }),
             now,
         );
-        self.event(Event::Connected { variant: self.variant });
+        if !self.polls() {
+            self.event(Event::Connected { variant: self.variant });
+        }
         self.write_changes(now);
     }
 
@@ -359,6 +378,7 @@ impl Upstream {
 
     fn disconnected(&mut self, status: Status, answered: bool, retry_in: Duration, now: Time) {
         self.stream_ended();
+        self.is_polled = false;
         self.retry_at = now + retry_in;
         self.last_error = Some(status.clone());
         self.event(Event::Disconnected { status, answered, retry_in });
@@ -366,19 +386,28 @@ impl Upstream {
     }
 
     fn received(&mut self, response: Response, now: Time) {
+        self.answered();
+        self.fallback.has_answered_delta |= self.variant == Variant::Delta;
+        let control_plane = response.control_plane();
+        if !control_plane.is_empty() && control_plane != self.control_plane {
+            self.control_plane = control_plane.to_owned();
+        }
+        let mut digest = Digest::from(response);
+        digest.answers_all = self.polls();
+        self.digest(digest, now);
+        self.expire_proven();
+    }
+
+    fn answered(&mut self) {
         if let Phase::Open(stream) = &mut self.phase {
             stream.has_answered = true;
         }
         self.sign_of_life();
         self.backoff.answered();
-        self.fallback.has_answered_delta |= self.variant == Variant::Delta;
         self.last_error = None;
-        let control_plane = response.control_plane();
-        if !control_plane.is_empty() && control_plane != self.control_plane {
-            self.control_plane = control_plane.to_owned();
+        if self.polls() && !std::mem::replace(&mut self.is_polled, true) {
+            self.event(Event::Connected { variant: self.variant });
         }
-        self.digest(Digest::from(response), now);
-        self.expire_proven();
     }
 
     /// ACK or NACK at once (ACK-8), then hand on what is good.
@@ -392,7 +421,7 @@ impl Upstream {
         subscription.said.nonce.clone_from(&digest.nonce);
         let verdict = Verdict::of(&digest);
         let occasion = if verdict.is_good() {
-            subscription.accepted.clone_from(&digest.version_info);
+            subscription.accept(&digest);
             Occasion::Ack
         } else {
             Occasion::Nack(verdict.status(self.settings.nack_text_max))
@@ -413,7 +442,7 @@ impl Upstream {
             },
             Occasion::Ack | Occasion::Change => Event::Acked { type_url: type_url.clone() },
         };
-        if !self.write(type_url, occasion, now) {
+        if !self.polls() && !self.write(type_url, occasion, now) {
             // An ACK with an empty list would ask an old server for everything.
             return self.event(Event::Ignored { type_url: type_url.clone() });
         }
@@ -453,14 +482,21 @@ impl Upstream {
         else {
             return false;
         };
-        let style = self.settings.wildcard;
+        // A server of virtual hosts knows the empty list only, which is what Envoy opens with (VHD-3).
+        let style = match type_url.kind() {
+            Kind::VirtualHost => WildcardStyle::Legacy,
+            _ => self.settings.wildcard,
+        };
         let is_answer = !matches!(occasion, Occasion::Change);
         let error = if let Occasion::Nack(status) = occasion { Some(status) } else { None };
         let request = match self.variant {
             Variant::Sotw => sotw::request(subscription, style, error).map(Request::Sotw),
             Variant::Delta => Some(Request::Delta(delta::request(subscription, style, is_answer, error))),
         };
-        let Some(request) = request else { return false };
+        let Some(request) = request else {
+            self.outputs.extend(unserved(subscription).map(Output::Event));
+            return false;
+        };
         subscription.written(self.variant, now + self.settings.resource_timeout, stream.signs);
         self.outputs.push_back(Output::Send { request, first: !stream.has_spoken });
         stream.has_spoken = true;
@@ -487,6 +523,9 @@ impl Upstream {
                 Want::Wildcard(wildcard) if wildcard.settles_at().is_some_and(|at| at <= now) => {
                     let gone = wildcard.settle();
                     self.outputs.push_back(Output::Changes(Changes::of_settled(type_url, gone)));
+                }
+                Want::Globs(globs) => {
+                    self.outputs.extend(globs.run_out(now, type_url).map(Output::Changes));
                 }
                 Want::Wildcard(_) | Want::Nothing => {}
             }
@@ -524,6 +563,16 @@ impl Upstream {
             subscription.check_invariants(is_open);
         }
     }
+}
+
+/// Globs of a server that speaks SotW are told once for each stream.
+fn unserved(subscription: &mut Subscription) -> Option<Event> {
+    let Want::Globs(globs) = &mut subscription.want else { return None };
+    if std::mem::replace(&mut globs.is_unserved, true) {
+        return None;
+    }
+    let (type_url, names) = (subscription.type_url.clone(), globs.iter().cloned().collect());
+    Some(Event::GlobsUnserved { type_url, names })
 }
 
 /// TMR-5: what the names whose timers ran out are from now on.

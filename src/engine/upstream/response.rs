@@ -18,6 +18,9 @@ pub(super) struct Digest {
     /// Delta only.
     pub(super) removed: Vec<ResourceName>,
     pub(super) errors: Vec<ResourceError>,
+    /// It is the complete answer to a request that lists all that is wanted, so that what it lacks is not there
+    /// (RST-12).
+    pub(super) answers_all: bool,
 }
 
 impl From<Response> for Digest {
@@ -31,6 +34,7 @@ impl From<Response> for Digest {
                 resources,
                 removed: Vec::new(),
                 errors,
+                answers_all: false,
             },
             Response::Delta(DeltaResponse { type_url, nonce, resources, removed, errors, .. }) => Digest {
                 variant: Variant::Delta,
@@ -40,6 +44,7 @@ impl From<Response> for Digest {
                 resources,
                 removed,
                 errors,
+                answers_all: false,
             },
         }
     }

@@ -8,6 +8,8 @@ use crate::xds::{SotwRequest, Status};
 /// list of names (SUB-1), the newest nonce (ACK-9) and the version accepted last.
 ///
 /// `None` if nothing is wanted any more of an old server: it would read the empty list as the wildcard (SUB-10).
+/// `None` too if globs are wanted, which SotW cannot express (SUB-21).
+///
 /// That nothing is wanted is never the first request of a type, which any server reads so (SUB-9).
 pub(super) fn request(
     subscription: &Subscription,
@@ -15,7 +17,7 @@ pub(super) fn request(
     error_detail: Option<Status>,
 ) -> Option<SotwRequest> {
     let resource_names = match (&subscription.want, style) {
-        (Want::Nothing, WildcardStyle::Legacy) => return None,
+        (Want::Nothing, WildcardStyle::Legacy) | (Want::Globs(_), _) => return None,
         (Want::Wildcard(_), WildcardStyle::Legacy) => Vec::new(),
         _ => subscription.listed(),
     };

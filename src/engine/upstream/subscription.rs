@@ -3,18 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::api::Interest;
+use super::globs::Globs;
 use super::names::Names;
+use super::response::Digest;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
 use crate::xds::{ResourceName, TypeUrl, Variant};
 
-/// What is wanted of a type: the wildcard or names, never both.
+/// What is wanted of a type: the wildcard, globs or names, never two of them.
 #[derive(Debug, Default)]
 pub(super) enum Want {
     #[default]
     Nothing,
     Names(Names),
     Wildcard(Wildcard),
+    Globs(Globs),
 }
 
 /// What has been said about a type on the present stream. A new stream starts with nothing said (DEL-28).
@@ -24,6 +27,8 @@ pub(super) struct Said {
     pub(super) asked: bool,
     /// It was for the wildcard.
     for_wildcard: bool,
+    /// It was for globs only.
+    for_globs: bool,
     /// Of the last response, empty before (ACK-9).
     pub(super) nonce: String,
     /// Wanted names (`*` for the wildcard) that no request lists yet.
@@ -64,9 +69,14 @@ impl Subscription {
 
     /// The interest can't follow what was said of the type on this stream. A wildcard stands in the first request of
     /// its type on a stream or not at all: a response on its way may answer an earlier request, and nothing tells
-    /// it from the whole membership. A legacy wildcard can't be left again either (RLY-19).
+    /// it from the whole membership. A legacy wildcard can't be left again either (RLY-19). So it is with globs after names.
     pub(super) fn needs_fresh_stream(&self, interest: &Interest) -> bool {
-        self.said.asked && (*interest == Interest::Wildcard || self.said.for_wildcard)
+        let is_mixed = match interest {
+            Interest::Wildcard => true,
+            Interest::Globs(_) => !self.said.for_globs,
+            Interest::Names(_) => false,
+        };
+        self.said.asked && (is_mixed || self.said.for_wildcard)
     }
 
     /// The interest takes up a name again before its unsubscription was written. The server would see no change and
@@ -74,7 +84,26 @@ impl Subscription {
     pub(super) fn must_leave_first(&self, interest: &Interest) -> bool {
         match interest {
             Interest::Wildcard => false,
-            Interest::Names(names) => names.iter().any(|name| self.said.leave.contains(name)),
+            Interest::Names(names) | Interest::Globs(names) => {
+                names.iter().any(|name| self.said.leave.contains(name))
+            }
+        }
+    }
+
+    /// All of it is wanted already.
+    pub(super) fn wants(&self, interest: &Interest) -> bool {
+        match (&self.want, interest) {
+            (Want::Wildcard(_), Interest::Wildcard) => true,
+            (Want::Names(wanted), Interest::Names(names)) => names.iter().all(|name| wanted.contains(name)),
+            _ => false,
+        }
+    }
+
+    /// A good response: its version may be claimed from now on (STR-9), but not if what it answers all of was less than
+    /// is wanted by now: a server may look at the version only, and say that nothing changed.
+    pub(super) fn accept(&mut self, digest: &Digest) {
+        if !(digest.answers_all && self.has_news()) {
+            self.accepted.clone_from(&digest.version_info);
         }
     }
 
@@ -93,6 +122,18 @@ impl Subscription {
                     }
                 }
             }
+            (Want::Globs(wanted), Interest::Globs(globs)) => {
+                for glob in globs {
+                    if wanted.insert(glob.clone()) {
+                        self.said.enter.insert(glob);
+                    }
+                }
+            }
+            (_, Interest::Globs(globs)) if !globs.is_empty() => {
+                self.drop_all();
+                self.want = Want::Globs(Globs::default());
+                self.add(Interest::Globs(globs));
+            }
             (_, Interest::Wildcard) => {
                 self.drop_all();
                 self.want = Want::Wildcard(Wildcard::default());
@@ -103,7 +144,7 @@ impl Subscription {
                 self.want = Want::Names(Names::default());
                 self.add(Interest::Names(names));
             }
-            (_, Interest::Names(_)) => {}
+            (_, Interest::Names(_) | Interest::Globs(_)) => {}
         }
     }
 
@@ -120,6 +161,16 @@ impl Subscription {
                     self.want = Want::Nothing;
                 }
             }
+            (Want::Globs(wanted), Interest::Globs(globs)) => {
+                for glob in globs {
+                    if wanted.remove(&glob) && !self.said.enter.remove(&glob) {
+                        self.said.leave.insert(glob);
+                    }
+                }
+                if wanted.is_empty() {
+                    self.want = Want::Nothing;
+                }
+            }
             _ => {}
         }
     }
@@ -128,6 +179,7 @@ impl Subscription {
         let names = match std::mem::take(&mut self.want) {
             Want::Nothing => Vec::new(),
             Want::Names(names) => names.iter().cloned().collect(),
+            Want::Globs(globs) => globs.iter().cloned().collect(),
             Want::Wildcard(_) => vec![star()],
         };
         for name in names {
@@ -142,6 +194,7 @@ impl Subscription {
         match &self.want {
             Want::Nothing => Vec::new(),
             Want::Names(names) => names.iter().cloned().collect(),
+            Want::Globs(globs) => globs.iter().cloned().collect(),
             Want::Wildcard(_) => vec![star()],
         }
     }
@@ -151,6 +204,7 @@ impl Subscription {
         let versions = match &self.want {
             Want::Nothing => BTreeMap::new(),
             Want::Names(names) => names.versions(),
+            Want::Globs(globs) => globs.versions(),
             Want::Wildcard(wildcard) => {
                 let held = wildcard.members.iter().filter(|(_, held)| held.restate);
                 held.map(|(name, held)| (name.clone(), held.version.to_string())).collect()
@@ -172,6 +226,12 @@ impl Subscription {
                     names.written(name, is_first, due, signs);
                 }
             }
+            Want::Globs(globs) => {
+                self.said.for_globs |= is_first;
+                if is_first {
+                    globs.restated();
+                }
+            }
             Want::Wildcard(wildcard) => {
                 self.said.for_wildcard = true;
                 if is_first && variant == Variant::Delta {
@@ -186,6 +246,7 @@ impl Subscription {
         match &mut self.want {
             Want::Nothing => {}
             Want::Names(names) => names.stream_ended(),
+            Want::Globs(globs) => globs.stream_ended(),
             Want::Wildcard(wildcard) => wildcard.stream_ended(),
         }
     }
@@ -196,6 +257,7 @@ impl Subscription {
         match &mut self.want {
             Want::Nothing => {}
             Want::Names(names) => names.forget_versions(),
+            Want::Globs(globs) => globs.forget_versions(),
             Want::Wildcard(wildcard) => wildcard.members.values_mut().for_each(|held| held.forget_version()),
         }
     }
@@ -204,6 +266,7 @@ impl Subscription {
         match &self.want {
             Want::Nothing => None,
             Want::Names(names) => names.next_due(),
+            Want::Globs(globs) => globs.next_due(),
             Want::Wildcard(wildcard) => wildcard.settles_at(),
         }
     }
@@ -212,6 +275,7 @@ impl Subscription {
         let (count, wants): (usize, &dyn Fn(&ResourceName) -> bool) = match &self.want {
             Want::Nothing => (0, &|_| false),
             Want::Names(names) => (names.len(), &|name| names.contains(name)),
+            Want::Globs(globs) => (globs.len(), &|glob| globs.contains(glob)),
             Want::Wildcard(_) => (1, &ResourceName::is_wildcard),
         };
         debug_assert!(self.wants_nothing() || count > 0, "an empty list of names is no interest");

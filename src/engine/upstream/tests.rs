@@ -1,7 +1,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod errors;
+mod globs;
 mod names;
+mod polls;
 mod random;
 mod requests;
 mod script;

@@ -72,6 +72,7 @@ impl Upstream {
             names: match &subscription.want {
                 Want::Nothing => 0,
                 Want::Names(names) => names.len(),
+                Want::Globs(globs) => globs.len(),
                 Want::Wildcard(wildcard) => wildcard.members.len(),
             },
             nonce: &subscription.said.nonce,
@@ -81,12 +82,15 @@ impl Upstream {
         })
     }
 
-    /// The names of a type that are wanted, sorted; none for a wildcard.
+    /// The names of a type that are wanted, those of globs too, sorted; none for a wildcard.
     pub fn names(&self, type_url: &TypeUrl) -> impl Iterator<Item = &ResourceName> {
-        let names = self.subscriptions.get(type_url).and_then(|subscription| match &subscription.want {
-            Want::Names(names) => Some(names),
-            Want::Nothing | Want::Wildcard(_) => None,
-        });
-        names.into_iter().flat_map(|names| names.iter())
+        let want = self.subscriptions.get(type_url).map(|subscription| &subscription.want);
+        let (names, globs) = match want {
+            Some(Want::Names(names)) => (Some(names), None),
+            Some(Want::Globs(globs)) => (None, Some(globs)),
+            Some(Want::Nothing | Want::Wildcard(_)) | None => (None, None),
+        };
+        let names = names.into_iter().flat_map(|names| names.iter());
+        names.chain(globs.into_iter().flat_map(|globs| globs.iter()))
     }
 }

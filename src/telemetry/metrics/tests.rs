@@ -24,7 +24,11 @@ fn touched() -> (Metrics, Box<dyn Any>) {
     let server = metrics.of_server("cp-1");
     server.of_type(&types).response();
     server.stream_closed(Code::Unavailable);
-    let held = (server.source(), metrics.downstream.stream(Variant::Delta), metrics.downstream.behind());
+    let held = (
+        server.source(&"xds_servers".into()),
+        metrics.downstream.stream(Variant::Delta),
+        metrics.downstream.behind(),
+    );
     (metrics, Box::new(held))
 }
 
@@ -67,7 +71,7 @@ fn the_catalogue_parses_and_every_name_follows_the_template() {
         assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
     }
     let labels: BTreeSet<_> = families.values().flatten().map(String::as_str).collect();
-    let allowed = ["code", "le", "limit", "reason", "server", "state", "type", "variant", "version"];
+    let allowed = ["code", "le", "limit", "list", "reason", "server", "state", "type", "variant", "version"];
     assert_eq!(labels.into_iter().collect::<Vec<_>>(), allowed);
 }
 
@@ -216,16 +220,16 @@ async fn i_14_a_server_is_connected_while_one_of_its_sources_is() {
     let metrics = Metrics::new();
     let server = metrics.of_server("cp-1:15010");
     let check = |line: &str| assert_eq!(samples(&metrics, line), [line]);
-    let (mut one, mut two) = (server.source(), server.source());
+    let (mut one, mut two) = (server.source(&"xds_servers".into()), server.source(&"xds_servers".into()));
     check(r#"sluice_upstream_connected{server="cp-1:15010"} 0"#);
-    check(r#"sluice_upstream_sources{server="cp-1:15010",state="connecting"} 2"#);
+    check(r#"sluice_upstream_sources{server="cp-1:15010",list="xds_servers",state="connecting"} 2"#);
     assert!(samples(&metrics, "sluice_upstream_last_response_age").is_empty(), "it never answered");
     one.state(SourceState::Connected);
     two.state(SourceState::Backoff { failures: 1, delay: Duration::from_secs(1) });
     two.stale(true);
     check(r#"sluice_upstream_connected{server="cp-1:15010"} 1"#);
-    check(r#"sluice_upstream_sources{server="cp-1:15010",state="backoff"} 1"#);
-    check(r#"sluice_upstream_sources_stale{server="cp-1:15010"} 1"#);
+    check(r#"sluice_upstream_sources{server="cp-1:15010",list="xds_servers",state="backoff"} 1"#);
+    check(r#"sluice_upstream_sources_stale{server="cp-1:15010",list="xds_servers"} 1"#);
     let types = server.of_type(&metrics.of_type(&TypeUrl::of_message(CLUSTER)));
     types.response();
     types.ack();
@@ -237,7 +241,7 @@ async fn i_14_a_server_is_connected_while_one_of_its_sources_is() {
     check(r#"sluice_upstream_stream_closes_total{server="cp-1:15010",code="UNAVAILABLE"} 1"#);
     drop((one, two));
     check(r#"sluice_upstream_connected{server="cp-1:15010"} 0"#);
-    check(r#"sluice_upstream_sources_stale{server="cp-1:15010"} 0"#);
+    check(r#"sluice_upstream_sources_stale{server="cp-1:15010",list="xds_servers"} 0"#);
 }
 
 #[test]

@@ -24,8 +24,8 @@ pub struct UpstreamMetrics {
     /// As many as the configuration names.
     servers: Mutex<BTreeMap<Arc<str>, Arc<ServerMetrics>>>,
     connected: Gauges<1>,
-    sources: Gauges<2>,
-    stale: Gauges<1>,
+    sources: Gauges<3>,
+    stale: Gauges<2>,
     streams: Gauges<2>,
     stream_closes: Counters<2>,
     responses: Counters<2>,
@@ -84,8 +84,9 @@ impl UpstreamMetrics {
         let with = |key, value: &str| [("server", label.clone()), (key, Arc::from(value))];
         ServerMetrics {
             origin: self.origin,
-            sources: SourceState::NAMES.map(|state| self.sources.get_or_create_owned(&with("state", state))),
-            stale: self.stale.get_or_create_owned(&by_server),
+            sources: self.sources.clone(),
+            stale: self.stale.clone(),
+            sources_connected: Gauge::default(),
             streams: VARIANTS
                 .map(|variant| self.streams.get_or_create_owned(&with("variant", variant_name(variant)))),
             client: Arc::new(self.client.server(&by_server)),
@@ -102,8 +103,8 @@ impl UpstreamMetrics {
     pub(super) fn refresh(&self, now: Instant) {
         for (label, server) in lock(&self.servers).iter() {
             let by_server = [("server", label.clone())];
-            let [_, connected, _] = &server.sources;
-            self.connected.get_or_create(&by_server).set(i64::from(connected.get() > 0));
+            let connected = server.sources_connected.get() > 0;
+            self.connected.get_or_create(&by_server).set(i64::from(connected));
             if let Some(age) = server.last_response_age(now) {
                 self.last_response_age.get_or_create(&by_server).set(age.as_secs_f64());
             }
@@ -116,9 +117,10 @@ impl UpstreamMetrics {
 pub struct ServerMetrics {
     label: Arc<str>,
     origin: Instant,
-    /// By [`SourceState::index`].
-    sources: [Gauge; 3],
-    stale: Gauge,
+    sources: Gauges<3>,
+    stale: Gauges<2>,
+    /// Over all server lists.
+    sources_connected: Gauge,
     streams: [Gauge; 2],
     client: Arc<ClientMetrics>,
     stream_closes: Counters<2>,
@@ -131,11 +133,21 @@ pub struct ServerMetrics {
 }
 
 impl ServerMetrics {
-    /// A source was attached, in state CONNECTING; it counts until the handle is dropped.
-    pub fn source(self: &Arc<Self>) -> SourceMetrics {
-        let mut states = self.sources.each_ref().map(|gauge| GaugePart::new(gauge, 0));
+    /// A source was attached for a server list, in state CONNECTING; it counts until the handle is dropped.
+    pub fn source(self: &Arc<Self>, list: &Arc<str>) -> SourceMetrics {
+        let (server, list) = (("server", self.label.clone()), ("list", list.clone()));
+        let of_state = |state| {
+            let labels = [server.clone(), list.clone(), ("state", Arc::from(state))];
+            GaugePart::new(&self.sources.get_or_create_owned(&labels), 0)
+        };
+        let mut states = SourceState::NAMES.map(of_state);
         states[SourceState::Connecting.index()].set(1);
-        SourceMetrics { states, stale: GaugePart::new(&self.stale, 0), server: self.clone() }
+        SourceMetrics {
+            states,
+            connected: GaugePart::new(&self.sources_connected, 0),
+            stale: GaugePart::new(&self.stale.get_or_create_owned(&[server, list]), 0),
+            server: self.clone(),
+        }
     }
 
     /// What is counted per server and type; to be found once per type of a source, and kept.
@@ -186,6 +198,7 @@ impl ServerMetrics {
 pub struct SourceMetrics {
     server: Arc<ServerMetrics>,
     states: [GaugePart; 3],
+    connected: GaugePart,
     stale: GaugePart,
 }
 
@@ -198,6 +211,7 @@ impl SourceMetrics {
         for (index, part) in self.states.iter_mut().enumerate() {
             part.set(usize::from(index == state.index()));
         }
+        self.connected.set(usize::from(state == SourceState::Connected));
     }
 
     /// Whether the source serves while its server can't be heard (I14).
@@ -219,6 +233,11 @@ impl UpstreamTypeMetrics {
     /// The server answered.
     pub fn response(&self) {
         self.responses.inc();
+        self.server.answered(Instant::now());
+    }
+
+    /// REST: the server answered that nothing changed.
+    pub fn unchanged(&self) {
         self.server.answered(Instant::now());
     }
 

@@ -1,20 +1,25 @@
-//! `DiscoveryResponse` in proto3 JSON and YAML, as files hold it (FIL-4).
+//! `DiscoveryResponse` in proto3 JSON and YAML, as files hold it (FIL-4) and REST servers send it (RST-3), and the
+//! `DiscoveryRequest` that is sent to them (RST-1).
 //!
 //! Payloads are spelled out under their `@type`, at any depth, with field names in lowerCamelCase or snake_case;
 //! the descriptors of Envoy's v3 types say what they mean. The outcome is the binary that an upstream could have
 //! sent, deterministic to the byte, so that replicas that read the same file agree on versions (RLY-30).
 
 mod canonical;
+mod request;
 mod strict;
 
 use std::sync::OnceLock;
 
+use bytes::Bytes;
 use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, Kind, MessageDescriptor};
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 
-use super::upstream::{DecodeError, decode_file_response};
-use crate::xds::SotwResponse;
+pub use request::encode_rest_request;
+
+use super::upstream::{DecodeError, decode_file_response, decode_rest_response};
+use crate::xds::{SotwResponse, TypeUrl};
 
 /// Made by `tools/descriptors`.
 const DESCRIPTORS: &[u8] = include_bytes!("../../../proto/envoy-v3.binpb.zst");
@@ -44,9 +49,19 @@ pub enum JsonError {
 
 /// Reads a `DiscoveryResponse` in JSON.
 pub fn parse_json(text: &str) -> Result<SotwResponse, JsonError> {
+    Ok(decode_file_response(encode_response(&read_json(text)?)?)?)
+}
+
+/// Reads the `DiscoveryResponse` of a REST server to a request for this type. A resource of a type that is not known
+/// fails all of it: a response without it would say that the resource is gone (RST-11).
+pub fn parse_rest_response(text: &str, type_url: &TypeUrl) -> Result<SotwResponse, JsonError> {
+    Ok(decode_rest_response(encode_response(&read_json(text)?)?, type_url)?)
+}
+
+fn read_json(text: &str) -> Result<Value, JsonError> {
     let strict: strict::Strict =
         serde_json::from_str(text).map_err(|error| JsonError::Syntax(error.to_string()))?;
-    parse(&strict.0)
+    Ok(strict.0)
 }
 
 /// Reads a `DiscoveryResponse` in YAML.
@@ -64,21 +79,24 @@ pub fn parse_yaml(text: &str) -> Result<SotwResponse, JsonError> {
     };
     let strict: strict::Strict = serde_saphyr::from_str_with_options(text, options)
         .map_err(|error| JsonError::Syntax(error.to_string()))?;
-    parse(&strict.0)
+    Ok(decode_file_response(encode_response(&strict.0)?)?)
 }
 
-fn parse(value: &Value) -> Result<SotwResponse, JsonError> {
+/// The binary form.
+fn encode_response(value: &Value) -> Result<Bytes, JsonError> {
     let pool = pool()?;
-    let response = pool
-        .get_message_by_name(RESPONSE)
-        .ok_or_else(|| JsonError::Descriptors(format!("{RESPONSE} is missing")))?;
+    let response = message(RESPONSE)?;
     let mut track = serde_path_to_error::Track::new();
     let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
     let options = DeserializeOptions::new();
     let message = DynamicMessage::deserialize_with_options(response.clone(), deserializer, &options)
         .map_err(|error| content_error(pool, response, value, &track.path(), error.to_string()))?;
-    let bytes = canonical::encode(pool, &message).map_err(JsonError::Encoding)?;
-    Ok(decode_file_response(bytes.into())?)
+    canonical::encode(pool, &message).map(Bytes::from).map_err(JsonError::Encoding)
+}
+
+fn message(name: &str) -> Result<MessageDescriptor, JsonError> {
+    let missing = || JsonError::Descriptors(format!("{name} is missing"));
+    pool()?.get_message_by_name(name).ok_or_else(missing)
 }
 
 /// The descriptors, unpacked when first needed: it takes some 20 ms, which a relay without files need not spend.

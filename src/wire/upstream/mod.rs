@@ -4,8 +4,10 @@ mod request;
 mod resource;
 mod response;
 
-pub use request::{encode_node, encode_request};
-pub use response::{DecodeError, decode_delta_response, decode_file_response, decode_sotw_response};
+pub use request::{encode_message, encode_node, encode_request};
+pub use response::{
+    DecodeError, decode_delta_response, decode_file_response, decode_rest_response, decode_sotw_response,
+};
 
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,21 @@ use crate::xds::{Locality, Node, Request, ResourceName, Status, UserAgentVersion
 /// A request, framed for gRPC. `node` is an encoded node ([`encode_node`]), wanted in the first request of a
 /// stream (STR-2); it takes the place of the request's own.
 pub fn encode_request(request: &Request, node: Option<&[u8]>) -> Bytes {
-    let mut message = build(HEADER_LEN, |sink| match request {
+    let mut message = encode(HEADER_LEN, request, node);
+    // The limits on names and their number keep requests far below the 4 GiB that gRPC can frame. One beyond is
+    // a request that the upstream can't read, and the stream ends.
+    let header = frame::header(message.len() - HEADER_LEN).unwrap_or([u8::MAX; HEADER_LEN]);
+    message[..HEADER_LEN].copy_from_slice(&header);
+    message.into()
+}
+
+/// The same without a frame.
+pub fn encode_message(request: &Request, node: Option<&[u8]>) -> Bytes {
+    encode(0, request, node).into()
+}
+
+fn encode(room: usize, request: &Request, node: Option<&[u8]>) -> Vec<u8> {
+    build(room, |sink| match request {
         Request::Sotw(request) => {
             put_bytes(sink, 1, request.version_info.as_bytes());
             put_node(sink, 2, node);
@@ -35,12 +49,7 @@ pub fn encode_request(request: &Request, node: Option<&[u8]>) -> Bytes {
             put_bytes(sink, 6, request.response_nonce.as_bytes());
             put_error(sink, 7, request.error_detail.as_ref());
         }
-    });
-    // The limits on names and their number keep requests far below the 4 GiB that gRPC can frame. One beyond is
-    // a request that the upstream can't read, and the stream ends.
-    let header = frame::header(message.len() - HEADER_LEN).unwrap_or([u8::MAX; HEADER_LEN]);
-    message[..HEADER_LEN].copy_from_slice(&header);
-    message.into()
+    })
 }
 
 /// A node as an upstream sees it.

@@ -75,16 +75,23 @@ impl<'a> ResourceReader<'a> {
         self.received(name, &parts)
     }
 
+    /// Of virtual hosts on demand, a name without a payload says that there is no such host. The client that waits for it
+    /// has to see just that (VHD-6).
+    fn unknown_host(&self, name: &str, parts: &Parts) -> Option<Arc<Resource>> {
+        (self.type_url.kind() == Kind::VirtualHost).then_some(())?;
+        Some(Arc::new(self.resource(name, "", &[], parts).ok()?))
+    }
+
     fn received(&self, name: &str, parts: &Parts) -> Element {
         if name.is_empty() && !may_be_nameless(self.type_url) {
             return Err(bad("", "it has no name".to_owned()));
         }
         let resource = match parts.any {
             Some((type_url, value)) => Some(Arc::new(self.resource(name, type_url, value, parts)?)),
-            None => None,
+            None => self.unknown_host(name, parts),
         };
         let version = if parts.version.is_empty() { self.version_info } else { parts.version };
-        Ok(Received { name: ResourceName::new(name), upstream_version: version.into(), resource })
+        Ok(Received { name: ResourceName::received(name), upstream_version: version.into(), resource })
     }
 
     fn resource(&self, name: &str, url: &str, value: &[u8], parts: &Parts) -> Result<Resource, BadElement> {
@@ -99,14 +106,19 @@ impl<'a> ResourceReader<'a> {
                 None
             }
         };
-        let mut aliases: Vec<_> = parts.aliases.iter().map(|alias| ResourceName::new(alias)).collect();
+        let mut aliases: Vec<_> = parts.aliases.iter().map(|alias| ResourceName::received(alias)).collect();
         aliases.sort_unstable();
         aliases.dedup();
+        let name = ResourceName::received(name);
         Ok(Resource {
-            name: ResourceName::new(name),
-            version: version::of_content(name, url, value, &aliases),
+            version: version::of_content(name.as_str(), url, value, &aliases),
+            name,
             body: Any {
-                type_url: if is_redirect { REDIRECT.into() } else { self.type_url.shared() },
+                type_url: match url {
+                    REDIRECT => REDIRECT.into(),
+                    "" => "".into(),
+                    _ => self.type_url.shared(),
+                },
                 value: self.retain(value),
             },
             aliases: aliases.into(),
@@ -169,7 +181,7 @@ impl<'a> Parts<'a> {
 }
 
 pub(super) fn bad(name: &str, reason: String) -> BadElement {
-    BadElement { name: (!name.is_empty()).then(|| ResourceName::new(name)), reason }
+    BadElement { name: (!name.is_empty()).then(|| ResourceName::received(name)), reason }
 }
 
 pub(super) fn is_wrapper(type_url: &str) -> bool {
@@ -276,5 +288,5 @@ fn endpoints(resource_name: &str, cluster: &[u8]) -> Result<Option<ResourceName>
         "" => Some(name),
         service_name => Some(service_name),
     };
-    Ok(endpoints.map(ResourceName::new))
+    Ok(endpoints.map(ResourceName::received))
 }

@@ -24,6 +24,8 @@ pub enum DecodeError {
     Malformed(#[from] Malformed),
     #[error("the response has no type_url")]
     NoType,
+    #[error("the response is of the type {found:?}; asked for was {expected}")]
+    OtherType { found: String, expected: String },
 }
 
 impl From<DecodeError> for Status {
@@ -43,6 +45,18 @@ pub fn decode_file_response(message: Bytes) -> Result<SotwResponse, DecodeError>
     let mut head = Head::read(&message, 6)?;
     if head.type_url.is_empty() {
         head.type_url = first_resource_type(&message)?;
+    }
+    decode_sotw(&message, head)
+}
+
+/// Reads a `DiscoveryResponse` that came by REST. The path tells its type; the response may leave it out (RST-1).
+pub fn decode_rest_response(message: Bytes, type_url: &TypeUrl) -> Result<SotwResponse, DecodeError> {
+    let mut head = Head::read(&message, 6)?;
+    if head.type_url.is_empty() {
+        head.type_url = type_url.as_str();
+    } else if head.type_url != type_url.as_str() {
+        let (found, expected) = (head.type_url.chars().take(200).collect(), type_url.as_str().to_owned());
+        return Err(DecodeError::OtherType { found, expected });
     }
     decode_sotw(&message, head)
 }
@@ -170,7 +184,7 @@ fn nonempty(name: &str, type_url: &TypeUrl) -> Result<ResourceName, BadElement> 
     if name.is_empty() && !may_be_nameless(type_url) {
         return Err(bad("", "a removed resource has no name".to_owned()));
     }
-    Ok(ResourceName::new(name))
+    Ok(ResourceName::received(name))
 }
 
 fn removed_resource_name(message: &[u8], type_url: &TypeUrl) -> Result<ResourceName, BadElement> {
@@ -201,7 +215,7 @@ fn resource_error(message: &[u8]) -> Result<ResourceError, BadElement> {
     if error.code == Code::Ok {
         return Err(bad(name, "a resource error has no error code".to_owned()));
     }
-    Ok(ResourceError { name: ResourceName::new(name), status: error })
+    Ok(ResourceError { name: ResourceName::received(name), status: error })
 }
 
 /// The type of the first resource, unwrapped; empty if there is none.

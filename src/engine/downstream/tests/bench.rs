@@ -10,12 +10,12 @@ use bytes::Bytes;
 use super::client::{Held, content_of};
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
-use crate::engine::class::NameStyle;
 use crate::engine::downstream::session::Router;
 use crate::engine::downstream::{
     Answer, AnswerKey, Composition, Limits, Session, SourceId, Taken, Verdict, Watch,
 };
 use crate::engine::interest::{HashSeed, Interest};
+use crate::engine::realm::{Realm, Space};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::{self, Attachment, Files, Output, Source, Streams};
 use crate::engine::upstream::{self, Cause, Changes, Scope};
@@ -35,11 +35,28 @@ pub fn url(message: &str) -> TypeUrl {
     TypeUrl::of_message(message)
 }
 
-pub fn names(list: &str) -> Vec<ResourceName> {
-    list.split_whitespace().map(|name| ResourceName::new(if name == "''" { "" } else { name })).collect()
+/// `xdstp:a` stands for the name `a` of the scheme, of the type at hand (NAM-5).
+pub fn name_of(message: &str, name: &str) -> ResourceName {
+    match name.strip_prefix("xdstp:").filter(|rest| !rest.starts_with("//")) {
+        Some(rest) => ResourceName::from(format!("xdstp://-/{message}/{rest}")),
+        None => ResourceName::new(if name == "''" { "" } else { name }),
+    }
 }
 
-/// `content~1000` weighs 1000 bytes more; a cluster whose content begins with `e` is an EDS cluster.
+/// The name as the tests write it.
+pub fn short(message: &str, name: &ResourceName) -> String {
+    name.as_str().replace(&format!("xdstp://-/{message}/"), "xdstp:")
+}
+
+pub fn names(list: &str) -> Vec<ResourceName> {
+    names_of("", list)
+}
+
+pub fn names_of(message: &str, list: &str) -> Vec<ResourceName> {
+    list.split_whitespace().map(|name| name_of(message, name)).collect()
+}
+
+/// `a|x|y` is named `a` and has the aliases `x` and `y`. `content~1000` weighs 1000 bytes more; a cluster whose content begins with `e` is an EDS cluster.
 pub fn resource(message: &str, name: &str, content: &str) -> Arc<Resource> {
     let (text, padding) = content.split_once('~').unwrap_or((content, "0"));
     let mut value = text.as_bytes().to_vec();
@@ -48,16 +65,19 @@ pub fn resource(message: &str, name: &str, content: &str) -> Arc<Resource> {
         value.resize(value.len() + padding, b'~');
     }
     let mut hasher = std::hash::DefaultHasher::new();
-    (message, name, text).hash(&mut hasher);
+    let mut names = name.split('|').map(|name| name_of(message, name));
+    let name = names.next().unwrap();
+    let aliases: Box<[ResourceName]> = names.collect();
+    (message, name.as_str(), text).hash(&mut hasher);
     Arc::new(Resource {
-        name: name.into(),
+        name: name.clone(),
         version: Version(u128::from(hasher.finish()) << 32 | 1),
         body: Any { type_url: url(message).shared(), value: Bytes::from(value) },
-        aliases: Box::default(),
+        aliases,
         ttl: None,
         do_not_cache: false,
         metadata: None,
-        endpoints: (message == CDS && content.starts_with('e')).then(|| name.into()),
+        endpoints: (message == CDS && content.starts_with('e')).then(|| name_of(EDS, &short(CDS, &name))),
     })
 }
 
@@ -67,7 +87,7 @@ pub fn version_of(message: &str, list: &str) -> Version {
 
 /// `a=1 b=2`
 pub fn resources(message: &str, list: &str) -> Vec<Arc<Resource>> {
-    let words = list.split_whitespace().filter_map(|word| word.split_once('='));
+    let words = list.split_whitespace().filter_map(|word| word.rsplit_once('='));
     words.map(|(name, content)| resource(message, name, content)).collect()
 }
 
@@ -80,8 +100,12 @@ pub struct Routes {
 }
 
 impl Router for Routes {
-    fn source(&mut self, _: &TypeUrl, style: NameStyle) -> Result<SourceId, Status> {
-        Ok(SourceId(if style == NameStyle::Old { self.old } else { self.xdstp }))
+    fn realm_of(&self, _: &TypeUrl, name: Option<&ResourceName>) -> Realm {
+        name.map_or(Space::Old, Space::of_style).shared()
+    }
+
+    fn source(&mut self, _: &TypeUrl, realm: Realm) -> Result<SourceId, Status> {
+        Ok(SourceId(if realm.space == Space::Old { self.old } else { self.xdstp }))
     }
 
     fn legacy_wildcard(&self, _: &TypeUrl) -> Result<bool, Status> {
@@ -157,16 +181,36 @@ impl Bench {
         self.changes(0, message, Scope::Wildcard, list, complete);
     }
 
+    /// What it says of members of globs, and which globs it has said it all of.
+    pub fn says_of_globs(&mut self, message: &str, list: &str, settled: &str) {
+        let absent = list.split_whitespace().filter_map(|word| word.strip_prefix('-'));
+        let changes = Changes {
+            type_url: url(message),
+            scope: Scope::Globs,
+            present: resources(message, list),
+            by_alias: Vec::new(),
+            absent: absent.map(|name| (name_of(message, name), Cause::Removed)).collect(),
+            refreshed: Vec::new(),
+            replaces: false,
+            complete: false,
+            settled: names_of(message, settled),
+        };
+        self.sources[0].handle_changes(changes, self.now);
+        self.settle();
+    }
+
     pub fn changes(&mut self, source: usize, message: &str, scope: Scope, list: &str, complete: bool) {
         let absent = list.split_whitespace().filter_map(|word| word.strip_prefix('-'));
         let changes = Changes {
             type_url: url(message),
             scope,
             present: resources(message, list),
-            absent: absent.map(|name| (name.into(), Cause::Removed)).collect(),
+            by_alias: Vec::new(),
+            absent: absent.map(|name| (name_of(message, name), Cause::Removed)).collect(),
             refreshed: Vec::new(),
             replaces: false,
             complete,
+            settled: Vec::new(),
         };
         self.sources[source].handle_changes(changes, self.now);
         self.settle();
@@ -297,7 +341,7 @@ impl Bench {
         let request = SotwRequest {
             version_info: version.to_owned(),
             node: None,
-            resource_names: names(list),
+            resource_names: names_of(message, list),
             type_url: url(message).as_str().to_owned(),
             response_nonce: nonce.to_owned(),
             error_detail: error,
@@ -328,7 +372,7 @@ impl Bench {
         let part = |sign: char| -> Vec<ResourceName> {
             list.split_whitespace()
                 .filter_map(|word| word.strip_prefix(sign))
-                .map(ResourceName::new)
+                .map(|name| name_of(message, name))
                 .collect()
         };
         let request = DeltaRequest {
@@ -338,7 +382,7 @@ impl Bench {
             unsubscribe: part('-'),
             initial_resource_versions: presented
                 .iter()
-                .map(|(name, version)| (ResourceName::new(name), version.to_string()))
+                .map(|(name, version)| (name_of(message, name), version.to_string()))
                 .collect(),
             response_nonce: nonce.to_owned(),
             error_detail: error,
@@ -349,7 +393,7 @@ impl Bench {
         held.unanswered.retain(|sent| sent != nonce);
         held.want_delta(&request.subscribe, &request.unsubscribe, is_new && list.is_empty() && routes.legacy);
         for (name, _) in presented.iter().filter(|_| is_new) {
-            held.due.remove(*name);
+            held.due.remove(&name_of(message, name));
         }
         self.request(client, Request::Delta(request))
     }
@@ -386,7 +430,7 @@ impl Bench {
             let now = self.now;
             let session = &mut self.clients[client].session;
             let Some((index, answer)) = session.poll_answer(&latest, now) else { return String::new() };
-            let composition = answer.compose();
+            let composition = answer.spelled(answer.compose());
             self.note(&answer, &composition);
             let chunk = composition.chunks.get(answer.chunk);
             let version = chunk.map(|chunk| chunk.version).unwrap_or_default();
@@ -412,10 +456,11 @@ impl Bench {
             }
             let mut text = answer.type_url.short().to_owned();
             for resource in &chunk.resources {
-                text += &format!(" {}={}", resource.name, content_of(&resource.body.value));
+                let name = short(answer.type_url.message(), &resource.name);
+                text += &format!(" {name}={}", content_of(&resource.body.value));
             }
             for name in &chunk.removed {
-                text += &format!(" -{name}");
+                text += &format!(" -{}", short(answer.type_url.message(), name));
             }
             return text;
         }
@@ -462,7 +507,10 @@ impl Bench {
         let (wanted, wildcard) = (held.wanted.clone(), held.wildcard);
         for resource in &chunk.resources {
             assert!(
-                wildcard || wanted.contains(&resource.name),
+                wildcard
+                    || wanted.contains(&resource.name)
+                    || resource.aliases.iter().any(|alias| wanted.contains(alias))
+                    || resource.name.glob().is_some_and(|glob| wanted.contains(&glob)),
                 "SUB-18: {} was not asked for",
                 resource.name
             );
@@ -472,6 +520,7 @@ impl Bench {
                 assert!(!part.view.has(name), "DEL-22: {name} still exists");
                 let settled = match &part.interest {
                     Interest::Wildcard => part.view.is_complete() || !part.held.has(name),
+                    Interest::Globs(_) => part.view.knows_gone(name) || !part.interest.covers(name),
                     Interest::Names(names) => part.view.knows_absent(name) || !names.contains(name),
                 };
                 assert!(settled, "RLY-2: {name} is not known to be absent");
@@ -481,7 +530,8 @@ impl Bench {
     }
 
     pub fn check(&self, client: ClientId, message: &str, expected: &str) {
-        let text = self.clients[client].held.get(&url(message)).map(Held::text).unwrap_or_default();
+        let text =
+            self.clients[client].held.get(&url(message)).map(|held| held.text(message)).unwrap_or_default();
         assert_eq!(text, expected, "what client {client} holds of {message}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::bench::short;
 use crate::engine::downstream::answer::Chunk;
 use crate::xds::{ResourceName, TypeUrl, Variant};
 
@@ -132,9 +133,9 @@ impl Held {
     }
 
     /// `a=1 b=2`: what the client holds.
-    pub fn text(&self) -> String {
-        let words: Vec<_> =
-            self.resources.iter().map(|(name, content)| format!("{name}={content}")).collect();
+    pub fn text(&self, message: &str) -> String {
+        let word = |(name, content)| format!("{}={content}", short(message, name));
+        let words: Vec<_> = self.resources.iter().map(word).collect();
         words.join(" ")
     }
 }

@@ -2,13 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod aliases;
 mod bench;
 mod client;
 mod delta;
 mod faults;
 mod make_before_break;
 mod order;
+mod kinds;
+mod globs;
+mod names;
 mod property;
+mod realms;
 mod relay;
 mod sotw;
 mod unions;

@@ -211,7 +211,7 @@ fn ali_1_a_resource_answers_the_alias_that_was_asked_for() {
         send+node VirtualHost n= +rc/x +rc/y
         > VirtualHost - n1 vh=1/rc/x
         send VirtualHost n=n1
-        Names VirtualHost vh=1
+        Names VirtualHost vh=1 rc/x>vh
         > VirtualHost - n2 ~vh=1
         send VirtualHost n=n2
         Names VirtualHost ~vh
@@ -223,7 +223,7 @@ fn ali_1_a_resource_answers_the_alias_that_was_asked_for() {
         send+node VirtualHost n= +rc/x +rc/y vh=1
         > VirtualHost - n1 vh2=1/rc/x
         send VirtualHost n=n1
-        Names VirtualHost vh2=1
+        Names VirtualHost vh2=1 rc/x>vh2
         > VirtualHost - n2 -vh
         send VirtualHost n=n2
         > VirtualHost - n3 -vh2

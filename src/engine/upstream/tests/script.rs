@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! > + CDS a b          subscribe; `*` is the wildcard          > - CDS a       unsubscribe
-//! > opened             > alive          > unconnected          > closed UNAVAILABLE
+//! > opened             > alive          > unconnected          > closed UNAVAILABLE      > unchanged
 //! > after 10s          time passes; timers that fall due in between fire at their time
 //! > CDS v1 n1 a=1 …    a response: version (`-` in delta), nonce, then elements:
 //!     a=1      resource `a`, upstream version 1        a=1/x   with the alias `x`
@@ -37,6 +37,12 @@ pub(super) fn sotw() -> Settings {
 
 pub(super) fn delta() -> Settings {
     Settings::default()
+}
+
+/// Polls every 10 s, with half of it added.
+pub(super) fn rest() -> Settings {
+    let transport = Transport::Rest { refresh_delay: Duration::from_secs(10) };
+    Settings { transport, ..legacy(sotw()) }
 }
 
 pub(super) fn legacy(settings: Settings) -> Settings {
@@ -84,7 +90,12 @@ impl Script {
                 let (short, names) = rest.split_once(' ').unwrap_or((rest, ""));
                 let names: Vec<ResourceName> = names.split_whitespace().map(ResourceName::from).collect();
                 let is_wildcard = names.iter().any(ResourceName::is_wildcard);
-                let interest = if is_wildcard { Interest::Wildcard } else { Interest::Names(names) };
+                let is_glob = names.iter().any(ResourceName::is_glob);
+                let interest = match (is_wildcard, is_glob) {
+                    (true, _) => Interest::Wildcard,
+                    (_, true) => Interest::Globs(names),
+                    _ => Interest::Names(names),
+                };
                 if verb == "+" {
                     self.upstream.subscribe(&type_url(short), interest, self.now);
                 } else {
@@ -93,6 +104,7 @@ impl Script {
             }
             "after" => return self.after(duration(rest)),
             "opened" => self.upstream.handle(Input::Opened, self.now),
+            "unchanged" => self.upstream.handle(Input::Unchanged, self.now),
             "alive" => self.upstream.handle(Input::Alive, self.now),
             "unconnected" => {
                 self.upstream.handle(Input::ConnectFailed { status: status("UNAVAILABLE") }, self.now)
@@ -147,7 +159,7 @@ fn response(variant: Variant, short: &str, rest: &str) -> Response {
     for word in words {
         if let Some(name) = word.strip_prefix('-') {
             removed.push(ResourceName::from(name));
-        } else if let Some((name, code)) = word.split_once(':') {
+        } else if let Some((name, code)) = word.split_once(':').filter(|(scheme, _)| *scheme != "xdstp") {
             errors.push(ResourceError { name: name.into(), status: status(code) });
         } else {
             resources.push(element(short, word));
@@ -182,8 +194,9 @@ fn element(short: &str, word: &str) -> Element {
     }
     let (word, size) = word.split_once('#').unwrap_or((word, "0"));
     let (word, do_not_cache) = word.strip_suffix('^').map_or((word, false), |word| (word, true));
-    let (word, alias) = word.split_once('/').map_or((word, None), |(word, alias)| (word, Some(alias)));
     let (name, version) = word.split_once('=').unwrap();
+    let (version, alias) =
+        version.split_once('/').map_or((version, None), |(version, alias)| (version, Some(alias)));
     let bare = name.trim_start_matches('~');
     let mut value = version.as_bytes().to_vec();
     value.resize(version.len() + size.parse::<usize>().unwrap() * 1024, b' ');
@@ -253,8 +266,10 @@ fn show_changes(changes: &Changes) -> String {
         let version = String::from_utf8_lossy(&resource.body.value);
         write!(text, " {}={}", resource.name, version.trim()).unwrap();
     }
+    changes.by_alias.iter().for_each(|(alias, resource)| write!(text, " {alias}>{}", resource.name).unwrap());
     changes.absent.iter().for_each(|(name, cause)| write!(text, " -{name}:{cause:?}").unwrap());
     changes.refreshed.iter().for_each(|name| write!(text, " ~{name}").unwrap());
+    changes.settled.iter().for_each(|glob| write!(text, " all:{glob}").unwrap());
     let flags = [(changes.replaces, " replaces"), (changes.complete, " complete")];
     flags.iter().filter(|(is_set, _)| *is_set).for_each(|(_, flag)| text.push_str(flag));
     text
@@ -268,11 +283,13 @@ fn show_event(event: &Event) -> Option<String> {
             format!("disconnected {status} {answered} {}ms", retry_in.as_millis())
         }
         Event::Unreachable { status } => format!("unreachable {status}"),
+        Event::Unchanged { type_url } => format!("unchanged {}", short(type_url)),
         Event::SwitchedToSotw { .. } => "switched to SotW".to_owned(),
         Event::Ignored { type_url } => format!("ignored {}", short(type_url)),
         Event::ResourceError { type_url, error } => {
             format!("error {} {}:{}", short(type_url), error.name, error.status)
         }
+        Event::GlobsUnserved { type_url, names } => format!("unserved {} {names:?}", short(type_url)),
         Event::Timeout { type_url, names } => format!("timeout {} {names:?}", short(type_url)),
     })
 }

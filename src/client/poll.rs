@@ -1,0 +1,194 @@
+//! One poll of a REST server, in a task of its own.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::rest::{ConnectError, Shared};
+use super::stream::USER_AGENT;
+use super::{StreamEvent, status};
+use crate::wire::json::{encode_rest_request, parse_rest_response};
+use crate::xds::{self, Code, Service, SotwRequest, SotwResponse, Status, TypeUrl};
+
+/// How much of the body of a refusal goes into its status, in bytes.
+const REFUSAL_BYTES: usize = 300;
+
+/// The caller's end of one poll. Dropping it gives the poll up; then nothing is reported.
+#[derive(Debug)]
+pub struct PollHandle {
+    request: Option<oneshot::Sender<(SotwRequest, Bytes)>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl PollHandle {
+    /// The request, and the encoded node that goes with it. A poll has one: more are not sent.
+    pub fn send(&mut self, request: SotwRequest, node: Bytes) {
+        if let Some(sender) = self.request.take() {
+            // The task waits for it until it is aborted.
+            let _ = sender.send((request, node));
+        }
+    }
+}
+
+pub(super) fn open(
+    server: Arc<Shared>,
+    type_url: &TypeUrl,
+    events: mpsc::Sender<StreamEvent>,
+) -> Option<PollHandle> {
+    let path = Service::of_type(type_url)?.rest_path()?;
+    let (request, requested) = oneshot::channel();
+    let poll = Poll { url: format!("{}{path}", server.base), type_url: type_url.clone(), server, events };
+    let task = AbortOnDropHandle::new(tokio::spawn(poll.run(requested)));
+    Some(PollHandle { request: Some(request), _task: task })
+}
+
+struct Poll {
+    url: String,
+    type_url: TypeUrl,
+    server: Arc<Shared>,
+    events: mpsc::Sender<StreamEvent>,
+}
+
+/// Why a poll brought nothing.
+enum Failure {
+    /// There was no good response.
+    Refused(Status),
+    /// There was one, and it can't be read.
+    Undecodable(Status),
+}
+
+impl Poll {
+    async fn run(self, requested: oneshot::Receiver<(SotwRequest, Bytes)>) {
+        self.report(StreamEvent::Opened).await;
+        let Ok((request, node)) = requested.await else { return };
+        let status = match self.poll(request, node).await {
+            Ok(answer) => {
+                self.report(answer).await;
+                Status::ok()
+            }
+            Err(Failure::Refused(status)) => status,
+            Err(Failure::Undecodable(status)) => {
+                self.server.metrics.undecodable.inc();
+                self.report(StreamEvent::Undecodable(status.clone())).await;
+                status
+            }
+        };
+        self.report(StreamEvent::Closed(status)).await;
+    }
+
+    async fn poll(&self, request: SotwRequest, node: Bytes) -> Result<StreamEvent, Failure> {
+        let is_versioned = !request.version_info.is_empty();
+        let body = aside(move || encode_rest_request(request, &node)).await.map_err(Failure::Refused)?;
+        let response = self.ask(body).await.map_err(Failure::Refused)?;
+        match response.status() {
+            StatusCode::OK => {
+                let body = self.read(response.into_body()).await?;
+                let response = self.decode(body).await.map_err(Failure::Undecodable)?;
+                Ok(StreamEvent::Response(xds::Response::Sotw(response)))
+            }
+            StatusCode::NOT_MODIFIED if is_versioned => Ok(StreamEvent::Unchanged),
+            StatusCode::NOT_MODIFIED => {
+                let text = "the server answered 304 to a request without a version";
+                Err(Failure::Refused(Status::new(Code::Internal, text)))
+            }
+            refusal => Err(Failure::Refused(self.refused(refusal, response.into_body()).await)),
+        }
+    }
+
+    /// Up to the head of the response. The connection is part of it, with a time limit of its own.
+    async fn ask(&self, body: Bytes) -> Result<Response<Incoming>, Status> {
+        let request = Request::post(&self.url)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json")
+            .header(header::USER_AGENT, USER_AGENT)
+            .body(Full::new(body))
+            .map_err(|error| Status::new(Code::Internal, error.to_string()))?;
+        let settings = &self.server.settings;
+        let limit = settings.connect_timeout * 2 + settings.request_timeout;
+        match timeout(limit, self.server.client.request(request)).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(unavailable(&error)),
+            Err(_) => Err(Status::new(Code::DeadlineExceeded, format!("no answer within {limit:?}"))),
+        }
+    }
+
+    async fn read(&self, mut body: Incoming) -> Result<Bytes, Failure> {
+        let settings = &self.server.settings;
+        let mut bytes = BytesMut::new();
+        loop {
+            let frame = match timeout(settings.request_timeout, body.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(error))) => return Err(Failure::Refused(unavailable(&error))),
+                Ok(None) => return Ok(bytes.freeze()),
+                Err(_) => {
+                    let text = format!("the response stopped for {:?}", settings.request_timeout);
+                    return Err(Failure::Refused(Status::new(Code::DeadlineExceeded, text)));
+                }
+            };
+            let Ok(data) = frame.into_data() else { continue };
+            let (found, allowed) = (bytes.len() + data.len(), settings.message_bytes_max);
+            if found > allowed {
+                let text =
+                    format!("bytes of a response message: found {found} or more, allowed are {allowed}");
+                return Err(Failure::Undecodable(Status::new(Code::ResourceExhausted, text)));
+            }
+            bytes.extend_from_slice(&data);
+        }
+    }
+
+    async fn decode(&self, body: Bytes) -> Result<SotwResponse, Status> {
+        let type_url = self.type_url.clone();
+        aside(move || match std::str::from_utf8(&body) {
+            Ok(text) => parse_rest_response(text, &type_url).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        })
+        .await
+    }
+
+    /// What the server says beside its status is for people.
+    async fn refused(&self, refusal: StatusCode, body: Incoming) -> Status {
+        let mut status = status::of_http(refusal);
+        let limited = http_body_util::Limited::new(body, REFUSAL_BYTES);
+        if let Ok(Ok(body)) = timeout(self.server.settings.request_timeout, limited.collect()).await {
+            let text = String::from_utf8_lossy(&body.to_bytes()).trim().to_owned();
+            if !text.is_empty() {
+                status.message = format!("{}: {text:?}", status.message);
+            }
+        }
+        status
+    }
+
+    /// Waits while the channel is full. Nobody listens any more: the handle's drop ends this task.
+    async fn report(&self, event: StreamEvent) {
+        let _ = self.events.send(event).await;
+    }
+}
+
+/// Does on a thread of its own what would hold up other tasks: JSON is slow.
+async fn aside<T: Send + 'static, E: ToString + Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, Status> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(|error| Status::new(Code::Internal, error.to_string())),
+        Err(error) => Err(Status::new(Code::Internal, error.to_string())),
+    }
+}
+
+/// The client's own words are "client error (Connect)"; the reason stands behind them.
+fn unavailable(error: &(dyn Error + 'static)) -> Status {
+    let mut reason = error;
+    while let Some(source) = reason.source() {
+        reason = source;
+        if let Some(ConnectError(status)) = reason.downcast_ref() {
+            return status.clone();
+        }
+    }
+    Status::new(Code::Unavailable, reason.to_string())
+}

@@ -1,0 +1,87 @@
+//! A control plane that is polled by REST-JSON: an entry of `xds_servers:` with an `http://` address.
+
+use std::time::Duration;
+
+use super::reader::Map;
+use super::units::{duration, hours, ms};
+use super::upstream::{
+    Backoff, GRPC_KEYS, TcpKeepalive, host_and_port, read_channel_creds, response_bytes, timeout,
+};
+
+/// A control plane that is polled by REST-JSON, in plaintext (RST-10).
+#[derive(Clone, Debug, PartialEq)]
+pub struct RestServer {
+    /// A name to resolve, or an address (an IPv6 one without its brackets).
+    pub host: String,
+    pub port: u16,
+    /// What stands before the paths of the protocol: empty, or `/some/path`.
+    pub prefix: String,
+    /// The next poll comes after this, and at most as much again.
+    pub refresh_delay: Duration,
+    /// How long the head of a response, and each further part of it, may take.
+    pub request_timeout: Duration,
+    pub connect_timeout: Duration,
+    pub tcp_keepalive: TcpKeepalive,
+    pub backoff: Backoff,
+    /// The largest response body that is read: bytes.
+    pub max_response_bytes: u64,
+}
+
+impl RestServer {
+    /// A server with every default.
+    pub fn new(host: String, port: u16, prefix: String, refresh_delay: Duration) -> Self {
+        RestServer {
+            host,
+            port,
+            prefix,
+            refresh_delay,
+            request_timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(3),
+            tcp_keepalive: TcpKeepalive::default(),
+            backoff: Backoff::default(),
+            max_response_bytes: 256 << 20,
+        }
+    }
+
+    /// `None` without a delay between polls, which nobody but the operator can choose (RST-10).
+    pub(super) fn read(map: &mut Map<'_>, host: String, port: u16, prefix: String) -> Option<RestServer> {
+        const DELAY: &str = "how long to wait between two polls, e.g. 5s";
+        let delay = map.required("refresh_delay", DELAY);
+        let delay = delay.and_then(|item| item.parse(duration(ms(10)..=hours(24))));
+        let d = RestServer::new(host, port, prefix, delay.unwrap_or_default());
+        map.meaningless(GRPC_KEYS, "a REST server");
+        if map.has("channel_creds") {
+            read_channel_creds(map);
+        }
+        if let Some(item) = map.item("api_type")
+            && item.text().is_some_and(|text| text != "REST")
+        {
+            item.invalid("REST: what has an http:// address is polled");
+        }
+        let server = RestServer {
+            request_timeout: map.or("request_timeout", d.request_timeout, timeout()),
+            connect_timeout: map.or("connect_timeout", d.connect_timeout, timeout()),
+            tcp_keepalive: map.section("tcp_keepalive", TcpKeepalive::read).unwrap_or_default(),
+            backoff: map.section("backoff", Backoff::read).unwrap_or_default(),
+            max_response_bytes: map.or("max_response_bytes", d.max_response_bytes, response_bytes()),
+            ..d
+        };
+        delay.map(|_| server)
+    }
+}
+
+/// Host, port and prefix of `host[:port][/prefix]`, which has no query and no user.
+pub(super) fn web_address(text: &str) -> Option<(String, u16, String)> {
+    let (authority, prefix) = match text.find('/') {
+        Some(slash) => text.split_at(slash),
+        None => (text, ""),
+    };
+    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+    let (host, port) = match has_port {
+        true => host_and_port(authority)?,
+        false => host_and_port(&format!("{authority}:80"))?,
+    };
+    let is_path = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:@".contains(&b);
+    let prefix = prefix.trim_end_matches('/');
+    prefix.bytes().all(is_path).then(|| (host, port, prefix.to_owned()))
+}

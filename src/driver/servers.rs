@@ -1,0 +1,166 @@
+//! The servers that the operator named, in lists, and which list is asked for what (FED-1, FED-3).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::client::{Pool, RestServer};
+use crate::engine::realm::{Authorities, Space};
+use crate::engine::upstream;
+use crate::xds::{TypeUrl, Variant};
+
+/// What sources are attached to.
+#[derive(Clone, Debug)]
+pub enum Attach {
+    /// Clones of a pool share its connections, whatever list the server stands in (FED-6).
+    Grpc {
+        pool: Pool,
+        settings: upstream::Settings,
+    },
+    Rest {
+        server: RestServer,
+        settings: upstream::Settings,
+    },
+    Files {
+        directory: PathBuf,
+    },
+    /// To nothing: every name is known not to exist.
+    Nothing,
+}
+
+/// One entry of a server list.
+#[derive(Debug)]
+pub struct Server {
+    /// `server_uri`, as the operator wrote it.
+    pub uri: Arc<str>,
+    pub attach: Attach,
+}
+
+impl Server {
+    /// It was said to have no delta.
+    pub fn is_sotw(&self) -> bool {
+        matches!(&self.attach, Attach::Grpc { settings, .. } if settings.variant == Variant::Sotw)
+    }
+
+    /// It answers everyone alike: there is no node to select by, and what it has is there before anyone asks.
+    pub fn is_local(&self) -> bool {
+        !matches!(self.attach, Attach::Grpc { .. } | Attach::Rest { .. })
+    }
+}
+
+/// The servers of one purpose, the preferred one first. Two lists never share a cache, even of the same servers (FED-6).
+#[derive(Debug)]
+pub struct ServerList {
+    /// The configuration's key for it: `xds_servers`, `authorities[NAME]` or `types[NAME]`.
+    pub label: Arc<str>,
+    /// At least one.
+    pub servers: Vec<Arc<Server>>,
+}
+
+/// One server in one list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    pub list: ListId,
+    /// 0 is the preferred one.
+    pub server: u16,
+}
+
+/// One of [`ServerLists`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListId(u16);
+
+impl ListId {
+    const DEFAULT: ListId = ListId(0);
+    /// Nobody is asked for what goes here: it does not exist.
+    const NOBODY: ListId = ListId(1);
+}
+
+impl Place {
+    /// Where every name is known not to exist.
+    pub const NOBODY: Place = Place { list: ListId::NOBODY, server: 0 };
+}
+
+/// Every server list of the relay, and what each is for.
+#[derive(Debug)]
+pub struct ServerLists {
+    /// At the numbers that [`ListId`] names, then those of types and authorities.
+    lists: Vec<ServerList>,
+    by_type: BTreeMap<TypeUrl, ListId>,
+    by_authority: Vec<ListId>,
+    authorities: Authorities,
+}
+
+impl ServerLists {
+    /// One server for everything, names of every authority included.
+    pub fn new(default: Vec<Arc<Server>>) -> ServerLists {
+        let nothing = Server { uri: "none".into(), attach: Attach::Nothing };
+        let lists = vec![
+            ServerList { label: "xds_servers".into(), servers: default },
+            ServerList { label: "none".into(), servers: vec![nothing.into()] },
+        ];
+        ServerLists {
+            lists,
+            by_type: BTreeMap::new(),
+            by_authority: Vec::new(),
+            authorities: Authorities::default(),
+        }
+    }
+
+    /// Old-style names and the wildcard of a type go to another server.
+    pub fn add_type(&mut self, type_url: TypeUrl, servers: Vec<Arc<Server>>) {
+        let label = format!("types[{}]", type_url.message());
+        let id = self.add(label, servers);
+        self.by_type.insert(type_url, id);
+    }
+
+    /// States all authorities; names of others are known not to exist from then on (FED-3).
+    pub fn set_authorities(&mut self, authorities: Vec<(String, Vec<Arc<Server>>)>) {
+        self.authorities = Authorities::new(authorities.iter().map(|(name, _)| name.as_str()));
+        let add = |(name, servers)| self.add(format!("authorities[{name}]"), servers);
+        self.by_authority = authorities.into_iter().map(add).collect();
+    }
+
+    fn add(&mut self, label: String, servers: Vec<Arc<Server>>) -> ListId {
+        self.lists.push(ServerList { label: label.into(), servers });
+        ListId(u16::try_from(self.lists.len() - 1).unwrap_or(u16::MAX))
+    }
+
+    pub fn authorities(&self) -> &Authorities {
+        &self.authorities
+    }
+
+    /// The list that is asked for names of a space of a type.
+    pub fn route(&self, type_url: &TypeUrl, space: Space) -> ListId {
+        match space {
+            Space::Old => self.by_type.get(type_url).copied().unwrap_or(ListId::DEFAULT),
+            Space::AnyAuthority => ListId::DEFAULT,
+            Space::Authority(number) => {
+                self.by_authority.get(usize::from(number)).copied().unwrap_or(ListId::NOBODY)
+            }
+            Space::Unknown => ListId::NOBODY,
+        }
+    }
+
+    /// The preferred server of the list that is asked for names of a space of a type.
+    pub fn place(&self, type_url: &TypeUrl, space: Space) -> Place {
+        Place { list: self.route(type_url, space), server: 0 }
+    }
+
+    /// Ids come from this table alone.
+    pub fn list(&self, id: ListId) -> &ServerList {
+        &self.lists[usize::from(id.0)]
+    }
+
+    pub fn server(&self, place: Place) -> &Arc<Server> {
+        &self.list(place.list).servers[usize::from(place.server)]
+    }
+
+    /// Every server of every list of the configuration.
+    pub fn places(&self) -> impl Iterator<Item = Place> {
+        let of_list = |(list, of): (ListId, &ServerList)| {
+            (0..).take(of.servers.len()).map(move |server| Place { list, server })
+        };
+        let places = (0..).map(ListId).zip(&self.lists).flat_map(of_list);
+        places.filter(|place| !matches!(self.server(*place).attach, Attach::Nothing))
+    }
+}

@@ -1,0 +1,99 @@
+//! What every task of the driver may use, and that uses none of them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::clock::Clock;
+use super::encode::Encoder;
+use super::limiter::Limiter;
+use super::pressure;
+use super::registry::lock;
+use super::servers::{Place, Server, ServerLists};
+use super::uncached::Uncached;
+use crate::engine::class::{NameStyle, NodeClass, NodeClasses};
+use crate::engine::downstream::Limits;
+use crate::engine::interest::HashSeed;
+use crate::engine::{Time, source};
+use crate::telemetry::{Metrics, Throttle};
+use crate::xds::{Code, Node, Status, TypeUrl};
+
+/// What a hub needs to know.
+#[derive(Debug)]
+pub struct Settings {
+    pub lists: ServerLists,
+    pub source: source::Settings,
+    pub classes: NodeClasses,
+    /// Of each server list.
+    pub classes_max: usize,
+    /// Sources that serve one stream only (RLY-20).
+    pub private_sources_max: usize,
+    /// The relay's own node (RLY-15).
+    pub node: Node,
+    pub stream: Limits,
+    /// Changes of subscription and NACKs of one stream.
+    pub changes_per_second: u32,
+    pub changes_burst: u32,
+    /// Streams of one listener that get their first answer (RLY-56).
+    pub first_answers_per_second: u32,
+    pub first_answers_burst: u32,
+    pub encoded_bytes_max: u64,
+}
+
+pub struct Shared {
+    pub settings: Settings,
+    pub clock: Clock,
+    pub metrics: Arc<Metrics>,
+    pub throttle: Throttle,
+    pub encoder: Encoder,
+    pub seed: HashSeed,
+    pub pressure: pressure::Gauge,
+    pub uncached: Uncached,
+    /// Of each listener, the rate of first answers.
+    first_answers: Mutex<HashMap<Arc<str>, Limiter>>,
+}
+
+impl Shared {
+    pub fn new(settings: Settings, metrics: Arc<Metrics>) -> Shared {
+        Shared {
+            encoder: Encoder::new(settings.encoded_bytes_max, metrics.clone()),
+            throttle: Throttle::new(metrics.log.clone()),
+            clock: Clock::start(),
+            seed: HashSeed(fastrand::u128(..)),
+            pressure: pressure::Gauge::default(),
+            uncached: Uncached::default(),
+            first_answers: Mutex::default(),
+            settings,
+            metrics,
+        }
+    }
+
+    pub fn server(&self, place: Place) -> &Arc<Server> {
+        self.settings.lists.server(place)
+    }
+
+    /// How long the next first answer of a listener has to wait.
+    pub fn first_answer_in(&self, listener: &Arc<str>, now: Time) -> Duration {
+        let rate = || Limiter::new(self.settings.first_answers_per_second, self.settings.first_answers_burst);
+        let mut listeners = lock(&self.first_answers);
+        match listeners.get_mut(listener) {
+            Some(limiter) => limiter.reserve(now),
+            None => listeners.entry(listener.clone()).or_insert_with(rate).reserve(now),
+        }
+    }
+
+    /// The class of a client for names of one style of one type, at the server that answers them. Where that needs no
+    /// node, everyone is of one class.
+    pub fn classify(
+        &self,
+        node: Option<&Node>,
+        type_url: &TypeUrl,
+        style: NameStyle,
+        place: Place,
+    ) -> Result<NodeClass, Status> {
+        let anonymous = Node::default();
+        let node = if self.server(place).is_local() { node.or(Some(&anonymous)) } else { node };
+        let class = self.settings.classes.classify(node, type_url, style);
+        class.map_err(|needed| Status::new(Code::InvalidArgument, needed.to_string()))
+    }
+}

@@ -1,0 +1,360 @@
+//! The membership of glob collections, and the sets of globs that sessions watch (NAM-14 to NAM-16).
+//!
+//! A glob is to its members what the wildcard is to its own: a set that the server states, kept apart from resources that
+//! are asked for by name (RLY-13). A name belongs to one glob at most, so that all members share one map.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use super::named::{Moved, SlotId};
+use super::{Departed, News, SessionId, Stamp};
+use crate::engine::interest::{NameSet, SetId};
+use crate::engine::snapshot::{Bodies, WatchedSet};
+use crate::engine::upstream::Changes;
+use crate::engine::view::View;
+use crate::xds::{Resource, ResourceName};
+
+#[derive(Debug, Default)]
+struct Glob {
+    members: BTreeSet<ResourceName>,
+    /// The membership is known as a whole.
+    complete: bool,
+    /// The sets that contain the glob; empty while it lingers.
+    watchers: BTreeSet<SlotId>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    globs: Arc<NameSet>,
+    view: Arc<View>,
+    sessions: BTreeSet<SessionId>,
+}
+
+#[derive(Debug)]
+pub struct GlobCache {
+    globs: BTreeMap<ResourceName, Glob>,
+    members: Bodies,
+    bytes: usize,
+    slots: BTreeMap<SlotId, Slot>,
+    by_set: BTreeMap<SetId, SlotId>,
+    sets: OrdMap<SetId, WatchedSet>,
+    slots_made: u32,
+    /// Slots whose view has changed since [`GlobCache::settle`].
+    touched: BTreeSet<SlotId>,
+    /// Those of them in which the membership of a glob has become known.
+    resolved: BTreeSet<SlotId>,
+    /// The last bytes of former members, and when one last left.
+    pub departed: Departed,
+}
+
+impl Default for GlobCache {
+    fn default() -> Self {
+        GlobCache {
+            globs: BTreeMap::new(),
+            members: Bodies::new(),
+            bytes: 0,
+            slots: BTreeMap::new(),
+            by_set: BTreeMap::new(),
+            sets: OrdMap::new(),
+            slots_made: 0,
+            touched: BTreeSet::new(),
+            resolved: BTreeSet::new(),
+            departed: Departed::of_members(),
+        }
+    }
+}
+
+impl GlobCache {
+    /// Moves a session from the set that it watched to another one; names in the result are those of globs.
+    pub fn watch(
+        &mut self,
+        session: SessionId,
+        from: Option<SlotId>,
+        globs: &Arc<NameSet>,
+        stamp: &mut Stamp,
+    ) -> Moved {
+        let mut moved = Moved::default();
+        if globs.is_empty() {
+            self.leave(session, from, &mut moved);
+            return moved;
+        }
+        // A session that is alone in its set takes the set along: the cost is that of the globs that changed.
+        let is_alone = |slot: &SlotId| self.slots.get(slot).is_some_and(|slot| slot.sessions.len() == 1);
+        let (slot, leaves) = match (self.by_set.get(&globs.id()).copied(), from.filter(is_alone)) {
+            (Some(slot), _) => (slot, from != Some(slot)),
+            (None, Some(alone)) => (alone, false),
+            (None, None) => (self.make_slot(), true),
+        };
+        self.reshape(slot, globs, &mut moved);
+        if let Some(slot) = self.slots.get_mut(&slot) {
+            slot.sessions.insert(session);
+        }
+        if leaves {
+            self.leave(session, from, &mut moved);
+        }
+        moved.slot = Some(slot);
+        self.settle(stamp, &mut News::default());
+        moved
+    }
+
+    /// Takes a session out of the set that it watched; gives the globs that nobody watches any more.
+    pub fn unwatch(&mut self, session: SessionId, from: SlotId) -> Vec<ResourceName> {
+        let mut moved = Moved::default();
+        self.leave(session, Some(from), &mut moved);
+        moved.unwatched
+    }
+
+    fn make_slot(&mut self) -> SlotId {
+        let slot = SlotId::new(self.slots_made);
+        self.slots_made = self.slots_made.wrapping_add(1);
+        let empty = Slot { globs: Arc::default(), view: Arc::default(), sessions: BTreeSet::new() };
+        self.slots.insert(slot, empty);
+        slot
+    }
+
+    fn leave(&mut self, session: SessionId, from: Option<SlotId>, moved: &mut Moved) {
+        let Some(id) = from else { return };
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        slot.sessions.remove(&session);
+        if !slot.sessions.is_empty() {
+            return;
+        }
+        if let Some(slot) = self.slots.remove(&id) {
+            self.by_set.remove(&slot.globs.id());
+            self.sets.remove(&slot.globs.id());
+            self.touched.remove(&id);
+            self.resolved.remove(&id);
+            for glob in slot.globs.iter() {
+                self.detach(glob, id, moved);
+            }
+        }
+    }
+
+    fn detach(&mut self, name: &ResourceName, slot: SlotId, moved: &mut Moved) {
+        if let Some(glob) = self.globs.get_mut(name) {
+            glob.watchers.remove(&slot);
+            if glob.watchers.is_empty() {
+                moved.unwatched.push(name.clone());
+            }
+        }
+    }
+
+    /// Gives a slot another set of globs, at the cost of the difference.
+    fn reshape(&mut self, id: SlotId, globs: &Arc<NameSet>, moved: &mut Moved) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        if slot.globs.id() == globs.id() {
+            return;
+        }
+        let old = std::mem::replace(&mut slot.globs, globs.clone());
+        let mut view = (*slot.view).clone();
+        for name in globs.minus(&old) {
+            match self.globs.get(name) {
+                None => moved.new.push(name.clone()),
+                Some(glob) if glob.watchers.is_empty() => moved.revived.push(name.clone()),
+                Some(_) => {}
+            }
+            let glob = self.globs.entry(name.clone()).or_default();
+            glob.watchers.insert(id);
+            view.add_unknown();
+            for member in glob.members.iter().filter_map(|member| self.members.get(member)) {
+                put(&mut view, None, member);
+            }
+            if glob.complete {
+                view.resolve_glob(name);
+                view.set_glob_empty(name, glob.members.is_empty());
+            }
+        }
+        for name in old.minus(globs) {
+            let members = self.globs.get(name).into_iter().flat_map(|glob| &glob.members);
+            for member in members.filter_map(|member| self.members.get(member)) {
+                view.take(member);
+            }
+            view.drop_glob(name);
+            self.detach(name, id, moved);
+        }
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.view = Arc::new(view);
+        }
+        if self.by_set.get(&old.id()) == Some(&id) {
+            self.by_set.remove(&old.id());
+            self.sets.remove(&old.id());
+        }
+        self.by_set.insert(globs.id(), id);
+        self.touched.insert(id);
+    }
+
+    /// Applies one upstream response as one step (I7b).
+    pub fn apply(&mut self, changes: &Changes) {
+        for resource in &changes.present {
+            self.put(resource);
+        }
+        for (name, _) in &changes.absent {
+            self.take(name);
+        }
+        for glob in &changes.settled {
+            self.resolve(glob);
+        }
+    }
+
+    /// All that a file server has of the type: what is a member of a glob is told by its name (FIL-8).
+    pub fn replace(&mut self, resources: &BTreeMap<ResourceName, Arc<Resource>>) {
+        if self.globs.is_empty() {
+            return;
+        }
+        let globs: Vec<_> = self.globs.keys().cloned().collect();
+        for resource in resources.values() {
+            self.put(resource);
+        }
+        let gone: Vec<_> =
+            self.members.keys().filter(|name| !resources.contains_key(*name)).cloned().collect();
+        for name in &gone {
+            self.take(name);
+        }
+        for glob in &globs {
+            self.resolve(glob);
+        }
+    }
+
+    /// A resource that is no member of a glob which somebody asked for is ignored (NAM-15); equal content is no news.
+    fn put(&mut self, resource: &Arc<Resource>) {
+        let Some(name) = resource.name.glob() else { return };
+        let Some(glob) = self.globs.get_mut(&name) else { return };
+        let old = self.members.get(&resource.name).cloned();
+        if old.as_ref().is_some_and(|old| old.version == resource.version) {
+            return;
+        }
+        self.departed.back(&resource.name);
+        self.bytes += resource.size();
+        self.bytes -= old.as_ref().map_or(0, |old| old.size());
+        self.members.insert(resource.name.clone(), resource.clone());
+        glob.members.insert(resource.name.clone());
+        self.touch(&name, |view| {
+            put(view, old.as_deref(), resource);
+            view.set_glob_empty(&name, false);
+        });
+    }
+
+    fn take(&mut self, member: &ResourceName) {
+        let Some(old) = self.members.remove(member) else { return };
+        self.bytes -= old.size();
+        self.departed.lose(member, Some(&old));
+        let Some(name) = member.glob() else { return };
+        let Some(glob) = self.globs.get_mut(&name) else { return };
+        glob.members.remove(member);
+        let is_empty = glob.complete && glob.members.is_empty();
+        self.touch(&name, |view| {
+            view.take(&old);
+            view.set_glob_empty(&name, is_empty);
+        });
+    }
+
+    fn resolve(&mut self, name: &ResourceName) {
+        let Some(glob) = self.globs.get_mut(name) else { return };
+        if std::mem::replace(&mut glob.complete, true) {
+            return;
+        }
+        let is_empty = glob.members.is_empty();
+        // What a client holds beside the membership is gone.
+        self.departed.lose_some();
+        self.resolved.extend(glob.watchers.iter().copied());
+        self.touch(name, |view| {
+            view.resolve_glob(name);
+            view.set_glob_empty(name, is_empty);
+        });
+    }
+
+    fn touch(&mut self, glob: &ResourceName, change: impl Fn(&mut View)) {
+        for id in self.globs.get(glob).into_iter().flat_map(|glob| &glob.watchers) {
+            let Some(slot) = self.slots.get_mut(id) else { continue };
+            change(Arc::make_mut(&mut slot.view));
+            self.touched.insert(*id);
+        }
+    }
+
+    /// Frees a glob that nobody watches (RLY-61). Whether it was there and could be freed.
+    pub fn free(&mut self, name: &ResourceName) -> bool {
+        if self.is_watched(name) {
+            return false;
+        }
+        let Some(glob) = self.globs.remove(name) else { return false };
+        for member in &glob.members {
+            self.bytes -= self.members.remove(member).map_or(0, |member| member.size());
+        }
+        true
+    }
+
+    /// Who watches a glob; sorted.
+    pub fn sessions_of(&self, glob: &ResourceName) -> Vec<SessionId> {
+        let watchers = self.globs.get(glob).into_iter().flat_map(|glob| &glob.watchers);
+        let slots = watchers.filter_map(|slot| self.slots.get(slot));
+        let sessions: BTreeSet<SessionId> = slots.flat_map(|slot| slot.sessions.iter().copied()).collect();
+        sessions.into_iter().collect()
+    }
+
+    pub fn is_watched(&self, name: &ResourceName) -> bool {
+        self.globs.get(name).is_some_and(|glob| !glob.watchers.is_empty())
+    }
+
+    /// What a glob weighs while nobody watches it, in bytes.
+    pub fn weight(&self, name: &ResourceName) -> usize {
+        let members = self.globs.get(name).into_iter().flat_map(|glob| &glob.members);
+        let members = members.filter_map(|member| self.members.get(member));
+        members.map(|member| member.size()).sum::<usize>() + name.as_str().len() + 64
+    }
+
+    /// Stamps the views that changed and adds the sessions that watch them to `news`.
+    pub fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
+        let resolved = std::mem::take(&mut self.resolved);
+        let lost = self.departed.settle(stamp);
+        for id in std::mem::take(&mut self.touched) {
+            let Some(slot) = self.slots.get_mut(&id) else { continue };
+            let (view_id, now) = stamp.next();
+            Arc::make_mut(&mut slot.view).stamp(view_id, now, lost);
+            let set = WatchedSet { names: slot.globs.clone(), view: slot.view.clone() };
+            self.sets.insert(slot.globs.id(), set);
+            let list = if resolved.contains(&id) { &mut news.first } else { &mut news.update };
+            list.extend(slot.sessions.iter().copied());
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.globs.is_empty()
+    }
+
+    pub fn members(&self) -> &Bodies {
+        &self.members
+    }
+
+    pub fn sets(&self) -> &OrdMap<SetId, WatchedSet> {
+        &self.sets
+    }
+
+    /// What all members weigh together, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Panics in debug builds where the cache contradicts itself.
+    pub fn check_invariants(&self) {
+        if cfg!(debug_assertions) {
+            for (id, slot) in &self.slots {
+                debug_assert_eq!(self.by_set.get(&slot.globs.id()), Some(id), "a slot is found by its set");
+                debug_assert!(!slot.sessions.is_empty(), "a slot has a session");
+                let known = slot.view.globs_len() + slot.view.unknown_len();
+                debug_assert_eq!(known, slot.globs.len(), "every glob has one state in the view");
+            }
+            let members: usize = self.globs.values().map(|glob| glob.members.len()).sum();
+            debug_assert_eq!(members, self.members.len(), "every member is in one glob");
+        }
+    }
+}
+
+/// A member is never counted as unknown: what is unknown of a glob is its membership.
+fn put(view: &mut View, old: Option<&Resource>, new: &Resource) {
+    if old.is_none() {
+        view.add_unknown();
+    }
+    view.put(old, new);
+}

@@ -1,0 +1,299 @@
+//! How one client spells the names of one type, where that is not the way in which they are kept (NAM-8).
+//!
+//! Names are kept, asked for upstream and compared in their canonical spelling. A client looks an answer up by the name
+//! that it asked for, so that it is answered in its own. Clients of the canonical spelling have nothing of this; those that
+//! spell alike share their answers still.
+//!
+//! The spelling is that of the wrapper or of the delta `Resource`. A bare message in a SotW response carries its name
+//! inside, where nothing is touched (TYP-7): there the client reads the name that the control plane wrote.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::answer::{Answer, Composition, version_of};
+use crate::engine::interest::{HashSeed, Interest};
+use crate::xds::xdstp::{NameError, member_as};
+use crate::xds::{Resource, ResourceName, TypeUrl, Variant};
+
+/// Names that are asked for in another spelling than the canonical one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spellings {
+    /// By canonical name, all the spellings in which it is asked for; never the canonical one alone.
+    by_name: BTreeMap<ResourceName, BTreeSet<ResourceName>>,
+    id: u128,
+}
+
+impl Spellings {
+    /// Equal ids are equal spellings, inside this process.
+    pub fn id(&self) -> u128 {
+        self.id
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// A name was asked for as `spelled`. `wanted`: it was asked for before.
+    pub fn insert(&mut self, name: &ResourceName, spelled: &ResourceName, wanted: bool, seed: HashSeed) {
+        if name == spelled && !self.by_name.contains_key(name) {
+            return;
+        }
+        let is_new = !self.by_name.contains_key(name);
+        let entry = self.by_name.entry(name.clone()).or_default();
+        if is_new && wanted && entry.insert(name.clone()) {
+            self.id = self.id.wrapping_add(pair(name, name, seed));
+        }
+        if entry.insert(spelled.clone()) {
+            self.id = self.id.wrapping_add(pair(name, spelled, seed));
+        }
+    }
+
+    /// A name was given up as `spelled`. Whether it is still asked for, in another spelling; one that was not asked for in
+    /// this spelling is not given up (DEL-20).
+    pub fn remove(&mut self, name: &ResourceName, spelled: &ResourceName, seed: HashSeed) -> bool {
+        let Some(entry) = self.by_name.get_mut(name) else { return name != spelled };
+        if entry.remove(spelled) {
+            self.id = self.id.wrapping_sub(pair(name, spelled, seed));
+        }
+        let still_wanted = !entry.is_empty();
+        if entry.len() == 1 && entry.contains(name) {
+            self.id = self.id.wrapping_sub(pair(name, name, seed));
+            self.by_name.remove(name);
+        } else if !still_wanted {
+            self.by_name.remove(name);
+        }
+        still_wanted
+    }
+
+    /// The spellings in which a name is to be told; `None`: the canonical one, as nearly always. `by_itself`: the name is
+    /// asked for, not only the glob collection that it is a member of.
+    pub fn of(&self, name: &ResourceName, by_itself: bool) -> Option<BTreeSet<ResourceName>> {
+        let own = self.by_name.get(name);
+        let globs = name.glob().and_then(|glob| self.by_name.get(&glob));
+        if own.is_none() && globs.is_none() {
+            return None;
+        }
+        let mut all = own.cloned().unwrap_or_default();
+        if own.is_none() && by_itself {
+            all.insert(name.clone());
+        }
+        let members = globs.into_iter().flatten().filter_map(|glob| member_as(glob.as_str(), name.as_str()));
+        all.extend(members.map(ResourceName::from));
+        Some(all)
+    }
+}
+
+fn pair(name: &ResourceName, spelled: &ResourceName, seed: HashSeed) -> u128 {
+    // A name and its spelling never change places: a spelling is no canonical name but its own.
+    seed.hash(name).rotate_left(1) ^ seed.hash(spelled)
+}
+
+/// Names that cannot be served: malformed, or of another type than the request (NAM-5). They are asked of no server, and
+/// known to be absent.
+#[derive(Clone, Debug, Default)]
+pub struct Refusals {
+    names: BTreeMap<ResourceName, NameError>,
+    /// The client is still to be told of them.
+    untold: BTreeSet<ResourceName>,
+}
+
+impl Refusals {
+    pub fn insert(&mut self, name: &ResourceName, error: NameError) {
+        self.names.insert(name.clone(), error);
+        self.untold.insert(name.clone());
+    }
+
+    pub fn remove(&mut self, name: &ResourceName) {
+        self.names.remove(name);
+        self.untold.remove(name);
+    }
+
+    pub fn untold(&self) -> impl Iterator<Item = &ResourceName> {
+        self.untold.iter()
+    }
+
+    /// The names that the client is still to be told of, and why they are refused.
+    pub fn news(&self) -> impl Iterator<Item = (&ResourceName, &NameError)> {
+        self.names.iter().filter(|(name, _)| self.untold.contains(*name))
+    }
+
+    pub fn told(&mut self) {
+        self.untold.clear();
+    }
+
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+}
+
+/// What is peculiar to a client's names of one type; nearly no client has any of it.
+#[derive(Clone, Debug, Default)]
+pub struct Peculiar {
+    pub spellings: Arc<Spellings>,
+    pub refusals: Refusals,
+}
+
+impl Peculiar {
+    pub fn is_empty(&self) -> bool {
+        self.spellings.is_empty() && self.refusals.is_empty()
+    }
+
+    /// The keys of a complete list of names, and what is peculiar to it. What was refused `before` was told.
+    pub fn of_list<'a>(
+        names: &'a [ResourceName],
+        type_url: &TypeUrl,
+        before: Option<&Peculiar>,
+        seed: HashSeed,
+    ) -> (Cow<'a, [ResourceName]>, Option<Box<Peculiar>>) {
+        if !names.iter().any(ResourceName::is_xdstp) {
+            return (Cow::Borrowed(names), None);
+        }
+        let mut spellings = Spellings::default();
+        let mut refusals = Refusals::default();
+        let mut keys = BTreeSet::new();
+        for name in names {
+            match key_of(name, type_url) {
+                Ok(key) => {
+                    let key = key.unwrap_or_else(|| name.clone());
+                    spellings.insert(&key, name, keys.contains(&key), seed);
+                    keys.insert(key);
+                }
+                Err(error) => refusals.insert(name, error),
+            }
+        }
+        if let Some(before) = before {
+            refusals.untold.retain(|name| !before.refusals.names.contains_key(name));
+        }
+        let peculiar = Peculiar { spellings: Arc::new(spellings), refusals };
+        let peculiar = Some(peculiar).filter(|peculiar| !peculiar.is_empty()).map(Box::new);
+        (Cow::Owned(keys.into_iter().collect()), peculiar)
+    }
+
+    /// The names that are asked for in a spelling in which they were not `before`.
+    pub fn respelled(after: Option<&Peculiar>, before: Option<&Peculiar>) -> Vec<ResourceName> {
+        let spellings =
+            |of: Option<&'_ Peculiar>| of.map(|peculiar| peculiar.spellings.clone()).unwrap_or_default();
+        let (after, before) = (spellings(after), spellings(before));
+        if after.id == before.id {
+            return Vec::new();
+        }
+        let names: BTreeSet<_> = after.by_name.keys().chain(before.by_name.keys()).collect();
+        let spelled = |of: &Spellings, name: &ResourceName| {
+            of.by_name.get(name).cloned().unwrap_or_else(|| BTreeSet::from([name.clone()]))
+        };
+        names
+            .into_iter()
+            .filter(|name| !spelled(&after, name).is_subset(&spelled(&before, name)))
+            .cloned()
+            .collect()
+    }
+}
+
+/// The key of a name that a client asks for, or why it can't be served; `None` if it is spelled so already.
+pub fn key_of(name: &ResourceName, type_url: &TypeUrl) -> Result<Option<ResourceName>, NameError> {
+    name.canonical(type_url.message())
+}
+
+impl Answer {
+    /// The composition as this client spells it.
+    pub fn spelled(&self, mut composition: Composition) -> Composition {
+        let Some(spellings) = &self.spellings else { return composition };
+        for chunk in &mut composition.chunks {
+            let resources = std::mem::take(&mut chunk.resources);
+            chunk.resources.extend(
+                resources.into_iter().flat_map(|resource| self.spelled_resource(spellings, resource)),
+            );
+            // Of exactly this content (RLY-31), in which one resource may stand twice.
+            chunk.version = version_of(&chunk.resources);
+            let removed = std::mem::take(&mut chunk.removed);
+            chunk.removed.extend(removed.into_iter().flat_map(
+                |name| match self.spellings_of(spellings, &name) {
+                    Some(all) => all.into_iter().collect(),
+                    None => vec![name],
+                },
+            ));
+        }
+        composition
+    }
+
+    fn spellings_of(&self, spellings: &Spellings, name: &ResourceName) -> Option<BTreeSet<ResourceName>> {
+        let by_itself = || {
+            self.parts
+                .iter()
+                .any(|part| matches!(&part.interest, Interest::Names(names) if names.contains(name)))
+        };
+        spellings.of(name, by_itself())
+    }
+
+    fn spelled_resource(&self, spellings: &Spellings, resource: Arc<Resource>) -> Vec<Arc<Resource>> {
+        if self.variant == Variant::Sotw && resource.names_itself(&self.type_url) {
+            return vec![resource];
+        }
+        let names = self.spellings_of(spellings, &resource.name);
+        let in_alias = resource.aliases.iter().any(|alias| self.spellings_of(spellings, alias).is_some());
+        if names.is_none() && !in_alias {
+            return vec![resource];
+        }
+        let aliases = resource.aliases.iter().flat_map(|alias| match self.spellings_of(spellings, alias) {
+            Some(all) => all,
+            None => BTreeSet::from([alias.clone()]),
+        });
+        let aliases: Box<[ResourceName]> = aliases.collect();
+        let names = names.unwrap_or_else(|| BTreeSet::from([resource.name.clone()]));
+        names
+            .into_iter()
+            .map(|name| Arc::new(Resource { name, aliases: aliases.clone(), ..(*resource).clone() }))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEED: HashSeed = HashSeed(3);
+
+    fn name(text: &str) -> ResourceName {
+        ResourceName::new(text)
+    }
+
+    fn all(list: &[&str]) -> Option<BTreeSet<ResourceName>> {
+        Some(list.iter().map(|text| name(text)).collect())
+    }
+
+    #[test]
+    fn nam_8_a_name_is_told_in_every_spelling_in_which_it_is_asked_for() {
+        let (key, other) = (name("xdstp://a/T/x?a=1&b=2"), name("xdstp://a/T/x?b=2&a=1"));
+        let mut spellings = Spellings::default();
+        spellings.insert(&key, &key, false, SEED);
+        assert!(spellings.is_empty() && spellings.id() == 0);
+        spellings.insert(&key, &other, true, SEED);
+        assert_eq!(spellings.of(&key, true), all(&[key.as_str(), other.as_str()]));
+        assert!(spellings.remove(&key, &other, SEED));
+        assert_eq!((spellings.is_empty(), spellings.id()), (true, 0));
+        spellings.insert(&key, &other, false, SEED);
+        assert_eq!(spellings.of(&key, true), all(&[other.as_str()]));
+        // Never asked for in this spelling: nothing is given up (DEL-20).
+        assert!(spellings.remove(&key, &key, SEED));
+        assert!(!spellings.remove(&key, &other, SEED));
+        assert_eq!((spellings.of(&key, true), spellings.id()), (None, 0));
+        assert!(!spellings.remove(&key, &key, SEED));
+    }
+
+    #[test]
+    fn nam_8_members_of_a_glob_are_told_as_the_glob_was_spelled() {
+        let (glob, spelled) = (name("xdstp://a/T/foo/*?a=1&b=2"), name("xdstp://a/T/foo/*?b=2&a=1"));
+        let member = name("xdstp://a/T/foo/x?a=1&b=2");
+        let mut spellings = Spellings::default();
+        spellings.insert(&glob, &spelled, false, SEED);
+        assert_eq!(spellings.of(&member, false), all(&["xdstp://a/T/foo/x?b=2&a=1"]));
+        assert_eq!(spellings.of(&member, true), all(&["xdstp://a/T/foo/x?b=2&a=1", member.as_str()]));
+        assert_eq!(spellings.of(&glob, true), all(&[spelled.as_str()]));
+        assert_eq!(spellings.of(&name("xdstp://a/T/foo/x"), false), None);
+    }
+}

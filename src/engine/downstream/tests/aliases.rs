@@ -1,0 +1,56 @@
+//! Aliases: §9, ALI-1 to ALI-3.
+
+use super::bench::{Bench, CDS, VHDS};
+
+#[test]
+fn ali_1_a_name_asked_for_by_alias_is_answered_with_the_resource() {
+    let mut bench = Bench::files(&[(VHDS, "rc/v1|rc/a|rc/b=1 rc/v2=1")]);
+    let client = bench.delta();
+    bench.change(client, VHDS, "+rc/a");
+    assert_eq!(bench.drain(client), "VirtualHost rc/v1=1");
+    bench.state(0, &[(VHDS, "rc/v1|rc/a|rc/b=2 rc/v2=2")]);
+    assert_eq!(bench.drain(client), "VirtualHost rc/v1=2");
+    // DEL-11, and an alias that nothing has.
+    bench.change(client, VHDS, "+rc/a +rc/x");
+    assert_eq!(bench.drain(client), "VirtualHost rc/v1=2 -rc/x");
+    bench.change(client, VHDS, "-rc/a");
+    bench.state(0, &[(VHDS, "rc/v1|rc/a|rc/b=3 rc/v2=3")]);
+    assert_eq!(bench.drain(client), "");
+}
+
+#[test]
+fn del_16_one_resource_under_several_of_its_names_is_sent_once() {
+    let mut bench = Bench::files(&[(VHDS, "v1|a|b=1"), (CDS, "v1|a|b=1")]);
+    let client = bench.delta();
+    bench.change(client, VHDS, "+a +b +v1");
+    assert_eq!(bench.drain(client), "VirtualHost v1=1");
+    let client = bench.sotw();
+    bench.ask(client, CDS, "a b v1");
+    assert_eq!(bench.drain(client), "Cluster v1=1");
+}
+
+#[test]
+fn ali_1_what_is_gone_is_told_by_the_name_that_the_client_knows() {
+    let mut bench = Bench::files(&[(VHDS, "v1|a=1 v2|b=1")]);
+    let client = bench.delta();
+    bench.change(client, VHDS, "+a +b +v2");
+    assert_eq!(bench.drain(client), "VirtualHost v1=1 v2=1");
+    bench.state(0, &[(VHDS, "v2=2")]);
+    // `b` is no alias any more, but what it stood for is there.
+    assert_eq!(bench.drain(client), "VirtualHost v2=2 -a -b -v1");
+}
+
+#[test]
+fn ali_2_an_alias_moves() {
+    let mut bench = Bench::files(&[(VHDS, "v1|a=1 v2=1")]);
+    let client = bench.delta();
+    bench.change(client, VHDS, "+a");
+    assert_eq!(bench.drain(client), "VirtualHost v1=1");
+    bench.state(0, &[(VHDS, "v1=1 v2|a=1")]);
+    assert_eq!(bench.drain(client), "VirtualHost v2=1");
+    bench.state(0, &[(VHDS, "v1=2 v2|a=1")]);
+    assert_eq!(bench.drain(client), "");
+    // What has a name of its own answers to it first.
+    bench.state(0, &[(VHDS, "v1=2 v2|a=1 a=1")]);
+    assert_eq!(bench.drain(client), "VirtualHost a=1");
+}

@@ -1,0 +1,146 @@
+//! Names of the `xdstp:` scheme: §13.
+
+use super::bench::{Bench, CDS, EDS, LDS, version_of};
+use crate::xds::Version;
+
+const A1B2: &str = "xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/x?a=1&b=2";
+const B2A1: &str = "xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/x?b=2&a=1";
+
+fn state(bench: &mut Bench, list: &str) {
+    bench.state(0, &[(EDS, list)]);
+}
+
+// === spelling ===
+
+#[test]
+fn nam_8_each_delta_client_is_answered_in_its_own_spelling() {
+    let mut bench = Bench::files(&[(EDS, &format!("{A1B2}=1"))]);
+    let (one, other) = (bench.delta(), bench.delta());
+    bench.change(one, EDS, &format!("+{A1B2}"));
+    bench.change(other, EDS, &format!("+{B2A1}"));
+    assert_eq!(bench.drain(one), format!("ClusterLoadAssignment {A1B2}=1"));
+    assert_eq!(bench.drain(other), format!("ClusterLoadAssignment {B2A1}=1"));
+    // NAM-6: both share one entry.
+    assert_eq!(bench.sources[0].types().map(|(_, counts, _)| counts.present).sum::<usize>(), 1);
+    state(&mut bench, "");
+    assert_eq!(bench.drain(one), format!("ClusterLoadAssignment -{A1B2}"));
+    assert_eq!(bench.drain(other), format!("ClusterLoadAssignment -{B2A1}"));
+}
+
+#[test]
+fn nam_8_a_client_that_asks_in_two_spellings_is_answered_in_both() {
+    let mut bench = Bench::files(&[(EDS, &format!("{A1B2}=1"))]);
+    let client = bench.delta();
+    bench.change(client, EDS, &format!("+{A1B2} +{B2A1}"));
+    assert_eq!(bench.drain(client), format!("ClusterLoadAssignment {A1B2}=1 {B2A1}=1"));
+    // DEL-20: what was not asked for in this spelling is not given up.
+    bench.change(client, EDS, "-xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/%78?a=1&b=2");
+    bench.change(client, EDS, &format!("-{A1B2}"));
+    assert_eq!(bench.drain(client), "");
+    state(&mut bench, &format!("{A1B2}=2"));
+    assert_eq!(bench.drain(client), format!("ClusterLoadAssignment {B2A1}=2"));
+    bench.change(client, EDS, &format!("-{B2A1}"));
+    state(&mut bench, &format!("{A1B2}=3"));
+    assert_eq!(bench.drain(client), "");
+    assert!(bench.clients[client].session.subscriptions()[0].parts.is_empty());
+}
+
+#[test]
+fn nam_8_clients_that_spell_alike_share_their_answers() {
+    let mut bench = Bench::files(&[(EDS, &format!("{A1B2}=1"))]);
+    let clients = [bench.delta(), bench.delta(), bench.delta()];
+    for (client, name) in clients.into_iter().zip([B2A1, B2A1, A1B2]) {
+        bench.change(client, EDS, &format!("+{name}"));
+        bench.drain(client);
+    }
+    assert_eq!(bench.composed.len(), 2, "one answer for each spelling");
+}
+
+#[test]
+fn nam_8_presented_versions_count_in_any_spelling() {
+    let mut bench = Bench::files(&[(EDS, &format!("{A1B2}=1"))]);
+    let client = bench.delta();
+    let version = version_of(EDS, &format!("{A1B2}=1"));
+    bench.change_with(client, EDS, &format!("+{B2A1}"), "", &[(B2A1, version)], None);
+    assert_eq!(bench.drain(client), "");
+    let other = bench.delta();
+    bench.change_with(other, EDS, &format!("+{B2A1}"), "", &[(B2A1, Version(9))], None);
+    assert_eq!(bench.drain(other), format!("ClusterLoadAssignment {B2A1}=1"));
+}
+
+#[test]
+fn nam_8_a_sotw_client_that_spells_anew_is_sent_the_name_again() {
+    let mut bench = Bench::files(&[(EDS, &format!("{A1B2}=1"))]);
+    let client = bench.sotw();
+    // A bare message is what it is: its name stands inside. The key is what the relay counts by.
+    bench.ask(client, EDS, A1B2);
+    assert_eq!(bench.drain(client), format!("ClusterLoadAssignment {A1B2}=1"));
+    bench.ask(client, EDS, A1B2);
+    assert_eq!(bench.drain(client), "");
+    let collection = "envoy.config.endpoint.v3.LbEndpointCollection";
+    let (name, spelled) =
+        (format!("xdstp://a/{collection}/x?a=1&b=2"), format!("xdstp://a/{collection}/x?b=2&a=1"));
+    bench.state(0, &[(collection, &format!("{name}=1"))]);
+    bench.ask(client, collection, &spelled);
+    assert_eq!(bench.drain(client), format!("LbEndpointCollection {spelled}=1"));
+    bench.ask(client, collection, &name);
+    assert_eq!(bench.drain(client), format!("LbEndpointCollection {name}=1"));
+    bench.ask(client, collection, &format!("{spelled} {name}"));
+    assert_eq!(bench.drain(client), format!("LbEndpointCollection {name}=1 {spelled}=1"));
+    // SUB-6: only a spelling was given up.
+    bench.ask(client, collection, &spelled);
+    assert_eq!(bench.drain(client), "");
+}
+
+#[test]
+fn nam_9_a_key_twice_makes_a_name_of_its_own() {
+    let twice = format!("{A1B2}&b=3");
+    let mut bench = Bench::files(&[(EDS, &format!("{A1B2}=1 {twice}=2"))]);
+    let client = bench.delta();
+    bench.change(client, EDS, &format!("+{twice}"));
+    assert_eq!(bench.drain(client), format!("ClusterLoadAssignment {twice}=2"));
+}
+
+// === names that nobody can serve ===
+
+#[test]
+fn nam_5_a_name_of_another_type_is_absent_and_hurts_nothing_else() {
+    let wrong = "xdstp://a/envoy.config.cluster.v3.Cluster/x";
+    let mut bench = Bench::files(&[(EDS, &format!("a=1 {wrong}=1"))]);
+    let client = bench.delta();
+    let taken = bench.change(client, EDS, &format!("+{wrong}"));
+    assert!(taken.watches.is_empty() && bench.clients[client].on_the_way.is_empty(), "not forwarded");
+    let (name, error) = taken.refused.unwrap();
+    assert_eq!(name.as_str(), wrong);
+    assert!(error.to_string().contains("resources of envoy.config.endpoint.v3.ClusterLoadAssignment"));
+    assert_eq!(bench.drain(client), format!("ClusterLoadAssignment -{wrong}"));
+    bench.change(client, EDS, "+a");
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1");
+    // DEL-11: asked for again, it is answered again; given up, it is silent.
+    bench.change(client, EDS, &format!("+{wrong}"));
+    assert_eq!(bench.drain(client), format!("ClusterLoadAssignment -{wrong}"));
+    bench.change(client, EDS, &format!("-{wrong}"));
+    assert_eq!(bench.drain(client), "");
+    assert_eq!(bench.sources[0].types().map(|(_, counts, _)| counts.absent).sum::<usize>(), 0);
+}
+
+#[test]
+fn nam_1_a_malformed_name_is_absent() {
+    let mut bench = Bench::files(&[(EDS, "a=1"), (CDS, "c=1")]);
+    let client = bench.delta();
+    bench.change(client, EDS, "+xdstp://a +a +xdstp://a/x/%zz");
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1 -xdstp://a -xdstp://a/x/%zz");
+    // SotW can only leave it out (SST-10), and an empty complete set says that nothing is there (SST-14).
+    let client = bench.sotw();
+    bench.ask(client, EDS, "a xdstp://a");
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1");
+    bench.ask(client, CDS, "c xdstp://a");
+    assert_eq!(bench.drain(client), "Cluster c=1");
+    bench.ask(client, LDS, "xdstp://a");
+    assert_eq!(bench.drain(client), "Listener");
+    bench.ask(client, LDS, "xdstp://a xdstp://b");
+    assert_eq!(bench.drain(client), "Listener");
+    let bad = bench.sotw();
+    bench.ask(bad, EDS, "xdstp://a");
+    assert_eq!(bench.drain(bad), "");
+}

@@ -1,0 +1,176 @@
+//! Names of several realms in one subscription: where each is asked for, and what of a change each source is told.
+
+use super::bench::{CDS, EDS};
+use crate::engine::Time;
+use crate::engine::downstream::session::Router;
+use crate::engine::downstream::{Limits, Session, SourceId, Watch};
+use crate::engine::interest::{Collection, HashSeed, Interest};
+use crate::engine::realm::{Authorities, Realm, Space};
+use crate::xds::{DeltaRequest, Request, ResourceName, SotwRequest, Status, TypeUrl, Variant};
+
+/// Old-style names go to source 0, authorities to 1 and 2, all others to 9, and what is private to 100 more.
+#[derive(Default)]
+struct Routes {
+    authorities: Authorities,
+    /// Names, `*` for the wildcard.
+    private: Vec<&'static str>,
+}
+
+impl Router for Routes {
+    fn realm_of(&self, _: &TypeUrl, name: Option<&ResourceName>) -> Realm {
+        let space = name.map_or(Space::Old, |name| self.authorities.space_of(name));
+        let name = name.map_or("*".to_owned(), |name| name.as_str().replace(EDS, "t"));
+        Realm { space, private: self.private.contains(&name.as_str()) }
+    }
+
+    fn source(&mut self, _: &TypeUrl, realm: Realm) -> Result<SourceId, Status> {
+        let source = match realm.space {
+            Space::Old | Space::AnyAuthority => 0,
+            Space::Authority(number) => u64::from(number) + 1,
+            Space::Unknown => 9,
+        };
+        Ok(SourceId(source + if realm.private { 100 } else { 0 }))
+    }
+
+    fn legacy_wildcard(&self, _: &TypeUrl) -> Result<bool, Status> {
+        Ok(true)
+    }
+}
+
+struct Bench {
+    session: Session,
+    routes: Routes,
+    variant: Variant,
+}
+
+impl Bench {
+    fn new(variant: Variant) -> Bench {
+        let session = Session::new(variant, Limits::default(), HashSeed(7), 1);
+        let routes = Routes { authorities: Authorities::new(["a", ""]), private: Vec::new() };
+        Bench { session, routes, variant }
+    }
+
+    /// The names of SotW are the whole list; those of delta are added, or taken away where they begin with `-`. In names
+    /// of authorities `t` stands for the type.
+    fn ask(&mut self, type_url: &str, words: &str) -> String {
+        let words = &words.replace("/t/", &format!("/{type_url}/"));
+        let type_url = TypeUrl::of_message(type_url).as_str().to_owned();
+        let (minus, plus): (Vec<&str>, _) = words.split_whitespace().partition(|word| word.starts_with('-'));
+        let names = |words: &[&str]| {
+            words.iter().map(|word| ResourceName::new(word.trim_start_matches('-'))).collect()
+        };
+        let request = match self.variant {
+            Variant::Sotw => Request::Sotw(SotwRequest {
+                type_url,
+                resource_names: names(&plus),
+                ..SotwRequest::default()
+            }),
+            Variant::Delta => Request::Delta(DeltaRequest {
+                type_url,
+                subscribe: names(&plus),
+                unsubscribe: names(&minus),
+                ..DeltaRequest::default()
+            }),
+        };
+        let taken = self.session.request(&request, &mut self.routes, Time::ZERO).unwrap();
+        told(taken.watches)
+    }
+
+    fn divert(&mut self, type_url: &str) -> String {
+        told(self.session.divert(&TypeUrl::of_message(type_url), &mut self.routes).unwrap())
+    }
+}
+
+/// `0: a b` for each source that is told what is wanted of it now, `0: -` for one that is left.
+fn told(watches: Vec<Watch>) -> String {
+    let line = |watch| match watch {
+        Watch::Watch { source, interest: Interest::Wildcard, .. } => format!("{}: *", source.0),
+        Watch::Watch { source, interest: Interest::Globs(names) | Interest::Names(names), .. } => {
+            let names: Vec<_> = names.iter().map(ResourceName::as_str).collect();
+            let names = [CDS, EDS].iter().fold(names.join(" "), |text, message| text.replace(message, "t"));
+            format!("{}: {names}", source.0)
+        }
+        Watch::Unwatch { source, collection: Collection::Wildcard, .. } => format!("{}: -*", source.0),
+        Watch::Unwatch { source, .. } => format!("{}: -", source.0),
+    };
+    watches.into_iter().map(line).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn fed_3_nam_3_nam_4_each_authority_is_asked_for_its_names() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::new(variant);
+        let told = bench.ask(EDS, "x xdstp://a/t/1 xdstp:///t/1 xdstp://b/t/1 y");
+        assert_eq!(told, "0: x y, 1: xdstp://a/t/1, 2: xdstp:///t/1, 9: xdstp://b/t/1");
+        assert!([0, 1, 2, 9].iter().all(|source| bench.session.uses(SourceId(*source))));
+    }
+}
+
+#[test]
+fn fed_7_only_the_authority_of_what_changed_is_told() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.ask(EDS, "x xdstp://a/t/1");
+    assert_eq!(bench.ask(EDS, "x xdstp://a/t/1 xdstp://a/t/2"), "1: xdstp://a/t/1 xdstp://a/t/2");
+    assert_eq!(bench.ask(EDS, "xdstp:///t/1"), "0: -, 1: -, 2: xdstp:///t/1");
+    assert!(
+        !bench.session.uses(SourceId(0)) && !bench.session.uses(SourceId(1)),
+        "what was left is not kept"
+    );
+    let mut bench = Bench::new(Variant::Delta);
+    bench.ask(EDS, "x xdstp://a/t/1");
+    assert_eq!(bench.ask(EDS, "xdstp:///t/1 -xdstp://a/t/1"), "1: -, 2: xdstp:///t/1");
+    assert_eq!(bench.ask(EDS, "-x -xdstp://b/t/1"), "0: -");
+}
+
+/// A wildcard belongs to no authority.
+#[test]
+fn nam_3_a_wildcard_goes_to_the_default_list() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::new(variant);
+        assert_eq!(bench.ask(CDS, "* xdstp://a/t/1"), "1: xdstp://a/t/1, 0: *");
+    }
+}
+
+/// What turned out to be private leaves what is shared, and whoever asks later goes to its own source at once.
+#[test]
+fn cch_1_rly_20_names_move_to_a_source_of_their_own() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::new(variant);
+        bench.ask(EDS, "x y xdstp://a/t/1");
+        bench.routes.private = vec!["x", "xdstp://a/t/1"];
+        assert_eq!(bench.divert(EDS), "0: y, 100: x, 1: -, 101: xdstp://a/t/1");
+        assert_eq!(bench.divert(EDS), "", "it is there already");
+        assert_eq!(bench.divert(CDS), "", "nothing is wanted of this type");
+        // Once moved, a name stays where it is, whatever is said of it later.
+        bench.routes.private = Vec::new();
+        assert_eq!(bench.divert(EDS), "");
+        let mut late = Bench::new(variant);
+        late.routes.private = vec!["x"];
+        assert_eq!(late.ask(EDS, "x y"), "0: y, 100: x");
+    }
+}
+
+/// A name that is given up, or asked for again, before it was moved is found where it is.
+#[test]
+fn cch_1_a_name_is_found_under_the_realm_in_which_it_was_asked_for() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.ask(EDS, "x y");
+    bench.routes.private = vec!["x", "y"];
+    assert_eq!(bench.ask(EDS, "-x"), "0: y");
+    assert_eq!(bench.ask(EDS, "y"), "", "nothing changes by asking again");
+    assert_eq!(bench.divert(EDS), "0: -, 100: y");
+    assert_eq!(bench.ask(EDS, "-y"), "100: -");
+}
+
+#[test]
+fn cch_1_a_wildcard_moves_as_a_whole() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::new(variant);
+        bench.ask(CDS, "* x");
+        bench.routes.private = vec!["*"];
+        assert_eq!(bench.divert(CDS), "0: -*, 100: *");
+        assert_eq!(bench.divert(CDS), "");
+        let gone = if variant == Variant::Sotw { "x" } else { "-*" };
+        assert_eq!(bench.ask(CDS, gone), "100: -*");
+    }
+}

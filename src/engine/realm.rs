@@ -1,0 +1,106 @@
+//! Where names belong: to nobody, to the authority that their `xdstp://` says, or to one that is not configured.
+
+use super::class::NameStyle;
+use super::interest::style_of;
+use crate::xds::ResourceName;
+
+/// Names of one realm of one type are asked of one server list, by everyone together or by each stream for itself. Small,
+/// since every part of every subscription has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Realm {
+    pub space: Space,
+    /// The server does not want it cached or shared: each stream asks for itself (CCH-1).
+    pub private: bool,
+}
+
+/// To whom a name belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Space {
+    /// Old-style names and wildcards, which belong to no authority (NAM-3).
+    Old,
+    /// Names of every authority alike, where no authority is configured (NAM-21: the default source).
+    AnyAuthority,
+    /// Names of the authority with this number (NAM-4, FED-3).
+    Authority(u16),
+    /// Names of an authority that is not among those configured (FED-3), or with none in them.
+    Unknown,
+}
+
+impl Space {
+    pub fn style(self) -> NameStyle {
+        match self {
+            Space::Old => NameStyle::Old,
+            Space::AnyAuthority | Space::Authority(_) | Space::Unknown => NameStyle::Xdstp,
+        }
+    }
+
+    /// To whom a name belongs as long as no authority is configured.
+    pub fn of_style(name: &ResourceName) -> Space {
+        match style_of(name) {
+            NameStyle::Old => Space::Old,
+            NameStyle::Xdstp => Space::AnyAuthority,
+        }
+    }
+
+    /// What of it may be shared.
+    pub fn shared(self) -> Realm {
+        Realm { space: self, private: false }
+    }
+}
+
+/// The authorities of a relay by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Authorities(Vec<Box<str>>);
+
+impl Authorities {
+    /// The numbers are those of the order given. More than [`u16::MAX`] are not told apart from unknown ones.
+    pub fn new(names: impl IntoIterator<Item = impl Into<Box<str>>>) -> Authorities {
+        Authorities(names.into_iter().map(Into::into).collect())
+    }
+
+    /// Where a name belongs. The empty authority of `xdstp:///` is one like any other, and not the old-style space
+    /// (NAM-4).
+    pub fn space_of(&self, name: &ResourceName) -> Space {
+        if self.0.is_empty() || !name.is_xdstp() {
+            return Space::of_style(name);
+        }
+        let known = |authority: &str| self.0.iter().position(|known| **known == *authority);
+        let number = name.authority().and_then(known).and_then(|number| u16::try_from(number).ok());
+        number.map_or(Space::Unknown, Space::Authority)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space(authorities: &Authorities, name: &str) -> Space {
+        authorities.space_of(&name.into())
+    }
+
+    #[test]
+    fn fed_3_nam_3_nam_4_a_name_belongs_to_its_authority() {
+        let authorities = Authorities::new(["a.example", ""]);
+        assert_eq!(space(&authorities, "xdstp://a.example/t/id"), Space::Authority(0));
+        assert_eq!(space(&authorities, "xdstp:///t/id"), Space::Authority(1));
+        assert_eq!(space(&authorities, "xdstp://b.example/t/id"), Space::Unknown);
+        assert_eq!(space(&authorities, "xdstp://a.example"), Space::Unknown, "there is no name behind it");
+        assert_eq!(space(&authorities, "xdstp:t/id"), Space::Unknown);
+        for old in ["t/id", "//a.example/t/id", "*", ""] {
+            assert_eq!(space(&authorities, old), Space::Old, "{old}");
+        }
+    }
+
+    #[test]
+    fn nam_21_without_authorities_the_default_list_answers_for_all() {
+        let none = Authorities::default();
+        assert_eq!(space(&none, "xdstp://b.example/t/id"), Space::AnyAuthority);
+        assert_eq!(space(&none, "xdstp:t/id"), Space::AnyAuthority);
+        assert_eq!(space(&none, "a"), Space::Old);
+    }
+
+    #[test]
+    fn a_realm_is_small() {
+        assert!(size_of::<Realm>() <= 6);
+    }
+}

@@ -1,0 +1,212 @@
+//! What the server does not want cached or shared (CCH-1).
+//!
+//! A source that serves everyone never stores such a resource. It says who waits for it: they have to ask for themselves,
+//! each through a source of its own. It remembers the names, for it was answered already, and no second answer comes for
+//! those who join it late.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Output, Source, TypeCache};
+use crate::engine::cache::SessionId;
+use crate::engine::interest::Interest;
+use crate::engine::upstream::{Changes, Scope};
+use crate::xds::{Resource, ResourceName, TypeUrl};
+
+/// Of one type: names that are subscribed to, and whether the wildcard has such members.
+#[derive(Debug, Default)]
+pub(super) struct Private {
+    names: BTreeSet<ResourceName>,
+    pub(super) wildcard: bool,
+}
+
+impl Private {
+    pub(super) fn forget(&mut self, names: &[ResourceName]) {
+        for name in names {
+            self.names.remove(name);
+        }
+    }
+}
+
+impl TypeCache {
+    /// Takes what may not be shared out of what is to be cached. Gives the names, or `None` for the wildcard, and who waits.
+    fn give_up(&mut self, changes: &mut Changes) -> Vec<(Option<ResourceName>, Vec<SessionId>)> {
+        let (private, rest): (Vec<Arc<Resource>>, _) =
+            std::mem::take(&mut changes.present).into_iter().partition(|resource| resource.do_not_cache);
+        changes.present = rest;
+        match changes.scope {
+            Scope::Wildcard => {
+                self.private.wildcard |= !private.is_empty();
+                // Without them the membership is never known as a whole.
+                changes.complete &= !self.private.wildcard;
+                let sessions = || self.wildcard.iter().flat_map(|wildcard| wildcard.sessions()).collect();
+                if private.is_empty() { Vec::new() } else { vec![(None, sessions())] }
+            }
+            Scope::Globs => {
+                let globs: BTreeSet<_> = private.iter().filter_map(|resource| resource.name.glob()).collect();
+                self.private.names.extend(globs.iter().cloned());
+                let with_sessions = |glob: ResourceName| {
+                    let sessions = self.globs.sessions_of(&glob);
+                    (Some(glob), sessions)
+                };
+                globs.into_iter().map(with_sessions).collect()
+            }
+            Scope::Names => {
+                for resource in &changes.present {
+                    self.private.names.remove(&resource.name);
+                }
+                changes.by_alias.retain(|(_, resource)| !resource.do_not_cache);
+                let names = private.iter().flat_map(|r| std::iter::once(&r.name).chain(&r.aliases));
+                let wanted: Vec<_> =
+                    names.filter(|name| self.named.known().contains_key(*name)).cloned().collect();
+                self.private.names.extend(wanted.iter().cloned());
+                let with_sessions = |name: ResourceName| {
+                    let sessions = self.named.sessions_of(&name);
+                    (Some(name), sessions)
+                };
+                wanted.into_iter().map(with_sessions).collect()
+            }
+        }
+    }
+}
+
+impl Source {
+    pub(super) fn give_up_private(&mut self, changes: &mut Changes) {
+        let type_url = changes.type_url.clone();
+        let Some(cache) = self.types.get_mut(&type_url).filter(|_| !self.settings.private) else { return };
+        for (name, sessions) in cache.give_up(changes) {
+            self.outputs.push_back(Output::DoNotCache { type_url: type_url.clone(), name, sessions });
+        }
+    }
+
+    /// A session asked for what turned out to be private before it came.
+    pub(super) fn divert_late(&mut self, session: SessionId, type_url: &TypeUrl, interest: &Interest) {
+        let Some(cache) = self.types.get(type_url) else { return };
+        let private = &cache.private;
+        let names: Vec<_> = match interest {
+            Interest::Wildcard => private.wildcard.then_some(None).into_iter().collect(),
+            Interest::Globs(names) | Interest::Names(names) => {
+                private.names.iter().filter(|name| names.contains(name)).cloned().map(Some).collect()
+            }
+        };
+        for name in names {
+            let (type_url, sessions) = (type_url.clone(), vec![session]);
+            self.outputs.push_back(Output::DoNotCache { type_url, name, sessions });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::engine::Time;
+    use crate::engine::interest::{HashSeed, NameSet};
+    use crate::engine::source::{Attachment, Settings, Streams};
+    use crate::engine::upstream;
+    use crate::xds::{Any, Version};
+
+    const NOW: Time = Time::ZERO;
+
+    fn clusters() -> TypeUrl {
+        TypeUrl::of_message("envoy.config.cluster.v3.Cluster")
+    }
+
+    fn source(private: bool) -> Source {
+        let streams = Attachment::Streams(Box::new(Streams::new(upstream::Settings::default())));
+        Source::new(1, Settings { private, ..Settings::default() }, streams)
+    }
+
+    fn names(list: &str) -> Interest {
+        let names = list.split_whitespace().map(ResourceName::new);
+        Interest::Names(Arc::new(NameSet::of(names, HashSeed(7))))
+    }
+
+    /// `a` and `b` arrive, of which `b` is not to be cached.
+    fn arrive(source: &mut Source, scope: Scope) {
+        let make = |name: &str| Resource {
+            name: name.into(),
+            version: Version(1),
+            body: Any { type_url: clusters().shared(), value: Bytes::new() },
+            aliases: Box::default(),
+            ttl: None,
+            do_not_cache: name == "b",
+            metadata: None,
+            endpoints: None,
+        };
+        let present = ["a", "b"].map(make).map(Arc::new).to_vec();
+        let (type_url, absent, refreshed) = (clusters(), Vec::new(), Vec::new());
+        let changes = Changes {
+            type_url,
+            scope,
+            present,
+            absent,
+            refreshed,
+            replaces: false,
+            complete: true,
+            by_alias: Vec::new(),
+            settled: Vec::new(),
+        };
+        source.handle_changes(changes, NOW);
+    }
+
+    /// The names that were given up (`*` for the wildcard) with the sessions that were told.
+    fn given_up(source: &mut Source) -> Vec<(String, Vec<u64>)> {
+        let outputs = std::iter::from_fn(|| source.poll_output());
+        let told = outputs.filter_map(|output| match output {
+            Output::DoNotCache { name, sessions, .. } => {
+                let name = name.map_or("*".to_owned(), |name| name.to_string());
+                Some((name, sessions.into_iter().map(|session| session.0).collect()))
+            }
+            _ => None,
+        });
+        told.collect()
+    }
+
+    fn holds(source: &mut Source, name: &str) -> bool {
+        let snapshot = source.take_snapshot().unwrap();
+        let types = snapshot.of(&clusters()).unwrap();
+        let named = types.named.get(name).is_some_and(|known| known.resource().is_some());
+        named || types.members.contains_key(name)
+    }
+
+    #[test]
+    fn cch_1_a_shared_source_keeps_no_copy_and_tells_who_waits() {
+        let mut source = source(false);
+        source.watch(SessionId(1), &clusters(), &names("a b"), NOW);
+        source.watch(SessionId(2), &clusters(), &names("b"), NOW);
+        source.watch(SessionId(3), &clusters(), &names("a"), NOW);
+        arrive(&mut source, Scope::Names);
+        assert_eq!(given_up(&mut source), [("b".to_owned(), vec![1, 2])]);
+        assert!(!holds(&mut source, "b"));
+        // The server has answered: one who comes late would wait for ever.
+        source.watch(SessionId(4), &clusters(), &names("b a"), NOW);
+        assert_eq!(given_up(&mut source), [("b".to_owned(), vec![4])]);
+        assert!(holds(&mut source, "a"));
+    }
+
+    #[test]
+    fn cch_1_a_wildcard_with_such_a_member_is_never_whole() {
+        let mut source = source(false);
+        source.watch(SessionId(1), &clusters(), &Interest::Wildcard, NOW);
+        arrive(&mut source, Scope::Wildcard);
+        assert_eq!(given_up(&mut source), [("*".to_owned(), vec![1])]);
+        let snapshot = source.take_snapshot().unwrap();
+        let types = snapshot.of(&clusters()).unwrap();
+        assert!(!types.members.contains_key("b") && !types.wildcard.as_ref().unwrap().is_complete());
+        source.watch(SessionId(2), &clusters(), &Interest::Wildcard, NOW);
+        assert_eq!(given_up(&mut source), [("*".to_owned(), vec![2])]);
+    }
+
+    #[test]
+    fn rly_20_a_private_source_takes_it() {
+        let mut source = source(true);
+        source.watch(SessionId(1), &clusters(), &names("a b"), NOW);
+        arrive(&mut source, Scope::Names);
+        assert_eq!(given_up(&mut source), []);
+        assert!(holds(&mut source, "b"));
+    }
+}

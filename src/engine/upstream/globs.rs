@@ -1,0 +1,228 @@
+//! The glob collections of one type: of each its members, and from when on they are all there (NAM-14 to NAM-16).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::api::{Cause, Changes, Event, Scope};
+use super::apply::{is_heartbeat, means_absence};
+use super::names::Held;
+use super::response::{Digest, Verdict, is_invalid};
+use super::subscription::Said;
+use super::wildcard::Wildcard;
+use crate::engine::Time;
+use crate::xds::{Received, ResourceName, TypeUrl, Variant};
+
+/// All globs of one type. No resource timer runs for them: only the server can say that a collection is empty (TMR-9).
+#[derive(Debug, Default)]
+pub(super) struct Globs {
+    wanted: BTreeMap<ResourceName, Wildcard>,
+    /// Those whose members may still be on their way.
+    settling: BTreeSet<ResourceName>,
+    /// The server speaks SotW, in which globs can't be asked for, and this was told.
+    pub(super) is_unserved: bool,
+}
+
+impl Globs {
+    pub(super) fn is_empty(&self) -> bool {
+        self.wanted.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.wanted.len()
+    }
+
+    pub(super) fn contains(&self, glob: &ResourceName) -> bool {
+        self.wanted.contains_key(glob)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ResourceName> {
+        self.wanted.keys()
+    }
+
+    /// Whether the glob is new.
+    pub(super) fn insert(&mut self, glob: ResourceName) -> bool {
+        let is_new = !self.wanted.contains_key(&glob);
+        self.wanted.entry(glob).or_default();
+        is_new
+    }
+
+    /// Whether the glob was there.
+    pub(super) fn remove(&mut self, glob: &ResourceName) -> bool {
+        self.settling.remove(glob);
+        self.wanted.remove(glob).is_some()
+    }
+
+    /// What `initial_resource_versions` says: the members, under their own names (DEL-32).
+    pub(super) fn versions(&self) -> BTreeMap<ResourceName, String> {
+        let members = self.wanted.values().flat_map(|glob| &glob.members);
+        let held = members.filter(|(_, held)| held.restate);
+        held.map(|(name, held)| (name.clone(), held.version.to_string())).collect()
+    }
+
+    pub(super) fn forget_versions(&mut self) {
+        for glob in self.wanted.values_mut() {
+            glob.members.values_mut().for_each(Held::forget_version);
+        }
+    }
+
+    /// The first request on a stream, which restates all members, is written now.
+    pub(super) fn restated(&mut self) {
+        self.wanted.values_mut().for_each(Wildcard::restated);
+    }
+
+    pub(super) fn stream_ended(&mut self) {
+        self.settling.clear();
+        self.is_unserved = false;
+        for glob in self.wanted.values_mut() {
+            glob.stream_ended();
+            // What is restated isn't sent again, and of what isn't sent nothing says when it is all there.
+            if !glob.complete {
+                glob.members.values_mut().for_each(Held::forget_version);
+            }
+        }
+    }
+
+    pub(super) fn next_due(&self) -> Option<Time> {
+        self.settling.iter().filter_map(|glob| self.wanted.get(glob)?.settles_at()).min()
+    }
+
+    /// The globs that are known as a whole by now, if any.
+    pub(super) fn run_out(&mut self, now: Time, type_url: &TypeUrl) -> Option<Changes> {
+        let is_due = |name: &&ResourceName| {
+            self.wanted.get(*name).and_then(Wildcard::settles_at).is_some_and(|at| at <= now)
+        };
+        let due: Vec<_> = self.settling.iter().filter(is_due).cloned().collect();
+        let mut changes = Changes::new(type_url, Scope::Globs);
+        for name in due {
+            self.settle(name, &mut changes);
+        }
+        Some(changes).filter(|changes| !changes.settled.is_empty())
+    }
+
+    fn settle(&mut self, name: ResourceName, changes: &mut Changes) {
+        self.settling.remove(&name);
+        let Some(glob) = self.wanted.get_mut(&name) else { return };
+        let gone = glob.settle();
+        changes.absent.extend(gone.into_iter().map(|member| (member, Cause::Omitted)));
+        changes.settled.push(name);
+    }
+
+    /// The glob that a name is a member of, if it is wanted. What a server sends beyond that is ignored (NAM-15).
+    fn of(&mut self, member: &ResourceName) -> Option<(ResourceName, &mut Wildcard)> {
+        let name = member.glob()?;
+        let glob = self.wanted.get_mut(&name)?;
+        Some((name, glob))
+    }
+}
+
+/// One response, applied to globs.
+pub(super) struct GlobsStep<'a> {
+    globs: &'a mut Globs,
+    said: &'a Said,
+    changes: Changes,
+    /// Globs of which the response brings or takes members.
+    answered: BTreeSet<ResourceName>,
+}
+
+impl<'a> GlobsStep<'a> {
+    pub(super) fn new(globs: &'a mut Globs, said: &'a Said, type_url: &TypeUrl) -> Self {
+        GlobsStep { globs, said, changes: Changes::new(type_url, Scope::Globs), answered: BTreeSet::new() }
+    }
+
+    pub(super) fn run(
+        mut self,
+        digest: Digest,
+        verdict: &Verdict,
+        now: Time,
+        events: &mut Vec<Event>,
+    ) -> Changes {
+        let size = digest.size();
+        let proves_membership = !verdict.unidentified && !digest.is_heartbeat();
+        for element in digest.resources {
+            match element {
+                Ok(received) => self.take(received),
+                Err(bad) => self.confirm(bad.name.as_ref()),
+            }
+        }
+        for name in &digest.removed {
+            self.lose(name, Cause::Removed);
+        }
+        for error in digest.errors {
+            if is_invalid(&error) {
+                self.confirm(Some(&error.name));
+            } else if means_absence(&error) {
+                self.lose(&error.name, Cause::NotFound);
+            } else if self.globs.contains(&error.name) || self.globs.of(&error.name).is_some() {
+                self.confirm(Some(&error.name));
+                events.push(Event::ResourceError { type_url: self.changes.type_url.clone(), error });
+            }
+        }
+        if proves_membership {
+            self.settle(size, now);
+        }
+        self.changes
+    }
+
+    fn take(&mut self, received: Received) {
+        let Some((name, glob)) = self.globs.of(&received.name) else { return };
+        let Some(resource) = &received.resource else {
+            let held = glob.members.get(&received.name);
+            let is_held = held.is_some();
+            if !is_heartbeat(Variant::Delta, held, &received) {
+                self.lose(&received.name, Cause::Removed);
+            } else if is_held {
+                glob.confirm(&received.name);
+                self.changes.refreshed.push(received.name);
+            }
+            return;
+        };
+        glob.hold(&received.name, Held::new(&received, resource, true));
+        self.changes.present.push(resource.clone());
+        self.answered.insert(name);
+    }
+
+    /// A member that the response mentions without bringing it stays.
+    fn confirm(&mut self, member: Option<&ResourceName>) {
+        if let Some(member) = member
+            && let Some((_, glob)) = self.globs.of(member)
+        {
+            glob.confirm(member);
+        }
+    }
+
+    /// A member is gone, or under the glob's own name all of them (NAM-16).
+    fn lose(&mut self, name: &ResourceName, cause: Cause) {
+        if let Some((glob_name, glob)) = self.globs.of(name) {
+            if glob.remove(name) {
+                self.changes.absent.push((name.clone(), cause));
+            }
+            self.answered.insert(glob_name);
+            return;
+        }
+        // One that was not asked for yet can't be meant.
+        if self.said.enter.contains(name) {
+            return;
+        }
+        let Some(glob) = self.globs.wanted.get_mut(name) else { return };
+        let members: Vec<_> = glob.members.keys().cloned().collect();
+        for member in &members {
+            glob.remove(member);
+        }
+        self.changes.absent.extend(members.into_iter().map(|member| (member, cause)));
+        self.globs.settle(name.clone(), &mut self.changes);
+        self.answered.remove(name);
+    }
+
+    fn settle(&mut self, size: usize, now: Time) {
+        for name in std::mem::take(&mut self.answered) {
+            let Some(glob) = self.globs.wanted.get_mut(&name) else { continue };
+            if self.said.enter.contains(&name) {
+                continue;
+            }
+            if glob.is_settled_by(size, now) {
+                self.globs.settle(name, &mut self.changes);
+            } else if glob.settles_at().is_some() {
+                self.globs.settling.insert(name);
+            }
+        }
+    }
+}

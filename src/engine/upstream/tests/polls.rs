@@ -1,0 +1,314 @@
+//! REST: each poll is a stream of one request and one response.
+
+use proptest::prelude::*;
+
+use super::super::*;
+use super::script::{Script, check, rest};
+
+#[test]
+fn rst_10_the_next_poll_comes_after_the_delay_and_presents_the_version() {
+    check(
+        rest(),
+        r#"
+        > + CDS *
+        open Sotw
+        > opened
+        send+node CDS v= n= []
+        > CDS v1 - a=1 b=1
+        Wildcard CDS a=1 b=1 replaces complete
+        > closed OK
+        > after 14999ms
+        > after 1ms
+        open Sotw
+        > opened
+        send+node CDS v=v1 n= []
+        > unchanged
+        unchanged CDS
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node CDS v=v1 n= []
+        > CDS v2 - a=2
+        Wildcard CDS a=2 replaces complete
+        > closed OK
+        > - CDS *
+        > after 60s
+        "#,
+    );
+}
+
+#[test]
+fn rst_12_what_a_response_lacks_is_absent_whatever_the_type() {
+    check(
+        rest(),
+        r#"
+        > + EDS a b
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a", "b"]
+        > EDS v1 - a=1
+        Names EDS a=1 -b:Omitted
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node EDS v=v1 n= ["a", "b"]
+        > EDS v2 -
+        Names EDS -a:Omitted
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node EDS v=v2 n= ["a", "b"]
+        > EDS v3 - b=1
+        Names EDS b=1
+        "#,
+    );
+}
+
+/// Some servers look at the version only, so none is presented for names that it does not cover.
+#[test]
+fn rst_4_new_names_are_polled_for_at_once_and_without_a_version() {
+    check(
+        rest(),
+        r#"
+        > + EDS a
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a"]
+        > EDS v1 - a=1
+        Names EDS a=1
+        > closed OK
+        > after 1s
+        > + EDS b
+        > after 0s
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a", "b"]
+        > + EDS c
+        > EDS v1 - a=1 b=1
+        Names EDS a=1 b=1
+        > closed OK
+        > after 49ms
+        > after 1ms
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a", "b", "c"]
+        > EDS v1 - a=1 b=1
+        Names EDS a=1 b=1 -c:Omitted
+        > closed OK
+        > - EDS c
+        > + EDS c
+        > after 50ms
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a", "b", "c"]
+        "#,
+    );
+}
+
+#[test]
+fn rst_9_a_poll_that_the_server_may_hold_is_given_up_for_new_names() {
+    check(
+        rest(),
+        r#"
+        > + EDS a
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a"]
+        > + EDS b
+        > EDS v1 - a=1
+        Names EDS a=1
+        > closed OK
+        > after 50ms
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a", "b"]
+        > EDS v1 - a=1 b=1
+        Names EDS a=1 b=1
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node EDS v=v1 n= ["a", "b"]
+        > + EDS c
+        close
+        open Sotw
+        > + EDS d
+        > opened
+        send+node EDS v= n= ["a", "b", "c", "d"]
+        > + EDS e
+        > after 5s
+        > EDS v2 - a=1 b=1 c=1 d=1
+        Names EDS a=1 b=1 c=1 d=1
+        "#,
+    );
+}
+
+#[test]
+fn cli_1_cli_4_a_poll_without_an_answer_is_an_outage_and_backs_off() {
+    check(
+        rest(),
+        r#"
+        > + CDS *
+        open Sotw
+        > opened
+        send+node CDS v= n= []
+        > closed UNAVAILABLE
+        disconnected UNAVAILABLE unanswered 1000ms
+        unreachable UNAVAILABLE
+        > after 999ms
+        > after 1ms
+        open Sotw
+        > opened
+        send+node CDS v= n= []
+        > CDS v1 - a=1
+        Wildcard CDS a=1 replaces complete
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node CDS v=v1 n= []
+        > closed INTERNAL
+        disconnected INTERNAL unanswered 1000ms
+        unreachable INTERNAL
+        > after 1s
+        open Sotw
+        > opened
+        send+node CDS v=v1 n= []
+        > closed INTERNAL
+        disconnected INTERNAL unanswered 1600ms
+        unreachable INTERNAL
+        > after 1600ms
+        open Sotw
+        > opened
+        send+node CDS v=v1 n= []
+        > unchanged
+        unchanged CDS
+        > closed OK
+        > after 14s
+        > after 1s
+        open Sotw
+        "#,
+    );
+}
+
+/// New names don't shorten the backoff after a failure.
+#[test]
+fn cli_4_new_names_wait_for_the_end_of_the_backoff() {
+    check(
+        rest(),
+        r#"
+        > + EDS a
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a"]
+        > closed UNAVAILABLE
+        disconnected UNAVAILABLE unanswered 1000ms
+        unreachable UNAVAILABLE
+        > + EDS b
+        > after 999ms
+        > - EDS a b
+        > + EDS c
+        > after 1ms
+        open Sotw
+        > opened
+        send+node EDS v= n= ["c"]
+        "#,
+    );
+}
+
+/// RST-8: there is no NACK; the old version is presented on.
+#[test]
+fn rst_8_rly_37_a_bad_element_deletes_nothing_and_its_version_is_not_accepted() {
+    check(
+        rest(),
+        r#"
+        > + EDS a b
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a", "b"]
+        > EDS v1 - a=1 b=1
+        Names EDS a=1 b=1
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node EDS v=v1 n= ["a", "b"]
+        > EDS v2 - a=2 !
+        Names EDS a=2
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node EDS v=v1 n= ["a", "b"]
+        > EDS v2 - a=2 a=3
+        > closed OK
+        > after 15s
+        open Sotw
+        "#,
+    );
+}
+
+/// 304 to a request without a version says nothing.
+#[test]
+fn rst_4_nothing_can_be_unchanged_without_a_version() {
+    check(
+        rest(),
+        r#"
+        > + EDS a
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a"]
+        > unchanged
+        > closed INTERNAL
+        disconnected INTERNAL unanswered 1000ms
+        unreachable INTERNAL
+        "#,
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Whatever happens, one poll is outstanding, each says all that is wanted, and none claims a version for names that
+    /// no response covered.
+    #[test]
+    fn rst_7_one_poll_is_outstanding_and_lists_all_that_is_wanted(
+        inputs in prop::collection::vec(prop::sample::select(vec![
+            "+ EDS a", "+ EDS b", "+ EDS c", "- EDS a", "- EDS b", "- EDS c", "opened", "opened", "closed OK",
+            "closed OK", "closed UNAVAILABLE", "EDS v1 - a=1", "EDS v1 - a=1 b=1", "EDS v2 - c=1 !", "EDS v3 -",
+            "unchanged", "after 1ms", "after 60ms", "after 15s",
+        ]), 1..80),
+    ) {
+        let mut script = Script::new(rest());
+        let eds = super::script::type_url("EDS");
+        let mut covered: Vec<ResourceName> = Vec::new();
+        let mut outstanding: Vec<ResourceName> = Vec::new();
+        for input in &inputs {
+            let (was_open, is_response) = (script.upstream.state() == State::Open, input.starts_with("EDS"));
+            if was_open && is_response {
+                covered.clone_from(&outstanding);
+            }
+            for output in script.raw(input) {
+                match output {
+                    Output::Send { request: Request::Sotw(request), first } => {
+                        prop_assert!(first, "one request per poll");
+                        let wanted: Vec<_> = script.upstream.names(&eds).cloned().collect();
+                        prop_assert_eq!(&request.resource_names, &wanted);
+                        let is_covered = wanted.iter().all(|name| covered.contains(name));
+                        prop_assert!(request.version_info.is_empty() || is_covered, "{:?}", request);
+                        outstanding = wanted;
+                    }
+                    Output::Changes(changes) => {
+                        prop_assert!(was_open && is_response);
+                        let listed = |name: &ResourceName| outstanding.contains(name);
+                        prop_assert!(changes.absent.iter().all(|(name, _)| listed(name)));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! `xdstp:` names: their parts, and the one spelling under which equal names are the same key.
+//!
+//! Two names are equal if authority, type and id are after percent-decoding, and the context parameters are as a set
+//! (NAM-6). [`canonical`] spells all of them alike (NAM-7): parameters sorted by key, and percent-encoded only what
+//! RFC 3986 does not allow where it stands. So a name as C-core and grpc-go write it, `…/0.0.0.0:8080`, stays as it is,
+//! and so does nearly every name of a control plane that compares names as strings.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// The scheme without the authority's slashes. Whatever starts so is no old-style name (NAM-3).
+pub const SCHEME: &str = "xdstp:";
+
+const PREFIX: &str = "xdstp://";
+
+/// The parts of a name, decoded (NAM-1). Directives are for clients and no part of it (NAM-2, NAM-13).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Xdstp {
+    /// Who is in charge of the name; may be empty, which is an authority of its own (NAM-4).
+    pub authority: String,
+    /// The full message name of the resource's type.
+    pub resource_type: String,
+    /// One or more segments, with the slashes between them.
+    pub id: String,
+    /// Context parameters, sorted by key. A key that occurs twice stays so, see [`Xdstp::has_duplicate_key`].
+    pub context: Vec<(String, String)>,
+}
+
+/// Why a name cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NameError {
+    /// Not `xdstp://[authority]/<type>/<id>` (NAM-1).
+    NoAuthority,
+    NoType,
+    NoId,
+    /// A `%` that two hexadecimal digits do not follow.
+    BadEscape,
+    /// What stands behind the percent-encoding is not UTF-8.
+    NotUtf8,
+    /// A context parameter without a key.
+    NoKey,
+    /// The name is of another type than the request (NAM-5).
+    WrongType {
+        found: String,
+        expected: String,
+    },
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NameError::NoAuthority => f.write_str("a name of this scheme begins with `xdstp://[authority]/`"),
+            NameError::NoType => f.write_str("no resource type follows the authority"),
+            NameError::NoId => f.write_str("no id follows the resource type"),
+            NameError::BadEscape => f.write_str("`%` must be followed by two hexadecimal digits"),
+            NameError::NotUtf8 => f.write_str("it is not UTF-8 after percent-decoding"),
+            NameError::NoKey => f.write_str("a context parameter has no key"),
+            NameError::WrongType { found, expected } => {
+                write!(f, "its type is {found}, but resources of {expected} were asked for")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
+
+impl Xdstp {
+    /// Reads a name; a fragment is dropped.
+    pub fn parse(name: &str) -> Result<Xdstp, NameError> {
+        let name = without_directives(name);
+        let rest = name.strip_prefix(PREFIX).ok_or(NameError::NoAuthority)?;
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = path.split_once('/').ok_or(NameError::NoType)?;
+        let (resource_type, id) =
+            path.split_once('/').ok_or(if path.is_empty() { NameError::NoType } else { NameError::NoId })?;
+        if resource_type.is_empty() {
+            return Err(NameError::NoType);
+        }
+        if id.is_empty() {
+            return Err(NameError::NoId);
+        }
+        let mut context = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if key.is_empty() {
+                return Err(NameError::NoKey);
+            }
+            context.push((decode(key)?, decode(value)?));
+        }
+        context.sort();
+        Ok(Xdstp {
+            authority: decode(authority)?,
+            resource_type: decode(resource_type)?,
+            id: decode(id)?,
+            context,
+        })
+    }
+
+    /// A key occurs twice, of which clients take the first or the last one (NAM-9): such a name equals none but itself.
+    pub fn has_duplicate_key(&self) -> bool {
+        self.context.windows(2).any(|pair| pair[0].0 == pair[1].0)
+    }
+}
+
+/// The canonical spelling.
+impl fmt::Display for Xdstp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::from(PREFIX);
+        encode(&mut text, &self.authority, |byte| is_path(byte) || matches!(byte, b'[' | b']'));
+        text.push('/');
+        encode(&mut text, &self.resource_type, is_path);
+        text.push('/');
+        encode(&mut text, &self.id, |byte| is_path(byte) || byte == b'/');
+        for (index, (key, value)) in self.context.iter().enumerate() {
+            text.push(if index == 0 { '?' } else { '&' });
+            encode(&mut text, key, is_query);
+            text.push('=');
+            encode(&mut text, value, is_query);
+        }
+        f.write_str(&text)
+    }
+}
+
+/// The key of a name: its canonical spelling, or where a key of its context occurs twice, the name as it is (NAM-9).
+/// Old-style names are opaque. Borrowed if the name is spelled so already, as nearly all are.
+pub fn canonical(name: &str) -> Result<Cow<'_, str>, NameError> {
+    if !name.starts_with(SCHEME) {
+        return Ok(Cow::Borrowed(name));
+    }
+    let parts = Xdstp::parse(name)?;
+    Ok(canonical_of(name, &parts))
+}
+
+/// As [`canonical`], of a name in a request for resources of this message type (NAM-5).
+pub fn canonical_of_type<'a>(name: &'a str, message: &str) -> Result<Cow<'a, str>, NameError> {
+    if !name.starts_with(SCHEME) {
+        return Ok(Cow::Borrowed(name));
+    }
+    let parts = Xdstp::parse(name)?;
+    if parts.resource_type != message {
+        return Err(NameError::WrongType { found: parts.resource_type, expected: message.to_owned() });
+    }
+    Ok(canonical_of(name, &parts))
+}
+
+fn canonical_of<'a>(name: &'a str, parts: &Xdstp) -> Cow<'a, str> {
+    let bare = without_directives(name);
+    if parts.has_duplicate_key() {
+        return Cow::Borrowed(bare);
+    }
+    let text = parts.to_string();
+    if text == bare { Cow::Borrowed(bare) } else { Cow::Owned(text) }
+}
+
+/// Of a canonical name, whether it names a glob collection: `*` is the last segment of its id (NAM-14).
+pub fn is_glob(name: &str) -> bool {
+    name.starts_with(PREFIX) && path_of(name).ends_with("/*")
+}
+
+/// Of a canonical name, the glob collection that it would be a member of: one level up, with the same context (NAM-14,
+/// NAM-15). `None` of what is no `xdstp:` name, or a glob itself.
+pub fn glob_of(name: &str) -> Option<String> {
+    let id = path_of(name.strip_prefix(PREFIX)?).rfind('/')? + PREFIX.len() + 1;
+    let path = path_of(name);
+    let last = path.get(id..)?;
+    // Its type and its id are two segments at least.
+    let levels = path.get(PREFIX.len()..)?.matches('/').count();
+    (last != "*" && levels >= 2).then(|| format!("{}*{}", &name[..id], &name[path.len()..]))
+}
+
+/// How a client that asked for a glob in a spelling of its own reads the name of a member: in that spelling (NAM-8,
+/// NAM-11). `spelled` is the glob as the client wrote it, `member` a canonical name in it.
+pub fn member_as(spelled: &str, member: &str) -> Option<String> {
+    let path = path_of(member);
+    let last = path.rsplit('/').next()?;
+    let spelled = without_directives(spelled);
+    let star = path_of(spelled).len().checked_sub(1)?;
+    // The `*` may be spelled `%2A`: what is replaced is the last segment, whatever stands there.
+    let from = spelled.get(..=star)?.rfind('/').map_or(0, |slash| slash + 1);
+    Some(format!("{}{last}{}", spelled.get(..from)?, spelled.get(star + 1..)?))
+}
+
+fn path_of(name: &str) -> &str {
+    name.split_once('?').map_or(name, |(path, _)| path)
+}
+
+fn without_directives(name: &str) -> &str {
+    name.split_once('#').map_or(name, |(name, _)| name)
+}
+
+fn is_path(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte)
+}
+
+fn is_query(byte: u8) -> bool {
+    (is_path(byte) && !matches!(byte, b'&' | b'=')) || matches!(byte, b'/' | b'?')
+}
+
+fn decode(text: &str) -> Result<String, NameError> {
+    if !text.contains('%') {
+        return Ok(text.to_owned());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        if *first != b'%' {
+            bytes.push(*first);
+            rest = tail;
+            continue;
+        }
+        let digit = |at: usize| tail.get(at).and_then(|digit| char::from(*digit).to_digit(16));
+        let (Some(high), Some(low)) = (digit(0), digit(1)) else { return Err(NameError::BadEscape) };
+        bytes.push(u8::try_from(high << 4 | low).map_err(|_| NameError::BadEscape)?);
+        rest = &tail[2..];
+    }
+    String::from_utf8(bytes).map_err(|_| NameError::NotUtf8)
+}
+
+fn encode(into: &mut String, text: &str, is_plain: impl Fn(u8) -> bool) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in text.bytes() {
+        if is_plain(byte) {
+            into.push(char::from(byte));
+        } else {
+            into.push('%');
+            into.push(char::from(DIGITS[usize::from(byte >> 4)]));
+            into.push(char::from(DIGITS[usize::from(byte & 15)]));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! The memory budget on the binary (FP7, reliability.md §4.5).
+
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::{CDS, Client, ControlPlane, DEADLINE, EDS, RDS, Relay, Setup, Variant};
+
+/// What a stalled client is given before it is cut, and as much again.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+async fn hits(relay: &Relay) -> u64 {
+    let (_, text) = relay.get("/metrics").await;
+    let series = "sluice_limit_hits_total{limit=\"memory_bytes\"} ";
+    text.lines().find_map(|line| line.strip_prefix(series)).expect("the series").parse().expect("a number")
+}
+
+async fn until_hit(relay: &Relay, times: u64) {
+    let start = Instant::now();
+    while hits(relay).await < times {
+        assert!(start.elapsed() < PATIENCE, "{} hits; {}", hits(relay).await, relay.log());
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn fp7_no_connection_comes_in_while_memory_is_short() {
+    let origin = ControlPlane::obedient().await;
+    // No process is as small as this, so that the pressure is there from the first look on.
+    let relay = Relay::start(Setup::of(origin.address).line("limits: { memory_bytes: 8MiB }")).await;
+    let start = Instant::now();
+    while hits(&relay).await == 0 {
+        assert!(start.elapsed() < DEADLINE);
+        let mut socket = TcpStream::connect(&relay.address).await.unwrap();
+        // Before the first look it is let in, and then nothing comes: it waits for a preface.
+        let _ = timeout(Duration::from_millis(50), socket.read(&mut [0; 1])).await;
+    }
+    let warnings = relay.log_lines("WARN");
+    assert!(warnings.iter().any(|line| line.contains("of its budget")), "{warnings:?}");
+    assert!(warnings.iter().any(|line| line.contains("memory_bytes")), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn fp7_who_reads_nothing_is_cut_and_who_reads_stays() {
+    let origin = ControlPlane::obedient().await;
+    origin.set(CDS, "small", "1");
+    origin.set(EDS, "small", "1");
+    origin.set(RDS, "small", "1");
+    let relay = Relay::start(Setup::of(origin.address).line("limits: { memory_bytes: 96MiB }")).await;
+    let mut stuck = Client::open(&relay.address, Variant::Sotw, "stuck").await;
+    stuck.want(CDS, &["*"]);
+    stuck.take(CDS).await;
+    let mut reader = Client::open(&relay.address, Variant::Delta, "reader").await;
+    reader.want(EDS, &["small"]);
+    reader.take(EDS).await;
+
+    // The read that is under way takes one message more; after that, none.
+    stuck.stop_reading();
+    stuck.want(RDS, &["small"]);
+    stuck.take(RDS).await;
+    // Its cache, its encoding, and what stands in the queue are beyond the budget together.
+    origin.set(CDS, "large", &"x".repeat(60 << 20));
+    until_hit(&relay, 1).await;
+    origin.set(EDS, "small", "2");
+    reader.take(EDS).await;
+    stuck.resume_reading();
+    let end = timeout(DEADLINE, stuck.ended()).await.expect("the connection is gone");
+    assert_ne!(end.code(), tonic::Code::Ok);
+}

@@ -1,0 +1,54 @@
+"""Proxyless gRPC: a client follows its chain of resources, through an outage of the control plane, to the end."""
+
+import resources
+from harness import Case, GrpcClient
+from resources import LISTENER
+
+
+def story(stage, in_node):
+    """LDS to RDS to CDS to EDS, an update of each, an outage, and a listener that goes."""
+    plane = stage.upstream()
+    first, second, third, fourth = (stage.grpc_backend() for _ in range(4))
+    plane.put(
+        resources.cluster("one"),
+        resources.endpoints("one", first),
+        resources.api_listener("greeter", "main"),
+        resources.routes("main", "one"),
+    )
+    client = GrpcClient(stage, "greeter", in_node=in_node)
+    client.reaches(first)
+
+    plane.put(resources.endpoints("one", second))
+    client.reaches(second)
+
+    plane.put(resources.cluster("two"), resources.endpoints("two", third), resources.routes("main", "two"))
+    client.reaches(third)
+
+    plane.stop()
+    client.reaches(third)
+    if not stage.direct:
+        newcomer = GrpcClient(stage, "greeter", in_node=in_node, name="newcomer")
+        newcomer.reaches(third)
+    # It comes back with news.
+    plane.put(resources.endpoints("two", fourth))
+    plane.start()
+    client.reaches(fourth)
+    if not stage.direct:
+        newcomer.reaches(fourth)
+
+    # The listener follows, too: another one's routes.
+    plane.put(resources.api_listener("greeter", "other"), resources.routes("other", "one"))
+    plane.put(resources.cluster("one"), resources.endpoints("one", first))
+    client.reaches(first)
+
+    plane.remove(LISTENER, "greeter")
+    client.reaches("nobody")
+    plane.put(resources.api_listener("greeter", "main"))
+    client.reaches(fourth)
+    assert not plane.nacks, plane.nacks
+
+
+CASES = [
+    Case("grpc C-core", {"grpc"}, lambda stage: story(stage, in_node=False)),
+    Case("grpc Node.js", {"node"}, lambda stage: story(stage, in_node=True)),
+]

@@ -1,0 +1,58 @@
+//! From a path to a stream of the right kind.
+
+use sluice::server::{Listener, ListenerOptions, ServerLimits};
+use sluice::xds::{ApiVersion, Variant};
+
+use crate::kit::*;
+
+const V2_CLUSTERS: &str = "/envoy.api.v2.ClusterDiscoveryService/DeltaClusters";
+
+#[tokio::test]
+async fn rpc_2_a_method_of_one_type_opens_a_stream_of_it() {
+    let server = start(ServerLimits::default());
+    let mut client = server.connect().await;
+    for (index, (path, service, variant)) in [
+        ("/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters", "CDS", Variant::Sotw),
+        ("/envoy.service.route.v3.VirtualHostDiscoveryService/DeltaVirtualHosts", "VHDS", Variant::Delta),
+        (SOTW, "ADS", Variant::Sotw),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut call = client.open(path).await;
+        call.send_request("");
+        let stream = server.relay.stream(index).await;
+        assert_eq!((stream.kind.to_string().as_str(), stream.variant), (service, variant));
+        assert!(!stream.kind.v2);
+        stream.publish(b"", b"x");
+        assert_eq!(call.message().await.unwrap()[..], *b"x");
+    }
+}
+
+#[tokio::test]
+async fn rpc_4_the_singular_of_scoped_routes_is_unimplemented() {
+    let server = start(ServerLimits::default());
+    let mut client = server.connect().await;
+    let path = "/envoy.service.route.v3.ScopedRouteDiscoveryService/StreamScopedRoutes";
+    let head = client.open(path).await.head().await;
+    assert_eq!(status_of(head.headers()).0, "12");
+    client.open("/envoy.service.route.v3.ScopedRoutesDiscoveryService/StreamScopedRoutes").await.head().await;
+    assert_eq!(server.relay.opened(), 1);
+}
+
+#[tokio::test]
+async fn typ_5_methods_of_v2_are_off_until_the_listener_turns_them_on() {
+    let server = start(ServerLimits::default());
+    let head = server.connect().await.open(V2_CLUSTERS).await.head().await;
+    let (code, text) = status_of(head.headers());
+    assert_eq!(code, "12");
+    assert!(text.contains("v2:%20true"), "{text}");
+
+    let options = ListenerOptions { v2: true };
+    let listener = Listener::bind_tcp("main", "127.0.0.1:0".parse().unwrap()).unwrap().with(options);
+    let address = listener.address().unwrap();
+    let server = start_on(ServerLimits::default(), vec![listener], address);
+    server.connect().await.open(V2_CLUSTERS).await.head().await;
+    let stream = server.relay.stream(0).await;
+    assert_eq!((stream.kind.api, stream.kind.v2), (ApiVersion::V2, true));
+}
