@@ -199,6 +199,7 @@ fn attach_grpc(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Attach {
             WildcardForm::Legacy => upstream::WildcardStyle::Legacy,
         },
         resource_timeout: server.resource_timeout,
+        resource_timeouts: server.resource_timeouts.clone(),
         timeout_is_transient: server.resource_timer_is_transient_error,
         backoff: upstream::BackoffSettings {
             initial: server.backoff.initial,

@@ -103,6 +103,22 @@ impl<'a> Item<'a> {
         Some(value)
     }
 
+    /// The entries of a map whose keys the operator chooses.
+    pub(super) fn entries(&self) -> Option<Vec<(&'a str, Item<'a>)>> {
+        let entries: &[(String, Tree)] = match self.tree {
+            Tree::Map(entries) => entries,
+            Tree::Null => &[],
+            _ => {
+                self.invalid("a map");
+                return None;
+            }
+        };
+        let at = |(key, tree): &'a (String, Tree)| {
+            (key.as_str(), Item { tree, path: join(&self.path, key), report: self.report })
+        };
+        Some(entries.iter().map(at).collect())
+    }
+
     pub(super) fn list(&self) -> Option<Vec<Item<'a>>> {
         let items: &[Tree] = match self.tree {
             Tree::List(items) => items,

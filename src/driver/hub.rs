@@ -17,7 +17,7 @@ use super::stream::{Stream, StreamState};
 use crate::client::Pool;
 use crate::engine::Time;
 use crate::engine::class::{NameStyle, NodeClass, NodeClasses, splitting_field};
-use crate::engine::downstream::{Limits, SourceId};
+use crate::engine::downstream::{Dialect, Limits, SourceId};
 use crate::engine::interest::HashSeed;
 use crate::engine::{source, upstream};
 use crate::telemetry::{Limit, Metrics, Throttle};
@@ -180,6 +180,18 @@ impl Shared {
         };
         let class = self.settings.classes.classify(node, type_url, style);
         class.map_err(|needed| Status::new(Code::InvalidArgument, needed.to_string()))
+    }
+
+    /// What a client understands of a type, beside what the operator says of it (ERR-8).
+    pub fn dialect(&self, node: Option<&Node>, variant: Variant, type_url: &TypeUrl) -> Dialect {
+        let anonymous = Node::default();
+        let node = node.unwrap_or(&anonymous);
+        // It is the client that is able, whichever names it asks for.
+        let mut rules = [NameStyle::Old, NameStyle::Xdstp]
+            .map(|style| self.settings.classes.rule(node, type_url, style))
+            .into_iter()
+            .flatten();
+        Dialect::of(node, variant, type_url, rules.any(|rule| rule.resource_errors_alone))
     }
 
     /// A source whose task failed makes room for a new one.

@@ -19,6 +19,7 @@ use crate::client::{FileEvent, StreamEvent};
 use crate::engine::cache::SessionId;
 use crate::engine::class::NodeClass;
 use crate::engine::downstream::SourceId;
+use crate::engine::downstream::dialect::{tells_ttl, upstream_features};
 use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::{Attachment, Collection, Files, Output, Source, Streams};
@@ -70,6 +71,7 @@ impl SourceHandle {
     pub(super) fn start(id: SourceId, class: Arc<NodeClass>, shared: Arc<Shared>) -> Arc<SourceHandle> {
         let (commands, queue) = mpsc::unbounded_channel();
         let node = upstream_node(&shared.settings.node, &class.node);
+        let class_features = class.node.client_features.clone();
         let mut report = Report::new(&shared, &node, &class);
         let handle = Arc::new(SourceHandle {
             id,
@@ -84,8 +86,9 @@ impl SourceHandle {
             Attach::Grpc { settings, .. } => Attachment::Streams(Box::new(Streams::new(settings.clone()))),
             Attach::Files { .. } => Attachment::Files(Files::default()),
         };
-        let (for_task, source) =
-            (handle.clone(), Source::new(fastrand::u64(..), shared.settings.source.clone(), attachment));
+        let source = Source::new(fastrand::u64(..), shared.settings.source.clone(), attachment)
+            .of_server(shared.settings.server.clone(), tells_ttl(&class_features));
+        let for_task = handle.clone();
         tokio::spawn(async move {
             let link = match Link::new(&shared.settings.attach, encode_node(&node)).await {
                 Ok(link) => link,
@@ -140,11 +143,6 @@ impl SourceHandle {
 /// unless the class is made of the client's id.
 fn upstream_node(relay: &Node, class: &Node) -> Node {
     let own = |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
-    let mut features = class.client_features.clone();
-    // The wrapper is a matter of transport, which the relay unwraps for clients that cannot (RLY-22).
-    features.push("xds.config.resource-in-sotw".to_owned());
-    features.sort();
-    features.dedup();
     let digest = crate::wire::version::digest(&encode_node(class));
     Node {
         id: if class.id.is_empty() { format!("{}/{digest}", relay.id) } else { class.id.clone() },
@@ -156,7 +154,7 @@ fn upstream_node(relay: &Node, class: &Node) -> Node {
             true => relay.user_agent_version.clone(),
             false => class.user_agent_version.clone(),
         },
-        client_features: features,
+        client_features: upstream_features(&class.client_features),
         dynamic_parameters: class.dynamic_parameters.clone(),
     }
 }

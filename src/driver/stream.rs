@@ -19,7 +19,7 @@ use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::class::NameStyle;
 use crate::engine::downstream::session::{Excess, Router};
-use crate::engine::downstream::{Session, SourceId, Subscription, Taken, Verdict, Watch};
+use crate::engine::downstream::{Dialect, Session, SourceId, Subscription, Taken, Verdict, Watch};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{BehindMetrics, TypeMetrics};
 use crate::wire::response;
@@ -172,8 +172,8 @@ impl StreamState {
         let inner = &mut *lock(&self.inner);
         trace!(stream = self.id, ?request, "request");
         let rerouted = inner.take_node(request, self);
-        let mut routes =
-            Routes { shared: &self.shared, node: inner.node.as_deref(), sources: &mut inner.sources };
+        let (shared, node, variant) = (&self.shared, inner.node.as_deref(), self.variant);
+        let mut routes = Routes { shared, node, variant, sources: &mut inner.sources };
         let taken = inner.session.request(request, &mut routes, now);
         match inner.session.excess() {
             Some(Excess::Names) => self.shared.metrics.limit_hit(Limit::NamesPerStream),
@@ -320,6 +320,9 @@ impl StreamState {
                 &encoded.endpoints,
                 now,
             );
+            if encoded.left_out > 0 && answer.chunk == 0 {
+                self.warn_left_out(&answer.type_url, encoded.left_out);
+            }
             let (Some(message), Some(nonce)) = (message, nonce) else { continue };
             let nonce = inner.session.nonce_text(nonce);
             let private = match response::head(&nonce, message.body.len()) {
@@ -333,8 +336,19 @@ impl StreamState {
             }
             if let Some((_, types)) = inner.types.iter().find(|(type_url, _)| *type_url == answer.type_url) {
                 types.response(self.variant, bytes);
+                types.beside(message.beats, &message.errors);
             }
             return Some(Ok(Message { private, shared: message.body.clone() }));
+        }
+    }
+
+    /// What the client cannot be sent is missing for it (RLY-23).
+    fn warn_left_out(&self, type_url: &TypeUrl, count: usize) {
+        self.shared.metrics.of_type(type_url).left_out(count);
+        if let Some(suppressed) = self.shared.throttle.allow("resources left out") {
+            warn!(stream = self.id, %type_url, count, suppressed, "resources were left out of an answer: in the \
+                state-of-the-world variant they need a wrapper, for which the client lacks the feature \
+                xds.config.resource-in-sotw");
         }
     }
 
@@ -411,6 +425,7 @@ impl Inner {
 struct Routes<'a> {
     shared: &'a Arc<Shared>,
     node: Option<&'a Node>,
+    variant: Variant,
     sources: &'a mut Vec<(SourceId, Arc<SourceHandle>)>,
 }
 
@@ -424,6 +439,10 @@ impl Router for Routes<'_> {
             self.sources.push((id, handle));
         }
         Ok(id)
+    }
+
+    fn dialect(&self, type_url: &TypeUrl) -> Dialect {
+        self.shared.dialect(self.node, self.variant, type_url)
     }
 
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status> {

@@ -7,6 +7,7 @@ use imbl::OrdMap;
 
 use super::cache::Known;
 use super::interest::{Interest, NameSet, SetId};
+use super::remarks::Remarks;
 use super::view::{Leaving, View};
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
@@ -31,6 +32,8 @@ pub struct TypeSnapshot {
     pub members: Bodies,
     /// `None` while nobody watches the wildcard.
     pub wildcard: Option<Arc<View>>,
+    /// What is said of names beside their content; of members, their view says it.
+    pub remarks: Remarks,
 }
 
 impl TypeSnapshot {

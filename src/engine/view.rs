@@ -12,7 +12,8 @@ use imbl::{OrdMap, OrdSet};
 
 use super::Time;
 use super::interest::HashSeed;
-use crate::xds::{Resource, ResourceName, Version};
+use super::remarks::{Lease, Remarks};
+use crate::xds::{Resource, ResourceName, Status, Version};
 
 /// Identifies the content of a view inside this process. Two views with one id are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,6 +55,8 @@ pub struct View {
     bytes: usize,
     /// When the content last changed.
     changed_at: Time,
+    /// Errors, and how long resources live (ERR-1, TTL-1).
+    remarks: Remarks,
 }
 
 impl View {
@@ -127,6 +130,10 @@ impl View {
         self.changed_at
     }
 
+    pub fn remarks(&self) -> &Remarks {
+        &self.remarks
+    }
+
     // === changes, made by the source ===
 
     /// A name that was unknown, absent or present with `old` now has `new`.
@@ -175,6 +182,26 @@ impl View {
     /// A name known to be absent leaves the set.
     pub fn drop_absent(&mut self, name: &ResourceName) {
         self.absent.remove(name);
+    }
+
+    /// What is said of a name beside its content changed, or the name joined the set with it.
+    pub fn remark(&mut self, name: &ResourceName, from: &Remarks) {
+        self.remarks.copy(name, from);
+    }
+
+    /// Whether this is news.
+    pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) -> bool {
+        self.remarks.set_error(name, error)
+    }
+
+    /// Whether this is news.
+    pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) -> bool {
+        self.remarks.set_lease(name, lease)
+    }
+
+    /// A name leaves the set, with what is said of it.
+    pub fn drop_remarks(&mut self, name: &ResourceName) {
+        self.remarks.forget(name);
     }
 
     /// A wildcard's membership is now known.
@@ -239,11 +266,28 @@ impl View {
         }
     }
 
+    /// The client was told of these names what `view` says beside their content.
+    pub fn hold_remarks<'a>(&mut self, names: impl Iterator<Item = &'a ResourceName>, view: &View) {
+        for name in names {
+            self.remarks.copy(name, &view.remarks);
+            self.id = self.id.derived(("told", name, view.id));
+        }
+    }
+
+    /// The client was brought to this view, but for its errors: of those it knows what `before` says (SST-7).
+    pub fn without_errors_since(&mut self, before: &View) {
+        if before.remarks.news(&self.remarks).errors.is_empty() {
+            return;
+        }
+        self.remarks = before.remarks.with_leases_of(&self.remarks);
+        self.id = self.id.derived(("errors of", before.id));
+    }
+
     /// The client must be told of `name` again (DEL-11, SUB-3, ORD-5). If it has the name it still does, though of no
     /// known version, so that it is told too if the name goes before it is sent.
     pub fn forget(&mut self, name: &ResourceName) {
         let held = self.present.get_mut(name).map(|version| *version = Version::default()).is_some();
-        let told = self.absent.remove(name).is_some();
+        let told = self.absent.remove(name).is_some() | self.remarks.forget(name);
         if held || told {
             self.id = self.id.derived(("forgotten", name));
         }
@@ -253,6 +297,7 @@ impl View {
     pub fn forget_all(&mut self) {
         self.present = self.present.keys().map(|name| (name.clone(), Version::default())).collect();
         self.absent = OrdSet::new();
+        self.remarks = Remarks::default();
         self.id = self.id.derived("all forgotten");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{ResourceName, Version};
+use super::{ResourceName, TypeUrl, Version};
 
 /// A `google.protobuf.Any`, kept verbatim (TYP-7).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,11 @@ pub struct Resource {
 }
 
 impl Resource {
+    /// A SotW response of this type may hold it without a wrapper: it carries its name, and is no redirect (WIR-9).
+    pub fn is_bare(&self, type_url: &TypeUrl) -> bool {
+        type_url.kind().has_name_field() && *self.body.type_url == *type_url.as_str()
+    }
+
     /// What the resource costs in memory and, near enough, on the wire: bytes.
     pub fn size(&self) -> usize {
         self.body.value.len() + self.body.type_url.len() + self.name.as_str().len() + 64

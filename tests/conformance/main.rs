@@ -11,11 +11,13 @@ mod support;
 
 mod bench;
 mod delta;
+mod errors;
 mod matrix;
 mod pace;
 mod sharing;
 mod sotw;
 mod stream;
 mod suites;
+mod time;
 mod upstream;
 mod versions;

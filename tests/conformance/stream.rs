@@ -303,6 +303,7 @@ async fn wir_7_wir_8_wrapped_elements_are_unwrapped() {
             resource: Some(body(LDS, "a", "wrapped")),
             name: "a".to_owned(),
             resource_name: None,
+            ttl: None,
         };
         let wrapped = Any {
             type_url: "type.googleapis.com/envoy.service.discovery.v3.Resource".to_owned(),

@@ -145,7 +145,16 @@ impl Report {
                 debug!(%server, %type_url, "a response of a type that nobody asked for was ignored");
             }
             Event::ResourceError { type_url, error } => {
+                self.of_type(type_url).upstream.resource_error(error.status.code);
                 debug!(%server, %type_url, name = %error.name, status = %error.status, "the upstream reports an error");
+            }
+            Event::Refreshed { type_url, count } => self.of_type(type_url).upstream.heartbeats(*count),
+            Event::Expired { type_url, count } => {
+                self.of_type(type_url).upstream.expired(*count);
+                if let Some(suppressed) = self.shared.throttle.allow("resources expired") {
+                    warn!(%server, %type_url, count, suppressed,
+                        "the upstream did not refresh resources within their TTL: they are removed");
+                }
             }
             Event::Timeout { type_url, names } => {
                 debug!(%server, %type_url, ?names, "no answer for these names in time");

@@ -2,6 +2,7 @@
 //!
 //! Named resources and the membership of the wildcard are two caches that never answer for each other (RLY-13).
 
+pub mod expiry;
 pub mod named;
 pub mod wildcard;
 #[cfg(test)]
@@ -14,6 +15,7 @@ use super::upstream::Cause;
 use super::view::ViewId;
 use crate::xds::Resource;
 
+pub use expiry::Expiry;
 pub use named::NamedCache;
 pub use wildcard::WildcardCache;
 

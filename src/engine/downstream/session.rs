@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{Answer, AnswerPart};
+use super::dialect::{Dialect, told_at};
 use super::flight::Verdict;
 use super::subscription::{Change, SourceId, Subscription};
 use crate::engine::Time;
@@ -68,6 +69,11 @@ pub struct Taken {
 pub trait Router {
     fn source(&mut self, type_url: &TypeUrl, style: NameStyle) -> Result<SourceId, Status>;
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status>;
+
+    /// What the client understands of a type.
+    fn dialect(&self, _type_url: &TypeUrl) -> Dialect {
+        Dialect::default()
+    }
 }
 
 #[derive(Debug)]
@@ -148,6 +154,7 @@ impl Session {
         };
         if is_first {
             subscription.legacy_wildcard = router.legacy_wildcard(&type_url)?;
+            subscription.dialect = router.dialect(&type_url);
         }
         let change = match request {
             Request::Sotw(request) => subscription.take_sotw(request, seed),
@@ -277,7 +284,7 @@ impl Session {
             if self.held_until.is_some() && self.subscriptions[index].type_url.kind().refers_to_clusters() {
                 continue;
             }
-            if let Some(answer) = self.subscriptions[index].poll(self.variant, &newest) {
+            if let Some(answer) = self.subscriptions[index].poll(self.variant, &newest, now) {
                 return Some((index, answer));
             }
         }
@@ -391,6 +398,7 @@ impl Subscription {
         &mut self,
         variant: Variant,
         snapshot_of: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
+        now: Time,
     ) -> Option<Answer> {
         // At most one update is unACKed; only what was newly asked for goes beside it (NON-4).
         if let Some(pending) = &self.pending {
@@ -406,7 +414,7 @@ impl Subscription {
         for part in &self.parts {
             let snapshot = snapshot_of(part.source)?;
             let view = snapshot.of(&self.type_url).and_then(|types| types.view(&part.interest)).cloned()?;
-            complete &= view.is_complete();
+            complete &= view.is_complete() || (!part.is_wildcard() && self.dialect.excuses(&view));
             membership_known &= view.is_complete() || !part.is_wildcard();
             news |= part.is_behind(&view);
             parts.push(AnswerPart {
@@ -432,14 +440,37 @@ impl Subscription {
         {
             return None;
         }
-        Some(Answer { type_url: self.type_url.clone(), variant, full, greeting, parts, departed, chunk: 0 })
+        Some(Answer {
+            type_url: self.type_url.clone(),
+            variant,
+            full,
+            greeting,
+            dialect: self.dialect,
+            told_at: if self.dialect.ttl {
+                told_at(parts.iter().map(|part| &part.view), now)
+            } else {
+                Time::ZERO
+            },
+            repeats: self.repeats(&parts).filter(|_| variant == Variant::Sotw && !full),
+            parts,
+            departed,
+            chunk: 0,
+        })
+    }
+
+    /// The version that the client has, if it is to be repeated and known to stand (TTL-5).
+    fn repeats(&self, parts: &[AnswerPart]) -> Option<Version> {
+        let may_repeat = self.dialect.ttl || self.dialect.errors_alone;
+        let has_remarks = may_repeat && parts.iter().any(|part| !part.view.remarks().is_empty());
+        self.flight.version_acked.filter(|_| has_remarks && !self.flight.is_waiting())
     }
 
     /// A wildcard client that reconnects with the current version has it all already (STR-10).
     fn is_current(&mut self, presented: Version, full: bool, parts: &[AnswerPart]) -> bool {
         let ([part], [answer]) = (self.parts.as_mut_slice(), parts) else { return false };
-        let current =
-            full && part.is_wildcard() && self.type_url.is_full_state() && answer.view.digest() == presented;
+        let current = full && part.is_wildcard() && self.type_url.is_full_state() && answer.view.digest() == presented
+                // Its timers have to start again (TTL-3).
+                && !(self.dialect.ttl && answer.view.remarks().shortest_ttl().is_some());
         if current {
             part.bring_to(&answer.view, true);
             self.greeting = false;
@@ -453,6 +484,9 @@ impl Subscription {
         self.keep_in_doubt(answer);
         for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
             part.bring_to(&answered.view, answer.deletes());
+            if answer.withholds_errors() || (!has_spoken && answer.variant == Variant::Sotw) {
+                part.keep_errors(&answered.held);
+            }
         }
         let is_known = |part: &AnswerPart| part.view.is_complete();
         let is_member = |part: &&AnswerPart| matches!(part.interest, Interest::Wildcard);

@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::answer::{Answer, Chunk};
+use super::dialect::Dialect;
 use super::flight::Flight;
 use crate::engine::class::NameStyle;
 use crate::engine::interest::{HashSeed, Interest, NameSet, style_of};
@@ -43,6 +44,13 @@ impl Part {
         self.at = Some(view.id());
     }
 
+    /// The client was told nothing of errors, for want of something to say beside them (SST-7).
+    pub fn keep_errors(&mut self, before: &View) {
+        if !(before.remarks().is_empty() && self.held.remarks().is_empty()) {
+            Arc::make_mut(&mut self.held).without_errors_since(before);
+        }
+    }
+
     /// The client holds something else than was thought.
     fn hold(&mut self, held: Arc<View>) {
         self.held = held;
@@ -66,11 +74,15 @@ impl Part {
         let sent = sent.filter(|(name, version)| view.version_of(name) == Some(*version));
         let held = Arc::make_mut(&mut self.held);
         held.hold(sent, chunk.removed.iter().filter(|name| self.interest.covers(name)));
+        if !(held.remarks().is_empty() && view.remarks().is_empty()) {
+            held.hold_remarks(chunk.names().chain(chunk.errors.iter().map(|(name, _)| name)), view);
+        }
     }
 
     /// The client must be told of the name again, whatever it holds. Whether it was told before.
     fn forget(&mut self, name: &ResourceName) -> bool {
-        let was_told = self.held.has(name) || self.held.knows_absent(name);
+        let has_error = self.held.remarks().error(name).is_some();
+        let was_told = self.held.has(name) || self.held.knows_absent(name) || has_error;
         if was_told {
             Arc::make_mut(&mut self.held).forget(name);
             self.at = None;
@@ -113,6 +125,8 @@ pub struct Subscription {
     pub pending: Option<Box<Answer>>,
     /// An empty first request means the wildcard (SUB-9, SUB-15).
     pub legacy_wildcard: bool,
+    /// What the client understands of the type.
+    pub dialect: Dialect,
     /// A request came.
     seen: bool,
     /// Some request had a non-empty list: an empty one means nothing from then on (SUB-10).
@@ -153,6 +167,7 @@ impl Subscription {
             presented: None,
             pending: None,
             legacy_wildcard: true,
+            dialect: Dialect::default(),
             seen: false,
             named: false,
             fingerprint: 0,

@@ -53,6 +53,16 @@ impl Streams {
         }
     }
 
+    /// Whether what this stream says of a type is of its wildcard.
+    pub fn is_wildcard(&self, index: StreamIndex, type_url: &TypeUrl) -> bool {
+        self.placed.get(&(type_url.clone(), true)) == Some(&index)
+    }
+
+    /// The stream that carries the wildcard, or the names, of a type.
+    pub fn placed(&self, type_url: &TypeUrl, wildcard: bool) -> Option<StreamIndex> {
+        self.placed.get(&(type_url.clone(), wildcard)).copied()
+    }
+
     pub fn machine(&mut self, index: StreamIndex) -> Option<&mut Upstream> {
         self.machines.get_mut(index)?.as_mut()
     }

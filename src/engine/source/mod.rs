@@ -8,6 +8,7 @@
 
 mod attachment;
 mod linger;
+mod upkeep;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ use crate::xds::{Resource, ResourceName, TypeUrl};
 pub use super::interest::Collection;
 pub use attachment::{Attachment, Files, StreamIndex, Streams};
 use linger::Linger;
+use upkeep::Upkeep;
 
 /// What a source may cost and how long it waits.
 #[derive(Clone, Debug)]
@@ -93,6 +95,7 @@ pub struct Source {
     stamp: Stamp,
     snapshot: Snapshot,
     snapshot_changed: bool,
+    upkeep: Upkeep,
     news: News,
     woken_at: Option<Time>,
     outputs: VecDeque<Output>,
@@ -111,6 +114,7 @@ impl Source {
             stamp: Stamp::new(id),
             snapshot: Snapshot::default(),
             snapshot_changed: false,
+            upkeep: Upkeep::default(),
             news: News::default(),
             woken_at: None,
             outputs: VecDeque::new(),
@@ -191,6 +195,7 @@ impl Source {
     fn ask(&mut self, type_url: &TypeUrl, names: Vec<ResourceName>, now: Time) {
         match &mut self.attachment {
             Attachment::Streams(streams) => {
+                self.upkeep.asked(type_url, &names, now);
                 streams.subscribe(type_url, upstream::Interest::Names(names), now)
             }
             Attachment::Files(files) => {
@@ -362,6 +367,7 @@ impl Source {
                 }
             }
         }
+        self.lease(&changes, now);
         self.settle(&changes.type_url, now);
     }
 
@@ -369,6 +375,13 @@ impl Source {
     #[cfg(test)]
     pub(super) fn handle_changes(&mut self, changes: Changes, now: Time) {
         self.apply(changes, now);
+        self.after(now);
+    }
+
+    /// What a stream reported, without a stream to report it on.
+    #[cfg(test)]
+    pub(super) fn handle_event(&mut self, event: &upstream::Event, now: Time) {
+        self.take_errors(0, event, now);
         self.after(now);
     }
 
@@ -381,7 +394,10 @@ impl Source {
             }
             Attachment::Files(_) => None,
         };
-        [machines, self.linger.poll_timeout(), self.wake_at()].into_iter().flatten().min()
+        [machines, self.linger.poll_timeout(), self.upkeep.poll_timeout(), self.wake_at()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     pub fn handle_timeout(&mut self, now: Time) {
@@ -393,6 +409,7 @@ impl Source {
             }
         }
         self.expire_linger(now);
+        self.keep_up(now);
         self.after(now);
     }
 
@@ -447,6 +464,10 @@ impl Source {
                 };
                 match output {
                     upstream::Output::Changes(changes) => self.apply(changes, now),
+                    upstream::Output::Event(event) => {
+                        self.take_errors(index, &event, now);
+                        self.outputs.push_back(Output::Upstream(index, upstream::Output::Event(event)));
+                    }
                     other => self.outputs.push_back(Output::Upstream(index, other)),
                 }
             }
@@ -497,6 +518,7 @@ impl Source {
             sets: cache.named.sets().clone(),
             members: cache.wildcard.as_ref().map(|wildcard| wildcard.members().clone()).unwrap_or_default(),
             wildcard: cache.wildcard.as_ref().map(|wildcard| wildcard.view().clone()),
+            remarks: cache.named.remarks().clone(),
         };
         self.snapshot.replace(type_url, snapshot);
     }

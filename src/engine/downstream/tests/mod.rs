@@ -5,8 +5,10 @@
 mod bench;
 mod client;
 mod delta;
+mod errors;
 mod faults;
 mod property;
 mod relay;
 mod sotw;
+mod time;
 mod unions;

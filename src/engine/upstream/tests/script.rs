@@ -198,7 +198,7 @@ fn element(short: &str, word: &str) -> Element {
         endpoints: None,
     };
     let resource = (bare == name).then(|| Arc::new(resource));
-    Ok(Received { name: bare.into(), upstream_version: version.into(), resource })
+    Ok(Received { name: bare.into(), upstream_version: version.into(), resource, ttl: None })
 }
 
 /// ACK and NACK events are left out where the request says it; `Connected` where `opened` does.
@@ -254,7 +254,7 @@ fn show_changes(changes: &Changes) -> String {
         write!(text, " {}={}", resource.name, version.trim()).unwrap();
     }
     changes.absent.iter().for_each(|(name, cause)| write!(text, " -{name}:{cause:?}").unwrap());
-    changes.refreshed.iter().for_each(|name| write!(text, " ~{name}").unwrap());
+    changes.refreshed.iter().for_each(|(name, _)| write!(text, " ~{name}").unwrap());
     let flags = [(changes.replaces, " replaces"), (changes.complete, " complete")];
     flags.iter().filter(|(is_set, _)| *is_set).for_each(|(_, flag)| text.push_str(flag));
     text
@@ -273,6 +273,7 @@ fn show_event(event: &Event) -> Option<String> {
         Event::ResourceError { type_url, error } => {
             format!("error {} {}:{}", short(type_url), error.name, error.status)
         }
+        Event::Refreshed { .. } | Event::Expired { .. } => return None,
         Event::Timeout { type_url, names } => format!("timeout {} {names:?}", short(type_url)),
     })
 }

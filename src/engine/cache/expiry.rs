@@ -1,0 +1,179 @@
+//! Resources with a time to live: when they run out, and when clients are told that they live on (RLY-39).
+//!
+//! An upstream that states a TTL has to repeat it; what it does not repeat in time is gone, as if it had been removed
+//! (TTL-8). Clients that understand TTLs are told of a refresh by a heartbeat, at most three in the time of a TTL, and
+//! only ever because the upstream gave one: when it falls silent, clients let the resource expire as the relay does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::engine::Time;
+use crate::engine::remarks::Lease;
+use crate::engine::upstream::Scope;
+use crate::xds::{ResourceName, TypeUrl};
+
+/// A named resource, or a member of the wildcard.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Leased {
+    pub type_url: TypeUrl,
+    pub wildcard: bool,
+    pub name: ResourceName,
+}
+
+impl Leased {
+    pub fn new(type_url: &TypeUrl, scope: Scope, name: &ResourceName) -> Leased {
+        Leased { type_url: type_url.clone(), wildcard: scope == Scope::Wildcard, name: name.clone() }
+    }
+}
+
+#[derive(Debug)]
+struct Term {
+    ttl: Duration,
+    expires: Time,
+    /// When clients were last told of it.
+    told: Time,
+    /// It was refreshed since.
+    fresh: bool,
+    due: Time,
+}
+
+/// What is due of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Clients are to be told of a refresh.
+    Beat(Lease),
+    Expired,
+}
+
+/// All resources of a source that have a TTL. Costs nothing while there is none.
+#[derive(Debug, Default)]
+pub struct Expiry {
+    terms: BTreeMap<Leased, Term>,
+    queue: BTreeSet<(Time, Leased)>,
+    beats: u64,
+    /// Some client may understand TTLs.
+    tells: bool,
+}
+
+impl Expiry {
+    /// `tells`: the clients of this class understand TTLs. If not, resources only run out.
+    pub fn new(tells: bool) -> Expiry {
+        Expiry { tells, ..Expiry::default() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// The resource came from upstream, with this TTL or none (TTL-3). What clients must be told of its lease, if
+    /// anything.
+    pub fn stated(&mut self, what: &Leased, ttl: Option<Duration>, now: Time) -> Option<Option<Lease>> {
+        let Some(ttl) = ttl else {
+            return self.cancel(what).then_some(None);
+        };
+        let term = self.take(what).filter(|term| term.ttl == ttl);
+        let third = ttl / 3;
+        let told = term.map(|term| term.told).filter(|told| now < *told + third);
+        let lease = told.is_none().then(|| self.lease(ttl, now + ttl));
+        let (told, fresh) = (told.unwrap_or(now), told.is_some());
+        self.put(what.clone(), Term { ttl, expires: now + ttl, told, fresh, due: Time::ZERO });
+        lease.filter(|_| self.tells).map(Some)
+    }
+
+    /// A heartbeat (TTL-4), with the TTL that it states. Of a resource without one it means nothing.
+    pub fn refreshed(&mut self, what: &Leased, ttl: Option<Duration>, now: Time) -> Option<Option<Lease>> {
+        let known = self.terms.get(what)?.ttl;
+        self.stated(what, Some(ttl.unwrap_or(known)), now)
+    }
+
+    /// The resource is gone, or no longer bound to a time. Whether it was.
+    pub fn cancel(&mut self, what: &Leased) -> bool {
+        !self.terms.is_empty() && self.take(what).is_some()
+    }
+
+    pub fn pop(&mut self, now: Time) -> Option<(Leased, Due)> {
+        let (due, _) = self.queue.first()?;
+        if *due > now {
+            return None;
+        }
+        let (_, what) = self.queue.pop_first()?;
+        let term = self.terms.remove(&what)?;
+        if term.expires <= now {
+            return Some((what, Due::Expired));
+        }
+        let lease = self.lease(term.ttl, term.expires);
+        self.put(what.clone(), Term { told: now, fresh: false, ..term });
+        Some((what, Due::Beat(lease)))
+    }
+
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.queue.first().map(|(due, _)| *due)
+    }
+
+    fn lease(&mut self, ttl: Duration, expires: Time) -> Lease {
+        self.beats += 1;
+        Lease { beat: self.beats, expires, ttl }
+    }
+
+    fn take(&mut self, what: &Leased) -> Option<Term> {
+        let term = self.terms.remove(what)?;
+        self.queue.remove(&(term.due, what.clone()));
+        Some(term)
+    }
+
+    fn put(&mut self, what: Leased, mut term: Term) {
+        let beat = (term.fresh && self.tells).then(|| term.told + term.ttl / 3);
+        term.due = beat.map_or(term.expires, |beat| beat.min(term.expires));
+        self.queue.insert((term.due, what.clone()));
+        self.terms.insert(what, term);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const TTL: Option<Duration> = Some(Duration::from_secs(30));
+
+    fn a() -> Leased {
+        Leased { type_url: TypeUrl::of_message("acme.T"), wildcard: false, name: "a".into() }
+    }
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn ttl_3_stating_it_again_restarts_the_time_and_leaving_it_out_ends_it() {
+        let mut expiry = Expiry::new(true);
+        assert!(matches!(expiry.stated(&a(), TTL, at(0)), Some(Some(_))));
+        assert!(matches!(expiry.stated(&a(), TTL, at(20)), Some(Some(_))));
+        assert_eq!(expiry.poll_timeout(), Some(at(50)));
+        assert_eq!(expiry.stated(&a(), None, at(21)), Some(None));
+        assert_eq!(expiry.stated(&a(), None, at(21)), None);
+        assert!(expiry.is_empty() && expiry.poll_timeout().is_none());
+    }
+
+    #[test]
+    fn ttl_9_rly_39_clients_hear_of_refreshes_a_third_of_the_ttl_apart() {
+        let mut expiry = Expiry::new(true);
+        let first = expiry.stated(&a(), TTL, at(0)).unwrap().unwrap();
+        assert_eq!(expiry.refreshed(&a(), None, at(4)), None);
+        assert_eq!(expiry.refreshed(&a(), None, at(8)), None);
+        // The last refresh counts, not when clients hear of it.
+        let (_, Due::Beat(second)) = expiry.pop(at(10)).unwrap() else { panic!() };
+        assert_eq!((second.expires, second.beat > first.beat), (at(38), true));
+        assert_eq!(expiry.pop(at(37)), None, "no heartbeat without one of the upstream");
+        assert_eq!(expiry.pop(at(38)), Some((a(), Due::Expired)));
+        assert_eq!(expiry.refreshed(&a(), None, at(39)), None, "what is gone is not refreshed");
+    }
+
+    #[test]
+    fn a_class_without_the_feature_only_expires() {
+        let mut expiry = Expiry::new(false);
+        assert_eq!(expiry.stated(&a(), TTL, at(0)), None);
+        assert_eq!(expiry.refreshed(&a(), None, at(5)), None);
+        assert_eq!(expiry.poll_timeout(), Some(at(35)));
+    }
+}
