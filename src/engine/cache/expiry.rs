@@ -65,13 +65,19 @@ impl Expiry {
         self.terms.is_empty()
     }
 
-    /// The resource came from upstream, with this TTL or none (TTL-3). What clients must be told of its lease, if
-    /// anything.
-    pub fn stated(&mut self, what: &Leased, ttl: Option<Duration>, now: Time) -> Option<Option<Lease>> {
+    /// The resource came from upstream, with this TTL or none (TTL-3). `told`: what clients know of it. What they must be
+    /// told, if anything.
+    pub fn stated(
+        &mut self,
+        what: &Leased,
+        ttl: Option<Duration>,
+        told: Option<&Lease>,
+        now: Time,
+    ) -> Option<Option<Lease>> {
         let Some(ttl) = ttl else {
             return self.cancel(what).then_some(None);
         };
-        let term = self.take(what).filter(|term| term.ttl == ttl);
+        let term = self.take(what).filter(|term| term.ttl == ttl && told.is_some());
         let third = ttl / 3;
         let told = term.map(|term| term.told).filter(|told| now < *told + third);
         let lease = told.is_none().then(|| self.lease(ttl, now + ttl));
@@ -81,14 +87,31 @@ impl Expiry {
     }
 
     /// A heartbeat (TTL-4), with the TTL that it states. Of a resource without one it means nothing.
-    pub fn refreshed(&mut self, what: &Leased, ttl: Option<Duration>, now: Time) -> Option<Option<Lease>> {
+    pub fn refreshed(
+        &mut self,
+        what: &Leased,
+        ttl: Option<Duration>,
+        told: Option<&Lease>,
+        now: Time,
+    ) -> Option<Option<Lease>> {
         let known = self.terms.get(what)?.ttl;
-        self.stated(what, Some(ttl.unwrap_or(known)), now)
+        self.stated(what, Some(ttl.unwrap_or(known)), told, now)
     }
 
     /// The resource is gone, or no longer bound to a time. Whether it was.
     pub fn cancel(&mut self, what: &Leased) -> bool {
         !self.terms.is_empty() && self.take(what).is_some()
+    }
+
+    /// Of one type, and of its names or its members, only these are left.
+    pub fn keep_only(&mut self, type_url: &TypeUrl, scope: Scope, keep: impl Fn(&ResourceName) -> bool) {
+        let first = Leased::new(type_url, scope, &ResourceName::new(""));
+        let of_kind = |what: &&Leased| what.type_url == *type_url && what.wildcard == first.wildcard;
+        let all = self.terms.range(first.clone()..).map(|(what, _)| what).take_while(of_kind);
+        let gone: Vec<_> = all.filter(|what| !keep(&what.name)).cloned().collect();
+        for what in gone {
+            self.take(&what);
+        }
     }
 
     pub fn pop(&mut self, now: Time) -> Option<(Leased, Due)> {
@@ -147,33 +170,48 @@ mod tests {
     #[test]
     fn ttl_3_stating_it_again_restarts_the_time_and_leaving_it_out_ends_it() {
         let mut expiry = Expiry::new(true);
-        assert!(matches!(expiry.stated(&a(), TTL, at(0)), Some(Some(_))));
-        assert!(matches!(expiry.stated(&a(), TTL, at(20)), Some(Some(_))));
+        let told = expiry.stated(&a(), TTL, None, at(0)).unwrap();
+        assert!(matches!(expiry.stated(&a(), TTL, told.as_ref(), at(20)), Some(Some(_))));
         assert_eq!(expiry.poll_timeout(), Some(at(50)));
-        assert_eq!(expiry.stated(&a(), None, at(21)), Some(None));
-        assert_eq!(expiry.stated(&a(), None, at(21)), None);
+        assert_eq!(expiry.stated(&a(), None, told.as_ref(), at(21)), Some(None));
+        assert_eq!(expiry.stated(&a(), None, None, at(21)), None);
         assert!(expiry.is_empty() && expiry.poll_timeout().is_none());
     }
 
     #[test]
     fn ttl_9_rly_39_clients_hear_of_refreshes_a_third_of_the_ttl_apart() {
         let mut expiry = Expiry::new(true);
-        let first = expiry.stated(&a(), TTL, at(0)).unwrap().unwrap();
-        assert_eq!(expiry.refreshed(&a(), None, at(4)), None);
-        assert_eq!(expiry.refreshed(&a(), None, at(8)), None);
+        let first = expiry.stated(&a(), TTL, None, at(0)).unwrap().unwrap();
+        assert_eq!(expiry.refreshed(&a(), None, Some(&first), at(4)), None);
+        assert_eq!(expiry.refreshed(&a(), None, Some(&first), at(8)), None);
         // The last refresh counts, not when clients hear of it.
         let (_, Due::Beat(second)) = expiry.pop(at(10)).unwrap() else { panic!() };
         assert_eq!((second.expires, second.beat > first.beat), (at(38), true));
         assert_eq!(expiry.pop(at(37)), None, "no heartbeat without one of the upstream");
         assert_eq!(expiry.pop(at(38)), Some((a(), Due::Expired)));
-        assert_eq!(expiry.refreshed(&a(), None, at(39)), None, "what is gone is not refreshed");
+        assert_eq!(expiry.refreshed(&a(), None, None, at(39)), None, "what is gone is not refreshed");
     }
 
     #[test]
     fn a_class_without_the_feature_only_expires() {
         let mut expiry = Expiry::new(false);
-        assert_eq!(expiry.stated(&a(), TTL, at(0)), None);
-        assert_eq!(expiry.refreshed(&a(), None, at(5)), None);
+        assert_eq!(expiry.stated(&a(), TTL, None, at(0)), None);
+        assert_eq!(expiry.refreshed(&a(), None, None, at(5)), None);
         assert_eq!(expiry.poll_timeout(), Some(at(35)));
+    }
+
+    #[test]
+    fn what_is_freed_is_forgotten() {
+        let mut expiry = Expiry::new(true);
+        let member = Leased { wildcard: true, ..a() };
+        let other = Leased { name: "b".into(), ..a() };
+        for what in [&a(), &member, &other] {
+            expiry.stated(what, TTL, None, at(0));
+        }
+        expiry.keep_only(&a().type_url, Scope::Names, |name| name.as_str() == "b");
+        assert_eq!((expiry.cancel(&a()), expiry.cancel(&member), expiry.cancel(&other)), (false, true, true));
+        // Clients of it know nothing any more, however short ago it was told.
+        expiry.stated(&a(), TTL, None, at(1));
+        assert!(expiry.stated(&a(), TTL, None, at(2)).is_some());
     }
 }

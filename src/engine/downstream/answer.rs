@@ -89,7 +89,7 @@ pub(super) struct News {
     /// What is new or changed, by name, each name once (SST-8, DEL-16).
     pub(super) put: BTreeMap<ResourceName, Arc<Resource>>,
     /// What a delta client must be told is gone.
-    removed: BTreeSet<ResourceName>,
+    pub(super) removed: BTreeSet<ResourceName>,
     /// The client holds something that is gone.
     lost: bool,
     /// Some name is newly known to be absent.

@@ -131,7 +131,10 @@ impl Answer {
             Variant::Delta if self.withholds_errors() => asides.errors.clear(),
             // That a name is absent, its removal says (ERR-5).
             Variant::Delta => {
-                asides.errors.retain(|name, _| !self.parts.iter().any(|part| part.view.knows_absent(name)));
+                let is_gone = |name: &ResourceName| {
+                    news.removed.contains(name) || self.parts.iter().any(|part| part.view.knows_absent(name))
+                };
+                asides.errors.retain(|name, _| !is_gone(name));
             }
             Variant::Sotw => {
                 if self.dialect.errors_alone && !self.full {

@@ -294,6 +294,7 @@ impl Source {
             let Some(cache) = self.types.get_mut(&type_url) else { continue };
             let freed: Vec<_> = names.into_iter().filter(|name| cache.named.free(name)).collect();
             let last = cache.named.is_empty();
+            self.upkeep.freed(&type_url, Some(&freed));
             if let Attachment::Streams(streams) = &mut self.attachment {
                 streams.unsubscribe(&type_url, upstream::Interest::Names(freed), last, now);
             }
@@ -307,6 +308,7 @@ impl Source {
             return;
         }
         cache.wildcard = None;
+        self.upkeep.freed(type_url, None);
         if let Attachment::Streams(streams) = &mut self.attachment {
             streams.unsubscribe(type_url, upstream::Interest::Wildcard, true, now);
         }

@@ -1,6 +1,6 @@
 //! What time does to a source: resources run out (TTL-8), and names that cannot be had are reported (ERR-10).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{Attachment, Output, Source, StreamIndex};
 use crate::engine::Time;
 use crate::engine::cache::Known;
 use crate::engine::cache::expiry::{Due, Expiry, Leased};
-use crate::engine::remarks::Lease;
+use crate::engine::remarks::{Lease, Remarks};
 use crate::engine::upstream::{self, Cause, Changes, Event, Scope, State};
 use crate::xds::{Code, ResourceName, Status, TypeUrl};
 
@@ -30,6 +30,18 @@ impl Upkeep {
     /// Names were asked for of which nothing is known yet.
     pub(super) fn asked(&mut self, type_url: &TypeUrl, names: &[ResourceName], now: Time) {
         self.asked.push_back((now + UNREACHABLE, type_url.clone(), names.to_vec()));
+    }
+
+    /// Names, or without any the members of the wildcard, are freed.
+    pub(super) fn freed(&mut self, type_url: &TypeUrl, names: Option<&[ResourceName]>) {
+        match names {
+            None => self.expiry.keep_only(type_url, Scope::Wildcard, |_| false),
+            Some(names) => {
+                for name in names {
+                    self.expiry.cancel(&Leased::new(type_url, Scope::Names, name));
+                }
+            }
+        }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
@@ -60,19 +72,32 @@ impl Source {
         if !has_ttl && self.upkeep.expiry.is_empty() {
             return;
         }
+        let Some(cache) = self.types.get(&changes.type_url) else { return };
+        let none = Remarks::default();
+        let told = match (changes.scope, &cache.wildcard) {
+            (Scope::Wildcard, Some(wildcard)) => wildcard.view().remarks(),
+            (Scope::Wildcard, None) => &none,
+            (Scope::Names, _) => cache.named.remarks(),
+        };
         let of = |name: &ResourceName| Leased::new(&changes.type_url, changes.scope, name);
         let expiry = &mut self.upkeep.expiry;
         let mut leases = Vec::new();
+        if changes.replaces {
+            let present: BTreeSet<_> = changes.present.iter().map(|resource| &resource.name).collect();
+            expiry.keep_only(&changes.type_url, changes.scope, |name| present.contains(name));
+        }
         for (name, _) in &changes.absent {
             expiry.cancel(&of(name));
         }
         for resource in &changes.present {
             let what = of(&resource.name);
-            leases.extend(expiry.stated(&what, resource.ttl, now).map(|lease| (what, lease)));
+            let lease = expiry.stated(&what, resource.ttl, told.lease(&what.name), now);
+            leases.extend(lease.map(|lease| (what, lease)));
         }
         for (name, ttl) in &changes.refreshed {
             let what = of(name);
-            leases.extend(expiry.refreshed(&what, *ttl, now).map(|lease| (what, lease)));
+            let lease = expiry.refreshed(&what, *ttl, told.lease(name), now);
+            leases.extend(lease.map(|lease| (what, lease)));
         }
         for (what, lease) in leases {
             self.set_lease(&what, lease);
@@ -126,19 +151,21 @@ impl Source {
         let was_present = match &mut cache.wildcard {
             Some(members) if *wildcard => members.take(name),
             _ if *wildcard => false,
-            _ => {
-                let present = cache.named.known().get(name).is_some_and(|known| known.resource().is_some());
-                cache.named.put_absent(name, Cause::Expired);
-                present
-            }
+            _ => cache.named.known().get(name).is_some_and(|known| known.resource().is_some()),
         };
+        if !was_present {
+            return false;
+        }
+        if !*wildcard {
+            cache.named.put_absent(name, Cause::Expired);
+        }
         if let Attachment::Streams(streams) = &mut self.attachment
             && let Some(machine) =
                 streams.placed(type_url, *wildcard).and_then(|index| streams.machine(index))
         {
             machine.expire(type_url, name);
         }
-        was_present
+        true
     }
 
     /// What the upstream, or its silence, says of names that it cannot supply (ERR-1, TMR-5).

@@ -204,3 +204,33 @@ fn a_heartbeat_is_composed_once_for_all_who_are_alike() {
     }
     assert_eq!(bench.composed.len(), before + 1);
 }
+
+#[test]
+fn ttl_8_what_was_freed_does_not_run_out_later() {
+    let mut bench = Bench::cold();
+    let first = able(&mut bench, true);
+    want(&mut bench, first, true, EDS, "a");
+    bench.says(EDS, "a=1@60");
+    bench.drain(first);
+    bench.leave(first);
+    bench.advance(seconds(31));
+    let second = able(&mut bench, true);
+    want(&mut bench, second, true, EDS, "a");
+    bench.advance(seconds(35));
+    assert_eq!(bench.drain(second), "ClusterLoadAssignment !a:UNAVAILABLE", "it is unknown, not gone");
+    bench.says(EDS, "a=1@60");
+    assert_eq!(bench.drain(second), "ClusterLoadAssignment a=1@60");
+}
+
+#[test]
+fn ttl_1_a_member_that_left_and_came_back_has_its_ttl_told_again() {
+    let mut bench = Bench::cold();
+    let client = able(&mut bench, true);
+    bench.change(client, CDS, "");
+    bench.says_of_all(CDS, "a=1@60", true);
+    assert_eq!(bench.drain(client), "Cluster a=1@60");
+    bench.says_of_all(CDS, "-a", true);
+    assert_eq!(bench.drain(client), "Cluster -a");
+    bench.says_of_all(CDS, "a=1@60", true);
+    assert_eq!(bench.drain(client), "Cluster a=1@60");
+}
