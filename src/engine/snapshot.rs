@@ -7,6 +7,7 @@ use imbl::OrdMap;
 
 use super::cache::Known;
 use super::interest::{Interest, NameSet, SetId};
+use super::remarks::Remarks;
 use super::view::{Leaving, View};
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
@@ -42,6 +43,10 @@ pub struct TypeSnapshot {
     pub departed_glob_members: Bodies,
     /// Changes whenever some of those bytes are given up.
     pub evicted: u64,
+    /// What is said of names, and of globs and their members, beside their content; of members of the wildcard, its view
+    /// says it.
+    pub remarks: Remarks,
+    pub glob_remarks: Remarks,
 }
 
 impl TypeSnapshot {

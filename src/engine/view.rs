@@ -12,7 +12,8 @@ use imbl::{OrdMap, OrdSet};
 
 use super::Time;
 use super::interest::HashSeed;
-use crate::xds::{Resource, ResourceName, Version};
+use super::remarks::{Lease, Remarks};
+use crate::xds::{Resource, ResourceName, Status, Version};
 
 /// Identifies the content of a view inside this process. Two views with one id are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +64,8 @@ pub struct View {
     /// Says when a name last left the collection that this is a view of: of two views of one collection with the same
     /// mark, the later has every name of the earlier.
     lost: ViewId,
+    /// Errors, and how long resources live (ERR-1, TTL-1).
+    remarks: Remarks,
 }
 
 impl View {
@@ -181,12 +184,19 @@ impl View {
         })
     }
 
-    /// This view with names that have left it. It is identified by what they are.
+    /// This view with names that have left it, of which a client keeps what was `told` to it. It is identified by what they
+    /// are.
     #[must_use]
-    pub fn keeping(&self, kept: impl Iterator<Item = (ResourceName, Version)>) -> View {
+    pub fn keeping(&self, kept: impl Iterator<Item = (ResourceName, Version)>, told: &Remarks) -> View {
         let mut view = self.clone();
         for (name, version) in kept {
             view.id = view.id.derived(("kept", &name, version));
+            if !(view.remarks.is_empty() && told.is_empty()) {
+                let lease = told.lease(&name).map(|lease| lease.beat);
+                let error = told.error(&name).map(ToString::to_string);
+                view.id = view.id.derived(("told", lease, error));
+                view.remarks.copy(&name, told);
+            }
             view.absent.remove(&name);
             // A glob of which a member is kept is not empty for the client (NAM-16).
             if let Some(glob) = name.glob().filter(|_| !view.globs.is_empty()) {
@@ -196,6 +206,10 @@ impl View {
             view.present.insert(name, version);
         }
         view
+    }
+
+    pub fn remarks(&self) -> &Remarks {
+        &self.remarks
     }
 
     // === changes, made by the source ===
@@ -256,6 +270,26 @@ impl View {
     /// A name known to be absent leaves the set.
     pub fn drop_absent(&mut self, name: &ResourceName) {
         self.absent.remove(name);
+    }
+
+    /// What is said of a name beside its content changed, or the name joined the set with it.
+    pub fn remark(&mut self, name: &ResourceName, from: &Remarks) {
+        self.remarks.copy(name, from);
+    }
+
+    /// Whether this is news.
+    pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) -> bool {
+        self.remarks.set_error(name, error)
+    }
+
+    /// Whether this is news.
+    pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) -> bool {
+        self.remarks.set_lease(name, lease)
+    }
+
+    /// A name leaves the set, with what is said of it.
+    pub fn drop_remarks(&mut self, name: &ResourceName) {
+        self.remarks.forget(name);
     }
 
     /// A wildcard's membership is now known.
@@ -344,11 +378,28 @@ impl View {
         }
     }
 
+    /// The client was told of these names what `view` says beside their content.
+    pub fn hold_remarks<'a>(&mut self, names: impl Iterator<Item = &'a ResourceName>, view: &View) {
+        for name in names {
+            self.remarks.copy(name, &view.remarks);
+            self.id = self.id.derived(("told", name, view.id));
+        }
+    }
+
+    /// The client was brought to this view, but for its errors: of those it knows what `before` says (SST-7).
+    pub fn without_errors_since(&mut self, before: &View) {
+        if before.remarks.news(&self.remarks).errors.is_empty() {
+            return;
+        }
+        self.remarks = before.remarks.with_leases_of(&self.remarks);
+        self.id = self.id.derived(("errors of", before.id));
+    }
+
     /// The client must be told of `name` again (DEL-11, SUB-3). If it has the name it still does, though of no
     /// known version, so that it is told too if the name goes before it is sent.
     pub fn forget(&mut self, name: &ResourceName) {
         let held = self.present.get_mut(name).map(|version| *version = Version::default()).is_some();
-        let told = self.absent.remove(name).is_some();
+        let told = self.absent.remove(name).is_some() | self.remarks.forget(name);
         if held || told {
             self.id = self.id.derived(("forgotten", name));
         }
@@ -367,6 +418,7 @@ impl View {
     pub fn forget_all(&mut self) {
         self.present = self.present.keys().map(|name| (name.clone(), Version::default())).collect();
         self.absent = OrdSet::new();
+        self.remarks = Remarks::default();
         self.id = self.id.derived("all forgotten");
     }
 }

@@ -4,6 +4,7 @@
 //! difference between what the client holds and what it should hold becomes a response ([`answer`]).
 
 pub mod answer;
+pub mod dialect;
 pub mod flight;
 pub mod order;
 pub mod spelling;
@@ -13,6 +14,7 @@ pub mod subscription;
 mod tests;
 
 pub use answer::{Answer, AnswerKey, Composition};
+pub use dialect::Dialect;
 pub use flight::Verdict;
 pub use session::{Limits, Session, Taken, Watch};
 pub use subscription::{SourceId, Subscription};

@@ -83,7 +83,11 @@ impl Withheld {
         match self.losses.last_mut().filter(|last| turn.now.since(last.since) < TOGETHER) {
             Some(last) => {
                 let gone: Vec<_> = last.base.beside(&seen).collect();
-                last.base = if gone.is_empty() { seen } else { Arc::new(seen.keeping(gone.into_iter())) };
+                last.base = if gone.is_empty() {
+                    seen
+                } else {
+                    Arc::new(seen.keeping(gone.into_iter(), last.base.remarks()))
+                };
                 last.carried = turn.carried;
             }
             None => self.losses.push(Loss { base: seen, since: turn.now, carried: turn.carried }),
@@ -274,13 +278,14 @@ impl Subscription {
     }
 
     /// This type has news that the client cannot be sent before it ACKs: the routing types must wait (RLY-50). That
-    /// something is gone is no such news.
+    /// something is gone, lives on or has an error is no such news.
     pub fn holds_back(&self, turn: &Turn<'_>) -> bool {
         self.flight.is_waiting()
             && self.parts.iter().any(|part| {
                 let view = turn.view(&self.type_url, part);
                 view.is_some_and(|view| {
-                    let only_adds = part.withheld.is_none() && !part.held.may_lose(view);
+                    let only_adds =
+                        part.withheld.is_none() && !part.held.may_lose(view) && view.remarks().is_empty();
                     part.is_behind(part.due(view)) && (only_adds || part.held.has_news_in(view))
                 })
             })
@@ -319,7 +324,7 @@ pub fn targets(answer: &Answer) -> Vec<Arc<View>> {
     }
     let targets = answer.parts.iter().zip(kept).map(|(part, kept)| match kept.is_empty() {
         true => part.view.clone(),
-        false => Arc::new(part.view.keeping(kept.into_iter())),
+        false => Arc::new(part.view.keeping(kept.into_iter(), part.held.remarks())),
     });
     targets.collect()
 }

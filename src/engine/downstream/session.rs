@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use super::answer::{Answer, AnswerPart};
+use super::dialect::{Dialect, told_at};
 use super::flight::Verdict;
 use super::order::{self, HOLD, Snapshots, Turn};
 use super::spelling::Refusals;
@@ -73,6 +74,11 @@ pub trait Router {
     fn realm_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> Realm;
     fn source(&mut self, type_url: &TypeUrl, realm: Realm) -> Result<SourceId, Status>;
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status>;
+
+    /// What the client understands of a type.
+    fn dialect(&self, _type_url: &TypeUrl) -> Dialect {
+        Dialect::default()
+    }
 }
 
 #[derive(Debug)]
@@ -155,6 +161,7 @@ impl Session {
         subscription.follow(nonce_number, &verdict, self.kind.variant);
         if is_first {
             subscription.legacy_wildcard = router.legacy_wildcard(&type_url)?;
+            subscription.dialect = router.dialect(&type_url);
         }
         let change = match request {
             Request::Sotw(request) => {
@@ -498,7 +505,7 @@ impl Subscription {
             let snapshot = turn.snapshot(part.source)?;
             let types = snapshot.of(&self.type_url)?;
             let view = types.view(&part.interest)?;
-            complete &= view.is_complete();
+            complete &= view.is_complete() || self.dialect.excuses(&part.interest, view);
             membership_known &= view.is_complete() || !part.is_wildcard();
             let due = part.due(view);
             news |= part.is_behind(due);
@@ -530,15 +537,38 @@ impl Subscription {
         {
             return None;
         }
-        let (type_url, spellings, begun) = (self.type_url.clone(), self.spellings(), turn.carried);
-        Some(Answer { type_url, variant, full, greeting, parts, departed, spellings, chunk: 0, begun })
+        let dialect = self.dialect;
+        let views = parts.iter().map(|part| &part.view);
+        Some(Answer {
+            type_url: self.type_url.clone(),
+            variant,
+            full,
+            greeting,
+            dialect,
+            told_at: if dialect.ttl { told_at(views, turn.now) } else { Time::ZERO },
+            repeats: self.repeats(&parts).filter(|_| variant == Variant::Sotw && !full),
+            parts,
+            departed,
+            refused: self.refusals().map(Refusals::errors).unwrap_or_default(),
+            spellings: self.spellings(),
+            chunk: 0,
+            begun: turn.carried,
+        })
+    }
+
+    /// The version that the client has, if it may have to be repeated and is known to stand (SST-7).
+    fn repeats(&self, parts: &[AnswerPart]) -> Option<Version> {
+        let has_remarks =
+            self.dialect.errors_alone && parts.iter().any(|part| !part.view.remarks().is_empty());
+        self.flight.version_acked.filter(|_| has_remarks && !self.flight.is_waiting())
     }
 
     /// A wildcard client that reconnects with the current version has it all already (STR-10).
     fn is_current(&mut self, presented: Version, full: bool, parts: &[AnswerPart]) -> bool {
         let ([part], [answer]) = (self.parts.as_mut_slice(), parts) else { return false };
-        let current =
-            full && part.is_wildcard() && self.type_url.is_full_state() && answer.view.digest() == presented;
+        let current = full && part.is_wildcard() && self.type_url.is_full_state() && answer.view.digest() == presented
+                // Its timers have to start again (TTL-3).
+                && !(self.dialect.ttl && answer.view.remarks().shortest_ttl().is_some());
         if current {
             part.bring_to(&answer.view, answer.due, true);
             self.greeting = false;
@@ -552,6 +582,9 @@ impl Subscription {
         self.keep_in_doubt(answer);
         for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
             part.bring_to(&answered.view, answered.due, answer.deletes());
+            if answer.withholds_errors() || (!has_spoken && answer.variant == Variant::Sotw) {
+                part.keep_errors(&answered.held);
+            }
         }
         let is_known = |part: &AnswerPart| part.view.is_complete();
         let is_member = |part: &&AnswerPart| matches!(part.interest, Interest::Wildcard);

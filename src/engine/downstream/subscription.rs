@@ -6,6 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::answer::{Answer, Chunk};
+use super::dialect::Dialect;
 use super::flight::Flight;
 use super::order::{Refused, Trail, Withheld};
 use super::spelling::{Peculiar, Refusals, Spellings, key_of};
@@ -64,6 +65,13 @@ impl Part {
         self.at = Some(due);
     }
 
+    /// The client was told nothing of errors, for want of something to say beside them (SST-7).
+    pub fn keep_errors(&mut self, before: &View) {
+        if !(before.remarks().is_empty() && self.held.remarks().is_empty()) {
+            Arc::make_mut(&mut self.held).without_errors_since(before);
+        }
+    }
+
     /// The client holds something else than was thought.
     fn hold(&mut self, held: Arc<View>) {
         self.held = held;
@@ -93,6 +101,10 @@ impl Part {
         let sent = sent.filter(|(name, version)| view.version_of(name) == Some(*version));
         let held = Arc::make_mut(&mut self.held);
         held.hold(sent, chunk.removed.iter().filter(|name| self.interest.covers(name)));
+        if !(held.remarks().is_empty() && view.remarks().is_empty()) {
+            let told = chunk.resources.iter().chain(&chunk.beats).flat_map(names);
+            held.hold_remarks(told.chain(chunk.errors.iter().map(|(name, _)| name)), view);
+        }
     }
 
     /// The client must be told of the name again, whatever it holds; of a glob, of all its members.
@@ -104,7 +116,8 @@ impl Part {
                 self.forget(member);
             }
         }
-        if self.held.has(name) || self.held.knows_absent(name) {
+        let has_error = self.held.remarks().error(name).is_some();
+        if self.held.has(name) || self.held.knows_absent(name) || has_error {
             Arc::make_mut(&mut self.held).forget(name);
             self.at = None;
         }
@@ -155,6 +168,8 @@ pub struct Subscription {
     pub pending: Option<Box<Answer>>,
     /// An empty first request means the wildcard (SUB-9, SUB-15).
     pub legacy_wildcard: bool,
+    /// What the client understands of the type.
+    pub dialect: Dialect,
     /// Of names: how the client spells them, and which are refused. Nearly always nothing.
     peculiar: Option<Box<Peculiar>>,
     /// A request came.
@@ -200,6 +215,7 @@ impl Subscription {
             presented: None,
             pending: None,
             legacy_wildcard: true,
+            dialect: Dialect::default(),
             peculiar: None,
             seen: false,
             named: false,

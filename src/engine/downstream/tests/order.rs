@@ -419,3 +419,43 @@ fn rly_51_a_client_that_presents_what_is_gone_loses_it_after_its_routes() {
     bench.held(client, CDS).resources.insert("x".into(), "1".to_owned());
     assert_eq!(bench.drain(client), "Cluster y=1; RouteConfiguration r=y; Cluster -x");
 }
+
+#[test]
+fn rly_51_nam_16_a_member_that_left_a_glob_is_withheld_too() {
+    for delta in [false, true] {
+        let mut bench = Bench::files(&[(CDS, "xdstp:f/x=1"), (RDS, "r=x")]);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        want(&mut bench, client, CDS, "xdstp:f/*");
+        want(&mut bench, client, RDS, "r");
+        assert_eq!(bench.drain(client), "Cluster xdstp:f/x=1; RouteConfiguration r=x");
+        bench.state(0, &[(CDS, "xdstp:f/y=1"), (RDS, "r=y")]);
+        let came = if delta { "Cluster xdstp:f/y=1" } else { "Cluster xdstp:f/x=1 xdstp:f/y=1" };
+        assert_eq!(
+            bench.drain(client),
+            format!("{came}; RouteConfiguration r=y; {}", {
+                if delta { "Cluster -xdstp:f/x" } else { "Cluster xdstp:f/y=1" }
+            })
+        );
+        // Nor is the glob empty before the last one is gone.
+        bench.state(0, &[(RDS, "r=z")]);
+        assert_eq!(bench.poll(client), "RouteConfiguration r=z");
+        assert_eq!(bench.poll(client), "");
+        bench.ack(client, RDS);
+        assert_eq!(bench.poll(client), if delta { "Cluster -xdstp:f/* -xdstp:f/y" } else { "Cluster" });
+        bench.check(client, CDS, "");
+    }
+}
+
+#[test]
+fn sub_6_a_name_that_is_given_up_beside_its_glob_stays() {
+    let mut bench = Bench::files(&[(CDS, "xdstp:f/x=1 xdstp:g/x=1")]);
+    let client = bench.sotw();
+    bench.ask(client, CDS, "xdstp:f/* xdstp:f/x xdstp:g/x");
+    assert_eq!(bench.drain(client), "Cluster xdstp:f/x=1 xdstp:g/x=1");
+    bench.ask(client, CDS, "xdstp:f/* xdstp:g/x");
+    assert_eq!(bench.drain(client), "");
+    // What goes with the glob is sent again when it comes back.
+    bench.ask(client, CDS, "xdstp:g/x xdstp:g/*");
+    bench.ask(client, CDS, "xdstp:g/x xdstp:g/* xdstp:f/x");
+    assert_eq!(bench.drain(client), "Cluster xdstp:f/x=1 xdstp:g/x=1");
+}

@@ -196,8 +196,16 @@ fn rly_2_and_3_nothing_known_is_nothing_said() {
             let (delta, sotw) = (bench.delta(), bench.sotw());
             bench.change(delta, message, &list.replace('a', "+a"));
             bench.ask(sotw, message, list);
-            bench.advance(Duration::from_secs(60));
+            bench.advance(Duration::from_secs(9));
             assert_eq!(bench.poll(delta), "");
+            bench.advance(Duration::from_secs(60));
+            // ERR-10: that is no guess, and no answer in SotW.
+            let error = if list.is_empty() {
+                String::new()
+            } else {
+                format!("{} !a:UNAVAILABLE", url(message).short())
+            };
+            assert_eq!(bench.poll(delta), error);
             assert_eq!(bench.poll(sotw), "");
         }
     }
