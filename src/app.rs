@@ -284,6 +284,7 @@ fn protocol_of(server: &GrpcServer) -> upstream::Settings {
             WildcardForm::Legacy => upstream::WildcardStyle::Legacy,
         },
         resource_timeout: server.resource_timeout,
+        resource_timeouts: server.resource_timeouts.clone(),
         timeout_is_transient: server.resource_timer_is_transient_error,
         backoff: backoff(&server.backoff),
         ..upstream::Settings::default()

@@ -8,11 +8,12 @@ use moka::sync::Cache;
 
 use crate::engine::downstream::answer::Chunk;
 use crate::engine::downstream::{Answer, AnswerKey};
+use crate::engine::view::View;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::GaugePart;
 use crate::wire::json::write_response;
-use crate::wire::response;
-use crate::xds::{ResourceName, Status, TypeUrl, Variant, Version};
+use crate::wire::response::{self, Beside};
+use crate::xds::{Code, ResourceName, Status, TypeUrl, Variant, Version};
 
 /// What nobody asked for within this time is dropped: an update reaches its clients in less, and the next one has
 /// another key.
@@ -24,6 +25,10 @@ pub struct Encoded {
     pub messages: Vec<EncodedMessage>,
     /// The endpoints that must follow (ORD-5).
     pub endpoints: Vec<ResourceName>,
+    /// What the client is brought to, where that is not just what the source has.
+    pub targets: Vec<Arc<View>>,
+    /// How many resources the client cannot be sent (RLY-23).
+    pub left_out: usize,
     _bytes: GaugePart,
 }
 
@@ -32,6 +37,10 @@ pub struct Encoded {
 pub struct EncodedMessage {
     pub body: Bytes,
     pub version: Version,
+    /// How many heartbeats it holds (TTL-4); in SotW the resource itself is one.
+    pub beats: usize,
+    /// The codes of its `resource_errors`.
+    pub errors: Box<[Code]>,
 }
 
 /// A complete set in JSON.
@@ -138,19 +147,29 @@ impl Encoder {
             .map(|chunk| EncodedMessage {
                 body: body_of(&answer.type_url, answer.variant, chunk, identifier),
                 version: chunk.version,
+                beats: chunk.beats.len(),
+                errors: chunk.errors.iter().map(|(_, error)| error.code).collect(),
             })
             .collect();
         let bytes = messages.iter().map(|message| message.body.len()).sum();
-        Encoded { messages, endpoints: composition.endpoints, _bytes: self.metrics.encodings.bytes(bytes) }
+        Encoded {
+            messages,
+            endpoints: composition.endpoints,
+            targets: composition.targets,
+            left_out: composition.left_out,
+            _bytes: self.metrics.encodings.bytes(bytes),
+        }
     }
 }
 
 fn body_of(type_url: &TypeUrl, variant: Variant, chunk: &Chunk, identifier: &str) -> Bytes {
     let resources = chunk.resources.iter().map(Arc::as_ref);
+    let ttls = Some(&chunk.ttls).filter(|ttls| !ttls.is_empty());
+    let beside = Beside { ttls, beats: &chunk.beats, errors: &chunk.errors };
     match variant {
-        Variant::Sotw => response::sotw_body(type_url, chunk.version, resources, identifier),
+        Variant::Sotw => response::sotw_body(type_url, chunk.version, resources, beside, identifier),
         Variant::Delta => {
-            response::delta_body(type_url, chunk.version, resources, chunk.removed.iter(), identifier)
+            response::delta_body(type_url, chunk.version, resources, chunk.removed.iter(), beside, identifier)
         }
     }
 }

@@ -22,7 +22,7 @@ use super::sources::Sources;
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::session::{Excess, Router};
-use crate::engine::downstream::{Session, SourceId, Subscription, Taken, Verdict, Watch};
+use crate::engine::downstream::{Dialect, Session, SourceId, Subscription, Taken, Verdict, Watch};
 use crate::engine::realm::{Realm, Space};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{BehindMetrics, TypeMetrics};
@@ -412,8 +412,12 @@ impl StreamState {
                 encoded.messages.len(),
                 version,
                 &encoded.endpoints,
+                &encoded.targets,
                 now,
             );
+            if encoded.left_out > 0 && answer.chunk == 0 {
+                self.warn_left_out(&answer.type_url, encoded.left_out);
+            }
             let (Some(message), Some(nonce)) = (message, nonce) else { continue };
             let nonce = inner.session.nonce_text(nonce);
             let private = match response::head(&nonce, message.body.len()) {
@@ -427,9 +431,20 @@ impl StreamState {
             }
             if let Some((_, types)) = inner.types.iter().find(|(type_url, _)| *type_url == answer.type_url) {
                 types.response(self.kind.variant, bytes);
+                types.beside(message.beats, &message.errors);
             }
             let delivery = Some(self.unread.hand_out());
             return Some(Ok(Message { private, shared: message.body.clone(), delivery }));
+        }
+    }
+
+    /// What the client cannot be sent is missing for it (RLY-23).
+    fn warn_left_out(&self, type_url: &TypeUrl, count: usize) {
+        self.shared.metrics.of_type(type_url).left_out(count);
+        if let Some(suppressed) = self.shared.throttle.allow("resources left out") {
+            warn!(stream = self.id, %type_url, count, suppressed, "resources were left out of an answer: in the \
+                state-of-the-world variant they need a wrapper, for which the client lacks the feature \
+                xds.config.resource-in-sotw");
         }
     }
 
@@ -550,6 +565,10 @@ impl Router for Routes<'_> {
             self.sources.push((id, handle));
         }
         Ok(id)
+    }
+
+    fn dialect(&self, type_url: &TypeUrl) -> Dialect {
+        self.stream.shared.dialect(self.node, self.stream.kind.variant, type_url)
     }
 
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status> {

@@ -47,6 +47,7 @@ pub async fn connect(target: &str) -> Channel {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all of them are answers")]
 pub enum Event {
     Answer(Answer),
     End(Status),
@@ -75,6 +76,8 @@ pub struct Client {
     events: mpsc::UnboundedReceiver<Event>,
     reading: watch::Sender<bool>,
     held: BTreeMap<String, Held>,
+    /// Its node says that it takes wrapped elements in SotW.
+    wraps: bool,
 }
 
 impl Client {
@@ -83,6 +86,12 @@ impl Client {
         let mut client = Client::idle(kind.into(), Some(node(id)));
         client.start(connect(target).await, target, None);
         client
+    }
+
+    /// Like [`Client::open`], with client features.
+    pub async fn with_features(target: &str, variant: Variant, id: &str, features: &[&str]) -> Client {
+        let node = Node { client_features: super::words::strings(features), ..node(id) };
+        Client::on(connect(target).await, variant, Some(node))
     }
 
     /// A stream on a shared connection.
@@ -95,8 +104,10 @@ impl Client {
     fn idle(kind: Downstream, node: Option<Node>) -> Client {
         let events = mpsc::unbounded_channel().1;
         let reading = watch::channel(true).0;
+        let features = node.iter().flat_map(|node| &node.client_features);
+        let wraps = features.clone().any(|feature| feature.contains("resource-in-sotw"));
         let (variant, streams, held) = (kind.variant(), BTreeMap::new(), BTreeMap::new());
-        Client { variant, kind, node, opener: None, streams, events, reading, held }
+        Client { variant, kind, node, opener: None, streams, events, reading, held, wraps }
     }
 
     fn start(&mut self, channel: Channel, target: &str, token: Option<&'static str>) {
@@ -230,6 +241,7 @@ impl Client {
 
     fn check(&mut self, answer: Answer) -> Answer {
         answer.assert_well_formed(self.variant);
+        assert!(self.wraps || answer.wrapped.is_empty(), "WIR-8: wrapped elements in {answer:?}");
         for (type_url, held) in &self.held {
             assert!(
                 !held.nonces.contains(&answer.nonce),
@@ -280,7 +292,8 @@ impl Client {
         if self.variant == Variant::Sotw && (wildcard || is_full_state(&answer.type_url)) {
             held.resources.clear();
         }
-        for item in &answer.items {
+        // A heartbeat is no content (TTL-4).
+        for item in answer.items.iter().filter(|item| item.body.is_some()) {
             held.resources.insert(item.name.clone(), (item.version.clone(), item.text()));
         }
         for name in &answer.removed {

@@ -79,6 +79,24 @@ pub struct DiscoveryResponse {
     pub nonce: String,
     #[prost(message, optional, tag = "6")]
     pub control_plane: Option<Identifier>,
+    #[prost(message, repeated, tag = "7")]
+    pub resource_errors: Vec<ResourceError>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ResourceError {
+    #[prost(message, optional, tag = "1")]
+    pub resource_name: Option<ResourceName>,
+    #[prost(message, optional, tag = "2")]
+    pub error_detail: Option<Status>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Duration {
+    #[prost(int64, tag = "1")]
+    pub seconds: i64,
+    #[prost(int32, tag = "2")]
+    pub nanos: i32,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -125,6 +143,8 @@ pub struct Resource {
     pub cache_control: Option<CacheControl>,
     #[prost(message, optional, tag = "8")]
     pub resource_name: Option<ResourceName>,
+    #[prost(message, optional, tag = "6")]
+    pub ttl: Option<Duration>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -143,6 +163,8 @@ pub struct DeltaDiscoveryResponse {
     pub control_plane: Option<Identifier>,
     #[prost(message, repeated, tag = "8")]
     pub removed_resource_names: Vec<ResourceName>,
+    #[prost(message, repeated, tag = "9")]
+    pub resource_errors: Vec<ResourceError>,
 }
 
 /// The body of every test resource: the name where real types have it, and a text in a field that no type has. JSON can

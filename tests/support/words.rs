@@ -1,6 +1,7 @@
 //! Requests and responses in one shape for both variants, so that a case can be told once and run as either.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use prost::Message;
 use serde_json::json;
@@ -186,6 +187,12 @@ pub struct Answer {
     pub size: usize,
     /// Delta entries that used `resource_name` or `removed_resource_names` (WIR-3, WIR-4).
     pub long_names: usize,
+    /// Times to live by name; an item without a body that has one is a heartbeat (TTL-4).
+    pub ttls: BTreeMap<String, Duration>,
+    /// SotW: the names of elements that came in a wrapper (WIR-7).
+    pub wrapped: BTreeSet<String>,
+    /// `resource_errors`, by name.
+    pub errors: BTreeMap<String, Status>,
 }
 
 impl Answer {
@@ -223,11 +230,18 @@ impl Answer {
                     let is_redirect = body.type_url == super::REDIRECT;
                     assert!(is_redirect || body.type_url == self.type_url, "SST-9: {}", body.type_url);
                 }
-                None => assert_eq!(self.type_url, super::VHDS, "DEL-12, VHD-6: a resource without a body"),
+                None => {
+                    let may_lack_it = self.type_url == super::VHDS || self.ttls.contains_key(&item.name);
+                    assert!(may_lack_it, "DEL-12, VHD-6: a resource without a body");
+                }
             }
             if variant == Variant::Delta {
                 assert!(!item.version.is_empty(), "DEL-15: {} has no version", item.name);
             }
+        }
+        for (name, error) in &self.errors {
+            assert!(seen.insert(name), "ERR-2: {name} twice in {self:?}");
+            assert!(error.code != 0 && !name.is_empty(), "ERR-6: {self:?}");
         }
         for name in &self.removed {
             assert!(seen.insert(name), "DEL-16: {name} twice in {self:?}");
@@ -349,11 +363,12 @@ impl From<Answer> for proto::DiscoveryResponse {
     fn from(answer: Answer) -> Self {
         proto::DiscoveryResponse {
             version_info: answer.version,
-            resources: answer.items.into_iter().filter_map(|item| item.body).collect(),
+            resources: answer.items.into_iter().filter_map(|item| element(item, &answer.ttls)).collect(),
             canary: answer.canary,
             type_url: answer.type_url,
             nonce: answer.nonce,
             control_plane: identifier(answer.control_plane),
+            resource_errors: to_errors(answer.errors),
         }
     }
 }
@@ -361,17 +376,27 @@ impl From<Answer> for proto::DiscoveryResponse {
 impl From<proto::DiscoveryResponse> for Answer {
     fn from(response: proto::DiscoveryResponse) -> Self {
         let size = response.encoded_len();
-        let item = |any: Any| Item {
-            name: proto::Named::decode(any.value.as_slice()).map(|body| body.name).unwrap_or_default(),
-            version: String::new(),
-            body: Some(any),
-            ..Item::default()
+        let (mut ttls, mut wrapped) = (BTreeMap::new(), BTreeSet::new());
+        let item = |any: Any| {
+            if any.type_url != WRAPPER {
+                let name =
+                    proto::Named::decode(any.value.as_slice()).map(|body| body.name).unwrap_or_default();
+                return Item { name, body: Some(any), ..Item::default() };
+            }
+            let inner = proto::Resource::decode(any.value.as_slice()).expect("a wrapper holds a resource");
+            wrapped.insert(inner.name.clone());
+            ttls.extend(ttl_of(&inner));
+            Item { name: inner.name, version: inner.version, body: inner.resource, ..Item::default() }
         };
+        let items = response.resources.into_iter().map(item).collect();
         Answer {
             type_url: response.type_url,
             version: response.version_info,
             nonce: response.nonce,
-            items: response.resources.into_iter().map(item).collect(),
+            items,
+            ttls,
+            wrapped,
+            errors: from_errors(response.resource_errors),
             control_plane: response.control_plane.map(|c| c.identifier).unwrap_or_default(),
             canary: response.canary,
             size,
@@ -383,6 +408,7 @@ impl From<proto::DiscoveryResponse> for Answer {
 impl From<Answer> for proto::DeltaDiscoveryResponse {
     fn from(answer: Answer) -> Self {
         let resource = |item: Item| proto::Resource {
+            ttl: answer.ttls.get(&item.name).map(to_duration),
             version: item.version,
             resource: item.body,
             name: item.name,
@@ -398,6 +424,7 @@ impl From<Answer> for proto::DeltaDiscoveryResponse {
             removed_resources: answer.removed,
             control_plane: identifier(answer.control_plane),
             removed_resource_names: Vec::new(),
+            resource_errors: to_errors(answer.errors),
         }
     }
 }
@@ -406,6 +433,7 @@ impl From<proto::DeltaDiscoveryResponse> for Answer {
     fn from(response: proto::DeltaDiscoveryResponse) -> Self {
         let size = response.encoded_len();
         let long = response.resources.iter().filter(|resource| resource.resource_name.is_some()).count();
+        let ttls = response.resources.iter().filter_map(ttl_of).collect();
         let item = |r: proto::Resource| Item {
             name: r.name,
             version: r.version,
@@ -423,8 +451,53 @@ impl From<proto::DeltaDiscoveryResponse> for Answer {
             canary: false,
             size,
             long_names: long + response.removed_resource_names.len(),
+            ttls,
+            errors: from_errors(response.resource_errors),
+            ..Answer::default()
         }
     }
+}
+
+/// How a SotW response holds an item: bare, or wrapped if there is a TTL to state.
+fn element(item: Item, ttls: &BTreeMap<String, Duration>) -> Option<Any> {
+    let Some(ttl) = ttls.get(&item.name) else { return item.body };
+    let resource = proto::Resource {
+        version: item.version,
+        resource: item.body,
+        name: item.name,
+        aliases: item.aliases,
+        ttl: Some(to_duration(ttl)),
+        ..proto::Resource::default()
+    };
+    Some(Any { type_url: WRAPPER.to_owned(), value: resource.encode_to_vec() })
+}
+
+const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
+
+fn to_duration(ttl: &Duration) -> proto::Duration {
+    let nanos = i32::try_from(ttl.subsec_nanos()).expect("nanoseconds");
+    proto::Duration { seconds: i64::try_from(ttl.as_secs()).expect("seconds"), nanos }
+}
+
+fn ttl_of(resource: &proto::Resource) -> Option<(String, Duration)> {
+    let ttl = resource.ttl.as_ref()?;
+    let (seconds, nanos) = (u64::try_from(ttl.seconds).expect("seconds"), u32::try_from(ttl.nanos));
+    Some((resource.name.clone(), Duration::new(seconds, nanos.expect("nanoseconds"))))
+}
+
+fn to_errors(errors: BTreeMap<String, Status>) -> Vec<proto::ResourceError> {
+    let entry = |(name, status): (String, Status)| proto::ResourceError {
+        resource_name: Some(proto::ResourceName { name }),
+        error_detail: Some(status),
+    };
+    errors.into_iter().map(entry).collect()
+}
+
+fn from_errors(errors: Vec<proto::ResourceError>) -> BTreeMap<String, Status> {
+    let entry = |error: proto::ResourceError| {
+        (error.resource_name.unwrap_or_default().name, error.error_detail.unwrap_or_default())
+    };
+    errors.into_iter().map(entry).collect()
 }
 
 fn identifier(name: String) -> Option<proto::Identifier> {

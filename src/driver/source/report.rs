@@ -172,6 +172,7 @@ impl Report {
                 debug!(%server, %list, %type_url, "a response of a type that nobody asked for was ignored");
             }
             Event::ResourceError { type_url, error } => {
+                self.of_type(type_url).upstream.resource_error(error.status.code);
                 debug!(%server, %list, %type_url, name = %error.name, status = %error.status, "the upstream reports an error");
             }
             Event::GlobsUnserved { type_url, names } => {
@@ -180,6 +181,14 @@ impl Report {
                         (names.len(), names.first().map(ToString::to_string).unwrap_or_default());
                     warn!(%server, %type_url, globs, first, suppressed, "the upstream speaks the state of the world, in \
                         which glob collections cannot be asked for: their subscribers get no answer");
+                }
+            }
+            Event::Refreshed { type_url, count } => self.of_type(type_url).upstream.heartbeats(*count),
+            Event::Expired { type_url, count } => {
+                self.of_type(type_url).upstream.expired(*count);
+                if let Some(suppressed) = self.shared.throttle.allow("resources expired") {
+                    warn!(%server, %list, %type_url, count, suppressed,
+                        "the upstream did not refresh resources within their TTL: they are removed");
                 }
             }
             Event::Timeout { type_url, names } => {

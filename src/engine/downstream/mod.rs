@@ -4,7 +4,9 @@
 //! difference between what the client holds and what it should hold becomes a response ([`answer`]).
 
 pub mod answer;
+pub mod dialect;
 pub mod flight;
+pub mod order;
 pub mod spelling;
 pub mod session;
 pub mod subscription;
@@ -13,6 +15,7 @@ mod whole;
 mod tests;
 
 pub use answer::{Answer, AnswerKey, Composition};
+pub use dialect::Dialect;
 pub use flight::Verdict;
 pub use session::{Limits, Session, Taken, Watch};
 pub use subscription::{SourceId, Subscription};

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use super::answer::{Answer, AnswerPart};
+use super::dialect::Dialect;
 use super::session::Session;
+use super::spelling::Refusals;
 use super::subscription::{SourceId, Subscription};
+use crate::engine::Time;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::View;
 use crate::xds::{Variant, Version};
@@ -20,9 +23,12 @@ impl Subscription {
     fn whole(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>) -> Option<Answer> {
         let part = |part: &super::subscription::Part| {
             let snapshot = latest(part.source)?;
-            let view = snapshot.of(&self.type_url)?.view(&part.interest).cloned()?;
-            let interest = part.interest.clone();
-            view.is_complete().then(|| AnswerPart { interest, held: Arc::<View>::default(), view, snapshot })
+            let types = snapshot.of(&self.type_url)?;
+            let view = types.view(&part.interest).cloned()?;
+            let (interest, held) = (part.interest.clone(), Arc::<View>::default());
+            // Nothing is known of what the client holds, so that nothing is kept for it.
+            let (due, keeps, last_bytes) = (view.id(), Vec::new(), types.last_bytes());
+            view.is_complete().then(|| AnswerPart { interest, held, view, keeps, due, last_bytes, snapshot })
         };
         let parts: Vec<_> = self.parts.iter().map(part).collect::<Option<_>>()?;
         let (type_url, variant) = (self.type_url.clone(), Variant::Sotw);
@@ -31,10 +37,16 @@ impl Subscription {
             variant,
             full: true,
             greeting: true,
+            // A single answer refreshes nothing later.
+            dialect: Dialect { ttl: false, ..self.dialect },
+            told_at: Time::ZERO,
+            repeats: None,
             parts,
             departed: Vec::new(),
+            refused: self.refusals().map(Refusals::errors).unwrap_or_default(),
             spellings: self.spellings(),
             chunk: 0,
+            begun: 0,
         };
         // Where every name is refused (NAM-5), the set is known to be empty.
         (!answer.parts.is_empty() || self.refusals().is_some()).then_some(answer)

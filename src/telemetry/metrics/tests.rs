@@ -23,6 +23,8 @@ fn touched() -> (Metrics, Box<dyn Any>) {
     let types = metrics.of_type(&TypeUrl::of_message(CLUSTER));
     let server = metrics.of_server("cp-1");
     server.of_type(&types).response();
+    server.of_type(&types).resource_error(Code::Internal);
+    types.beside(1, &[Code::Internal]);
     server.stream_closed(Code::Unavailable);
     let held = (
         server.source(&"xds_servers".into()),

@@ -91,7 +91,12 @@ impl<'a> ResourceReader<'a> {
             None => self.unknown_host(name, parts),
         };
         let version = if parts.version.is_empty() { self.version_info } else { parts.version };
-        Ok(Received { name: ResourceName::received(name), upstream_version: version.into(), resource })
+        Ok(Received {
+            name: ResourceName::received(name),
+            upstream_version: version.into(),
+            resource,
+            ttl: parts.ttl,
+        })
     }
 
     fn resource(&self, name: &str, url: &str, value: &[u8], parts: &Parts) -> Result<Resource, BadElement> {
