@@ -521,11 +521,12 @@ impl Subscription {
         }
         // Never a partial answer where absence means deletion (RLY-5), nor a guess (RLY-3): what becomes of a name that was
         // given up beside the wildcard is known when the membership is (DEL-19).
-        // Due where nothing else speaks: the set is empty, and the client did not present what it holds (DEL-29).
+        // Due where nothing else speaks: the set is empty, and the client did not present what it holds (DEL-29). In SotW it
+        // is always due: a set without a name that was given up together with asking for the wildcard says that it is gone.
         let holds_nothing = parts.iter().all(|part| {
             !matches!(part.interest, Interest::Wildcard) || (part.held.is_empty() && part.view.is_empty())
         });
-        let greeting = self.greeting && membership_known && holds_nothing;
+        let greeting = self.greeting && membership_known && (full || holds_nothing);
         let in_doubt = |name: &&ResourceName| parts.iter().any(|part| part.may_have(name));
         let departed = self.departed.iter().filter(|name| membership_known && !in_doubt(name)).cloned();
         let departed: Vec<_> = departed.chain(refused).collect();

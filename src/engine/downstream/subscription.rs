@@ -98,9 +98,12 @@ impl Part {
         let names = |resource: &'a Arc<Resource>| std::iter::once(&resource.name).chain(&resource.aliases);
         let sent =
             chunk.resources.iter().flat_map(|resource| names(resource).map(|name| (name, resource.version)));
-        let sent = sent.filter(|(name, version)| view.version_of(name) == Some(*version));
         let held = Arc::make_mut(&mut self.held);
-        held.hold(sent, chunk.removed.iter().filter(|name| self.interest.covers(name)));
+        // What it held of names that it gave up is not what the client holds any more.
+        let is_left = |name: &ResourceName| !self.interest.covers(name) && held.has(name);
+        let sent: Vec<_> =
+            sent.filter(|(name, version)| view.version_of(name) == Some(*version) || is_left(name)).collect();
+        held.hold(sent.into_iter(), chunk.removed.iter().filter(|name| self.interest.covers(name)));
         if !(held.remarks().is_empty() && view.remarks().is_empty()) {
             let told = chunk.resources.iter().chain(&chunk.beats).flat_map(names);
             held.hold_remarks(told.chain(chunk.errors.iter().map(|(name, _)| name)), view);
@@ -477,11 +480,14 @@ impl Subscription {
                 departed.push(key);
             }
         }
-        departed.extend(std::mem::take(&mut self.departed));
+        // Those that wait for their answer already interrupt no answer: an ACK would begin it again, for ever.
+        let mut waiting = std::mem::take(&mut self.departed);
         let is_covered = |name: &ResourceName| {
             name.glob().is_some_and(|glob| self.asks_for_glob(&glob, realm_of(&glob), &sets))
         };
+        waiting.retain(|name| wildcard || is_covered(name));
         departed.retain(|name| wildcard || is_covered(name));
+        self.departed = waiting;
         for name in &departed {
             self.depart(name);
         }
@@ -518,6 +524,10 @@ impl Subscription {
         for chunk in composition.chunks.iter().take(answer.chunk) {
             for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
                 part.hold_chunk(chunk, &answered.view);
+            }
+            if !self.departed.is_empty() {
+                let told: BTreeSet<_> = chunk.names().chain(&chunk.removed).collect();
+                self.departed.retain(|name| !told.contains(name));
             }
         }
     }

@@ -94,6 +94,21 @@ fn sst_3_the_first_complete_set_deletes_what_was_kept() {
     assert_eq!(bench.drain(client), "RouteConfiguration d=1");
 }
 
+/// SST-3: what is given up with the request that asks for the wildcard goes with the first complete set.
+#[test]
+fn sst_3_sub_6_a_name_given_up_for_the_wildcard_goes_if_that_lacks_it() {
+    let mut bench = Bench::files(&[(RDS, "c=1 d=1")]);
+    let client = bench.sotw();
+    bench.ask(client, RDS, "c d");
+    assert_eq!(bench.drain(client), "RouteConfiguration c=1 d=1");
+    bench.state(0, &[(RDS, "d=1")]);
+    assert_eq!(bench.drain(client), "");
+    bench.ask(client, RDS, "d *");
+    assert_eq!(bench.drain(client), "RouteConfiguration d=1");
+    bench.ask(client, RDS, "d *");
+    assert_eq!(bench.drain(client), "");
+}
+
 /// STR-10 speaks of a client that asks for nothing it did not have before.
 #[test]
 fn str_10_a_version_presented_before_the_set_was_given_up_means_nothing() {
@@ -321,4 +336,27 @@ fn del_11_a_wildcard_asked_for_again_between_two_messages() {
     assert_eq!(bench.poll(client), "Cluster a=1");
     bench.change(client, CDS, "+*");
     assert_eq!(bench.drain(client), "Cluster a=1; Cluster b=1");
+}
+
+/// DEL-19: what waits for an answer of several messages is not begun again by the ACK of the first one.
+#[test]
+fn del_19_names_that_were_given_up_do_not_interrupt_their_own_answer() {
+    let mut bench = Bench::files(&[(EDS, "a=1~1600000 b=1~1600000 c=1~1600000")]);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a +b +c");
+    while !bench.poll(client).is_empty() {
+        bench.ack(client, EDS);
+    }
+    bench.change(client, EDS, "+* -a -b");
+    let mut messages = Vec::new();
+    while messages.len() < 9 {
+        let message = bench.poll(client);
+        if message.is_empty() {
+            break;
+        }
+        messages.push(message);
+        bench.ack(client, EDS);
+    }
+    let text = messages.join("; ");
+    assert_eq!(text, "ClusterLoadAssignment a=1; ClusterLoadAssignment b=1", "once each");
 }
