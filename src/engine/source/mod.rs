@@ -226,7 +226,9 @@ impl Source {
         if !moved.new.is_empty() {
             match &mut self.attachment {
                 Attachment::Streams(streams) => {
-                    streams.subscribe(type_url, upstream::Interest::Globs(moved.new), now);
+                    if !streams.subscribe(type_url, upstream::Interest::Globs(moved.new), now) {
+                        self.outputs.push_back(Output::Unserved(type_url.clone()));
+                    }
                 }
                 Attachment::Files(files) => {
                     if let Some(members) = files.members(type_url) {
@@ -236,6 +238,7 @@ impl Source {
             }
         }
         self.watched(session, type_url).globs = moved.slot;
+        self.divert_late(session, type_url, &Interest::Globs(globs.clone()));
         for glob in moved.revived {
             self.linger.remove(&(type_url.clone(), Some(glob)));
         }
