@@ -1,7 +1,10 @@
 //! One downstream stream: the machine under its lock, and the two sides that use it.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -47,6 +50,8 @@ struct Guard(Arc<StreamState>);
 /// A stream as everyone sees it.
 pub struct StreamState {
     id: u64,
+    /// The handles of the serving room; gone with the last of them.
+    guard: Weak<Guard>,
     kind: StreamKind,
     pub(super) peer: Peer,
     pub(super) opened_at: Time,
@@ -89,22 +94,25 @@ impl Stream {
             turn: None,
             hold: None,
         };
-        let state = Arc::new(StreamState {
-            id,
-            kind,
-            peer,
-            opened_at: shared.clock.now(),
-            waker: AtomicWaker::new(),
-            answered: AtomicBool::new(false),
-            unread: Unread::new(),
-            behind: shared.metrics.downstream.behind(),
-            inner: Mutex::new(inner),
-            telling: tokio::sync::Mutex::default(),
-            tables: tables.clone(),
-            shared,
+        let guard = Arc::new_cyclic(|guard| {
+            Guard(Arc::new(StreamState {
+                id,
+                guard: guard.clone(),
+                kind,
+                peer,
+                opened_at: shared.clock.now(),
+                waker: AtomicWaker::new(),
+                answered: AtomicBool::new(false),
+                unread: Unread::new(),
+                behind: shared.metrics.downstream.behind(),
+                inner: Mutex::new(inner),
+                telling: tokio::sync::Mutex::default(),
+                tables: tables.clone(),
+                shared,
+            }))
         });
-        tables.streams.add(id, &state);
-        Stream(Arc::new(Guard(state)))
+        tables.streams.add(id, &guard.0);
+        Stream(guard)
     }
 
     pub(super) fn state(&self) -> &Arc<StreamState> {
@@ -178,7 +186,10 @@ impl Subscriber for StreamState {
     }
 
     fn divert(self: Arc<Self>, type_url: TypeUrl) {
+        // Held until its sources know: one that a stream enters after its farewell would be kept by it for ever.
+        let Some(guard) = self.guard.upgrade() else { return };
         tokio::spawn(async move {
+            let _guard = guard;
             let _telling = self.telling.lock().await;
             let diverted = {
                 let inner = &mut *lock(&self.inner);

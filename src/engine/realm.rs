@@ -3,6 +3,7 @@
 use super::class::NameStyle;
 use super::interest::style_of;
 use crate::xds::ResourceName;
+use crate::xds::xdstp::spell_authority;
 
 /// Names of one realm of one type are asked of one server list, by everyone together or by each stream for itself. Small,
 /// since every part of every subscription has one.
@@ -48,17 +49,17 @@ impl Space {
     }
 }
 
-/// The authorities of a relay by number.
+/// The authorities of a relay by number, each as canonical names spell it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Authorities(Vec<Box<str>>);
 
 impl Authorities {
     /// The numbers are those of the order given. More than [`u16::MAX`] are not told apart from unknown ones.
-    pub fn new(names: impl IntoIterator<Item = impl Into<Box<str>>>) -> Authorities {
-        Authorities(names.into_iter().map(Into::into).collect())
+    pub fn new(names: impl IntoIterator<Item = impl AsRef<str>>) -> Authorities {
+        Authorities(names.into_iter().map(|name| spell_authority(name.as_ref()).into()).collect())
     }
 
-    /// Where a name belongs. The empty authority of `xdstp:///` is one like any other, and not the old-style space
+    /// Where a name belongs, which is spelled canonically. The empty authority of `xdstp:///` is one like any other, and not the old-style space
     /// (NAM-4).
     pub fn space_of(&self, name: &ResourceName) -> Space {
         if self.0.is_empty() || !name.is_xdstp() {
@@ -71,6 +72,7 @@ impl Authorities {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -88,6 +90,21 @@ mod tests {
         assert_eq!(space(&authorities, "xdstp:t/id"), Space::Unknown);
         for old in ["t/id", "//a.example/t/id", "*", ""] {
             assert_eq!(space(&authorities, old), Space::Old, "{old}");
+        }
+    }
+
+    #[test]
+    fn fed_3_an_authority_is_found_however_it_is_spelled() {
+        let authorities = Authorities::new(["a b", "b\u{fc}cher", "[::1]:80"]);
+        let canonical = |name: &str| ResourceName::new(&crate::xds::xdstp::canonical(name).unwrap());
+        for (name, number) in [
+            ("xdstp://a b/t/id", 0),
+            ("xdstp://a%20b/t/id", 0),
+            ("xdstp://b\u{fc}cher/t/id", 1),
+            ("xdstp://b%c3%bccher/t/id", 1),
+            ("xdstp://[::1]:80/t/id", 2),
+        ] {
+            assert_eq!(authorities.space_of(&canonical(name)), Space::Authority(number), "{name}");
         }
     }
 

@@ -12,6 +12,9 @@ pub(super) const HEADER_LEN: usize = 5;
 pub enum ReadError {
     #[error(transparent)]
     Malformed(#[from] Malformed),
+    /// Of a request in JSON.
+    #[error("the request is no DiscoveryRequest in JSON: {0}")]
+    NotJson(String),
     #[error("the message is compressed, which was not offered")]
     Compressed,
     #[error("{0} are not supported")]
@@ -67,7 +70,7 @@ impl Bound {
 impl From<ReadError> for Status {
     fn from(error: ReadError) -> Self {
         let code = match error {
-            ReadError::Malformed(_) | ReadError::Truncated => Code::InvalidArgument,
+            ReadError::Malformed(_) | ReadError::NotJson(_) | ReadError::Truncated => Code::InvalidArgument,
             ReadError::Compressed | ReadError::Unsupported(_) => Code::Unimplemented,
             ReadError::OverLimit { .. } => Code::ResourceExhausted,
         };

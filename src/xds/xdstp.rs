@@ -106,7 +106,7 @@ impl Xdstp {
 impl fmt::Display for Xdstp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::from(PREFIX);
-        encode(&mut text, &self.authority, |byte| is_path(byte) || matches!(byte, b'[' | b']'));
+        text.push_str(&spell_authority(&self.authority));
         text.push('/');
         encode(&mut text, &self.resource_type, is_path);
         text.push('/');
@@ -119,6 +119,13 @@ impl fmt::Display for Xdstp {
         }
         f.write_str(&text)
     }
+}
+
+/// An authority as canonical names spell it (NAM-7).
+pub fn spell_authority(authority: &str) -> String {
+    let mut text = String::with_capacity(authority.len());
+    encode(&mut text, authority, |byte| is_path(byte) || matches!(byte, b'[' | b']'));
+    text
 }
 
 /// The key of a name: its canonical spelling, or where a key of its context occurs twice, the name as it is (NAM-9).

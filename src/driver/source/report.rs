@@ -253,9 +253,12 @@ impl Report {
         self.failures = 0;
         self.metrics.stale(false);
         let since = self.stale_since.take();
-        if std::mem::take(&mut self.warned) {
+        if std::mem::take(&mut self.warned)
+            && let Some(suppressed) = self.shared.throttle.allow("upstream answers again")
+        {
             let outage = since.map(|since| now.since(since));
-            info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, ?outage, "the upstream answers again");
+            info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, ?outage, suppressed,
+                "the upstream answers again");
         }
     }
 

@@ -251,7 +251,9 @@ impl Source {
             match &mut self.attachment {
                 Attachment::Streams(streams) => {
                     self.upkeep.asked(type_url, &moved.new, now);
-                    streams.subscribe(type_url, upstream::Interest::Globs(moved.new), now);
+                    if !streams.subscribe(type_url, upstream::Interest::Globs(moved.new), now) {
+                        self.outputs.push_back(Output::Unserved(type_url.clone()));
+                    }
                 }
                 Attachment::Files(files) => {
                     if let Some(members) = files.members(type_url) {
@@ -266,6 +268,7 @@ impl Source {
             }
         }
         self.watched(session, type_url).globs = moved.slot;
+        self.divert_late(session, type_url, &Interest::Globs(globs.clone()));
         for glob in moved.revived {
             self.linger.remove(&(type_url.clone(), Some(glob)));
         }

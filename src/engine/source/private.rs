@@ -125,9 +125,8 @@ mod tests {
         Interest::Names(Arc::new(NameSet::of(names, HashSeed(7))))
     }
 
-    /// `a` and `b` arrive, of which `b` is not to be cached.
-    fn arrive(source: &mut Source, scope: Scope) {
-        let make = |name: &str| Resource {
+    fn resource(name: &str) -> Resource {
+        Resource {
             name: name.into(),
             version: Version(1),
             body: Any { type_url: clusters().shared(), value: Bytes::new() },
@@ -136,21 +135,26 @@ mod tests {
             do_not_cache: name == "b",
             metadata: None,
             endpoints: None,
-        };
-        let present = ["a", "b"].map(make).map(Arc::new).to_vec();
-        let (type_url, absent, refreshed) = (clusters(), Vec::new(), Vec::new());
-        let changes = Changes {
-            type_url,
+        }
+    }
+
+    fn changes(scope: Scope, present: Vec<Resource>) -> Changes {
+        Changes {
+            type_url: clusters(),
             scope,
-            present,
-            absent,
-            refreshed,
+            present: present.into_iter().map(Arc::new).collect(),
+            absent: Vec::new(),
+            refreshed: Vec::new(),
             replaces: false,
             complete: true,
             by_alias: Vec::new(),
             settled: Vec::new(),
-        };
-        source.handle_changes(changes, NOW);
+        }
+    }
+
+    /// `a` and `b` arrive, of which `b` is not to be cached.
+    fn arrive(source: &mut Source, scope: Scope) {
+        source.handle_changes(changes(scope, ["a", "b"].map(resource).to_vec()), NOW);
     }
 
     /// The names that were given up (`*` for the wildcard) with the sessions that were told.
@@ -186,6 +190,20 @@ mod tests {
         source.watch(SessionId(4), &clusters(), &names("b a"), NOW);
         assert_eq!(given_up(&mut source), [("b".to_owned(), vec![4])]);
         assert!(holds(&mut source, "a"));
+    }
+
+    #[test]
+    fn cch_1_who_comes_late_to_a_glob_with_such_a_member_is_told_too() {
+        let mut source = source(false);
+        let glob = ResourceName::new("xdstp://x/envoy.config.cluster.v3.Cluster/*");
+        let globs = Interest::Globs(Arc::new(NameSet::of([glob.clone()], HashSeed(7))));
+        source.watch(SessionId(1), &clusters(), &globs, NOW);
+        let mut member = resource("xdstp://x/envoy.config.cluster.v3.Cluster/b");
+        member.do_not_cache = true;
+        source.handle_changes(changes(Scope::Globs, vec![member]), NOW);
+        assert_eq!(given_up(&mut source), [(glob.to_string(), vec![1])]);
+        source.watch(SessionId(2), &clusters(), &globs, NOW);
+        assert_eq!(given_up(&mut source), [(glob.to_string(), vec![2])]);
     }
 
     #[test]

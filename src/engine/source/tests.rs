@@ -401,6 +401,15 @@ fn rly_2_a_type_without_a_service_stays_unknown() {
     }
 }
 
+#[test]
+fn rly_2_globs_of_a_type_without_a_service_are_told_too() {
+    let mut bench = per_type(Variant::Delta, Transport::PerType);
+    let glob = ResourceName::new("xdstp://x/acme.Anything/*");
+    let globs = Interest::Globs(Arc::new(NameSet::of([glob], HashSeed(7))));
+    bench.source.watch(SessionId(1), &url("acme.Anything"), &globs, bench.now);
+    assert_eq!(bench.done(), ["unserved Anything"]);
+}
+
 /// RLY-25, per type: VHDS has no other variant to go to.
 #[test]
 fn rly_25_delta_refused_is_sotw_for_the_types_that_have_it() {

@@ -14,7 +14,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::value::RawValue;
 
 use super::super::deframe::ReaderLimits;
-use super::super::fields::{Malformed, build, put_bytes, put_message};
+use super::super::fields::{build, put_bytes, put_message};
 use super::super::frame::{Bound, ReadError};
 use crate::xds::{Locality, Node, ResourceName, SotwRequest, UserAgentVersion, Value};
 
@@ -100,13 +100,14 @@ struct LocatorText {
 /// What is malformed, with its place, or the limit that it passes.
 pub fn read_request(body: &[u8], limits: &ReaderLimits) -> Result<SotwRequest, ReadError> {
     ReadError::check(Bound::RequestBytes, body.len(), limits.message_bytes)?;
-    let text: RequestText<'_> = serde_json::from_slice(body).map_err(malformed)?;
+    let not_json = |error: serde_json::Error| ReadError::NotJson(error.to_string());
+    let text: RequestText<'_> = serde_json::from_slice(body).map_err(not_json)?;
     must_be_object(body)?;
     let version_info = text.version_info.unwrap_or_default();
     ReadError::check(Bound::VersionBytes, version_info.len(), limits.name_bytes)?;
     let mut resource_names = Vec::new();
-    read_list(text.resource_names, limits, |name: Option<String>| name, &mut resource_names)?;
-    read_list(text.resource_locators, limits, locator_name, &mut resource_names)?;
+    read_list("resource_names", text.resource_names, limits, Some::<String>, &mut resource_names)?;
+    read_list("resource_locators", text.resource_locators, limits, locator_name, &mut resource_names)?;
     let node = text.node.map(|node| read_node(node, limits)).transpose()?;
     Ok(SotwRequest {
         version_info: version_info.into_owned(),
@@ -116,14 +117,21 @@ pub fn read_request(body: &[u8], limits: &ReaderLimits) -> Result<SotwRequest, R
     })
 }
 
-fn malformed(error: serde_json::Error) -> ReadError {
-    Malformed::new(format!("the request is no DiscoveryRequest in JSON: {error}")).into()
+/// Of one part of the request, within which the reader counts lines and columns.
+fn malformed(part: &str, error: &serde_json::Error) -> ReadError {
+    let text = error.to_string();
+    let reason = text.rsplit_once(" at line ").map_or(&*text, |(reason, _)| reason);
+    ReadError::NotJson(format!("{part}: {reason}"))
 }
 
 /// A list would be read as the fields in their order.
 fn must_be_object(text: &[u8]) -> Result<(), ReadError> {
     let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
-    if first == Some(&b'{') { Ok(()) } else { Err(Malformed::new("a message in JSON is an object").into()) }
+    if first == Some(&b'{') {
+        Ok(())
+    } else {
+        Err(ReadError::NotJson("a message in JSON is an object".to_owned()))
+    }
 }
 
 // === names ===
@@ -136,6 +144,7 @@ fn locator_name(locator: LocatorText) -> Option<String> {
 
 /// Reads a list without holding more than the limit of it.
 fn read_list<'a, T: Deserialize<'a>>(
+    part: &str,
     text: Option<&'a RawValue>,
     limits: &ReaderLimits,
     name_of: fn(T) -> Option<String>,
@@ -147,7 +156,7 @@ fn read_list<'a, T: Deserialize<'a>>(
     let read = seed.deserialize(&mut serde_json::Deserializer::from_str(text.get()));
     match (fault.take(), read) {
         (Some(fault), _) => Err(fault),
-        (None, read) => read.map_err(malformed),
+        (None, read) => read.map_err(|error| malformed(part, &error)),
     }
 }
 
@@ -195,7 +204,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<'_, T> {
 fn read_node(text: &RawValue, limits: &ReaderLimits) -> Result<Node, ReadError> {
     ReadError::check(Bound::NodeBytes, text.get().len(), limits.node_bytes)?;
     must_be_object(text.get().as_bytes())?;
-    let text: NodeText<'_> = serde_json::from_str(text.get()).map_err(malformed)?;
+    let text: NodeText<'_> = serde_json::from_str(text.get()).map_err(|error| malformed("node", &error))?;
     let metadata_bytes = text.metadata.map_or(0, |metadata| metadata.get().len());
     ReadError::check(Bound::NodeRetainedBytes, metadata_bytes, limits.node_retained_bytes)?;
     let mut node = Node {
@@ -277,8 +286,8 @@ fn read_metadata(text: &RawValue, limits: &ReaderLimits) -> Result<BTreeMap<Stri
     match (fault.take(), read) {
         (Some(fault), _) => Err(fault),
         (None, Ok(Value::Struct(fields))) => Ok(fields),
-        (None, Ok(_)) => Err(Malformed::new("the metadata of the node is no object").into()),
-        (None, Err(error)) => Err(malformed(error)),
+        (None, Ok(_)) => Err(ReadError::NotJson("the metadata of the node is no object".to_owned())),
+        (None, Err(error)) => Err(malformed("metadata of the node", &error)),
     }
 }
 
@@ -428,8 +437,17 @@ mod tests {
             (r#"{} x"#, "trailing"),
         ] {
             let error = read(text).unwrap_err();
-            assert!(matches!(error, ReadError::Malformed(_)), "{text}: {error}");
+            assert!(matches!(error, ReadError::NotJson(_)), "{text}: {error}");
             assert!(error.to_string().contains(part), "{text}: {error}");
+        }
+        for (text, part) in [
+            (r#"{"resource_names": ["a", null]}"#, "resource_names: invalid type: null, expected a string"),
+            (r#"{"node": {"id": 1}}"#, "node: invalid type: integer"),
+            (r#"{"node": {"metadata": {"a": 1e999}}}"#, "metadata of the node: number out of range"),
+            (r#"{"resource_locators": [1]}"#, "resource_locators: invalid type: integer"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(part) && !error.contains("protobuf"), "{text}: {error}");
         }
         let error = read(r#"{"resource_locators": [{"name": "a", "dynamic_parameters": {"k": "v"}}]}"#);
         assert!(matches!(error, Err(ReadError::Unsupported(_))));

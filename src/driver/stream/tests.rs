@@ -1,0 +1,71 @@
+//! What a stream leaves behind.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::client::RestServer;
+use crate::driver::handle::{ConnectionCut, Relay};
+use crate::driver::hub::Hub;
+use crate::driver::servers::{Attach, Server, ServerLists};
+use crate::driver::shared::Settings;
+use crate::engine::class::NodeClasses;
+use crate::engine::downstream::Limits;
+use crate::engine::{source, upstream};
+use crate::telemetry::Metrics;
+use crate::xds::DeltaRequest;
+
+/// A relay whose server is never reached.
+fn hub() -> Hub {
+    let metrics = Arc::new(Metrics::new());
+    let client = metrics.of_server("nowhere").client().clone();
+    let server = RestServer::new("127.0.0.1", 1, "", crate::client::Settings::default(), client);
+    let attach = Attach::Rest { server, settings: upstream::Settings::default() };
+    let settings = Settings {
+        lists: ServerLists::new(vec![Arc::new(Server { uri: "nowhere".into(), attach })]),
+        source: source::Settings::default(),
+        classes: NodeClasses::default(),
+        classes_max: 10,
+        private_sources_max: 10,
+        node: Node::default(),
+        stream: Limits::default(),
+        changes_per_second: 100,
+        changes_burst: 100,
+        first_answers_per_second: 100,
+        first_answers_burst: 100,
+        encoded_bytes_max: 1 << 20,
+    };
+    Hub::new(settings, metrics)
+}
+
+/// A client's stream may end while it is being moved: nobody would say farewell to the source that it moves to.
+#[tokio::test(start_paused = true)]
+async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
+    for ends_first in [true, false] {
+        let hub = hub();
+        let kind = StreamKind::from(Variant::Delta);
+        let peer = Peer { listener: "main".into(), address: None, connection: ConnectionCut::default() };
+        let stream = hub.open(kind, peer).unwrap();
+        let endpoints = TypeUrl::of_message("envoy.config.endpoint.v3.ClusterLoadAssignment");
+        let request = DeltaRequest {
+            node: Some(Box::default()),
+            type_url: endpoints.as_str().into(),
+            subscribe: vec!["e".into()],
+            ..DeltaRequest::default()
+        };
+        stream.request(Request::Delta(request)).await.unwrap();
+        let list = hub.shared.settings.lists.route(&endpoints, Space::Old);
+        hub.shared.uncached.add(list, &endpoints, Some(&"e".into()));
+        let state = stream.state().clone();
+        if ends_first {
+            drop(stream);
+            Subscriber::divert(state, endpoints);
+        } else {
+            Subscriber::divert(state, endpoints);
+            drop(stream);
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let left: Vec<_> = hub.tables.sources.all().iter().map(|source| source.key().owner).collect();
+        assert_eq!(left, [], "ends first: {ends_first}");
+        assert_eq!(hub.tables.streams.len(), 0);
+    }
+}
