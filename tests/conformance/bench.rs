@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::{Attachment, CDS, Client, ControlPlane, Downstream, Relay, SILENCE, Setup, Variant};
+use crate::support::{
+    Attachment, CDS, Client, ControlPlane, Downstream, Relay, SILENCE, Setup, Variant, judge,
+};
 
 pub struct Bench {
     pub origin: ControlPlane,
@@ -12,13 +14,21 @@ pub struct Bench {
     upstream: Attachment,
 }
 
+/// Whether there is no relay in between: the kit's own control plane is judged, or a server of somebody else's.
 fn straight() -> bool {
-    std::env::var("SLUICE_CONFORMANCE_TARGET").is_ok_and(|target| target == "origin")
+    std::env::var("SLUICE_CONFORMANCE_TARGET").is_ok_and(|target| !target.is_empty())
 }
 
 impl Bench {
     /// For rules that any management server obeys.
     pub async fn any() -> Bench {
+        if let Some(settings) = judge::settings() {
+            // The report counts no test that did not come here.
+            judge::say("JUDGED");
+            let origin = ControlPlane::stands_for(&settings.adapter);
+            let upstream = Variant::Delta.into();
+            return Bench { origin, relay: None, target: settings.target.clone(), upstream };
+        }
         let origin = ControlPlane::obedient().await;
         if straight() {
             let target = origin.address.to_string();

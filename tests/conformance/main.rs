@@ -1,7 +1,8 @@
 //! The rules of `protocol.md`, each as a case against the running relay. `README.md` beside this file maps rule to test.
 //!
 //! With `SLUICE_CONFORMANCE_TARGET=origin` the cases that a plain control plane must pass too run straight against the
-//! kit's own obedient one, which judges the cases themselves.
+//! kit's own obedient one, which judges the cases themselves. With an address there they judge whatever listens at it:
+//! `tests/conformance/run`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_methods, reason = "what a test waits for happens outside of its own clock")]
@@ -14,6 +15,7 @@ mod authorities;
 mod bench;
 mod delta;
 mod errors;
+mod judged;
 mod matrix;
 mod names;
 mod order;

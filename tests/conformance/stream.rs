@@ -6,7 +6,7 @@ use tonic::Code;
 use crate::bench::Bench;
 use crate::support::client::{connect, node};
 use crate::support::proto::{Any, Body};
-use crate::support::{Ask, CDS, Client, EDS, FOUR, LDS, RDS, SDS, SILENCE, SRDS, Variant};
+use crate::support::{Ask, CDS, Client, EDS, FOUR, LDS, RDS, SDS, Variant};
 
 #[tokio::test]
 async fn str_1_types_are_independent() {
@@ -314,33 +314,5 @@ async fn wir_7_wir_8_wrapped_elements_are_unwrapped() {
         ];
         bench.origin.answer(&asked, "1", items, &[]);
         client.settle(LDS, &[("a", "wrapped"), ("b", "bare")]).await;
-    }
-}
-
-#[tokio::test]
-async fn c_1_a_stream_can_be_opened_and_stays() {
-    for variant in Variant::BOTH {
-        let bench = Bench::any().await;
-        let mut client = bench.client(variant, "one").await;
-        client.silence(SILENCE).await;
-        client.quiet().await;
-    }
-}
-
-/// C2 to C6 (CNF-2): one request without names.
-#[tokio::test]
-async fn c_2_to_c_6_a_request_without_names_is_a_wildcard_of_every_type() {
-    for variant in Variant::BOTH {
-        let bench = Bench::any().await;
-        for type_url in [CDS, LDS, RDS, EDS, SDS, SRDS] {
-            bench.origin.set(type_url, "a", "1");
-            let mut client = bench.client(variant, "sidecar~1.1.1.1~id~domain").await;
-            client.want(type_url, &[]);
-            assert_eq!(client.take(type_url).await.names(), ["a"], "{type_url}");
-        }
-        // A type of which the upstream has nothing is answered too, once that is known (DEL-25, SST-7).
-        let mut client = bench.client(variant, "two").await;
-        client.want("type.googleapis.com/envoy.service.runtime.v3.Runtime", &[]);
-        assert!(client.any().await.items.is_empty());
     }
 }

@@ -24,9 +24,10 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 
+use super::adapter::Adapter;
 use super::obedient::{Sub, World};
 use super::words::{self, Answer, Ask, Attachment, Item, Variant};
-use super::{DEADLINE, MARKER, net, proto, rest};
+use super::{DEADLINE, MARKER, judge, net, proto, rest};
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
@@ -92,6 +93,8 @@ pub struct ControlPlane {
     shared: Arc<Shared>,
     drain: watch::Sender<bool>,
     server: Option<JoinHandle<()>>,
+    /// Who has the resources in its place.
+    adapter: Option<&'static Adapter>,
 }
 
 impl ControlPlane {
@@ -99,9 +102,18 @@ impl ControlPlane {
     pub async fn obedient() -> ControlPlane {
         let address = SocketAddr::from(([127, 0, 0, 1], net::free_port()));
         let shared = Arc::default();
-        let mut origin = ControlPlane { address, shared, drain: watch::channel(false).0, server: None };
+        let mut origin =
+            ControlPlane { address, shared, drain: watch::channel(false).0, server: None, adapter: None };
         origin.up().await;
         origin
+    }
+
+    /// A server that is judged from outside, with nothing in it: it holds what this one is given, which serves nothing.
+    pub fn stands_for(adapter: &'static Adapter) -> ControlPlane {
+        adapter.clear();
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let drain = watch::channel(false).0;
+        ControlPlane { address, shared: Arc::default(), drain, server: None, adapter: Some(adapter) }
     }
 
     /// Writes its resources to a directory, besides.
@@ -205,6 +217,14 @@ impl ControlPlane {
     /// Changes what the control plane holds, and tells every stream once.
     pub fn change(&self, change: impl FnOnce(&mut World)) {
         let mut state = self.shared.lock();
+        if let Some(adapter) = self.adapter {
+            let changes = state.world.compare(change);
+            drop(state);
+            match changes {
+                Some(changes) => return adapter.apply(changes),
+                None => judge::skip("an adapter has no words for a resource that no wildcard selects"),
+            }
+        }
         change(&mut state.world);
         let State { world, streams, directory, .. } = &mut *state;
         if let Some(directory) = directory {

@@ -45,6 +45,18 @@ impl Downstream {
         self == Downstream::Rest || self.variant() == Variant::Delta
     }
 
+    /// For reports.
+    pub fn label(self) -> &'static str {
+        match self {
+            Downstream::Ads(Variant::Sotw) => "SotW ADS",
+            Downstream::Ads(Variant::Delta) => "delta ADS",
+            Downstream::PerType(Variant::Sotw) => "SotW per type",
+            Downstream::PerType(Variant::Delta) => "delta per type",
+            Downstream::V2(_) => "v2",
+            Downstream::Rest => "REST",
+        }
+    }
+
     /// The stream that carries a type: its own, or (empty) the aggregated one.
     pub(super) fn stream_of(self, type_url: &str) -> String {
         let own = matches!(self, Downstream::PerType(_) | Downstream::Rest) && service(type_url).is_some();

@@ -4,8 +4,10 @@
 
 #![allow(dead_code, unused_imports)]
 
+pub mod adapter;
 pub mod client;
 pub mod control_plane;
+pub mod judge;
 pub mod kind;
 pub mod net;
 pub mod obedient;
@@ -13,6 +15,7 @@ pub mod poll;
 pub mod proto;
 pub mod relay;
 pub mod rest;
+pub mod typed;
 pub mod words;
 
 use std::time::Duration;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::adapter::Change;
 use super::proto::Any;
 use super::words::{self, Answer, Ask, Item, Variant};
 use super::{MARKER, is_full_state};
@@ -63,6 +64,34 @@ impl World {
     /// Every type of which there is, or was, something, and all of it.
     pub fn all(&self) -> impl Iterator<Item = (&String, Vec<&Any>)> {
         self.types.iter().map(|(type_url, entries)| (type_url, entries.values().map(|e| &e.body).collect()))
+    }
+
+    /// Makes a change and tells what it changed, for a server that has the resources in place of this one. `None` where an
+    /// adapter has no words for it: a resource that no wildcard selects.
+    pub fn compare(&mut self, change: impl FnOnce(&mut World)) -> Option<Vec<Change>> {
+        let before = self.types.clone();
+        change(self);
+        let held = |types: &BTreeMap<String, BTreeMap<String, Entry>>, type_url: &str, name: &str| {
+            types.get(type_url).and_then(|entries| entries.get(name)).map(|entry| entry.version.clone())
+        };
+        let mut changes = Vec::new();
+        for (type_url, entries) in &before {
+            let gone = entries.keys().filter(|name| held(&self.types, type_url, name).is_none());
+            changes
+                .extend(gone.map(|name| Change::Remove { type_url: type_url.clone(), name: name.clone() }));
+        }
+        for (type_url, entries) in &self.types {
+            for (name, entry) in entries {
+                if !entry.listed {
+                    return None;
+                }
+                if held(&before, type_url, name).as_ref() != Some(&entry.version) {
+                    let (version, body) = (entry.version.clone(), entry.body.clone());
+                    changes.push(Change::Set { name: name.clone(), version, body });
+                }
+            }
+        }
+        Some(changes)
     }
 
     fn get(&self, type_url: &str, name: &str) -> Option<Entry> {

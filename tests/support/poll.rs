@@ -59,7 +59,8 @@ pub async fn run(
     let Some(mut current) = asks.recv().await else { return };
     loop {
         node = current.node.clone().or(node);
-        let body = request(node.as_ref(), &current.version, &current.names);
+        let mut body = request(node.as_ref(), &current.version, &current.names);
+        body["type_url"] = json!(type_url);
         let polled = tokio::select! {
             polled = post(&address, &path, &body) => polled,
             () = events.closed() => return,

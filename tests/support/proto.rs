@@ -41,6 +41,14 @@ pub struct Node {
     pub user_agent_name: String,
     #[prost(string, repeated, tag = "10")]
     pub client_features: Vec<String>,
+    #[prost(btree_map = "string, message", tag = "12")]
+    pub dynamic_parameters: BTreeMap<String, ContextParams>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ContextParams {
+    #[prost(btree_map = "string, string", tag = "1")]
+    pub params: BTreeMap<String, String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -167,8 +175,8 @@ pub struct DeltaDiscoveryResponse {
     pub resource_errors: Vec<ResourceError>,
 }
 
-/// The body of every test resource: the name where real types have it, and a text in a field that no type has. JSON can
-/// carry fields only that the type has, so that there the text stands in one of those.
+/// What the four types of the public suites have of a test resource: the name, and a text in a harmless field of each, so
+/// that any control plane takes it. Types that nobody has heard of have the text in a field of their own.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Body {
     #[prost(string, tag = "1")]
@@ -188,6 +196,45 @@ pub struct Body {
     /// `ClusterLoadAssignment.named_endpoints`.
     #[prost(message, repeated, tag = "5")]
     pub endpoints: Vec<NamedEndpoint>,
+}
+
+/// `envoy.config.route.v3.ScopedRouteConfiguration`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ScopedRoute {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub route_configuration_name: String,
+}
+
+/// `envoy.config.route.v3.VirtualHost`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct VirtualHost {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, repeated, tag = "2")]
+    pub domains: Vec<String>,
+}
+
+/// `envoy.extensions.transport_sockets.tls.v3.Secret` with a `generic_secret`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Secret {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(message, optional, tag = "5")]
+    pub generic: Option<GenericSecret>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct GenericSecret {
+    #[prost(message, optional, tag = "1")]
+    pub secret: Option<DataSource>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct DataSource {
+    #[prost(string, tag = "3")]
+    pub inline_string: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]

@@ -7,6 +7,7 @@ use prost::Message;
 use serde_json::json;
 
 use super::proto::{self, Any, Node, Status};
+use super::typed;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
@@ -256,26 +257,16 @@ pub fn strings(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// A resource of a type with its name in field 1.
+/// A resource of a type, with a text by which it can be told from others of its name.
 pub fn body(type_url: &str, name: &str, text: &str) -> Any {
-    let mut body = proto::Body { name: name.to_owned(), text: text.to_owned(), ..proto::Body::default() };
-    // Long texts are there for their weight.
-    if text.len() < 64 {
-        match type_url {
-            super::CDS | super::LDS => text.clone_into(&mut body.stat_name),
-            super::RDS => body.headers.push(text.to_owned()),
-            super::EDS => body.endpoints.push(proto::NamedEndpoint { key: text.to_owned() }),
-            _ => {}
-        }
-    }
-    Any { type_url: type_url.to_owned(), value: body.encode_to_vec() }
+    Any { type_url: type_url.to_owned(), value: typed::encode(type_url, name, text) }
 }
 
 /// A cluster that takes its endpoints from EDS (ORD-5).
 pub fn eds_cluster(name: &str, service_name: &str, text: &str) -> Any {
     let body = proto::Body {
         name: name.to_owned(),
-        text: text.to_owned(),
+        stat_name: text.to_owned(),
         discovery_type: proto::DISCOVERY_TYPE_EDS,
         eds_cluster_config: Some(proto::EdsClusterConfig { service_name: service_name.to_owned() }),
         ..proto::Body::default()
@@ -284,10 +275,7 @@ pub fn eds_cluster(name: &str, service_name: &str, text: &str) -> Any {
 }
 
 pub fn text(any: &Any) -> String {
-    let Ok(body) = proto::Body::decode(any.value.as_slice()) else { return String::new() };
-    let endpoints = body.endpoints.into_iter().map(|endpoint| endpoint.key);
-    let mut texts = [body.text, body.stat_name].into_iter().chain(body.headers).chain(endpoints);
-    texts.find(|text| !text.is_empty()).unwrap_or_default()
+    typed::text(&any.type_url, &any.value)
 }
 
 /// A resource in proto3 JSON, its text in a field that the type has.

@@ -1,0 +1,87 @@
+//! Where the cases judge a server that somebody else started: `tests/conformance/run` writes these settings.
+
+use std::fmt::Display;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::adapter::Adapter;
+use super::words::Variant;
+use super::{DEADLINE, Downstream};
+
+pub struct Settings {
+    /// `host:port` of the server.
+    pub target: String,
+    pub adapter: Adapter,
+    /// The node id of every client, where the server knows one only.
+    pub node: Option<String>,
+    /// How long a client waits for what must come.
+    pub deadline: Duration,
+    /// How long it listens for what must not.
+    pub quiet: Duration,
+    variants: Vec<String>,
+}
+
+/// `None` where the cases judge the relay, or the kit's own control plane.
+pub fn settings() -> Option<&'static Settings> {
+    static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
+    SETTINGS.get_or_init(read).as_ref()
+}
+
+fn read() -> Option<Settings> {
+    let target = variable("TARGET").filter(|target| target != "origin")?;
+    let node = variable("NODE");
+    let spec = variable("ADAPTER").expect("SLUICE_CONFORMANCE_ADAPTER goes with a target");
+    let milliseconds = |name, default| {
+        let number = variable(name).map_or(default, |text| text.parse().expect("a number of milliseconds"));
+        Duration::from_millis(number)
+    };
+    let variants = variable("VARIANTS").unwrap_or_else(|| "sotw,delta,per-type,rest".to_owned());
+    Some(Settings {
+        adapter: Adapter::start(&spec, node.as_deref().unwrap_or("kit")),
+        target,
+        node,
+        deadline: milliseconds("DEADLINE_MS", 5000),
+        quiet: milliseconds("QUIET_MS", 500),
+        variants: variants.split(',').map(str::to_owned).collect(),
+    })
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(format!("SLUICE_CONFORMANCE_{name}")).ok().filter(|value| !value.is_empty())
+}
+
+pub fn deadline() -> Duration {
+    settings().map_or(DEADLINE, |settings| settings.deadline)
+}
+
+/// For the report, which reads what the cases print.
+#[allow(clippy::print_stdout, reason = "the test harness has no other channel")]
+pub fn say(line: &str) {
+    println!("{line}");
+}
+
+/// Ends a case that this server or its adapter cannot be judged by. The report tells it from a failure by the word.
+pub fn skip(reason: impl Display) -> ! {
+    panic!("SKIPPED: {reason}")
+}
+
+/// Skips where clients of this kind are not wanted.
+pub fn require(kind: Downstream) {
+    let Some(settings) = settings() else { return };
+    if !settings.wants(kind) {
+        skip(format!("not asked for: {}", kind.label()));
+    }
+}
+
+impl Settings {
+    pub fn wants(&self, kind: Downstream) -> bool {
+        let word = match kind {
+            Downstream::Ads(Variant::Sotw) => "sotw",
+            Downstream::Ads(Variant::Delta) => "delta",
+            Downstream::PerType(_) => "per-type",
+            Downstream::Rest => "rest",
+            Downstream::V2(_) => "v2",
+        };
+        self.variants.iter().any(|variant| variant == word)
+    }
+}
