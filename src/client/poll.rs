@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use http::{Request, Response, StatusCode, header};
+use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
@@ -14,8 +14,10 @@ use tokio_util::task::AbortOnDropHandle;
 use super::rest::{ConnectError, Shared};
 use super::stream::USER_AGENT;
 use super::{StreamEvent, status};
-use crate::wire::json::{encode_rest_request, parse_rest_response};
+use crate::wire::json::{JsonError, encode_rest_request, parse_rest_response};
 use crate::xds::{self, Code, Service, SotwRequest, SotwResponse, Status, TypeUrl};
+
+const NOT_JSON: &str = "the response is not JSON";
 
 /// How much of the body of a refusal goes into its status, in bytes.
 const REFUSAL_BYTES: usize = 300;
@@ -89,6 +91,7 @@ impl Poll {
         let response = self.ask(body).await.map_err(Failure::Refused)?;
         match response.status() {
             StatusCode::OK => {
+                must_be_plain(response.headers()).map_err(Failure::Undecodable)?;
                 let body = self.read(response.into_body()).await?;
                 let response = self.decode(body).await.map_err(Failure::Undecodable)?;
                 Ok(StreamEvent::Response(xds::Response::Sotw(response)))
@@ -146,8 +149,11 @@ impl Poll {
     async fn decode(&self, body: Bytes) -> Result<SotwResponse, Status> {
         let type_url = self.type_url.clone();
         aside(move || match std::str::from_utf8(&body) {
-            Ok(text) => parse_rest_response(text, &type_url).map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
+            Ok(text) => parse_rest_response(text, &type_url).map_err(|error| match error {
+                JsonError::Syntax(reason) => format!("{NOT_JSON}: {reason}"),
+                error => error.to_string(),
+            }),
+            Err(error) => Err(format!("{NOT_JSON}: {error}")),
         })
         .await
     }
@@ -168,6 +174,17 @@ impl Poll {
     /// Waits while the channel is full. Nobody listens any more: the handle's drop ends this task.
     async fn report(&self, event: StreamEvent) {
         let _ = self.events.send(event).await;
+    }
+}
+
+/// No encoding is offered.
+fn must_be_plain(headers: &HeaderMap) -> Result<(), Status> {
+    match headers.get(header::CONTENT_ENCODING) {
+        Some(encoding) if encoding != "identity" => {
+            let text = format!("the response has the content encoding {encoding:?}, which was not offered");
+            Err(Status::new(Code::Internal, text))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -155,7 +155,8 @@ async fn rst_4_rst_11_whatever_is_not_a_good_answer_is_a_failure() {
         ("v1", "no HTTP at all\r\n\r\n".to_owned(), "UNAVAILABLE", ""),
         ("v1", String::new(), "UNAVAILABLE", ""),
         ("v1", ok(""), "INTERNAL", "EOF"),
-        ("v1", ok("\u{1}"), "INTERNAL", "line 1"),
+        ("v1", ok("\u{1}"), "INTERNAL", "not JSON: expected value at line 1"),
+        ("v1", ok(&clusters("v1")).replace("OK", "OK\r\ncontent-encoding: gzip"), "INTERNAL", "gzip"),
         ("v1", ok(&unknown), "INTERNAL", "envoy.acme.T\" is not known"),
         ("v1", ok(other), "INTERNAL", "asked for was"),
         ("v1", ok(&clusters(&"v".repeat(1000))), "RESOURCE_EXHAUSTED", "1000"),
@@ -169,7 +170,7 @@ async fn rst_4_rst_11_whatever_is_not_a_good_answer_is_a_failure() {
         let is_answered = response.starts_with("HTTP/1.1 200") && code != "UNAVAILABLE";
         assert_eq!(is_undecodable, is_answered, "{response:?}: {said:?}");
     }
-    assert_eq!(peer.metrics.undecodable.get(), 5);
+    assert_eq!(peer.metrics.undecodable.get(), 6);
     assert_eq!(peer.metrics.connect_failures.get(), 0);
 }
 

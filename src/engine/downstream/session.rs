@@ -16,7 +16,7 @@ use super::answer::{Answer, AnswerPart};
 use super::dialect::{Dialect, told_at};
 use super::flight::Verdict;
 use super::order::{self, HOLD, Snapshots, Turn};
-use super::spelling::Refusals;
+use super::spelling::{Refusals, SPELLINGS_MAX};
 use super::subscription::{Change, Key, NameSetChange, Part, SourceId, Subscription};
 use crate::engine::Time;
 use crate::engine::interest::{Collection, HashSeed, Interest, Shape};
@@ -223,6 +223,11 @@ impl Session {
                 "{names} names on one stream, of which {type_url} is the last; at most {} are served",
                 self.limits.names_per_stream
             );
+            return Err(Status::new(Code::ResourceExhausted, text));
+        }
+        if let Some(name) = self.subscriptions[index].crowded() {
+            self.excess = Some(Excess::Names);
+            let text = format!("{name} is asked for in more than {SPELLINGS_MAX} spellings");
             return Err(Status::new(Code::ResourceExhausted, text));
         }
         self.list_sources();

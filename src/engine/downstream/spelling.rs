@@ -16,12 +16,19 @@ use crate::engine::interest::{HashSeed, Interest};
 use crate::xds::xdstp::{NameError, member_as};
 use crate::xds::{Code, Resource, ResourceName, Status, TypeUrl, Variant};
 
+/// In how many spellings a client may ask for one name: it is sent the resource once in each, and of the spellings of a name
+/// there is no end.
+pub const SPELLINGS_MAX: usize = 8;
+
 /// Names that are asked for in another spelling than the canonical one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spellings {
     /// By canonical name, all the spellings in which it is asked for; never the canonical one alone.
     by_name: BTreeMap<ResourceName, BTreeSet<ResourceName>>,
     id: u128,
+    /// Spellings beyond one for each name.
+    extra: usize,
+    crowded: Option<ResourceName>,
 }
 
 impl Spellings {
@@ -41,21 +48,38 @@ impl Spellings {
         }
         let is_new = !self.by_name.contains_key(name);
         let entry = self.by_name.entry(name.clone()).or_default();
+        let before = entry.len();
         if is_new && wanted && entry.insert(name.clone()) {
             self.id = self.id.wrapping_add(pair(name, name, seed));
         }
         if entry.insert(spelled.clone()) {
             self.id = self.id.wrapping_add(pair(name, spelled, seed));
         }
+        self.extra += entry.len().saturating_sub(1) - before.saturating_sub(1);
+        if entry.len() > SPELLINGS_MAX {
+            self.crowded = Some(name.clone());
+        }
+    }
+
+    /// How many spellings there are beyond one for each name.
+    pub fn extra(&self) -> usize {
+        self.extra
+    }
+
+    /// A name that was asked for in more than [`SPELLINGS_MAX`] spellings: the stream must end.
+    pub fn crowded(&self) -> Option<&ResourceName> {
+        self.crowded.as_ref()
     }
 
     /// A name was given up as `spelled`. Whether it is still asked for, in another spelling; one that was not asked for in
     /// this spelling is not given up (DEL-20).
     pub fn remove(&mut self, name: &ResourceName, spelled: &ResourceName, seed: HashSeed) -> bool {
         let Some(entry) = self.by_name.get_mut(name) else { return name != spelled };
+        let before = entry.len();
         if entry.remove(spelled) {
             self.id = self.id.wrapping_sub(pair(name, spelled, seed));
         }
+        self.extra -= before.saturating_sub(1) - entry.len().saturating_sub(1);
         let still_wanted = !entry.is_empty();
         if entry.len() == 1 && entry.contains(name) {
             self.id = self.id.wrapping_sub(pair(name, name, seed));

@@ -230,9 +230,18 @@ impl Subscription {
         self.parts.iter().any(Part::is_wildcard)
     }
 
+    /// How many names are asked for, each in each of its spellings.
     pub fn names_len(&self) -> usize {
         let refused = self.refusals().map_or(0, Refusals::len);
-        refused + self.parts.iter().filter_map(Part::names).map(|names| names.len()).sum::<usize>()
+        let respelled = self.peculiar.as_ref().map_or(0, |peculiar| peculiar.spellings.extra());
+        refused
+            + respelled
+            + self.parts.iter().filter_map(Part::names).map(|names| names.len()).sum::<usize>()
+    }
+
+    /// A name that is asked for in more spellings than are served.
+    pub fn crowded(&self) -> Option<&ResourceName> {
+        self.peculiar.as_ref()?.spellings.crowded()
     }
 
     /// Names that were asked for and cannot be served (NAM-5).

@@ -1,7 +1,8 @@
 //! Names of the `xdstp:` scheme: §13.
 
 use super::bench::{Bench, CDS, EDS, LDS, version_of};
-use crate::xds::Version;
+use crate::engine::downstream::session::Limits;
+use crate::xds::{Code, DeltaRequest, Request, ResourceName, Variant, Version};
 
 const A1B2: &str = "xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/x?a=1&b=2";
 const B2A1: &str = "xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/x?b=2&a=1";
@@ -156,4 +157,35 @@ fn nam_1_a_malformed_name_is_absent() {
     bench.clients[able].routes.dialect.errors_alone = true;
     bench.ask(able, EDS, "xdstp://a");
     assert_eq!(bench.drain(able), format!("ClusterLoadAssignment {refused}"));
+}
+
+/// Of one name there are spellings without end, and in each of them the client is sent the resource.
+#[test]
+fn nam_8_fd16_the_spellings_of_a_stream_are_bounded() {
+    let spelled = |name: usize, spelling: usize| {
+        // `%61` is `a`.
+        let letters = |bit: usize| if spelling >> bit & 1 == 1 { "%61" } else { "a" };
+        let id: String = (0..4).map(letters).collect();
+        ResourceName::new(&format!("xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/{id}{name}"))
+    };
+    let ask = |names: Vec<ResourceName>| {
+        let type_url = super::bench::url(EDS).as_str().to_owned();
+        Request::Delta(DeltaRequest { type_url, subscribe: names, ..DeltaRequest::default() })
+    };
+    let mut bench = Bench::files(&[]);
+    let limits = Limits { names_per_stream: 20, types_per_stream: 2 };
+    let client = bench.join(Variant::Delta, limits);
+    bench.try_request(client, ask((0..8).map(|spelling| spelled(0, spelling)).collect())).unwrap();
+    bench.change(client, EDS, &format!("-{}", spelled(0, 1).as_str()));
+    bench.try_request(client, ask(vec![spelled(0, 8)])).unwrap();
+    let status = bench.try_request(client, ask(vec![spelled(0, 9)])).unwrap_err();
+    assert_eq!(status.code, Code::ResourceExhausted);
+    assert!(status.message.contains("aaaa0 is asked for in more than 8 spellings"), "{status}");
+
+    // Each spelling counts as a name.
+    let client = bench.join(Variant::Delta, limits);
+    let names = |count| (0..count).flat_map(|name| (0..5).map(move |spelling| spelled(name, spelling)));
+    bench.try_request(client, ask(names(4).collect())).unwrap();
+    let status = bench.try_request(client, ask(vec![spelled(4, 0)])).unwrap_err();
+    assert!(status.message.contains("21 names on one stream"), "{status}");
 }
