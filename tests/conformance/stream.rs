@@ -6,11 +6,11 @@ use tonic::Code;
 use crate::bench::Bench;
 use crate::support::client::{connect, node};
 use crate::support::proto::{Any, Body};
-use crate::support::{Ask, CDS, Client, EDS, FOUR, LDS, RDS, SDS, Variant};
+use crate::support::{Ask, CDS, Client, EDS, FOUR, LDS, RDS, SDS, Variant, judge};
 
 #[tokio::test]
 async fn str_1_types_are_independent() {
-    for variant in Variant::BOTH {
+    for variant in judge::variants() {
         let bench = Bench::any().await;
         bench.origin.set(CDS, "a", "1");
         bench.origin.set(EDS, "a", "1");
@@ -28,7 +28,7 @@ async fn str_1_types_are_independent() {
 
 #[tokio::test]
 async fn str_2_str_3_the_node_counts_in_the_first_message_and_may_come_again() {
-    for variant in Variant::BOTH {
+    for variant in judge::variants() {
         let bench = Bench::any().await;
         for type_url in [CDS, EDS, RDS] {
             bench.origin.set(type_url, "a", "1");
@@ -48,7 +48,7 @@ async fn str_2_str_3_the_node_counts_in_the_first_message_and_may_come_again() {
 
 #[tokio::test]
 async fn str_4_a_first_message_without_node_is_served_or_refused_but_not_ignored() {
-    for variant in Variant::BOTH {
+    for variant in judge::variants() {
         let bench = Bench::any().await;
         bench.origin.set(CDS, "a", "1");
         let mut client = Client::on(connect(bench.target()).await, variant, None);
@@ -62,7 +62,7 @@ async fn str_4_a_first_message_without_node_is_served_or_refused_but_not_ignored
 
 #[tokio::test]
 async fn str_5_a_nonce_of_another_stream_means_nothing() {
-    for variant in Variant::BOTH {
+    for variant in judge::variants() {
         let bench = Bench::any().await;
         bench.origin.set(EDS, "a", "1");
         let mut first = bench.client(variant, "one").await;
@@ -152,7 +152,7 @@ async fn str_10_a_reconnect_with_the_current_version_of_a_wildcard_may_be_silent
 
 #[tokio::test]
 async fn str_12_kal_6_streams_of_one_node_id_live_side_by_side() {
-    for variant in Variant::BOTH {
+    for variant in judge::variants() {
         let bench = Bench::any().await;
         bench.origin.set(EDS, "a", "1");
         let channel = connect(bench.target()).await;
@@ -278,7 +278,7 @@ async fn wir_2_other_bytes_under_an_unchanged_version_get_a_new_one() {
 /// WIR-3, WIR-4, WIR-5 are asserted of every response by `Answer::assert_well_formed`; this is one for each variant.
 #[tokio::test]
 async fn wir_6_the_relay_names_itself() {
-    for variant in Variant::BOTH {
+    for variant in judge::variants() {
         let bench = Bench::any().await;
         bench.origin.set(SDS, "a", "1");
         let mut client = bench.client(variant, "one").await;

@@ -73,6 +73,12 @@ pub fn require(kind: Downstream) {
     }
 }
 
+/// The variants of ADS that are wanted: both, but where a server is judged by one.
+pub fn variants() -> impl Iterator<Item = Variant> {
+    let wanted = |variant: &Variant| settings().is_none_or(|settings| settings.wants((*variant).into()));
+    Variant::BOTH.into_iter().filter(wanted)
+}
+
 impl Settings {
     pub fn wants(&self, kind: Downstream) -> bool {
         let word = match kind {

@@ -2,7 +2,8 @@
 """An adapter for servers that read their resources from a directory, such as sluice with a file: server.
 
 Each type is one file, a binary DiscoveryResponse with everything of the type, and changes as a whole: written beside and
-renamed into its place. Without input it leaves empty files, for the server to start with. Copy this file to write an adapter for another server: what differs is `commit`.
+renamed into its place. Without input it leaves empty files, for the server to start with. Copy this file to write an
+adapter for another server: what differs is `commit`.
 """
 
 import argparse
@@ -13,7 +14,9 @@ import sys
 import time
 
 PREFIX = "type.googleapis.com/envoy.config."
-TYPES = ["cluster.v3.Cluster", "endpoint.v3.ClusterLoadAssignment", "listener.v3.Listener", "route.v3.RouteConfiguration"]
+TYPES = [
+    "cluster.v3.Cluster", "endpoint.v3.ClusterLoadAssignment", "listener.v3.Listener", "route.v3.RouteConfiguration",
+]
 
 
 def varint(number):
