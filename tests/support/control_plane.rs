@@ -91,7 +91,7 @@ impl Shared {
 pub struct ControlPlane {
     pub address: SocketAddr,
     shared: Arc<Shared>,
-    drain: watch::Sender<bool>,
+    drain: watch::Sender<usize>,
     server: Option<JoinHandle<()>>,
     /// Who has the resources in its place.
     adapter: Option<&'static Adapter>,
@@ -103,7 +103,7 @@ impl ControlPlane {
         let address = SocketAddr::from(([127, 0, 0, 1], net::free_port()));
         let shared = Arc::default();
         let mut origin =
-            ControlPlane { address, shared, drain: watch::channel(false).0, server: None, adapter: None };
+            ControlPlane { address, shared, drain: watch::channel(0).0, server: None, adapter: None };
         origin.up().await;
         origin
     }
@@ -112,7 +112,7 @@ impl ControlPlane {
     pub fn stands_for(adapter: &'static Adapter) -> ControlPlane {
         adapter.clear();
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let drain = watch::channel(false).0;
+        let drain = watch::channel(0).0;
         ControlPlane { address, shared: Arc::default(), drain, server: None, adapter: Some(adapter) }
     }
 
@@ -146,7 +146,7 @@ impl ControlPlane {
     /// Listens, again on the same port after [`Self::down`].
     pub async fn up(&mut self) {
         let listener = TcpListener::bind(self.address).await.expect("the port is still free");
-        self.drain = watch::channel(false).0;
+        self.drain = watch::channel(0).0;
         self.server = Some(tokio::spawn(accept(listener, self.shared.clone(), self.drain.subscribe())));
     }
 
@@ -161,7 +161,7 @@ impl ControlPlane {
 
     /// GOAWAY on every connection, without an end of its streams.
     pub fn go_away(&self) {
-        let _ = self.drain.send(true);
+        self.drain.send_modify(|drains| *drains += 1);
     }
 
     /// Ends every live stream with a status; `Code::Ok` is a clean end.
@@ -322,7 +322,7 @@ impl Drop for ControlPlane {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, drain: watch::Receiver<bool>) {
+async fn accept(listener: TcpListener, shared: Arc<Shared>, drain: watch::Receiver<usize>) {
     // Dropped with this task, so that an abort cuts every connection.
     let mut connections = JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
@@ -331,7 +331,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, drain: watch::Receiv
     }
 }
 
-async fn serve(socket: TcpStream, shared: Arc<Shared>, mut drain: watch::Receiver<bool>) {
+async fn serve(socket: TcpStream, shared: Arc<Shared>, mut drain: watch::Receiver<usize>) {
     let service = hyper::service::service_fn(move |request| {
         let shared = shared.clone();
         async move { Ok::<_, Infallible>(route(request, shared).await) }
@@ -339,9 +339,11 @@ async fn serve(socket: TcpStream, shared: Arc<Shared>, mut drain: watch::Receive
     let builder = auto::Builder::new(TokioExecutor::new());
     let connection = builder.serve_connection(TokioIo::new(socket), service);
     tokio::pin!(connection);
+    // A connection that comes after GOAWAY was sent on the others is not meant by it.
+    drain.mark_unchanged();
     tokio::select! {
         _ = connection.as_mut() => return,
-        Ok(_) = drain.wait_for(|drain| *drain) => connection.as_mut().graceful_shutdown(),
+        Ok(()) = drain.changed() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
 }
