@@ -146,10 +146,10 @@ impl SourceHandle {
         let source = Source::new(fastrand::u64(..), settings, attachment);
         let (for_task, source) = (handle.clone(), source.of_server(server.uri.clone(), tells_ttl));
         tokio::spawn(async move {
-            let link = match Link::new(&server.attach, encode_node(&node)).await {
+            let link = match Link::new(&server.attach, &node).await {
                 Ok(link) => link,
                 Err(error) => {
-                    let status = Status::new(Code::FailedPrecondition, error.to_string());
+                    let status = Status::new(Code::FailedPrecondition, error);
                     for_task.loaded.send_replace(Some(Err(status)));
                     return;
                 }

@@ -9,15 +9,14 @@ use tokio::sync::mpsc;
 use tracing::trace;
 
 use super::servers::Attach;
-use crate::client::{
-    FileError, FileEvent, FileHandle, FileServer, FileSettings, PollHandle, StreamEvent, StreamHandle,
-};
+use crate::client::{FileEvent, FileHandle, FileServer, FileSettings, PollHandle, StreamEvent, StreamHandle};
 use crate::engine::source::StreamIndex;
 use crate::engine::upstream::Output;
 use crate::telemetry::metrics::{GaugePart, ServerMetrics};
-use crate::wire::upstream::encode_request;
+use crate::wire::json::encode_rest_node;
+use crate::wire::upstream::{encode_node, encode_request};
 use crate::xds::service::ads_path;
-use crate::xds::{Request, Service, TypeUrl, Variant};
+use crate::xds::{Node, Request, Service, TypeUrl, Variant};
 
 /// Responses that may wait for the source's task: it is never far behind, and a slow one slows the stream (FLW-4).
 const EVENTS_MAX: usize = 4;
@@ -47,7 +46,7 @@ enum Handle {
 /// One source's side of the attachment.
 #[derive(Debug)]
 pub enum Link {
-    /// `turn`: whose events are looked for first, so that a busy stream does not silence the others.
+    /// `node`: encoded, for polls in JSON. `turn`: whose events are looked for first, so that a busy stream does not silence the others.
     Streams {
         node: Bytes,
         streams: Vec<Option<OpenStream>>,
@@ -61,16 +60,18 @@ pub enum Link {
 }
 
 impl Link {
-    /// `node`: encoded, as this class shows itself upstream. Fails for a directory that cannot be served at all (FIL-3).
-    pub async fn new(attach: &Attach, node: Vec<u8>) -> Result<Link, FileError> {
+    /// `node`: as this class shows itself upstream. Fails, with the reason, for a directory that cannot be served at all
+    /// (FIL-3).
+    pub async fn new(attach: &Attach, node: &Node) -> Result<Link, String> {
+        let streams = |node: Vec<u8>| Link::Streams { node: node.into(), streams: Vec::new(), turn: 0 };
         match attach {
-            Attach::Grpc { .. } | Attach::Rest { .. } => {
-                Ok(Link::Streams { node: node.into(), streams: Vec::new(), turn: 0 })
-            }
+            Attach::Grpc { .. } => Ok(streams(encode_node(node))),
+            Attach::Rest { .. } => encode_rest_node(node).map(streams).map_err(|error| error.to_string()),
             Attach::Nothing => Ok(Link::Nothing),
             Attach::Files { directory } => {
                 let (sender, events) = mpsc::channel(EVENTS_MAX);
-                let watch = FileServer::watch(directory, FileSettings::default(), sender).await?;
+                let watch = FileServer::watch(directory, FileSettings::default(), sender).await;
+                let watch = watch.map_err(|error| error.to_string())?;
                 Ok(Link::Files { events, _watch: watch })
             }
         }

@@ -21,7 +21,7 @@ use serde_path_to_error::{Path, Segment};
 
 pub use answer::{AnswerError, write_response};
 pub use poll::read_request;
-pub use request::encode_rest_request;
+pub use request::{encode_rest_node, encode_rest_request};
 pub use text::parse_text;
 
 use super::upstream::{DecodeError, decode_file_resource, decode_file_response, decode_rest_response};

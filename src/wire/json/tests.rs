@@ -301,7 +301,7 @@ fn rst_1_rst_2_a_poll_is_written_as_envoy_writes_it() {
         type_url: "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned(),
         ..crate::xds::SotwRequest::default()
     };
-    let json = encode_rest_request(request, &crate::wire::upstream::encode_node(&node)).unwrap();
+    let json = encode_rest_request(request.clone(), &encode_rest_node(&node).unwrap()).unwrap();
     let json: Value = serde_json::from_slice(&json).unwrap();
     let expected = serde_json::json!({
         "version_info": "v1",
@@ -310,6 +310,14 @@ fn rst_1_rst_2_a_poll_is_written_as_envoy_writes_it() {
         "type_url": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
     });
     assert_eq!(json, expected);
+    // As deep as a node may be, which is deeper than a decoder goes; and what JSON has no number for.
+    let deep = (0..99).fold(crate::xds::Value::Number(f64::NAN.to_bits()), |inner, _| {
+        crate::xds::Value::Struct([("k".to_owned(), inner)].into())
+    });
+    let node = crate::xds::Node { metadata: [("k".to_owned(), deep)].into(), ..node };
+    let json = encode_rest_request(request, &encode_rest_node(&node).unwrap()).unwrap();
+    let text = String::from_utf8(json.to_vec()).unwrap();
+    assert!(text.contains(&format!("{}null{}", "{\"k\":".repeat(100), "}".repeat(100))), "{text}");
 }
 
 #[test]
