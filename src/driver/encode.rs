@@ -76,7 +76,7 @@ impl Encoder {
     }
 
     fn make(&self, answer: &Answer, identifier: &str) -> Encoded {
-        let composition = answer.spelled(answer.compose());
+        let composition = answer.located(answer.spelled(answer.compose()));
         let messages: Vec<_> = composition
             .chunks
             .iter()
@@ -95,7 +95,8 @@ fn body_of(type_url: &TypeUrl, variant: Variant, chunk: &Chunk, identifier: &str
     match variant {
         Variant::Sotw => response::sotw_body(type_url, chunk.version, resources, identifier),
         Variant::Delta => {
-            response::delta_body(type_url, chunk.version, resources, chunk.removed.iter(), identifier)
+            let (removed, variants) = (chunk.removed.iter(), &chunk.removed_variants);
+            response::delta_body(type_url, chunk.version, resources, removed, variants, identifier)
         }
     }
 }

@@ -386,6 +386,7 @@ mod tests {
             do_not_cache: false,
             metadata: None,
             endpoints: None,
+            constraints: None,
         }
     }
 

@@ -3,11 +3,14 @@
 //! A response message is its head followed by its body. The order of fields is free in protobuf, so the nonce,
 //! the one field that differs between streams, goes first and the rest of the message is encoded once.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
+use super::dynamic::put_name;
 use super::fields::{Sink, build, put_bytes, put_element, put_message, put_varint};
 use super::frame::{self, HEADER_LEN};
-use crate::xds::{Code, Resource, ResourceName, Status, TypeUrl, Version};
+use crate::xds::{Code, Constraints, Resource, ResourceName, Status, TypeUrl, Version};
 
 /// The Any type of a resource that is wrapped to travel in a SotW response (WIR-7).
 pub(super) const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
@@ -25,7 +28,7 @@ pub fn sotw_body<'a>(
     resources: impl Iterator<Item = &'a Resource> + Clone,
     identifier: &str,
 ) -> Bytes {
-    debug_assert!(all_differ(resources.clone().map(|resource| &resource.name)), "SST-8: a name is repeated");
+    debug_assert!(all_differ(resources.clone().map(key)), "SST-8: a name is repeated");
     let version = version.to_string();
     let body = build(0, |sink| {
         put_bytes(sink, 1, version.as_bytes());
@@ -45,16 +48,24 @@ pub fn sotw_body<'a>(
     body.into()
 }
 
-/// The shared part of a delta response: all but the nonce. `system_version` is for display (DEL-15).
+/// The shared part of a delta response: all but the nonce. `system_version` is for display (DEL-15); `variants` are removed
+/// by their constraints (WIR-4, DYN-6).
 pub fn delta_body<'a>(
     type_url: &TypeUrl,
     system_version: Version,
     resources: impl Iterator<Item = &'a Resource> + Clone,
     removed: impl Iterator<Item = &'a ResourceName> + Clone,
+    variants: &'a [(ResourceName, Arc<Constraints>)],
     identifier: &str,
 ) -> Bytes {
     debug_assert!(
-        all_differ(resources.clone().map(|resource| &resource.name).chain(removed.clone())),
+        all_differ(
+            resources
+                .clone()
+                .map(key)
+                .chain(removed.clone().map(|name| (name, None)))
+                .chain(variants.iter().map(|(name, constraints)| (name, Some(&**constraints))))
+        ),
         "DEL-16: a name is repeated"
     );
     let system_version = system_version.to_string();
@@ -68,6 +79,9 @@ pub fn delta_body<'a>(
             put_element(sink, 6, name.as_str().as_bytes());
         }
         put_control_plane(sink, 7, identifier);
+        for (name, constraints) in variants {
+            put_name(sink, 8, name, constraints);
+        }
     });
     body.into()
 }
@@ -91,7 +105,10 @@ fn put_resource(sink: &mut dyn Sink, resource: &Resource) {
     if resource.has_payload() {
         put_message(sink, 2, |any| put_any(any, resource));
     }
-    put_bytes(sink, 3, resource.name.as_str().as_bytes());
+    match &resource.constraints {
+        None => put_bytes(sink, 3, resource.name.as_str().as_bytes()),
+        Some(constraints) => put_name(sink, 8, &resource.name, constraints),
+    }
     for alias in &resource.aliases {
         put_element(sink, 4, alias.as_str().as_bytes());
     }
@@ -114,7 +131,12 @@ fn put_control_plane(sink: &mut dyn Sink, number: u32, identifier: &str) {
     }
 }
 
-fn all_differ<'a>(mut names: impl Iterator<Item = &'a ResourceName>) -> bool {
+/// What a response may tell of once only.
+fn key(resource: &Resource) -> (&ResourceName, Option<&Constraints>) {
+    (&resource.name, resource.constraints.as_deref())
+}
+
+fn all_differ<'a>(mut names: impl Iterator<Item = (&'a ResourceName, Option<&'a Constraints>)>) -> bool {
     let mut seen = std::collections::HashSet::new();
     names.all(|name| seen.insert(name))
 }

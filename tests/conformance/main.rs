@@ -12,6 +12,7 @@ mod support;
 mod authorities;
 mod bench;
 mod delta;
+mod dynamic;
 mod matrix;
 mod names;
 mod pace;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use prost::Message;
 
-use super::proto::{self, Any, Node, Status};
+use super::proto::{self, Any, Constraints, Node, ResourceLocator, Status};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
@@ -44,6 +44,9 @@ pub struct Ask {
     pub names: Vec<String>,
     pub subscribe: Vec<String>,
     pub unsubscribe: Vec<String>,
+    /// Of SotW, or to subscribe to in delta (TP2).
+    pub locators: Vec<ResourceLocator>,
+    pub locators_unsubscribe: Vec<ResourceLocator>,
     pub initial: BTreeMap<String, String>,
     pub nonce: String,
     pub error: Option<Status>,
@@ -99,6 +102,8 @@ pub struct Item {
     /// Of delta only, like the next.
     pub aliases: Vec<String>,
     pub do_not_cache: bool,
+    /// With them the name stands in `resource_name`, in SotW within a wrapper.
+    pub constraints: Option<Constraints>,
 }
 
 impl Item {
@@ -120,11 +125,13 @@ pub struct Answer {
     pub nonce: String,
     pub items: Vec<Item>,
     pub removed: Vec<String>,
+    /// Removals with constraints (DYN-6).
+    pub removed_variants: Vec<(String, Constraints)>,
     pub control_plane: String,
     pub canary: bool,
     /// The encoded size, as received.
     pub size: usize,
-    /// Delta entries that used `resource_name` or `removed_resource_names` (WIR-3, WIR-4).
+    /// Entries that used `resource_name` or `removed_resource_names` without constraints (WIR-3, WIR-4).
     pub long_names: usize,
 }
 
@@ -157,7 +164,11 @@ impl Answer {
         assert_eq!(self.long_names, 0, "WIR-3, WIR-4: names with constraints that nobody has in {self:?}");
         let mut seen = BTreeSet::new();
         for item in &self.items {
-            assert!(seen.insert(item.name.as_str()), "SST-8, DEL-16: {} twice in {self:?}", item.name);
+            assert!(
+                seen.insert((&item.name, item.constraints.as_ref())),
+                "SST-8, DEL-16: {} twice in {self:?}",
+                item.name
+            );
             match &item.body {
                 Some(body) => {
                     let is_redirect = body.type_url == super::REDIRECT;
@@ -170,7 +181,10 @@ impl Answer {
             }
         }
         for name in &self.removed {
-            assert!(seen.insert(name), "DEL-16: {name} twice in {self:?}");
+            assert!(seen.insert((name, None)), "DEL-16: {name} twice in {self:?}");
+        }
+        for (name, constraints) in &self.removed_variants {
+            assert!(seen.insert((name, Some(constraints))), "DEL-16: {name} twice in {self:?}");
         }
         if variant == Variant::Sotw {
             assert!(!self.version.is_empty(), "STR-7: empty version_info in {self:?}");
@@ -212,6 +226,7 @@ impl From<Ask> for proto::DiscoveryRequest {
             type_url: ask.type_url,
             response_nonce: ask.nonce,
             error_detail: ask.error,
+            resource_locators: ask.locators,
         }
     }
 }
@@ -223,6 +238,7 @@ impl From<proto::DiscoveryRequest> for Ask {
             type_url: request.type_url,
             version: request.version_info,
             names: request.resource_names,
+            locators: request.resource_locators,
             nonce: request.response_nonce,
             error: request.error_detail,
             ..Ask::default()
@@ -240,6 +256,8 @@ impl From<Ask> for proto::DeltaDiscoveryRequest {
             initial_resource_versions: ask.initial,
             response_nonce: ask.nonce,
             error_detail: ask.error,
+            resource_locators_subscribe: ask.locators,
+            resource_locators_unsubscribe: ask.locators_unsubscribe,
         }
     }
 }
@@ -251,6 +269,8 @@ impl From<proto::DeltaDiscoveryRequest> for Ask {
             type_url: request.type_url,
             subscribe: request.resource_names_subscribe,
             unsubscribe: request.resource_names_unsubscribe,
+            locators: request.resource_locators_subscribe,
+            locators_unsubscribe: request.resource_locators_unsubscribe,
             initial: request.initial_resource_versions,
             nonce: request.response_nonce,
             error: request.error_detail,
@@ -263,7 +283,7 @@ impl From<Answer> for proto::DiscoveryResponse {
     fn from(answer: Answer) -> Self {
         proto::DiscoveryResponse {
             version_info: answer.version,
-            resources: answer.items.into_iter().filter_map(|item| item.body).collect(),
+            resources: answer.items.into_iter().filter_map(in_sotw).collect(),
             canary: answer.canary,
             type_url: answer.type_url,
             nonce: answer.nonce,
@@ -275,11 +295,14 @@ impl From<Answer> for proto::DiscoveryResponse {
 impl From<proto::DiscoveryResponse> for Answer {
     fn from(response: proto::DiscoveryResponse) -> Self {
         let size = response.encoded_len();
-        let item = |any: Any| Item {
-            name: proto::Named::decode(any.value.as_slice()).map(|body| body.name).unwrap_or_default(),
-            version: String::new(),
-            body: Some(any),
-            ..Item::default()
+        let item = |any: Any| match variant_in(&any) {
+            Some(item) => item,
+            None => Item {
+                name: proto::Named::decode(any.value.as_slice()).map(|body| body.name).unwrap_or_default(),
+                version: String::new(),
+                body: Some(any),
+                ..Item::default()
+            },
         };
         Answer {
             type_url: response.type_url,
@@ -296,14 +319,6 @@ impl From<proto::DiscoveryResponse> for Answer {
 
 impl From<Answer> for proto::DeltaDiscoveryResponse {
     fn from(answer: Answer) -> Self {
-        let resource = |item: Item| proto::Resource {
-            version: item.version,
-            resource: item.body,
-            name: item.name,
-            aliases: item.aliases,
-            cache_control: item.do_not_cache.then_some(proto::CacheControl { do_not_cache: true }),
-            resource_name: None,
-        };
         proto::DeltaDiscoveryResponse {
             system_version_info: answer.version,
             resources: answer.items.into_iter().map(resource).collect(),
@@ -311,7 +326,11 @@ impl From<Answer> for proto::DeltaDiscoveryResponse {
             nonce: answer.nonce,
             removed_resources: answer.removed,
             control_plane: identifier(answer.control_plane),
-            removed_resource_names: Vec::new(),
+            removed_resource_names: answer
+                .removed_variants
+                .into_iter()
+                .map(|(name, constraints)| proto::ResourceName { name, constraints: Some(constraints) })
+                .collect(),
         }
     }
 }
@@ -319,14 +338,10 @@ impl From<Answer> for proto::DeltaDiscoveryResponse {
 impl From<proto::DeltaDiscoveryResponse> for Answer {
     fn from(response: proto::DeltaDiscoveryResponse) -> Self {
         let size = response.encoded_len();
-        let long = response.resources.iter().filter(|resource| resource.resource_name.is_some()).count();
-        let item = |r: proto::Resource| Item {
-            name: r.name,
-            version: r.version,
-            body: r.resource,
-            aliases: r.aliases,
-            do_not_cache: r.cache_control.is_some_and(|control| control.do_not_cache),
-        };
+        let names = response.resources.iter().filter_map(|resource| resource.resource_name.as_ref());
+        let names = names.chain(&response.removed_resource_names);
+        let long_names = names.filter(|name| name.constraints.is_none()).count();
+        let variants = response.removed_resource_names.into_iter();
         Answer {
             type_url: response.type_url,
             version: response.system_version_info,
@@ -336,11 +351,62 @@ impl From<proto::DeltaDiscoveryResponse> for Answer {
             control_plane: response.control_plane.map(|c| c.identifier).unwrap_or_default(),
             canary: false,
             size,
-            long_names: long + response.removed_resource_names.len(),
+            long_names,
+            removed_variants: variants
+                .map(|name| (name.name, name.constraints.unwrap_or_default()))
+                .collect(),
         }
     }
 }
 
 fn identifier(name: String) -> Option<proto::Identifier> {
     (!name.is_empty()).then_some(proto::Identifier { identifier: name })
+}
+
+const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
+
+fn resource(item: Item) -> proto::Resource {
+    let (name, constraints) = (item.name, item.constraints);
+    let (name, resource_name) = match constraints {
+        Some(_) => (String::new(), Some(proto::ResourceName { name, constraints })),
+        None => (name, None),
+    };
+    proto::Resource {
+        version: item.version,
+        resource: item.body,
+        name,
+        aliases: item.aliases,
+        cache_control: item.do_not_cache.then_some(proto::CacheControl { do_not_cache: true }),
+        resource_name,
+    }
+}
+
+fn item(resource: proto::Resource) -> Item {
+    let (name, constraints) = match resource.resource_name {
+        Some(name) => (name.name, name.constraints),
+        None => (resource.name, None),
+    };
+    Item {
+        name,
+        version: resource.version,
+        body: resource.resource,
+        aliases: resource.aliases,
+        do_not_cache: resource.cache_control.is_some_and(|control| control.do_not_cache),
+        constraints,
+    }
+}
+
+/// Bare, or wrapped where there are constraints.
+fn in_sotw(item: Item) -> Option<Any> {
+    if item.constraints.is_none() {
+        return item.body;
+    }
+    Some(Any { type_url: WRAPPER.to_owned(), value: resource(item).encode_to_vec() })
+}
+
+/// What a wrapper holds that is there for the constraints.
+fn variant_in(any: &Any) -> Option<Item> {
+    let resource =
+        (any.type_url == WRAPPER).then(|| proto::Resource::decode(any.value.as_slice()).ok())??;
+    Some(item(resource)).filter(|item| item.constraints.is_some())
 }

@@ -19,7 +19,7 @@ use crate::telemetry::Limit;
 use crate::telemetry::metrics::{
     CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics,
 };
-use crate::xds::{Code, Node, Response, Status, TypeUrl, Variant};
+use crate::xds::{Code, Node, Parameters, Response, Status, TypeUrl, Variant};
 
 /// The handles of one type.
 struct TypeReport {
@@ -176,6 +176,14 @@ impl Report {
                         (names.len(), names.first().map(ToString::to_string).unwrap_or_default());
                     warn!(%server, %type_url, globs, first, suppressed, "the upstream speaks the state of the world, in \
                         which glob collections cannot be asked for: their subscribers get no answer");
+                }
+            }
+            Event::Ambiguous { type_url, name } => {
+                if let Some(suppressed) = self.shared.throttle.allow("ambiguous variants") {
+                    let (name, parameters) = name.parameters().unwrap_or((name.as_str(), Parameters::new()));
+                    warn!(%server, %list, %type_url, name, ?parameters, suppressed,
+                        "several variants of a resource match the same dynamic parameters: the last in the order of \
+                        their constraints is used");
                 }
             }
             Event::Timeout { type_url, names } => {

@@ -7,11 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::located::Located;
 use super::spelling::Spellings;
 use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::{View, ViewId, difference};
-use crate::xds::{Resource, ResourceName, TypeUrl, Variant, Version};
+use crate::xds::{Constraints, Resource, ResourceName, TypeUrl, Variant, Version};
 
 /// Messages of types that may be split stay below this many bytes, since 4 MiB is gRPC's default limit (SST-13).
 pub const CHUNK_BYTES: usize = 3 << 20;
@@ -49,6 +50,8 @@ pub struct Answer {
     pub departed: Vec<ResourceName>,
     /// The client's own spelling of names, where it is not the canonical one (NAM-8).
     pub spellings: Option<Arc<Spellings>>,
+    /// The client asks with dynamic parameters (DYN-7); this is what it was told under those names.
+    pub located: Option<Arc<Located>>,
     /// Which message of the composition comes next.
     pub chunk: usize,
 }
@@ -58,6 +61,8 @@ pub struct Answer {
 pub struct Chunk {
     pub resources: Vec<Arc<Resource>>,
     pub removed: Vec<ResourceName>,
+    /// Variants that are removed by their constraints (DYN-6).
+    pub removed_variants: Vec<(ResourceName, Arc<Constraints>)>,
     /// Of exactly this content (RLY-31).
     pub version: Version,
 }
@@ -109,6 +114,10 @@ impl Answer {
         };
         let ids = match &self.spellings {
             Some(spellings) => ids.derived(spellings.id()),
+            None => ids,
+        };
+        let ids = match &self.located {
+            Some(located) => ids.derived(located),
             None => ids,
         };
         AnswerKey { variant: self.variant, full: self.full, greeting: self.greeting, ids }
@@ -188,7 +197,7 @@ impl Answer {
     }
 
     /// The resource under a name: the last part that has it decides, for names come after the wildcard.
-    fn body(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
+    pub(super) fn body(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
         let part = self.parts.iter().rev().find(|part| part.view.has(name))?;
         part.snapshot.of(&self.type_url)?.body(part.interest.leaving(), name)
     }
@@ -206,7 +215,7 @@ impl Answer {
         all.by_own_name();
         let resources: Vec<_> = all.put.into_values().collect();
         let version = version_of(&resources);
-        vec![Chunk { resources, removed: Vec::new(), version }]
+        vec![Chunk { resources, version, ..Chunk::default() }]
     }
 }
 

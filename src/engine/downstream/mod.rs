@@ -6,6 +6,7 @@
 pub mod answer;
 pub mod flight;
 pub mod spelling;
+mod located;
 pub mod session;
 pub mod subscription;
 #[cfg(test)]

@@ -489,8 +489,8 @@ impl Subscription {
         {
             return None;
         }
-        let (type_url, spellings) = (self.type_url.clone(), self.spellings());
-        Some(Answer { type_url, variant, full, greeting, parts, departed, spellings, chunk: 0 })
+        let (type_url, spellings, located) = (self.type_url.clone(), self.spellings(), self.located.clone());
+        Some(Answer { type_url, variant, full, greeting, parts, departed, spellings, located, chunk: 0 })
     }
 
     /// A wildcard client that reconnects with the current version has it all already (STR-10).
@@ -509,6 +509,7 @@ impl Subscription {
     /// The whole answer was handed out, or there was nothing in it.
     fn arrive(&mut self, answer: &Answer, has_spoken: bool) {
         self.keep_in_doubt(answer);
+        self.hold_located(answer, true);
         for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
             part.bring_to(&answered.view, answer.deletes());
         }

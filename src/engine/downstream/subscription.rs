@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::answer::{Answer, Chunk};
 use super::flight::Flight;
+use super::located::Located;
 use super::spelling::{Peculiar, Refusals, Spellings, key_of};
 use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
 use crate::engine::realm::Realm;
@@ -142,6 +143,8 @@ pub struct Subscription {
     pub legacy_wildcard: bool,
     /// Of names: how the client spells them, and which are refused. Nearly always nothing.
     peculiar: Option<Box<Peculiar>>,
+    /// What the client was told under names with dynamic parameters, if it asks for any.
+    pub located: Option<Arc<Located>>,
     /// A request came.
     seen: bool,
     /// Some request had a non-empty list: an empty one means nothing from then on (SUB-10).
@@ -185,6 +188,7 @@ impl Subscription {
             pending: None,
             legacy_wildcard: true,
             peculiar: None,
+            located: None,
             seen: false,
             named: false,
             fingerprint: 0,
@@ -275,6 +279,7 @@ impl Subscription {
             return Change::default();
         }
         self.fingerprint = fingerprint;
+        self.note_located(names);
         // A presented version says what the client has only as long as it gives nothing up (STR-10).
         self.presented = None;
         self.named |= !names.is_empty();
@@ -376,6 +381,7 @@ impl Subscription {
         let first = !std::mem::replace(&mut self.seen, true);
         let both_empty = request.subscribe.is_empty() && request.unsubscribe.is_empty();
         let was_wildcard = self.is_wildcard();
+        self.note_located(&request.subscribe);
         // Wildcard by omission is decided on the first request (DEL-6, DEL-10); adding names keeps it (DEL-7).
         let mut wildcard = was_wildcard || (first && both_empty && self.legacy_wildcard);
         let mut sets: BTreeMap<Key, NameSet> = BTreeMap::new();
@@ -447,6 +453,7 @@ impl Subscription {
     pub fn interrupt(&mut self) {
         let Some(answer) = self.pending.take() else { return };
         self.fresh = true;
+        self.hold_located(&answer, false);
         for chunk in answer.compose().chunks.iter().take(answer.chunk) {
             for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
                 part.hold_chunk(chunk, &answered.view);

@@ -136,6 +136,7 @@ mod tests {
             do_not_cache: name == "b",
             metadata: None,
             endpoints: None,
+            constraints: None,
         };
         let present = ["a", "b"].map(make).map(Arc::new).to_vec();
         let (type_url, absent, refreshed) = (clusters(), Vec::new(), Vec::new());

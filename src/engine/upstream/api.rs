@@ -221,6 +221,11 @@ pub enum Event {
         type_url: TypeUrl,
         names: Vec<ResourceName>,
     },
+    /// Several variants of a name match the parameters with which it is wanted; one was taken (DYN-4).
+    Ambiguous {
+        type_url: TypeUrl,
+        name: ResourceName,
+    },
     /// Names whose timers ran out, with [`Settings::timeout_is_transient`]: UNAVAILABLE for now (DAT-1).
     Timeout {
         type_url: TypeUrl,

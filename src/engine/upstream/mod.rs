@@ -22,6 +22,7 @@ mod api;
 mod backoff;
 mod subscription;
 mod names;
+mod variants;
 mod wildcard;
 mod globs;
 mod response;
@@ -176,6 +177,7 @@ impl Upstream {
         }
         if let Some(subscription) = self.subscriptions.get_mut(type_url) {
             subscription.add(interest);
+            self.outputs.extend(subscription.answer_from_variants().map(Output::Changes));
         }
         match &self.phase {
             Phase::Closed if now < self.retry_at => self.enter(Phase::Waiting { until: self.retry_at }, now),
@@ -411,7 +413,7 @@ impl Upstream {
     }
 
     /// ACK or NACK at once (ACK-8), then hand on what is good.
-    fn digest(&mut self, digest: Digest, now: Time) {
+    fn digest(&mut self, mut digest: Digest, now: Time) {
         let type_url = digest.type_url.clone();
         let subscription =
             self.subscriptions.get_mut(&type_url).filter(|subscription| subscription.said.asked);
@@ -419,6 +421,9 @@ impl Upstream {
             return self.event(Event::Ignored { type_url });
         };
         subscription.said.nonce.clone_from(&digest.nonce);
+        if !matches!(subscription.want, Want::Names(_)) {
+            digest.refuse_variants();
+        }
         let verdict = Verdict::of(&digest);
         let occasion = if verdict.is_good() {
             subscription.accept(&digest);
