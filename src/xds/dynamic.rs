@@ -215,6 +215,8 @@ fn unescaped(spelled: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn parameters(pairs: &[(&str, &str)]) -> Parameters {
@@ -300,6 +302,17 @@ mod tests {
         let one = ResourceName::located("x", &parameters(&[("k", "v")]));
         assert_ne!(one, ResourceName::located("x", &parameters(&[("k", "w")])));
         assert_eq!(one.beside(&"y".into()), ResourceName::located("y", &parameters(&[("k", "v")])));
+    }
+
+    #[test]
+    fn nam_6_dyn_7_the_name_before_the_parameters_has_a_canonical_spelling() {
+        let given = parameters(&[("k", "v")]);
+        let of = |name: &str| ResourceName::located(name, &given);
+        let (sorted, turned) = (of("xdstp://a/T/f/x?a=1&b=2"), of("xdstp://a/T/f/x?b=2&a=1"));
+        assert_eq!(turned.canonical("T"), Ok(Some(sorted.clone())));
+        assert_eq!(sorted.canonical("T"), Ok(None));
+        turned.canonical("U").unwrap_err();
+        assert_eq!((sorted.authority(), sorted.is_xdstp(), sorted.glob()), (Some("a"), true, None));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! is more than RLY-27 and RLY-28 grant to streams, where a response may be older than the request and may be one of
 //! several.
 
-use super::{Event, Interest, Output, Phase, Transport, Upstream};
+use super::{Event, Interest, Phase, Transport, Upstream};
 use crate::engine::Time;
 use crate::engine::upstream::subscription::Subscription;
 use crate::xds::TypeUrl;
@@ -24,7 +24,7 @@ impl Upstream {
         if !subscription.wants(&interest) {
             subscription.accepted.clear();
             subscription.add(interest);
-            self.outputs.extend(subscription.answer_from_variants().map(Output::Changes));
+            self.outputs.extend(subscription.answer_from_variants());
             subscription.said.leave.clear();
             match &mut self.phase {
                 Phase::Closed if self.retry_at <= now => self.open(now),

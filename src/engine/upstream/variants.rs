@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::api::{Cause, Changes, Event, Scope};
+use super::api::{Cause, Changes, Event, Output, Scope};
 use super::names::{Held, Names};
 use super::response::Digest;
 use super::subscription::{Said, Subscription, Want};
@@ -23,7 +23,7 @@ const VARIANTS_MAX: usize = 1000;
 #[derive(Debug, Default)]
 pub(super) struct Variants {
     families: BTreeMap<ResourceName, Family>,
-    /// Those for which a name is newly wanted.
+    /// Names that are newly wanted.
     entered: BTreeSet<ResourceName>,
 }
 
@@ -120,7 +120,7 @@ impl Names {
                     family.keys.entry(plain.clone()).or_default();
                 }
                 family.keys.entry(name.clone()).or_insert(Key { parameters, ..Key::default() });
-                variants.entered.insert(plain);
+                variants.entered.insert(name.clone());
             }
             (None, Some(variants)) => {
                 if let Some(family) = variants.families.get_mut(name) {
@@ -319,15 +319,24 @@ impl Settling<'_> {
 
 impl Subscription {
     /// Names that were subscribed to just now may be answered by variants that are here already (DYN-2).
-    pub(super) fn answer_from_variants(&mut self) -> Option<Changes> {
-        let Want::Names(names) = &mut self.want else { return None };
-        let entered = std::mem::take(&mut names.variants.as_mut()?.entered);
-        let touched = entered.into_iter().map(|plain| (plain, Touched::default())).collect();
+    pub(super) fn answer_from_variants(&mut self) -> Vec<Output> {
+        let Want::Names(names) = &mut self.want else { return Vec::new() };
+        let Some(mut variants) = names.variants.take() else { return Vec::new() };
         let mut changes = Changes::new(&self.type_url, Scope::Names);
-        let step = VariantStep { touched };
-        // Nothing is withdrawn here, so that it does not matter which variant of the protocol it is.
-        step.finish(names, &self.said, (Variant::Delta, false), &mut changes, &mut BTreeSet::new());
-        (!changes.present.is_empty()).then_some(changes)
+        let mut outputs = Vec::new();
+        for name in std::mem::take(&mut variants.entered) {
+            let Some(family) = variants.families.get_mut(name.plain()) else { continue };
+            let Some(key) = family.keys.get_mut(&name) else { continue };
+            let (said, changes, mentioned) = (&self.said, &mut changes, &mut BTreeSet::new());
+            let mut settling = Settling { names, said, changes, mentioned };
+            let event = settling.settle(&name, key, &family.variants, &Touched::default());
+            outputs.extend(event.map(Output::Event));
+        }
+        names.variants = Some(variants);
+        if !changes.present.is_empty() {
+            outputs.push(Output::Changes(changes));
+        }
+        outputs
     }
 }
 

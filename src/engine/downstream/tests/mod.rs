@@ -9,6 +9,7 @@ mod delta;
 mod faults;
 mod kinds;
 mod globs;
+mod located;
 mod names;
 mod property;
 mod realms;
