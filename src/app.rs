@@ -63,7 +63,7 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
         .listeners
         .iter()
         .map(|listener| {
-            let options = server::ListenerOptions { v2: listener.v2 };
+            let options = server::ListenerOptions { v2: listener.v2, rest_hold: listener.rest_hold };
             bind(&listener.name, &listener.address).map(|bound| bound.with(options))
         })
         .collect::<Result<_>>()?;
@@ -284,6 +284,7 @@ fn protocol_of(server: &GrpcServer) -> upstream::Settings {
             WildcardForm::Legacy => upstream::WildcardStyle::Legacy,
         },
         resource_timeout: server.resource_timeout,
+        resource_timeouts: server.resource_timeouts.clone(),
         timeout_is_transient: server.resource_timer_is_transient_error,
         backoff: backoff(&server.backoff),
         ..upstream::Settings::default()

@@ -4,15 +4,13 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use crate::client::Profile;
 use crate::relay::{Relay, free_address};
-use crate::report::Figures;
-use crate::scenario::{self, Scenario, Source};
+use crate::run::{self, Figures, Source, Spec};
 use crate::xds::Variant;
 
 const CLIENTS: usize = 1000;
@@ -51,7 +49,7 @@ fn through_relay(arguments: &Arguments, variant: Variant) -> Result<Figures> {
     let control_plane = ControlPlaneProcess::start()?;
     let relay = Relay::start(&arguments.sluice, control_plane.listen)?;
     let pid = relay.pid();
-    let measured = scenario::run(&standard("relay", variant, relay.address, pid, control_plane.commands));
+    let measured = run::run(&standard("relay", variant, relay.address, pid, control_plane.commands), None);
     let mut figures = match measured {
         Ok(figures) => figures,
         Err(error) => bail!("{error:#}; the relay's log ends with:\n{}", relay.log_tail()),
@@ -68,25 +66,13 @@ fn through_relay(arguments: &Arguments, variant: Variant) -> Result<Figures> {
 fn floor(variant: Variant) -> Result<Figures> {
     let control_plane = ControlPlaneProcess::start()?;
     let pid = control_plane.child.id().cast_signed();
-    scenario::run(&standard("no relay", variant, control_plane.listen, pid, control_plane.commands))
+    run::run(&standard("no relay", variant, control_plane.listen, pid, control_plane.commands), None)
 }
 
-fn standard(name: &str, variant: Variant, target: SocketAddr, pid: i32, commands: SocketAddr) -> Scenario {
-    Scenario {
-        name: name.to_owned(),
-        target,
-        pid: Some(pid),
-        clients: CLIENTS,
-        profile: Profile { variant, node_bytes: 0, node_every_request: false, endpoint_names: 0 },
-        clusters: CLUSTERS,
-        cluster_bytes: CLUSTER_BYTES,
-        changes: CHANGES,
-        source: Source::Remote(commands),
-        in_flight: 128,
-        settle: Duration::from_secs(3),
-        pause: Duration::from_millis(500),
-        patience: Duration::from_secs(30),
-    }
+fn standard(name: &str, variant: Variant, target: SocketAddr, pid: i32, commands: SocketAddr) -> Spec {
+    let profile = Profile::plain(variant, CLUSTERS);
+    let spec = Spec::rounds(name, target, profile, CLIENTS, Source::Remote(commands));
+    Spec { pid: Some(pid), resource_bytes: CLUSTER_BYTES, changes: CHANGES, ..spec }
 }
 
 /// The control plane in a process of its own: the relay needs it before it is ready, its CPU time is then not the

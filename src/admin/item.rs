@@ -225,6 +225,10 @@ struct ResourceContent<'a> {
     state: &'static str,
     version: Option<String>,
     bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_seconds: Option<f64>,
     server: &'a str,
     class: &'a str,
 }
@@ -239,6 +243,8 @@ pub(super) fn resource<'a>(found: &'a ResourceStatus, filter: &ResourceFilter) -
         state: found.state.name(),
         version: found.version.map(|version| version.to_string()),
         bytes: found.bytes,
+        error: found.error.as_ref().map(ToString::to_string),
+        expires_seconds: found.expires_in.map(|left| left.as_secs_f64()),
         server: &found.server,
         class: &found.class,
     });

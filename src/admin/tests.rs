@@ -98,6 +98,8 @@ fn resource(type_url: &TypeUrl, n: usize) -> ResourceStatus {
         name: ResourceName::from(format!("r{n}")),
         version: Some(Version(0xabc)),
         bytes: 4711,
+        error: None,
+        expires_in: None,
         state: if n == 0 { ClientStatus::Nacked } else { ClientStatus::Acked },
         server: "cp-1".into(),
         class: "c0ffee".into(),

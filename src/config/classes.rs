@@ -56,6 +56,7 @@ fn read_rule(map: &mut Map<'_>) -> Vec<ClassRule> {
     let projection = map.item("split_by").map(|item| item.map(read_projection).unwrap_or_default());
     let share_secrets = map.or("share_secrets", false, boolean);
     let legacy_wildcard = map.or("legacy_wildcard", true, boolean);
+    let resource_errors_alone = map.or("resource_errors_alone", false, boolean);
     if share_secrets {
         check_share_secrets(map, &types, projection.as_ref());
     }
@@ -72,6 +73,7 @@ fn read_rule(map: &mut Map<'_>) -> Vec<ClassRule> {
         projection,
         share_secrets,
         legacy_wildcard,
+        resource_errors_alone,
     };
     match projection {
         Some(projection) => vec![rule(names, projection)],
@@ -174,7 +176,11 @@ fn read_path(item: &Item<'_>) -> Option<Vec<String>> {
 }
 
 fn read_type(item: &Item<'_>) -> Option<TypeUrl> {
-    let text = item.text()?;
+    read_type_name(item, item.text()?)
+}
+
+/// A type by its message name, which stands at `item`.
+pub(super) fn read_type_name(item: &Item<'_>, text: &str) -> Option<TypeUrl> {
     let message = text.strip_prefix("type.googleapis.com/").unwrap_or(text);
     let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_');
     if !message.contains('.') || !message.bytes().all(is_name) {

@@ -34,10 +34,12 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node) -> String {
             let Some(rule) = classes.rules.get(index) else { continue };
             let parts = describe(&rule.projection_of(&type_url), node);
             let legacy = if rule.legacy_wildcard { "" } else { " (an empty first request asks for nothing)" };
+            let errors =
+                if rule.resource_errors_alone { " (takes resource_errors for an answer)" } else { "" };
             // Writing to a String can't fail.
             let _ = writeln!(
                 text,
-                "{:<28} {word:<6} rule {:<3} client_features {parts}{legacy}",
+                "{:<28} {word:<6} rule {:<3} client_features {parts}{legacy}{errors}",
                 type_url.short(),
                 index + 1
             );

@@ -4,11 +4,12 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::error::Problem;
 use super::reader::{Map, Parsed};
 use super::tree::Tree;
-use super::units::{boolean, text};
+use super::units::{boolean, duration, text};
 use super::upstream::local_path;
 
 /// A plaintext xDS listener. A client whose names are not yet known is held, never failed (RLY-4).
@@ -19,11 +20,18 @@ pub struct Listener {
     pub address: Address,
     /// Methods and types of the v2 API are served (TYP-5).
     pub v2: bool,
+    /// How long a REST or `Fetch*` request waits for news before it is told that there is none (RST-9).
+    pub rest_hold: Duration,
 }
 
 impl Default for Listener {
     fn default() -> Self {
-        Listener { name: Arc::from("main"), address: Address::loopback(18000), v2: false }
+        Listener {
+            name: Arc::from("main"),
+            address: Address::loopback(18000),
+            v2: false,
+            rest_hold: REST_HOLD,
+        }
     }
 }
 
@@ -74,10 +82,13 @@ impl fmt::Display for Address {
     }
 }
 
-const UNSUPPORTED: &[(&str, &str)] = &[
-    ("tls", "listen on loopback or a unix socket, beside the clients"),
-    ("rest_hold", "REST is not served yet"),
-];
+const UNSUPPORTED: &[(&str, &str)] = &[("tls", "listen on loopback or a unix socket, beside the clients")];
+
+/// Clients give up after a second, unless they are told otherwise, and their timeout is not on the wire (RST-9).
+const REST_HOLD: Duration = Duration::from_millis(800);
+/// A poll has to reach its source and come back.
+const REST_HOLD_MIN: Duration = Duration::from_millis(50);
+const REST_HOLD_MAX: Duration = Duration::from_secs(300);
 
 /// The longest path that a unix socket address holds on Linux, its final NUL left out: bytes.
 const UNIX_PATH_MAX: usize = 107;
@@ -114,6 +125,7 @@ impl Listener {
         let name = map.required("name", "a name for logs and metrics").and_then(|item| item.parse(text));
         let address = Address::read(map, None, MODE_OF_LISTENER, directory);
         let v2 = map.or("v2", false, boolean);
+        let rest_hold = map.or("rest_hold", REST_HOLD, duration(REST_HOLD_MIN..=REST_HOLD_MAX));
         if let Some(item) = map.item("when_unavailable") {
             match item.text() {
                 None | Some("hold") => {}
@@ -122,7 +134,7 @@ impl Listener {
             }
         }
         map.unsupported(UNSUPPORTED);
-        Some(Listener { name: Arc::from(name?), address: address?, v2 })
+        Some(Listener { name: Arc::from(name?), address: address?, v2, rest_hold })
     }
 }
 

@@ -355,6 +355,7 @@ node_classes:
       user_agent_name: {{prefix: gRPC}}
       names: old
     legacy_wildcard: false
+    resource_errors_alone: true
   - match:
       locality: {{zone: z}}
       metadata: [{{path: [labels, rev.a], exact: 2}}, {{path: owner, suffix: -x}}]
@@ -367,6 +368,7 @@ node_classes:
     let grpc = ClassRule {
         nodes: NodeMatch { user_agent_name: Some(TextMatch::Prefix("gRPC".into())), ..NodeMatch::default() },
         legacy_wildcard: false,
+        resource_errors_alone: true,
         ..ClassRule::for_names(NameStyle::Old, Projection::whole_node_but_id())
     };
     let path = |keys: &[&str]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -393,6 +395,7 @@ node_classes:
         },
         share_secrets: true,
         legacy_wildcard: true,
+        resource_errors_alone: false,
     };
     assert_eq!(rules, [vec![grpc, secrets], NodeClasses::default().rules].concat());
 }

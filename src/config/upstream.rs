@@ -1,14 +1,18 @@
 //! The control plane that the relay is a client of: one entry of `xds_servers:` (FED-2).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::classes::read_type_name;
 use super::reader::{Item, Map, Parsed};
 use super::rest::{RestServer, web_address};
 use super::tree::Tree;
 use super::units::{bytes, count, duration, hours, ms, seconds, word};
+use crate::xds::TypeUrl;
 
 /// A server entry.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +23,7 @@ pub struct UpstreamServer {
 }
 
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "there is one per server, for as long as the process lives")]
 pub enum ServerKind {
     Grpc(GrpcServer),
     Rest(RestServer),
@@ -34,6 +39,8 @@ pub struct GrpcServer {
     pub wildcard: WildcardForm,
     /// After this long on a connected stream, an unanswered name is absent, or in a transient error (TMR-1).
     pub resource_timeout: Duration,
+    /// The same for types that have one of their own (RLY-29).
+    pub resource_timeouts: BTreeMap<TypeUrl, Duration>,
     /// The server stated that it reports absent names itself, so that silence is a transient error (A88, TMR-5).
     pub resource_timer_is_transient_error: bool,
     pub connect_timeout: Duration,
@@ -61,6 +68,7 @@ impl GrpcServer {
             api_type: ApiType::AggregatedDeltaGrpc,
             wildcard: WildcardForm::Explicit,
             resource_timeout: Duration::from_secs(10),
+            resource_timeouts: BTreeMap::new(),
             resource_timer_is_transient_error: false,
             connect_timeout: Duration::from_secs(3),
             settings_timeout: Duration::from_secs(5),
@@ -158,6 +166,7 @@ const NETWORK_KEYS: &[&str] = &[
     "api_type",
     "wildcard",
     "resource_timeout",
+    "resource_timeouts",
     "connect_timeout",
     "settings_timeout",
     "stream_open_timeout",
@@ -175,6 +184,7 @@ pub(super) const GRPC_KEYS: &[&str] = &[
     "server_features",
     "wildcard",
     "resource_timeout",
+    "resource_timeouts",
     "settings_timeout",
     "stream_open_timeout",
     "streams_per_connection",
@@ -272,11 +282,8 @@ impl GrpcServer {
         GrpcServer {
             api_type: read_api_type(map).unwrap_or(d.api_type),
             wildcard: map.or("wildcard", d.wildcard, word(WILDCARDS)),
-            resource_timeout: map.or(
-                "resource_timeout",
-                resource_timeout,
-                duration(seconds(1)..=seconds(600)),
-            ),
+            resource_timeout: map.or("resource_timeout", resource_timeout, duration(RESOURCE_TIMEOUTS)),
+            resource_timeouts: read_resource_timeouts(map),
             resource_timer_is_transient_error: transient,
             connect_timeout: map.or("connect_timeout", d.connect_timeout, timeout()),
             settings_timeout: map.or("settings_timeout", d.settings_timeout, timeout()),
@@ -293,6 +300,19 @@ impl GrpcServer {
             endpoint: d.endpoint,
         }
     }
+}
+
+const RESOURCE_TIMEOUTS: RangeInclusive<Duration> = seconds(1)..=seconds(600);
+
+/// Timers by the message names of types (RLY-29).
+fn read_resource_timeouts(map: &mut Map<'_>) -> BTreeMap<TypeUrl, Duration> {
+    let entries = map.item("resource_timeouts").and_then(|item| item.entries()).unwrap_or_default();
+    let read = |(name, item): (&str, Item<'_>)| {
+        let type_url = read_type_name(&item, name);
+        let timeout = item.parse(duration(RESOURCE_TIMEOUTS));
+        Some((type_url?, timeout?))
+    };
+    entries.into_iter().filter_map(read).collect()
 }
 
 impl TcpKeepalive {

@@ -8,10 +8,12 @@ use moka::sync::Cache;
 
 use crate::engine::downstream::answer::Chunk;
 use crate::engine::downstream::{Answer, AnswerKey};
+use crate::engine::view::View;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::GaugePart;
-use crate::wire::response;
-use crate::xds::{ResourceName, TypeUrl, Variant, Version};
+use crate::wire::json::write_response;
+use crate::wire::response::{self, Beside};
+use crate::xds::{Code, ResourceName, Status, TypeUrl, Variant, Version};
 
 /// What nobody asked for within this time is dropped: an update reaches its clients in less, and the next one has
 /// another key.
@@ -23,6 +25,10 @@ pub struct Encoded {
     pub messages: Vec<EncodedMessage>,
     /// The endpoints that must follow (ORD-5).
     pub endpoints: Vec<ResourceName>,
+    /// What the client is brought to, where that is not just what the source has.
+    pub targets: Vec<Arc<View>>,
+    /// How many resources the client cannot be sent (RLY-23).
+    pub left_out: usize,
     _bytes: GaugePart,
 }
 
@@ -31,12 +37,25 @@ pub struct Encoded {
 pub struct EncodedMessage {
     pub body: Bytes,
     pub version: Version,
+    /// How many heartbeats it holds (TTL-4); in SotW the resource itself is one.
+    pub beats: usize,
+    /// The codes of its `resource_errors`.
+    pub errors: Box<[Code]>,
+}
+
+/// A complete set in JSON.
+#[derive(Debug)]
+struct Document {
+    json: Bytes,
+    _bytes: GaugePart,
 }
 
 /// Keeps encoded bodies within a budget of bytes; two streams that need the same one at once make it once.
 #[derive(Debug)]
 pub struct Encoder {
     cache: Cache<AnswerKey, Arc<Encoded>>,
+    /// Complete sets in JSON, or why they cannot be said in it. Within a budget of the same size.
+    json: Cache<(AnswerKey, Version), Result<Arc<Document>, Status>>,
     metrics: Arc<Metrics>,
 }
 
@@ -50,7 +69,15 @@ impl Encoder {
             })
             .time_to_idle(IDLE)
             .build();
-        Encoder { cache, metrics }
+        let json = Cache::builder()
+            .max_capacity(bytes_max)
+            .weigher(|_, document: &Result<Arc<Document>, Status>| {
+                let bytes = document.as_ref().map_or(0, |document| document.json.len());
+                u32::try_from(bytes + 128).unwrap_or(u32::MAX)
+            })
+            .time_to_idle(IDLE)
+            .build();
+        Encoder { cache, json, metrics }
     }
 
     /// `identifier`: what `control_plane.identifier` says (WIR-6). Answers of one key come from the same servers, so it is
@@ -73,6 +100,43 @@ impl Encoder {
     /// Drops what is kept; it is made again when somebody needs it.
     pub fn clear(&self) {
         self.cache.invalidate_all();
+        self.json.invalidate_all();
+    }
+
+    /// A complete set as a JSON document under this version. `private` and `identifier` as for [`Encoder::encode`].
+    pub fn json(
+        &self,
+        answer: &Answer,
+        version: Version,
+        private: bool,
+        identifier: impl Fn() -> String,
+    ) -> Result<Bytes, Status> {
+        if private {
+            return self.write_json(answer, version, &identifier()).map(|document| document.json.clone());
+        }
+        let key = (answer.key(), version);
+        if let Some(document) = self.json.get(&key) {
+            self.metrics.encodings.hit();
+            return document.map(|document| document.json.clone());
+        }
+        let document = self.json.get_with(key, || {
+            self.metrics.encodings.miss();
+            self.write_json(answer, version, &identifier())
+        });
+        document.map(|document| document.json.clone())
+    }
+
+    fn write_json(
+        &self,
+        answer: &Answer,
+        version: Version,
+        identifier: &str,
+    ) -> Result<Arc<Document>, Status> {
+        let composition = answer.located(answer.spelled(answer.compose()));
+        let resources = composition.chunks.iter().flat_map(|chunk| &chunk.resources).map(Arc::as_ref);
+        let json = write_response(&answer.type_url, version, resources, identifier)?;
+        let bytes = self.metrics.encodings.bytes(json.len());
+        Ok(Arc::new(Document { json, _bytes: bytes }))
     }
 
     fn make(&self, answer: &Answer, identifier: &str) -> Encoded {
@@ -83,20 +147,30 @@ impl Encoder {
             .map(|chunk| EncodedMessage {
                 body: body_of(&answer.type_url, answer.variant, chunk, identifier),
                 version: chunk.version,
+                beats: chunk.beats.len(),
+                errors: chunk.errors.iter().map(|(_, error)| error.code).collect(),
             })
             .collect();
         let bytes = messages.iter().map(|message| message.body.len()).sum();
-        Encoded { messages, endpoints: composition.endpoints, _bytes: self.metrics.encodings.bytes(bytes) }
+        Encoded {
+            messages,
+            endpoints: composition.endpoints,
+            targets: composition.targets,
+            left_out: composition.left_out,
+            _bytes: self.metrics.encodings.bytes(bytes),
+        }
     }
 }
 
 fn body_of(type_url: &TypeUrl, variant: Variant, chunk: &Chunk, identifier: &str) -> Bytes {
     let resources = chunk.resources.iter().map(Arc::as_ref);
+    let ttls = Some(&chunk.ttls).filter(|ttls| !ttls.is_empty());
+    let beside = Beside { ttls, beats: &chunk.beats, errors: &chunk.errors };
     match variant {
-        Variant::Sotw => response::sotw_body(type_url, chunk.version, resources, identifier),
+        Variant::Sotw => response::sotw_body(type_url, chunk.version, resources, beside, identifier),
         Variant::Delta => {
             let (removed, variants) = (chunk.removed.iter(), &chunk.removed_variants);
-            response::delta_body(type_url, chunk.version, resources, removed, variants, identifier)
+            response::delta_body(type_url, chunk.version, resources, removed, variants, beside, identifier)
         }
     }
 }

@@ -7,13 +7,14 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
 
 pub use super::delivery::Delivery;
 pub use crate::xds::Variant;
-use crate::xds::{Request, Status, StreamKind};
+use crate::xds::{Request, SotwRequest, Status, StreamKind};
 
 /// Where a stream came from.
 #[derive(Clone, Debug)]
@@ -51,6 +52,25 @@ pub struct Message {
     pub delivery: Option<Delivery>,
 }
 
+/// How an answer to a single request is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// A gRPC message. There is no word for "unchanged", so that the set is given as soon as it is known.
+    Grpc,
+    /// REST: one JSON document, and only if it is not what the client says it has (RST-4, RST-9).
+    Json,
+}
+
+/// What came of a single request.
+#[derive(Clone, Debug)]
+pub enum Polled {
+    /// The complete set (RST-12), to be written one after the other: gRPC's header and the nonce, of which JSON has none;
+    /// then the body that is shared with all who ask for the same.
+    Set { private: Bytes, shared: Bytes },
+    /// What the client has is current for the names that it asks for (RST-4).
+    Unchanged,
+}
+
 /// Opens downstream streams. Implemented by the driver, called by the server.
 pub trait Relay: Send + Sync + 'static {
     type Stream: RelayStream;
@@ -80,6 +100,19 @@ pub trait RelayStream: Clone + Send + Sync + 'static {
     /// Called only when the connection can take a message, so that the newest state is built at the last moment
     /// (FLW-2).
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>>;
+
+    /// Answers one request on its own, of a client that keeps no stream (RLY-72): with the complete set, once all of it is
+    /// known. Waits for that, or for news, for `hold` at the longest.
+    ///
+    /// # Errors
+    /// UNAVAILABLE if something of the set is still not known then; else why the request is refused, or why the answer
+    /// cannot be written in this form.
+    fn poll_once(
+        &self,
+        request: SotwRequest,
+        form: Form,
+        hold: Duration,
+    ) -> impl Future<Output = Result<Polled, Status>> + Send;
 
     /// Whether a response was ever handed out on this stream (KAL-4, RLY-77).
     fn has_answered(&self) -> bool;

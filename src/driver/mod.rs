@@ -22,6 +22,7 @@ mod source;
 mod sources;
 mod stream;
 mod hub;
+mod poll;
 mod view;
 
 pub use hub::Hub;

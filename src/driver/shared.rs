@@ -12,11 +12,11 @@ use super::registry::lock;
 use super::servers::{Place, Server, ServerLists};
 use super::uncached::Uncached;
 use crate::engine::class::{NameStyle, NodeClass, NodeClasses};
-use crate::engine::downstream::Limits;
+use crate::engine::downstream::{Dialect, Limits};
 use crate::engine::interest::HashSeed;
 use crate::engine::{Time, source};
 use crate::telemetry::{Metrics, Throttle};
-use crate::xds::{Code, Node, Status, TypeUrl};
+use crate::xds::{Code, Node, Status, TypeUrl, Variant};
 
 /// What a hub needs to know.
 #[derive(Debug)]
@@ -95,5 +95,17 @@ impl Shared {
         let node = if self.server(place).is_local() { node.or(Some(&anonymous)) } else { node };
         let class = self.settings.classes.classify(node, type_url, style);
         class.map_err(|needed| Status::new(Code::InvalidArgument, needed.to_string()))
+    }
+
+    /// What a client understands of a type, beside what the operator says of it (ERR-8).
+    pub fn dialect(&self, node: Option<&Node>, variant: Variant, type_url: &TypeUrl) -> Dialect {
+        let anonymous = Node::default();
+        let node = node.unwrap_or(&anonymous);
+        // It is the client that is able, whichever names it asks for.
+        let mut rules = [NameStyle::Old, NameStyle::Xdstp]
+            .map(|style| self.settings.classes.rule(node, type_url, style))
+            .into_iter()
+            .flatten();
+        Dialect::of(node, variant, type_url, rules.any(|rule| rule.resource_errors_alone))
     }
 }

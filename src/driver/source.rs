@@ -1,5 +1,6 @@
 //! One task per source: it alone touches the machine, and publishes what streams may read.
 
+mod health;
 mod report;
 
 use std::collections::HashMap;
@@ -19,6 +20,7 @@ use crate::client::{FileEvent, StreamEvent};
 use crate::engine::cache::SessionId;
 use crate::engine::class::NodeClass;
 use crate::engine::downstream::SourceId;
+use crate::engine::downstream::dialect::{tells_ttl, upstream_features};
 use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::{Attachment, Collection, Files, Output, Source, Streams};
@@ -117,6 +119,7 @@ impl SourceHandle {
         let (commands, queue) = mpsc::unbounded_channel();
         let server = shared.server(key.place).clone();
         let node = upstream_node(&shared.settings.node, &key.class.node);
+        let tells_ttl = tells_ttl(&key.class.node.client_features);
         let mut report = Report::new(&shared, &node, &key);
         let handle = Arc::new(SourceHandle {
             id,
@@ -140,7 +143,8 @@ impl SourceHandle {
             // It ends with its stream.
             (settings.private, settings.linger) = (true, Duration::ZERO);
         }
-        let (for_task, source) = (handle.clone(), Source::new(fastrand::u64(..), settings, attachment));
+        let source = Source::new(fastrand::u64(..), settings, attachment);
+        let (for_task, source) = (handle.clone(), source.of_server(server.uri.clone(), tells_ttl));
         tokio::spawn(async move {
             let link = match Link::new(&server.attach, encode_node(&node)).await {
                 Ok(link) => link,
@@ -203,11 +207,6 @@ impl SourceHandle {
 /// unless the class is made of the client's id.
 fn upstream_node(relay: &Node, class: &Node) -> Node {
     let own = |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
-    let mut features = class.client_features.clone();
-    // The wrapper is a matter of transport, which the relay unwraps for clients that cannot (RLY-22).
-    features.push("xds.config.resource-in-sotw".to_owned());
-    features.sort();
-    features.dedup();
     let digest = crate::wire::version::digest(&encode_node(class));
     Node {
         id: if class.id.is_empty() { format!("{}/{digest}", relay.id) } else { class.id.clone() },
@@ -219,7 +218,7 @@ fn upstream_node(relay: &Node, class: &Node) -> Node {
             true => relay.user_agent_version.clone(),
             false => class.user_agent_version.clone(),
         },
-        client_features: features,
+        client_features: upstream_features(&class.client_features),
         dynamic_parameters: class.dynamic_parameters.clone(),
     }
 }
@@ -344,6 +343,9 @@ impl SourceTask {
                     self.report.event(index, &event, self.shared.clock.now());
                 }
                 Output::Upstream(index, output) => {
+                    if output == crate::engine::upstream::Output::Close {
+                        self.report.closed(index, self.shared.clock.now());
+                    }
                     let type_url = match self.source.attachment() {
                         Attachment::Streams(streams) => streams.type_of(index),
                         Attachment::Files(_) => None,

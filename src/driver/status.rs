@@ -186,6 +186,10 @@ pub struct ResourceStatus {
     /// Of the cached copy; 0 without one.
     pub bytes: usize,
     pub state: ClientStatus,
+    /// Why the server, or the relay, cannot supply it, or a newer one of it (ERR-1).
+    pub error: Option<Status>,
+    /// What is left of its time to live (TTL-1), where the class is told of that.
+    pub expires_in: Option<Duration>,
     /// The server and node class of the source that holds it.
     pub server: Arc<str>,
     pub class: Arc<str>,

@@ -12,7 +12,7 @@ use tokio::time::{Sleep, sleep_until};
 use tracing::{debug, trace, warn};
 
 use super::delivery::Unread;
-use super::handle::{Message, Peer, RelayStream};
+use super::handle::{Form, Message, Peer, Polled, RelayStream};
 use super::limiter::{Admission, Limiter};
 use super::registry::{Registry, lock};
 use super::servers::Place;
@@ -22,12 +22,14 @@ use super::sources::Sources;
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::session::{Excess, Router};
-use crate::engine::downstream::{Session, SourceId, Subscription, Taken, Verdict, Watch};
+use crate::engine::downstream::{Dialect, Session, SourceId, Subscription, Taken, Verdict, Watch};
 use crate::engine::realm::{Realm, Space};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{BehindMetrics, TypeMetrics};
 use crate::wire::response;
-use crate::xds::{Code, Kind, Node, Request, ResourceName, Status, StreamKind, TypeUrl, Variant};
+use crate::xds::{
+    Code, Kind, Node, Request, ResourceName, SotwRequest, Status, StreamKind, TypeUrl, Variant,
+};
 
 /// Where a stream finds its sources, and where it is found itself.
 #[derive(Clone)]
@@ -48,25 +50,25 @@ pub struct StreamState {
     kind: StreamKind,
     pub(super) peer: Peer,
     pub(super) opened_at: Time,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     tables: Tables,
-    waker: AtomicWaker,
-    answered: AtomicBool,
+    pub(super) waker: AtomicWaker,
+    pub(super) answered: AtomicBool,
     unread: Unread,
     behind: BehindMetrics,
-    inner: Mutex<Inner>,
+    pub(super) inner: Mutex<Inner>,
     /// Held from a change of what is wanted until the sources were told of it, so that they hear of changes in order.
     telling: tokio::sync::Mutex<()>,
 }
 
-struct Inner {
-    session: Session,
+pub(super) struct Inner {
+    pub(super) session: Session,
     node: Option<Arc<Node>>,
-    sources: Vec<(SourceId, Arc<SourceHandle>)>,
+    pub(super) sources: Vec<(SourceId, Arc<SourceHandle>)>,
     types: Vec<(TypeUrl, Arc<TypeMetrics>)>,
     limiter: Limiter,
     /// How the stream is to end, once decided.
-    end: Option<Status>,
+    pub(super) end: Option<Status>,
     /// When the first answer may go (RLY-56); drawn when there is one.
     turn: Option<Time>,
     /// Runs while the first answer waits its turn, or the routing types wait for an ACK (ORD-10).
@@ -150,6 +152,10 @@ impl RelayStream for Stream {
 
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
         self.state().poll_message(context)
+    }
+
+    async fn poll_once(&self, request: SotwRequest, form: Form, hold: Duration) -> Result<Polled, Status> {
+        super::poll::poll_once(self, request, form, hold).await
     }
 
     fn has_answered(&self) -> bool {
@@ -406,8 +412,12 @@ impl StreamState {
                 encoded.messages.len(),
                 version,
                 &encoded.endpoints,
+                &encoded.targets,
                 now,
             );
+            if encoded.left_out > 0 && answer.chunk == 0 {
+                self.warn_left_out(&answer.type_url, encoded.left_out);
+            }
             let (Some(message), Some(nonce)) = (message, nonce) else { continue };
             let nonce = inner.session.nonce_text(nonce);
             let private = match response::head(&nonce, message.body.len()) {
@@ -421,9 +431,20 @@ impl StreamState {
             }
             if let Some((_, types)) = inner.types.iter().find(|(type_url, _)| *type_url == answer.type_url) {
                 types.response(self.kind.variant, bytes);
+                types.beside(message.beats, &message.errors);
             }
             let delivery = Some(self.unread.hand_out());
             return Some(Ok(Message { private, shared: message.body.clone(), delivery }));
+        }
+    }
+
+    /// What the client cannot be sent is missing for it (RLY-23).
+    fn warn_left_out(&self, type_url: &TypeUrl, count: usize) {
+        self.shared.metrics.of_type(type_url).left_out(count);
+        if let Some(suppressed) = self.shared.throttle.allow("resources left out") {
+            warn!(stream = self.id, %type_url, count, suppressed, "resources were left out of an answer: in the \
+                state-of-the-world variant they need a wrapper, for which the client lacks the feature \
+                xds.config.resource-in-sotw");
         }
     }
 
@@ -480,7 +501,7 @@ impl Inner {
     }
 
     /// Some of it may not be shared.
-    fn is_private(&self, subscription: usize) -> bool {
+    pub(super) fn is_private(&self, subscription: usize) -> bool {
         let is_private = |id| {
             let source = self.sources.iter().find(|(known, _)| *known == id);
             source.is_some_and(|(_, handle)| handle.key().owner != Owner::Everyone)
@@ -490,7 +511,7 @@ impl Inner {
     }
 
     /// Who answers for this subscription: one of its parts decides it mostly, since mostly it has one.
-    fn identifier(&self, subscription: usize) -> String {
+    pub(super) fn identifier(&self, subscription: usize) -> String {
         let parts = self.session.subscriptions().get(subscription).map(|subscription| &subscription.parts);
         let mut names: Vec<&str> = Vec::new();
         for part in parts.into_iter().flatten() {
@@ -544,6 +565,10 @@ impl Router for Routes<'_> {
             self.sources.push((id, handle));
         }
         Ok(id)
+    }
+
+    fn dialect(&self, type_url: &TypeUrl) -> Dialect {
+        self.stream.shared.dialect(self.node, self.stream.kind.variant, type_url)
     }
 
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status> {

@@ -12,8 +12,10 @@ use super::status::{
     SourceStatus, StatusView,
 };
 use super::stream::StreamState;
+use crate::engine::Time;
 use crate::engine::cache::Known;
 use crate::engine::downstream::{Session, SourceId, Subscription};
+use crate::engine::remarks::Remarks;
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::engine::upstream::Cause;
 use crate::xds::{Resource, ResourceName, TypeUrl};
@@ -38,7 +40,9 @@ impl StatusView for Hub {
 
     fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
         let filter = filter.clone();
-        Box::new(self.tables.sources.all().into_iter().flat_map(move |handle| Walk::new(&handle, &filter)))
+        let now = self.shared.clock.now();
+        let all = self.tables.sources.all().into_iter();
+        Box::new(all.flat_map(move |handle| Walk::new(&handle, &filter, now)))
     }
 }
 
@@ -110,6 +114,7 @@ struct Walk {
     current: Option<(TypeUrl, Place)>,
     server: Arc<str>,
     class: Arc<str>,
+    now: Time,
 }
 
 /// The names come first, then the members of the wildcard and of globs; each resumes behind the last name given.
@@ -121,13 +126,13 @@ enum Place {
 }
 
 impl Walk {
-    fn new(handle: &SourceHandle, filter: &ResourceFilter) -> Walk {
+    fn new(handle: &SourceHandle, filter: &ResourceFilter, now: Time) -> Walk {
         let snapshot = handle.snapshot();
         let types: Vec<_> =
             snapshot.types().map(|(url, _)| url.clone()).filter(|url| filter.wants_type(url)).collect();
         let status = handle.status();
         let (server, class) = (status.server.clone(), status.class.digest.clone());
-        Walk { snapshot, types: types.into_iter(), current: None, server, class }
+        Walk { snapshot, types: types.into_iter(), current: None, server, class, now }
     }
 
     fn status(
@@ -136,13 +141,23 @@ impl Walk {
         name: &ResourceName,
         resource: Option<&Resource>,
         state: ClientStatus,
+        remarks: &Remarks,
     ) -> ResourceStatus {
+        // That the copy in use stands is not the news where a newer one can't be had (DAT-5).
+        let error = remarks.error(name);
+        let state = if error.is_some() && state != ClientStatus::DoesNotExist {
+            ClientStatus::ReceivedError
+        } else {
+            state
+        };
         ResourceStatus {
             type_url: type_url.clone(),
             name: name.clone(),
             version: resource.map(|resource| resource.version),
             bytes: resource.map_or(0, |resource| resource.body.value.len()),
             state,
+            error: error.map(|error| (**error).clone()),
+            expires_in: remarks.lease(name).map(|lease| lease.expires.since(self.now)),
             server: self.server.clone(),
             class: self.class.clone(),
         }
@@ -161,19 +176,23 @@ impl Walk {
                     Known::Absent(Cause::Timeout) => ClientStatus::Timeout,
                     Known::Absent(_) => ClientStatus::DoesNotExist,
                 };
-                let status = self.status(type_url, name, known.resource().map(Arc::as_ref), state);
+                let status =
+                    self.status(type_url, name, known.resource().map(Arc::as_ref), state, &types.remarks);
                 Some((status, Place::Names(Some(name.clone()))))
             }
             Place::Members(last) => {
                 let Some((name, resource)) = types.members.range(behind(last)).next() else {
                     return self.step(type_url, &Place::GlobMembers(None));
                 };
-                let status = self.status(type_url, name, Some(resource), ClientStatus::Acked);
+                let none = Remarks::default();
+                let remarks = types.wildcard.as_ref().map_or(&none, |view| view.remarks());
+                let status = self.status(type_url, name, Some(resource), ClientStatus::Acked, remarks);
                 Some((status, Place::Members(Some(name.clone()))))
             }
             Place::GlobMembers(last) => {
                 let (name, resource) = types.glob_members.range(behind(last)).next()?;
-                let status = self.status(type_url, name, Some(resource), ClientStatus::Acked);
+                let remarks = &types.glob_remarks;
+                let status = self.status(type_url, name, Some(resource), ClientStatus::Acked, remarks);
                 Some((status, Place::GlobMembers(Some(name.clone()))))
             }
         }

@@ -30,6 +30,9 @@ pub struct ClassRule {
     pub share_secrets: bool,
     /// Whether an empty first request of a type means the wildcard (SUB-9) or nothing (SUB-15).
     pub legacy_wildcard: bool,
+    /// Clients take `resource_errors` for an answer: a full-state answer may leave out what has an error, and a SotW answer
+    /// may hold errors alone (ERR-8, SST-7).
+    pub resource_errors_alone: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -154,6 +157,7 @@ impl ClassRule {
             projection,
             share_secrets: false,
             legacy_wildcard: true,
+            resource_errors_alone: false,
         }
     }
 

@@ -7,6 +7,7 @@
 
 pub mod time;
 pub mod interest;
+pub mod remarks;
 pub mod view;
 pub mod snapshot;
 pub mod class;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::cache::Known;
+use super::cache::aliased::Aliased;
 use super::interest::{Interest, NameSet, SetId};
+use super::remarks::Remarks;
 use super::view::{Leaving, View};
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
@@ -27,8 +29,8 @@ pub struct WatchedSet {
 #[derive(Clone, Debug, Default)]
 pub struct TypeSnapshot {
     pub named: Names,
-    /// Of names that are or were the alias of a resource: the resource's own name (ALI-2).
-    pub aliases: OrdMap<ResourceName, ResourceName>,
+    /// Of names that are or were the alias of a resource (ALI-2).
+    pub aliases: OrdMap<ResourceName, Arc<Aliased>>,
     pub sets: OrdMap<SetId, WatchedSet>,
     pub members: Bodies,
     /// `None` while nobody watches the wildcard.
@@ -36,6 +38,16 @@ pub struct TypeSnapshot {
     /// The members of all globs that are watched; each name is in one of them.
     pub glob_members: Bodies,
     pub glob_sets: OrdMap<SetId, WatchedSet>,
+    /// The last bytes of names that are absent, and of former members of the wildcard and of globs.
+    pub departed_names: Bodies,
+    pub departed_members: Bodies,
+    pub departed_glob_members: Bodies,
+    /// Changes whenever some of those bytes are given up.
+    pub evicted: u64,
+    /// What is said of names, and of globs and their members, beside their content; of members of the wildcard, its view
+    /// says it.
+    pub remarks: Remarks,
+    pub glob_remarks: Remarks,
 }
 
 impl TypeSnapshot {
@@ -46,6 +58,21 @@ impl TypeSnapshot {
             Leaving::Globs => self.glob_members.get(name),
             Leaving::Names => self.named.get(name)?.resource(),
         }
+    }
+
+    /// The last bytes under a name that left a view.
+    pub fn departed(&self, leaving: Leaving, name: &ResourceName) -> Option<&Arc<Resource>> {
+        match leaving {
+            Leaving::Wildcard => self.departed_members.get(name),
+            Leaving::Globs => self.departed_glob_members.get(name),
+            Leaving::Names => self.departed_names.get(name),
+        }
+    }
+
+    /// Identifies what [`TypeSnapshot::departed`] says of the names that a view lacks; 0 if it has nothing.
+    pub fn last_bytes(&self) -> u64 {
+        let all = [&self.departed_names, &self.departed_members, &self.departed_glob_members];
+        if all.iter().all(|bodies| bodies.is_empty()) { 0 } else { self.evicted + 1 }
     }
 
     /// What an interest amounts to; `None` until the source has taken note of it.

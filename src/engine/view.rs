@@ -12,7 +12,8 @@ use imbl::{OrdMap, OrdSet};
 
 use super::Time;
 use super::interest::HashSeed;
-use crate::xds::{Resource, ResourceName, Version};
+use super::remarks::{Lease, Remarks};
+use crate::xds::{Resource, ResourceName, Status, Version};
 
 /// Identifies the content of a view inside this process. Two views with one id are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +39,9 @@ impl ViewId {
     }
 }
 
+/// Stands for content that the client has, and must be sent again. No content has this version.
+const FORCED: Version = Version(u128::MAX);
+
 /// Names and what is known of them. Cloning is cheap, changing a few names is O(log n).
 #[derive(Clone, Debug, Default)]
 pub struct View {
@@ -57,6 +61,11 @@ pub struct View {
     bytes: usize,
     /// When the content last changed.
     changed_at: Time,
+    /// Says when a name last left the collection that this is a view of: of two views of one collection with the same
+    /// mark, the later has every name of the earlier.
+    lost: ViewId,
+    /// Errors, and how long resources live (ERR-1, TTL-1).
+    remarks: Remarks,
 }
 
 impl View {
@@ -146,6 +155,63 @@ impl View {
         self.changed_at
     }
 
+    /// Whether a client at `self` may have a name that is gone from `to`. It is quick, and errs on the side of yes.
+    pub fn may_lose(&self, to: &View) -> bool {
+        self.lost != to.lost && !self.present.is_empty()
+    }
+
+    /// Whether there is more to say of `to` than that something is gone.
+    pub fn has_news_in(&self, to: &View) -> bool {
+        let mut items = self.present.diff(&to.present);
+        items.any(|item| !matches!(item, imbl::ordmap::DiffItem::Remove(..)))
+    }
+
+    /// The names that a client at `self` must be sent again (see [`View::force`]) although `to` lacks them.
+    pub fn forced_beside(&self, to: &View) -> impl Iterator<Item = ResourceName> {
+        self.beside(to).filter(|(_, version)| *version == FORCED).map(|(name, _)| name)
+    }
+
+    /// Whether the client holds something under the name that it must be sent again.
+    pub fn is_due_again(&self, name: &ResourceName) -> bool {
+        self.version_of(name).is_some_and(|version| version == FORCED || version == Version::default())
+    }
+
+    /// The names that `other` lacks, with their versions.
+    pub fn beside(&self, other: &View) -> impl Iterator<Item = (ResourceName, Version)> {
+        self.present.diff(&other.present).filter_map(|item| match item {
+            imbl::ordmap::DiffItem::Remove(name, version) => Some((name.clone(), *version)),
+            _ => None,
+        })
+    }
+
+    /// This view with names that have left it, of which a client keeps what was `told` to it. It is identified by what they
+    /// are.
+    #[must_use]
+    pub fn keeping(&self, kept: impl Iterator<Item = (ResourceName, Version)>, told: &Remarks) -> View {
+        let mut view = self.clone();
+        for (name, version) in kept {
+            view.id = view.id.derived(("kept", &name, version));
+            if !(view.remarks.is_empty() && told.is_empty()) {
+                let lease = told.lease(&name).map(|lease| lease.beat);
+                let error = told.error(&name).map(ToString::to_string);
+                view.id = view.id.derived(("told", lease, error));
+                view.remarks.copy(&name, told);
+            }
+            view.absent.remove(&name);
+            // A glob of which a member is kept is not empty for the client (NAM-16).
+            if let Some(glob) = name.glob().filter(|_| !view.globs.is_empty()) {
+                view.absent.remove(&glob);
+            }
+            view.digest = view.digest.plus(version);
+            view.present.insert(name, version);
+        }
+        view
+    }
+
+    pub fn remarks(&self) -> &Remarks {
+        &self.remarks
+    }
+
     // === changes, made by the source ===
 
     /// A name that was unknown, absent or present with `old` now has `new`.
@@ -206,6 +272,26 @@ impl View {
         self.absent.remove(name);
     }
 
+    /// What is said of a name beside its content changed, or the name joined the set with it.
+    pub fn remark(&mut self, name: &ResourceName, from: &Remarks) {
+        self.remarks.copy(name, from);
+    }
+
+    /// Whether this is news.
+    pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) -> bool {
+        self.remarks.set_error(name, error)
+    }
+
+    /// Whether this is news.
+    pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) -> bool {
+        self.remarks.set_lease(name, lease)
+    }
+
+    /// A name leaves the set, with what is said of it.
+    pub fn drop_remarks(&mut self, name: &ResourceName) {
+        self.remarks.forget(name);
+    }
+
     /// A wildcard's membership is now known.
     pub fn complete(&mut self) {
         self.unknown = 0;
@@ -235,9 +321,10 @@ impl View {
         }
     }
 
-    pub fn stamp(&mut self, id: ViewId, now: Time) {
+    pub fn stamp(&mut self, id: ViewId, now: Time, lost: ViewId) {
         self.id = id;
         self.changed_at = now;
+        self.lost = lost;
     }
 
     // === what clients hold ===
@@ -255,12 +342,8 @@ impl View {
         if to.is_complete() && deletes {
             return to.clone();
         }
-        let kept = self.present.diff(&to.present).filter_map(|item| match item {
-            imbl::ordmap::DiffItem::Remove(name, version) => Some((name.clone(), *version)),
-            _ => None,
-        });
         let kept: Vec<_> =
-            kept.filter(|(name, _)| covers(name) && !(deletes && to.knows_gone(name))).collect();
+            self.beside(to).filter(|(name, _)| covers(name) && !(deletes && to.knows_gone(name))).collect();
         let is_settled =
             |name: &ResourceName| to.has(name) || to.absent.contains(name) || to.knows_glob(name);
         let told = self.absent.iter().filter(|name| covers(name) && !is_settled(name));
@@ -281,6 +364,8 @@ impl View {
         sent: impl Iterator<Item = (&'a ResourceName, Version)>,
         gone: impl Iterator<Item = &'a ResourceName>,
     ) {
+        // What comes from elsewhere may be gone already.
+        self.lost = ViewId::default();
         for (name, version) in sent {
             self.absent.remove(name);
             self.present.insert(name.clone(), version);
@@ -293,13 +378,39 @@ impl View {
         }
     }
 
-    /// The client must be told of `name` again (DEL-11, SUB-3, ORD-5). If it has the name it still does, though of no
+    /// The client was told of these names what `view` says beside their content.
+    pub fn hold_remarks<'a>(&mut self, names: impl Iterator<Item = &'a ResourceName>, view: &View) {
+        for name in names {
+            self.remarks.copy(name, &view.remarks);
+            self.id = self.id.derived(("told", name, view.id));
+        }
+    }
+
+    /// The client was brought to this view, but for its errors: of those it knows what `before` says (SST-7).
+    pub fn without_errors_since(&mut self, before: &View) {
+        if before.remarks.news(&self.remarks).errors.is_empty() {
+            return;
+        }
+        self.remarks = before.remarks.with_leases_of(&self.remarks);
+        self.id = self.id.derived(("errors of", before.id));
+    }
+
+    /// The client must be told of `name` again (DEL-11, SUB-3). If it has the name it still does, though of no
     /// known version, so that it is told too if the name goes before it is sent.
     pub fn forget(&mut self, name: &ResourceName) {
         let held = self.present.get_mut(name).map(|version| *version = Version::default()).is_some();
-        let told = self.absent.remove(name).is_some();
+        let told = self.absent.remove(name).is_some() | self.remarks.forget(name);
         if held || told {
             self.id = self.id.derived(("forgotten", name));
+        }
+    }
+
+    /// The client must be sent `name` again because of what was sent of another type (ORD-5); unlike [`View::forget`], though
+    /// it may be gone.
+    pub fn force(&mut self, name: &ResourceName) {
+        if let Some(version) = self.present.get_mut(name).filter(|version| **version != Version::default()) {
+            *version = FORCED;
+            self.id = self.id.derived(("forced", name));
         }
     }
 
@@ -307,6 +418,7 @@ impl View {
     pub fn forget_all(&mut self) {
         self.present = self.present.keys().map(|name| (name.clone(), Version::default())).collect();
         self.absent = OrdSet::new();
+        self.remarks = Remarks::default();
         self.id = self.id.derived("all forgotten");
     }
 }

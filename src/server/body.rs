@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use http_body::{Body, Frame};
+use http_body::{Body, Frame, SizeHint};
 use tokio::task::AbortHandle;
 
 use super::status;
@@ -19,6 +19,19 @@ pub(super) enum ResponseBody<S: RelayStream> {
     Empty,
     Stream(StreamBody<S>),
     Health(tonic::body::Body),
+    /// A whole document.
+    Full(Bytes),
+    /// The one message of a `Fetch*` call in its pieces, the next one last; then its trailers.
+    Unary {
+        pieces: Vec<Bytes>,
+        ended: bool,
+    },
+}
+
+impl<S: RelayStream> ResponseBody<S> {
+    pub(super) fn unary(private: Bytes, shared: Bytes) -> Self {
+        ResponseBody::Unary { pieces: vec![shared, private], ended: false }
+    }
 }
 
 /// Bytes on their way out, and who waits for the last of them to leave: HTTP/2 drops both together.
@@ -101,6 +114,15 @@ impl<S: RelayStream> Drop for StreamBody<S> {
     }
 }
 
+/// What comes next of a single message.
+fn unary_frame(pieces: &mut Vec<Bytes>, ended: &mut bool) -> Option<Frame<Piece>> {
+    if let Some(piece) = pieces.pop() {
+        return Some(Frame::data(piece.into()));
+    }
+    let trailers = !std::mem::replace(ended, true);
+    trailers.then(|| Frame::trailers(status::trailers(&Status::ok())))
+}
+
 // Nothing in it is pinned.
 impl<S: RelayStream> Unpin for ResponseBody<S> {}
 
@@ -119,13 +141,27 @@ impl<S: RelayStream> Body for ResponseBody<S> {
                 let frame = ready!(Pin::new(body).poll_frame(context));
                 Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(Piece::from))))
             }
+            ResponseBody::Full(document) => {
+                let document = std::mem::take(document);
+                Poll::Ready((!document.is_empty()).then(|| Ok(Frame::data(document.into()))))
+            }
+            ResponseBody::Unary { pieces, ended } => Poll::Ready(unary_frame(pieces, ended).map(Ok)),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            ResponseBody::Empty => SizeHint::with_exact(0),
+            ResponseBody::Full(document) => SizeHint::with_exact(document.len() as u64),
+            _ => SizeHint::default(),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             ResponseBody::Empty => true,
-            ResponseBody::Stream(_) => false,
+            ResponseBody::Stream(_) | ResponseBody::Unary { .. } => false,
+            ResponseBody::Full(document) => document.is_empty(),
             ResponseBody::Health(body) => body.is_end_stream(),
         }
     }

@@ -1,12 +1,13 @@
 //! The life of one connection: preface, service, GOAWAY, end.
 
 use std::error::Error;
+use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::server::conn::http2;
+use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -18,7 +19,7 @@ use super::listener::ListenerOptions;
 use super::service::Service;
 use super::streams::{StreamId, Streams};
 use super::transport::{Protocol, Socket, Transport};
-use crate::driver::handle::{Peer, Relay, RelayStream};
+use crate::driver::handle::{ConnectionCut, Peer, Relay, RelayStream};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
 use crate::xds::{Code, Status};
@@ -30,6 +31,10 @@ const AGE_RECHECK_MIN: Duration = Duration::from_millis(100);
 /// looks, so that the refusal is counted and has a text.
 const HEADER_LIST_MARGIN: u32 = 4;
 
+/// hyper takes no less.
+const HTTP1_BUFFER_BYTES_MIN: usize = 8192;
+
+type Http1<R> = http1::Connection<TokioIo<Transport>, Service<R>>;
 type Http2<R> = http2::Connection<TokioIo<Transport>, Service<R>, TokioExecutor>;
 
 /// Why a connection is asked to go.
@@ -53,32 +58,72 @@ pub(super) async fn run<R: Relay>(
     _permit: ConnectionPermit,
 ) {
     let metrics = &*shared.metrics;
-    let protocol = tokio::select! {
+    let opened = tokio::select! {
         () = draining.cancelled() => return,
-        protocol = timeout(shared.limits.preface_timeout, socket.read_protocol()) => protocol,
+        opened = timeout(shared.limits.preface_timeout, socket.read_protocol()) => opened,
     };
-    match protocol {
-        Ok(Ok(Protocol::Http2)) => {}
-        Ok(Ok(Protocol::Unknown) | Err(_)) => {
-            metrics.closed_not_http2.inc();
-            return;
+    let streams = Streams::new(shared.metrics.clone(), shared.limits.streams_per_connection_max);
+    let cut = peer.connection.clone();
+    let service = Service { shared: shared.clone(), streams: streams.clone(), peer, options };
+    match opened {
+        Ok(Ok((Protocol::Http2, _))) => {
+            let transport = Transport::http2(socket, shared.limits.control_frames_per_second_max);
+            let http2 = http2_builder(&shared.limits).serve_connection(TokioIo::new(transport), service);
+            live(pin!(http2), &streams, &shared, &draining, &cut).await;
+        }
+        // Boxed: few clients poll, and all connections would have room for it.
+        Ok(Ok((Protocol::Http1, opening))) => {
+            let transport = Transport::http1(socket, opening);
+            let http1 = http1_builder(&shared.limits).serve_connection(TokioIo::new(transport), service);
+            live(Box::pin(http1).as_mut(), &streams, &shared, &draining, &cut).await;
+        }
+        Ok(Ok((Protocol::Unknown, _)) | Err(_)) => {
+            metrics.closed_not_http.inc();
         }
         Err(_) => {
             metrics.closed_preface_timeout.inc();
-            return metrics.limit_hit(Limit::PrefaceTimeout);
+            metrics.limit_hit(Limit::PrefaceTimeout);
         }
     }
+}
 
-    let streams = Streams::new(shared.metrics.clone(), shared.limits.streams_per_connection_max);
-    let transport = Transport::new(socket, shared.limits.control_frames_per_second_max);
-    let cut = peer.connection.clone();
-    let service = Service { shared: shared.clone(), streams: streams.clone(), peer, options };
-    let mut http2 = pin!(builder(&shared.limits).serve_connection(TokioIo::new(transport), service));
+/// A connection of either protocol.
+trait Connection: Future<Output = hyper::Result<()>> {
+    /// No new requests: GOAWAY, or the end of keep-alive.
+    fn shut_down(self: Pin<&mut Self>);
 
+    /// A timeout that is not one of keep-alive PINGs means that no request came.
+    const TIMEOUT_IS_IDLENESS: bool;
+}
+
+impl<R: Relay> Connection for Http2<R> {
+    const TIMEOUT_IS_IDLENESS: bool = false;
+
+    fn shut_down(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<R: Relay> Connection for Http1<R> {
+    const TIMEOUT_IS_IDLENESS: bool = true;
+
+    fn shut_down(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+/// Serves a connection until it is over, and counts how it ended.
+async fn live<R: Relay, C: Connection>(
+    mut connection: Pin<&mut C>,
+    streams: &Streams<R::Stream>,
+    shared: &Shared<R>,
+    draining: &CancellationToken,
+    cut: &ConnectionCut,
+) {
     let life = async {
-        match serve(http2.as_mut(), &streams, &shared, &draining).await {
+        match serve(connection.as_mut(), streams, shared, draining).await {
             Served::Ended(result) => Some(result),
-            Served::Goaway(reason) => wind_down(http2.as_mut(), &streams, &shared, reason).await,
+            Served::Goaway(reason) => wind_down(connection.as_mut(), streams, shared, reason).await,
         }
     };
     let result = tokio::select! {
@@ -88,14 +133,26 @@ pub(super) async fn run<R: Relay>(
     };
     match result {
         Some(Ok(())) => {}
-        Some(Err(error)) => count_error(&error, metrics),
+        Some(Err(error)) if C::TIMEOUT_IS_IDLENESS && error.is_timeout() => {
+            shared.metrics.closed_idle.inc();
+        }
+        Some(Err(error)) => count_error(&error, &shared.metrics),
         None => {
-            metrics.closed_cut.inc();
+            shared.metrics.closed_cut.inc();
         }
     }
 }
 
-fn builder(limits: &ServerLimits) -> http2::Builder<TokioExecutor> {
+fn http1_builder(limits: &ServerLimits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.http1_idle_timeout)
+        .max_buf_size(HTTP1_BUFFER_BYTES_MIN.max(limits.header_list_bytes_max as usize));
+    builder
+}
+
+fn http2_builder(limits: &ServerLimits) -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -120,8 +177,8 @@ enum Served {
 }
 
 /// Serves until the connection ends or has a reason to go.
-async fn serve<R: Relay>(
-    mut http2: Pin<&mut Http2<R>>,
+async fn serve<R: Relay, C: Connection>(
+    mut connection: Pin<&mut C>,
     streams: &Streams<R::Stream>,
     shared: &Shared<R>,
     draining: &CancellationToken,
@@ -140,7 +197,7 @@ async fn serve<R: Relay>(
         tokio::select! {
             biased;
             () = &mut draining => return Served::Goaway(Goaway::Drain),
-            result = http2.as_mut() => return Served::Ended(result),
+            result = connection.as_mut() => return Served::Ended(result),
             () = &mut check, if check_at.is_some() => {}
         }
         let now = Instant::now();
@@ -160,8 +217,8 @@ async fn serve<R: Relay>(
 }
 
 /// GOAWAY, then the end of each stream at a moment of its own, then the cut. `None` if it came to the cut.
-async fn wind_down<R: Relay>(
-    mut http2: Pin<&mut Http2<R>>,
+async fn wind_down<R: Relay, C: Connection>(
+    mut connection: Pin<&mut C>,
     streams: &Streams<R::Stream>,
     shared: &Shared<R>,
     reason: Goaway,
@@ -177,14 +234,14 @@ async fn wind_down<R: Relay>(
         Goaway::Idle => shared.metrics.limit_hit(Limit::FirstRequestTimeout),
         Goaway::Age => {}
     }
-    http2.as_mut().graceful_shutdown();
+    connection.as_mut().shut_down();
 
     let mut endings = Endings::plan(streams, reason, Instant::now(), window);
     loop {
         let next = endings.next();
         tokio::select! {
             biased;
-            result = http2.as_mut() => return Some(result),
+            result = connection.as_mut() => return Some(result),
             () = sleep_until(next) => {
                 if endings.end_due(streams, Instant::now()) == Progress::Over {
                     return None;

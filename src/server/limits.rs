@@ -24,6 +24,9 @@ pub struct ServerLimits {
     pub preface_timeout: Duration,
     /// From the preface to the connection's first stream, and from a stream's headers to its first request (FD14).
     pub first_request_timeout: Duration,
+    /// From the end of one request on an HTTP/1.1 connection to the end of the next one's headers: how long a REST client
+    /// may rest between two polls, and how long one that dribbles its headers is listened to (FD14).
+    pub http1_idle_timeout: Duration,
     /// `SETTINGS_MAX_CONCURRENT_STREAMS`. Works only together with `local_error_resets_max`: either one alone lets a
     /// single connection take gigabytes.
     pub streams_per_connection_max: u32,
@@ -72,6 +75,7 @@ impl Default for ServerLimits {
             fd_reserve: 64,
             preface_timeout: Duration::from_secs(5),
             first_request_timeout: Duration::from_secs(15),
+            http1_idle_timeout: Duration::from_secs(90),
             streams_per_connection_max: 100,
             local_error_resets_max: 64,
             pending_accept_resets_max: 20,

@@ -34,10 +34,18 @@ pub struct Listener {
 }
 
 /// What one listener serves otherwise than others do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerOptions {
     /// Methods and types of the v2 API are served (TYP-5).
     pub v2: bool,
+    /// How long a REST or `Fetch*` request waits for news (RST-9).
+    pub rest_hold: Duration,
+}
+
+impl Default for ListenerOptions {
+    fn default() -> Self {
+        ListenerOptions { v2: false, rest_hold: Duration::from_millis(800) }
+    }
 }
 
 #[derive(Debug)]

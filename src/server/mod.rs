@@ -7,7 +7,7 @@
 //! - [`listener`], `gate`, `accept`: bound sockets, who may come in, and the loop that accepts.
 //! - `transport`, `connection`: one connection from its first byte to its last, with its deadlines, its age and its
 //!   GOAWAY.
-//! - `service`: from a path to what answers it. `reader`, `body`: the two directions of a stream. `streams`: those of
+//! - `service`: from a path to what answers it. `unary`: REST and `Fetch*`. `reader`, `body`: the two directions of a stream. `streams`: those of
 //!   a connection, so that they can be ended. `status`: gRPC statuses as headers.
 //!
 //! Nothing here queues responses: a message is built when HTTP/2 can take it (FLW-2), and requests are read by a
@@ -21,6 +21,7 @@ pub mod limits;
 pub mod listener;
 mod reader;
 mod service;
+mod unary;
 mod status;
 mod streams;
 mod transport;

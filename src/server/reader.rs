@@ -95,12 +95,39 @@ impl Requests {
 
     fn unreadable(&self, error: ReadError) -> End {
         self.metrics.streams_unreadable.inc();
-        if let ReadError::OverLimit { limit, .. } = error
-            && let Some(limit) = configured(limit)
-        {
+        if let Some(limit) = over_limit(&error) {
             self.metrics.limit_hit(limit);
         }
         End::Failed(error.into())
+    }
+}
+
+/// The one request of a call that has no more.
+pub(super) async fn read_one(
+    body: Incoming,
+    reader: RequestReader,
+    deadline: Instant,
+    metrics: Arc<DownstreamMetrics>,
+) -> Result<Request, Status> {
+    let mut requests = Requests { body, reader, metrics };
+    match timeout_at(deadline, requests.next()).await {
+        Ok(Ok(request)) => Ok(request),
+        Ok(Err(End::Failed(status))) => Err(status),
+        Ok(Err(End::HalfClosed | End::Reset)) => {
+            Err(Status::new(Code::InvalidArgument, "the call ended without a request"))
+        }
+        Err(_) => {
+            requests.metrics.limit_hit(Limit::FirstRequestTimeout);
+            Err(Status::new(Code::DeadlineExceeded, "no request came in time"))
+        }
+    }
+}
+
+/// The limit that a request passed, if it could not be read for that.
+pub(super) fn over_limit(error: &ReadError) -> Option<Limit> {
+    match error {
+        ReadError::OverLimit { limit, .. } => configured(*limit),
+        _ => None,
     }
 }
 
@@ -124,7 +151,8 @@ fn configured(bound: Bound) -> Option<Limit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::handle::Message;
+    use crate::driver::handle::{Form, Message, Polled};
+    use crate::xds::SotwRequest;
     use std::task::{Context, Poll};
 
     #[derive(Clone)]
@@ -141,6 +169,10 @@ mod tests {
 
         fn poll_message(&self, _: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
             Poll::Pending
+        }
+
+        async fn poll_once(&self, _: SotwRequest, _: Form, _: std::time::Duration) -> Result<Polled, Status> {
+            Ok(Polled::Unchanged)
         }
 
         fn has_answered(&self) -> bool {

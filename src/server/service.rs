@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Ready, ready};
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{HeaderMap, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 use tonic::codegen::Service as _;
@@ -16,9 +16,11 @@ use super::listener::ListenerOptions;
 use super::reader::read_requests;
 use super::status;
 use super::streams::Streams;
+use super::unary::{Unary, is_rest};
 use super::{HealthService, Shared};
 use crate::driver::handle::{Peer, Relay};
 use crate::telemetry::Limit;
+use crate::telemetry::metrics::CallKind;
 use crate::wire::RequestReader;
 use crate::xds::{ApiVersion, Call, Code, Method, Status, StreamKind};
 
@@ -61,13 +63,23 @@ impl<R: Relay> hyper::service::Service<Request<Incoming>> for Service<R> {
         if let Some(refused) = self.refuse_long_headers(&request) {
             return Either::Left(ready(Ok(refused)));
         }
+        if is_rest(request.uri().path()) {
+            self.shared.metrics.call(CallKind::Rest);
+            return Either::Right(self.unary().rest(request).map(Ok).boxed());
+        }
         if request.method() != http::Method::POST {
             let mut response = status::plain(StatusCode::METHOD_NOT_ALLOWED);
             response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("POST"));
             return Either::Left(ready(Ok(response)));
         }
         if !is_grpc(request.headers()) {
-            return Either::Left(ready(Ok(status::plain(StatusCode::UNSUPPORTED_MEDIA_TYPE))));
+            let is_known = route(request.uri().path()).is_some();
+            let code = if is_known { StatusCode::UNSUPPORTED_MEDIA_TYPE } else { StatusCode::NOT_FOUND };
+            return Either::Left(ready(Ok(status::plain(code))));
+        }
+        if request.version() < Version::HTTP_2 {
+            // Streams and trailers need HTTP/2.
+            return Either::Left(ready(Ok(status::plain(StatusCode::HTTP_VERSION_NOT_SUPPORTED))));
         }
         match route(request.uri().path()) {
             Some(Route::Discovery(method)) if method.api == ApiVersion::V2 && !self.options.v2 => {
@@ -83,10 +95,18 @@ impl<R: Relay> hyper::service::Service<Request<Incoming>> for Service<R> {
                     let kind = StreamKind { variant, service, api, v2 };
                     Either::Left(ready(Ok(self.open_stream(kind, request.into_body()))))
                 }
-                Call::Fetch => {
-                    let text = format!("{} is not served here", request.uri().path());
-                    Either::Left(ready(Ok(self.unimplemented(text))))
-                }
+                Call::Fetch => match method.service {
+                    Some(service) => {
+                        self.shared.metrics.call(CallKind::Fetch);
+                        let answer = self.unary().fetch(service, method.api, request.into_body());
+                        Either::Right(answer.map(Ok).boxed())
+                    }
+                    // There is no aggregated Fetch.
+                    None => {
+                        let text = format!("{} is not served here", request.uri().path());
+                        Either::Left(ready(Ok(self.unimplemented(text))))
+                    }
+                },
             },
             Some(Route::Health) => {
                 let time = self.shared.limits.first_request_timeout;
@@ -118,6 +138,11 @@ impl<R: Relay> Service<R> {
         Some(status::trailers_only(&Status::new(Code::ResourceExhausted, text)))
     }
 
+    fn unary(&self) -> Unary<R> {
+        let (shared, streams, peer) = (self.shared.clone(), self.streams.clone(), self.peer.clone());
+        Unary { shared, streams, peer, options: self.options }
+    }
+
     fn unimplemented(&self, text: String) -> Answer<R::Stream> {
         self.shared.metrics.calls_unimplemented.inc();
         status::trailers_only(&Status::new(Code::Unimplemented, text))
@@ -132,7 +157,8 @@ impl<R: Relay> Service<R> {
             Ok(stream) => stream,
             Err(status) => return status::trailers_only(&status),
         };
-        let Some(registered) = self.streams.register(stream.clone(), kind.variant) else {
+        metrics.call(if kind.service.is_some() { CallKind::PerType } else { CallKind::Ads });
+        let Some(registered) = self.streams.register(stream.clone(), Some(kind.variant)) else {
             return status::trailers_only(&draining());
         };
         let requests = RequestReader::new(kind.variant, limits.requests);

@@ -1,13 +1,18 @@
 //! gRPC statuses as HTTP headers and trailers.
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
+use super::body::ResponseBody;
+use crate::driver::handle::RelayStream;
 use crate::xds::Status;
 
 /// What is kept of a message: clients refuse header lists of 8 KiB, and encoding may triple it.
 const MESSAGE_BYTES_MAX: usize = 1024;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The trailers that end a stream with `status`; the message is percent-encoded.
 pub(super) fn trailers(status: &Status) -> HeaderMap {
@@ -37,6 +42,21 @@ pub(super) fn plain<B: Default>(code: StatusCode) -> Response<B> {
     let mut response = Response::new(B::default());
     *response.status_mut() = code;
     response
+}
+
+/// A JSON document.
+pub(super) fn json<S: RelayStream>(code: StatusCode, document: Bytes) -> Response<ResponseBody<S>> {
+    let mut response = Response::new(ResponseBody::Full(document));
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    response
+}
+
+/// A `google.rpc.Status` in JSON, as clients of REST APIs know it.
+pub(super) fn refusal<S: RelayStream>(code: StatusCode, status: &Status) -> Response<ResponseBody<S>> {
+    let end = status.message.floor_char_boundary(MESSAGE_BYTES_MAX);
+    let document = serde_json::json!({ "code": status.code as i32, "message": &status.message[..end] });
+    json(code, document.to_string().into())
 }
 
 fn add(status: &Status, headers: &mut HeaderMap) {

@@ -32,7 +32,12 @@ impl<S: RelayStream> Streams<S> {
     }
 
     /// Adds a stream until the returned value is dropped; `None` if no new ones are wanted.
-    pub(super) fn register(self: &Arc<Self>, stream: S, variant: Variant) -> Option<RegisteredStream<S>> {
+    /// Polls have no variant, and are not counted as streams: they last for one answer.
+    pub(super) fn register(
+        self: &Arc<Self>,
+        stream: S,
+        variant: Option<Variant>,
+    ) -> Option<RegisteredStream<S>> {
         let mut open = self.lock();
         if open.refuses_new {
             return None;
@@ -45,7 +50,7 @@ impl<S: RelayStream> Streams<S> {
             self.metrics.limit_hit(Limit::StreamsPerConnection);
         }
         drop(open);
-        let counted = self.metrics.stream(variant);
+        let counted = variant.map(|variant| self.metrics.stream(variant));
         Some(RegisteredStream { streams: self.clone(), id, stream, _counted: counted })
     }
 
@@ -101,7 +106,7 @@ pub(super) struct RegisteredStream<S: RelayStream> {
     streams: Arc<Streams<S>>,
     id: StreamId,
     stream: S,
-    _counted: GaugePart,
+    _counted: Option<GaugePart>,
 }
 
 impl<S: RelayStream> RegisteredStream<S> {

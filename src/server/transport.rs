@@ -1,12 +1,13 @@
 //! The bytes of one connection: how it opens, and how many control frames it sends.
 //!
-//! TLS will sit below [`Transport`], HTTP/1.1 (REST-JSON) beside HTTP/2 in [`Protocol`].
+//! TLS will sit below [`Transport`]. HTTP/1.1, which REST clients speak, is told from HTTP/2 by the first bytes.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
@@ -18,6 +19,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http2,
+    /// By its looks: a method comes first.
+    Http1,
     /// Nothing that is served here.
     Unknown,
 }
@@ -28,12 +31,12 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// Reads the first bytes until the protocol is plain. Takes no byte more than the HTTP/2 preface has, so that
-    /// what follows is left for HTTP/2.
+    /// Reads the first bytes until the protocol is plain, and gives them too. Takes no byte more than the HTTP/2 preface
+    /// has.
     ///
     /// # Errors
     /// The socket's, or `UnexpectedEof` if the peer left before.
-    pub(super) async fn read_protocol(&mut self) -> io::Result<Protocol> {
+    pub(super) async fn read_protocol(&mut self) -> io::Result<(Protocol, Bytes)> {
         let mut bytes = [0; PREFACE.len()];
         let mut filled = 0;
         while filled < PREFACE.len() {
@@ -43,25 +46,33 @@ impl Socket {
             }
             filled += count;
             if bytes[..filled] != PREFACE[..filled] {
-                return Ok(Protocol::Unknown);
+                let is_http1 = bytes[0].is_ascii_uppercase() && !bytes[..filled].starts_with(b"PRI ");
+                let protocol = if is_http1 { Protocol::Http1 } else { Protocol::Unknown };
+                return Ok((protocol, Bytes::copy_from_slice(&bytes[..filled])));
             }
         }
-        Ok(Protocol::Http2)
+        Ok((Protocol::Http2, Bytes::from_static(PREFACE)))
     }
 }
 
-/// An HTTP/2 connection whose preface has been read; gives it out again, then what the socket has.
+/// A connection whose first bytes have been read; gives them out again, then what the socket has.
 pub(super) struct Transport {
     socket: Socket,
-    /// What is left of the preface to give out.
-    preface: &'static [u8],
-    control_frames: ControlFrames,
+    /// What is left of the first bytes to give out.
+    opening: Bytes,
+    /// Of HTTP/2.
+    control_frames: Option<ControlFrames>,
 }
 
 impl Transport {
-    pub(super) fn new(socket: Socket, control_frames_per_second_max: u32) -> Self {
-        let control_frames = ControlFrames::new(control_frames_per_second_max, Instant::now());
-        Transport { socket, preface: PREFACE, control_frames }
+    pub(super) fn http2(socket: Socket, control_frames_per_second_max: u32) -> Self {
+        let control_frames = Some(ControlFrames::new(control_frames_per_second_max, Instant::now()));
+        Transport { socket, opening: Bytes::from_static(PREFACE), control_frames }
+    }
+
+    /// `opening`: what was read to tell the protocol.
+    pub(super) fn http1(socket: Socket, opening: Bytes) -> Self {
+        Transport { socket, opening, control_frames: None }
     }
 }
 
@@ -74,15 +85,16 @@ impl AsyncRead for Transport {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if !this.preface.is_empty() {
-            let (now, later) = this.preface.split_at(this.preface.len().min(buffer.remaining()));
-            buffer.put_slice(now);
-            this.preface = later;
+        if !this.opening.is_empty() {
+            let now = this.opening.split_to(this.opening.len().min(buffer.remaining()));
+            buffer.put_slice(&now);
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.socket).poll_read(context, buffer))?;
-        if this.control_frames.count(&buffer.filled()[before..]) {
+        if let Some(control_frames) = &mut this.control_frames
+            && control_frames.count(&buffer.filled()[before..])
+        {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::QuotaExceeded, "too many control frames")));
         }
         Poll::Ready(Ok(()))

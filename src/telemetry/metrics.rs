@@ -1,7 +1,7 @@
 //! The catalogue of all metrics, and the handles through which they are counted.
 //!
 //! Names follow one template: `sluice_<side>_<noun>[_<unit>][_total]`, in OpenMetrics text. Labels are of low
-//! cardinality only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`; no resource names, no node
+//! cardinality only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`, `method`; no resource names, no node
 //! ids, no addresses. `docs/metrics.md` says what each metric means; a test holds it against this file.
 //!
 //! Who counts something finds its handle once (per type of a stream, per source) and keeps it: on the hot path a
@@ -27,12 +27,12 @@ pub use super::limit::{Limit, LimitHits};
 use super::process;
 use crate::driver::clock::wall_now;
 use crate::driver::handle::Variant;
-use crate::xds::{Kind, TypeUrl};
+use crate::xds::{Code, Kind, TypeUrl};
 
 mod downstream;
 mod upstream;
 
-pub use downstream::{BehindMetrics, DownstreamMetrics};
+pub use downstream::{BehindMetrics, CallKind, DownstreamMetrics};
 pub use upstream::{ClientMetrics, ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMetrics};
 
 /// The media type of [`Metrics::encode`].
@@ -217,6 +217,9 @@ pub struct TypeMetrics {
     response_bytes: Counter,
     acks: Counter,
     nacks: Counter,
+    heartbeats: Counter,
+    left_out: Counter,
+    resource_errors: Counters<2>,
     delivery: DurationHistogram,
     present: Gauge,
     absent: Gauge,
@@ -249,6 +252,22 @@ impl TypeMetrics {
     /// A client NACKed a response (RLY-38).
     pub fn nack(&self) {
         self.nacks.inc();
+    }
+
+    /// What a response said beside resources: heartbeats (TTL-4), and errors by their codes (ERR-1).
+    pub fn beside(&self, heartbeats: usize, errors: &[Code]) {
+        if heartbeats > 0 {
+            self.heartbeats.inc_by(heartbeats as u64);
+        }
+        for code in errors {
+            let labels = [("type", self.label.clone()), ("code", code.name().into())];
+            self.resource_errors.get_or_create(&labels).inc();
+        }
+    }
+
+    /// Resources that a client cannot be sent were left out of its answer (RLY-23).
+    pub fn left_out(&self, count: usize) {
+        self.left_out.inc_by(count as u64);
     }
 
     /// A client ACKed an update this long after the relay had received it from upstream. Not for what was already
@@ -303,6 +322,9 @@ struct TypeTable {
     response_bytes: Counters<1>,
     acks: Counters<1>,
     nacks: Counters<1>,
+    heartbeats: Counters<1>,
+    left_out: Counters<1>,
+    resource_errors: Counters<2>,
     delivery: Family<Labels<1>, DurationHistogram>,
     resources: Gauges<2>,
     bytes: Gauges<1>,
@@ -320,6 +342,18 @@ impl TypeTable {
             ),
             acks: catalogue.add("sluice_downstream_acks", "Responses that clients ACKed"),
             nacks: catalogue.add("sluice_downstream_nacks", "Responses that clients NACKed"),
+            heartbeats: catalogue.add(
+                "sluice_downstream_heartbeats",
+                "Heartbeats of resources with a TTL sent to clients in the delta variant",
+            ),
+            left_out: catalogue.add(
+                "sluice_downstream_resources_left_out",
+                "Resources left out of answers, because the client lacks a feature that they need",
+            ),
+            resource_errors: catalogue.add(
+                "sluice_downstream_resource_errors",
+                "Errors sent to clients in the place of resources, by gRPC status code",
+            ),
             delivery: catalogue.timed(
                 "sluice_downstream_delivery",
                 "Time from the receipt of an update from upstream to a client's ACK of it",
@@ -362,6 +396,9 @@ impl TypeTable {
             response_bytes: self.response_bytes.get_or_create_owned(&by_type),
             acks: self.acks.get_or_create_owned(&by_type),
             nacks: self.nacks.get_or_create_owned(&by_type),
+            heartbeats: self.heartbeats.get_or_create_owned(&by_type),
+            left_out: self.left_out.get_or_create_owned(&by_type),
+            resource_errors: self.resource_errors.clone(),
             delivery: self.delivery.get_or_create_owned(&by_type),
             present: cached("present"),
             absent: cached("absent"),

@@ -3,13 +3,16 @@
 //! A response message is its head followed by its body. The order of fields is free in protobuf, so the nonce,
 //! the one field that differs between streams, goes first and the rest of the message is encoded once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::dynamic::put_name;
 use super::fields::{Sink, build, put_bytes, put_element, put_message, put_varint};
 use super::frame::{self, HEADER_LEN};
+use super::status;
 use crate::xds::{Code, Constraints, Resource, ResourceName, Status, TypeUrl, Version};
 
 /// The Any type of a resource that is wrapped to travel in a SotW response (WIR-7).
@@ -18,32 +21,54 @@ pub(super) const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3
 /// The nonce has this number in the responses of both variants.
 const NONCE: u32 = 5;
 
+/// What a response says beside the resources that it brings.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Beside<'a> {
+    /// What is left of the time to live of those resources that have one (TTL-1), by [`Resource::variant_name`].
+    pub ttls: Option<&'a BTreeMap<ResourceName, Duration>>,
+    /// Of delta only: what lives on, sent without its payload (TTL-4).
+    pub beats: &'a [Arc<Resource>],
+    /// `resource_errors` (ERR-1). No name of them is among the resources (ERR-2).
+    pub errors: &'a [(ResourceName, Arc<Status>)],
+}
+
+impl Beside<'_> {
+    fn ttl(&self, resource: &Resource) -> Option<Duration> {
+        self.ttls?.get(&*resource.variant_name()).copied()
+    }
+}
+
 /// The shared part of a SotW response: all but the nonce.
 ///
 /// Resources go unwrapped (WIR-8), except those that can't be told apart without the wrapper: of a type without
-/// a name field (WIR-9), or redirects (NAM-20). Only clients with `xds.config.resource-in-sotw` take these.
+/// a name field (WIR-9), redirects (NAM-20), or with a TTL (TTL-2). Only clients with `xds.config.resource-in-sotw` take
+/// these.
 pub fn sotw_body<'a>(
     type_url: &TypeUrl,
     version: Version,
     resources: impl Iterator<Item = &'a Resource> + Clone,
+    beside: Beside<'a>,
     identifier: &str,
 ) -> Bytes {
-    debug_assert!(all_differ(resources.clone().map(key)), "SST-8: a name is repeated");
+    let errors = beside.errors.iter().map(|(name, _)| (name, None));
+    debug_assert!(all_differ(resources.clone().map(key).chain(errors)), "SST-8, ERR-2: a name is repeated");
     let version = version.to_string();
     let body = build(0, |sink| {
         put_bytes(sink, 1, version.as_bytes());
         for resource in resources.clone() {
+            let ttl = beside.ttl(resource);
             put_message(sink, 2, |any| {
-                if resource.names_itself(type_url) {
+                if resource.names_itself(type_url) && ttl.is_none() {
                     put_any(any, resource);
                 } else {
                     put_bytes(any, 1, WRAPPER.as_bytes());
-                    put_message(any, 2, |wrapper| put_resource(wrapper, resource));
+                    put_message(any, 2, |wrapper| put_resource(wrapper, resource, ttl));
                 }
             });
         }
         put_bytes(sink, 4, type_url.as_str().as_bytes());
         put_control_plane(sink, 6, identifier);
+        put_errors(sink, 7, beside.errors);
     });
     body.into()
 }
@@ -56,23 +81,30 @@ pub fn delta_body<'a>(
     resources: impl Iterator<Item = &'a Resource> + Clone,
     removed: impl Iterator<Item = &'a ResourceName> + Clone,
     variants: &'a [(ResourceName, Arc<Constraints>)],
+    beside: Beside<'a>,
     identifier: &str,
 ) -> Bytes {
+    let beats = beside.beats.iter().map(Arc::as_ref);
+    let errors = beside.errors.iter().map(|(name, _)| (name, None));
+    let named = resources.clone().chain(beats.clone()).map(key);
     debug_assert!(
         all_differ(
-            resources
-                .clone()
-                .map(key)
+            named
                 .chain(removed.clone().map(|name| (name, None)))
                 .chain(variants.iter().map(|(name, constraints)| (name, Some(&**constraints))))
+                .chain(errors)
         ),
-        "DEL-16: a name is repeated"
+        "DEL-16, ERR-2: a name is repeated"
     );
     let system_version = system_version.to_string();
     let body = build(0, |sink| {
         put_bytes(sink, 1, system_version.as_bytes());
         for resource in resources.clone() {
-            put_message(sink, 2, |message| put_resource(message, resource));
+            put_message(sink, 2, |message| put_resource(message, resource, beside.ttl(resource)));
+        }
+        for resource in beats.clone() {
+            let version = resource.version.to_string();
+            put_message(sink, 2, |message| put_beat(message, resource, &version, beside.ttl(resource)));
         }
         put_bytes(sink, 4, type_url.as_str().as_bytes());
         for name in removed.clone() {
@@ -82,6 +114,7 @@ pub fn delta_body<'a>(
         for (name, constraints) in variants {
             put_name(sink, 8, name, constraints);
         }
+        put_errors(sink, 9, beside.errors);
     });
     body.into()
 }
@@ -100,23 +133,53 @@ pub fn head(nonce: &str, body_len: usize) -> Result<Bytes, Status> {
     Ok(head.into())
 }
 
-fn put_resource(sink: &mut dyn Sink, resource: &Resource) {
+fn put_resource(sink: &mut dyn Sink, resource: &Resource, ttl: Option<Duration>) {
     put_bytes(sink, 1, resource.version.to_string().as_bytes());
     if resource.has_payload() {
         put_message(sink, 2, |any| put_any(any, resource));
     }
-    match &resource.constraints {
-        None => put_bytes(sink, 3, resource.name.as_str().as_bytes()),
-        Some(constraints) => put_name(sink, 8, &resource.name, constraints),
-    }
+    put_own_name(sink, resource);
     for alias in &resource.aliases {
         put_element(sink, 4, alias.as_str().as_bytes());
     }
+    put_ttl(sink, ttl);
     if resource.do_not_cache {
         put_message(sink, 7, |control| put_varint(control, 1, 1));
     }
     if let Some(metadata) = &resource.metadata {
         put_element(sink, 9, metadata);
+    }
+}
+
+/// With constraints where there are such to tell (WIR-3).
+fn put_own_name(sink: &mut dyn Sink, resource: &Resource) {
+    match &resource.constraints {
+        None => put_bytes(sink, 3, resource.name.as_str().as_bytes()),
+        Some(constraints) => put_name(sink, 8, &resource.name, constraints),
+    }
+}
+
+/// A heartbeat: the version that the client has, and no payload (TTL-4).
+fn put_beat(sink: &mut dyn Sink, resource: &Resource, version: &str, ttl: Option<Duration>) {
+    put_bytes(sink, 1, version.as_bytes());
+    put_own_name(sink, resource);
+    put_ttl(sink, ttl);
+}
+
+fn put_ttl(sink: &mut dyn Sink, ttl: Option<Duration>) {
+    let Some(ttl) = ttl else { return };
+    put_message(sink, 6, |duration| {
+        put_varint(duration, 1, ttl.as_secs());
+        put_varint(duration, 2, u64::from(ttl.subsec_nanos()));
+    });
+}
+
+fn put_errors(sink: &mut dyn Sink, number: u32, errors: &[(ResourceName, Arc<Status>)]) {
+    for (name, error) in errors {
+        put_message(sink, number, |entry| {
+            put_message(entry, 1, |resource_name| put_bytes(resource_name, 1, name.as_str().as_bytes()));
+            status::put(entry, 2, error);
+        });
     }
 }
 

@@ -35,6 +35,25 @@ pub fn of_response<'a>(members: impl IntoIterator<Item = &'a Resource>) -> Versi
     members.into_iter().fold(Version::default(), |sum, resource| sum.plus(resource.version))
 }
 
+/// A version of a list of names, whatever its order, to be added to that of a response: what is current for these names
+/// need not be so for others (RST-4). Nothing for no names.
+pub fn of_names(names: &[ResourceName]) -> Version {
+    if names.is_empty() {
+        return Version::default();
+    }
+    let mut sorted: Vec<_> = names.iter().map(ResourceName::as_str).collect();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let mut hasher = blake3::Hasher::new_derive_key("sluice 2026 names of a REST poll");
+    for name in sorted {
+        hasher.update(&(name.len() as u64).to_le_bytes());
+        hasher.update(name.as_bytes());
+    }
+    let mut head = [0; 16];
+    hasher.finalize_xof().fill(&mut head);
+    Version(u128::from_be_bytes(head))
+}
+
 /// A short name for some bytes, the same in every process: 64 bits, hex.
 pub fn digest(bytes: &[u8]) -> String {
     let hash = blake3::hash(bytes);
@@ -47,6 +66,13 @@ mod tests {
 
     fn names(names: &[&str]) -> Vec<ResourceName> {
         names.iter().map(|name| ResourceName::new(name)).collect()
+    }
+
+    #[test]
+    fn rst_4_the_version_of_names_is_of_the_set() {
+        assert_eq!(of_names(&names(&["a", "b", "a"])), of_names(&names(&["b", "a"])));
+        assert_ne!(of_names(&names(&["a", "b"])), of_names(&names(&["ab"])));
+        assert_eq!(of_names(&[]), Version::default());
     }
 
     #[test]

@@ -140,6 +140,11 @@ impl ResourceName {
         ResourceName::from(format!("{name}{LOCATED}{}{LOCATED}", pairs.join("&")))
     }
 
+    /// No name that asks for this one with parameters is before it, and none of another is among them.
+    pub fn first_located(plain: &ResourceName) -> ResourceName {
+        ResourceName::from(format!("{plain}{LOCATED}"))
+    }
+
     /// It was asked for with parameters.
     pub fn is_located(&self) -> bool {
         self.as_str().ends_with(LOCATED)

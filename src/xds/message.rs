@@ -4,6 +4,7 @@
 //! responses read). [`crate::wire`] turns them into bytes and back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Node, Resource, ResourceName, Status, TypeUrl};
 
@@ -56,6 +57,8 @@ pub struct Received {
     pub upstream_version: Box<str>,
     /// `None`: a heartbeat or, from old servers, an absence (TTL-10, DEL-12).
     pub resource: Option<Arc<Resource>>,
+    /// The time to live that the element states, be it a heartbeat (TTL-4).
+    pub ttl: Option<Duration>,
 }
 
 /// One element of a response that can't be used, and why (RLY-37).

@@ -1,5 +1,6 @@
 //! A resource: opaque bytes under a name.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,14 @@ impl Resource {
         type_url.kind().has_name_field()
             && *self.body.type_url == *type_url.as_str()
             && self.constraints.is_none()
+    }
+
+    /// What tells it from all others of its type: its name, with the constraints if there are such (DYN-1).
+    pub fn variant_name(&self) -> Cow<'_, ResourceName> {
+        match &self.constraints {
+            None => Cow::Borrowed(&self.name),
+            Some(constraints) => Cow::Owned(self.name.variant(constraints)),
+        }
     }
 
     /// A virtual host that was asked for on demand and does not exist has none (VHD-6).

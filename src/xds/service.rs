@@ -128,10 +128,7 @@ impl Service {
 
     /// The service behind a REST path, `/v3/discovery:clusters`, and the version of the path.
     pub fn of_rest_path(path: &str) -> Option<(&'static Service, ApiVersion)> {
-        let (api, rest) = match path.strip_prefix("/v3/discovery:") {
-            Some(rest) => (ApiVersion::V3, rest),
-            None => (ApiVersion::V2, path.strip_prefix("/v2/discovery:")?),
-        };
+        let (api, rest) = rest_path(path)?;
         let service = SERVICES.iter().find(|service| service.rest == Some(rest))?;
         (api == ApiVersion::V3 || service.v2.is_some()).then_some((service, api))
     }
@@ -169,6 +166,14 @@ impl Method {
             };
             Some(Method { service: Some(known), api, call })
         })
+    }
+}
+
+/// The version of a REST path and what it asks for; `None` for any other path.
+pub fn rest_path(path: &str) -> Option<(ApiVersion, &str)> {
+    match path.strip_prefix("/v3/discovery:") {
+        Some(rest) => Some((ApiVersion::V3, rest)),
+        None => Some((ApiVersion::V2, path.strip_prefix("/v2/discovery:")?)),
     }
 }
 

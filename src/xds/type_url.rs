@@ -209,6 +209,23 @@ mod tests {
     }
 
     #[test]
+    fn ord_2_the_rest_is_placed_by_dependency() {
+        let after = [
+            (Kind::LbEndpoint, Kind::ClusterLoadAssignment),
+            (Kind::Listener, Kind::LbEndpointCollection),
+            (Kind::RouteConfiguration, Kind::ScopedRouteConfiguration),
+            (Kind::VirtualHost, Kind::RouteConfiguration),
+            (Kind::Secret, Kind::Cluster),
+            (Kind::Secret, Kind::Listener),
+            (Kind::TypedExtensionConfig, Kind::Listener),
+            (Kind::TypedExtensionConfig, Kind::RouteConfiguration),
+        ];
+        for (later, earlier) in after {
+            assert!(later > earlier, "{later:?} comes after {earlier:?}");
+        }
+    }
+
+    #[test]
     fn ord_1_types_sort_by_rank() {
         let messages = [
             "envoy.config.cluster.v3.Cluster",

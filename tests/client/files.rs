@@ -117,12 +117,43 @@ async fn fil_4_the_extension_tells_the_format_and_files_of_a_type_are_one() {
     assert_eq!(watched.said().await, "Cluster: a b c; Listener: l");
 }
 
+/// A `DiscoveryResponse` with one cluster, in binary.
+fn binary(name: &str) -> Vec<u8> {
+    let field =
+        |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
+    let type_url = field(1, b"type.googleapis.com/envoy.config.cluster.v3.Cluster");
+    field(2, &[type_url, field(2, &field(1, name.as_bytes()))].concat())
+}
+
 #[tokio::test]
-async fn fil_4_a_format_that_is_not_read_is_named() {
-    let mut watched = Watched::new(&[("a.json", &clusters(&["a"])), ("b.pb_text", "")]).await;
-    assert!(watched.said().await.starts_with("bad b.pb_text: this format is not supported"));
-    fs::remove_file(watched.path("b.pb_text")).unwrap();
-    assert_eq!(watched.said().await, "Cluster: a");
+async fn fil_4_every_format_is_read_whatever_the_case_of_its_extension() {
+    let directory = tempfile::tempdir().unwrap();
+    let delimited = [vec![u8::try_from(binary("b").len()).unwrap()], binary("b")].concat();
+    let text = "resources { [type.googleapis.com/envoy.config.cluster.v3.Cluster] { name: 'c' } }";
+    fs::write(directory.path().join("a.pb"), binary("a")).unwrap();
+    fs::write(directory.path().join("b.pb_length_delimited"), &delimited).unwrap();
+    fs::write(directory.path().join("c.pb_text"), text).unwrap();
+    fs::write(directory.path().join("d.JSON"), clusters(&["d"])).unwrap();
+    let mut watched = Watched::over(directory).await;
+    assert_eq!(watched.said().await, "Cluster: a b c d");
+    fs::write(watched.path(".new"), [delimited.clone(), delimited].concat()).unwrap();
+    fs::rename(watched.path(".new"), watched.path("b.pb_length_delimited")).unwrap();
+    let bad = watched.said().await;
+    assert!(bad.starts_with("bad b.pb_length_delimited: ") && bad.contains("one DiscoveryResponse"), "{bad}");
+    watched.replace("c.pb_text", "resources {\n [type.googleapis.com/acme.T] { name: 'c' } }");
+    let bad = watched.said().await;
+    assert!(bad.starts_with("bad c.pb_text: line 2: ") && bad.contains("acme.T"), "{bad}");
+}
+
+#[tokio::test]
+async fn fil_5_a_file_may_be_one_list_collection() {
+    let collection = r#"{"name": "xdstp:///envoy.config.cluster.v3.ClusterCollection/all", "resource": {
+        "@type": "type.googleapis.com/envoy.config.cluster.v3.ClusterCollection",
+        "entries": {"inline_entry": {"name": "c", "resource":
+            {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "c"}}}}}"#;
+    let mut watched = Watched::new(&[("a.json", &clusters(&["a"])), ("b.json", collection)]).await;
+    let said = watched.said().await;
+    assert_eq!(said, "Cluster: a; ClusterCollection: xdstp:///envoy.config.cluster.v3.ClusterCollection/all");
 }
 
 #[tokio::test]

@@ -5,4 +5,5 @@ mod peer;
 mod files;
 mod liveness;
 mod pool;
+mod rest;
 mod streams;

@@ -163,6 +163,10 @@ async fn fed_3_a_name_of_an_unknown_authority_does_not_exist() {
         assert!(answer.items.is_empty());
         if variant == Variant::Delta {
             assert_eq!(answer.removed, [unknown.as_str()]);
+        } else {
+            let error = &answer.errors[&unknown];
+            assert_eq!(error.code, 5, "NOT_FOUND");
+            assert!(error.message.contains("c.example"), "{error:?}");
         }
         assert_eq!((bench.origin.opened(), other.opened()), (0, 0), "nobody was asked");
         // Neighbours of the name on the same stream are served.

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use crate::support::{Client, ControlPlane, Relay, Setup, Variant};
+use crate::support::{Attachment, CDS, Client, ControlPlane, Downstream, Relay, SILENCE, Setup, Variant};
 
 pub struct Bench {
     pub origin: ControlPlane,
     /// `None` where the cases run straight against the control plane.
     relay: Option<Relay>,
     target: String,
+    upstream: Attachment,
 }
 
 fn straight() -> bool {
@@ -21,14 +22,28 @@ impl Bench {
         let origin = ControlPlane::obedient().await;
         if straight() {
             let target = origin.address.to_string();
-            return Bench { origin, relay: None, target };
+            return Bench { origin, relay: None, target, upstream: Variant::Delta.into() };
         }
         Bench::over(origin, |setup| setup).await
     }
 
-    /// For rules of a relay, over an obedient control plane of this variant; `None` where there is no relay.
-    pub async fn relay(upstream: Variant) -> Option<Bench> {
-        Bench::with(|setup| setup.upstream(upstream)).await
+    /// For rules of a relay, over an obedient control plane reached this way; `None` where there is no relay.
+    pub async fn relay(upstream: impl Into<Attachment>) -> Option<Bench> {
+        let upstream = upstream.into();
+        if straight() {
+            return None;
+        }
+        let origin = match upstream {
+            Attachment::Files => ControlPlane::with_files().await,
+            _ => ControlPlane::obedient().await,
+        };
+        if upstream == Attachment::Files {
+            // FIL-3: there is something to begin with.
+            origin.change(|world| world.remove(CDS, ""));
+        }
+        let server = origin.server_uri(upstream);
+        let setup = |setup: Setup| Setup { server, ..setup.upstream(upstream) };
+        Some(Bench::over(origin, setup).await)
     }
 
     pub async fn with(change: impl FnOnce(Setup) -> Setup) -> Option<Bench> {
@@ -47,9 +62,11 @@ impl Bench {
     }
 
     async fn over(origin: ControlPlane, change: impl FnOnce(Setup) -> Setup) -> Bench {
-        let relay = Relay::start(change(Setup::of(origin.address))).await;
+        let setup = change(Setup::of(origin.address));
+        let upstream = setup.upstream;
+        let relay = Relay::start(setup).await;
         let target = relay.address.clone();
-        Bench { origin, relay: Some(relay), target }
+        Bench { origin, relay: Some(relay), target, upstream }
     }
 
     pub fn process(&self) -> &Relay {
@@ -65,8 +82,17 @@ impl Bench {
         &self.target
     }
 
-    pub async fn client(&self, variant: Variant, id: &str) -> Client {
-        Client::open(&self.target, variant, id).await
+    pub async fn client(&self, kind: impl Into<Downstream>, id: &str) -> Client {
+        Client::open(&self.target, kind, id).await
+    }
+
+    /// Nothing else comes to this client. Where not every type has one stream upstream, no marker of another type can prove
+    /// it: there a time without news has to do.
+    pub async fn quiet(&self, client: &mut Client) {
+        match self.upstream {
+            Attachment::Ads(_) => client.quiet().await,
+            _ => client.silence(SILENCE).await,
+        }
     }
 
     pub async fn sotw(&self, id: &str) -> Client {

@@ -9,17 +9,24 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod attachments;
 mod authorities;
 mod bench;
 mod delta;
 mod dynamic;
+mod errors;
 mod matrix;
 mod names;
+mod order;
 mod pace;
+mod per_type;
 mod private;
+mod rest;
 mod sharing;
 mod sotw;
 mod stream;
 mod suites;
+mod time;
 mod upstream;
+mod v2;
 mod versions;

@@ -74,12 +74,15 @@ async fn nam_1_nam_5_a_name_that_cannot_be_is_answered_here() {
     let wrong = "xdstp://a/envoy.config.cluster.v3.Cluster/x";
     let mut client = bench.delta("one").await;
     client.send(Ask::of(EDS).subscribe(&[wrong, "xdstp://a", "plain"]));
-    let (mut removed, mut names) = (Vec::new(), Vec::new());
-    while removed.len() < 2 || names.is_empty() {
+    let (mut removed, mut names, mut errors) = (Vec::new(), Vec::new(), BTreeMap::new());
+    while removed.len() < 2 || names.is_empty() || errors.len() < 2 {
         let answer = client.take(EDS).await;
         removed.extend(answer.removed.clone());
+        errors.extend(answer.errors);
         names.extend(answer.items.into_iter().map(|item| item.name));
     }
+    assert!(errors.values().all(|error| error.code == 3), "INVALID_ARGUMENT: {errors:?}");
+    assert!(errors[wrong].message.contains("ClusterLoadAssignment"), "{errors:?}");
     removed.sort();
     assert_eq!((removed, names), (vec!["xdstp://a".to_owned(), wrong.to_owned()], vec!["plain".to_owned()]));
     client.quiet().await;

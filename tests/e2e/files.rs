@@ -1,6 +1,7 @@
 //! A relay over files: the quickstart, saves in place, renames over a file, a unix socket.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
@@ -95,6 +96,34 @@ async fn a_torn_file_changes_nothing_and_is_said() {
     assert!(relay.log_lines("WARN").iter().any(|line| line.contains("clusters.yaml")), "{}", relay.log());
     fs::write(&file, clusters(&[("a", "1s")])).unwrap();
     assert_eq!(client.take(CDS).await.names(), ["a"]);
+}
+
+/// FIL-2: a ConfigMap changes all its files at once, by one rename of a symlink.
+#[tokio::test]
+async fn fil_2_a_kubernetes_volume_changes_in_one_step() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let generation = |name: &str, timeout: &str| {
+        fs::create_dir(path(name)).unwrap();
+        for cluster in ["a", "b"] {
+            fs::write(path(name).join(format!("{cluster}.yaml")), clusters(&[(cluster, timeout)])).unwrap();
+        }
+        symlink(name, path("..data_tmp")).unwrap();
+        fs::rename(path("..data_tmp"), path("..data")).unwrap();
+    };
+    generation("..1", "1s");
+    for file in ["a.yaml", "b.yaml"] {
+        symlink(Path::new("..data").join(file), path(file)).unwrap();
+    }
+    let relay = over_files(directory.path()).await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(CDS, &["*"]);
+    assert_eq!(client.take(CDS).await.names(), ["a", "b"]);
+    for (name, timeout) in [("..2", "2s"), ("..3", "3s")] {
+        generation(name, timeout);
+        assert_eq!(client.take(CDS).await.names(), ["a", "b"], "both in one response");
+    }
+    assert_eq!(relay.log_lines("WARN"), [] as [String; 0]);
 }
 
 #[tokio::test]

@@ -10,10 +10,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
-use sluice::driver::handle::{Message, Peer, Relay, RelayStream, Variant};
+use sluice::driver::handle::{Form, Message, Peer, Polled, Relay, RelayStream, Variant};
 use sluice::server::{Listener, Server, ServerLimits};
 use sluice::telemetry::metrics::DownstreamMetrics;
-use sluice::xds::{self, Status, StreamKind};
+use sluice::xds::{self, SotwRequest, Status, StreamKind};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -48,10 +48,18 @@ pub struct FakeRelay {
     /// Requests of all streams.
     requests: Arc<AtomicU64>,
     pub refusal: Mutex<Option<Status>>,
+    pub polls: Arc<Polls>,
 }
 
 #[derive(Clone)]
-pub struct FakeStream(Arc<Mutex<Script>>, Arc<AtomicU64>);
+pub struct FakeStream(Arc<Mutex<Script>>, Arc<AtomicU64>, Arc<Polls>);
+
+/// What single requests asked for, and the answer to each; without one they wait until their stream is failed.
+#[derive(Default)]
+pub struct Polls {
+    pub asked: Mutex<Vec<(SotwRequest, Form, Duration)>>,
+    pub answer: Mutex<Option<Result<Polled, Status>>>,
+}
 
 /// What a stream was told, and what it will say.
 #[derive(Default)]
@@ -75,7 +83,7 @@ impl Relay for FakeRelay {
         if let Some(status) = self.refusal.lock().unwrap().clone() {
             return Err(status);
         }
-        let stream = FakeStream(Arc::default(), self.requests.clone());
+        let stream = FakeStream(Arc::default(), self.requests.clone(), self.polls.clone());
         let script = Arc::downgrade(&stream.0);
         self.streams.lock().unwrap().push(StreamProbe { variant: kind.variant, kind, peer, script });
         Ok(stream)
@@ -114,8 +122,29 @@ impl RelayStream for FakeStream {
         Poll::Pending
     }
 
+    async fn poll_once(&self, request: SotwRequest, form: Form, hold: Duration) -> Result<Polled, Status> {
+        self.2.asked.lock().unwrap().push((request, form, hold));
+        let answer = self.2.answer.lock().unwrap().clone();
+        match answer {
+            Some(answer) => answer,
+            None => Err(self.failed().await),
+        }
+    }
+
     fn has_answered(&self) -> bool {
         self.0.lock().unwrap().taken > 0
+    }
+}
+
+impl FakeStream {
+    /// The status with which the server ends the stream.
+    async fn failed(&self) -> Status {
+        std::future::poll_fn(|context| {
+            let mut script = self.0.lock().unwrap();
+            script.waker = Some(context.waker().clone());
+            script.failed.clone().map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
     }
 }
 

@@ -4,9 +4,11 @@
 
 mod kit;
 mod raw;
+mod web;
 
 mod connections;
 mod drain;
 mod exhaustion;
 mod methods;
+mod rest;
 mod streams;

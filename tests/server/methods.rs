@@ -48,7 +48,7 @@ async fn typ_5_methods_of_v2_are_off_until_the_listener_turns_them_on() {
     assert_eq!(code, "12");
     assert!(text.contains("v2:%20true"), "{text}");
 
-    let options = ListenerOptions { v2: true };
+    let options = ListenerOptions { v2: true, ..ListenerOptions::default() };
     let listener = Listener::bind_tcp("main", "127.0.0.1:0".parse().unwrap()).unwrap().with(options);
     let address = listener.address().unwrap();
     let server = start_on(ServerLimits::default(), vec![listener], address);

@@ -1,4 +1,4 @@
-//! A downstream ADS client: by hand, or keeping a model of what it holds.
+//! A downstream client of any kind: by hand, or keeping a model of what it holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +15,8 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
+use super::kind::Downstream;
+use super::poll;
 use super::proto::{self, Node};
 use super::words::{Answer, Ask, Variant};
 use super::{DEADLINE, MARKER, is_full_state};
@@ -45,6 +47,7 @@ pub async fn connect(target: &str) -> Channel {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all of them are answers")]
 pub enum Event {
     Answer(Answer),
     End(Status),
@@ -64,37 +67,71 @@ struct Held {
 
 pub struct Client {
     pub variant: Variant,
+    kind: Downstream,
     node: Option<Node>,
-    requests: Option<mpsc::UnboundedSender<Ask>>,
+    /// How to open further streams; `None` once there is only one.
+    opener: Option<Opener>,
+    /// By the type that they are of, the aggregated one by nothing.
+    streams: BTreeMap<String, Outlet>,
     events: mpsc::UnboundedReceiver<Event>,
     reading: watch::Sender<bool>,
     held: BTreeMap<String, Held>,
+    /// It takes wrapped elements in SotW, as its node says, or that it asks by locators.
+    wraps: bool,
 }
 
 impl Client {
     /// A connection and a stream of its own; the node goes with the first message.
-    pub async fn open(target: &str, variant: Variant, id: &str) -> Client {
-        Client::on(connect(target).await, variant, Some(node(id)))
+    pub async fn open(target: &str, kind: impl Into<Downstream>, id: &str) -> Client {
+        let mut client = Client::idle(kind.into(), Some(node(id)));
+        client.start(connect(target).await, target, None);
+        client
+    }
+
+    /// Like [`Client::open`], with client features.
+    pub async fn with_features(target: &str, variant: Variant, id: &str, features: &[&str]) -> Client {
+        let node = Node { client_features: super::words::strings(features), ..node(id) };
+        Client::on(connect(target).await, variant, Some(node))
     }
 
     /// A stream on a shared connection.
     pub fn on(channel: Channel, variant: Variant, node: Option<Node>) -> Client {
-        let mut client = Client::idle(variant, node);
-        client.start(channel, None);
+        let mut client = Client::idle(variant.into(), node);
+        client.start(channel, "", None);
         client
     }
 
-    fn idle(variant: Variant, node: Option<Node>) -> Client {
+    fn idle(kind: Downstream, node: Option<Node>) -> Client {
         let events = mpsc::unbounded_channel().1;
         let reading = watch::channel(true).0;
-        Client { variant, node, requests: None, events, reading, held: BTreeMap::new() }
+        let features = node.iter().flat_map(|node| &node.client_features);
+        let wraps = features.clone().any(|feature| feature.contains("resource-in-sotw"));
+        let (variant, streams, held) = (kind.variant(), BTreeMap::new(), BTreeMap::new());
+        Client { variant, kind, node, opener: None, streams, events, reading, held, wraps }
     }
 
-    fn start(&mut self, channel: Channel, token: Option<&'static str>) {
-        let (requests, receiver) = mpsc::unbounded_channel();
+    fn start(&mut self, channel: Channel, target: &str, token: Option<&'static str>) {
         let (sender, events) = mpsc::unbounded_channel();
-        (self.requests, self.events) = (Some(requests), events);
-        let call = Call { channel, variant: self.variant, token, gate: self.reading.subscribe() };
+        self.events = events;
+        self.opener = Some(Opener { channel, target: target.to_owned(), token, sender });
+        if matches!(self.kind, Downstream::Ads(_) | Downstream::V2(_)) {
+            self.open_stream("");
+            // The end of the one stream is the end of the events.
+            self.opener = None;
+        }
+    }
+
+    /// Opens the stream of a type, of a client that has one for each.
+    pub fn open_stream(&mut self, stream: &str) {
+        let Opener { channel, target, token, sender } = self.opener.clone().expect("not half-closed");
+        let (requests, receiver) = mpsc::unbounded_channel();
+        self.streams.insert(stream.to_owned(), Outlet { requests, node: self.node.clone() });
+        if self.kind == Downstream::Rest && !stream.is_empty() {
+            tokio::spawn(poll::run(target, stream.to_owned(), receiver, sender));
+            return;
+        }
+        let path = self.kind.path(stream);
+        let call = Call { channel, path, token, gate: self.reading.subscribe() };
         match self.variant {
             Variant::Sotw => {
                 tokio::spawn(run::<proto::DiscoveryRequest, proto::DiscoveryResponse>(
@@ -111,16 +148,24 @@ impl Client {
 
     /// A stream with an `authorization` header.
     pub async fn with_token(target: &str, variant: Variant, token: &'static str) -> Client {
-        let mut client = Client::idle(variant, Some(node("with-token")));
-        client.start(connect(target).await, Some(token));
+        let mut client = Client::idle(variant.into(), Some(node("with-token")));
+        client.start(connect(target).await, target, Some(token));
         client
     }
 
     /// Sends one request as it is, but for the node of the first.
     pub fn send(&mut self, mut ask: Ask) {
-        if ask.node.is_none() {
-            ask.node = self.node.take();
+        // WIR-10.
+        self.wraps |= !ask.locators.is_empty();
+        let stream = self.kind.stream_of(&ask.type_url);
+        if !self.streams.contains_key(&stream) {
+            self.open_stream(&stream);
         }
+        let outlet = self.streams.get_mut(&stream).expect("opened");
+        if ask.node.is_none() {
+            ask.node = outlet.node.take();
+        }
+        let requests = outlet.requests.clone();
         let held = self.held.entry(ask.type_url.clone()).or_default();
         held.ever_asked = true;
         if self.variant == Variant::Sotw {
@@ -131,7 +176,14 @@ impl Client {
                 held.resources.retain(|name, _| names.contains(name));
             }
         }
-        let _ = self.requests.as_ref().expect("not half-closed").send(ask);
+        let _ = requests.send(ask);
+    }
+
+    /// Sends one request, whatever its type, on the stream of a type.
+    pub fn send_on(&mut self, stream: &str, mut ask: Ask) {
+        let outlet = self.streams.get_mut(stream).expect("opened");
+        ask.node = ask.node.or_else(|| outlet.node.take());
+        let _ = outlet.requests.send(ask);
     }
 
     /// Makes `names` the subscription of the type: the whole list in SotW, the difference in delta.
@@ -191,6 +243,7 @@ impl Client {
 
     fn check(&mut self, answer: Answer) -> Answer {
         answer.assert_well_formed(self.variant);
+        assert!(self.wraps || answer.wrapped.is_empty(), "WIR-8: wrapped elements in {answer:?}");
         for (type_url, held) in &self.held {
             assert!(
                 !held.nonces.contains(&answer.nonce),
@@ -236,11 +289,13 @@ impl Client {
         let held = self.held.entry(answer.type_url.clone()).or_default();
         held.version.clone_from(&answer.version);
         held.nonce.clone_from(&answer.nonce);
-        let wildcard = held.names.is_empty() || held.names.iter().any(|name| name == "*");
+        let whole = self.kind == Downstream::Rest && answer.type_url != MARKER;
+        let wildcard = whole || held.names.is_empty() || held.names.iter().any(|name| name == "*");
         if self.variant == Variant::Sotw && (wildcard || is_full_state(&answer.type_url)) {
             held.resources.clear();
         }
-        for item in &answer.items {
+        // A heartbeat is no content (TTL-4).
+        for item in answer.items.iter().filter(|item| item.body.is_some()) {
             held.resources.insert(item.name.clone(), (item.version.clone(), item.text()));
         }
         for name in &answer.removed {
@@ -337,7 +392,8 @@ impl Client {
 
     /// Ends the sending side.
     pub fn half_close(&mut self) {
-        self.requests = None;
+        self.streams.clear();
+        self.opener = None;
     }
 
     /// Stops reading, as a client does whose watchers are busy (FLW-1).
@@ -350,9 +406,23 @@ impl Client {
     }
 }
 
+#[derive(Clone)]
+struct Opener {
+    channel: Channel,
+    target: String,
+    token: Option<&'static str>,
+    sender: mpsc::UnboundedSender<Event>,
+}
+
+struct Outlet {
+    requests: mpsc::UnboundedSender<Ask>,
+    /// What goes with the first message.
+    node: Option<Node>,
+}
+
 struct Call {
     channel: Channel,
-    variant: Variant,
+    path: String,
     token: Option<&'static str>,
     gate: watch::Receiver<bool>,
 }
@@ -387,7 +457,7 @@ where
     if let Some(token) = call.token {
         request.metadata_mut().insert("authorization", MetadataValue::from_static(token));
     }
-    let path = PathAndQuery::from_static(call.variant.path());
+    let path = PathAndQuery::try_from(call.path).expect("a path");
     let response = grpc.streaming(request, path, ProstCodec::<Req, Resp>::default()).await?;
     let mut responses = response.into_inner();
     loop {
@@ -405,4 +475,14 @@ where
 fn next_marker() -> String {
     static MARKERS: AtomicU64 = AtomicU64::new(0);
     format!("marker-{}-{}", std::process::id(), MARKERS.fetch_add(1, Ordering::Relaxed))
+}
+
+/// One request, one response: a `Fetch*` method.
+pub async fn fetch(target: &str, path: &'static str, ask: Ask) -> Result<Answer, Status> {
+    let mut grpc = tonic::client::Grpc::new(connect(target).await);
+    grpc.ready().await.map_err(|e| Status::unavailable(e.to_string()))?;
+    let request = tonic::Request::new(proto::DiscoveryRequest::from(ask));
+    let codec = ProstCodec::<proto::DiscoveryRequest, proto::DiscoveryResponse>::default();
+    let response = grpc.unary(request, PathAndQuery::from_static(path), codec).await?;
+    Ok(response.into_inner().into())
 }

@@ -1,4 +1,5 @@
-//! An upstream ADS server on loopback that records what it is asked.
+//! An upstream server on loopback that records what it is asked: by ADS, by a stream per type, or by REST. It can write
+//! its resources to a directory, too.
 //!
 //! Obedient, it follows the protocol over a set of resources that the test changes. Scripted, it answers only what
 //! the test makes it answer, except for [`MARKER`], which always lives so that a test can prove the relay awake.
@@ -10,9 +11,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -22,14 +25,16 @@ use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::obedient::{Sub, World};
-use super::words::{self, Answer, Ask, Item, Variant};
-use super::{DEADLINE, MARKER, net, proto};
+use super::words::{self, Answer, Ask, Attachment, Item, Variant};
+use super::{DEADLINE, MARKER, net, proto, rest};
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     pub stream: u64,
     pub variant: Variant,
+    /// The type that the method implies; none for ADS.
+    pub of_type: Option<&'static str>,
     pub ask: Ask,
     pub at: Instant,
     taken: bool,
@@ -37,6 +42,7 @@ pub struct Recorded {
 
 struct Stream {
     variant: Variant,
+    of_type: Option<&'static str>,
     answers: mpsc::UnboundedSender<Result<Answer, Status>>,
     subs: BTreeMap<String, Sub>,
     nonces: u64,
@@ -57,6 +63,12 @@ struct State {
     world: World,
     scripted: bool,
     refuse_delta: Option<Code>,
+    /// The type whose service there is not.
+    refuse_type: Option<&'static str>,
+    /// What polls are answered with instead.
+    refuse_polls: Option<(StatusCode, String)>,
+    /// Where the resources are written after each change.
+    directory: Option<TempDir>,
     streams: BTreeMap<u64, Stream>,
     log: Vec<Recorded>,
     opened: u64,
@@ -90,6 +102,26 @@ impl ControlPlane {
         let mut origin = ControlPlane { address, shared, drain: watch::channel(false).0, server: None };
         origin.up().await;
         origin
+    }
+
+    /// Writes its resources to a directory, besides.
+    pub async fn with_files() -> ControlPlane {
+        let origin = ControlPlane::obedient().await;
+        origin.shared.lock().directory = Some(tempfile::tempdir().expect("temporary directory"));
+        origin
+    }
+
+    /// What it is for a relay.
+    pub fn server_uri(&self, attachment: Attachment) -> String {
+        match attachment {
+            Attachment::Ads(_) | Attachment::PerType(_) => self.address.to_string(),
+            Attachment::Rest => format!("http://{}", self.address),
+            Attachment::Files => {
+                let state = self.shared.lock();
+                let directory = state.directory.as_ref().expect("a control plane with files");
+                format!("file:{}", directory.path().display())
+            }
+        }
     }
 
     /// Answers nothing but what the test sends with [`Self::answer`].
@@ -134,6 +166,20 @@ impl ControlPlane {
         self.shared.lock().refuse_delta = Some(code);
     }
 
+    /// There is no service for streams of this type alone, or (`None`) there are all.
+    pub fn refuse_type(&self, type_url: Option<&'static str>) {
+        self.shared.lock().refuse_type = type_url;
+    }
+
+    /// Every poll gets this, until [`Self::answer_polls`].
+    pub fn refuse_polls(&self, status: StatusCode, body: &str) {
+        self.shared.lock().refuse_polls = Some((status, body.to_owned()));
+    }
+
+    pub fn answer_polls(&self) {
+        self.shared.lock().refuse_polls = None;
+    }
+
     pub fn set(&self, type_url: &str, name: &str, text: &str) {
         self.set_many(type_url, &[(name, text)]);
     }
@@ -160,7 +206,10 @@ impl ControlPlane {
     pub fn change(&self, change: impl FnOnce(&mut World)) {
         let mut state = self.shared.lock();
         change(&mut state.world);
-        let State { world, streams, .. } = &mut *state;
+        let State { world, streams, directory, .. } = &mut *state;
+        if let Some(directory) = directory {
+            rest::write(directory.path(), world);
+        }
         for stream in streams.values_mut() {
             let answers: Vec<Answer> =
                 stream.subs.values_mut().filter_map(|sub| sub.changed(world)).collect();
@@ -267,7 +316,7 @@ async fn serve(socket: TcpStream, shared: Arc<Shared>, mut drain: watch::Receive
         let shared = shared.clone();
         async move { Ok::<_, Infallible>(route(request, shared).await) }
     });
-    let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    let builder = auto::Builder::new(TokioExecutor::new());
     let connection = builder.serve_connection(TokioIo::new(socket), service);
     tokio::pin!(connection);
     tokio::select! {
@@ -282,44 +331,67 @@ async fn route(request: Request<Incoming>, shared: Arc<Shared>) -> Response<toni
     let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
     let headers =
         request.headers().iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
+    if let Some(type_url) = rest::type_of(&path) {
+        let ask = rest::read(request, type_url).await;
+        let mut state = shared.lock();
+        state.headers.push(headers);
+        let response = match &state.refuse_polls {
+            Some((status, body)) => rest::respond(*status, body.clone()),
+            None => rest::answer(&state.world, &ask),
+        };
+        let recorded = Recorded {
+            stream: 0,
+            variant: Variant::Sotw,
+            of_type: Some(type_url),
+            ask,
+            at: Instant::now(),
+            taken: false,
+        };
+        state.log.push(recorded);
+        drop(state);
+        shared.news.notify_waiters();
+        return response;
+    }
+    let method = words::method(&path);
     let refusal = {
         let mut state = shared.lock();
         state.headers.push(headers);
         state.opened += 1;
-        if path == Variant::Delta.path() { state.refuse_delta } else { None }
+        match method {
+            Some((_, Some(of_type))) if state.refuse_type == Some(of_type) => Some(Code::Unimplemented),
+            Some((Variant::Delta, _)) => state.refuse_delta,
+            _ => None,
+        }
     };
     shared.news.notify_waiters();
     let request = request.map(tonic::body::Body::new);
-    match Variant::BOTH.into_iter().find(|variant| variant.path() == path) {
-        _ if refusal.is_some() => {
-            Status::new(refusal.unwrap_or(Code::Unimplemented), "no delta here").into_http()
+    match method {
+        _ if refusal.is_some() => Status::new(refusal.unwrap_or(Code::Unimplemented), "not here").into_http(),
+        Some(method @ (Variant::Sotw, _)) => {
+            stream::<proto::DiscoveryRequest, proto::DiscoveryResponse>(request, shared, method).await
         }
-        Some(Variant::Sotw) => {
-            stream::<proto::DiscoveryRequest, proto::DiscoveryResponse>(request, shared, Variant::Sotw).await
+        Some(method @ (Variant::Delta, _)) => {
+            stream::<proto::DeltaDiscoveryRequest, proto::DeltaDiscoveryResponse>(request, shared, method)
+                .await
         }
-        Some(Variant::Delta) => {
-            stream::<proto::DeltaDiscoveryRequest, proto::DeltaDiscoveryResponse>(
-                request,
-                shared,
-                Variant::Delta,
-            )
-            .await
-        }
-        None => Status::unimplemented("ADS only").into_http(),
+        None => Status::unimplemented("no such method").into_http(),
     }
 }
+
+/// The variant of a method, and the type that it implies.
+type Method = (Variant, Option<&'static str>);
 
 async fn stream<Req, Resp>(
     request: Request<tonic::body::Body>,
     shared: Arc<Shared>,
-    variant: Variant,
+    method: Method,
 ) -> Response<tonic::body::Body>
 where
     Req: prost::Message + Default + Into<Ask> + 'static,
     Resp: prost::Message + Default + From<Answer> + 'static,
 {
     let handler = tower::service_fn(move |request: tonic::Request<Streaming<Req>>| {
-        let answers = open(request.into_inner(), shared.clone(), variant);
+        let answers = open(request.into_inner(), shared.clone(), method);
         let answers = answers.map(|answer| answer.map(Resp::from));
         async move { Ok::<_, Status>(tonic::Response::new(answers)) }
     });
@@ -333,13 +405,13 @@ where
 fn open<Req: Into<Ask> + Send + 'static>(
     mut requests: Streaming<Req>,
     shared: Arc<Shared>,
-    variant: Variant,
+    (variant, of_type): Method,
 ) -> UnboundedReceiverStream<Result<Answer, Status>> {
     let (answers, receiver) = mpsc::unbounded_channel();
     let id = {
         let mut state = shared.lock();
         let id = state.opened;
-        state.streams.insert(id, Stream { variant, answers, subs: BTreeMap::new(), nonces: 0 });
+        state.streams.insert(id, Stream { variant, of_type, answers, subs: BTreeMap::new(), nonces: 0 });
         id
     };
     tokio::spawn(async move {
@@ -356,9 +428,16 @@ fn open<Req: Into<Ask> + Send + 'static>(
 fn record(state: &mut State, id: u64, ask: Ask) {
     let State { world, streams, log, scripted, .. } = state;
     let Some(stream) = streams.get_mut(&id) else { return };
+    if stream.of_type.is_some_and(|of_type| of_type != ask.type_url) {
+        let refusal =
+            Status::invalid_argument(format!("RPC-6: {} on a stream of another type", ask.type_url));
+        let _ = stream.answers.send(Err(refusal));
+        return;
+    }
     log.push(Recorded {
         stream: id,
         variant: stream.variant,
+        of_type: stream.of_type,
         ask: ask.clone(),
         at: Instant::now(),
         taken: false,

@@ -6,18 +6,22 @@
 
 pub mod client;
 pub mod control_plane;
+pub mod kind;
 pub mod net;
 pub mod obedient;
+pub mod poll;
 pub mod proto;
 pub mod relay;
+pub mod rest;
 pub mod words;
 
 use std::time::Duration;
 
 pub use client::Client;
 pub use control_plane::ControlPlane;
+pub use kind::Downstream;
 pub use relay::{Relay, Setup};
-pub use words::{Answer, Ask, Item, Variant};
+pub use words::{Answer, Ask, Attachment, Item, Variant};
 
 /// For what must happen. Generous, because the machine is slow and shared; no test waits for it when it passes.
 pub const DEADLINE: Duration = Duration::from_secs(15);

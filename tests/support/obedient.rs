@@ -47,6 +47,24 @@ impl World {
         }
     }
 
+    /// What a poll for these names is answered with, and its version; no name at all asks for what is listed.
+    pub fn poll(&self, type_url: &str, names: &[String]) -> (String, Vec<Any>) {
+        let mut chosen: Vec<(String, Entry)> = match names {
+            [] => self.listed(type_url).map(|(name, entry)| (name.clone(), entry.clone())).collect(),
+            names => names.iter().filter_map(|n| Some((n.clone(), self.get(type_url, n)?))).collect(),
+        };
+        chosen.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let versions: Vec<String> =
+            chosen.iter().map(|(name, entry)| format!("{name}={}", entry.version)).collect();
+        let version = self.fixed_version.clone().unwrap_or_else(|| format!("of {}", versions.join(" ")));
+        (version, chosen.into_iter().map(|(_, entry)| entry.body).collect())
+    }
+
+    /// Every type of which there is, or was, something, and all of it.
+    pub fn all(&self) -> impl Iterator<Item = (&String, Vec<&Any>)> {
+        self.types.iter().map(|(type_url, entries)| (type_url, entries.values().map(|e| &e.body).collect()))
+    }
+
     fn get(&self, type_url: &str, name: &str) -> Option<Entry> {
         if type_url == MARKER {
             let body = words::body(MARKER, name, "");

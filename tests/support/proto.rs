@@ -81,6 +81,24 @@ pub struct DiscoveryResponse {
     pub nonce: String,
     #[prost(message, optional, tag = "6")]
     pub control_plane: Option<Identifier>,
+    #[prost(message, repeated, tag = "7")]
+    pub resource_errors: Vec<ResourceError>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ResourceError {
+    #[prost(message, optional, tag = "1")]
+    pub resource_name: Option<ResourceName>,
+    #[prost(message, optional, tag = "2")]
+    pub error_detail: Option<Status>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Duration {
+    #[prost(int64, tag = "1")]
+    pub seconds: i64,
+    #[prost(int32, tag = "2")]
+    pub nanos: i32,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -158,6 +176,8 @@ pub struct Resource {
     pub cache_control: Option<CacheControl>,
     #[prost(message, optional, tag = "8")]
     pub resource_name: Option<ResourceName>,
+    #[prost(message, optional, tag = "6")]
+    pub ttl: Option<Duration>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -176,9 +196,12 @@ pub struct DeltaDiscoveryResponse {
     pub control_plane: Option<Identifier>,
     #[prost(message, repeated, tag = "8")]
     pub removed_resource_names: Vec<ResourceName>,
+    #[prost(message, repeated, tag = "9")]
+    pub resource_errors: Vec<ResourceError>,
 }
 
-/// The body of every test resource: the name where real types have it, and a text in a field that no type has.
+/// The body of every test resource: the name where real types have it, and a text in a field that no type has. JSON can
+/// carry fields only that the type has, so that there the text stands in one of those.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Body {
     #[prost(string, tag = "1")]
@@ -189,6 +212,21 @@ pub struct Body {
     pub eds_cluster_config: Option<EdsClusterConfig>,
     #[prost(string, tag = "9999")]
     pub text: String,
+    /// `Cluster.alt_stat_name`, `Listener.stat_prefix`.
+    #[prost(string, tag = "28")]
+    pub stat_name: String,
+    /// `RouteConfiguration.request_headers_to_remove`.
+    #[prost(string, repeated, tag = "8")]
+    pub headers: Vec<String>,
+    /// `ClusterLoadAssignment.named_endpoints`.
+    #[prost(message, repeated, tag = "5")]
+    pub endpoints: Vec<NamedEndpoint>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct NamedEndpoint {
+    #[prost(string, tag = "1")]
+    pub key: String,
 }
 
 /// What every real resource type has in common, too.

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::{DEADLINE, Variant, net};
+use super::{Attachment, DEADLINE, Variant, net};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_sluice");
 
 /// What differs between the relays of the tests; the rest of the configuration is fixed here.
 pub struct Setup {
-    pub upstream: Variant,
+    pub upstream: Attachment,
     /// `server_uri` of the one server.
     pub server: String,
     /// More lines of that server's entry, e.g. `wildcard: legacy`.
@@ -23,13 +23,15 @@ pub struct Setup {
     pub lines: Vec<String>,
     /// The listener is a unix socket in the relay's directory.
     pub unix: bool,
+    /// More keys of the listener, e.g. `rest_hold: 1s`.
+    pub listener: String,
     pub environment: Vec<(String, String)>,
 }
 
 impl Setup {
     pub fn of(server: impl ToString) -> Setup {
         Setup {
-            upstream: Variant::Delta,
+            upstream: Attachment::Ads(Variant::Delta),
             server: server.to_string(),
             server_lines: vec!["resource_timeout: 1s".to_owned()],
             // For whoever looks into a failure: `SLUICE_TEST_LOG=sluice=trace`.
@@ -38,12 +40,13 @@ impl Setup {
                 .into_iter()
                 .collect(),
             unix: false,
+            listener: "v2: true".to_owned(),
             environment: Vec::new(),
         }
     }
 
-    pub fn upstream(mut self, variant: Variant) -> Setup {
-        self.upstream = variant;
+    pub fn upstream(mut self, attachment: impl Into<Attachment>) -> Setup {
+        self.upstream = attachment.into();
         self
     }
 
@@ -68,14 +71,16 @@ impl Setup {
         let _ = writeln!(yaml, "node: {{ id: sluice-test, cluster: kit }}\nxds_servers:");
         let _ = writeln!(yaml, "  - server_uri: {:?}", self.server);
         // A directory is not connected to, so these keys have no meaning there.
-        if !self.server.starts_with("file:") {
+        if self.upstream == Attachment::Rest {
+            let _ = writeln!(yaml, "    refresh_delay: 20ms");
+        } else if !self.server.starts_with("file:") {
             let _ = writeln!(yaml, "    channel_creds: [ {{ type: insecure }} ]");
             let _ = writeln!(yaml, "    api_type: {}", self.upstream.api_type());
             for line in &self.server_lines {
                 let _ = writeln!(yaml, "    {line}");
             }
         }
-        let _ = writeln!(yaml, "listeners: [ {{ name: main, address: {listener:?} }} ]");
+        let _ = writeln!(yaml, "listeners: [ {{ name: main, address: {listener:?}, {} }} ]", self.listener);
         let _ = writeln!(yaml, "admin: {{ address: {admin:?} }}");
         for line in &self.lines {
             let _ = writeln!(yaml, "{line}");

@@ -1,8 +1,10 @@
 //! Requests and responses in one shape for both variants, so that a case can be told once and run as either.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use prost::Message;
+use serde_json::json;
 
 use super::proto::{self, Any, Constraints, Node, ResourceLocator, Status};
 
@@ -33,6 +35,65 @@ impl Variant {
             Variant::Delta => "AGGREGATED_DELTA_GRPC",
         }
     }
+}
+
+/// How a relay reaches its control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attachment {
+    Ads(Variant),
+    /// A stream per type, to the service of the type.
+    PerType(Variant),
+    Rest,
+    Files,
+}
+
+impl From<Variant> for Attachment {
+    fn from(variant: Variant) -> Attachment {
+        Attachment::Ads(variant)
+    }
+}
+
+impl Attachment {
+    /// The relay's configuration word for it; files have none.
+    pub fn api_type(self) -> &'static str {
+        match self {
+            Attachment::Ads(variant) => variant.api_type(),
+            Attachment::PerType(Variant::Sotw) => "GRPC",
+            Attachment::PerType(Variant::Delta) => "DELTA_GRPC",
+            Attachment::Rest => "REST",
+            Attachment::Files => "",
+        }
+    }
+
+    /// Whether it tells that a name is gone, whatever the type: SotW streams do of full-state types only (RLY-28), while
+    /// files and the responses to polls are whole (FIL-8, RST-12).
+    pub fn tells_removals(self) -> bool {
+        !matches!(self, Attachment::Ads(Variant::Sotw) | Attachment::PerType(Variant::Sotw))
+    }
+}
+
+/// The services of the types that the kit serves, with their REST collections: RPC-2 and the table of REST paths.
+pub const SERVICES: [(&str, &str, &str, &str); 4] = [
+    (super::CDS, "envoy.service.cluster.v3.ClusterDiscoveryService", "Clusters", "clusters"),
+    (super::EDS, "envoy.service.endpoint.v3.EndpointDiscoveryService", "Endpoints", "endpoints"),
+    (super::LDS, "envoy.service.listener.v3.ListenerDiscoveryService", "Listeners", "listeners"),
+    (super::RDS, "envoy.service.route.v3.RouteDiscoveryService", "Routes", "routes"),
+];
+
+/// The variant of a gRPC path, and the type that it implies; none for the aggregated ones.
+pub fn method(path: &str) -> Option<(Variant, Option<&'static str>)> {
+    if let Some(variant) = Variant::BOTH.into_iter().find(|variant| variant.path() == path) {
+        return Some((variant, None));
+    }
+    let (service, method) = path.strip_prefix('/')?.split_once('/')?;
+    SERVICES.iter().find(|known| known.1 == service).and_then(|(type_url, _, noun, _)| {
+        let variant = match method.strip_suffix(noun)? {
+            "Stream" => Variant::Sotw,
+            "Delta" => Variant::Delta,
+            _ => return None,
+        };
+        Some((variant, Some(*type_url)))
+    })
 }
 
 /// A request; the fields of the other variant stay empty.
@@ -133,6 +194,12 @@ pub struct Answer {
     pub size: usize,
     /// Entries that used `resource_name` or `removed_resource_names` without constraints (WIR-3, WIR-4).
     pub long_names: usize,
+    /// Times to live by name; an item without a body that has one is a heartbeat (TTL-4).
+    pub ttls: BTreeMap<String, Duration>,
+    /// SotW: the names of elements that came in a wrapper (WIR-7).
+    pub wrapped: BTreeSet<String>,
+    /// `resource_errors`, by name.
+    pub errors: BTreeMap<String, Status>,
 }
 
 impl Answer {
@@ -174,11 +241,18 @@ impl Answer {
                     let is_redirect = body.type_url == super::REDIRECT;
                     assert!(is_redirect || body.type_url == self.type_url, "SST-9: {}", body.type_url);
                 }
-                None => assert_eq!(self.type_url, super::VHDS, "DEL-12, VHD-6: a resource without a body"),
+                None => {
+                    let may_lack_it = self.type_url == super::VHDS || self.ttls.contains_key(&item.name);
+                    assert!(may_lack_it, "DEL-12, VHD-6: a resource without a body");
+                }
             }
             if variant == Variant::Delta {
                 assert!(!item.version.is_empty(), "DEL-15: {} has no version", item.name);
             }
+        }
+        for (name, error) in &self.errors {
+            assert!(seen.insert((name, None)), "ERR-2: {name} twice in {self:?}");
+            assert!(error.code != 0 && !name.is_empty(), "ERR-6: {self:?}");
         }
         for name in &self.removed {
             assert!(seen.insert((name, None)), "DEL-16: {name} twice in {self:?}");
@@ -198,7 +272,16 @@ pub fn strings(names: &[&str]) -> Vec<String> {
 
 /// A resource of a type with its name in field 1.
 pub fn body(type_url: &str, name: &str, text: &str) -> Any {
-    let body = proto::Body { name: name.to_owned(), text: text.to_owned(), ..proto::Body::default() };
+    let mut body = proto::Body { name: name.to_owned(), text: text.to_owned(), ..proto::Body::default() };
+    // Long texts are there for their weight.
+    if text.len() < 64 {
+        match type_url {
+            super::CDS | super::LDS => text.clone_into(&mut body.stat_name),
+            super::RDS => body.headers.push(text.to_owned()),
+            super::EDS => body.endpoints.push(proto::NamedEndpoint { key: text.to_owned() }),
+            _ => {}
+        }
+    }
     Any { type_url: type_url.to_owned(), value: body.encode_to_vec() }
 }
 
@@ -209,12 +292,29 @@ pub fn eds_cluster(name: &str, service_name: &str, text: &str) -> Any {
         text: text.to_owned(),
         discovery_type: proto::DISCOVERY_TYPE_EDS,
         eds_cluster_config: Some(proto::EdsClusterConfig { service_name: service_name.to_owned() }),
+        ..proto::Body::default()
     };
     Any { type_url: super::CDS.to_owned(), value: body.encode_to_vec() }
 }
 
 pub fn text(any: &Any) -> String {
-    proto::Body::decode(any.value.as_slice()).map(|body| body.text).unwrap_or_default()
+    let Ok(body) = proto::Body::decode(any.value.as_slice()) else { return String::new() };
+    let endpoints = body.endpoints.into_iter().map(|endpoint| endpoint.key);
+    let mut texts = [body.text, body.stat_name].into_iter().chain(body.headers).chain(endpoints);
+    texts.find(|text| !text.is_empty()).unwrap_or_default()
+}
+
+/// A resource in proto3 JSON, its text in a field that the type has.
+pub fn json(any: &Any) -> serde_json::Value {
+    let name = proto::Named::decode(any.value.as_slice()).map(|body| body.name).unwrap_or_default();
+    let (name_field, (field, text)) = match any.type_url.as_str() {
+        super::CDS => ("name", ("alt_stat_name", json!(text(any)))),
+        super::LDS => ("name", ("stat_prefix", json!(text(any)))),
+        super::RDS => ("name", ("request_headers_to_remove", json!([text(any)]))),
+        super::EDS => ("cluster_name", ("named_endpoints", json!({ text(any): {} }))),
+        other => panic!("{other} has no place for a text"),
+    };
+    json!({ "@type": any.type_url, name_field: name, field: text })
 }
 
 impl From<Ask> for proto::DiscoveryRequest {
@@ -283,11 +383,12 @@ impl From<Answer> for proto::DiscoveryResponse {
     fn from(answer: Answer) -> Self {
         proto::DiscoveryResponse {
             version_info: answer.version,
-            resources: answer.items.into_iter().filter_map(in_sotw).collect(),
+            resources: answer.items.into_iter().filter_map(|item| in_sotw(item, &answer.ttls)).collect(),
             canary: answer.canary,
             type_url: answer.type_url,
             nonce: answer.nonce,
             control_plane: identifier(answer.control_plane),
+            resource_errors: to_errors(answer.errors),
         }
     }
 }
@@ -295,20 +396,28 @@ impl From<Answer> for proto::DiscoveryResponse {
 impl From<proto::DiscoveryResponse> for Answer {
     fn from(response: proto::DiscoveryResponse) -> Self {
         let size = response.encoded_len();
-        let item = |any: Any| match variant_in(&any) {
-            Some(item) => item,
-            None => Item {
-                name: proto::Named::decode(any.value.as_slice()).map(|body| body.name).unwrap_or_default(),
-                version: String::new(),
-                body: Some(any),
-                ..Item::default()
-            },
+        let (mut ttls, mut wrapped) = (BTreeMap::new(), BTreeSet::new());
+        let item = |any: Any| {
+            if any.type_url != WRAPPER {
+                let name =
+                    proto::Named::decode(any.value.as_slice()).map(|body| body.name).unwrap_or_default();
+                return Item { name, body: Some(any), ..Item::default() };
+            }
+            let inner = proto::Resource::decode(any.value.as_slice()).expect("a wrapper holds a resource");
+            ttls.extend(ttl_of(&inner));
+            let item = item(inner);
+            wrapped.insert(item.name.clone());
+            item
         };
+        let items = response.resources.into_iter().map(item).collect();
         Answer {
             type_url: response.type_url,
             version: response.version_info,
             nonce: response.nonce,
-            items: response.resources.into_iter().map(item).collect(),
+            items,
+            ttls,
+            wrapped,
+            errors: from_errors(response.resource_errors),
             control_plane: response.control_plane.map(|c| c.identifier).unwrap_or_default(),
             canary: response.canary,
             size,
@@ -321,7 +430,7 @@ impl From<Answer> for proto::DeltaDiscoveryResponse {
     fn from(answer: Answer) -> Self {
         proto::DeltaDiscoveryResponse {
             system_version_info: answer.version,
-            resources: answer.items.into_iter().map(resource).collect(),
+            resources: answer.items.into_iter().map(|item| resource(item, &answer.ttls)).collect(),
             type_url: answer.type_url,
             nonce: answer.nonce,
             removed_resources: answer.removed,
@@ -331,6 +440,7 @@ impl From<Answer> for proto::DeltaDiscoveryResponse {
                 .into_iter()
                 .map(|(name, constraints)| proto::ResourceName { name, constraints: Some(constraints) })
                 .collect(),
+            resource_errors: to_errors(answer.errors),
         }
     }
 }
@@ -342,6 +452,7 @@ impl From<proto::DeltaDiscoveryResponse> for Answer {
         let names = names.chain(&response.removed_resource_names);
         let long_names = names.filter(|name| name.constraints.is_none()).count();
         let variants = response.removed_resource_names.into_iter();
+        let ttls = response.resources.iter().filter_map(ttl_of).collect();
         Answer {
             type_url: response.type_url,
             version: response.system_version_info,
@@ -355,17 +466,48 @@ impl From<proto::DeltaDiscoveryResponse> for Answer {
             removed_variants: variants
                 .map(|name| (name.name, name.constraints.unwrap_or_default()))
                 .collect(),
+            ttls,
+            errors: from_errors(response.resource_errors),
+            ..Answer::default()
         }
     }
+}
+
+const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
+
+fn to_duration(ttl: &Duration) -> proto::Duration {
+    let nanos = i32::try_from(ttl.subsec_nanos()).expect("nanoseconds");
+    proto::Duration { seconds: i64::try_from(ttl.as_secs()).expect("seconds"), nanos }
+}
+
+fn ttl_of(resource: &proto::Resource) -> Option<(String, Duration)> {
+    let ttl = resource.ttl.as_ref()?;
+    let (seconds, nanos) = (u64::try_from(ttl.seconds).expect("seconds"), u32::try_from(ttl.nanos));
+    let name = resource.resource_name.as_ref().map_or(&resource.name, |long| &long.name);
+    Some((name.clone(), Duration::new(seconds, nanos.expect("nanoseconds"))))
+}
+
+fn to_errors(errors: BTreeMap<String, Status>) -> Vec<proto::ResourceError> {
+    let entry = |(name, status): (String, Status)| proto::ResourceError {
+        resource_name: Some(proto::ResourceName { name, constraints: None }),
+        error_detail: Some(status),
+    };
+    errors.into_iter().map(entry).collect()
+}
+
+fn from_errors(errors: Vec<proto::ResourceError>) -> BTreeMap<String, Status> {
+    let entry = |error: proto::ResourceError| {
+        (error.resource_name.unwrap_or_default().name, error.error_detail.unwrap_or_default())
+    };
+    errors.into_iter().map(entry).collect()
 }
 
 fn identifier(name: String) -> Option<proto::Identifier> {
     (!name.is_empty()).then_some(proto::Identifier { identifier: name })
 }
 
-const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
-
-fn resource(item: Item) -> proto::Resource {
+fn resource(item: Item, ttls: &BTreeMap<String, Duration>) -> proto::Resource {
+    let ttl = ttls.get(&item.name).map(to_duration);
     let (name, constraints) = (item.name, item.constraints);
     let (name, resource_name) = match constraints {
         Some(_) => (String::new(), Some(proto::ResourceName { name, constraints })),
@@ -378,6 +520,7 @@ fn resource(item: Item) -> proto::Resource {
         aliases: item.aliases,
         cache_control: item.do_not_cache.then_some(proto::CacheControl { do_not_cache: true }),
         resource_name,
+        ttl,
     }
 }
 
@@ -396,17 +539,10 @@ fn item(resource: proto::Resource) -> Item {
     }
 }
 
-/// Bare, or wrapped where there are constraints.
-fn in_sotw(item: Item) -> Option<Any> {
-    if item.constraints.is_none() {
+/// How a SotW response holds an item: bare, or wrapped if there are constraints or a TTL to state.
+fn in_sotw(item: Item, ttls: &BTreeMap<String, Duration>) -> Option<Any> {
+    if item.constraints.is_none() && !ttls.contains_key(&item.name) {
         return item.body;
     }
-    Some(Any { type_url: WRAPPER.to_owned(), value: resource(item).encode_to_vec() })
-}
-
-/// What a wrapper holds that is there for the constraints.
-fn variant_in(any: &Any) -> Option<Item> {
-    let resource =
-        (any.type_url == WRAPPER).then(|| proto::Resource::decode(any.value.as_slice()).ok())??;
-    Some(item(resource)).filter(|item| item.constraints.is_some())
+    Some(Any { type_url: WRAPPER.to_owned(), value: resource(item, ttls).encode_to_vec() })
 }

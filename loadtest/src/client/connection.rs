@@ -1,18 +1,14 @@
-//! One simulated client: an HTTP/2 connection with one ADS stream. Bytes in, bytes out; it owns no socket and waits
-//! for nothing.
+//! One HTTP/2 connection of simulated clients, with the streams of each. Bytes in, bytes out; it owns no socket and
+//! waits for nothing.
 
 use thiserror::Error;
 
 use super::flow::{DEFAULT_WINDOW, FlowError, ReceiveWindow, SendWindow};
 use super::frame::{self, FrameError, FrameReader, Header, Piece, flag, kind};
-use super::headers::ResponseHeaders;
 use super::request::Requests;
-use super::response::{Response, ResponseError, ResponseReader};
-use crate::measure::monotonic_ns;
-use crate::xds::{Kind, Variant};
-
-/// The stream of the one request that a client makes.
-const STREAM: u32 = 1;
+use super::response::ResponseError;
+use super::stream::{Outcome, Stream};
+use super::{Manner, Observer};
 
 /// As Envoy 1.40 advertises them.
 const STREAM_WINDOW: u32 = 16 << 20;
@@ -25,7 +21,7 @@ const KEPT_CAPACITY: usize = 1024;
 /// A server that reads nothing while it sends on would make a client hold its ACKs without end.
 const MAX_UNREAD: usize = 4 << 20;
 
-/// Why a client is of no use any more.
+/// Why the clients of a connection are of no use any more.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConnectionError {
     #[error(transparent)]
@@ -50,14 +46,13 @@ pub enum ConnectionError {
     Ended(String),
 }
 
-/// What the rest of the tool wants to know of a client.
-#[derive(Clone, Copy, Default)]
-pub struct Progress {
-    /// When all resources of the subscription had arrived, in nanoseconds of CLOCK_MONOTONIC.
-    pub served_at: Option<u64>,
-    /// The newest change that has arrived, and when its message was complete.
-    pub stamp: u64,
-    pub stamped_at: u64,
+/// What a connection begins with.
+pub struct Opening<'a> {
+    /// The clients on it, by their numbers among all.
+    pub clients: std::ops::Range<usize>,
+    /// The header block of each stream of a client.
+    pub blocks: &'a [Vec<u8>],
+    pub requests: &'a Requests,
 }
 
 pub struct Connection {
@@ -66,33 +61,62 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// `block` is the header block of the request; `clusters` says how many make a complete answer.
-    pub fn open(client: usize, requests: &Requests, block: &[u8], clusters: u64) -> Connection {
-        let mut core = Core::new(client, clusters);
+    pub fn open(opening: &Opening<'_>) -> Connection {
+        let mut core = Core::new(opening);
         core.out.extend_from_slice(frame::PREFACE);
         frame::put_settings(&mut core.out, SETTINGS);
         frame::put_window_update(&mut core.out, 0, CONNECTION_WINDOW - DEFAULT_WINDOW);
-        frame::put_frame(&mut core.out, kind::HEADERS, flag::END_HEADERS, STREAM, block);
-        requests.put_first(&mut core.queued, client);
+        for (number, stream) in core.streams.iter_mut().enumerate() {
+            let block = &opening.blocks[number % opening.blocks.len()];
+            frame::put_frame(&mut core.out, kind::HEADERS, flag::END_HEADERS, stream.id, block);
+            let count = if opening.requests.profile.chained { 1 } else { core.subscriptions };
+            for index in 0..count {
+                stream.ask(index, opening.requests);
+            }
+        }
         core.flush();
         Connection { frames: FrameReader::new(), core }
     }
 
     /// Takes what the socket gave. Answers are appended to what [`Connection::out`] gives.
-    pub fn receive(&mut self, mut input: &[u8], requests: &Requests) -> Result<(), ConnectionError> {
+    pub fn receive(
+        &mut self,
+        mut input: &[u8],
+        requests: &Requests,
+        manner: Manner,
+        observer: &mut impl Observer,
+    ) -> Result<(), ConnectionError> {
         while let Some(piece) = self.frames.next(&mut input)? {
             match piece {
-                Piece::Data { stream: STREAM, bytes } => self.core.data(bytes, requests)?,
-                Piece::Data { .. } => return Err(ConnectionError::UnknownStream),
+                Piece::Data { stream, bytes } => self.core.data(stream, bytes, requests, manner, observer)?,
                 Piece::DataEnd(header) => self.core.data_end(header)?,
                 Piece::Control(header, payload) => self.core.control(header, payload)?,
             }
         }
         self.core.flush();
-        if self.core.queued.len().max(self.core.out.len()) > MAX_UNREAD {
+        let queued = self.core.streams.iter().map(|stream| stream.queued.len()).sum::<usize>();
+        if queued.max(self.core.out.len()) > MAX_UNREAD {
             return Err(ConnectionError::Unread);
         }
         Ok(())
+    }
+
+    /// Moves a client's subscription on by so many names; the request is appended to what [`Connection::out`] gives.
+    pub fn move_on(&mut self, client: usize, subscription: usize, by: usize, requests: &Requests) {
+        let streams = self.core.streams.iter_mut().filter(|stream| stream.client == client);
+        streams.for_each(|stream| stream.move_on(subscription, by, requests));
+        self.core.flush();
+    }
+
+    /// When the next late request is due.
+    pub fn due(&self) -> Option<u64> {
+        self.core.streams.iter().filter_map(Stream::due).min()
+    }
+
+    /// Lets late requests go that are due.
+    pub fn release(&mut self, now: u64) {
+        self.core.streams.iter_mut().for_each(|stream| stream.release(now));
+        self.core.flush();
     }
 
     /// Bytes to write; the caller removes what the socket took by [`Connection::written`].
@@ -105,84 +129,101 @@ impl Connection {
         give_back(&mut self.core.out);
     }
 
-    pub fn progress(&self) -> Progress {
-        self.core.progress
+    /// Whether the server has announced that it will close: its clients are to come back then, and nothing is wrong.
+    pub fn is_leaving(&self) -> bool {
+        self.core.leaving
+    }
+
+    /// The clients whose first answer has become complete since this was called last.
+    pub fn take_served(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.core.served)
     }
 }
 
 /// Everything but the cutting of frames.
 struct Core {
-    client: usize,
-    wanted_clusters: u64,
-    clusters: u64,
-    endpoints: u64,
-    progress: Progress,
-    headers: ResponseHeaders,
-    responses: ResponseReader,
-    received: [ReceiveWindow; 2],
-    sent_connection: SendWindow,
-    sent_stream: SendWindow,
+    streams: Vec<Stream>,
+    streams_per_client: usize,
+    /// How many subscriptions a client has.
+    subscriptions: usize,
+    /// How many of them have no complete answer yet, of each client.
+    unanswered: Vec<usize>,
+    served: Vec<usize>,
+    received: ReceiveWindow,
+    sent: SendWindow,
     peer_initial_window: u32,
     peer_max_frame: usize,
-    /// gRPC messages that are not yet framed, for want of a window.
-    queued: Vec<u8>,
+    leaving: bool,
     out: Vec<u8>,
 }
 
 impl Core {
-    fn new(client: usize, wanted_clusters: u64) -> Core {
+    fn new(opening: &Opening<'_>) -> Core {
+        let layout = opening.requests.profile.streams();
+        let subscriptions = opening.requests.profile.subscriptions.len();
+        let mut streams = Vec::with_capacity(opening.clients.len() * layout.len());
+        for client in opening.clients.clone() {
+            for (_, own) in &layout {
+                let id = streams.len() as u32 * 2 + 1;
+                streams.push(Stream::new(id, client, own, STREAM_WINDOW));
+            }
+        }
         Core {
-            client,
-            wanted_clusters,
-            clusters: 0,
-            endpoints: 0,
-            progress: Progress::default(),
-            headers: ResponseHeaders::default(),
-            responses: ResponseReader::new(),
-            received: [ReceiveWindow::new(CONNECTION_WINDOW), ReceiveWindow::new(STREAM_WINDOW)],
-            sent_connection: SendWindow::new(),
-            sent_stream: SendWindow::new(),
+            streams,
+            streams_per_client: layout.len(),
+            subscriptions,
+            unanswered: vec![subscriptions; opening.clients.len()],
+            served: Vec::new(),
+            received: ReceiveWindow::new(CONNECTION_WINDOW),
+            sent: SendWindow::new(),
             peer_initial_window: DEFAULT_WINDOW,
             peer_max_frame: frame::MAX_FRAME_SIZE as usize,
-            queued: Vec::new(),
+            leaving: false,
             out: Vec::new(),
         }
     }
 
-    fn data(&mut self, mut bytes: &[u8], requests: &Requests) -> Result<(), ConnectionError> {
-        while let Some(response) = self.responses.next(&mut bytes)? {
-            let kind = match Kind::of(&response.type_url) {
-                Some(Kind::Endpoints) if requests.endpoint_names() == 0 => {
-                    return Err(ConnectionError::UnknownType);
-                }
-                Some(kind) => kind,
-                None => return Err(ConnectionError::UnknownType),
-            };
-            requests.put_ack(&mut self.queued, self.client, kind, response);
-            // A SotW response for clusters is the whole set (SST-1); every other one may be a part of it.
-            match (kind, requests.variant()) {
-                (Kind::Cluster, Variant::Sotw) => self.clusters = response.resources,
-                (Kind::Cluster, Variant::Delta) => self.clusters += response.resources,
-                (Kind::Endpoints, _) => self.endpoints += response.resources,
+    /// The place of a stream that a frame names.
+    fn place(&self, id: u32) -> Result<usize, ConnectionError> {
+        let place = (id / 2) as usize;
+        let known = id % 2 == 1 && place < self.streams.len();
+        if known { Ok(place) } else { Err(ConnectionError::UnknownStream) }
+    }
+
+    fn data(
+        &mut self,
+        id: u32,
+        bytes: &[u8],
+        requests: &Requests,
+        manner: Manner,
+        observer: &mut impl Observer,
+    ) -> Result<(), ConnectionError> {
+        let place = self.place(id)?;
+        let Outcome { completed, next } = self.streams[place].data(bytes, requests, manner, observer)?;
+        let owner = place / self.streams_per_client;
+        if let Some(next) = next {
+            let own = owner * self.streams_per_client..(owner + 1) * self.streams_per_client;
+            self.streams[own].iter_mut().any(|stream| stream.ask(next, requests));
+        }
+        if completed > 0 {
+            self.unanswered[owner] -= completed;
+            if self.unanswered[owner] == 0 {
+                self.served.push(self.streams[place].client);
             }
-            note_progress(&mut self.progress, response, || {
-                self.clusters >= self.wanted_clusters && self.endpoints >= requests.endpoint_names() as u64
-            });
         }
         Ok(())
     }
 
     fn data_end(&mut self, header: Header) -> Result<(), ConnectionError> {
-        if header.stream != STREAM {
-            return Err(ConnectionError::UnknownStream);
-        }
-        for (window, stream) in self.received.iter_mut().zip([0, STREAM]) {
+        let place = self.place(header.stream)?;
+        let stream = &mut self.streams[place];
+        for (window, id) in [(&mut self.received, 0), (&mut stream.received, stream.id)] {
             if let Some(increment) = window.receive(header.length)? {
-                frame::put_window_update(&mut self.out, stream, increment);
+                frame::put_window_update(&mut self.out, id, increment);
             }
         }
         if header.has(flag::END_STREAM) {
-            return Err(ConnectionError::Ended(self.headers.describe()));
+            return Err(ConnectionError::Ended(stream.headers.describe()));
         }
         Ok(())
     }
@@ -198,17 +239,22 @@ impl Core {
                 frame::put_frame(&mut self.out, kind::PING, flag::ACK, 0, payload);
                 Ok(())
             }
-            // Without an error a GOAWAY announces a close; the stream goes on until it comes.
+            // Without an error a GOAWAY announces a close; the streams go on until it comes.
             kind::GOAWAY => match word(payload.get(4..8))? {
-                0 => Ok(()),
+                0 => {
+                    self.leaving = true;
+                    Ok(())
+                }
                 code => Err(ConnectionError::GoAway(code)),
             },
             kind::RST_STREAM => Err(ConnectionError::Reset(word(Some(payload))?)),
             kind::WINDOW_UPDATE => {
                 let increment = word(Some(payload))? & 0x7fff_ffff;
-                let window =
-                    if header.stream == 0 { &mut self.sent_connection } else { &mut self.sent_stream };
-                Ok(window.grant(increment)?)
+                if header.stream == 0 {
+                    return Ok(self.sent.grant(increment)?);
+                }
+                let place = self.place(header.stream)?;
+                Ok(self.streams[place].sent.grant(increment)?)
             }
             // PRIORITY and whatever extensions may come are to be ignored (RFC 9113, section 5.5).
             _ => Ok(()),
@@ -216,27 +262,27 @@ impl Core {
     }
 
     fn response_headers(&mut self, header: Header, payload: &[u8]) -> Result<(), ConnectionError> {
-        if header.stream != STREAM {
-            return Err(ConnectionError::UnknownStream);
-        }
-        if !self.headers.push(frame::header_block(header, payload)?) {
+        let place = self.place(header.stream)?;
+        let headers = &mut self.streams[place].headers;
+        if !headers.push(frame::header_block(header, payload)?) {
             return Err(ConnectionError::TooManyBlocks);
         }
-        if header.has(flag::END_STREAM) || !self.headers.is_ok() {
-            return Err(ConnectionError::Ended(self.headers.describe()));
+        if header.has(flag::END_STREAM) || !headers.is_ok() {
+            return Err(ConnectionError::Ended(headers.describe()));
         }
         Ok(())
     }
 
-    /// RFC 9113, section 6.5.2. What bounds header compression and concurrency does not touch a client that sends one
-    /// block of literals.
+    /// RFC 9113, section 6.5.2. What bounds header compression does not touch clients that send literals only; a bound
+    /// of concurrent streams that is too low for them shows as streams that are refused.
     fn settings(&mut self, payload: &[u8]) -> Result<(), ConnectionError> {
         let (settings, []) = payload.as_chunks::<6>() else { return Err(FrameError::Length.into()) };
         for [id_high, id_low, value @ ..] in settings {
             let value = u32::from_be_bytes(*value);
             match u16::from_be_bytes([*id_high, *id_low]) {
                 4 => {
-                    self.sent_stream.shift(i64::from(value) - i64::from(self.peer_initial_window))?;
+                    let difference = i64::from(value) - i64::from(self.peer_initial_window);
+                    self.streams.iter_mut().try_for_each(|stream| stream.sent.shift(difference))?;
                     self.peer_initial_window = value;
                 }
                 5 => self.peer_max_frame = (value as usize).max(frame::MAX_FRAME_SIZE as usize),
@@ -249,35 +295,23 @@ impl Core {
 
     /// Frames as much of what is queued as the windows allow.
     fn flush(&mut self) {
-        let mut sent = 0;
-        while sent < self.queued.len() {
-            let window = self.sent_connection.available().min(self.sent_stream.available());
-            let length = (self.queued.len() - sent).min(window).min(self.peer_max_frame);
-            if length == 0 {
-                break;
+        for stream in self.streams.iter_mut().filter(|stream| !stream.queued.is_empty()) {
+            let mut sent = 0;
+            while sent < stream.queued.len() {
+                let window = self.sent.available().min(stream.sent.available());
+                let length = (stream.queued.len() - sent).min(window).min(self.peer_max_frame);
+                if length == 0 {
+                    break;
+                }
+                let payload = &stream.queued[sent..sent + length];
+                frame::put_frame(&mut self.out, kind::DATA, 0, stream.id, payload);
+                self.sent.send(length);
+                stream.sent.send(length);
+                sent += length;
             }
-            frame::put_frame(&mut self.out, kind::DATA, 0, STREAM, &self.queued[sent..sent + length]);
-            self.sent_connection.send(length);
-            self.sent_stream.send(length);
-            sent += length;
+            stream.queued.drain(..sent);
+            give_back(&mut stream.queued);
         }
-        self.queued.drain(..sent);
-        give_back(&mut self.queued);
-    }
-}
-
-fn note_progress(progress: &mut Progress, response: &Response, complete: impl FnOnce() -> bool) {
-    let stamp = response.stamp().unwrap_or(0);
-    if stamp <= progress.stamp && progress.served_at.is_some() {
-        return;
-    }
-    let now = monotonic_ns();
-    if stamp > progress.stamp {
-        progress.stamp = stamp;
-        progress.stamped_at = now;
-    }
-    if progress.served_at.is_none() && complete() {
-        progress.served_at = Some(now);
     }
 }
 

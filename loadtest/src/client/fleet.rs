@@ -1,18 +1,20 @@
 //! All clients of a run, driven by the calling thread.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Duration;
 
-use anyhow::Result;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
+use socket2::SockRef;
 
-use super::connection::Connection;
-use super::headers;
+use super::connection::{Connection, Opening};
 use super::request::Requests;
-use crate::measure::{ThreadTime, monotonic_ns, nanos};
+use super::{Observer, headers};
+use crate::measure::{monotonic_ns, nanos};
 
 /// Shared by all clients: a read seldom needs a second call.
 const READ_BUFFER: usize = 256 << 10;
@@ -26,30 +28,76 @@ const EVENTS: usize = 1024;
 /// Edge-triggered, so that it is registered once.
 const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
-/// Whether a socket has nothing more to read.
-enum Drained {
-    Yes,
-    No,
+/// Clients that read slowly do so in steps of this length.
+const SLOW_STEP: Duration = Duration::from_millis(10);
+
+/// The receive buffer of sockets that may read slowly or not at all: the kernel would hide it for megabytes.
+const SMALL_BUFFER: usize = 64 << 10;
+
+/// How long a client that has lost its connection stays away, if it comes back at all.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How a client reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reading {
+    #[default]
+    Prompt,
+    /// So many bytes a second.
+    Slow(u64),
+    Stopped,
 }
 
-struct Client {
-    /// `None` once the client has failed.
+/// How a client behaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    pub reading: Reading,
+    /// How long it thinks before each ACK.
+    pub ack_delay_ns: u64,
+    /// Rejects every update; the first answer it accepts.
+    pub nack: bool,
+    /// Keeps version and nonce of its last responses, which clients need that reject or move on.
+    pub remembers: bool,
+}
+
+/// Clients that will behave in another manner than the others: those of the first so many connections.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Odd {
+    pub connections: usize,
+    pub manner: Manner,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Closed,
+    /// Some of its clients wait for their first answer.
+    Waiting,
+    Served,
+    Failed,
+}
+
+struct Slot {
+    state: State,
     socket: Option<TcpStream>,
-    connection: Connection,
-    opened_at: u64,
-    served: bool,
+    connection: Option<Box<Connection>>,
+    /// When its clients were to connect.
+    since: u64,
+    unserved: usize,
+    /// It was open before.
+    again: bool,
+    /// The kernel has something to read that this client has not read.
+    unread: bool,
+    /// The peer has closed its side; what came before that may still be unread.
+    ended: bool,
+    /// A timer of this kind is set.
+    read_timer: bool,
+    ack_timer: bool,
 }
 
-/// One change and its way to every client.
-pub struct Round {
-    /// From the change at the control plane to the client's having the whole message, of each client.
-    pub latencies_ns: Vec<u64>,
-    /// From just before the change to the last client.
-    pub wall_ns: u64,
-    /// How much of it this thread computed, and how much it waited for a CPU to do so.
-    pub thread: ThreadTime,
-    since: u64,
-    missing: usize,
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Read,
+    Ack,
+    Retry,
 }
 
 pub struct Fleet {
@@ -57,97 +105,93 @@ pub struct Fleet {
     events: Events,
     target: SocketAddr,
     requests: Requests,
-    block: Vec<u8>,
-    /// How many clusters make a complete answer.
-    clusters: u64,
-    clients: Vec<Client>,
-    /// Clients that are opened and neither served nor failed.
-    pending: usize,
+    blocks: Vec<Vec<u8>>,
+    clients: usize,
+    slots: Vec<Slot>,
+    timers: BinaryHeap<Reverse<(u64, usize, Timer)>>,
+    /// How all behave, and the odd ones once they are let loose.
+    manner: Manner,
+    odd: Odd,
+    loose: bool,
+    /// Clients come back after they have lost their connection.
+    retry: bool,
+    waiting: usize,
+    connected: usize,
     failures: BTreeMap<String, usize>,
-    round: Option<Round>,
+    lost: usize,
+    odd_lost: usize,
+    drained: usize,
     buffer: Box<[u8]>,
     bytes_received: u64,
-    waits_ns: Vec<u64>,
 }
 
 impl Fleet {
-    pub fn new(target: SocketAddr, requests: Requests, clusters: u64) -> io::Result<Fleet> {
-        let block = headers::request_block(&target.to_string(), requests.variant().path());
+    pub fn new(target: SocketAddr, requests: Requests, clients: usize) -> io::Result<Fleet> {
+        let variant = requests.profile.variant;
+        let streams = requests.profile.streams();
+        let block = |path: &str| headers::request_block(&target.to_string(), path);
+        let blocks = streams.iter().map(|(service, _)| block(&service.path(variant))).collect();
+        let connections = clients.div_ceil(requests.profile.clients_per_connection);
+        let closed = || Slot {
+            state: State::Closed,
+            socket: None,
+            connection: None,
+            since: 0,
+            unserved: 0,
+            again: false,
+            unread: false,
+            ended: false,
+            read_timer: false,
+            ack_timer: false,
+        };
         Ok(Fleet {
             poll: Poll::new()?,
             events: Events::with_capacity(EVENTS),
             target,
             requests,
-            block,
-            clusters,
-            clients: Vec::new(),
-            pending: 0,
+            blocks,
+            clients,
+            slots: std::iter::repeat_with(closed).take(connections).collect(),
+            timers: BinaryHeap::new(),
+            manner: Manner::default(),
+            odd: Odd::default(),
+            loose: false,
+            retry: false,
+            waiting: 0,
+            connected: 0,
             failures: BTreeMap::new(),
-            round: None,
+            lost: 0,
+            odd_lost: 0,
+            drained: 0,
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             bytes_received: 0,
-            waits_ns: Vec::new(),
         })
     }
 
-    /// Opens clients until there are `count`, at most `in_flight` of them waiting for their first complete answer, and
-    /// waits for the answers. Clients that wait while for `patience` no other one gets further are given up.
-    pub fn grow_to(&mut self, count: usize, in_flight: usize, patience: Duration) -> io::Result<()> {
-        let mut decided = 0;
-        let mut deadline = monotonic_ns() + nanos(patience);
-        loop {
-            while self.clients.len() < count && self.pending < in_flight {
-                self.open();
-            }
-            if self.pending == 0 && self.clients.len() >= count {
-                return Ok(());
-            }
-            self.turn(deadline)?;
-            if self.clients.len() - self.pending != decided {
-                decided = self.clients.len() - self.pending;
-                deadline = monotonic_ns() + nanos(patience);
-            } else if monotonic_ns() >= deadline {
-                let reason = format!("no complete first answer within {} s", patience.as_secs());
-                self.give_up(&reason, |client| !client.served);
-            }
-        }
+    /// How all clients behave, which of them will become odd, and whether they come back after a loss.
+    pub fn set_manners(&mut self, manner: Manner, odd: Odd, retry: bool) {
+        (self.manner, self.odd, self.retry) = (manner, odd, retry);
     }
 
-    /// Makes a change and waits until every client has it, `patience` at most.
-    pub fn round(&mut self, change: impl FnOnce() -> Result<()>, patience: Duration) -> Result<Round> {
-        let since = monotonic_ns();
-        let before = ThreadTime::now();
-        let missing = self.live();
-        let latencies_ns = Vec::with_capacity(missing);
-        self.round = Some(Round { latencies_ns, wall_ns: 0, thread: ThreadTime::default(), since, missing });
-        change()?;
-        let deadline = since + nanos(patience);
-        while self.round.as_ref().is_some_and(|round| round.missing > 0) {
-            self.turn(deadline)?;
-            if monotonic_ns() >= deadline {
-                let reason = format!("no update within {} s", patience.as_secs());
-                self.give_up(&reason, |client| client.connection.progress().stamp < since);
-                break;
-            }
-        }
-        let mut round = self.round.take().ok_or_else(|| anyhow::anyhow!("the round was ended twice"))?;
-        round.wall_ns = monotonic_ns() - since;
-        round.thread = ThreadTime::now().since(before);
-        Ok(round)
+    /// How many connections there are when all are open.
+    pub fn connections(&self) -> usize {
+        self.slots.len()
     }
 
-    /// Lets time pass; clients answer PINGs and ACK what comes.
-    pub fn idle(&mut self, time: Duration) -> io::Result<()> {
-        let deadline = monotonic_ns() + nanos(time);
-        while monotonic_ns() < deadline {
-            self.turn(deadline)?;
-        }
-        Ok(())
+    /// The clients of a connection.
+    pub fn clients_of(&self, id: usize) -> Range<usize> {
+        let each = self.requests.profile.clients_per_connection;
+        id * each..((id + 1) * each).min(self.clients)
     }
 
     /// Clients that hold a complete answer and an open stream.
-    pub fn live(&self) -> usize {
-        self.clients.iter().filter(|client| client.served && client.socket.is_some()).count()
+    pub fn connected(&self) -> usize {
+        self.connected
+    }
+
+    /// Connections that are opened and neither served nor failed.
+    pub fn waiting(&self) -> usize {
+        self.waiting
     }
 
     /// Why clients failed, and how many.
@@ -155,141 +199,293 @@ impl Fleet {
         &self.failures
     }
 
+    /// How many odd clients lost their connection after they were let loose, which a server may well do to them.
+    pub fn odd_lost(&self) -> usize {
+        self.odd_lost
+    }
+
+    /// How many times a client came back because the server had said that it would close, by GOAWAY without an error.
+    pub fn drained(&self) -> usize {
+        self.drained
+    }
+
+    /// How many clients failed.
+    pub fn lost(&self) -> usize {
+        self.lost
+    }
+
     pub fn bytes_received(&self) -> u64 {
         self.bytes_received
     }
 
-    /// From a client's connect to its complete answer, of all that got one.
-    pub fn waits_ns(&self) -> &[u64] {
-        &self.waits_ns
-    }
-
-    fn open(&mut self) {
-        let id = self.clients.len();
-        let opened_at = monotonic_ns();
-        let connection = Connection::open(id, &self.requests, &self.block, self.clusters);
-        self.clients.push(Client { socket: None, connection, opened_at, served: false });
-        self.pending += 1;
+    /// Opens a connection that was to be opened at `since`; the wait for the first answer counts from there.
+    pub fn open(&mut self, id: usize, since: u64, observer: &mut impl Observer) {
+        let clients = self.clients_of(id);
+        clients.clone().for_each(|client| observer.opened(client, since));
+        let opening = Opening { clients, blocks: &self.blocks, requests: &self.requests };
+        let unserved = opening.clients.len();
+        let connection = Connection::open(&opening);
+        let slot = &mut self.slots[id];
+        slot.connection = Some(Box::new(connection));
+        (slot.unread, slot.ended) = (false, false);
+        (slot.since, slot.unserved, slot.state) = (since, unserved, State::Waiting);
+        self.waiting += 1;
         match self.connect(id) {
-            Ok(socket) => self.clients[id].socket = Some(socket),
-            Err(error) => self.fail(id, &format!("cannot connect to {}: {error}", self.target)),
+            Ok(socket) => self.slots[id].socket = Some(socket),
+            Err(error) => self.fail(id, &format!("cannot connect to {}: {error}", self.target), observer),
         }
     }
 
-    fn connect(&self, id: usize) -> io::Result<TcpStream> {
-        let mut socket = TcpStream::connect(self.target)?;
-        socket.set_nodelay(true)?;
-        self.poll.registry().register(&mut socket, Token(id), BOTH)?;
-        Ok(socket)
+    /// Closes a connection because the scenario wants it so.
+    pub fn close(&mut self, id: usize) {
+        self.end(id, State::Closed);
+    }
+
+    /// Lets the odd clients be odd from now on.
+    pub fn let_loose(&mut self) {
+        self.loose = true;
+    }
+
+    /// Moves a client's subscription on by so many names; false if it has no connection to say so.
+    pub fn move_on(
+        &mut self,
+        client: usize,
+        subscription: usize,
+        by: usize,
+        observer: &mut impl Observer,
+    ) -> bool {
+        let id = client / self.requests.profile.clients_per_connection;
+        let slot = &mut self.slots[id];
+        let (State::Served, Some(connection)) = (slot.state, &mut slot.connection) else { return false };
+        connection.move_on(client, subscription, by, &self.requests);
+        self.serve(id, false, observer);
+        true
+    }
+
+    /// Gives up connections.
+    pub fn give_up(
+        &mut self,
+        reason: &str,
+        observer: &mut impl Observer,
+        which: impl Fn(Range<usize>) -> bool,
+    ) {
+        for id in 0..self.slots.len() {
+            if matches!(self.slots[id].state, State::Waiting | State::Served) && which(self.clients_of(id)) {
+                self.fail(id, reason, observer);
+            }
+        }
+    }
+
+    /// Gives up the connections some of whose clients wait for their first answer.
+    pub fn give_up_waiting(&mut self, reason: &str, observer: &mut impl Observer) {
+        for id in 0..self.slots.len() {
+            if self.slots[id].state == State::Waiting {
+                self.fail(id, reason, observer);
+            }
+        }
+    }
+
+    /// Whether a connection is neither closed nor lost.
+    pub fn is_open(&self, id: usize) -> bool {
+        matches!(self.slots[id].state, State::Waiting | State::Served)
+    }
+
+    /// Whether a client and all that share its connection have had their first answer.
+    pub fn is_served(&self, client: usize) -> bool {
+        self.slots[client / self.requests.profile.clients_per_connection].state == State::Served
     }
 
     /// Waits for events until the deadline and handles them.
-    fn turn(&mut self, deadline: u64) -> io::Result<()> {
-        let timeout = Duration::from_nanos(deadline.saturating_sub(monotonic_ns()));
+    pub fn turn(&mut self, deadline: u64, observer: &mut impl Observer) -> io::Result<()> {
+        let first_timer = self.timers.peek().map_or(u64::MAX, |Reverse((due, ..))| *due);
+        let before = monotonic_ns();
+        let timeout = Duration::from_nanos(deadline.min(first_timer).saturating_sub(before));
         match self.poll.poll(&mut self.events, Some(timeout)) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
             _ => {}
         }
+        let now = monotonic_ns();
+        self.run_timers(now, observer);
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         for event in &events {
             let Token(id) = event.token();
-            if let Err(reason) = self.exchange(id, event.is_readable()) {
-                self.fail(id, &reason);
-            }
+            // The end of a stream is told by the same edge as the last bytes before it, and needs a read of its own.
+            self.slots[id].ended |= event.is_read_closed();
+            self.serve(id, event.is_readable(), observer);
         }
         self.events = events;
         Ok(())
     }
 
-    /// Reads what is there and writes what is due.
-    fn exchange(&mut self, id: usize, readable: bool) -> Result<(), String> {
-        let client = &mut self.clients[id];
-        let Some(socket) = &mut client.socket else { return Ok(()) };
-        let before = client.connection.progress();
-        if let Ok(Some(error)) = socket.take_error() {
-            return Err(format!("connection to {}: {error}", self.target));
-        }
-        if readable {
-            let received = read(socket, &mut client.connection, &self.requests, &mut self.buffer);
-            let (bytes, drained) =
-                received.map_err(|reason| format!("connection to {}: {reason}", self.target))?;
-            self.bytes_received += bytes;
-            if matches!(drained, Drained::No) {
-                // Registering anew reports once more what an edge has reported already.
-                let registry = self.poll.registry();
-                registry.reregister(socket, Token(id), BOTH).map_err(|error| error.to_string())?;
+    fn run_timers(&mut self, now: u64, observer: &mut impl Observer) {
+        while let Some(Reverse((due, id, timer))) = self.timers.peek().copied()
+            && due <= now
+        {
+            self.timers.pop();
+            match timer {
+                Timer::Read => {
+                    self.slots[id].read_timer = false;
+                    self.serve(id, true, observer);
+                }
+                Timer::Ack => {
+                    self.slots[id].ack_timer = false;
+                    if let Some(connection) = &mut self.slots[id].connection {
+                        connection.release(now);
+                        self.serve(id, false, observer);
+                    }
+                }
+                Timer::Retry if self.slots[id].state == State::Failed => self.open(id, now, observer),
+                Timer::Retry => {}
             }
         }
-        write(socket, &mut client.connection)
-            .map_err(|error| format!("connection to {}: {error}", self.target))?;
-        let after = client.connection.progress();
-        if let Some(at) = after.served_at.filter(|_| !client.served) {
-            client.served = true;
-            self.pending -= 1;
-            self.waits_ns.push(at - client.opened_at);
+    }
+
+    fn manner_of(&self, id: usize) -> Manner {
+        if self.loose && id < self.odd.connections { self.odd.manner } else { self.manner }
+    }
+
+    fn connect(&self, id: usize) -> io::Result<TcpStream> {
+        let mut socket = TcpStream::connect(self.target)?;
+        socket.set_nodelay(true)?;
+        if id < self.odd.connections && self.odd.manner.reading != Reading::Prompt {
+            SockRef::from(&socket).set_recv_buffer_size(SMALL_BUFFER)?;
         }
-        if let Some(round) = &mut self.round
-            && before.stamp < round.since
-            && after.stamp >= round.since
-        {
-            round.missing -= 1;
-            round.latencies_ns.push(after.stamped_at.saturating_sub(after.stamp));
+        self.poll.registry().register(&mut socket, Token(id), BOTH)?;
+        Ok(socket)
+    }
+
+    /// Reads what is there, in the client's manner, and writes what is due.
+    fn serve(&mut self, id: usize, readable: bool, observer: &mut impl Observer) {
+        if let Err(reason) = self.exchange(id, readable, observer) {
+            let slot = &self.slots[id];
+            let leaving = slot.connection.as_ref().is_some_and(|connection| connection.is_leaving());
+            // A server that closes before the first answer gets no second chance at once: it might go on for ever.
+            if leaving && slot.state == State::Served {
+                self.end(id, State::Closed);
+                self.drained += self.clients_of(id).len();
+                return self.open(id, monotonic_ns(), observer);
+            }
+            let reason = format!("connection to {}: {reason}", self.target);
+            self.fail(id, &reason, observer);
         }
+    }
+
+    fn exchange(&mut self, id: usize, readable: bool, observer: &mut impl Observer) -> Result<(), String> {
+        let manner = self.manner_of(id);
+        let slot = &mut self.slots[id];
+        let (Some(socket), Some(connection)) = (&mut slot.socket, &mut slot.connection) else {
+            return Ok(());
+        };
+        if let Ok(Some(error)) = socket.take_error() {
+            return Err(error.to_string());
+        }
+        slot.unread |= readable;
+        // Between two steps a slow client reads nothing.
+        let resting = slot.read_timer && matches!(manner.reading, Reading::Slow(_));
+        let (limit, reads) = match manner.reading {
+            Reading::Prompt => (READ_BUFFER, READS),
+            Reading::Slow(rate) => ((rate / 100).clamp(1, READ_BUFFER as u64) as usize, 1),
+            Reading::Stopped => (0, 0),
+        };
+        if slot.unread && limit > 0 && !resting {
+            let buffer = &mut self.buffer[..limit];
+            let mut take = |bytes: &[u8]| connection.receive(bytes, &self.requests, manner, observer);
+            let (bytes, drained) =
+                read(socket, buffer, reads, |bytes| take(bytes).map_err(|error| error.to_string()))?;
+            self.bytes_received += bytes;
+            slot.unread = !drained || slot.ended;
+        }
+        write(socket, connection).map_err(|error| error.to_string())?;
+        if slot.unread && manner.reading != Reading::Stopped && !slot.read_timer {
+            slot.read_timer = true;
+            let pause = if limit == READ_BUFFER { Duration::ZERO } else { SLOW_STEP };
+            self.timers.push(Reverse((monotonic_ns() + nanos(pause), id, Timer::Read)));
+        }
+        if let Some(due) = connection.due().filter(|_| !slot.ack_timer) {
+            slot.ack_timer = true;
+            self.timers.push(Reverse((due, id, Timer::Ack)));
+        }
+        self.note_served(id, observer);
         Ok(())
     }
 
-    fn give_up(&mut self, reason: &str, which: impl Fn(&Client) -> bool) {
-        for id in 0..self.clients.len() {
-            if which(&self.clients[id]) {
-                self.fail(id, reason);
-            }
+    fn note_served(&mut self, id: usize, observer: &mut impl Observer) {
+        let slot = &mut self.slots[id];
+        let Some(connection) = &mut slot.connection else { return };
+        if slot.state != State::Waiting {
+            return;
+        }
+        for client in connection.take_served() {
+            observer.served(client, monotonic_ns().saturating_sub(slot.since), slot.again);
+            slot.unserved -= 1;
+            self.connected += 1;
+        }
+        if slot.unserved == 0 {
+            slot.state = State::Served;
+            slot.again = true;
+            self.waiting -= 1;
         }
     }
 
-    /// Ends a client. A client fails once, whatever comes after.
-    fn fail(&mut self, id: usize, reason: &str) {
-        let client = &mut self.clients[id];
-        let unserved = !client.served;
-        if client.socket.take().is_none() && !unserved {
+    /// Takes a connection's socket and what it knows away from it.
+    fn end(&mut self, id: usize, state: State) {
+        let clients = self.clients_of(id).len();
+        let slot = &mut self.slots[id];
+        match slot.state {
+            State::Waiting => {
+                self.waiting -= 1;
+                self.connected -= clients - slot.unserved;
+            }
+            State::Served => self.connected -= clients,
+            State::Closed | State::Failed => {}
+        }
+        (slot.socket, slot.connection, slot.unread, slot.state) = (None, None, false, state);
+    }
+
+    fn fail(&mut self, id: usize, reason: &str, observer: &mut impl Observer) {
+        if self.slots[id].state == State::Failed {
             return;
         }
-        if unserved {
-            client.served = true;
-            self.pending -= 1;
-        } else if let Some(round) = &mut self.round
-            && client.connection.progress().stamp < round.since
-        {
-            round.missing -= 1;
+        self.end(id, State::Failed);
+        if self.retry {
+            self.timers.push(Reverse((monotonic_ns() + nanos(RETRY), id, Timer::Retry)));
         }
-        *self.failures.entry(reason.to_owned()).or_default() += 1;
+        let clients = self.clients_of(id);
+        if self.loose && id < self.odd.connections {
+            self.odd_lost += clients.len();
+            return;
+        }
+        self.lost += clients.len();
+        *self.failures.entry(reason.to_owned()).or_default() += clients.len();
+        clients.for_each(|client| observer.lost(client));
     }
 }
 
 /// Reads until the socket is empty: a read that does not fill the buffer says so too (epoll(7), question 9). Gives the
-/// number of bytes.
+/// number of bytes, and whether that was all.
 fn read(
     socket: &mut TcpStream,
-    connection: &mut Connection,
-    requests: &Requests,
     buffer: &mut [u8],
-) -> Result<(u64, Drained), String> {
+    reads: usize,
+    mut take: impl FnMut(&[u8]) -> Result<(), String>,
+) -> Result<(u64, bool), String> {
     let mut total = 0;
-    for _ in 0..READS {
+    for _ in 0..reads {
         match socket.read(buffer) {
             Ok(0) => return Err("closed by the server".to_owned()),
             Ok(length) => {
                 total += length as u64;
-                connection.receive(&buffer[..length], requests).map_err(|error| error.to_string())?;
+                take(&buffer[..length])?;
                 if length < buffer.len() {
-                    return Ok((total, Drained::Yes));
+                    return Ok((total, true));
                 }
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok((total, Drained::Yes)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok((total, true)),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error.to_string()),
         }
     }
-    Ok((total, Drained::No))
+    Ok((total, false))
 }
 
 fn write(socket: &mut TcpStream, connection: &mut Connection) -> io::Result<()> {
@@ -304,3 +500,7 @@ fn write(socket: &mut TcpStream, connection: &mut Connection) -> io::Result<()> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "fleet_tests.rs"]
+mod tests;

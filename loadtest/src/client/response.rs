@@ -4,7 +4,7 @@
 use thiserror::Error;
 
 use crate::proto::{Malformed, Varint};
-use crate::stamp;
+use crate::stamp::{self, Sought, Stamp};
 
 /// Versions, nonces and type URLs longer than this are refused.
 const MAX_FIELD: u64 = 4096;
@@ -15,6 +15,8 @@ mod field {
     pub const RESOURCES: u64 = 2;
     pub const TYPE_URL: u64 = 4;
     pub const NONCE: u64 = 5;
+    /// Of DeltaDiscoveryResponse only.
+    pub const REMOVED: u64 = 6;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -35,13 +37,15 @@ pub struct Response {
     pub type_url: Vec<u8>,
     pub nonce: Vec<u8>,
     pub resources: u64,
-    stamp: stamp::Search,
+    /// Of delta: names that are told to be absent.
+    pub removed: u64,
+    stamps: stamp::Search,
 }
 
 impl Response {
-    /// The time of the change that the response carries, if it does.
-    pub fn stamp(&self) -> Option<u64> {
-        self.stamp.found()
+    /// The stamps that its resources carry.
+    pub fn stamps(&self) -> &[Stamp] {
+        self.stamps.found()
     }
 
     fn reset(&mut self) {
@@ -49,7 +53,8 @@ impl Response {
         self.type_url.clear();
         self.nonce.clear();
         self.resources = 0;
-        self.stamp.reset();
+        self.removed = 0;
+        self.stamps.reset();
     }
 
     /// Of a string that occurs twice the last one counts, as everywhere in protobuf.
@@ -59,14 +64,15 @@ impl Response {
             field::RESOURCES => self.resources += 1,
             field::TYPE_URL => self.type_url.clear(),
             field::NONCE => self.nonce.clear(),
+            field::REMOVED => self.removed += 1,
             _ => {}
         }
     }
 
-    fn push(&mut self, field: u64, bytes: &[u8]) {
+    fn push(&mut self, field: u64, bytes: &[u8], more: bool, sought: Sought) {
         match field {
             field::VERSION => self.version.extend_from_slice(bytes),
-            field::RESOURCES => self.stamp.push(bytes),
+            field::RESOURCES => self.stamps.push(bytes, more, sought),
             field::TYPE_URL => self.type_url.extend_from_slice(bytes),
             field::NONCE => self.nonce.extend_from_slice(bytes),
             _ => {}
@@ -98,7 +104,7 @@ impl ResponseReader {
     }
 
     /// Moves `input` on; gives a response when its last byte was read.
-    pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<&Response>, ResponseError> {
+    pub fn next(&mut self, input: &mut &[u8], sought: Sought) -> Result<Option<&Response>, ResponseError> {
         while self.prefix_have < self.prefix.len() {
             let Some((&byte, rest)) = input.split_first() else { return Ok(None) };
             *input = rest;
@@ -112,7 +118,7 @@ impl ResponseReader {
         *input = rest;
         self.left -= bytes.len() as u32;
         while !bytes.is_empty() {
-            bytes = self.step(bytes)?;
+            bytes = self.step(bytes, sought)?;
         }
         if self.left > 0 {
             return Ok(None);
@@ -136,7 +142,7 @@ impl ResponseReader {
     }
 
     /// Takes at least one byte of the message; gives the rest.
-    fn step<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], ResponseError> {
+    fn step<'a>(&mut self, bytes: &'a [u8], sought: Sought) -> Result<&'a [u8], ResponseError> {
         let Some((&first, rest)) = bytes.split_first() else { return Ok(bytes) };
         match &mut self.scan {
             Scan::Tag(varint) => {
@@ -167,8 +173,8 @@ impl ResponseReader {
             Scan::Payload { field, left } => {
                 let length = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                 let (payload, rest) = bytes.split_at(length);
-                self.response.push(*field, payload);
                 *left -= length as u64;
+                self.response.push(*field, payload, *left > 0, sought);
                 if *left == 0 {
                     self.scan = Scan::Tag(Varint::default());
                 }
@@ -193,6 +199,8 @@ mod tests {
     use super::*;
     use crate::proto::{put_bytes, put_message, put_uint};
 
+    const SOUGHT: Sought = Sought { unchanged: false, most: 1 };
+
     fn framed(message: &[u8]) -> Vec<u8> {
         let mut wire = vec![0];
         wire.extend_from_slice(&(message.len() as u32).to_be_bytes());
@@ -205,7 +213,7 @@ mod tests {
         put_bytes(&mut message, 1, "overwritten");
         put_bytes(&mut message, 1, "version");
         put_bytes(&mut message, 2, "one");
-        put_message(&mut message, 2, |any| put_bytes(any, 2, stamp::text(stamp)));
+        put_message(&mut message, 2, |any| put_bytes(any, 2, stamp::text(stamp, 0)));
         put_bytes(&mut message, 2, "");
         put_uint(&mut message, 3, 1);
         put_bytes(&mut message, 4, "type");
@@ -218,14 +226,14 @@ mod tests {
         let mut reader = ResponseReader::new();
         let mut lines = Vec::new();
         for mut input in wire.chunks(size) {
-            while let Some(response) = reader.next(&mut input)? {
+            while let Some(response) = reader.next(&mut input, SOUGHT)? {
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 let (version, type_url, nonce) =
                     (text(&response.version), text(&response.type_url), text(&response.nonce));
                 lines.push(format!(
                     "{version} {type_url} {nonce} {} {:?}",
                     response.resources,
-                    response.stamp()
+                    response.stamps().first().map(|stamp| stamp.time)
                 ));
             }
         }

@@ -1,6 +1,7 @@
 //! A scripted ADS server in a thread of its own: the control plane above the server under test, or the server itself
 //! when the tool measures its own floor. It serves SotW and delta, one stream's response at a time, newest state wins.
 
+mod payload;
 mod snapshot;
 mod stream;
 
@@ -8,6 +9,8 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
@@ -19,11 +22,13 @@ use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
 
+pub use self::snapshot::Change;
 use self::snapshot::Snapshot;
 use self::stream::Stream;
-use crate::measure::monotonic_ns;
-use crate::xds::Variant;
+use crate::measure::{ThreadTime, monotonic_ns};
+use crate::xds::{Kind, Service};
 
 /// Connections that may wait to be accepted: all clients of a run may come at once.
 const BACKLOG: i32 = 4096;
@@ -35,19 +40,34 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 /// The longest request taken.
 const MAX_REQUEST: usize = 4 << 20;
 
+/// How many streams a connection may have: several clients may share one.
+const MAX_STREAMS: u32 = 10_000;
+
 /// What to serve, and where.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub listen: SocketAddr,
-    /// Where other processes may ask for changes, one line each (see [`Remote`]).
+    /// Where other processes may give orders, one line each (see [`Remote`]).
     pub commands: Option<SocketAddr>,
-    pub clusters: usize,
-    pub cluster_bytes: usize,
+    /// How many resources there are of each type.
+    pub resources: usize,
+    /// The types, and about how long a resource of each is, in bytes.
+    pub kinds: Vec<(Kind, usize)>,
+}
+
+/// What streams look at.
+#[derive(Clone)]
+struct Shared {
+    state: watch::Sender<Snapshot>,
+    /// Whether anybody may connect.
+    up: watch::Sender<bool>,
+    /// CPU time of the thread, in nanoseconds.
+    busy_ns: Arc<AtomicU64>,
 }
 
 /// A control plane that runs until it is dropped.
 pub struct ControlPlane {
-    state: watch::Sender<Snapshot>,
+    shared: Shared,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
@@ -57,25 +77,37 @@ impl ControlPlane {
     pub fn start(plan: &Plan) -> Result<ControlPlane> {
         let listener = listen(plan.listen)?;
         let commands = plan.commands.map(listen).transpose()?;
-        let (state, _) = watch::channel(Snapshot::new(plan.clusters, plan.cluster_bytes));
+        let state = watch::Sender::new(Snapshot::new(plan.resources, &plan.kinds));
+        let shared = Shared { state, up: watch::Sender::new(true), busy_ns: Arc::default() };
         let (stop, stopped) = oneshot::channel();
-        let shared = state.clone();
+        let (inside, address) = (shared.clone(), plan.listen);
         let thread = thread::Builder::new().name("control-plane".to_owned()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
             runtime.block_on(async {
                 tokio::select! {
-                    result = accept(listener, &shared) => result,
-                    result = take_commands(commands, &shared) => result,
+                    result = serve(listener, address, &inside) => result,
+                    result = take_commands(commands, &inside) => result,
                     _ = stopped => Ok(()),
                 }
             })
         })?;
-        Ok(ControlPlane { state, stop: Some(stop), thread: Some(thread) })
+        Ok(ControlPlane { shared, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Changes one cluster.
-    pub fn change(&self) {
-        change(&self.state);
+    /// Changes resources, which carry the stamp from then on. The stamp is when the change was to happen, so that the
+    /// encoding and whatever else delays it is a part of its way to the clients.
+    pub fn change(&self, change: Change, stamp: u64) {
+        self.shared.state.send_modify(|snapshot| snapshot.change(change, stamp));
+    }
+
+    /// Ends all connections and lets nobody connect, or lets them again.
+    pub fn set_up(&self, up: bool) {
+        self.shared.up.send_replace(up);
+    }
+
+    /// CPU time of its thread as of the last change that it noticed, in nanoseconds.
+    pub fn busy_ns(&self) -> u64 {
+        self.shared.busy_ns.load(Ordering::Relaxed)
     }
 
     /// Waits for the end of the thread, which comes only by an error.
@@ -96,13 +128,8 @@ impl Drop for ControlPlane {
     }
 }
 
-/// The stamp is taken before the encoding, which is part of a change's way to the clients.
-fn change(state: &watch::Sender<Snapshot>) {
-    let stamp = monotonic_ns();
-    state.send_modify(|snapshot| snapshot.change(stamp));
-}
-
-/// A control plane in another process of this machine: `change` and a newline make a change.
+/// A control plane in another process of this machine. Orders are lines: `change` changes the first cluster now,
+/// `change STAMP TYPE RESIDUE STRIDE` others; `down` and `up` make and end an outage.
 pub struct Remote(std::net::TcpStream);
 
 impl Remote {
@@ -114,8 +141,45 @@ impl Remote {
     }
 
     /// Does not wait for the change; it shows in the clients.
-    pub fn change(&mut self) -> Result<()> {
-        io::Write::write_all(&mut self.0, b"change\n").context("the control plane takes no commands any more")
+    pub fn change(&mut self, change: Change, stamp: u64) -> Result<()> {
+        let Change { kind, residue, stride } = change;
+        self.order(&format!("change {stamp} {} {residue} {stride}\n", kind.short()))
+    }
+
+    pub fn set_up(&mut self, up: bool) -> Result<()> {
+        self.order(if up { "up\n" } else { "down\n" })
+    }
+
+    fn order(&mut self, line: &str) -> Result<()> {
+        io::Write::write_all(&mut self.0, line.as_bytes())
+            .context("the control plane takes no commands any more")
+    }
+}
+
+/// Carries out an order; false if it is none.
+fn obey(line: &str, shared: &Shared) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words[..] {
+        ["change"] => {
+            let first = Change { kind: Kind::Cluster, residue: 0, stride: usize::MAX };
+            shared.state.send_modify(|snapshot| snapshot.change(first, monotonic_ns()));
+            true
+        }
+        ["change", stamp, kind, residue, stride] => {
+            let kind = Kind::ALL.into_iter().find(|known| known.short() == kind);
+            let (Ok(stamp), Some(kind), Ok(residue), Ok(stride)) =
+                (stamp.parse(), kind, residue.parse(), stride.parse())
+            else {
+                return false;
+            };
+            shared.state.send_modify(|snapshot| snapshot.change(Change { kind, residue, stride }, stamp));
+            true
+        }
+        ["down" | "up"] => {
+            shared.up.send_replace(words == ["up"]);
+            true
+        }
+        _ => false,
     }
 }
 
@@ -131,18 +195,16 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
     open().with_context(|| format!("the control plane cannot listen on {address}"))
 }
 
-async fn take_commands(listener: Option<TcpListener>, state: &watch::Sender<Snapshot>) -> io::Result<()> {
+async fn take_commands(listener: Option<TcpListener>, shared: &Shared) -> io::Result<()> {
     let Some(listener) = listener else { return std::future::pending().await };
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         let (socket, _) = listener.accept().await?;
-        let state = state.clone();
+        let shared = shared.clone();
         tokio::spawn(async move {
             let mut lines = BufReader::new(socket).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                if line == "change" {
-                    change(&state);
-                } else if lines.get_mut().write_all(b"unknown command\n").await.is_err() {
+                if !obey(&line, &shared) && lines.get_mut().write_all(b"unknown command\n").await.is_err() {
                     break;
                 }
             }
@@ -150,37 +212,58 @@ async fn take_commands(listener: Option<TcpListener>, state: &watch::Sender<Snap
     }
 }
 
-/// Accepts for ever. A failed accept, such as for want of file descriptors, ends the control plane: its figures would
-/// mean nothing.
-async fn accept(listener: TcpListener, state: &watch::Sender<Snapshot>) -> io::Result<()> {
+/// Serves while it is up. A failed accept, such as for want of file descriptors, ends the control plane: its figures
+/// would mean nothing.
+async fn serve(listener: TcpListener, address: SocketAddr, shared: &Shared) -> io::Result<()> {
+    let mut up = shared.up.subscribe();
+    let mut listener = Some(listener);
+    loop {
+        let open = match listener.take() {
+            Some(listener) => listener,
+            None => listen(address).map_err(io::Error::other)?,
+        };
+        // The connections are tasks of this set: they end with it.
+        let mut connections = JoinSet::new();
+        tokio::select! {
+            result = accept(open, shared, &mut connections) => return result,
+            down = up.wait_for(|up| !up) => drop(down),
+        }
+        drop(connections);
+        if up.wait_for(|up| *up).await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, shared: &Shared, connections: &mut JoinSet<()>) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
-        let (socket, _) = listener.accept().await?;
-        socket.set_nodelay(true)?;
-        tokio::spawn(serve_connection(socket, state.subscribe()));
+        tokio::select! {
+            accepted = listener.accept() => {
+                let (socket, _) = accepted?;
+                socket.set_nodelay(true)?;
+                connections.spawn(serve_connection(socket, shared.clone()));
+            }
+            Some(_) = connections.join_next() => {}
+        }
     }
 }
 
 /// A connection's errors are the client's to report: it is the one that measures.
-async fn serve_connection(socket: TcpStream, state: watch::Receiver<Snapshot>) {
+async fn serve_connection(socket: TcpStream, shared: Shared) {
     let handshake = h2::server::Builder::new()
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_concurrent_streams(100)
+        .max_concurrent_streams(MAX_STREAMS)
         .handshake(socket);
     let Ok(mut connection) = handshake.await else { return };
     while let Some(Ok((request, respond))) = connection.accept().await {
-        tokio::spawn(serve_stream(request, respond, state.clone()));
+        tokio::spawn(serve_stream(request, respond, shared.clone()));
     }
 }
 
-async fn serve_stream(
-    request: Request<RecvStream>,
-    mut respond: SendResponse<Bytes>,
-    state: watch::Receiver<Snapshot>,
-) {
-    let path = request.uri().path();
-    let variant = [Variant::Sotw, Variant::Delta].into_iter().find(|variant| variant.path() == path);
+async fn serve_stream(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, shared: Shared) {
+    let variant = Service::variant_of(request.uri().path());
     let mut response = Response::new(());
     response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
     let Some(variant) = variant else {
@@ -189,7 +272,7 @@ async fn serve_stream(
         return;
     };
     let Ok(mut body) = respond.send_response(response, false) else { return };
-    let status = run_stream(request.into_body(), &mut body, state, variant).await;
+    let status = run_stream(request.into_body(), &mut body, &shared, Stream::new(variant)).await;
     if let Some(status) = status {
         let mut trailers = HeaderMap::new();
         trailers.insert("grpc-status", HeaderValue::from_static(status));
@@ -202,10 +285,10 @@ async fn serve_stream(
 async fn run_stream(
     mut requests: RecvStream,
     body: &mut SendStream<Bytes>,
-    mut state: watch::Receiver<Snapshot>,
-    variant: Variant,
+    shared: &Shared,
+    mut stream: Stream,
 ) -> Option<&'static str> {
-    let mut stream = Stream::new(variant);
+    let mut state = shared.state.subscribe();
     let mut unread = BytesMut::new();
     let mut unsent = VecDeque::new();
     loop {
@@ -214,6 +297,7 @@ async fn run_stream(
         }
         if !unsent.is_empty() {
             send(body, &mut unsent).ok()?;
+            shared.busy_ns.store(ThreadTime::cpu_only_ns(), Ordering::Relaxed);
         }
         tokio::select! {
             chunk = requests.data() => match chunk {

@@ -1,23 +1,30 @@
-//! What the control plane serves: clusters and their endpoints, encoded once, in the forms of both variants.
+//! What the control plane serves: resources of each type, encoded once, in the forms of both variants.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-use crate::proto::{put_bytes, put_message, put_uint};
-use crate::stamp;
-use crate::xds::{Kind, cluster_name};
+use super::payload;
+use crate::proto::{put_bytes, put_message};
+use crate::xds::{Kind, Variant, resource_index, resource_name};
+
+/// So many changes are remembered; a stream that is further behind looks at each resource.
+const REMEMBERED: usize = 1024;
 
 /// A resource as it stands in a response: field 2 of DiscoveryResponse and of DeltaDiscoveryResponse.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
-    pub sotw: Bytes,
-    pub delta: Bytes,
+    /// Version of the snapshot in which it changed last.
+    version: u64,
+    sotw: Bytes,
+    delta: Bytes,
 }
 
 impl Resource {
-    fn new(kind: Kind, name: &str, version: u64, body: &[u8]) -> Resource {
+    fn new(kind: Kind, index: usize, version: u64, bytes: usize, stamp: u64) -> Resource {
+        let name = resource_name(index);
+        let body = payload::body(kind, &name, index, bytes, stamp);
         let mut any = Vec::with_capacity(body.len() + 100);
         put_bytes(&mut any, 1, kind.type_url());
         put_bytes(&mut any, 2, body);
@@ -29,151 +36,133 @@ impl Resource {
             put_bytes(out, 2, &any);
             put_bytes(out, 3, name);
         });
-        Resource { sotw: sotw.into(), delta: delta.into() }
+        Resource { version, sotw: sotw.into(), delta: delta.into() }
     }
-}
 
-/// All resources of a type at the first version, by name and strung together.
-pub struct Set {
-    pub resources: HashMap<String, Resource>,
-    /// All but resource 0, which is the one that changes.
-    pub rest: Resource,
-}
-
-impl Set {
-    fn new(kind: Kind, count: usize, body: impl Fn(&str) -> Vec<u8>) -> Set {
-        let mut resources = HashMap::with_capacity(count);
-        let (mut sotw, mut delta) = (Vec::new(), Vec::new());
-        for index in 0..count {
-            let name = cluster_name(index);
-            let resource = Resource::new(kind, &name, 1, &body(&name));
-            if index > 0 {
-                sotw.extend_from_slice(&resource.sotw);
-                delta.extend_from_slice(&resource.delta);
-            }
-            resources.insert(name, resource);
+    pub fn bytes(&self, variant: Variant) -> &Bytes {
+        match variant {
+            Variant::Sotw => &self.sotw,
+            Variant::Delta => &self.delta,
         }
-        Set { resources, rest: Resource { sotw: sotw.into(), delta: delta.into() } }
     }
 }
 
-/// The state of the control plane at a moment. A new one shares all but the changed cluster with the old.
-#[derive(Clone)]
+/// All resources of a type.
+struct Set {
+    resources: Vec<Resource>,
+    /// About how long each is.
+    bytes: usize,
+    /// All of them strung together, in the forms of both variants; made when first asked for.
+    all: [OnceLock<Bytes>; 2],
+}
+
+/// Which resources of a type change: those with `index % stride == residue`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub kind: Kind,
+    pub residue: usize,
+    pub stride: usize,
+}
+
+/// The state of the control plane at a moment.
 pub struct Snapshot {
     pub version: u64,
-    /// Cluster 0 at this version; the one in `clusters` is that of version 1.
-    pub changed: Resource,
-    pub clusters: Arc<Set>,
-    pub endpoints: Arc<Set>,
-    cluster_bytes: usize,
+    sets: BTreeMap<Kind, Set>,
+    changes: VecDeque<(u64, Change)>,
 }
 
 impl Snapshot {
-    /// `count` clusters of about `bytes` each, and the endpoints of each. Version 1.
-    pub fn new(count: usize, bytes: usize) -> Snapshot {
-        let clusters = Set::new(Kind::Cluster, count, |name| cluster(name, bytes, 0));
-        let endpoints = Set::new(Kind::Endpoints, count, endpoints);
-        let changed = changed_cluster(1, bytes, 0);
-        Snapshot {
-            version: 1,
-            changed,
-            clusters: Arc::new(clusters),
-            endpoints: Arc::new(endpoints),
-            cluster_bytes: bytes,
-        }
+    /// `count` resources of each type, of about so many bytes. Version 1.
+    pub fn new(count: usize, kinds: &[(Kind, usize)]) -> Snapshot {
+        let set = |kind: Kind, bytes: usize| Set {
+            resources: (0..count).map(|index| Resource::new(kind, index, 1, bytes, 0)).collect(),
+            bytes,
+            all: Default::default(),
+        };
+        let sets = kinds.iter().map(|(kind, bytes)| (*kind, set(*kind, *bytes)));
+        Snapshot { version: 1, sets: sets.collect(), changes: VecDeque::new() }
     }
 
-    /// The next version, in which cluster 0 carries the stamp.
-    pub fn change(&mut self, stamp: u64) {
+    /// The next version, in which the changed resources carry the stamp.
+    pub fn change(&mut self, change: Change, stamp: u64) {
         self.version += 1;
-        self.changed = changed_cluster(self.version, self.cluster_bytes, stamp);
+        let Some(set) = self.sets.get_mut(&change.kind) else { return };
+        let indices = (change.residue..set.resources.len()).step_by(change.stride.max(1));
+        for index in indices {
+            set.resources[index] = Resource::new(change.kind, index, self.version, set.bytes, stamp);
+        }
+        set.all = Default::default();
+        self.changes.push_back((self.version, change));
+        if self.changes.len() > REMEMBERED {
+            self.changes.pop_front();
+        }
     }
 
     /// The resource of a name at this version.
     pub fn get(&self, kind: Kind, name: &str) -> Option<&Resource> {
-        match kind {
-            Kind::Cluster if name == cluster_name(0) => {
-                self.clusters.resources.get(name).map(|_| &self.changed)
-            }
-            Kind::Cluster => self.clusters.resources.get(name),
-            Kind::Endpoints => self.endpoints.resources.get(name),
-        }
+        self.sets.get(&kind)?.resources.get(resource_index(name)?)
     }
 
-    /// All resources of a type at this version, in two parts.
-    pub fn all(&self, kind: Kind) -> Vec<&Resource> {
-        match kind {
-            Kind::Cluster if self.clusters.resources.is_empty() => Vec::new(),
-            Kind::Cluster => vec![&self.changed, &self.clusters.rest],
-            Kind::Endpoints => self
-                .endpoints
-                .resources
-                .get(&cluster_name(0))
-                .into_iter()
-                .chain([&self.endpoints.rest])
-                .collect(),
+    /// All resources of a type at this version, for a response.
+    pub fn all(&self, kind: Kind, variant: Variant) -> Bytes {
+        let Some(set) = self.sets.get(&kind) else { return Bytes::new() };
+        let all = &set.all[usize::from(variant == Variant::Delta)];
+        let join = || set.resources.iter().flat_map(|resource| resource.bytes(variant)).copied().collect();
+        all.get_or_init(join).clone()
+    }
+
+    /// The indices of the resources of a type that changed after a version.
+    pub fn changed_since(&self, kind: Kind, version: u64) -> BTreeSet<usize> {
+        let Some(set) = self.sets.get(&kind) else { return BTreeSet::new() };
+        let forgotten = self.changes.front().is_none_or(|(first, _)| *first > version + 1);
+        if forgotten && version < self.version {
+            let newer = |(_, resource): &(usize, &Resource)| resource.version > version;
+            return set.resources.iter().enumerate().filter(newer).map(|(index, _)| index).collect();
         }
+        let newer = self.changes.iter().rev().take_while(|(at, _)| *at > version);
+        newer
+            .filter(|(_, change)| change.kind == kind)
+            .flat_map(|(_, change)| (change.residue..set.resources.len()).step_by(change.stride.max(1)))
+            .collect()
     }
 }
 
-fn changed_cluster(version: u64, bytes: usize, stamp: u64) -> Resource {
-    let name = cluster_name(0);
-    Resource::new(Kind::Cluster, &name, version, &cluster(&name, bytes, stamp))
-}
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
 
-/// A config.cluster.v3.Cluster that takes its endpoints by EDS over ADS and is padded in its metadata.
-fn cluster(name: &str, bytes: usize, stamp: u64) -> Vec<u8> {
-    let bare = padded_cluster(name, stamp, 0).len();
-    padded_cluster(name, stamp, bytes.saturating_sub(bare))
-}
+    const NONE: [usize; 0] = [];
 
-fn padded_cluster(name: &str, stamp: u64, padding: usize) -> Vec<u8> {
-    let mut cluster = Vec::new();
-    put_bytes(&mut cluster, 1, name);
-    // type: EDS; eds_cluster_config.eds_config: ads, of API version V3.
-    put_uint(&mut cluster, 2, 3);
-    put_message(&mut cluster, 3, |out| {
-        put_message(out, 1, |out| {
-            put_bytes(out, 3, "");
-            put_uint(out, 6, 2);
-        });
-    });
-    put_message(&mut cluster, 4, |out| put_uint(out, 1, 5));
-    put_message(&mut cluster, 25, |out| {
-        put_message(out, 1, |out| {
-            put_bytes(out, 1, "sluice.load");
-            put_message(out, 2, |out| {
-                put_string_value(out, "stamp", &stamp::text(stamp));
-                put_string_value(out, "padding", &"p".repeat(padding));
-            });
-        });
-    });
-    cluster
-}
+    #[test]
+    fn what_changed_is_known_with_and_without_a_memory() {
+        let mut snapshot = Snapshot::new(10, &[(Kind::Cluster, 0), (Kind::Endpoints, 0)]);
+        let change = |kind, residue, stride| Change { kind, residue, stride };
+        snapshot.change(change(Kind::Cluster, 0, 10), 5);
+        snapshot.change(change(Kind::Endpoints, 1, 4), 6);
+        let changed = |snapshot: &Snapshot, kind, version| {
+            snapshot.changed_since(kind, version).into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(changed(&snapshot, Kind::Cluster, 1), [0]);
+        assert_eq!(changed(&snapshot, Kind::Cluster, 2), NONE);
+        assert_eq!(changed(&snapshot, Kind::Endpoints, 1), [1, 5, 9]);
+        assert_eq!(changed(&snapshot, Kind::Route, 1), NONE);
+        for stamp in 0..2000 {
+            snapshot.change(change(Kind::Cluster, 3, 10), stamp);
+        }
+        assert_eq!(changed(&snapshot, Kind::Cluster, 1), [0, 3]);
+        assert_eq!(changed(&snapshot, Kind::Endpoints, 1), [1, 5, 9]);
+        assert_eq!(changed(&snapshot, Kind::Endpoints, 1500), NONE);
+        assert_eq!(snapshot.get(Kind::Cluster, "load-000003").unwrap().version, snapshot.version);
+    }
 
-/// An entry of a google.protobuf.Struct.
-fn put_string_value(out: &mut Vec<u8>, key: &str, value: &str) {
-    put_message(out, 1, |out| {
-        put_bytes(out, 1, key);
-        put_message(out, 2, |out| put_bytes(out, 3, value));
-    });
-}
-
-/// A config.endpoint.v3.ClusterLoadAssignment with one endpoint.
-fn endpoints(name: &str) -> Vec<u8> {
-    let mut assignment = Vec::new();
-    put_bytes(&mut assignment, 1, name);
-    put_message(&mut assignment, 2, |out| {
-        put_message(out, 2, |out| {
-            put_message(out, 1, |out| {
-                put_message(out, 1, |out| {
-                    put_message(out, 1, |out| {
-                        put_bytes(out, 2, "127.0.0.1");
-                        put_uint(out, 3, 9);
-                    });
-                });
-            });
-        });
-    });
-    assignment
+    #[test]
+    fn the_first_change_that_is_forgotten_is_found_all_the_same() {
+        let mut snapshot = Snapshot::new(10, &[(Kind::Cluster, 0)]);
+        let change = |residue| Change { kind: Kind::Cluster, residue, stride: 10 };
+        snapshot.change(change(7), 1);
+        (0..REMEMBERED as u64).for_each(|stamp| snapshot.change(change(3), stamp));
+        assert_eq!(snapshot.changed_since(Kind::Cluster, 1), BTreeSet::from([3, 7]));
+        assert_eq!(snapshot.changed_since(Kind::Cluster, 2), BTreeSet::from([3]));
+    }
 }

@@ -6,9 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::snapshot::{Resource, Snapshot};
+use super::snapshot::Snapshot;
 use crate::proto::{Fields, Malformed, put_bytes};
-use crate::xds::{Kind, Variant, cluster_name};
+use crate::xds::{Kind, Variant, resource_name};
+
+/// Resources for a response, strung together as may be, and names that are absent.
+type News = (Vec<Bytes>, Vec<String>);
 
 /// One type on one stream.
 #[derive(Default)]
@@ -75,12 +78,14 @@ impl Stream {
     /// The next response to send, framed for gRPC, in parts of which the last ones are shared by all streams.
     pub fn response(&mut self, snapshot: &Snapshot) -> Option<Vec<Bytes>> {
         for (type_url, subscription) in &mut self.subscriptions {
-            let Some((resources, removed)) = subscription.news(self.variant, type_url, snapshot) else {
-                continue;
-            };
+            let news = subscription.news(self.variant, type_url, snapshot);
+            // What does not concern the client need not be looked at again.
+            if news.is_some() || subscription.answered > 0 {
+                subscription.answered = snapshot.version;
+            }
+            let Some(news) = news else { continue };
             self.nonce += 1;
-            let parts = encode(self.variant, type_url, snapshot.version, self.nonce, &resources, &removed);
-            subscription.answered = snapshot.version;
+            let parts = encode(self.variant, type_url, snapshot.version, self.nonce, news);
             subscription.due_wildcard = false;
             subscription.due_names.clear();
             return Some(parts);
@@ -126,35 +131,27 @@ impl Subscription {
     }
 
     /// The resources of the next response and the names to be told absent; `None` if there is nothing to say.
-    fn news<'a>(
-        &self,
-        variant: Variant,
-        type_url: &str,
-        snapshot: &'a Snapshot,
-    ) -> Option<(Vec<&'a Resource>, Vec<&str>)> {
+    fn news(&self, variant: Variant, type_url: &str, snapshot: &Snapshot) -> Option<News> {
         let Some(kind) = Kind::of(type_url.as_bytes()) else {
             return self.nothing_of_it(variant);
         };
-        let changes = kind == Kind::Cluster && self.answered < snapshot.version;
-        let changed = changes && (self.wildcard || self.names.contains(&cluster_name(0)));
-        if !(self.due_wildcard || changed && self.answered > 0) && self.due_names.is_empty() {
+        let changed = self.changed(kind, snapshot);
+        if !self.due_wildcard && self.due_names.is_empty() && changed.is_empty() {
             return None;
         }
-        let full_state = variant == Variant::Sotw && kind == Kind::Cluster;
+        let full_state = variant == Variant::Sotw && kind.is_full_state();
         if self.wildcard && (full_state || self.due_wildcard) {
-            return Some((snapshot.all(kind), Vec::new()));
+            return Some((vec![snapshot.all(kind, variant)], Vec::new()));
         }
-        let mut names: BTreeSet<&str> =
-            if full_state { &self.names } else { &self.due_names }.iter().map(String::as_str).collect();
-        let tracked = cluster_name(0);
-        if changed {
-            names.remove(tracked.as_str());
-        }
-        let mut resources: Vec<&Resource> = if changed { vec![&snapshot.changed] } else { Vec::new() };
-        let mut removed = Vec::new();
+        let changed = changed.into_iter().map(resource_name);
+        let names: BTreeSet<String> = match full_state {
+            true => self.names.clone(),
+            false => self.due_names.iter().cloned().chain(changed).collect(),
+        };
+        let (mut resources, mut removed) = (Vec::new(), Vec::new());
         for name in names {
-            match snapshot.get(kind, name) {
-                Some(resource) => resources.push(resource),
+            match snapshot.get(kind, &name) {
+                Some(resource) => resources.push(resource.bytes(variant).clone()),
                 None => removed.push(name),
             }
         }
@@ -163,12 +160,24 @@ impl Subscription {
         if silent { None } else { Some((resources, removed)) }
     }
 
+    /// The indices of what the client holds and what has changed since.
+    fn changed(&self, kind: Kind, snapshot: &Snapshot) -> BTreeSet<usize> {
+        if self.answered == 0 || self.answered == snapshot.version {
+            return BTreeSet::new();
+        }
+        let mut changed = snapshot.changed_since(kind, self.answered);
+        if !self.wildcard {
+            changed.retain(|index| self.names.contains(&resource_name(*index)));
+        }
+        changed
+    }
+
     /// The answer for types of which there is nothing: an empty wildcard is said to be so, names are said absent.
-    fn nothing_of_it<'a>(&self, variant: Variant) -> Option<(Vec<&'a Resource>, Vec<&str>)> {
+    fn nothing_of_it(&self, variant: Variant) -> Option<News> {
         match variant {
             Variant::Sotw if self.due_wildcard => Some((Vec::new(), Vec::new())),
             Variant::Delta if self.due_wildcard || !self.due_names.is_empty() => {
-                Some((Vec::new(), self.due_names.iter().map(String::as_str).collect()))
+                Some((Vec::new(), self.due_names.iter().cloned().collect()))
             }
             _ => None,
         }
@@ -181,8 +190,7 @@ fn encode(
     type_url: &str,
     version: u64,
     nonce: u64,
-    resources: &[&Resource],
-    removed: &[&str],
+    (resources, removed): News,
 ) -> Vec<Bytes> {
     let mut head = vec![0; 5];
     put_bytes(&mut head, 1, version.to_string());
@@ -192,10 +200,7 @@ fn encode(
         removed.iter().for_each(|name| put_bytes(&mut head, 6, name));
     }
     let mut parts = vec![Bytes::new()];
-    parts.extend(resources.iter().map(|resource| match variant {
-        Variant::Sotw => resource.sotw.clone(),
-        Variant::Delta => resource.delta.clone(),
-    }));
+    parts.extend(resources);
     let length = head.len() - 5 + parts.iter().map(Bytes::len).sum::<usize>();
     head[1..5].copy_from_slice(&(length as u32).to_be_bytes());
     parts[0] = head.into();

@@ -1,9 +1,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
+use crate::control_plane::snapshot::Change;
 use crate::proto::put_message;
 
-const OTHER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
+/// A type that the tool does not know.
+const OTHER: &str = "type.googleapis.com/envoy.service.runtime.v3.Runtime";
+
+const FIRST_CLUSTER: Change = Change { kind: Kind::Cluster, residue: 0, stride: 3 };
+
+fn snapshot() -> Snapshot {
+    Snapshot::new(3, &[(Kind::Cluster, 300), (Kind::Endpoints, 0)])
+}
 
 fn request(variant: Variant, type_url: &str, subscribe: &[&str], unsubscribe: &[&str]) -> Vec<u8> {
     let mut message = Vec::new();
@@ -52,57 +60,57 @@ fn resource_name(bytes: &[u8]) -> String {
 
 #[test]
 fn sst_1_a_sotw_wildcard_gets_all_clusters_each_time() {
-    let mut snapshot = Snapshot::new(3, 300);
+    let mut snapshot = snapshot();
     let mut stream = Stream::new(Variant::Sotw);
     let cluster = request(Variant::Sotw, Kind::Cluster.type_url(), &[], &[]);
     stream.request(&cluster).unwrap();
     assert_eq!(answer(&mut stream, &snapshot), "1: 0 1 2");
     stream.request(&cluster).unwrap();
     assert_eq!(answer(&mut stream, &snapshot), "silence");
-    snapshot.change(9);
-    snapshot.change(10);
+    snapshot.change(FIRST_CLUSTER, 9);
+    snapshot.change(FIRST_CLUSTER, 10);
     assert_eq!(answer(&mut stream, &snapshot), "2: 0 1 2");
     assert_eq!(answer(&mut stream, &snapshot), "silence");
 }
 
 #[test]
 fn a_delta_wildcard_gets_what_changed() {
-    let mut snapshot = Snapshot::new(3, 300);
+    let mut snapshot = snapshot();
     for first in [&[][..], &["*"][..]] {
         let mut stream = Stream::new(Variant::Delta);
         stream.request(&request(Variant::Delta, Kind::Cluster.type_url(), first, &[])).unwrap();
         assert_eq!(answer(&mut stream, &snapshot), "1: 0 1 2");
         stream.request(&request(Variant::Delta, Kind::Cluster.type_url(), &[], &[])).unwrap();
         assert_eq!(answer(&mut stream, &snapshot), "silence");
-        snapshot.change(9);
+        snapshot.change(FIRST_CLUSTER, 9);
         assert_eq!(answer(&mut stream, &snapshot), "2: 0");
     }
 }
 
 #[test]
 fn del_11_names_are_answered_one_by_one() {
-    let mut snapshot = Snapshot::new(3, 300);
+    let mut snapshot = snapshot();
     let mut stream = Stream::new(Variant::Delta);
     let url = Kind::Cluster.type_url();
     stream.request(&request(Variant::Delta, url, &["load-000001", "nobody"], &[])).unwrap();
     assert_eq!(answer(&mut stream, &snapshot), "1: -nobody 1");
-    snapshot.change(9);
+    snapshot.change(FIRST_CLUSTER, 9);
     assert_eq!(answer(&mut stream, &snapshot), "silence", "cluster 0 is not subscribed");
     stream.request(&request(Variant::Delta, url, &["load-000000"], &["load-000001"])).unwrap();
     assert_eq!(answer(&mut stream, &snapshot), "2: 0");
-    snapshot.change(10);
+    snapshot.change(FIRST_CLUSTER, 10);
     assert_eq!(answer(&mut stream, &snapshot), "3: 0");
 }
 
 #[test]
 fn endpoints_are_answered_by_name_in_both_variants() {
-    let mut snapshot = Snapshot::new(3, 300);
+    let mut snapshot = snapshot();
     for variant in [Variant::Sotw, Variant::Delta] {
         let mut stream = Stream::new(variant);
         let url = Kind::Endpoints.type_url();
         stream.request(&request(variant, url, &["load-000000", "load-000002"], &[])).unwrap();
         assert_eq!(answer(&mut stream, &snapshot), "1: 0 2");
-        snapshot.change(9);
+        snapshot.change(FIRST_CLUSTER, 9);
         assert_eq!(answer(&mut stream, &snapshot), "silence", "endpoints never change");
     }
     let mut stream = Stream::new(Variant::Sotw);
@@ -112,7 +120,7 @@ fn endpoints_are_answered_by_name_in_both_variants() {
 
 #[test]
 fn sub_11_explicit_names_end_a_legacy_wildcard() {
-    let mut snapshot = Snapshot::new(3, 300);
+    let mut snapshot = snapshot();
     let mut stream = Stream::new(Variant::Sotw);
     let url = Kind::Cluster.type_url();
     stream.request(&request(Variant::Sotw, url, &[], &[])).unwrap();
@@ -120,13 +128,13 @@ fn sub_11_explicit_names_end_a_legacy_wildcard() {
     stream.request(&request(Variant::Sotw, url, &["load-000000"], &[])).unwrap();
     assert_eq!(answer(&mut stream, &snapshot), "2: 0");
     stream.request(&request(Variant::Sotw, url, &[], &[])).unwrap();
-    snapshot.change(9);
+    snapshot.change(FIRST_CLUSTER, 9);
     assert_eq!(answer(&mut stream, &snapshot), "silence", "SUB-10: an empty list is now nothing");
 }
 
 #[test]
 fn types_of_which_there_is_nothing_are_said_to_be_empty() {
-    let snapshot = Snapshot::new(1, 300);
+    let snapshot = snapshot();
     for variant in [Variant::Sotw, Variant::Delta] {
         let mut stream = Stream::new(variant);
         stream.request(&request(variant, OTHER, &[], &[])).unwrap();
@@ -144,12 +152,32 @@ fn requests_that_are_none_are_refused() {
 }
 
 #[test]
-fn a_cluster_is_about_as_long_as_asked_and_carries_the_stamp() {
-    let mut snapshot = Snapshot::new(1, 500);
-    snapshot.change(0x55);
+fn a_resource_is_about_as_long_as_asked_and_carries_the_stamp() {
+    let mut snapshot = Snapshot::new(1, &[(Kind::Cluster, 500)]);
+    snapshot.change(FIRST_CLUSTER, 0x55);
     let resource = snapshot.get(Kind::Cluster, "load-000000").unwrap();
-    assert!((540..600).contains(&resource.sotw.len()), "{}", resource.sotw.len());
+    let length = resource.bytes(Variant::Sotw).len();
+    assert!((540..600).contains(&length), "{length}");
     let mut search = crate::stamp::Search::default();
-    search.push(&resource.delta);
-    assert_eq!(search.found(), Some(0x55));
+    let sought = crate::stamp::Sought { unchanged: false, most: 1 };
+    search.push(resource.bytes(Variant::Delta), false, sought);
+    assert_eq!(search.found(), [crate::stamp::Stamp { time: 0x55, index: 0 }]);
+}
+
+#[test]
+fn types_that_are_not_full_state_are_told_what_changed() {
+    let mut snapshot = snapshot();
+    let second = Change { kind: Kind::Endpoints, residue: 1, stride: 3 };
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut stream = Stream::new(variant);
+        let names = ["load-000000", "load-000001"];
+        stream.request(&request(variant, Kind::Endpoints.type_url(), &names, &[])).unwrap();
+        assert_eq!(answer(&mut stream, &snapshot), "1: 0 1");
+        snapshot.change(FIRST_CLUSTER, 8);
+        assert_eq!(answer(&mut stream, &snapshot), "silence");
+        snapshot.change(second, 9);
+        assert_eq!(answer(&mut stream, &snapshot), "2: 1");
+        snapshot.change(Change { residue: 2, ..second }, 10);
+        assert_eq!(answer(&mut stream, &snapshot), "silence", "the third one is not subscribed");
+    }
 }

@@ -14,8 +14,8 @@ use tracing::debug;
 
 use super::FileState;
 use super::settling::Stamp;
-use crate::wire::json::{parse_json, parse_yaml};
-use crate::wire::upstream::decode_file_response;
+use crate::wire::json::{parse_json, parse_text, parse_yaml};
+use crate::wire::upstream::{decode_file_response, undelimited};
 use crate::xds::{Resource, ResourceName, SotwResponse, TypeUrl};
 
 /// The content of one file.
@@ -37,17 +37,19 @@ enum Format {
     Json,
     Yaml,
     Binary,
-    /// A format of FIL-4 that is not read.
-    Unsupported,
+    /// Binary, with its length before it.
+    Delimited,
+    Text,
 }
 
 impl Format {
     fn of(path: &Path) -> Option<Format> {
-        match path.extension()?.to_str()? {
+        match path.extension()?.to_ascii_lowercase().to_str()? {
             "json" => Some(Format::Json),
             "yaml" | "yml" => Some(Format::Yaml),
             "pb" => Some(Format::Binary),
-            "pb_text" | "pb_length_delimited" => Some(Format::Unsupported),
+            "pb_length_delimited" => Some(Format::Delimited),
+            "pb_text" => Some(Format::Text),
             _ => None,
         }
     }
@@ -89,10 +91,7 @@ pub(super) fn stamp(path: &Path) -> io::Result<Stamp> {
 
 /// Reads one file. The error says what is wrong, with the line where a line is to blame.
 pub(super) fn read(path: &Path, bytes_max: u64) -> Result<Loaded, String> {
-    let format = Format::of(path).unwrap_or(Format::Unsupported);
-    if format == Format::Unsupported {
-        return Err("this format is not supported; use .json, .yaml, .yml or .pb".to_owned());
-    }
+    let format = Format::of(path).ok_or("its extension is none of a DiscoveryResponse")?;
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(|error| error.to_string())?;
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
@@ -102,7 +101,11 @@ pub(super) fn read(path: &Path, bytes_max: u64) -> Result<Loaded, String> {
     let response = match format {
         Format::Json => parse_json(text(&bytes)?).map_err(|error| error.to_string())?,
         Format::Yaml => parse_yaml(text(&bytes)?).map_err(|error| error.to_string())?,
-        _ => decode_file_response(bytes.into()).map_err(|error| error.to_string())?,
+        Format::Text => parse_text(text(&bytes)?).map_err(|error| error.to_string())?,
+        Format::Binary => decode_file_response(bytes.into()).map_err(|error| error.to_string())?,
+        Format::Delimited => {
+            undelimited(bytes.into()).and_then(decode_file_response).map_err(|error| error.to_string())?
+        }
     };
     loaded(response)
 }

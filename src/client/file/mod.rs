@@ -1,9 +1,10 @@
 //! `file:` servers: a directory that is served as if it were a control plane (FIL-4 to FIL-8).
 //!
-//! Every file directly inside the directory is one `DiscoveryResponse`, in the format that its extension names:
-//! `.json`, `.yaml`, `.yml` and `.pb` (binary). The formats `.pb_text` and `.pb_length_delimited` of FIL-4 are
-//! refused by name. Files with any other extension are passed over, because a README may lie beside them; so are
-//! subdirectories and names that begin with a dot. The `..data` symlink of a Kubernetes volume is followed.
+//! Every file directly inside the directory is one `DiscoveryResponse`, or one `Resource` that wraps a list collection
+//! (FIL-5), in the format that its extension names: `.json`, `.yaml`, `.yml`, `.pb` (binary), `.pb_length_delimited`
+//! (binary, with its length before it) and `.pb_text`. Files with any other extension are passed over, because a README
+//! may lie beside them; so are subdirectories and names that begin with a dot. The `..data` symlink of a Kubernetes volume
+//! is followed.
 //!
 //! The directory is taken as a whole: while one file is bad, or two files hold the same resource, what was good last
 //! stays in force (FIL-7). There is no ACK and no NACK.
@@ -68,7 +69,8 @@ pub enum FileError {
     #[error("the directory {path:?} can't be read: {error}")]
     Unreadable { path: PathBuf, error: std::io::Error },
     #[error(
-        "the directory {path:?} holds no file to serve; needed is at least one .json, .yaml, .yml or .pb file"
+        "the directory {path:?} holds no file to serve; needed is at least one .json, .yaml, .yml, .pb, .pb_text or \
+        .pb_length_delimited file"
     )]
     Empty { path: PathBuf },
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
+use super::health::Health;
 use crate::driver::clock::Clock;
 use crate::driver::servers::Attach;
 use crate::driver::shared::Shared;
@@ -19,7 +20,7 @@ use crate::telemetry::Limit;
 use crate::telemetry::metrics::{
     CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics,
 };
-use crate::xds::{Code, Node, Parameters, Response, Status, TypeUrl, Variant};
+use crate::xds::{Code, Node, Parameters, ResourceName, Response, Status, TypeUrl, Variant};
 
 /// The handles of one type.
 struct TypeReport {
@@ -40,6 +41,7 @@ pub struct Report {
     evicted: u64,
     _counted: GaugePart,
     class: ClassStatus,
+    health: Health,
     state: SourceState,
     since: Time,
     failures: u32,
@@ -76,6 +78,7 @@ impl Report {
                 Owner::Stream(_) => shared.metrics.private_source(),
             },
             class: ClassStatus { digest: digest.into(), fields: fields_of(&key.class.node) },
+            health: Health::default(),
             state: if is_whole { SourceState::Connected } else { SourceState::Connecting },
             since: now,
             failures: 0,
@@ -119,8 +122,7 @@ impl Report {
     }
 
     pub fn files_read(&mut self, now: Time) {
-        self.heard(now);
-        self.enter(SourceState::Connected, now);
+        self.heard(0, now);
         debug!(server = %self.server_uri, list = %self.list, "files were read");
     }
 
@@ -136,26 +138,28 @@ impl Report {
         match event {
             Event::Connected { variant } => {
                 self.variant = Some(*variant);
+                self.health.connected(stream);
                 self.enter(SourceState::Connected, now);
                 debug!(%server, %list, stream, ?variant, "upstream stream is open");
             }
             Event::Disconnected { status, answered, retry_in } => {
                 self.last_error = Some(status.clone());
                 debug!(%server, %list, stream, %status, answered, ?retry_in, "upstream stream ended");
-                self.enter(SourceState::Backoff { failures: self.failures, delay: *retry_in }, now);
+                self.health.ended(stream);
+                self.back_off(*retry_in, now);
             }
-            Event::Unreachable { status } => self.unreachable(status, now),
+            Event::Unreachable { status } => self.unreachable(stream, status, now),
             Event::Acked { type_url } => {
                 self.of_type(type_url).upstream.ack();
-                self.heard(now);
+                self.heard(stream, now);
             }
             Event::Unchanged { type_url } => {
                 self.of_type(type_url).upstream.unchanged();
-                self.heard(now);
+                self.heard(stream, now);
             }
             Event::Nacked { type_url, text, names } => {
                 self.of_type(type_url).upstream.nack();
-                self.heard(now);
+                self.heard(stream, now);
                 if let Some(suppressed) = self.shared.throttle.allow("upstream response rejected") {
                     warn!(%server, %list, %type_url, ?names, error = text, suppressed,
                         "a response of the upstream has faults: they were rejected (NACK), the rest is used");
@@ -168,6 +172,7 @@ impl Report {
                 debug!(%server, %list, %type_url, "a response of a type that nobody asked for was ignored");
             }
             Event::ResourceError { type_url, error } => {
+                self.of_type(type_url).upstream.resource_error(error.status.code);
                 debug!(%server, %list, %type_url, name = %error.name, status = %error.status, "the upstream reports an error");
             }
             Event::GlobsUnserved { type_url, names } => {
@@ -178,17 +183,27 @@ impl Report {
                         which glob collections cannot be asked for: their subscribers get no answer");
                 }
             }
-            Event::Ambiguous { type_url, name } => {
-                if let Some(suppressed) = self.shared.throttle.allow("ambiguous variants") {
-                    let (name, parameters) = name.parameters().unwrap_or((name.as_str(), Parameters::new()));
-                    warn!(%server, %list, %type_url, name, ?parameters, suppressed,
-                        "several variants of a resource match the same dynamic parameters: the last in the order of \
-                        their constraints is used");
+            Event::Ambiguous { type_url, name } => self.ambiguous(type_url, name),
+            Event::Refreshed { type_url, count } => self.of_type(type_url).upstream.heartbeats(*count),
+            Event::Expired { type_url, count } => {
+                self.of_type(type_url).upstream.expired(*count);
+                if let Some(suppressed) = self.shared.throttle.allow("resources expired") {
+                    warn!(%server, %list, %type_url, count, suppressed,
+                        "the upstream did not refresh resources within their TTL: they are removed");
                 }
             }
             Event::Timeout { type_url, names } => {
                 debug!(%server, %list, %type_url, ?names, "no answer for these names in time");
             }
+        }
+    }
+
+    fn ambiguous(&self, type_url: &TypeUrl, name: &ResourceName) {
+        if let Some(suppressed) = self.shared.throttle.allow("ambiguous variants") {
+            let (name, parameters) = name.parameters().unwrap_or((name.as_str(), Parameters::new()));
+            warn!(server = %self.server_uri, list = %self.list, %type_url, name, ?parameters, suppressed,
+                "several variants of a resource match the same dynamic parameters: the last in the order of their \
+                constraints is used");
         }
     }
 
@@ -201,7 +216,24 @@ impl Report {
         }
     }
 
-    fn unreachable(&mut self, status: &Status, now: Time) {
+    /// The stream is no more, because nothing is wanted of it or because it is renewed.
+    pub fn closed(&mut self, stream: StreamIndex, now: Time) {
+        let was_lost = self.health.is_any_lost();
+        self.health.closed(stream);
+        if was_lost {
+            self.refresh(now);
+        }
+    }
+
+    /// A source backs off once none of its streams is up.
+    fn back_off(&mut self, delay: Duration, now: Time) {
+        if !self.health.is_any_up() {
+            self.enter(SourceState::Backoff { failures: self.failures, delay }, now);
+        }
+    }
+
+    fn unreachable(&mut self, stream: StreamIndex, status: &Status, now: Time) {
+        self.health.unreachable(stream);
         self.failures += 1;
         self.last_error = Some(status.clone());
         self.stale_since.get_or_insert(now);
@@ -213,12 +245,21 @@ impl Report {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed,
                 "the upstream is unreachable; what is known is served on, and it is tried again");
         }
-        self.enter(SourceState::Backoff { failures: self.failures, delay: Duration::ZERO }, now);
+        self.back_off(Duration::ZERO, now);
     }
 
-    /// The server answered: what is served is fresh again.
-    fn heard(&mut self, now: Time) {
+    /// The server answered on a stream: what is served is fresh again, unless another stream is lost.
+    fn heard(&mut self, stream: StreamIndex, now: Time) {
         self.answered = true;
+        self.health.answered(stream);
+        self.enter(SourceState::Connected, now);
+        self.refresh(now);
+    }
+
+    fn refresh(&mut self, now: Time) {
+        if self.health.is_any_lost() {
+            return;
+        }
         self.failures = 0;
         self.metrics.stale(false);
         let since = self.stale_since.take();

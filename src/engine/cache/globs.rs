@@ -9,12 +9,14 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::named::{Moved, SlotId};
-use super::{News, SessionId, Stamp};
+use super::wildcard::ERRORS_MAX;
+use super::{Departed, News, SessionId, Stamp};
 use crate::engine::interest::{NameSet, SetId};
+use crate::engine::remarks::{Lease, Remarks};
 use crate::engine::snapshot::{Bodies, WatchedSet};
 use crate::engine::upstream::Changes;
 use crate::engine::view::View;
-use crate::xds::{Resource, ResourceName};
+use crate::xds::{Code, Resource, ResourceName, Status};
 
 #[derive(Debug, Default)]
 struct Glob {
@@ -32,10 +34,12 @@ struct Slot {
     sessions: BTreeSet<SessionId>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct GlobCache {
     globs: BTreeMap<ResourceName, Glob>,
     members: Bodies,
+    /// What is said of globs and of their members beside their content.
+    remarks: Remarks,
     bytes: usize,
     slots: BTreeMap<SlotId, Slot>,
     by_set: BTreeMap<SetId, SlotId>,
@@ -45,6 +49,26 @@ pub struct GlobCache {
     touched: BTreeSet<SlotId>,
     /// Those of them in which the membership of a glob has become known.
     resolved: BTreeSet<SlotId>,
+    /// The last bytes of former members, and when one last left.
+    pub departed: Departed,
+}
+
+impl Default for GlobCache {
+    fn default() -> Self {
+        GlobCache {
+            globs: BTreeMap::new(),
+            members: Bodies::new(),
+            remarks: Remarks::default(),
+            bytes: 0,
+            slots: BTreeMap::new(),
+            by_set: BTreeMap::new(),
+            sets: OrdMap::new(),
+            slots_made: 0,
+            touched: BTreeSet::new(),
+            resolved: BTreeSet::new(),
+            departed: Departed::of_members(),
+        }
+    }
 }
 
 impl GlobCache {
@@ -142,15 +166,21 @@ impl GlobCache {
             for member in glob.members.iter().filter_map(|member| self.members.get(member)) {
                 put(&mut view, None, member);
             }
+            for remarked in remarked(&self.remarks, name, &glob.members) {
+                view.remark(remarked, &self.remarks);
+            }
             if glob.complete {
                 view.resolve_glob(name);
                 view.set_glob_empty(name, glob.members.is_empty());
             }
         }
         for name in old.minus(globs) {
-            let members = self.globs.get(name).into_iter().flat_map(|glob| &glob.members);
-            for member in members.filter_map(|member| self.members.get(member)) {
+            let Some(glob) = self.globs.get(name) else { continue };
+            for member in glob.members.iter().filter_map(|member| self.members.get(member)) {
                 view.take(member);
+            }
+            for remarked in remarked(&self.remarks, name, &glob.members) {
+                view.drop_remarks(remarked);
             }
             view.drop_glob(name);
             self.detach(name, id, moved);
@@ -201,11 +231,15 @@ impl GlobCache {
     /// A resource that is no member of a glob which somebody asked for is ignored (NAM-15); equal content is no news.
     fn put(&mut self, resource: &Arc<Resource>) {
         let Some(name) = resource.name.glob() else { return };
+        // The resource ends the errors that stood before it (ERR-3), changed or not.
+        self.set_error(&resource.name, None);
+        self.set_error(&name, None);
         let Some(glob) = self.globs.get_mut(&name) else { return };
         let old = self.members.get(&resource.name).cloned();
         if old.as_ref().is_some_and(|old| old.version == resource.version) {
             return;
         }
+        self.departed.back(&resource.name);
         self.bytes += resource.size();
         self.bytes -= old.as_ref().map_or(0, |old| old.size());
         self.members.insert(resource.name.clone(), resource.clone());
@@ -216,25 +250,80 @@ impl GlobCache {
         });
     }
 
-    fn take(&mut self, member: &ResourceName) {
-        let Some(old) = self.members.remove(member) else { return };
+    /// A name leaves its glob. Whether it was a member.
+    pub fn take(&mut self, member: &ResourceName) -> bool {
+        self.set_error(member, None);
+        self.set_lease(member, None);
+        let Some(old) = self.members.remove(member) else { return false };
         self.bytes -= old.size();
-        let Some(name) = member.glob() else { return };
-        let Some(glob) = self.globs.get_mut(&name) else { return };
+        self.departed.lose(member, Some(&old));
+        let Some(name) = member.glob() else { return true };
+        let Some(glob) = self.globs.get_mut(&name) else { return true };
         glob.members.remove(member);
         let is_empty = glob.complete && glob.members.is_empty();
         self.touch(&name, |view| {
             view.take(&old);
             view.set_glob_empty(&name, is_empty);
         });
+        true
+    }
+
+    /// The server cannot supply a member or a glob (ERR-1, ERR-7), or can again. What is cached of it stays (ERR-4).
+    pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
+        let is_known = self.globs.contains_key(name) || self.members.contains_key(name);
+        let is_one_too_many = || !is_known && self.remarks.errors().count() >= ERRORS_MAX;
+        if self.remarks.error(name) == error || (error.is_some() && is_one_too_many()) {
+            return;
+        }
+        let glob = if name.is_glob() { Some(name.clone()) } else { name.glob() };
+        let Some(glob) = glob.filter(|glob| self.globs.contains_key(glob)) else { return };
+        self.remarks.set_error(name, error);
+        self.touch_remarks(&glob, name);
+        if let Some(glob) = self.globs.get(name).filter(|glob| error.is_some() && !glob.complete) {
+            self.resolved.extend(glob.watchers.iter().copied());
+        }
+    }
+
+    /// How long a member lives from now on.
+    pub fn set_lease(&mut self, member: &ResourceName, lease: Option<Lease>) {
+        if self.remarks.lease(member) == lease.as_ref()
+            || (lease.is_some() && !self.members.contains_key(member))
+        {
+            return;
+        }
+        self.remarks.set_lease(member, lease);
+        if let Some(glob) = member.glob() {
+            self.touch_remarks(&glob, member);
+        }
+    }
+
+    fn touch_remarks(&mut self, glob: &ResourceName, name: &ResourceName) {
+        let remarks = self.remarks.clone();
+        self.touch(glob, |view| view.remark(name, &remarks));
+    }
+
+    pub fn remarks(&self) -> &Remarks {
+        &self.remarks
+    }
+
+    /// Somebody asked for the glob, and its membership is not known.
+    pub fn is_unknown(&self, glob: &ResourceName) -> bool {
+        self.globs.get(glob).is_some_and(|glob| !glob.complete)
     }
 
     fn resolve(&mut self, name: &ResourceName) {
+        let has_members = self.globs.get(name).is_some_and(|glob| !glob.members.is_empty());
+        // Beside an empty glob, that it does not exist may stand.
+        if self.remarks.error(name).is_some_and(|error| has_members || error.code != Code::NotFound) {
+            self.set_error(name, None);
+        }
         let Some(glob) = self.globs.get_mut(name) else { return };
         if std::mem::replace(&mut glob.complete, true) {
             return;
         }
         let is_empty = glob.members.is_empty();
+        // What a client holds beside the membership is gone.
+        self.departed.lose_some();
         self.resolved.extend(glob.watchers.iter().copied());
         self.touch(name, |view| {
             view.resolve_glob(name);
@@ -250,15 +339,21 @@ impl GlobCache {
         }
     }
 
-    /// Frees a glob that nobody watches (RLY-61). Whether it was there and could be freed.
-    pub fn free(&mut self, name: &ResourceName) -> bool {
+    /// Frees a glob that nobody watches (RLY-61), and adds what its members were to `freed`. Whether it was there and could
+    /// be freed.
+    pub fn free(&mut self, name: &ResourceName, freed: &mut Vec<ResourceName>) -> bool {
         if self.is_watched(name) {
             return false;
         }
         let Some(glob) = self.globs.remove(name) else { return false };
+        let remarked: Vec<_> = remarked(&self.remarks, name, &glob.members).cloned().collect();
+        for name in &remarked {
+            self.remarks.forget(name);
+        }
         for member in &glob.members {
             self.bytes -= self.members.remove(member).map_or(0, |member| member.size());
         }
+        freed.extend(glob.members);
         true
     }
 
@@ -284,10 +379,11 @@ impl GlobCache {
     /// Stamps the views that changed and adds the sessions that watch them to `news`.
     pub fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
         let resolved = std::mem::take(&mut self.resolved);
+        let lost = self.departed.settle(stamp);
         for id in std::mem::take(&mut self.touched) {
             let Some(slot) = self.slots.get_mut(&id) else { continue };
             let (view_id, now) = stamp.next();
-            Arc::make_mut(&mut slot.view).stamp(view_id, now);
+            Arc::make_mut(&mut slot.view).stamp(view_id, now, lost);
             let set = WatchedSet { names: slot.globs.clone(), view: slot.view.clone() };
             self.sets.insert(slot.globs.id(), set);
             let list = if resolved.contains(&id) { &mut news.first } else { &mut news.update };
@@ -325,6 +421,19 @@ impl GlobCache {
             debug_assert_eq!(members, self.members.len(), "every member is in one glob");
         }
     }
+}
+
+/// The names of a glob of which something may be said: its own, its members, and others that have an error.
+fn remarked<'a>(
+    remarks: &'a Remarks,
+    glob: &'a ResourceName,
+    members: &'a BTreeSet<ResourceName>,
+) -> impl Iterator<Item = &'a ResourceName> {
+    let is_of_glob =
+        move |name: &&ResourceName| !members.contains(*name) && name.glob().as_ref() == Some(glob);
+    let others = remarks.errors().map(|(name, _)| name).filter(is_of_glob);
+    let none = remarks.is_empty();
+    std::iter::once(glob).chain(members).chain(others).filter(move |_| !none)
 }
 
 /// A member is never counted as unknown: what is unknown of a glob is its membership.

@@ -2,6 +2,9 @@
 //!
 //! Named resources, the membership of the wildcard and that of globs are caches that never answer for each other (RLY-13).
 
+pub mod aliased;
+pub mod departed;
+pub mod expiry;
 pub mod named;
 pub mod wildcard;
 pub mod globs;
@@ -15,6 +18,8 @@ use super::upstream::Cause;
 use super::view::ViewId;
 use crate::xds::Resource;
 
+pub use departed::Departed;
+pub use expiry::Expiry;
 pub use globs::GlobCache;
 pub use named::NamedCache;
 pub use wildcard::WildcardCache;

@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::{Counts, Known, News, SessionId, Stamp};
+use super::aliased::Aliased;
+use super::{Counts, Departed, Known, News, SessionId, Stamp};
 use crate::engine::interest::{NameSet, SetId};
+use crate::engine::remarks::{Lease, Remarks};
 use crate::engine::snapshot::{Names, WatchedSet};
 use crate::engine::upstream::Cause;
 use crate::engine::view::View;
-use crate::xds::{Resource, ResourceName};
+use crate::xds::{Code, Resource, ResourceName, Status};
 
 /// A watched set inside one [`NamedCache`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,10 +51,12 @@ pub struct Moved {
 pub struct NamedCache {
     /// Every name that is subscribed to upstream, with what is known of it.
     known: Names,
+    /// What is said of them beside their content.
+    remarks: Remarks,
     /// The slots that contain a name; empty while it lingers.
     watchers: BTreeMap<ResourceName, BTreeSet<SlotId>>,
-    /// Of names that are or were the alias of a resource: the resource's own name (ALI-2).
-    aliases: OrdMap<ResourceName, ResourceName>,
+    /// Of names that are or were the alias of a resource (ALI-2).
+    aliases: OrdMap<ResourceName, Arc<Aliased>>,
     present: usize,
     absent: usize,
     bytes: usize,
@@ -64,6 +68,8 @@ pub struct NamedCache {
     touched: BTreeSet<SlotId>,
     /// Those of them in which a name has become known.
     resolved: BTreeSet<SlotId>,
+    /// The last bytes of names that are now absent, and when one last became so.
+    pub departed: Departed,
 }
 
 impl NamedCache {
@@ -162,6 +168,7 @@ impl NamedCache {
             let unwatched = watchers.is_empty();
             watchers.insert(id);
             view.add_unknown();
+            view.remark(name, &self.remarks);
             match self.known.get(name) {
                 None => {
                     self.known.insert(name.clone(), Known::Unknown);
@@ -182,6 +189,7 @@ impl NamedCache {
                 Some(Known::Absent(_)) => view.drop_absent(name),
                 Some(Known::Unknown) | None => view.drop_unknown(),
             }
+            view.drop_remarks(name);
             self.detach(name, id, moved);
         }
         if let Some(slot) = self.slots.get_mut(&id) {
@@ -204,13 +212,16 @@ impl NamedCache {
     /// another (ALI-2).
     pub fn put_as(&mut self, name: &ResourceName, resource: &Arc<Resource>) {
         let Some(old) = self.known.get(name).cloned() else { return };
+        // The resource ends the error that stood before it (ERR-3), changed or not.
+        self.set_error(name, None);
         if old.resource().is_some_and(|old| old.version == resource.version) {
             return;
         }
-        if *name != resource.name {
-            self.aliases.insert(name.clone(), resource.name.clone());
-        } else if !self.aliases.is_empty() {
-            self.aliases.remove(name);
+        self.departed.back(name);
+        if let Some(aliased) = self.aliases.get_mut(name) {
+            Arc::make_mut(aliased).answer(resource);
+        } else if *name != resource.name {
+            self.aliases.insert(name.clone(), Arc::new(Aliased::new(resource)));
         }
         self.note(name, &old, Known::Present(resource.clone()));
         self.touch(name, &old, |view| view.put_as(name, old.resource().map(Arc::as_ref), resource));
@@ -219,11 +230,49 @@ impl NamedCache {
     /// A name is known not to exist.
     pub fn put_absent(&mut self, name: &ResourceName, cause: Cause) {
         let Some(old) = self.known.get(name).cloned() else { return };
+        self.set_lease(name, None);
+        if self.remarks.error(name).is_some_and(|error| error.code != Code::NotFound) {
+            self.set_error(name, None);
+        }
         if matches!(old, Known::Absent(_)) {
             return;
         }
+        self.departed.lose(name, old.resource());
         self.note(name, &old, Known::Absent(cause));
         self.touch(name, &old, |view| view.put_absent(name, old.resource().map(Arc::as_ref)));
+    }
+
+    /// The server cannot supply a name (ERR-1), or can again. What is cached of it stays (ERR-4).
+    pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
+        if self.remarks.error(name) != error && self.known.contains_key(name) {
+            self.remarks.set_error(name, error);
+            self.touch_remarks(name, error.is_some());
+        }
+    }
+
+    /// How long a resource lives from now on.
+    pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) {
+        let is_present = || self.known.get(name).is_some_and(|known| known.resource().is_some());
+        if self.remarks.lease(name) != lease.as_ref() && (lease.is_none() || is_present()) {
+            self.remarks.set_lease(name, lease);
+            self.touch_remarks(name, false);
+        }
+    }
+
+    fn touch_remarks(&mut self, name: &ResourceName, is_answer: bool) {
+        let is_unknown = matches!(self.known.get(name), Some(Known::Unknown));
+        for id in self.watchers.get(name).into_iter().flatten() {
+            let Some(slot) = self.slots.get_mut(id) else { continue };
+            Arc::make_mut(&mut slot.view).remark(name, &self.remarks);
+            self.touched.insert(*id);
+            if is_unknown && is_answer {
+                self.resolved.insert(*id);
+            }
+        }
+    }
+
+    pub fn remarks(&self) -> &Remarks {
+        &self.remarks
     }
 
     fn note(&mut self, name: &ResourceName, old: &Known, new: Known) {
@@ -261,7 +310,9 @@ impl NamedCache {
             return false;
         }
         self.watchers.remove(name);
+        self.departed.back(name);
         self.aliases.remove(name);
+        self.remarks.forget(name);
         let Some(known) = self.known.remove(name) else { return false };
         self.count(&known, false);
         true
@@ -281,10 +332,11 @@ impl NamedCache {
     /// Stamps the views that changed and adds the sessions that watch them to `news`.
     pub fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
         let resolved = std::mem::take(&mut self.resolved);
+        let lost = self.departed.settle(stamp);
         for id in std::mem::take(&mut self.touched) {
             let Some(slot) = self.slots.get_mut(&id) else { continue };
             let (view_id, now) = stamp.next();
-            Arc::make_mut(&mut slot.view).stamp(view_id, now);
+            Arc::make_mut(&mut slot.view).stamp(view_id, now, lost);
             let set = WatchedSet { names: slot.names.clone(), view: slot.view.clone() };
             self.sets.insert(slot.names.id(), set);
             let list = if resolved.contains(&id) { &mut news.first } else { &mut news.update };
@@ -298,9 +350,16 @@ impl NamedCache {
         body + name.as_str().len() + 64
     }
 
-    /// The own names of resources by their aliases, for as long as those are asked for.
-    pub fn aliases(&self) -> &OrdMap<ResourceName, ResourceName> {
+    /// What is behind aliases, for as long as those are asked for.
+    pub fn aliases(&self) -> &OrdMap<ResourceName, Arc<Aliased>> {
         &self.aliases
+    }
+
+    /// The names that ask for this plain one with parameters (DYN-7).
+    pub fn located<'a>(&'a self, plain: &'a ResourceName) -> impl Iterator<Item = &'a ResourceName> {
+        let first = ResourceName::first_located(plain);
+        let names = self.known.range(first..).map(|(name, _)| name);
+        names.take_while(|name| name.plain() == plain.as_str())
     }
 
     pub fn known(&self) -> &Names {

@@ -3,11 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{News, SessionId, Stamp};
+use super::{Departed, News, SessionId, Stamp};
+use crate::engine::remarks::Lease;
 use crate::engine::snapshot::Bodies;
 use crate::engine::upstream::Changes;
 use crate::engine::view::View;
-use crate::xds::{Resource, ResourceName};
+use crate::xds::{Resource, ResourceName, Status};
+
+/// Errors of names that are no members are kept up to this many: only the server bounds how many it names.
+pub(super) const ERRORS_MAX: usize = 1000;
 
 #[derive(Debug)]
 pub struct WildcardCache {
@@ -17,19 +21,24 @@ pub struct WildcardCache {
     touched: bool,
     /// The membership has become known.
     resolved: bool,
+    /// The last bytes of former members, and when one last left.
+    pub departed: Departed,
 }
 
 impl WildcardCache {
     pub fn new(stamp: &mut Stamp) -> WildcardCache {
         let mut view = View::unknown(1);
+        let mut departed = Departed::of_members();
+        let lost = departed.settle(stamp);
         let (id, now) = stamp.next();
-        view.stamp(id, now);
+        view.stamp(id, now, lost);
         WildcardCache {
             members: Bodies::new(),
             view: Arc::new(view),
             sessions: BTreeSet::new(),
             touched: false,
             resolved: false,
+            departed,
         }
     }
 
@@ -61,14 +70,19 @@ impl WildcardCache {
             for name in &gone {
                 self.take(name);
             }
+            // A whole set that mentions no error has none.
+            let errors = self.view.remarks().errors();
+            let over: Vec<_> =
+                errors.map(|(name, _)| name.clone()).filter(|name| !kept.contains(name)).collect();
+            for name in &over {
+                self.set_error(name, None);
+            }
         }
         for (name, _) in &changes.absent {
             self.take(name);
         }
-        if changes.complete && !self.view.is_complete() {
-            Arc::make_mut(&mut self.view).complete();
-            self.touched = true;
-            self.resolved = true;
+        if changes.complete {
+            self.complete();
         }
     }
 
@@ -81,14 +95,21 @@ impl WildcardCache {
         for name in &gone {
             self.take(name);
         }
+        self.complete();
+    }
+
+    /// The membership is known: what a client holds beside it is gone.
+    fn complete(&mut self) {
         if !self.view.is_complete() {
             Arc::make_mut(&mut self.view).complete();
+            self.departed.lose_some();
             self.touched = true;
             self.resolved = true;
         }
     }
 
     fn put(&mut self, resource: &Arc<Resource>) {
+        self.set_error(&resource.name, None);
         let old = self.members.get(&resource.name).cloned();
         if old.as_ref().is_some_and(|old| old.version == resource.version) {
             return;
@@ -99,14 +120,40 @@ impl WildcardCache {
             view.add_unknown();
         }
         view.put(old.as_deref(), resource);
+        self.departed.back(&resource.name);
         self.members.insert(resource.name.clone(), resource.clone());
         self.touched = true;
     }
 
-    fn take(&mut self, name: &ResourceName) {
+    /// A name leaves the membership. Whether it was a member.
+    pub fn take(&mut self, name: &ResourceName) -> bool {
+        self.set_error(name, None);
+        self.set_lease(name, None);
         if let Some(old) = self.members.remove(name) {
             Arc::make_mut(&mut self.view).take(&old);
+            self.departed.lose(name, Some(&old));
             self.touched = true;
+            return true;
+        }
+        false
+    }
+
+    /// The server cannot supply a name (ERR-1), or can again. It stays a member if it is one (ERR-4).
+    pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
+        let remarks = self.view.remarks();
+        let is_one_too_many = || !self.members.contains_key(name) && remarks.errors().count() >= ERRORS_MAX;
+        if remarks.error(name) == error || (error.is_some() && is_one_too_many()) {
+            return;
+        }
+        self.touched |= Arc::make_mut(&mut self.view).set_error(name, error);
+    }
+
+    /// How long a member lives from now on.
+    pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) {
+        if self.view.remarks().lease(name) != lease.as_ref()
+            && (lease.is_none() || self.members.contains_key(name))
+        {
+            self.touched |= Arc::make_mut(&mut self.view).set_lease(name, lease);
         }
     }
 
@@ -115,8 +162,9 @@ impl WildcardCache {
         if !std::mem::take(&mut self.touched) {
             return;
         }
+        let lost = self.departed.settle(stamp);
         let (id, now) = stamp.next();
-        Arc::make_mut(&mut self.view).stamp(id, now);
+        Arc::make_mut(&mut self.view).stamp(id, now, lost);
         let list = if std::mem::take(&mut self.resolved) { &mut news.first } else { &mut news.update };
         list.extend(self.sessions.iter().copied());
     }

@@ -6,13 +6,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::dialect::{Asides, Dialect};
 use super::located::Located;
+use super::order::targets;
 use super::spelling::Spellings;
+use crate::engine::Time;
+use crate::engine::cache::aliased::Aliased;
 use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::{View, ViewId, difference};
-use crate::xds::{Constraints, Resource, ResourceName, TypeUrl, Variant, Version};
+use crate::xds::{Constraints, Resource, ResourceName, Status, TypeUrl, Variant, Version};
 
 /// Messages of types that may be split stay below this many bytes, since 4 MiB is gRPC's default limit (SST-13).
 pub const CHUNK_BYTES: usize = 3 << 20;
@@ -23,6 +28,7 @@ pub struct AnswerKey {
     variant: Variant,
     full: bool,
     greeting: bool,
+    dialect: Dialect,
     ids: ViewId,
 }
 
@@ -32,6 +38,12 @@ pub struct AnswerPart {
     pub interest: Interest,
     pub held: Arc<View>,
     pub view: Arc<View>,
+    /// Views with names that `view` has no more, and that the client is to keep for now (RLY-51).
+    pub keeps: Vec<Arc<View>>,
+    /// Identifies `view` together with `keeps`.
+    pub due: ViewId,
+    /// [`TypeSnapshot::last_bytes`](crate::engine::snapshot::TypeSnapshot::last_bytes)
+    pub last_bytes: u64,
     pub snapshot: Arc<Snapshot>,
 }
 
@@ -44,16 +56,25 @@ pub struct Answer {
     pub full: bool,
     /// A first answer to a wildcard, which is due even if the set is empty (SST-7, DEL-25).
     pub greeting: bool,
+    pub dialect: Dialect,
+    /// As of when it says what is left of a TTL; zero where it says nothing of that.
+    pub told_at: Time,
+    /// The version under which a SotW message goes that brings no content.
+    pub repeats: Option<Version>,
     pub parts: Vec<AnswerPart>,
     /// Names that must be answered whatever the parts say: unsubscribed from beside a wildcard (DEL-19), or refused
     /// (NAM-5).
     pub departed: Vec<ResourceName>,
+    /// Why those of them are refused that are (NAM-5). It follows from the name and the type.
+    pub refused: Vec<(ResourceName, Arc<Status>)>,
     /// The client's own spelling of names, where it is not the canonical one (NAM-8).
     pub spellings: Option<Arc<Spellings>>,
     /// The client asks with dynamic parameters (DYN-7); this is what it was told under those names.
     pub located: Option<Arc<Located>>,
     /// Which message of the composition comes next.
     pub chunk: usize,
+    /// How many responses the stream had carried when this answer was begun.
+    pub begun: u64,
 }
 
 /// One message.
@@ -63,6 +84,12 @@ pub struct Chunk {
     pub removed: Vec<ResourceName>,
     /// Variants that are removed by their constraints (DYN-6).
     pub removed_variants: Vec<(ResourceName, Arc<Constraints>)>,
+    /// Of delta only: what lives on, told by name, version and TTL (TTL-4).
+    pub beats: Vec<Arc<Resource>>,
+    /// What is left of their TTLs, of those that have one.
+    pub ttls: BTreeMap<ResourceName, Duration>,
+    /// What cannot be supplied, and why (ERR-1).
+    pub errors: Vec<(ResourceName, Arc<Status>)>,
     /// Of exactly this content (RLY-31).
     pub version: Version,
 }
@@ -73,15 +100,19 @@ pub struct Composition {
     pub chunks: Vec<Chunk>,
     /// Of new and changed EDS clusters: the endpoints that must follow, changed or not (ORD-5).
     pub endpoints: Vec<ResourceName>,
+    /// What the parts are brought to, where that is not just what their sources have; else empty.
+    pub targets: Vec<Arc<View>>,
+    /// How many resources the client cannot be sent (RLY-23).
+    pub left_out: usize,
 }
 
 /// How what the client holds differs from what it should hold, over all parts.
 #[derive(Debug, Default)]
-struct News {
+pub(super) struct News {
     /// What is new or changed, by name, each name once (SST-8, DEL-16).
-    put: BTreeMap<ResourceName, Arc<Resource>>,
+    pub(super) put: BTreeMap<ResourceName, Arc<Resource>>,
     /// What a delta client must be told is gone.
-    removed: BTreeSet<ResourceName>,
+    pub(super) removed: BTreeSet<ResourceName>,
     /// The client holds something that is gone.
     lost: bool,
     /// Some name is newly known to be absent.
@@ -89,6 +120,13 @@ struct News {
 }
 
 impl News {
+    /// A complete set, of resources under the names by which they are wanted.
+    pub(super) fn complete(put: BTreeMap<ResourceName, Arc<Resource>>) -> News {
+        let mut all = News { put, ..News::default() };
+        all.by_own_name();
+        all
+    }
+
     /// What is wanted by several aliases, or by its own name as well, is one resource (SST-8, DEL-16).
     fn by_own_name(&mut self) {
         if self.put.iter().any(|(name, resource)| *name != resource.name) {
@@ -103,12 +141,13 @@ impl Answer {
     pub fn key(&self) -> AnswerKey {
         let ids = match self.parts.as_slice() {
             [part] if self.departed.is_empty() => {
-                part.view.id().derived((part.held.id(), part.interest.leaving()))
+                part.due.derived((part.held.id(), part.interest.leaving(), part.last_bytes))
             }
             parts => {
-                let start = ViewId::default().derived(&self.departed);
+                // Without parts nothing else tells one type from another.
+                let start = ViewId::default().derived((&self.departed, self.type_url.as_str()));
                 parts.iter().fold(start, |id, part| {
-                    id.derived((part.view.id(), part.held.id(), part.interest.leaving()))
+                    id.derived((part.due, part.held.id(), part.interest.leaving(), part.last_bytes))
                 })
             }
         };
@@ -120,25 +159,53 @@ impl Answer {
             Some(located) => ids.derived(located),
             None => ids,
         };
-        AnswerKey { variant: self.variant, full: self.full, greeting: self.greeting, ids }
+        let is_timed = self.told_at != Time::ZERO || self.repeats.is_some();
+        let ids = if is_timed { ids.derived((self.told_at, self.repeats)) } else { ids };
+        let Answer { variant, full, greeting, dialect, .. } = *self;
+        AnswerKey { variant, full, greeting, dialect, ids }
     }
 
     pub fn compose(&self) -> Composition {
-        let news = self.news();
+        let targets = targets(self);
+        if targets.is_empty() {
+            return self.difference();
+        }
+        Composition { targets: targets.clone(), ..self.brought_to(&targets).difference() }
+    }
+
+    /// This answer, with these views for those of the sources.
+    pub fn brought_to(&self, targets: &[Arc<View>]) -> Answer {
+        let mut answer = self.clone();
+        for (part, target) in answer.parts.iter_mut().zip(targets) {
+            part.view = target.clone();
+        }
+        answer
+    }
+
+    fn difference(&self) -> Composition {
+        let mut news = self.news();
         let endpoints: BTreeSet<_> =
             news.put.values().filter_map(|resource| resource.endpoints.clone()).collect();
-        let chunks = match (self.variant, self.full) {
-            (Variant::Sotw, true) => self.full_state(&news),
-            (Variant::Sotw, false) => split(news.put.into_values(), BTreeSet::new()),
+        let mut asides = self.asides(&mut news);
+        let left_out = self.leave_out(&mut news, &mut asides);
+        let mut chunks = match (self.variant, self.full) {
+            (Variant::Sotw, true) => self.full_state(&news, &asides),
+            (Variant::Sotw, false) => {
+                let mut chunks = split(news.put.into_values(), BTreeSet::new());
+                asides.into_sotw(&mut chunks, self.repeats, self.dialect.errors_alone);
+                chunks
+            }
             (Variant::Delta, _) => {
                 let mut chunks = split(news.put.into_values(), news.removed);
+                asides.into_delta(&mut chunks);
                 if chunks.is_empty() && self.greeting {
                     chunks.push(Chunk::default());
                 }
                 chunks
             }
         };
-        Composition { chunks, endpoints: endpoints.into_iter().collect() }
+        self.state_ttls(&mut chunks);
+        Composition { chunks, endpoints: endpoints.into_iter().collect(), targets: Vec::new(), left_out }
     }
 
     /// Compares what the client holds of all parts together with what it should hold. A name that is wanted for itself
@@ -158,24 +225,31 @@ impl Answer {
             let difference = difference(&part.held, &part.view, part.interest.leaving());
             news.told_absent |= !difference.gone.is_empty();
             changed.extend(difference.put.into_iter().chain(difference.gone));
+            if self.full {
+                // What the client kept while absence was not told to it (SST-6) goes with the first complete set.
+                let kept = part.held.beside(&part.view).map(|(name, _)| name);
+                changed.extend(kept.filter(|name| part.view.knows_absent(name)));
+            }
         }
+        let restated = self.restated();
+        changed.extend(restated.iter().cloned());
         for name in changed {
             let held = self.parts.iter().rev().find_map(|part| part.held.version_of(&name));
             let due = after.iter().rev().find_map(|view| view.version_of(&name));
             match due {
-                Some(version) if held == Some(version) => {}
+                Some(version) if held == Some(version) && !restated.contains(&name) => {}
                 Some(_) => {
                     if let Some(resource) = self.body(&name) {
+                        news.removed.extend(self.left_behind(&name, held, &after));
                         news.put.insert(name, resource.clone());
                     }
                 }
                 None => {
                     news.lost |= held.is_some();
                     if !self.parts.iter().any(|part| part.is_in_doubt(&name)) {
-                        let own = held
-                            .and_then(|_| self.own_name(&name))
-                            .filter(|own| !after.iter().any(|view| view.has(own)));
-                        news.removed.extend(own);
+                        let own = held.and_then(|_| Some(self.aliased(&name)?.own().clone()));
+                        news.removed.extend(own.filter(|own| !after.iter().any(|view| view.has(own))));
+                        news.removed.extend(self.left_behind(&name, held, &after));
                         news.removed.insert(name);
                     }
                 }
@@ -185,10 +259,22 @@ impl Answer {
         news
     }
 
-    /// Of an alias under which the client was sent a resource: the name under which it holds it (ALI-1).
-    fn own_name(&self, alias: &ResourceName) -> Option<ResourceName> {
-        let of_part = |part: &AnswerPart| part.snapshot.of(&self.type_url)?.aliases.get(alias).cloned();
-        self.parts.iter().find_map(of_part)
+    /// What is behind a name that is or was an alias; clients hold it under its own name (ALI-1).
+    fn aliased(&self, alias: &ResourceName) -> Option<&Arc<Aliased>> {
+        self.parts.iter().find_map(|part| part.snapshot.of(&self.type_url)?.aliases.get(alias))
+    }
+
+    /// An alias moved from one resource to another (ALI-2): what the client holds of the former, which nothing covers any
+    /// more.
+    fn left_behind(
+        &self,
+        alias: &ResourceName,
+        held: Option<Version>,
+        after: &[Arc<View>],
+    ) -> impl Iterator<Item = ResourceName> {
+        let aliased = held.and_then(|held| Some((self.aliased(alias)?, held)));
+        let former = aliased.into_iter().flat_map(|(aliased, held)| aliased.left_behind(held));
+        former.filter(|name| !after.iter().any(|view| view.has(name))).cloned()
     }
 
     /// Whether the client learns from it what is gone (SST-6).
@@ -199,23 +285,22 @@ impl Answer {
     /// The resource under a name: the last part that has it decides, for names come after the wildcard.
     pub(super) fn body(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
         let part = self.parts.iter().rev().find(|part| part.view.has(name))?;
-        part.snapshot.of(&self.type_url)?.body(part.interest.leaving(), name)
+        let (types, leaving) = (part.snapshot.of(&self.type_url)?, part.interest.leaving());
+        // What a view has although its source has it no more, goes with its last bytes.
+        types.body(leaving, name).or_else(|| types.departed(leaving, name))
     }
 
     /// The complete set in one message (SST-12), if it is news.
-    fn full_state(&self, news: &News) -> Vec<Chunk> {
+    fn full_state(&self, news: &News, asides: &Asides) -> Vec<Chunk> {
         // If every name is known absent, the client is told so by an empty response (SST-14).
         let all_absent = news.told_absent && self.parts.iter().all(|part| part.view.is_empty());
-        if news.put.is_empty() && !(news.lost || all_absent || self.greeting) {
+        let has_errors = self.dialect.errors_alone && asides.has_errors();
+        if news.put.is_empty() && !(news.lost || all_absent || self.greeting || has_errors) {
             return Vec::new();
         }
-        let names: BTreeSet<_> = self.parts.iter().flat_map(|part| part.view.names()).collect();
-        let put = names.into_iter().filter_map(|name| Some((name.clone(), self.body(name)?.clone())));
-        let mut all = News { put: put.collect(), ..News::default() };
-        all.by_own_name();
-        let resources: Vec<_> = all.put.into_values().collect();
+        let (resources, errors) = self.complete_set(news, asides);
         let version = version_of(&resources);
-        vec![Chunk { resources, version, ..Chunk::default() }]
+        vec![Chunk { resources, errors, version, ..Chunk::default() }]
     }
 }
 
@@ -259,7 +344,7 @@ fn split(resources: impl Iterator<Item = Arc<Resource>>, removed: BTreeSet<Resou
 }
 
 /// The message that takes `size` more bytes: the last one, or a new one if that is full.
-fn open<'a>(chunks: &'a mut Vec<Chunk>, bytes: &mut usize, size: usize) -> &'a mut Chunk {
+pub(super) fn open<'a>(chunks: &'a mut Vec<Chunk>, bytes: &mut usize, size: usize) -> &'a mut Chunk {
     if chunks.is_empty() || *bytes + size > CHUNK_BYTES {
         *bytes = 0;
         chunks.push(Chunk::default());

@@ -58,15 +58,23 @@ impl Answer {
             Interest::Wildcard | Interest::Globs(_) => None,
         });
         let located = names.flat_map(|names| names.iter()).filter(|name| name.is_located());
-        located
-            .filter_map(|name| Some((name.clone(), BTreeSet::from([self.body(name)?.constraints.clone()]))))
-            .collect()
+        located.filter_map(|name| Some((name.clone(), self.told_of(name)?))).collect()
+    }
+
+    fn told_of(&self, name: &ResourceName) -> Option<BTreeSet<Told>> {
+        let part = self.parts.iter().rev().find(|part| part.view.has(name))?;
+        let version = part.view.version_of(name);
+        match self.body(name).filter(|resource| version == Some(resource.version)) {
+            Some(resource) => Some(BTreeSet::from([resource.constraints.clone()])),
+            // It is gone, and its removal is withheld (RLY-51): the client has what it had.
+            None => self.located.as_ref()?.held.get(name).cloned(),
+        }
     }
 
     /// The composition as a client is told that asks with parameters.
     pub fn located(&self, mut composition: Composition) -> Composition {
         let Some(located) = &self.located else { return composition };
-        let after = self.told();
+        let after = self.brought_to(&composition.targets).told();
         let current = after.iter().flat_map(|(name, told)| told.iter().map(|told| (name.plain(), told)));
         let telling = Telling { answer: self, located, current: current.collect() };
         let mut sent = BTreeSet::new();
@@ -92,17 +100,20 @@ impl Telling<'_> {
     /// `sent`: what the messages before this one told, each resource and each removal once (SST-8, DEL-16).
     fn tell(&self, chunk: &mut Chunk, sent: &mut BTreeSet<(ResourceName, Told)>) {
         let mut gone = BTreeSet::new();
-        let mut resources = Vec::with_capacity(chunk.resources.len());
-        for resource in std::mem::take(&mut chunk.resources) {
-            let mut resource = resource;
-            if resource.name.is_located() {
-                gone.extend(self.replaced(&resource.name));
-                let name = resource.name.plain().into();
-                resource = Arc::new(Resource { name, ..(*resource).clone() });
+        let replaced = chunk.resources.iter().filter(|resource| resource.name.is_located());
+        gone.extend(replaced.flat_map(|resource| self.replaced(&resource.name)));
+        let ttls = std::mem::take(&mut chunk.ttls);
+        for list in [&mut chunk.resources, &mut chunk.beats] {
+            for resource in std::mem::take(list) {
+                let (ttl, resource) = (ttls.get(&resource.name), plain(resource));
+                if sent.insert((resource.name.clone(), resource.constraints.clone())) {
+                    chunk.ttls.extend(ttl.map(|ttl| (resource.variant_name().into_owned(), *ttl)));
+                    list.push(resource);
+                }
             }
-            if sent.insert((resource.name.clone(), resource.constraints.clone())) {
-                resources.push(resource);
-            }
+        }
+        if !chunk.resources.is_empty() {
+            chunk.version = version_of(&chunk.resources);
         }
         for name in std::mem::take(&mut chunk.removed) {
             if !name.is_located() {
@@ -116,8 +127,6 @@ impl Telling<'_> {
             }
             gone.extend(replaced);
         }
-        chunk.version = version_of(&resources);
-        chunk.resources = resources;
         if self.answer.variant == Variant::Delta {
             for (name, constraints) in gone {
                 if !sent.insert((name.clone(), constraints.clone())) {
@@ -129,6 +138,7 @@ impl Telling<'_> {
                 }
             }
         }
+        tell_errors(chunk);
     }
 
     fn is_current(&self, name: &ResourceName, told: &Told) -> bool {
@@ -141,4 +151,28 @@ impl Telling<'_> {
         let gone = held.filter(|told| !self.is_current(name, told));
         gone.map(|told| (name.plain().into(), told.clone())).collect()
     }
+}
+
+/// Under its plain name.
+fn plain(resource: Arc<Resource>) -> Arc<Resource> {
+    if !resource.name.is_located() {
+        return resource;
+    }
+    Arc::new(Resource { name: resource.name.plain().into(), ..(*resource).clone() })
+}
+
+/// Errors know no constraints: of a name that has several, one is told, and none beside what goes without constraints
+/// (ERR-2).
+fn tell_errors(chunk: &mut Chunk) {
+    if chunk.errors.is_empty() {
+        return;
+    }
+    let bare = chunk.resources.iter().chain(&chunk.beats).filter(|resource| resource.constraints.is_none());
+    let mut named: BTreeSet<_> = bare.map(|resource| resource.name.clone()).collect();
+    named.extend(chunk.removed.iter().cloned());
+    let plain = std::mem::take(&mut chunk.errors).into_iter().map(|(name, error)| {
+        let name = if name.is_located() { name.plain().into() } else { name };
+        (name, error)
+    });
+    chunk.errors = plain.filter(|(name, _)| named.insert(name.clone())).collect();
 }

@@ -4,15 +4,19 @@
 //! difference between what the client holds and what it should hold becomes a response ([`answer`]).
 
 pub mod answer;
+pub mod dialect;
 pub mod flight;
+pub mod order;
 pub mod spelling;
 mod located;
 pub mod session;
 pub mod subscription;
+mod whole;
 #[cfg(test)]
 mod tests;
 
 pub use answer::{Answer, AnswerKey, Composition};
+pub use dialect::Dialect;
 pub use flight::Verdict;
 pub use session::{Limits, Session, Taken, Watch};
 pub use subscription::{SourceId, Subscription};

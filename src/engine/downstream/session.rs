@@ -11,22 +11,21 @@
 //! that the client cannot be sent yet, the routing types wait, though not for ever (ORD-10).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::answer::{Answer, AnswerPart};
+use super::dialect::{Dialect, told_at};
 use super::flight::Verdict;
+use super::order::{self, HOLD, Snapshots, Turn};
 use super::spelling::Refusals;
 use super::subscription::{Change, Key, NameSetChange, Part, SourceId, Subscription};
 use crate::engine::Time;
 use crate::engine::interest::{Collection, HashSeed, Interest, Shape};
 use crate::engine::realm::Realm;
 use crate::engine::snapshot::Snapshot;
+use crate::engine::view::View;
 use crate::xds::service::is_v2_type;
 use crate::xds::xdstp::NameError;
 use crate::xds::{Code, Kind, Request, ResourceName, Status, StreamKind, TypeUrl, Variant, Version};
-
-/// An unACKed CDS or EDS response holds the routing types back for this long at the most (ORD-10).
-const ORDER_HOLD: Duration = Duration::from_secs(15);
 
 /// What one stream may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +74,11 @@ pub trait Router {
     fn realm_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> Realm;
     fn source(&mut self, type_url: &TypeUrl, realm: Realm) -> Result<SourceId, Status>;
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status>;
+
+    /// What the client understands of a type.
+    fn dialect(&self, _type_url: &TypeUrl) -> Dialect {
+        Dialect::default()
+    }
 }
 
 #[derive(Debug)]
@@ -88,9 +92,11 @@ pub struct Session {
     subscriptions: Vec<Subscription>,
     /// Every source that some part comes from.
     sources: Vec<SourceId>,
-    /// Since when the routing types wait for ACKs of the cluster side, without having had their turn.
+    /// Since when the routing types had no turn, because the cluster side has something to say or waits for an ACK.
     held_since: Option<Time>,
     held_until: Option<Time>,
+    /// The routing types waited as long as they may: until they have had their turn, answers are built from these.
+    round: Option<Box<Snapshots>>,
     excess: Option<Excess>,
 }
 
@@ -107,6 +113,7 @@ impl Session {
             sources: Vec::new(),
             held_since: None,
             held_until: None,
+            round: None,
             excess: None,
         }
     }
@@ -151,8 +158,10 @@ impl Session {
             (true, _) | (false, true) => Verdict::None,
             (false, false) => subscription.flight.judge(nonce_number, error.clone(), now),
         };
+        subscription.follow(nonce_number, &verdict, self.kind.variant);
         if is_first {
             subscription.legacy_wildcard = router.legacy_wildcard(&type_url)?;
+            subscription.dialect = router.dialect(&type_url);
         }
         let change = match request {
             Request::Sotw(request) => {
@@ -297,53 +306,80 @@ impl Session {
         now: Time,
     ) -> Option<(usize, Answer)> {
         // One snapshot per source for all types, so that no type runs ahead of another.
-        let snapshots: Vec<_> = self.sources.iter().map(|source| (*source, latest(*source))).collect();
-        let newest = |source: SourceId| {
-            snapshots.iter().find(|(id, _)| *id == source).and_then(|(_, snapshot)| snapshot.clone())
-        };
-        self.held_until = None;
+        let newest: Snapshots = self.sources.iter().map(|source| (*source, latest(*source))).collect();
+        self.begin_round(&newest, now);
+        if let Some(round) = self.round.take() {
+            let answer = self.poll_from(&round, true, now);
+            if answer.is_some() {
+                self.round = Some(round);
+                return answer;
+            }
+            self.held_since = None;
+        }
+        self.poll_from(&newest, false, now)
+    }
+
+    /// The routing types waited as long as they may (ORD-10): answers are built from what there is now, until they have had
+    /// their turn, whatever comes meanwhile.
+    fn begin_round(&mut self, newest: &Snapshots, now: Time) {
+        if self.round.is_some() || self.held_since.is_none_or(|since| since + HOLD > now) {
+            return;
+        }
+        let turn = Turn { snapshots: newest, carried: self.nonces, now, overdue: true };
+        let mut routes = self.subscriptions.iter().filter(|s| s.type_url.kind().refers_to_clusters());
+        match routes.any(|subscription| subscription.is_due(&turn)) {
+            true => self.round = Some(Box::new(newest.clone())),
+            false => self.held_since = None,
+        }
+    }
+
+    fn poll_from(&mut self, snapshots: &Snapshots, overdue: bool, now: Time) -> Option<(usize, Answer)> {
+        let turn = Turn { snapshots, carried: self.nonces, now, overdue };
         let cluster_side = self.subscriptions.partition_point(|s| s.type_url.kind().is_cluster_side());
+        self.held_until = order::withhold(&mut self.subscriptions, cluster_side, self.kind.variant, &turn);
+        let mut held = false;
         for index in 0..self.subscriptions.len() {
             if index == cluster_side {
-                self.hold_routes(cluster_side, &newest, now);
+                held = self.hold_routes(cluster_side, &turn);
             }
-            if self.held_until.is_some() && self.subscriptions[index].type_url.kind().refers_to_clusters() {
+            if held && self.subscriptions[index].type_url.kind().refers_to_clusters() {
                 continue;
             }
-            if let Some(answer) = self.subscriptions[index].poll(self.kind.variant, &newest) {
+            if let Some(answer) = self.subscriptions[index].poll(self.kind.variant, &turn) {
+                if index < cluster_side {
+                    self.held_since.get_or_insert(now);
+                }
                 return Some((index, answer));
             }
-        }
-        if self.held_until.is_none() {
-            self.held_since = None;
         }
         None
     }
 
-    /// Whether the routing types must wait, and until when at the latest. The time runs over all the responses that held
-    /// them back: endpoints that never rest, or a client that is slow to ACK, keep no route from it for ever (ORD-10).
-    fn hold_routes(
-        &mut self,
-        cluster_side: usize,
-        newest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
-        now: Time,
-    ) {
+    /// Whether the routing types must wait. The time runs over all the responses that held them back, and those that came
+    /// before them: endpoints that never rest, or a client that is slow to ACK, keep no route from it for ever (ORD-10).
+    fn hold_routes(&mut self, cluster_side: usize, turn: &Turn<'_>) -> bool {
         let (clusters, _) = self.subscriptions.split_at(cluster_side);
-        if clusters.iter().any(|subscription| subscription.holds_back(newest)) {
-            let until = *self.held_since.get_or_insert(now) + ORDER_HOLD;
-            self.held_until = Some(until).filter(|until| *until > now);
-        } else {
-            self.held_since = None;
+        if turn.overdue || !clusters.iter().any(|subscription| subscription.holds_back(turn)) {
+            self.held_since = self.held_since.filter(|_| turn.overdue);
+            return false;
         }
+        let until = *self.held_since.get_or_insert(turn.now) + HOLD;
+        self.held_until = self.held_until.into_iter().chain([until]).min();
+        true
     }
 
-    /// When to poll again although nothing happened: the routing types wait no longer (ORD-10).
+    /// When to poll again although nothing happened: removals (RLY-51) or the routing types (ORD-10) wait no longer.
     pub fn held_until(&self) -> Option<Time> {
         self.held_until
     }
 
     /// The answer was composed: `chunks` messages, of which the one that it names is handed out now; `version` is that
-    /// message's, `endpoints` the names that must follow (ORD-5). Gives the nonce, or `None` if there was nothing to say.
+    /// message's, `endpoints` the names that must follow (ORD-5), `targets` as composed. Gives the nonce, or `None` if there
+    /// was nothing to say.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "what the composition says, of which the driver keeps only this"
+    )]
     pub fn commit(
         &mut self,
         index: usize,
@@ -351,6 +387,7 @@ impl Session {
         chunks: usize,
         version: Version,
         endpoints: &[ResourceName],
+        targets: &[Arc<View>],
         now: Time,
     ) -> Option<u64> {
         let subscription = self.subscriptions.get_mut(index)?;
@@ -359,7 +396,13 @@ impl Session {
             && answer.parts.iter().any(|part| !part.held.is_empty());
         let changed_at = answer.parts.iter().map(|part| part.view.changed_at()).max().filter(|_| is_update);
         if is_last {
-            subscription.arrive(answer, chunks > 0);
+            if chunks > 0 {
+                subscription.remember();
+            }
+            match targets.is_empty() {
+                true => subscription.arrive(answer, chunks > 0),
+                false => subscription.arrive(&answer.brought_to(targets), chunks > 0),
+            }
         } else {
             subscription.pending = Some(Box::new(Answer { chunk: answer.chunk + 1, ..answer.clone() }));
         }
@@ -369,6 +412,9 @@ impl Session {
         self.nonces += 1;
         let nonce = self.nonces;
         subscription.flight.depart(nonce, version, now, changed_at);
+        if is_last {
+            subscription.went(answer.begun, nonce);
+        }
         if is_last && answer.type_url.kind() == Kind::Cluster && !endpoints.is_empty() {
             let eds =
                 self.subscriptions.iter_mut().filter(|s| s.type_url.kind() == Kind::ClusterLoadAssignment);
@@ -436,21 +482,18 @@ fn set_part(
 
 impl Subscription {
     /// Whether the response to come must be complete: full-state types, and wildcards of any type (SST-1 to SST-3).
-    fn is_full(&self, variant: Variant) -> bool {
+    pub(super) fn is_full(&self, variant: Variant) -> bool {
         variant == Variant::Sotw && (self.type_url.is_full_state() || self.is_wildcard())
     }
 
     /// The answer due, if the client may be sent one now.
-    fn poll(
-        &mut self,
-        variant: Variant,
-        snapshot_of: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
-    ) -> Option<Answer> {
+    fn poll(&mut self, variant: Variant, turn: &Turn<'_>) -> Option<Answer> {
         // At most one update is unACKed; only what was newly asked for goes beside it (NON-4).
         if let Some(pending) = &self.pending {
             return Some((**pending).clone());
         }
-        let may_send = !self.flight.is_waiting() || self.fresh;
+        let overdue = turn.overdue && self.type_url.kind().is_cluster_side();
+        let may_send = !self.flight.is_waiting() || self.fresh || overdue;
         let refused: Vec<_> = self.refusals().into_iter().flat_map(Refusals::untold).cloned().collect();
         if !may_send || (self.parts.is_empty() && refused.is_empty()) {
             return None;
@@ -459,16 +502,21 @@ impl Subscription {
         let (mut news, mut complete, mut membership_known) = (false, true, true);
         let mut parts = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
-            let snapshot = snapshot_of(part.source)?;
-            let view = snapshot.of(&self.type_url).and_then(|types| types.view(&part.interest)).cloned()?;
-            complete &= view.is_complete();
+            let snapshot = turn.snapshot(part.source)?;
+            let types = snapshot.of(&self.type_url)?;
+            let view = types.view(&part.interest)?;
+            complete &= view.is_complete() || self.dialect.excuses(&part.interest, view);
             membership_known &= view.is_complete() || !part.is_wildcard();
-            news |= part.is_behind(&view);
+            let due = part.due(view);
+            news |= part.is_behind(due);
             parts.push(AnswerPart {
                 interest: part.interest.clone(),
                 held: part.held.clone(),
-                view,
-                snapshot,
+                view: view.clone(),
+                keeps: part.keeps(),
+                due,
+                last_bytes: types.last_bytes(),
+                snapshot: snapshot.clone(),
             });
         }
         // Never a partial answer where absence means deletion (RLY-5), nor a guess (RLY-3): what becomes of a name that was
@@ -489,17 +537,41 @@ impl Subscription {
         {
             return None;
         }
-        let (type_url, spellings, located) = (self.type_url.clone(), self.spellings(), self.located.clone());
-        Some(Answer { type_url, variant, full, greeting, parts, departed, spellings, located, chunk: 0 })
+        let dialect = self.dialect;
+        let views = parts.iter().map(|part| &part.view);
+        Some(Answer {
+            type_url: self.type_url.clone(),
+            variant,
+            full,
+            greeting,
+            dialect,
+            told_at: if dialect.ttl { told_at(views, turn.now) } else { Time::ZERO },
+            repeats: self.repeats(&parts).filter(|_| variant == Variant::Sotw && !full),
+            parts,
+            departed,
+            refused: self.refusals().map(Refusals::errors).unwrap_or_default(),
+            spellings: self.spellings(),
+            located: self.located.clone(),
+            chunk: 0,
+            begun: turn.carried,
+        })
+    }
+
+    /// The version that the client has, if it may have to be repeated and is known to stand (SST-7).
+    fn repeats(&self, parts: &[AnswerPart]) -> Option<Version> {
+        let has_remarks =
+            self.dialect.errors_alone && parts.iter().any(|part| !part.view.remarks().is_empty());
+        self.flight.version_acked.filter(|_| has_remarks && !self.flight.is_waiting())
     }
 
     /// A wildcard client that reconnects with the current version has it all already (STR-10).
     fn is_current(&mut self, presented: Version, full: bool, parts: &[AnswerPart]) -> bool {
         let ([part], [answer]) = (self.parts.as_mut_slice(), parts) else { return false };
-        let current =
-            full && part.is_wildcard() && self.type_url.is_full_state() && answer.view.digest() == presented;
+        let current = full && part.is_wildcard() && self.type_url.is_full_state() && answer.view.digest() == presented
+                // Its timers have to start again (TTL-3).
+                && !(self.dialect.ttl && answer.view.remarks().shortest_ttl().is_some());
         if current {
-            part.bring_to(&answer.view, true);
+            part.bring_to(&answer.view, answer.due, true);
             self.greeting = false;
             self.fresh = false;
         }
@@ -511,7 +583,10 @@ impl Subscription {
         self.keep_in_doubt(answer);
         self.hold_located(answer, true);
         for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
-            part.bring_to(&answered.view, answer.deletes());
+            part.bring_to(&answered.view, answered.due, answer.deletes());
+            if answer.withholds_errors() || (!has_spoken && answer.variant == Variant::Sotw) {
+                part.keep_errors(&answered.held);
+            }
         }
         let is_known = |part: &AnswerPart| part.view.is_complete();
         let is_member = |part: &&AnswerPart| matches!(part.interest, Interest::Wildcard);
@@ -521,18 +596,5 @@ impl Subscription {
         self.presented = None;
         self.pending = None;
         self.told(&answer.departed);
-    }
-
-    /// This type has news that the client cannot be sent before it ACKs: the routing types must wait (RLY-50).
-    fn holds_back(&self, newest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>) -> bool {
-        self.flight.is_waiting()
-            && self.parts.iter().any(|part| {
-                let snapshot = newest(part.source);
-                let view = snapshot
-                    .as_ref()
-                    .and_then(|s| s.of(&self.type_url))
-                    .and_then(|types| types.view(&part.interest));
-                view.is_some_and(|view| part.is_behind(view))
-            })
     }
 }

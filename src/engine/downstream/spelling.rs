@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::answer::{Answer, Composition, version_of};
 use crate::engine::interest::{HashSeed, Interest};
 use crate::xds::xdstp::{NameError, member_as};
-use crate::xds::{Resource, ResourceName, TypeUrl, Variant};
+use crate::xds::{Code, Resource, ResourceName, Status, TypeUrl, Variant};
 
 /// Names that are asked for in another spelling than the canonical one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,6 +118,12 @@ impl Refusals {
         self.names.iter().filter(|(name, _)| self.untold.contains(*name))
     }
 
+    /// The same as errors for the client.
+    pub fn errors(&self) -> Vec<(ResourceName, Arc<Status>)> {
+        let error = |error: &NameError| Arc::new(Status::new(Code::InvalidArgument, error.to_string()));
+        self.news().map(|(name, reason)| (name.clone(), error(reason))).collect()
+    }
+
     pub fn told(&mut self) {
         self.untold.clear();
     }
@@ -204,12 +210,26 @@ impl Answer {
     pub fn spelled(&self, mut composition: Composition) -> Composition {
         let Some(spellings) = &self.spellings else { return composition };
         for chunk in &mut composition.chunks {
-            let resources = std::mem::take(&mut chunk.resources);
-            chunk.resources.extend(
-                resources.into_iter().flat_map(|resource| self.spelled_resource(spellings, resource)),
-            );
-            // Of exactly this content (RLY-31), in which one resource may stand twice.
-            chunk.version = version_of(&chunk.resources);
+            let ttls = std::mem::take(&mut chunk.ttls);
+            for list in [&mut chunk.resources, &mut chunk.beats] {
+                for resource in std::mem::take(list) {
+                    let ttl = ttls.get(&resource.name);
+                    let spelled = self.spelled_resource(spellings, resource, ttl.is_some());
+                    chunk
+                        .ttls
+                        .extend(spelled.iter().filter_map(|resource| Some((resource.name.clone(), *ttl?))));
+                    list.extend(spelled);
+                }
+            }
+            if !chunk.resources.is_empty() {
+                // Of exactly this content (RLY-31), in which one resource may stand twice.
+                chunk.version = version_of(&chunk.resources);
+            }
+            let errors = std::mem::take(&mut chunk.errors);
+            chunk.errors.extend(errors.into_iter().flat_map(|(name, error)| {
+                let all = self.spellings_of(spellings, &name).unwrap_or_else(|| BTreeSet::from([name]));
+                all.into_iter().map(move |name| (name, error.clone()))
+            }));
             let removed = std::mem::take(&mut chunk.removed);
             chunk.removed.extend(removed.into_iter().flat_map(
                 |name| match self.spellings_of(spellings, &name) {
@@ -230,8 +250,14 @@ impl Answer {
         spellings.of(name, by_itself())
     }
 
-    fn spelled_resource(&self, spellings: &Spellings, resource: Arc<Resource>) -> Vec<Arc<Resource>> {
-        if self.variant == Variant::Sotw && resource.names_itself(&self.type_url) {
+    /// `has_ttl`: a TTL is told with it, so that it goes wrapped.
+    fn spelled_resource(
+        &self,
+        spellings: &Spellings,
+        resource: Arc<Resource>,
+        has_ttl: bool,
+    ) -> Vec<Arc<Resource>> {
+        if self.variant == Variant::Sotw && !has_ttl && resource.names_itself(&self.type_url) {
             return vec![resource];
         }
         let names = self.spellings_of(spellings, &resource.name);

@@ -6,8 +6,10 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::answer::{Answer, Chunk};
+use super::dialect::Dialect;
 use super::flight::Flight;
 use super::located::Located;
+use super::order::{Refused, Trail, Withheld};
 use super::spelling::{Peculiar, Refusals, Spellings, key_of};
 use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
 use crate::engine::realm::Realm;
@@ -31,22 +33,44 @@ pub struct Part {
     pub held: Arc<View>,
     /// The view to which the client was last brought; `None` if it must be looked at again whatever the source has.
     at: Option<ViewId>,
+    /// Removals that the client is not told yet (RLY-51).
+    pub withheld: Option<Box<Withheld>>,
+    /// Of a routing type: what the client held before the first response that it has not answered.
+    pub before: Option<Arc<View>>,
+    /// Of a routing type: what the client rejected, until it accepts something else.
+    pub refused: Option<Box<Refused>>,
 }
 
 impl Part {
     fn new(source: SourceId, realm: Realm, interest: Interest) -> Part {
-        Part { source, realm, interest, held: Arc::default(), at: None }
+        Part {
+            source,
+            realm,
+            interest,
+            held: Arc::default(),
+            at: None,
+            withheld: None,
+            before: None,
+            refused: None,
+        }
     }
 
-    /// Whether there may be something to say of this view.
-    pub fn is_behind(&self, view: &View) -> bool {
-        self.at != Some(view.id())
+    /// Whether there may be something to say of what is due: a view, or one with what is withheld (see [`Part::due`]).
+    pub fn is_behind(&self, due: ViewId) -> bool {
+        self.at != Some(due)
     }
 
-    /// The client was told all that there is to say of this view. `deletes`: absence too.
-    pub fn bring_to(&mut self, view: &Arc<View>, deletes: bool) {
+    /// The client was told all that there is to say of this view, which is what was `due`. `deletes`: absence too.
+    pub fn bring_to(&mut self, view: &Arc<View>, due: ViewId, deletes: bool) {
         self.held = self.held.brought_to(view, |name| self.interest.covers(name), deletes);
-        self.at = Some(view.id());
+        self.at = Some(due);
+    }
+
+    /// The client was told nothing of errors, for want of something to say beside them (SST-7).
+    pub fn keep_errors(&mut self, before: &View) {
+        if !(before.remarks().is_empty() && self.held.remarks().is_empty()) {
+            Arc::make_mut(&mut self.held).without_errors_since(before);
+        }
     }
 
     /// The client holds something else than was thought.
@@ -78,11 +102,14 @@ impl Part {
         let sent = sent.filter(|(name, version)| view.version_of(name) == Some(*version));
         let held = Arc::make_mut(&mut self.held);
         held.hold(sent, chunk.removed.iter().filter(|name| self.interest.covers(name)));
+        if !(held.remarks().is_empty() && view.remarks().is_empty()) {
+            let told = chunk.resources.iter().chain(&chunk.beats).flat_map(names);
+            held.hold_remarks(told.chain(chunk.errors.iter().map(|(name, _)| name)), view);
+        }
     }
 
-    /// The client must be told of the name again, whatever it holds; of a glob, of all its members. Whether it was told
-    /// before.
-    fn forget(&mut self, name: &ResourceName) -> bool {
+    /// The client must be told of the name again, whatever it holds; of a glob, of all its members.
+    fn forget(&mut self, name: &ResourceName) {
         if matches!(self.interest, Interest::Globs(_)) && name.is_glob() {
             let members: Vec<_> =
                 self.held.names().filter(|member| member.glob().as_ref() == Some(name)).cloned().collect();
@@ -90,12 +117,11 @@ impl Part {
                 self.forget(member);
             }
         }
-        let was_told = self.held.has(name) || self.held.knows_absent(name);
-        if was_told {
+        let has_error = self.held.remarks().error(name).is_some();
+        if self.held.has(name) || self.held.knows_absent(name) || has_error {
             Arc::make_mut(&mut self.held).forget(name);
             self.at = None;
         }
-        was_told
     }
 
     pub fn leaving(&self) -> Leaving {
@@ -131,6 +157,8 @@ pub struct Subscription {
     /// Names unsubscribed from beside a wildcard, still to be answered (DEL-19).
     pub departed: BTreeSet<ResourceName>,
     pub flight: Flight,
+    /// Of a routing type: how far the client followed it.
+    pub trail: Trail,
     /// A first answer to the wildcard is due even if it is empty (SST-7, DEL-25).
     pub greeting: bool,
     /// Something newly asked for may be answered beside an unACKed response (NON-4).
@@ -141,6 +169,8 @@ pub struct Subscription {
     pub pending: Option<Box<Answer>>,
     /// An empty first request means the wildcard (SUB-9, SUB-15).
     pub legacy_wildcard: bool,
+    /// What the client understands of the type.
+    pub dialect: Dialect,
     /// Of names: how the client spells them, and which are refused. Nearly always nothing.
     peculiar: Option<Box<Peculiar>>,
     /// What the client was told under names with dynamic parameters, if it asks for any.
@@ -182,11 +212,13 @@ impl Subscription {
             parts: Vec::new(),
             departed: BTreeSet::new(),
             flight: Flight::default(),
+            trail: Trail::default(),
             greeting: false,
             fresh: false,
             presented: None,
             pending: None,
             legacy_wildcard: true,
+            dialect: Dialect::default(),
             peculiar: None,
             located: None,
             seen: false,
@@ -294,7 +326,12 @@ impl Subscription {
         if wildcard != self.is_wildcard() {
             change.wildcard = Some(wildcard);
         }
-        for (place, wanted) in self.by_key(names.iter(), seed, realm_of) {
+        let sets = self.by_key(names.iter(), seed, realm_of);
+        // Beside a wildcard the client keeps what it gives up, since the wildcard may have it (SUB-6).
+        if !wildcard {
+            self.forget_given_up(&sets);
+        }
+        for (place, wanted) in sets {
             let old = self.names_of(place);
             if wanted.id() != old.id() {
                 let added: Vec<_> = wanted.minus(&old).cloned().collect();
@@ -305,6 +342,35 @@ impl Subscription {
             }
         }
         change
+    }
+
+    /// What the client has no more under names and globs that are not in `wanted`. Beside a glob it keeps its members, as it
+    /// keeps what it asks for by name of a glob that goes (NAM-17).
+    fn forget_given_up(&mut self, wanted: &BTreeMap<Key, NameSet>) {
+        let asks = |shape: Shape, name: &ResourceName| {
+            wanted.iter().any(|((at, _), names)| *at == shape && names.contains(name))
+        };
+        let (mut gone, none) = (Vec::new(), NameSet::default());
+        for part in &self.parts {
+            let (Some(old), new) = (part.names(), wanted.get(&part.key()).unwrap_or(&none)) else { continue };
+            if old.id() == new.id() {
+                continue;
+            }
+            if part.key().0 == Shape::Globs {
+                let left = |member: &&ResourceName| {
+                    let is_left = |glob| old.contains(&glob) && !new.contains(&glob);
+                    member.glob().is_some_and(is_left) && !asks(Shape::Names, member)
+                };
+                gone.extend(part.held.names().filter(left).cloned());
+            } else {
+                let is_covered =
+                    |name: &ResourceName| name.glob().is_some_and(|glob| asks(Shape::Globs, &glob));
+                gone.extend(old.minus(new).filter(|name| !is_covered(name)).cloned());
+            }
+        }
+        for name in &gone {
+            self.forget_name(name);
+        }
     }
 
     /// The keys of a complete list of names, and whether anything peculiar to it has changed.
@@ -453,8 +519,10 @@ impl Subscription {
     pub fn interrupt(&mut self) {
         let Some(answer) = self.pending.take() else { return };
         self.fresh = true;
+        let composition = answer.compose();
+        let answer = answer.brought_to(&composition.targets);
         self.hold_located(&answer, false);
-        for chunk in answer.compose().chunks.iter().take(answer.chunk) {
+        for chunk in composition.chunks.iter().take(answer.chunk) {
             for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
                 part.hold_chunk(chunk, &answered.view);
             }
@@ -490,7 +558,9 @@ impl Subscription {
     pub fn force(&mut self, name: &ResourceName) {
         self.interrupt();
         for part in &mut self.parts {
-            if part.held.has(name) && part.forget(name) {
+            if part.held.has(name) {
+                Arc::make_mut(&mut part.held).force(name);
+                part.at = None;
                 self.fresh = true;
             }
         }

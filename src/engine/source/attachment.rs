@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::Time;
 use crate::engine::interest::Shape;
 use crate::engine::upstream::{Interest, Output, Settings, Transport, Upstream};
-use crate::xds::{Resource, ResourceName, Service, TypeUrl, Variant};
+use crate::xds::{Code, Resource, ResourceName, Service, Status, TypeUrl, Variant};
 
 /// Which stream of a source.
 pub type StreamIndex = usize;
@@ -62,11 +62,7 @@ impl Streams {
             _ => Some(type_url.clone()),
         };
         let settings = if of_type.is_some() { self.settings_of(type_url)? } else { self.settings.clone() };
-        let taken = |index: StreamIndex| {
-            [Shape::Wildcard, Shape::Globs, Shape::Names]
-                .into_iter()
-                .any(|shape| self.placed.get(&(type_url.clone(), shape)) == Some(&index))
-        };
+        let taken = |index: StreamIndex| self.shape_of(index, type_url).is_some();
         let is_free = |(index, machine): &(usize, &Machine)| machine.type_url == of_type && !taken(*index);
         let found = self.machines.iter().enumerate().find(is_free).map(|(index, _)| index);
         Some(found.unwrap_or_else(|| {
@@ -104,6 +100,17 @@ impl Streams {
         self.machines.get(index)?.type_url.as_ref()
     }
 
+    /// Of what a stream speaks when it speaks of a type.
+    pub fn shape_of(&self, index: StreamIndex, type_url: &TypeUrl) -> Option<Shape> {
+        let all = [Shape::Wildcard, Shape::Globs, Shape::Names];
+        all.into_iter().find(|shape| self.placed(type_url, *shape) == Some(index))
+    }
+
+    /// The stream that carries the wildcard, the globs or the names of a type.
+    pub fn placed(&self, type_url: &TypeUrl, shape: Shape) -> Option<StreamIndex> {
+        self.placed.get(&(type_url.clone(), shape)).copied()
+    }
+
     pub fn machine(&mut self, index: StreamIndex) -> Option<&mut Upstream> {
         self.machines.get_mut(index).map(|machine| &mut machine.upstream)
     }
@@ -131,12 +138,22 @@ pub struct Files {
     state: Option<BTreeMap<TypeUrl, Members>>,
     /// The same by alias (ALI-2).
     by_alias: BTreeMap<TypeUrl, Members>,
+    is_nothing: bool,
 }
 
 impl Files {
     /// A server that has nothing, and is known to.
     pub fn nothing() -> Files {
-        Files { state: Some(BTreeMap::new()), ..Files::default() }
+        Files { state: Some(BTreeMap::new()), is_nothing: true, ..Files::default() }
+    }
+
+    /// Why a name is asked of nobody, if it is (FED-3).
+    pub fn asks_nobody(&self, name: &ResourceName) -> Option<Arc<Status>> {
+        let text = || match name.authority() {
+            Some(authority) => format!("no server is configured for the authority {authority:?}"),
+            None => "there is no server that could be asked for it".to_owned(),
+        };
+        self.is_nothing.then(|| Arc::new(Status::new(Code::NotFound, text())))
     }
 
     /// Takes the new state and gives the types that were in the old one or are in the new one.

@@ -9,6 +9,7 @@
 mod attachment;
 mod linger;
 mod private;
+mod upkeep;
 #[cfg(test)]
 mod tests;
 
@@ -18,9 +19,9 @@ use std::time::Duration;
 
 use super::Time;
 use super::cache::named::SlotId;
-use super::cache::{Counts, GlobCache, NamedCache, News, SessionId, Stamp, WildcardCache};
+use super::cache::{Counts, Departed, GlobCache, NamedCache, News, SessionId, Stamp, WildcardCache};
 use super::class::NameStyle;
-use super::interest::{Interest, NameSet};
+use super::interest::{Interest, NameSet, Shape};
 use super::snapshot::{Snapshot, TypeSnapshot};
 use super::upstream::{self, Cause, Changes, Scope};
 use super::view::View;
@@ -30,6 +31,7 @@ pub use super::interest::Collection;
 pub use attachment::{Attachment, Files, StreamIndex, Streams};
 use linger::Linger;
 use private::Private;
+use upkeep::Upkeep;
 
 /// What a source may cost and how long it waits.
 #[derive(Clone, Debug)]
@@ -81,6 +83,26 @@ impl TypeCache {
     fn is_empty(&self) -> bool {
         self.named.is_empty() && self.wildcard.is_none() && self.globs.is_empty()
     }
+
+    /// Routes may name what has left types of the cluster side (RLY-51); nothing refers to what left the others.
+    fn keep_departed(&mut self, keep: bool) {
+        self.named.departed.kept = keep;
+        if let Some(wildcard) = &mut self.wildcard {
+            wildcard.departed.kept = keep;
+        }
+        self.globs.departed.kept = keep;
+    }
+
+    fn departed(&self) -> impl Iterator<Item = &Departed> {
+        let wildcard = self.wildcard.as_ref().map(|wildcard| &wildcard.departed);
+        [&self.named.departed, &self.globs.departed].into_iter().chain(wildcard)
+    }
+
+    /// Gives up the last bytes of what left long enough ago; whether there was any.
+    fn expire_departed(&mut self, now: Time) -> bool {
+        let members = self.wildcard.as_mut().is_some_and(|wildcard| wildcard.departed.expire(now));
+        self.globs.departed.expire(now) || members
+    }
 }
 
 /// What a session watches of one type.
@@ -112,6 +134,7 @@ pub struct Source {
     stamp: Stamp,
     snapshot: Snapshot,
     snapshot_changed: bool,
+    upkeep: Upkeep,
     news: News,
     woken_at: Option<Time>,
     outputs: VecDeque<Output>,
@@ -130,6 +153,7 @@ impl Source {
             stamp: Stamp::new(id),
             snapshot: Snapshot::default(),
             snapshot_changed: false,
+            upkeep: Upkeep::default(),
             news: News::default(),
             woken_at: None,
             outputs: VecDeque::new(),
@@ -226,11 +250,17 @@ impl Source {
         if !moved.new.is_empty() {
             match &mut self.attachment {
                 Attachment::Streams(streams) => {
+                    self.upkeep.asked(type_url, &moved.new, now);
                     streams.subscribe(type_url, upstream::Interest::Globs(moved.new), now);
                 }
                 Attachment::Files(files) => {
                     if let Some(members) = files.members(type_url) {
                         cache.globs.replace(members.unwrap_or(&BTreeMap::new()));
+                    }
+                    for glob in &moved.new {
+                        if let Some(error) = files.asks_nobody(glob) {
+                            cache.globs.set_error(glob, Some(&error));
+                        }
                     }
                 }
             }
@@ -264,6 +294,7 @@ impl Source {
     fn ask(&mut self, type_url: &TypeUrl, names: Vec<ResourceName>, now: Time) {
         match &mut self.attachment {
             Attachment::Streams(streams) => {
+                self.upkeep.asked(type_url, &names, now);
                 if !streams.subscribe(type_url, upstream::Interest::Names(names), now) {
                     self.outputs.push_back(Output::Unserved(type_url.clone()));
                 }
@@ -277,6 +308,9 @@ impl Source {
                     match files.named(type_url, name) {
                         Some(resource) => cache.named.put_as(name, &resource),
                         None => cache.named.put_absent(name, Cause::Omitted),
+                    }
+                    if let Some(error) = files.asks_nobody(name) {
+                        cache.named.set_error(name, Some(&error));
                     }
                 }
             }
@@ -376,10 +410,14 @@ impl Source {
             let Some(cache) = self.types.get_mut(&type_url) else { continue };
             let (globs, names): (Vec<_>, Vec<_>) = names.into_iter().partition(ResourceName::is_glob);
             let names: Vec<_> = names.into_iter().filter(|name| cache.named.free(name)).collect();
-            let globs: Vec<_> = globs.into_iter().filter(|glob| cache.globs.free(glob)).collect();
+            let mut members = Vec::new();
+            let globs: Vec<_> =
+                globs.into_iter().filter(|glob| cache.globs.free(glob, &mut members)).collect();
             cache.private.forget(&names);
             cache.private.forget(&globs);
             let (no_names, no_globs) = (cache.named.is_empty(), cache.globs.is_empty());
+            self.upkeep.freed(&type_url, Shape::Names, &names);
+            self.upkeep.freed(&type_url, Shape::Globs, &members);
             if let Attachment::Streams(streams) = &mut self.attachment {
                 streams.unsubscribe(&type_url, upstream::Interest::Names(names), no_names, now);
                 streams.unsubscribe(&type_url, upstream::Interest::Globs(globs), no_globs, now);
@@ -395,6 +433,7 @@ impl Source {
         }
         cache.wildcard = None;
         cache.private.wildcard = false;
+        self.upkeep.freed_wildcard(type_url);
         if let Attachment::Streams(streams) = &mut self.attachment {
             streams.unsubscribe(type_url, upstream::Interest::Wildcard, true, now);
         }
@@ -461,6 +500,7 @@ impl Source {
                 }
             }
         }
+        self.lease(&changes, now);
         self.settle(&changes.type_url, now);
     }
 
@@ -468,6 +508,13 @@ impl Source {
     #[cfg(test)]
     pub(super) fn handle_changes(&mut self, changes: Changes, now: Time) {
         self.apply(changes, now);
+        self.after(now);
+    }
+
+    /// What a stream reported, without a stream to report it on.
+    #[cfg(test)]
+    pub(super) fn handle_event(&mut self, event: &upstream::Event, now: Time) {
+        self.take_errors(0, event, now);
         self.after(now);
     }
 
@@ -480,7 +527,12 @@ impl Source {
             }
             Attachment::Files(_) => None,
         };
-        [machines, self.linger.poll_timeout(), self.wake_at()].into_iter().flatten().min()
+        let departed = self.types.values().flat_map(TypeCache::departed);
+        let departed = departed.filter_map(Departed::poll_timeout).min();
+        [machines, self.linger.poll_timeout(), departed, self.upkeep.poll_timeout(), self.wake_at()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     pub fn handle_timeout(&mut self, now: Time) {
@@ -492,7 +544,19 @@ impl Source {
             }
         }
         self.expire_linger(now);
+        self.expire_departed(now);
+        self.keep_up(now);
         self.after(now);
+    }
+
+    /// Gives up the last bytes of former members that no stream withholds any more.
+    fn expire_departed(&mut self, now: Time) {
+        let types = self.types.iter_mut();
+        let expired = types.filter_map(|(url, cache)| cache.expire_departed(now).then(|| url.clone()));
+        let expired: Vec<_> = expired.collect();
+        for type_url in expired {
+            self.settle(&type_url, now);
+        }
     }
 
     // === what comes out ===
@@ -548,6 +612,10 @@ impl Source {
         {
             match output {
                 upstream::Output::Changes(changes) => self.apply(changes, now),
+                upstream::Output::Event(event) => {
+                    self.take_errors(index, &event, now);
+                    self.outputs.push_back(Output::Upstream(index, upstream::Output::Event(event)));
+                }
                 other => self.outputs.push_back(Output::Upstream(index, other)),
             }
         }
@@ -582,6 +650,7 @@ impl Source {
     fn settle(&mut self, type_url: &TypeUrl, now: Time) {
         let Some(cache) = self.types.get_mut(type_url) else { return };
         let stamp = self.stamp.at(now);
+        cache.keep_departed(type_url.kind().is_cluster_side());
         cache.named.settle(stamp, &mut self.news);
         if let Some(wildcard) = &mut cache.wildcard {
             wildcard.settle(stamp, &mut self.news);
@@ -601,6 +670,16 @@ impl Source {
             wildcard: cache.wildcard.as_ref().map(|wildcard| wildcard.view().clone()),
             glob_members: cache.globs.members().clone(),
             glob_sets: cache.globs.sets().clone(),
+            departed_names: cache.named.departed.bodies().clone(),
+            departed_members: cache
+                .wildcard
+                .as_ref()
+                .map(|wildcard| wildcard.departed.bodies().clone())
+                .unwrap_or_default(),
+            departed_glob_members: cache.globs.departed.bodies().clone(),
+            evicted: cache.departed().map(Departed::evicted).sum(),
+            remarks: cache.named.remarks().clone(),
+            glob_remarks: cache.globs.remarks().clone(),
         };
         self.snapshot.replace(type_url, snapshot);
     }

@@ -1,5 +1,6 @@
 //! What goes into the machine and what comes out of it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub struct Settings {
     pub wildcard: WildcardStyle,
     /// How long a name may stay unanswered before it is taken as absent (TMR-1, RLY-29).
     pub resource_timeout: Duration,
+    /// The same for types that have one of their own (RLY-29).
+    pub resource_timeouts: BTreeMap<TypeUrl, Duration>,
     /// `resource_timer_is_transient_error`: a timer that runs out is an [`Event::Timeout`], not an absence (TMR-5).
     pub timeout_is_transient: bool,
     /// The first change of the subscriptions after a quiet spell is written at once, what follows within this time
@@ -58,11 +61,19 @@ impl Default for Settings {
             fall_back_to_sotw: true,
             wildcard: WildcardStyle::Explicit,
             resource_timeout: Duration::from_secs(10),
+            resource_timeouts: BTreeMap::new(),
             timeout_is_transient: false,
             gather: Duration::from_millis(50),
             backoff: BackoffSettings::default(),
             nack_text_max: 4096,
         }
+    }
+}
+
+impl Settings {
+    /// How long a name of this type may stay unanswered.
+    pub(super) fn timeout_of(&self, type_url: &TypeUrl) -> Duration {
+        self.resource_timeouts.get(type_url).copied().unwrap_or(self.resource_timeout)
     }
 }
 
@@ -136,6 +147,16 @@ pub enum Scope {
     Names,
 }
 
+impl Scope {
+    pub fn shape(self) -> Shape {
+        match self {
+            Scope::Wildcard => Shape::Wildcard,
+            Scope::Globs => Shape::Globs,
+            Scope::Names => Shape::Names,
+        }
+    }
+}
+
 /// What one response, or one timer, says about one type. It only ever speaks of what is wanted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changes {
@@ -147,8 +168,9 @@ pub struct Changes {
     pub by_alias: Vec<(ResourceName, Arc<Resource>)>,
     /// Known absent from now on, each name once, in the spelling that was subscribed to.
     pub absent: Vec<(ResourceName, Cause)>,
-    /// Heartbeats: no update, but the time to live of these resources starts again (TTL-4, RLY-39).
-    pub refreshed: Vec<ResourceName>,
+    /// Heartbeats: no update, but the time to live of these resources starts again (TTL-4, RLY-39), with the length that
+    /// the heartbeat states.
+    pub refreshed: Vec<(ResourceName, Option<Duration>)>,
     /// Wildcard only: `present` is the whole membership; members that are not in it left it.
     pub replaces: bool,
     /// Wildcard only: with this change the membership is known as a whole. Once `true` it stays so, over reconnects
@@ -169,6 +191,8 @@ pub enum Cause {
     NotFound,
     /// No answer within [`Settings::resource_timeout`] on a live stream (TMR-5).
     Timeout,
+    /// Its time to live ran out (TTL-8).
+    Expired,
 }
 
 /// What happened, for those who watch.
@@ -210,7 +234,7 @@ pub enum Event {
     Ignored {
         type_url: TypeUrl,
     },
-    /// `resource_errors` for a wanted name, other than NOT_FOUND (ERR-1).
+    /// `resource_errors` for a wanted name (ERR-1). NOT_FOUND is an absence too, of which [`Changes`] tells (ERR-5).
     ResourceError {
         type_url: TypeUrl,
         error: ResourceError,
@@ -225,6 +249,16 @@ pub enum Event {
     Ambiguous {
         type_url: TypeUrl,
         name: ResourceName,
+    },
+    /// Heartbeats came (TTL-4).
+    Refreshed {
+        type_url: TypeUrl,
+        count: usize,
+    },
+    /// Resources were not refreshed in time, and are gone (TTL-8). The source says so, not the stream.
+    Expired {
+        type_url: TypeUrl,
+        count: usize,
     },
     /// Names whose timers ran out, with [`Settings::timeout_is_transient`]: UNAVAILABLE for now (DAT-1).
     Timeout {

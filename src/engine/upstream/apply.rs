@@ -139,7 +139,9 @@ impl NamesStep<'_> {
     }
 
     fn take(&mut self, received: Received, variant: Variant) {
+        let refreshed = self.changes.refreshed.len();
         let has_variants = self.variants.take(self.names, &received, variant, &mut self.changes);
+        self.mentioned.extend(self.changes.refreshed.iter().skip(refreshed).map(|(name, _)| name.clone()));
         if has_variants && (received.resource.is_none() || received.name.is_variant()) {
             return;
         }
@@ -154,7 +156,8 @@ impl NamesStep<'_> {
             if !is_heartbeat(variant, held, &received) {
                 self.lose(&received.name, Cause::Removed);
             } else if is_held {
-                self.changes.refreshed.push(received.name);
+                // Under the names that were asked for, of which some may be aliases (ALI-1).
+                self.changes.refreshed.extend(answered.iter().map(|name| (name.clone(), received.ttl)));
             }
             self.mentioned.extend(answered);
             return;
@@ -192,7 +195,8 @@ impl NamesStep<'_> {
         if answered.is_empty() || answered.iter().any(|name| self.mentioned.contains(name)) {
             return;
         }
-        if is_invalid(&error) {
+        let is_early = means_absence(&error) && answered.iter().any(|name| self.said.enter.contains(name));
+        if is_invalid(&error) || is_early {
             self.mentioned.extend(answered);
             return;
         }
@@ -201,9 +205,8 @@ impl NamesStep<'_> {
         }
         if means_absence(&error) {
             self.lose(&error.name, Cause::NotFound);
-        } else {
-            events.push(Event::ResourceError { type_url: self.changes.type_url.clone(), error });
         }
+        events.push(Event::ResourceError { type_url: self.changes.type_url.clone(), error });
         self.mentioned.extend(answered);
     }
 }
@@ -229,16 +232,7 @@ impl WildcardStep<'_> {
         for name in digest.removed {
             self.lose(name, Cause::Removed);
         }
-        for error in digest.errors {
-            if is_invalid(&error) {
-                self.mention(Some(error.name));
-            } else if means_absence(&error) {
-                self.lose(error.name, Cause::NotFound);
-            } else {
-                self.mention(Some(error.name.clone()));
-                events.push(Event::ResourceError { type_url: self.changes.type_url.clone(), error });
-            }
-        }
+        self.take_errors(digest.errors, events);
         if proves_membership {
             match variant {
                 Variant::Sotw => self.replace(),
@@ -261,12 +255,34 @@ impl WildcardStep<'_> {
                 self.lose(received.name, Cause::Removed);
             } else if is_held {
                 self.mention(Some(received.name.clone()));
-                self.changes.refreshed.push(received.name);
+                self.changes.refreshed.push((received.name, received.ttl));
             }
             return;
         };
         self.wildcard.hold(&received.name, Held::new(&received, resource, variant == Variant::Delta));
         self.changes.present.push(resource.clone());
+    }
+
+    /// Where a resource came along with its error (against ERR-2), it wins.
+    fn take_errors(&mut self, errors: Vec<ResourceError>, events: &mut Vec<Event>) {
+        if errors.is_empty() {
+            return;
+        }
+        let brought: BTreeSet<_> =
+            self.changes.present.iter().map(|resource| resource.name.clone()).collect();
+        for error in errors {
+            if brought.contains(&error.name) {
+                continue;
+            }
+            if means_absence(&error) {
+                self.lose(error.name.clone(), Cause::NotFound);
+            } else {
+                self.mention(Some(error.name.clone()));
+            }
+            if !is_invalid(&error) {
+                events.push(Event::ResourceError { type_url: self.changes.type_url.clone(), error });
+            }
+        }
     }
 
     fn mention(&mut self, name: Option<ResourceName>) {

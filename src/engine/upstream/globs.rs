@@ -9,7 +9,7 @@ use super::response::{Digest, Verdict, is_invalid};
 use super::subscription::Said;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
-use crate::xds::{Received, ResourceName, TypeUrl, Variant};
+use crate::xds::{Received, ResourceError, ResourceName, TypeUrl, Variant};
 
 /// All globs of one type. No resource timer runs for them: only the server can say that a collection is empty (TMR-9).
 #[derive(Debug, Default)]
@@ -106,6 +106,13 @@ impl Globs {
         changes.settled.push(name);
     }
 
+    /// The time to live of a member ran out (TTL-8).
+    pub(super) fn expire(&mut self, member: &ResourceName) {
+        if let Some((_, glob)) = self.of(member) {
+            glob.remove(member);
+        }
+    }
+
     /// The glob that a name is a member of, if it is wanted. What a server sends beyond that is ignored (NAM-15).
     fn of(&mut self, member: &ResourceName) -> Option<(ResourceName, &mut Wildcard)> {
         let name = member.glob()?;
@@ -146,16 +153,7 @@ impl<'a> GlobsStep<'a> {
         for name in &digest.removed {
             self.lose(name, Cause::Removed);
         }
-        for error in digest.errors {
-            if is_invalid(&error) {
-                self.confirm(Some(&error.name));
-            } else if means_absence(&error) {
-                self.lose(&error.name, Cause::NotFound);
-            } else if self.globs.contains(&error.name) || self.globs.of(&error.name).is_some() {
-                self.confirm(Some(&error.name));
-                events.push(Event::ResourceError { type_url: self.changes.type_url.clone(), error });
-            }
-        }
+        self.take_errors(digest.errors, events);
         if proves_membership {
             self.settle(size, now);
         }
@@ -171,13 +169,37 @@ impl<'a> GlobsStep<'a> {
                 self.lose(&received.name, Cause::Removed);
             } else if is_held {
                 glob.confirm(&received.name);
-                self.changes.refreshed.push(received.name);
+                self.changes.refreshed.push((received.name, received.ttl));
             }
             return;
         };
         glob.hold(&received.name, Held::new(&received, resource, true));
         self.changes.present.push(resource.clone());
         self.answered.insert(name);
+    }
+
+    /// Of a glob or of a member (ERR-7). Where a resource came along with its error (against ERR-2), it wins.
+    fn take_errors(&mut self, errors: Vec<ResourceError>, events: &mut Vec<Event>) {
+        if errors.is_empty() {
+            return;
+        }
+        let brought: BTreeSet<_> =
+            self.changes.present.iter().map(|resource| resource.name.clone()).collect();
+        for error in errors {
+            let is_wanted = self.globs.contains(&error.name) || self.globs.of(&error.name).is_some();
+            let is_early = means_absence(&error) && self.said.enter.contains(&error.name);
+            if !is_wanted || is_early || brought.contains(&error.name) {
+                continue;
+            }
+            if means_absence(&error) {
+                self.lose(&error.name, Cause::NotFound);
+            } else {
+                self.confirm(Some(&error.name));
+            }
+            if !is_invalid(&error) {
+                events.push(Event::ResourceError { type_url: self.changes.type_url.clone(), error });
+            }
+        }
     }
 
     /// A member that the response mentions without bringing it stays.

@@ -238,6 +238,20 @@ impl Upstream {
         self.check_invariants();
     }
 
+    /// The time to live of a resource ran out: it is held no longer, so that a new stream asks for it afresh (TTL-8).
+    pub fn expire(&mut self, type_url: &TypeUrl, name: &ResourceName) {
+        match self.subscriptions.get_mut(type_url).map(|subscription| &mut subscription.want) {
+            Some(Want::Names(names)) => {
+                names.expire_variant(name);
+                names.set_absent(name);
+            }
+            Some(Want::Wildcard(wildcard)) => drop(wildcard.remove(name)),
+            Some(Want::Globs(globs)) => globs.expire(name),
+            Some(Want::Nothing) | None => {}
+        }
+        self.check_invariants();
+    }
+
     /// What the shell has to do next; to be drained after each call.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
@@ -434,7 +448,9 @@ impl Upstream {
         let applied = if verdict.void { None } else { Some(subscription.apply(digest, &verdict, now)) };
         self.answer(&type_url, occasion, &verdict, now);
         let (changes, events) = applied.unwrap_or_default();
-        self.outputs.extend(events.into_iter().map(Output::Event));
+        let count = changes.as_ref().map_or(0, |changes| changes.refreshed.len());
+        let refreshed = (count > 0).then(|| Event::Refreshed { type_url: type_url.clone(), count });
+        self.outputs.extend(events.into_iter().chain(refreshed).map(Output::Event));
         self.outputs.extend(changes.map(Output::Changes));
     }
 
@@ -502,7 +518,8 @@ impl Upstream {
             self.outputs.extend(unserved(subscription).map(Output::Event));
             return false;
         };
-        subscription.written(self.variant, now + self.settings.resource_timeout, stream.signs);
+        let due = now + self.settings.timeout_of(type_url);
+        subscription.written(self.variant, due, stream.signs);
         self.outputs.push_back(Output::Send { request, first: !stream.has_spoken });
         stream.has_spoken = true;
         true

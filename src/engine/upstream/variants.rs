@@ -146,6 +146,15 @@ impl Names {
         }
     }
 
+    /// What a name was given was not refreshed in time: nobody else is given it from now on (TTL-8).
+    pub(super) fn expire_variant(&mut self, name: &ResourceName) {
+        let families = self.variants.as_mut().map(|variants| &mut variants.families);
+        let Some(family) = families.and_then(|families| families.get_mut(name.plain())) else { return };
+        if let Some(own) = family.keys.get_mut(name).and_then(|key| key.chosen.take()) {
+            family.variants.remove(&own);
+        }
+    }
+
     /// Nothing that was sent on an old stream is known to hold on the next.
     pub(super) fn variants_are_old(&mut self) {
         let families = self.variants.iter_mut().flat_map(|variants| variants.families.values_mut());
@@ -213,7 +222,7 @@ impl VariantStep {
             if variant == Variant::Sotw || is_same {
                 let refreshed =
                     family.keys.iter().filter(|(_, key)| known.is_some() && key.chosen.as_ref() == Some(own));
-                changes.refreshed.extend(refreshed.map(|(name, _)| name.clone()));
+                changes.refreshed.extend(refreshed.map(|(name, _)| (name.clone(), received.ttl)));
             } else {
                 self.lose(names, own, Cause::Removed);
             }

@@ -43,6 +43,11 @@ impl Upstream {
         }
     }
 
+    /// Whether the server answers, or may still do so: a stream is open, or polls of it go well.
+    pub fn is_reached(&self) -> bool {
+        matches!(self.phase, Phase::Open(_)) || (self.polls() && self.last_error.is_none())
+    }
+
     /// When the state was entered.
     pub fn since(&self) -> Time {
         self.since

@@ -11,6 +11,30 @@ use super::{Catalogue, Counters, GaugePart, Gauges, Limit, LimitHits, SecondsGau
 use crate::driver::handle::Variant;
 use crate::telemetry::instruments::{BehindEntry, BehindTable};
 
+/// How a client calls the discovery services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallKind {
+    /// An aggregated stream.
+    Ads,
+    /// A stream of one type.
+    PerType,
+    Fetch,
+    Rest,
+}
+
+impl CallKind {
+    const ALL: [CallKind; 4] = [CallKind::Ads, CallKind::PerType, CallKind::Fetch, CallKind::Rest];
+
+    fn name(self) -> &'static str {
+        match self {
+            CallKind::Ads => "ads",
+            CallKind::PerType => "per_type",
+            CallKind::Fetch => "fetch",
+            CallKind::Rest => "rest",
+        }
+    }
+}
+
 /// What the serving side counts: connections and streams as the server sees them, and which streams are behind as the
 /// driver does.
 #[derive(Debug)]
@@ -22,8 +46,10 @@ pub struct DownstreamMetrics {
 
     /// Closed: no complete preface in time (FD17).
     pub closed_preface_timeout: Counter,
-    /// Closed: what came first was no HTTP/2 preface, or the peer left before it was complete.
-    pub closed_not_http2: Counter,
+    /// Closed: what came first was neither HTTP/2 nor HTTP/1.1, or the peer left before that was plain.
+    pub closed_not_http: Counter,
+    /// Closed: an HTTP/1.1 connection without a whole request for too long.
+    pub closed_idle: Counter,
     /// Closed: too many control frames (FD19).
     pub closed_control_flood: Counter,
     /// Closed: the peer didn't answer a PING (KAL-1).
@@ -51,6 +77,10 @@ pub struct DownstreamMetrics {
     /// DATA bytes of requests.
     pub request_bytes: Counter,
 
+    /// By [`CallKind`].
+    calls: [Counter; 4],
+    /// Answers to REST requests, by HTTP status.
+    rest_responses: Counters<1>,
     /// By [`Variant`]; the health service isn't counted.
     streams: [Gauge; 2],
     streams_opened: [Counter; 2],
@@ -68,6 +98,16 @@ impl Default for DownstreamMetrics {
     }
 }
 
+fn rest_responses(catalogue: &mut Catalogue) -> Counters<1> {
+    let responses: Counters<1> =
+        catalogue.add("sluice_downstream_rest_responses", "Answers to REST requests, by HTTP status");
+    // The usual ones are there from the start, so that their first increase is seen.
+    for code in ["200", "304", "503"] {
+        responses.get_or_create_owned(&[("code", code.into())]);
+    }
+    responses
+}
+
 impl DownstreamMetrics {
     pub(super) fn new(catalogue: &mut Catalogue, origin: Instant, limits: LimitHits) -> DownstreamMetrics {
         let closed: Counters<1> = catalogue.add(
@@ -78,6 +118,9 @@ impl DownstreamMetrics {
         let goaways: Counters<1> =
             catalogue.add("sluice_downstream_goaways", "Connections that were asked to go, by the reason");
         let goaways = |reason: &str| goaways.get_or_create_owned(&[("reason", reason.into())]);
+        let calls: Counters<1> = catalogue
+            .add("sluice_downstream_calls", "Calls of the discovery services, by the kind of method");
+        let call = |kind: CallKind| calls.get_or_create_owned(&[("method", kind.name().into())]);
         let streams: Gauges<1> =
             catalogue.add("sluice_downstream_streams", "Streams of clients that are open");
         let opened: Counters<1> =
@@ -93,7 +136,8 @@ impl DownstreamMetrics {
                 "Times that no connection could be accepted for want of a resource",
             ),
             closed_preface_timeout: closed("preface_timeout"),
-            closed_not_http2: closed("not_http2"),
+            closed_not_http: closed("not_http"),
+            closed_idle: closed("idle"),
             closed_control_flood: closed("control_flood"),
             closed_keepalive: closed("keepalive"),
             closed_error: closed("error"),
@@ -114,6 +158,8 @@ impl DownstreamMetrics {
                 .add("sluice_downstream_calls_unimplemented", "Calls to methods that are not served"),
             request_bytes: catalogue
                 .sized("sluice_downstream_request", "Bytes of requests read from clients"),
+            calls: CallKind::ALL.map(call),
+            rest_responses: rest_responses(catalogue),
             streams: VARIANTS.map(|variant| streams.get_or_create_owned(&label(variant))),
             streams_opened: VARIANTS.map(|variant| opened.get_or_create_owned(&label(variant))),
             limits,
@@ -136,6 +182,20 @@ impl DownstreamMetrics {
         self.connections_open.inner().fetch_update(Relaxed, Relaxed, enter).ok()?;
         self.connections_accepted.inc();
         Some(GaugePart::held(&self.connections_open, 1))
+    }
+
+    /// A call of the discovery services began.
+    pub fn call(&self, kind: CallKind) {
+        self.calls[kind as usize].inc();
+    }
+
+    pub fn calls(&self, kind: CallKind) -> u64 {
+        self.calls[kind as usize].get()
+    }
+
+    /// A REST request was answered with this HTTP status.
+    pub fn rest_response(&self, code: u16) {
+        self.rest_responses.get_or_create_owned(&[("code", code.to_string().into())]).inc();
     }
 
     /// A stream was opened; it counts as open until the handle is dropped.

@@ -23,6 +23,8 @@ fn touched() -> (Metrics, Box<dyn Any>) {
     let types = metrics.of_type(&TypeUrl::of_message(CLUSTER));
     let server = metrics.of_server("cp-1");
     server.of_type(&types).response();
+    server.of_type(&types).resource_error(Code::Internal);
+    types.beside(1, &[Code::Internal]);
     server.stream_closed(Code::Unavailable);
     let held = (
         server.source(&"xds_servers".into()),
@@ -71,7 +73,8 @@ fn the_catalogue_parses_and_every_name_follows_the_template() {
         assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
     }
     let labels: BTreeSet<_> = families.values().flatten().map(String::as_str).collect();
-    let allowed = ["code", "le", "limit", "list", "reason", "server", "state", "type", "variant", "version"];
+    let allowed =
+        ["code", "le", "limit", "list", "method", "reason", "server", "state", "type", "variant", "version"];
     assert_eq!(labels.into_iter().collect::<Vec<_>>(), allowed);
 }
 

@@ -31,6 +31,7 @@ pub struct UpstreamMetrics {
     responses: Counters<2>,
     acks: Counters<2>,
     nacks: Counters<2>,
+    beside: BesideFamilies,
     bad_files: Counters<1>,
     client: ClientFamilies,
     last_response_age: Family<Labels<1>, SecondsGauge>,
@@ -58,6 +59,7 @@ impl UpstreamMetrics {
             responses: catalogue.add("sluice_upstream_responses", "Responses received from the server"),
             acks: catalogue.add("sluice_upstream_acks", "Responses of the server that the relay ACKed"),
             nacks: catalogue.add("sluice_upstream_nacks", "Responses of the server that the relay NACKed"),
+            beside: BesideFamilies::new(catalogue),
             bad_files: catalogue
                 .add("sluice_upstream_bad_files", "Files that could not be read or parsed and were not used"),
             client: ClientFamilies::new(catalogue),
@@ -94,6 +96,7 @@ impl UpstreamMetrics {
             responses: self.responses.clone(),
             acks: self.acks.clone(),
             nacks: self.nacks.clone(),
+            beside: self.beside.clone(),
             bad_files: self.bad_files.get_or_create_owned(&by_server),
             last_response: AtomicU64::new(0),
             label,
@@ -127,6 +130,7 @@ pub struct ServerMetrics {
     responses: Counters<2>,
     acks: Counters<2>,
     nacks: Counters<2>,
+    beside: BesideFamilies,
     bad_files: Counter,
     /// Microseconds since the origin plus one; 0 before the first.
     last_response: AtomicU64,
@@ -157,6 +161,9 @@ impl ServerMetrics {
             responses: self.responses.get_or_create_owned(&labels),
             acks: self.acks.get_or_create_owned(&labels),
             nacks: self.nacks.get_or_create_owned(&labels),
+            heartbeats: self.beside.heartbeats.get_or_create_owned(&labels),
+            expiries: self.beside.expiries.get_or_create_owned(&labels),
+            label: types.label.clone(),
             server: self.clone(),
         }
     }
@@ -227,6 +234,9 @@ pub struct UpstreamTypeMetrics {
     responses: Counter,
     acks: Counter,
     nacks: Counter,
+    heartbeats: Counter,
+    expiries: Counter,
+    label: Arc<str>,
 }
 
 impl UpstreamTypeMetrics {
@@ -249,6 +259,50 @@ impl UpstreamTypeMetrics {
     /// The relay NACKed a response.
     pub fn nack(&self) {
         self.nacks.inc();
+    }
+
+    /// Heartbeats came (TTL-4).
+    pub fn heartbeats(&self, count: usize) {
+        self.heartbeats.inc_by(count as u64);
+    }
+
+    /// Resources ran out, because the server did not refresh them (TTL-8).
+    pub fn expired(&self, count: usize) {
+        self.expiries.inc_by(count as u64);
+    }
+
+    /// The server reported that it cannot supply a resource (ERR-1).
+    pub fn resource_error(&self, code: Code) {
+        let (server, label) = (&self.server, self.label.clone());
+        let labels = [("server", server.label.clone()), ("type", label), ("code", code.name().into())];
+        server.beside.errors.get_or_create(&labels).inc();
+    }
+}
+
+/// What servers say beside resources.
+#[derive(Clone, Debug)]
+struct BesideFamilies {
+    heartbeats: Counters<2>,
+    expiries: Counters<2>,
+    errors: Counters<3>,
+}
+
+impl BesideFamilies {
+    fn new(catalogue: &mut Catalogue) -> BesideFamilies {
+        BesideFamilies {
+            heartbeats: catalogue.add(
+                "sluice_upstream_heartbeats",
+                "Heartbeats of resources with a TTL received from the server",
+            ),
+            expiries: catalogue.add(
+                "sluice_upstream_expiries",
+                "Resources removed because the server did not refresh them within their TTL",
+            ),
+            errors: catalogue.add(
+                "sluice_upstream_resource_errors",
+                "Errors that the server sent in the place of resources, by gRPC status code",
+            ),
+        }
     }
 }
 

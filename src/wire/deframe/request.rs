@@ -82,7 +82,7 @@ fn push_name(names: &mut Vec<ResourceName>, payload: &[u8], limits: &ReaderLimit
 }
 
 /// No name may end as those do that the relay makes itself.
-fn checked(name: &str) -> Result<&str, Malformed> {
+pub fn checked(name: &str) -> Result<&str, Malformed> {
     if is_reserved(name) {
         return Err(Malformed::new("a name ends with a character that is none, U+FDD0 or U+FDD1"));
     }

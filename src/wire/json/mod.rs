@@ -1,5 +1,5 @@
-//! `DiscoveryResponse` in proto3 JSON and YAML, as files hold it (FIL-4) and REST servers send it (RST-3), and the
-//! `DiscoveryRequest` that is sent to them (RST-1).
+//! `DiscoveryResponse` in proto3 JSON, YAML and protobuf's text format, as files hold it (FIL-4), in JSON as REST servers
+//! send it (RST-3), and the `DiscoveryRequest` that is sent to them (RST-1).
 //!
 //! Payloads are spelled out under their `@type`, at any depth, with field names in lowerCamelCase or snake_case;
 //! the descriptors of Envoy's v3 types say what they mean. The outcome is the binary that an upstream could have
@@ -8,6 +8,9 @@
 mod canonical;
 mod request;
 mod strict;
+mod poll;
+mod answer;
+mod text;
 
 use std::sync::OnceLock;
 
@@ -16,15 +19,20 @@ use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, Kind, Me
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 
+pub use answer::{AnswerError, write_response};
+pub use poll::read_request;
 pub use request::encode_rest_request;
+pub use text::parse_text;
 
-use super::upstream::{DecodeError, decode_file_response, decode_rest_response};
+use super::upstream::{DecodeError, decode_file_resource, decode_file_response, decode_rest_response};
 use crate::xds::{SotwResponse, TypeUrl};
 
 /// Made by `tools/descriptors`.
 const DESCRIPTORS: &[u8] = include_bytes!("../../../proto/envoy-v3.binpb.zst");
 
 const RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
+
+const RESOURCE: &str = "envoy.service.discovery.v3.Resource";
 
 const ANY: &str = "google.protobuf.Any";
 
@@ -47,15 +55,22 @@ pub enum JsonError {
     Descriptors(String),
 }
 
-/// Reads a `DiscoveryResponse` in JSON.
+/// Reads a file in JSON: a `DiscoveryResponse`, or the `Resource` of a list collection (FIL-5).
 pub fn parse_json(text: &str) -> Result<SotwResponse, JsonError> {
-    Ok(decode_file_response(encode_response(&read_json(text)?)?)?)
+    parse_file(&read_json(text)?)
+}
+
+fn parse_file(value: &Value) -> Result<SotwResponse, JsonError> {
+    if value.get("resource").is_some() {
+        return Ok(decode_file_resource(&encode(RESOURCE, value)?)?);
+    }
+    Ok(decode_file_response(encode(RESPONSE, value)?)?)
 }
 
 /// Reads the `DiscoveryResponse` of a REST server to a request for this type. A resource of a type that is not known
 /// fails all of it: a response without it would say that the resource is gone (RST-11).
 pub fn parse_rest_response(text: &str, type_url: &TypeUrl) -> Result<SotwResponse, JsonError> {
-    Ok(decode_rest_response(encode_response(&read_json(text)?)?, type_url)?)
+    Ok(decode_rest_response(encode(RESPONSE, &read_json(text)?)?, type_url)?)
 }
 
 fn read_json(text: &str) -> Result<Value, JsonError> {
@@ -64,7 +79,7 @@ fn read_json(text: &str) -> Result<Value, JsonError> {
     Ok(strict.0)
 }
 
-/// Reads a `DiscoveryResponse` in YAML.
+/// Reads a file in YAML; see [`parse_json`].
 pub fn parse_yaml(text: &str) -> Result<SotwResponse, JsonError> {
     // The stock budget is for small documents of strangers. Here it bounds what aliases blow up and how deep
     // things nest; endpoints of ten thousand hosts are half a million nodes.
@@ -79,13 +94,13 @@ pub fn parse_yaml(text: &str) -> Result<SotwResponse, JsonError> {
     };
     let strict: strict::Strict = serde_saphyr::from_str_with_options(text, options)
         .map_err(|error| JsonError::Syntax(error.to_string()))?;
-    Ok(decode_file_response(encode_response(&strict.0)?)?)
+    parse_file(&strict.0)
 }
 
-/// The binary form.
-fn encode_response(value: &Value) -> Result<Bytes, JsonError> {
+/// The binary form of a message of this name.
+fn encode(name: &str, value: &Value) -> Result<Bytes, JsonError> {
     let pool = pool()?;
-    let response = message(RESPONSE)?;
+    let response = message(name)?;
     let mut track = serde_path_to_error::Track::new();
     let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
     let options = DeserializeOptions::new();

@@ -166,3 +166,168 @@ fn depth_and_aliases_are_bounded() {
     }
     assert!(matches!(parse_yaml(&laughs), Err(JsonError::Syntax(_))));
 }
+
+const CLUSTERS_TEXT: &str = r#"
+version_info: "7"  # { not a brace
+resources {
+  [type.googleapis.com/envoy.config.cluster.v3.Cluster] {
+    name: "a"
+    type: EDS
+    connect_timeout { nanos: 250000000 }
+    eds_cluster_config { service_name: 's', eds_config { ads {} } }
+  }
+}
+resources {
+  [type.googleapis.com/envoy.service.discovery.v3.Resource] {
+    name: "b"
+    version: "3"
+    ttl { seconds: 5 }
+    resource {
+      [type.googleapis.com/envoy.config.cluster.v3.Cluster] {
+        name: "b"
+        metadata {
+          filter_metadata { key: "z" value { fields { key: "k" value { number_value: 1 } } } }
+          filter_metadata { key: "y" value {} } filter_metadata { key: "x" value {} }
+          filter_metadata { key: "w" value {} } filter_metadata { key: "v" value {} }
+          filter_metadata { key: "u" value {} } filter_metadata { key: "t" value {} }
+          filter_metadata { key: "s" value {} }
+        }
+      }
+    }
+  }
+}
+"#;
+
+#[test]
+fn fil_4_text_format_means_the_same_as_yaml() {
+    assert_eq!(parse_text(CLUSTERS_TEXT).unwrap(), parse_yaml(CLUSTERS).unwrap());
+}
+
+#[test]
+fn fil_4_faults_of_text_format_have_a_line() {
+    for (text, expected) in [
+        ("version_info: \"1\"\nversoin: \"2\"", "line 2: field 'versoin' not found"),
+        ("resources {\n [type.googleapis.com/acme.T] { }\n}", "acme.T"),
+        ("resources {\n", "end of input"),
+    ] {
+        let error = parse_text(text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error:?} should contain {expected:?}");
+    }
+    let deep = "resources {".repeat(100_000);
+    assert!(parse_text(&deep).unwrap_err().to_string().contains("nested deeper"));
+}
+
+/// A list collection of listeners as a file, with one entry of this kind.
+fn collection(entry: &str) -> String {
+    format!(
+        r#"{{"name": "xdstp://a/envoy.config.listener.v3.ListenerCollection/all", "version": "1", "resource": {{
+            "@type": "type.googleapis.com/envoy.config.listener.v3.ListenerCollection",
+            "entries": [{{"inline_entry": {{"name": "first"}}}}, {entry}]
+        }}}}"#
+    )
+}
+
+#[test]
+fn fil_5_a_file_may_be_one_list_collection() {
+    let inline = collection(
+        r#"{"inlineEntry": {"name": "l", "version": "1", "resource": {
+            "@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": "l"}}}"#,
+    );
+    let response = parse_json(&inline).unwrap();
+    assert_eq!(response.type_url.message(), "envoy.config.listener.v3.ListenerCollection");
+    let read = response.resources[0].as_ref().unwrap();
+    assert_eq!(read.name.as_str(), "xdstp://a/envoy.config.listener.v3.ListenerCollection/all");
+    assert_eq!(parse_yaml(&inline).unwrap(), response);
+    // The same in binary, alone and with its length before it, and in text format.
+    let pool = pool().unwrap();
+    let resource = DynamicMessage::deserialize(
+        pool.get_message_by_name(RESOURCE).unwrap(),
+        &mut serde_json::Deserializer::from_str(&inline),
+    )
+    .unwrap();
+    let binary = resource.encode_to_vec();
+    assert_eq!(decode_file_response(binary.clone().into()).unwrap(), response);
+    let delimited = resource.encode_length_delimited_to_vec();
+    let alone = crate::wire::upstream::undelimited(delimited.into()).unwrap();
+    assert_eq!(decode_file_response(alone).unwrap(), response);
+    let options = prost_reflect::text_format::FormatOptions::new().expand_any(true);
+    assert_eq!(parse_text(&resource.to_text_format_with_options(&options)).unwrap(), response);
+}
+
+#[test]
+fn fil_5_what_is_no_inline_collection_is_refused() {
+    let locator = collection(r#"{"locator": {"id": "elsewhere"}}"#);
+    let cluster = r#"{"name": "a", "resource":
+        {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a"}}"#;
+    let nameless = collection("{}").replacen(
+        "\"name\": \"xdstp://a/envoy.config.listener.v3.ListenerCollection/all\",",
+        "",
+        1,
+    );
+    for (text, expected) in [
+        (
+            locator.as_str(),
+            "entries[1] of \"xdstp://a/envoy.config.listener.v3.ListenerCollection/all\" is not inline",
+        ),
+        (cluster, "which is no list collection"),
+        (&nameless, "it has no name"),
+    ] {
+        let error = parse_json(text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error:?} should contain {expected:?}");
+    }
+}
+
+#[test]
+fn fil_4_a_delimited_file_is_one_message() {
+    use crate::wire::upstream::undelimited;
+    assert_eq!(undelimited(bytes::Bytes::from_static(b"\x02ab")).unwrap(), "ab");
+    for wrong in [&b"\x03ab"[..], b"\x01ab", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", b""] {
+        assert!(undelimited(bytes::Bytes::copy_from_slice(wrong)).is_err(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn rst_1_rst_2_a_poll_is_written_as_envoy_writes_it() {
+    let node = crate::xds::Node {
+        id: "n".to_owned(),
+        user_agent_name: "sluice".to_owned(),
+        client_features: vec!["f".to_owned()],
+        metadata: [("k".to_owned(), crate::xds::Value::Bool(true))].into(),
+        ..crate::xds::Node::default()
+    };
+    let request = crate::xds::SotwRequest {
+        version_info: "v1".to_owned(),
+        resource_names: vec!["a".into(), "b".into()],
+        type_url: "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned(),
+        ..crate::xds::SotwRequest::default()
+    };
+    let json = encode_rest_request(request, &crate::wire::upstream::encode_node(&node)).unwrap();
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    let expected = serde_json::json!({
+        "version_info": "v1",
+        "node": {"id": "n", "metadata": {"k": true}, "user_agent_name": "sluice", "client_features": ["f"]},
+        "resource_names": ["a", "b"],
+        "type_url": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+    });
+    assert_eq!(json, expected);
+}
+
+#[test]
+fn rst_3_rst_11_a_response_to_a_poll_is_of_its_type_and_known_as_a_whole() {
+    let listener = TypeUrl::of_message("envoy.config.listener.v3.Listener");
+    assert_eq!(parse_rest_response(LISTENER, &listener).unwrap(), parse_json(LISTENER).unwrap());
+    let empty = parse_rest_response("{\"version_info\": \"7\"}", &listener).unwrap();
+    assert_eq!(
+        (empty.type_url, empty.version_info.as_str(), empty.resources.len()),
+        (listener.clone(), "7", 0)
+    );
+    let cluster = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
+    for (text, type_url, expected) in [
+        (LISTENER.to_owned(), &cluster, "asked for was type.googleapis.com/envoy.config.cluster.v3.Cluster"),
+        (LISTENER.replace("router.v3.Router", "acme.Unknown"), &listener, "is not known"),
+        (String::new(), &listener, "EOF"),
+    ] {
+        let error = parse_rest_response(&text, type_url).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error:?} should contain {expected:?}");
+    }
+}

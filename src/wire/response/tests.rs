@@ -36,7 +36,7 @@ fn rpc_7_a_sotw_response_reads_back() {
     let url = TypeUrl::of_message(CLUSTER);
     let resources = [resource(&url, "a", b"\x0a\x01a"), resource(&url, "b", b"\x0a\x01b")];
     let version = version::of_response(&resources);
-    let body = sotw_body(&url, version, resources.iter(), "relay");
+    let body = sotw_body(&url, version, resources.iter(), Beside::default(), "relay");
     let expected = proto::DiscoveryResponse {
         version_info: version.to_string(),
         resources: resources
@@ -64,10 +64,11 @@ fn typ_7_a_payload_with_unknown_fields_leaves_byte_identical() {
     let received = crate::wire::upstream::decode_sotw_response(sent.encode_to_vec().into()).unwrap();
     let resource = received.resources[0].as_ref().unwrap().resource.clone().unwrap();
 
-    let body = sotw_body(&url, resource.version, [&*resource].into_iter(), "");
+    let body = sotw_body(&url, resource.version, [&*resource].into_iter(), Beside::default(), "");
     let left = proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
     assert_eq!(left.resources[0].value, PAYLOAD);
-    let body = delta_body(&url, resource.version, [&*resource].into_iter(), [].iter(), &[], "");
+    let body =
+        delta_body(&url, resource.version, [&*resource].into_iter(), [].iter(), &[], Beside::default(), "");
     let left = proto::DeltaDiscoveryResponse::decode(message("1", &body)).unwrap();
     assert_eq!(left.resources[0].resource.as_ref().unwrap().value, PAYLOAD);
 }
@@ -81,7 +82,8 @@ fn del_12_a_delta_response_reads_back() {
     full.ttl = Some(std::time::Duration::from_secs(5));
     full.metadata = Some(Bytes::from_static(b"\x0a\x00"));
     let removed = ["gone".into(), "lost".into()];
-    let body = delta_body(&url, Version(5), [&full].into_iter(), removed.iter(), &[], "relay");
+    let beside = Beside::default();
+    let body = delta_body(&url, Version(5), [&full].into_iter(), removed.iter(), &[], beside, "relay");
     let expected = proto::DeltaDiscoveryResponse {
         system_version_info: Version(5).to_string(),
         resources: vec![proto::Resource {
@@ -109,7 +111,7 @@ fn wir_9_what_has_no_name_of_its_own_goes_wrapped_in_sotw() {
     let mut redirect = resource(&cluster, "xdstp://a/envoy.config.cluster.v3.Cluster/b", b"\x12\x01c");
     redirect.body.type_url = "type.googleapis.com/xds.core.v3.ResourceLocator".into();
     for (url, sent) in [(&collection, resource(&collection, "l", b"\x0a\x00")), (&cluster, redirect)] {
-        let body = sotw_body(url, sent.version, [&sent].into_iter(), "");
+        let body = sotw_body(url, sent.version, [&sent].into_iter(), Beside::default(), "");
         let response = proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
         assert_eq!(response.resources[0].type_url, WRAPPER);
         let wrapper = proto::Resource::decode(response.resources[0].value.clone()).unwrap();
@@ -125,7 +127,7 @@ fn wir_9_what_has_no_name_of_its_own_goes_wrapped_in_sotw() {
 #[test]
 fn an_empty_response_still_says_what_it_is() {
     let url = TypeUrl::of_message(CLUSTER);
-    let body = sotw_body(&url, Version::default(), [].iter(), "");
+    let body = sotw_body(&url, Version::default(), [].iter(), Beside::default(), "");
     let response = proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
     assert_eq!((response.version_info.len(), response.type_url.as_str()), (32, url.as_str()));
     assert_eq!(response.control_plane, None);
@@ -136,7 +138,7 @@ fn an_empty_response_still_says_what_it_is() {
 fn sst_8_a_repeated_name_is_a_bug_of_ours() {
     let url = TypeUrl::of_message(CLUSTER);
     let twice = resource(&url, "a", b"\x0a\x01a");
-    sotw_body(&url, Version::default(), [&twice, &twice].into_iter(), "");
+    sotw_body(&url, Version::default(), [&twice, &twice].into_iter(), Beside::default(), "");
 }
 
 #[test]
@@ -144,7 +146,8 @@ fn sst_8_a_repeated_name_is_a_bug_of_ours() {
 fn del_16_a_name_both_sent_and_removed_is_a_bug_of_ours() {
     let url = TypeUrl::of_message(CLUSTER);
     let sent = resource(&url, "a", b"\x0a\x01a");
-    delta_body(&url, Version::default(), [&sent].into_iter(), ["a".into()].iter(), &[], "");
+    let beside = Beside::default();
+    delta_body(&url, Version::default(), [&sent].into_iter(), ["a".into()].iter(), &[], beside, "");
 }
 
 #[test]
@@ -174,7 +177,15 @@ fn dyn_2_dyn_6_a_variant_is_told_with_its_constraints() {
     let mut variant = resource(&url, "a", b"\x0a\x01a");
     variant.constraints = Some(is);
     let variants = [("a".into(), was)];
-    let body = delta_body(&url, Version(5), [&variant].into_iter(), ["a".into()].iter(), &variants, "");
+    let body = delta_body(
+        &url,
+        Version(5),
+        [&variant].into_iter(),
+        ["a".into()].iter(),
+        &variants,
+        Beside::default(),
+        "",
+    );
     let response = proto::DeltaDiscoveryResponse::decode(message("n", &body)).unwrap();
     let sent = &response.resources[0];
     assert_eq!((sent.name.as_str(), sent.resource_name.as_ref()), ("", Some(&expected)));
@@ -183,9 +194,33 @@ fn dyn_2_dyn_6_a_variant_is_told_with_its_constraints() {
         (&["a".to_owned()][..], &[gone][..])
     );
     // WIR-10: in SotW it takes the wrapper.
-    let body = sotw_body(&url, variant.version, [&variant].into_iter(), "");
+    let body = sotw_body(&url, variant.version, [&variant].into_iter(), Beside::default(), "");
     let response = proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
     let wrapper = proto::Resource::decode(response.resources[0].value.clone()).unwrap();
     assert_eq!(wrapper.resource_name, Some(expected));
     assert_eq!(wrapper.resource.unwrap().value, variant.body.value);
+}
+
+#[test]
+fn ttl_2_ttl_4_err_2_what_is_said_beside_resources_reads_back() {
+    let url = TypeUrl::of_message("envoy.config.endpoint.v3.ClusterLoadAssignment");
+    let (sent, kept) = (resource(&url, "a", b"\x0a\x01a"), Arc::new(resource(&url, "b", b"\x0a\x01b")));
+    let ttls =
+        BTreeMap::from([("a".into(), Duration::from_millis(1_500)), ("b".into(), Duration::from_secs(9))]);
+    let error = Arc::new(Status::new(Code::Unavailable, "cp-1: away"));
+    let (beats, errors) = ([kept.clone()], [("c".into(), error)]);
+    let beside = Beside { ttls: Some(&ttls), beats: &beats, errors: &errors };
+    let version = Version(7);
+    let sotw = sotw_body(&url, version, [&sent].into_iter(), Beside { beats: &[], ..beside }, "");
+    let sotw = crate::wire::upstream::decode_sotw_response(sotw).unwrap();
+    let delta = delta_body(&url, version, [&sent].into_iter(), [].iter(), &[], beside, "");
+    let delta = crate::wire::upstream::decode_delta_response(delta).unwrap();
+    for (elements, errors) in [(&sotw.resources, &sotw.errors), (&delta.resources, &delta.errors)] {
+        let a = elements[0].as_ref().unwrap();
+        assert_eq!(a.resource.as_ref().unwrap().ttl, Some(Duration::from_millis(1_500)));
+        assert_eq!((errors[0].name.as_str(), errors[0].status.code), ("c", Code::Unavailable));
+    }
+    let b = delta.resources[1].as_ref().unwrap();
+    assert_eq!((b.name.as_str(), &b.resource, b.ttl), ("b", &None, Some(Duration::from_secs(9))));
+    assert_eq!(*b.upstream_version, kept.version.to_string());
 }

@@ -1,12 +1,14 @@
 //! The client's side of the wire: requests written to upstreams, responses read from them.
 
+mod collection;
 mod request;
 mod resource;
 mod response;
 
 pub use request::{encode_message, encode_node, encode_request};
 pub use response::{
-    DecodeError, decode_delta_response, decode_file_response, decode_rest_response, decode_sotw_response,
+    DecodeError, decode_delta_response, decode_file_resource, decode_file_response, decode_rest_response,
+    decode_sotw_response, undelimited,
 };
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ impl<'a> ResourceReader<'a> {
             None => self.unknown_host(&key, parts),
         };
         let version = if parts.version.is_empty() { self.version_info } else { parts.version };
-        Ok(Received { name: key, upstream_version: version.into(), resource })
+        Ok(Received { name: key, upstream_version: version.into(), resource, ttl: parts.ttl })
     }
 
     fn resource(

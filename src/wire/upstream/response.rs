@@ -9,8 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::super::dynamic::read_constraints;
-use super::super::fields::{Fields, Malformed};
+use super::super::fields::{Fields, Malformed, Payload};
 use super::super::status;
+use super::collection;
 use super::resource::{
     ResourceReader, bad, is_wrapper, key_of, may_be_nameless, read_any, read_resource_name,
 };
@@ -32,6 +33,12 @@ pub enum DecodeError {
     NoType,
     #[error("the response is of the type {found:?}; asked for was {expected}")]
     OtherType { found: String, expected: String },
+    #[error("a file that is one Resource: {0}")]
+    Collection(String),
+    #[error(
+        "the length before the message is {length}, and {found} bytes follow; a file is one DiscoveryResponse"
+    )]
+    Delimiter { length: usize, found: usize },
 }
 
 impl From<DecodeError> for Status {
@@ -45,9 +52,31 @@ pub fn decode_sotw_response(message: Bytes) -> Result<SotwResponse, DecodeError>
     decode_sotw(&message, Head::read(&message, 6)?)
 }
 
-/// Reads a `DiscoveryResponse` from a file (FIL-4). There `type_url` may be left out, and the first resource tells
-/// it.
+/// Reads a file in binary: a `DiscoveryResponse` (FIL-4), or a `Resource` that wraps a list collection (FIL-5). The third
+/// field tells them apart: it is the name of a `Resource`, which must have one, and a flag of a `DiscoveryResponse`.
+///
+/// In a file `type_url` may be left out, and the first resource tells it.
 pub fn decode_file_response(message: Bytes) -> Result<SotwResponse, DecodeError> {
+    for field in Fields::of(&message) {
+        if let (3, Payload::Bytes(_)) = field? {
+            return decode_file_resource(&message);
+        }
+    }
+    decode_file_message(message)
+}
+
+/// Reads a `Resource` that wraps a list collection.
+pub fn decode_file_resource(resource: &[u8]) -> Result<SotwResponse, DecodeError> {
+    decode_file_message(collection::as_response(resource)?)
+}
+
+/// A message of a file that has its length before it, and nothing after it.
+pub fn undelimited(mut bytes: Bytes) -> Result<Bytes, DecodeError> {
+    let length = prost::decode_length_delimiter(&mut bytes).map_err(Malformed::from)?;
+    if length == bytes.len() { Ok(bytes) } else { Err(DecodeError::Delimiter { length, found: bytes.len() }) }
+}
+
+fn decode_file_message(message: Bytes) -> Result<SotwResponse, DecodeError> {
     let mut head = Head::read(&message, 6)?;
     if head.type_url.is_empty() {
         head.type_url = first_resource_type(&message)?;

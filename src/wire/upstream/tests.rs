@@ -235,7 +235,8 @@ fn dyn_1_rly_30_the_name_of_a_variant_and_its_version_include_its_constraints() 
 #[test]
 fn ttl_10_an_entry_without_payload_is_for_the_machine_to_judge() {
     let found = delta(CLUSTER, vec![resource("a", None)]);
-    assert_eq!(found, [Ok(Received { name: "a".into(), upstream_version: "7".into(), resource: None })]);
+    let entry = Received { name: "a".into(), upstream_version: "7".into(), resource: None, ttl: None };
+    assert_eq!(found, [Ok(entry)]);
     let response = sotw(CLUSTER, vec![wrapped(&resource("a", None))]);
     assert_eq!(good(&response.resources[0]).resource, None);
 }

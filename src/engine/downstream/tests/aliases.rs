@@ -47,10 +47,19 @@ fn ali_2_an_alias_moves() {
     bench.change(client, VHDS, "+a");
     assert_eq!(bench.drain(client), "VirtualHost v1=1");
     bench.state(0, &[(VHDS, "v1=1 v2|a=1")]);
-    assert_eq!(bench.drain(client), "VirtualHost v2=1");
+    assert_eq!(bench.drain(client), "VirtualHost v2=1 -v1", "nothing covers it any more");
     bench.state(0, &[(VHDS, "v1=2 v2|a=1")]);
     assert_eq!(bench.drain(client), "");
     // What has a name of its own answers to it first.
     bench.state(0, &[(VHDS, "v1=2 v2|a=1 a=1")]);
-    assert_eq!(bench.drain(client), "VirtualHost a=1");
+    assert_eq!(bench.drain(client), "VirtualHost a=1 -v2");
+    // Only once; and what is wanted for itself stays.
+    bench.state(0, &[(VHDS, "v1=2 v2=1 a=2")]);
+    assert_eq!(bench.drain(client), "VirtualHost a=2");
+    bench.change(client, VHDS, "+v1");
+    assert_eq!(bench.drain(client), "VirtualHost v1=2");
+    bench.state(0, &[(VHDS, "v1|a=2 v2=1")]);
+    assert_eq!(bench.drain(client), "VirtualHost v1=2");
+    bench.state(0, &[(VHDS, "v1=3 v2|a=1")]);
+    assert_eq!(bench.drain(client), "VirtualHost v1=3 v2=1");
 }

@@ -12,7 +12,7 @@ use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::session::Router;
 use crate::engine::downstream::{
-    Answer, AnswerKey, Composition, Limits, Session, SourceId, Taken, Verdict, Watch,
+    Answer, AnswerKey, Composition, Dialect, Limits, Session, SourceId, Taken, Verdict, Watch,
 };
 use crate::engine::interest::{HashSeed, Interest};
 use crate::engine::realm::{Realm, Space};
@@ -20,7 +20,8 @@ use crate::engine::snapshot::Snapshot;
 use crate::engine::source::{self, Attachment, Files, Output, Source, Streams};
 use crate::engine::upstream::{self, Cause, Changes, Scope};
 use crate::xds::{
-    Any, Code, DeltaRequest, Request, Resource, ResourceName, SotwRequest, Status, TypeUrl, Variant, Version,
+    Any, Code, DeltaRequest, Request, Resource, ResourceError, ResourceName, SotwRequest, Status, TypeUrl,
+    Variant, Version,
 };
 
 pub const CDS: &str = "envoy.config.cluster.v3.Cluster";
@@ -56,8 +57,10 @@ pub fn names_of(message: &str, list: &str) -> Vec<ResourceName> {
     list.split_whitespace().map(|name| name_of(message, name)).collect()
 }
 
-/// `a|x|y` is named `a` and has the aliases `x` and `y`. `content~1000` weighs 1000 bytes more; a cluster whose content begins with `e` is an EDS cluster.
+/// `a|x|y` is named `a` and has the aliases `x` and `y`. `content~1000` weighs 1000 bytes more, `content@30` lives for 30
+/// seconds; a cluster whose content begins with `e` is an EDS cluster.
 pub fn resource(message: &str, name: &str, content: &str) -> Arc<Resource> {
+    let (content, ttl) = content.split_once('@').map_or((content, None), |(text, ttl)| (text, Some(ttl)));
     let (text, padding) = content.split_once('~').unwrap_or((content, "0"));
     let mut value = text.as_bytes().to_vec();
     let padding: usize = padding.parse().unwrap();
@@ -74,7 +77,7 @@ pub fn resource(message: &str, name: &str, content: &str) -> Arc<Resource> {
         version: Version(u128::from(hasher.finish()) << 32 | 1),
         body: Any { type_url: url(message).shared(), value: Bytes::from(value) },
         aliases,
-        ttl: None,
+        ttl: ttl.map(|seconds| Duration::from_secs(seconds.parse().unwrap())),
         do_not_cache: false,
         metadata: None,
         endpoints: (message == CDS && content.starts_with('e')).then(|| name_of(EDS, &short(CDS, &name))),
@@ -98,6 +101,7 @@ pub struct Routes {
     pub old: u64,
     pub xdstp: u64,
     pub legacy: bool,
+    pub dialect: Dialect,
 }
 
 impl Router for Routes {
@@ -111,6 +115,10 @@ impl Router for Routes {
 
     fn legacy_wildcard(&self, _: &TypeUrl) -> Result<bool, Status> {
         Ok(self.legacy)
+    }
+
+    fn dialect(&self, _: &TypeUrl) -> Dialect {
+        self.dialect
     }
 }
 
@@ -140,7 +148,10 @@ pub type ClientId = usize;
 
 impl Bench {
     pub fn new(attachments: Vec<Attachment>) -> Bench {
-        let make = |(index, attachment)| Source::new(index as u64, source::Settings::default(), attachment);
+        let make = |(index, attachment)| {
+            let source = Source::new(index as u64, source::Settings::default(), attachment);
+            source.of_server("cp-1".into(), true)
+        };
         let sources: Vec<_> = attachments.into_iter().enumerate().map(make).collect();
         Bench {
             now: Time::from_micros(1_000_000),
@@ -217,6 +228,31 @@ impl Bench {
         self.settle();
     }
 
+    /// The control plane refreshes names.
+    pub fn beats(&mut self, message: &str, scope: Scope, list: &str) {
+        let changes = Changes {
+            type_url: url(message),
+            scope,
+            present: Vec::new(),
+            by_alias: Vec::new(),
+            absent: Vec::new(),
+            refreshed: names_of(message, list).into_iter().map(|name| (name, None)).collect(),
+            replaces: false,
+            complete: false,
+            settled: Vec::new(),
+        };
+        self.sources[0].handle_changes(changes, self.now);
+        self.settle();
+    }
+
+    /// The control plane cannot supply a name.
+    pub fn fails(&mut self, message: &str, name: &str, code: Code) {
+        let error = ResourceError { name: name_of(message, name), status: Status::new(code, "why") };
+        let event = upstream::Event::ResourceError { type_url: url(message), error };
+        self.sources[0].handle_event(&event, self.now);
+        self.settle();
+    }
+
     /// Takes what came out of the sources.
     pub fn settle(&mut self) {
         for (source, snapshot) in self.sources.iter_mut().zip(&mut self.snapshots) {
@@ -250,7 +286,12 @@ impl Bench {
         self.clients.push(Client {
             session: Session::new(variant, limits, HashSeed(7), 0xab00 + u32::try_from(id).unwrap()),
             variant,
-            routes: Routes { old: 0, xdstp: self.sources.len() as u64 - 1, legacy: true },
+            routes: Routes {
+                old: 0,
+                xdstp: self.sources.len() as u64 - 1,
+                legacy: true,
+                dialect: Dialect::default(),
+            },
             held: BTreeMap::new(),
             on_the_way: VecDeque::new(),
         });
@@ -442,6 +483,7 @@ impl Bench {
                 composition.chunks.len(),
                 version,
                 &composition.endpoints,
+                &composition.targets,
                 now,
             );
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
@@ -454,13 +496,27 @@ impl Bench {
             if answer.chunk + 1 >= composition.chunks.len() && answer.type_url == url(CDS) {
                 self.held(client, EDS).due.extend(composition.endpoints.iter().cloned());
             }
+            for (name, _) in &chunk.errors {
+                // Its resource ends the error, changed or not (ERR-3).
+                self.held(client, answer.type_url.message()).due.insert(name.clone());
+            }
             let mut text = answer.type_url.short().to_owned();
+            let ttl =
+                |name| chunk.ttls.get(name).map(|ttl| format!("@{}", ttl.as_secs())).unwrap_or_default();
             for resource in &chunk.resources {
                 let name = short(answer.type_url.message(), &resource.name);
-                text += &format!(" {name}={}", content_of(&resource.body.value));
+                text += &format!(" {name}={}{}", content_of(&resource.body.value), ttl(&resource.name));
+            }
+            for resource in &chunk.beats {
+                let name = short(answer.type_url.message(), &resource.name);
+                text += &format!(" ~{name}{}", ttl(&resource.name));
             }
             for name in &chunk.removed {
                 text += &format!(" -{}", short(answer.type_url.message(), name));
+            }
+            for (name, error) in &chunk.errors {
+                let name = short(answer.type_url.message(), name);
+                text += &format!(" !{name}:{}", error.code.name());
             }
             return text;
         }
@@ -492,6 +548,7 @@ impl Bench {
         for chunk in &composition.chunks {
             let resources: Vec<_> = chunk.resources.iter().map(|r| (&r.name, r.version)).collect();
             text += &format!(" {resources:?} -{:?} {}", chunk.removed, chunk.version);
+            text += &format!(" {:?} {:?} {:?}", chunk.beats, chunk.ttls, chunk.errors);
         }
         let known = self.composed.entry(answer.key()).or_insert_with(|| text.clone());
         assert_eq!(*known, text, "equal keys, equal compositions");
@@ -500,8 +557,13 @@ impl Bench {
     /// What must be true of every response.
     fn judge(&mut self, client: ClientId, answer: &Answer, chunk: &super::super::answer::Chunk) {
         let sum = chunk.resources.iter().fold(Version::default(), |sum, r| sum.plus(r.version));
-        assert_eq!(chunk.version, sum, "RLY-31: the version is of exactly this content");
-        let complete = answer.parts.iter().all(|part| part.view.is_complete());
+        let brings_nothing = !answer.full && chunk.resources.is_empty() && chunk.removed.is_empty();
+        let is_repeated = brings_nothing && (!chunk.beats.is_empty() || !chunk.errors.is_empty());
+        assert!(is_repeated || chunk.version == sum, "RLY-31: the version is of exactly this content");
+        let sent: BTreeSet<_> = chunk.names().collect();
+        assert!(chunk.errors.iter().all(|(name, _)| !sent.contains(name)), "ERR-2: in one list only");
+        let excused = answer.dialect.errors_alone;
+        let complete = excused || answer.parts.iter().all(|part| part.view.is_complete());
         assert!(complete || !answer.full, "RLY-5: no partial answer where absence means deletion");
         let held = self.held(client, answer.type_url.message());
         let (wanted, wildcard) = (held.wanted.clone(), held.wildcard);

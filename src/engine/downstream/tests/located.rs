@@ -2,15 +2,17 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::bench::{Bench, CDS, EDS, url};
+use super::bench::{Bench, CDS, EDS, RDS, url};
 use crate::engine::downstream::SourceId;
+use crate::engine::downstream::answer::Chunk;
 use crate::engine::upstream::{Cause, Changes, Scope};
 use crate::xds::{
-    Any, Constraint, Constraints, DeltaRequest, Parameters, Request, Resource, ResourceName, SotwRequest,
-    Variant, Version,
+    Any, Code, Constraint, Constraints, DeltaRequest, Parameters, Request, Resource, ResourceName,
+    SotwRequest, Variant, Version,
 };
 
 /// `x`, asked for with `env=…`.
@@ -66,42 +68,57 @@ fn add(changes: &mut Changes, message: &str, name: ResourceName, behind: Behind)
     }));
 }
 
-/// What the client is told next and ACKs: `x[key]=content`, `-x[key]`.
+/// What the client is told next and ACKs: `x[key]=content@ttl`, `~x[key]` for a heartbeat, `-x[key]`, `!x:code`.
 fn next(bench: &mut Bench, client: usize, message: &str) -> String {
-    let snapshots = bench.snapshots.clone();
-    let latest = |id: SourceId| snapshots.get(id.0 as usize).cloned();
-    let session = &mut bench.clients[client].session;
-    let Some((index, answer)) = session.poll_answer(&latest, bench.now) else { return String::new() };
-    let composition = answer.located(answer.spelled(answer.compose()));
-    let count = composition.chunks.len();
-    let Some(chunk) = composition.chunks.first() else { return String::new() };
-    let nonce = session.commit(index, &answer, count, chunk.version, &[], bench.now).unwrap();
-    let (nonce, type_url) = (session.nonce_text(nonce), url(message).as_str().to_owned());
+    let (answer, composition, nonce) = loop {
+        let snapshots = bench.snapshots.clone();
+        let latest = |id: SourceId| snapshots.get(id.0 as usize).cloned();
+        let session = &mut bench.clients[client].session;
+        let Some((index, answer)) = session.poll_answer(&latest, bench.now) else { return String::new() };
+        let composition = answer.located(answer.spelled(answer.compose()));
+        let version = composition.chunks.first().map(|chunk| chunk.version).unwrap_or_default();
+        let (count, targets) = (composition.chunks.len(), &composition.targets);
+        if let Some(nonce) = session.commit(index, &answer, count, version, &[], targets, bench.now) {
+            break (answer, composition, session.nonce_text(nonce));
+        }
+    };
+    let (response_nonce, type_url) = (nonce, url(message).as_str().to_owned());
     let ack = match answer.variant {
         Variant::Delta => {
-            Request::Delta(DeltaRequest { type_url, response_nonce: nonce, ..DeltaRequest::default() })
+            Request::Delta(DeltaRequest { type_url, response_nonce, ..DeltaRequest::default() })
         }
         Variant::Sotw => {
             let resource_names =
                 answer.parts.iter().flat_map(|part| part.interest.names()).flat_map(|n| n.iter());
             let resource_names = resource_names.cloned().collect();
-            let request =
-                SotwRequest { type_url, response_nonce: nonce, resource_names, ..SotwRequest::default() };
+            let request = SotwRequest { type_url, response_nonce, resource_names, ..SotwRequest::default() };
             Request::Sotw(request)
         }
     };
     bench.request(client, ack);
+    show(&composition.chunks[0])
+}
+
+fn show(chunk: &Chunk) -> String {
     let mut text = String::new();
     let told =
         |constraints: Option<&Arc<Constraints>>| constraints.map(|c| format!("[{c}]")).unwrap_or_default();
+    let ttl = |resource: &Resource| {
+        let ttl = chunk.ttls.get(&*resource.variant_name());
+        ttl.map(|ttl| format!("@{}", ttl.as_secs())).unwrap_or_default()
+    };
     for resource in &chunk.resources {
-        write!(text, "{}{}={} ", resource.name, told(resource.constraints.as_ref()), resource.version.0)
-            .unwrap();
+        let constraints = told(resource.constraints.as_ref());
+        write!(text, "{}{constraints}={}{} ", resource.name, resource.version.0, ttl(resource)).unwrap();
+    }
+    for resource in &chunk.beats {
+        write!(text, "~{}{}{} ", resource.name, told(resource.constraints.as_ref()), ttl(resource)).unwrap();
     }
     chunk.removed.iter().for_each(|name| write!(text, "-{name} ").unwrap());
     for (name, constraints) in &chunk.removed_variants {
         write!(text, "-{name}{} ", told(Some(constraints))).unwrap();
     }
+    chunk.errors.iter().for_each(|(name, error)| write!(text, "!{name}:{} ", error.code.name()).unwrap());
     text.trim_end().to_owned()
 }
 
@@ -220,4 +237,61 @@ fn dyn_7_equal_places_share_an_answer_and_others_do_not() {
     });
     assert_eq!(keys[0], keys[1]);
     assert_ne!(keys[0], keys[2]);
+}
+
+#[test]
+fn dyn_6_rly_51_a_withheld_removal_is_told_with_the_constraints_of_what_the_client_holds() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    subscribe(&mut bench, client, CDS, &[located("a")]);
+    subscribe(&mut bench, client, RDS, &["r".into()]);
+    says(&mut bench, CDS, &[("a", Some(("k", 1)))]);
+    bench.says(RDS, "r=1");
+    assert_eq!(next(&mut bench, client, CDS), "x[k]=1");
+    assert!(next(&mut bench, client, RDS).starts_with("r="));
+    // What the client never saw of the variants in between, it is not told to remove.
+    says(&mut bench, CDS, &[("a", Some(("l", 2)))]);
+    says(&mut bench, CDS, &[("a", None)]);
+    bench.says(RDS, "r=2");
+    assert!(next(&mut bench, client, RDS).starts_with("r="));
+    assert_eq!(next(&mut bench, client, CDS), "-x[k]");
+    assert_eq!(next(&mut bench, client, CDS), "");
+}
+
+#[test]
+fn dyn_1_err_2_err_9_an_error_of_the_name_is_told_to_those_who_ask_with_parameters() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    subscribe(&mut bench, client, EDS, &[located("a"), located("b"), "xy".into()]);
+    says(&mut bench, EDS, &[("a", Some(("k", 1)))]);
+    assert_eq!(next(&mut bench, client, EDS), "x[k]=1");
+    bench.fails(EDS, "x", Code::Unavailable);
+    assert_eq!(next(&mut bench, client, EDS), "!x:UNAVAILABLE", "once, for both names");
+    says(&mut bench, EDS, &[("b", Some(("l", 2)))]);
+    assert_eq!(next(&mut bench, client, EDS), "x[l]=2");
+    assert_eq!(next(&mut bench, client, EDS), "");
+}
+
+#[test]
+fn dyn_1_ttl_4_a_variant_is_refreshed_under_its_constraints() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.clients[client].routes.dialect.ttl = true;
+    subscribe(&mut bench, client, EDS, &[located("a"), located("b")]);
+    let mut news = changes(EDS);
+    for (env, key, content, ttl) in [("a", "k", 1, 30), ("b", "l", 2, 60)] {
+        add(&mut news, EDS, located(env), Some((key, content)));
+        let resource = news.present.last_mut().and_then(Arc::get_mut).unwrap();
+        resource.ttl = Some(Duration::from_secs(ttl));
+    }
+    bench.sources[0].handle_changes(news, bench.now);
+    bench.settle();
+    assert_eq!(next(&mut bench, client, EDS), "x[k]=1@30 x[l]=2@60");
+    bench.advance(Duration::from_secs(10));
+    let beat = Changes { refreshed: vec![(located("a"), None)], ..changes(EDS) };
+    bench.sources[0].handle_changes(beat, bench.now);
+    bench.settle();
+    assert_eq!(next(&mut bench, client, EDS), "~x[k]@30");
+    bench.advance(Duration::from_secs(31));
+    assert_eq!(next(&mut bench, client, EDS), "-x[k]");
 }

@@ -81,6 +81,7 @@ fn nam_8_a_sotw_client_that_spells_anew_is_sent_the_name_again() {
     let (name, spelled) =
         (format!("xdstp://a/{collection}/x?a=1&b=2"), format!("xdstp://a/{collection}/x?b=2&a=1"));
     bench.state(0, &[(collection, &format!("{name}=1"))]);
+    bench.clients[client].routes.dialect.wrapper = true;
     bench.ask(client, collection, &spelled);
     assert_eq!(bench.drain(client), format!("LbEndpointCollection {spelled}=1"));
     bench.ask(client, collection, &name);
@@ -113,12 +114,16 @@ fn nam_5_a_name_of_another_type_is_absent_and_hurts_nothing_else() {
     let (name, error) = taken.refused.unwrap();
     assert_eq!(name.as_str(), wrong);
     assert!(error.to_string().contains("resources of envoy.config.endpoint.v3.ClusterLoadAssignment"));
-    assert_eq!(bench.drain(client), format!("ClusterLoadAssignment -{wrong}"));
+    // ERR-2: the reason follows, for those who read it.
+    let refused = format!("ClusterLoadAssignment -{wrong}; ClusterLoadAssignment !{wrong}:INVALID_ARGUMENT");
+    assert_eq!(bench.drain(client), refused);
     bench.change(client, EDS, "+a");
     assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1");
     // DEL-11: asked for again, it is answered again; given up, it is silent.
     bench.change(client, EDS, &format!("+{wrong}"));
-    assert_eq!(bench.drain(client), format!("ClusterLoadAssignment -{wrong}"));
+    // ERR-2: the reason follows, for those who read it.
+    let refused = format!("ClusterLoadAssignment -{wrong}; ClusterLoadAssignment !{wrong}:INVALID_ARGUMENT");
+    assert_eq!(bench.drain(client), refused);
     bench.change(client, EDS, &format!("-{wrong}"));
     assert_eq!(bench.drain(client), "");
     assert_eq!(bench.sources[0].types().map(|(_, counts, _)| counts.absent).sum::<usize>(), 0);
@@ -129,18 +134,26 @@ fn nam_1_a_malformed_name_is_absent() {
     let mut bench = Bench::files(&[(EDS, "a=1"), (CDS, "c=1")]);
     let client = bench.delta();
     bench.change(client, EDS, "+xdstp://a +a +xdstp://a/x/%zz");
-    assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1 -xdstp://a -xdstp://a/x/%zz");
+    let errors = "!xdstp://a:INVALID_ARGUMENT !xdstp://a/x/%zz:INVALID_ARGUMENT";
+    let refused = "a=1 -xdstp://a -xdstp://a/x/%zz; ClusterLoadAssignment";
+    assert_eq!(bench.drain(client), format!("ClusterLoadAssignment {refused} {errors}"));
     // SotW can only leave it out (SST-10), and an empty complete set says that nothing is there (SST-14).
     let client = bench.sotw();
     bench.ask(client, EDS, "a xdstp://a");
-    assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1");
+    let refused = "!xdstp://a:INVALID_ARGUMENT";
+    assert_eq!(bench.drain(client), format!("ClusterLoadAssignment a=1 {refused}"));
     bench.ask(client, CDS, "c xdstp://a");
-    assert_eq!(bench.drain(client), "Cluster c=1");
+    assert_eq!(bench.drain(client), format!("Cluster c=1 {refused}"));
     bench.ask(client, LDS, "xdstp://a");
-    assert_eq!(bench.drain(client), "Listener");
+    assert_eq!(bench.drain(client), format!("Listener {refused}"));
     bench.ask(client, LDS, "xdstp://a xdstp://b");
-    assert_eq!(bench.drain(client), "Listener");
+    assert_eq!(bench.drain(client), "Listener !xdstp://b:INVALID_ARGUMENT");
     let bad = bench.sotw();
     bench.ask(bad, EDS, "xdstp://a");
     assert_eq!(bench.drain(bad), "");
+    // SST-7: errors alone are for those who take them for an answer.
+    let able = bench.sotw();
+    bench.clients[able].routes.dialect.errors_alone = true;
+    bench.ask(able, EDS, "xdstp://a");
+    assert_eq!(bench.drain(able), format!("ClusterLoadAssignment {refused}"));
 }

@@ -114,6 +114,8 @@ fn ord_10_but_not_for_ever() {
     bench.advance(Duration::from_millis(14_999));
     assert_eq!(bench.poll(client), "");
     bench.advance(Duration::from_millis(1));
+    // The clusters go beside what is unACKed (NON-4), and before the route all the same (ORD-4).
+    assert_eq!(bench.poll(client), "Cluster x=1 y=1");
     assert_eq!(bench.poll(client), "RouteConfiguration r=2");
     assert_eq!(bench.clients[client].session.held_until(), None);
 }
@@ -194,8 +196,16 @@ fn rly_2_and_3_nothing_known_is_nothing_said() {
             let (delta, sotw) = (bench.delta(), bench.sotw());
             bench.change(delta, message, &list.replace('a', "+a"));
             bench.ask(sotw, message, list);
-            bench.advance(Duration::from_secs(60));
+            bench.advance(Duration::from_secs(9));
             assert_eq!(bench.poll(delta), "");
+            bench.advance(Duration::from_secs(60));
+            // ERR-10: that is no guess, and no answer in SotW.
+            let error = if list.is_empty() {
+                String::new()
+            } else {
+                format!("{} !a:UNAVAILABLE", url(message).short())
+            };
+            assert_eq!(bench.poll(delta), error);
             assert_eq!(bench.poll(sotw), "");
         }
     }

@@ -137,6 +137,7 @@ fn err_4_a_name_with_an_error_counts_as_seen() {
         > LDS v2 n2 a=1 b:INTERNAL c:NOT_FOUND x:INTERNAL
         send LDS v=v2 n=n2 ["a", "b", "c"]
         error LDS b:INTERNAL
+        error LDS c:NOT_FOUND
         Names LDS a=1 -c:NotFound
         > LDS v3 n3 a=1 a:NOT_FOUND b:PERMISSION_DENIED
         send LDS v=v3 n=n3 ["a", "b", "c"]

@@ -214,7 +214,7 @@ fn ali_1_a_resource_answers_the_alias_that_was_asked_for() {
         Names VirtualHost vh=1 rc/x>vh
         > VirtualHost - n2 ~vh=1
         send VirtualHost n=n2
-        Names VirtualHost ~vh
+        Names VirtualHost ~rc/x
         > closed OK
         disconnected OK answered 50ms
         > after 50ms

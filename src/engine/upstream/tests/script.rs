@@ -254,7 +254,7 @@ fn element(short: &str, word: &str) -> Element {
         constraints: constraints_of(bare),
     };
     let resource = (bare == name).then(|| Arc::new(resource));
-    Ok(Received { name: bare.into(), upstream_version: version.into(), resource })
+    Ok(Received { name: bare.into(), upstream_version: version.into(), resource, ttl: None })
 }
 
 /// ACK and NACK events are left out where the request says it; `Connected` where `opened` does.
@@ -311,7 +311,7 @@ fn show_changes(changes: &Changes) -> String {
     }
     changes.by_alias.iter().for_each(|(alias, resource)| write!(text, " {alias}>{}", resource.name).unwrap());
     changes.absent.iter().for_each(|(name, cause)| write!(text, " -{name}:{cause:?}").unwrap());
-    changes.refreshed.iter().for_each(|name| write!(text, " ~{name}").unwrap());
+    changes.refreshed.iter().for_each(|(name, _)| write!(text, " ~{name}").unwrap());
     changes.settled.iter().for_each(|glob| write!(text, " all:{glob}").unwrap());
     let flags = [(changes.replaces, " replaces"), (changes.complete, " complete")];
     flags.iter().filter(|(is_set, _)| *is_set).for_each(|(_, flag)| text.push_str(flag));
@@ -334,6 +334,7 @@ fn show_event(event: &Event) -> Option<String> {
         }
         Event::GlobsUnserved { type_url, names } => format!("unserved {} {names:?}", short(type_url)),
         Event::Ambiguous { type_url, name } => format!("ambiguous {} {name}", short(type_url)),
+        Event::Refreshed { .. } | Event::Expired { .. } => return None,
         Event::Timeout { type_url, names } => format!("timeout {} {names:?}", short(type_url)),
     })
 }

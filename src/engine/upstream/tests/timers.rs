@@ -150,6 +150,7 @@ fn tmr_7_a_bad_instance_and_an_error_cancel_the_timer() {
         > CDS - n1 !a b:UNAVAILABLE c:NOT_FOUND
         send CDS n=n1 NACK INVALID_ARGUMENT: a: bad
         error CDS b:UNAVAILABLE
+        error CDS c:NOT_FOUND
         Names CDS -c:NotFound
         > - CDS d
         send CDS n= -d

@@ -51,6 +51,7 @@ fn rly_37_a_bad_member_stays_and_an_unidentified_one_keeps_all() {
         Wildcard CDS ~a complete
         > CDS v5 n6 a=3 b:NOT_FOUND
         send CDS v=v5 n=n6 ["*"]
+        error CDS b:NOT_FOUND
         Wildcard CDS a=3 -b:NotFound replaces complete
         "#,
     );

@@ -1,0 +1,391 @@
+//! The command line of `run`, and what it means.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use crate::assertion::Assertion;
+use crate::client::{ENVOY_NODE_BYTES, Like, Manner, Node, Profile, Reading, Subscription, Wanted};
+use crate::control_plane::Plan;
+use crate::run::{Churn, Pace, Scenario, Source, Spec, resolve};
+use crate::stamp::Sought;
+use crate::xds::{Kind, Variant};
+
+/// How many names of a type a client wants, if nobody says.
+const ENVOY_NAMES: usize = 10;
+const GRPC_NAMES: usize = 1;
+
+#[derive(Args)]
+#[command(after_long_help = crate::assertion::help())]
+pub struct Run {
+    /// The xDS server under test
+    #[arg(long, value_name = "HOST:PORT")]
+    target: String,
+    /// Process of the server, to read its memory and CPU time; without it those figures are left out. Memory per client
+    /// means something only of a server that has not served others before: allocators keep what they had
+    #[arg(long)]
+    pid: Option<i32>,
+    /// What happens
+    #[arg(long, value_enum, default_value_t = Scenario::Rounds)]
+    scenario: Scenario,
+    /// How long that takes, in seconds, connecting and settling apart (rounds: as long as it takes)
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    duration: f64,
+
+    #[command(flatten)]
+    clients: Clients,
+    #[command(flatten)]
+    plane: Plane,
+    #[command(flatten)]
+    events: Events,
+    #[command(flatten)]
+    timing: Timing,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Clients")]
+struct Clients {
+    /// Simulated clients
+    #[arg(long, default_value_t = 1000)]
+    clients: usize,
+    /// Variant that they speak
+    #[arg(long, value_enum, default_value_t = Variant::Sotw)]
+    mode: Variant,
+    /// Whose node and first requests they imitate
+    #[arg(long, value_enum, default_value_t = Like::Plain)]
+    like: Like,
+    /// A stream per type, on the service of the type, instead of one aggregated stream
+    #[arg(long)]
+    per_type: bool,
+    /// So many clients share a connection, each with its own streams
+    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    clients_per_connection: usize,
+    /// Types to ask for by wildcard [default: cds, or what --like does]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "TYPES")]
+    wildcard: Vec<Kind>,
+    /// Types to ask for by name [default: none, or what --like does]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "TYPES")]
+    named: Vec<Kind>,
+    /// So many names of each of those types [default: 10; with --like grpc 1]
+    #[arg(long, value_name = "COUNT")]
+    names: Option<usize>,
+    /// Each client's names begin so many after those of the client before; 0 gives all the same names [default: as
+    /// many as --names, so that neighbours have different ones]
+    #[arg(long, value_name = "COUNT")]
+    names_step: Option<usize>,
+    /// Take the names from this file, one a line, instead of from the tool's own control plane
+    #[arg(long, value_name = "FILE")]
+    names_file: Option<PathBuf>,
+    /// The same as --named eds for so many names that are the same for all clients
+    #[arg(long, default_value_t = 0, value_name = "COUNT", conflicts_with = "named")]
+    eds_names: usize,
+    /// About how long a client's node is [default: as short as can be; with --like envoy 61000]
+    #[arg(long, value_name = "BYTES")]
+    node_bytes: Option<usize>,
+    /// Repeat the node in every request, ACKs included, as Envoy does by default
+    #[arg(long)]
+    node_every_request: bool,
+    /// The node's id; `{}` stands for the client's number
+    #[arg(long, value_name = "ID", default_value = "sluice-load-{}")]
+    node_id: String,
+    /// The node's cluster
+    #[arg(long, value_name = "NAME", default_value = "sluice-load")]
+    node_cluster: String,
+    /// A string in the node's metadata; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    node_metadata: Vec<(String, String)>,
+    /// Clients that lose their connection come back after a second, instead of staying away; it is an error all the same
+    #[arg(long)]
+    retry: bool,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Control plane")]
+struct Plane {
+    /// Where the tool's own control plane listens, for the server under test to use as its upstream
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:18001")]
+    control_plane: SocketAddr,
+    /// Use a `sluice-load control-plane` on this machine instead, by its command address
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["control_plane", "no_control_plane"])]
+    remote_control_plane: Option<SocketAddr>,
+    /// Serve nothing and change nothing: connect to a server that has its resources from elsewhere
+    #[arg(long, conflicts_with = "control_plane")]
+    no_control_plane: bool,
+    /// Resources of each type
+    #[arg(long, default_value_t = 100)]
+    resources: usize,
+    /// About how long a resource of the type that changes is, in bytes, at least about 200; those of other types are small
+    #[arg(long, default_value_t = 500, value_name = "BYTES")]
+    size: usize,
+    /// In rounds: how many changes there are
+    #[arg(long, default_value_t = 5)]
+    changes: usize,
+    /// In other scenarios: how many changes there are a second, whether or not the server keeps up; 0 for none
+    #[arg(long, default_value_t = 1.0, value_name = "PER_SECOND")]
+    rate: f64,
+    /// About how many resources each change concerns
+    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    touch: usize,
+    /// Each change concerns others, until all have had their turn
+    #[arg(long)]
+    rotate: bool,
+    /// The type that changes [default: cds if clients ask for it, or the first that they ask for]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    change_type: Option<Kind>,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Events of scenarios")]
+struct Events {
+    /// slow, stuck, nack: the share of the clients that misbehave, in percent
+    #[arg(long, default_value_t = 10.0, value_name = "PERCENT")]
+    share: f64,
+    /// slow: so many bytes a second are read by each of them
+    #[arg(long, default_value_t = 100_000, value_name = "BYTES")]
+    slow_bytes: u64,
+    /// slow: how long each of them thinks before an ACK, in milliseconds
+    #[arg(long, default_value_t = 500, value_name = "MS")]
+    ack_delay_ms: u64,
+    /// churn: how often each client moves on to other names, a second
+    #[arg(long, default_value_t = 1.0, value_name = "PER_SECOND")]
+    churn_rate: f64,
+    /// churn: how many names it drops and adds each time
+    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    churn_names: usize,
+    /// At the end all clients but one leave, and what they leave behind in the server's memory is measured so many
+    /// seconds later [default if no number follows: 5]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "5")]
+    leave: Option<f64>,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Timing")]
+struct Timing {
+    /// How many connections may wait for their first answer at once when all connect at the beginning
+    #[arg(long, default_value_t = 128, value_name = "COUNT")]
+    in_flight: usize,
+    /// How long to wait before memory is read, in milliseconds
+    #[arg(long, default_value_t = 3000, value_name = "MS")]
+    settle_ms: u64,
+    /// In rounds: how long to wait after a change has reached everybody, in milliseconds
+    #[arg(long, default_value_t = 500, value_name = "MS")]
+    pause_ms: u64,
+    /// After how long without an answer or an update a client has failed, in seconds
+    #[arg(long, default_value_t = 30.0, value_name = "SECONDS")]
+    timeout_s: f64,
+    /// How often the time series has a point, in milliseconds
+    #[arg(long, default_value_t = 250, value_name = "MS")]
+    interval_ms: u64,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Output")]
+struct Output {
+    /// Write all figures to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a page with plots to this file; it needs nothing else and no network
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// Fail if this does not hold, for example p99<200ms, errors=0 or rss_bytes_per_client<=24KiB; may be given several
+    /// times. `--help` lists the figures
+    #[arg(long, value_name = "FIGURE<VALUE", value_parser = Assertion::parse)]
+    assert: Vec<Assertion>,
+}
+
+impl Run {
+    pub fn json(&self) -> Option<&PathBuf> {
+        self.output.json.as_ref()
+    }
+
+    pub fn report(&self) -> Option<&PathBuf> {
+        self.output.report.as_ref()
+    }
+
+    pub fn assertions(&self) -> &[Assertion] {
+        &self.output.assert
+    }
+
+    pub fn spec(&self) -> Result<Spec> {
+        let profile = self.profile()?;
+        let kinds: Vec<Kind> = profile.subscriptions.iter().map(|subscription| subscription.kind).collect();
+        let first = kinds.first().copied().unwrap_or(Kind::Cluster);
+        let default = if kinds.contains(&Kind::Cluster) { Kind::Cluster } else { first };
+        let kind = self.plane.change_type.unwrap_or(default);
+        let touch = self.plane.touch.clamp(1, self.plane.resources.max(1));
+        let stride = (self.plane.resources / touch).max(1);
+        let spec = Spec {
+            name: self.target.clone(),
+            scenario: self.scenario,
+            target: resolve(&self.target)?,
+            pid: self.pid,
+            clients: self.clients.clients,
+            resources: self.plane.resources,
+            resource_bytes: self.plane.size,
+            source: self.source(&kinds, kind),
+            changes: self.plane.changes,
+            pace: Pace { kind, stride, rotate: self.plane.rotate, rate: self.plane.rate },
+            duration: seconds(self.duration, "--duration")?,
+            odd_share: self.odd_share(),
+            odd_manner: self.odd_manner(),
+            churn: Churn { rate: self.events.churn_rate, names: self.events.churn_names },
+            in_flight: self.timing.in_flight,
+            settle: Duration::from_millis(self.timing.settle_ms),
+            pause: Duration::from_millis(self.timing.pause_ms),
+            patience: seconds(self.timing.timeout_s, "--timeout-s")?,
+            retry: self.clients.retry,
+            leave: self.events.leave.map(|after| seconds(after, "--leave")).transpose()?,
+            interval: Duration::from_millis(self.timing.interval_ms.max(10)),
+            profile: Profile { sought: self.sought(stride), ..profile },
+        };
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// About how long the run will take, for the live view.
+    pub fn expected(&self, spec: &Spec) -> Duration {
+        let acting = match spec.scenario {
+            Scenario::Rounds => spec.pause * u32::try_from(spec.changes).unwrap_or(u32::MAX),
+            _ => spec.duration,
+        };
+        acting.saturating_add(spec.settle * 3)
+    }
+
+    fn source(&self, kinds: &[Kind], changing: Kind) -> Source {
+        match self.plane.remote_control_plane {
+            Some(address) => Source::Remote(address),
+            None if self.plane.no_control_plane => Source::Foreign,
+            None => Source::Own(Plan {
+                listen: self.plane.control_plane,
+                commands: None,
+                resources: self.plane.resources,
+                kinds: plan_kinds(kinds, changing, self.plane.size),
+            }),
+        }
+    }
+
+    /// Who knows how many stamps a message may have need not look further.
+    fn sought(&self, stride: usize) -> Sought {
+        let all = self.plane.rotate || self.plane.no_control_plane || self.scenario == Scenario::Churn;
+        let most = if all { usize::MAX } else { self.plane.resources.div_ceil(stride) };
+        Sought { unchanged: self.scenario == Scenario::Churn, most }
+    }
+
+    fn odd_share(&self) -> f64 {
+        let odd = matches!(self.scenario, Scenario::Slow | Scenario::Stuck | Scenario::Nack);
+        if odd { self.events.share / 100.0 } else { 0.0 }
+    }
+
+    fn odd_manner(&self) -> Manner {
+        let prompt = Manner::default();
+        match self.scenario {
+            Scenario::Slow => Manner {
+                reading: Reading::Slow(self.events.slow_bytes.max(1)),
+                ack_delay_ns: self.events.ack_delay_ms * 1_000_000,
+                ..prompt
+            },
+            Scenario::Stuck => Manner { reading: Reading::Stopped, ..prompt },
+            Scenario::Nack => Manner { nack: true, remembers: true, ..prompt },
+            _ => prompt,
+        }
+    }
+
+    fn profile(&self) -> Result<Profile> {
+        let clients = &self.clients;
+        let names = clients.names_file.as_ref().map(|path| read_names(path.as_path())).transpose()?;
+        let (wildcard, named) = self.types();
+        let default = if clients.like == Like::Grpc { GRPC_NAMES } else { ENVOY_NAMES };
+        let available = names.as_ref().map_or(self.plane.resources, |names| names.len());
+        let count = clients.names.unwrap_or(default.min(available.max(1)));
+        let step = clients.names_step.unwrap_or(count);
+        let by_name = |kind: &Kind| Subscription { kind: *kind, wanted: Wanted::Names { count, step } };
+        let all = |kind: &Kind| Subscription { kind: *kind, wanted: Wanted::Wildcard };
+        let mut subscriptions: Vec<_> = wildcard.iter().map(all).chain(named.iter().map(by_name)).collect();
+        if clients.eds_names > 0 {
+            let wanted = Wanted::Names { count: clients.eds_names, step: 0 };
+            subscriptions.push(Subscription { kind: Kind::Endpoints, wanted });
+        }
+        let order = match clients.like {
+            Like::Grpc => [Kind::Listener, Kind::Route, Kind::Cluster, Kind::Endpoints],
+            Like::Plain | Like::Envoy => [Kind::Cluster, Kind::Endpoints, Kind::Listener, Kind::Route],
+        };
+        let rank = |subscription: &Subscription| order.iter().position(|kind| *kind == subscription.kind);
+        subscriptions.sort_by_key(rank);
+        let twice = subscriptions.windows(2).find(|pair| pair[0].kind == pair[1].kind);
+        if let Some([again, _]) = twice {
+            anyhow::bail!("{} is asked for twice: by wildcard or by name, not both", again.kind.short());
+        }
+        let foreign = self.plane.no_control_plane;
+        Ok(Profile {
+            variant: clients.mode,
+            per_type: clients.per_type,
+            subscriptions,
+            chained: clients.like != Like::Plain,
+            node: self.node(),
+            resources: if foreign { 0 } else { self.plane.resources },
+            names,
+            clients_per_connection: clients.clients_per_connection,
+            sought: Sought { unchanged: false, most: 1 },
+        })
+    }
+
+    /// The types by wildcard and those by name.
+    fn types(&self) -> (Vec<Kind>, Vec<Kind>) {
+        let (wildcard, named) = (&self.clients.wildcard, &self.clients.named);
+        if !wildcard.is_empty() || !named.is_empty() {
+            return (wildcard.clone(), named.clone());
+        }
+        match self.clients.like {
+            _ if self.scenario == Scenario::Churn => (Vec::new(), vec![Kind::Endpoints]),
+            Like::Plain => (vec![Kind::Cluster], Vec::new()),
+            Like::Envoy => (vec![Kind::Cluster, Kind::Listener], vec![Kind::Endpoints, Kind::Route]),
+            Like::Grpc => (Vec::new(), vec![Kind::Listener, Kind::Route, Kind::Cluster, Kind::Endpoints]),
+        }
+    }
+
+    fn node(&self) -> Node {
+        let clients = &self.clients;
+        let default = if clients.like == Like::Envoy { ENVOY_NODE_BYTES } else { 0 };
+        Node {
+            like: clients.like,
+            id: clients.node_id.clone(),
+            cluster: clients.node_cluster.clone(),
+            metadata: clients.node_metadata.clone(),
+            bytes: clients.node_bytes.unwrap_or(default),
+            every_request: clients.node_every_request,
+        }
+    }
+}
+
+/// Only the type that changes is as large as asked; of the others there is as much as must be.
+pub fn plan_kinds(kinds: &[Kind], changing: Kind, bytes: usize) -> Vec<(Kind, usize)> {
+    kinds.iter().map(|kind| (*kind, if *kind == changing { bytes } else { 0 })).collect()
+}
+
+fn read_names(path: &Path) -> Result<Arc<[String]>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let names: Vec<String> = lines.map(str::to_owned).collect();
+    ensure!(!names.is_empty(), "{} has no names", path.display());
+    Ok(names.into())
+}
+
+fn seconds(value: f64, option: &str) -> Result<Duration> {
+    let valid = Duration::try_from_secs_f64(value).ok().filter(|time| *time <= Duration::from_secs(86_400));
+    valid.with_context(|| format!("{option} must be between 0 and 86400 seconds, not {value}"))
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("it is not KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+#[path = "cli_tests.rs"]
+mod tests;

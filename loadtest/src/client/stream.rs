@@ -1,0 +1,223 @@
+//! One xDS stream of a simulated client: responses in, requests out.
+
+use std::collections::VecDeque;
+
+use super::connection::ConnectionError;
+use super::flow::{ReceiveWindow, SendWindow};
+use super::headers::ResponseHeaders;
+use super::profile::{Profile, Wanted};
+use super::request::{From, Purpose, Requests};
+use super::response::{Response, ResponseReader};
+use super::{Manner, Observer};
+use crate::measure::monotonic_ns;
+use crate::xds::{Kind, Variant};
+
+/// A subscription of a stream.
+struct Subscribed {
+    /// Index in the profile's list.
+    index: usize,
+    asked: bool,
+    complete: bool,
+    /// Resources held, and names known to be absent.
+    have: u64,
+    /// By how many names the client has moved on.
+    offset: usize,
+    /// Version and nonce of the newest response, and of the newest accepted one; only kept for clients that move on or
+    /// reject.
+    last: Option<Box<Last>>,
+}
+
+#[derive(Default)]
+struct Last {
+    version: Vec<u8>,
+    nonce: Vec<u8>,
+}
+
+/// What a response led to beyond its stream.
+#[derive(Clone, Copy, Default)]
+pub struct Outcome {
+    /// So many subscriptions have become complete.
+    pub completed: usize,
+    /// This subscription, of another stream, is to be asked for next.
+    pub next: Option<usize>,
+}
+
+pub struct Stream {
+    /// HTTP/2's number of it.
+    pub id: u32,
+    /// Number of the client whose stream it is, among all.
+    pub client: usize,
+    subscribed: Vec<Subscribed>,
+    pub headers: ResponseHeaders,
+    responses: ResponseReader,
+    pub received: ReceiveWindow,
+    pub sent: SendWindow,
+    /// gRPC messages that are not yet framed, for want of a window.
+    pub queued: Vec<u8>,
+    /// Requests that are to go out later, and when; in the order of time.
+    late: VecDeque<(u64, Vec<u8>)>,
+    silent: bool,
+}
+
+impl Stream {
+    pub fn new(id: u32, client: usize, subscriptions: &[usize], window: u32) -> Stream {
+        let subscribed = subscriptions.iter().map(|&index| Subscribed {
+            index,
+            asked: false,
+            complete: false,
+            have: 0,
+            offset: 0,
+            last: None,
+        });
+        Stream {
+            id,
+            client,
+            subscribed: subscribed.collect(),
+            headers: ResponseHeaders::default(),
+            responses: ResponseReader::new(),
+            received: ReceiveWindow::new(window),
+            sent: SendWindow::new(),
+            queued: Vec::new(),
+            late: VecDeque::new(),
+            silent: true,
+        }
+    }
+
+    /// Asks for a subscription if it is one of this stream's.
+    pub fn ask(&mut self, index: usize, requests: &Requests) -> bool {
+        let Some(subscribed) = self.subscribed.iter_mut().find(|subscribed| subscribed.index == index) else {
+            return false;
+        };
+        subscribed.asked = true;
+        let from = subscribed.from(self.client, self.silent);
+        self.silent = false;
+        requests.put(&mut self.queued, from, Purpose::Subscribe);
+        true
+    }
+
+    /// Takes bytes of the response stream and answers the responses that become whole.
+    pub fn data(
+        &mut self,
+        mut bytes: &[u8],
+        requests: &Requests,
+        manner: Manner,
+        observer: &mut impl Observer,
+    ) -> Result<Outcome, ConnectionError> {
+        let mut outcome = Outcome::default();
+        let profile = &requests.profile;
+        while let Some(response) = self.responses.next(&mut bytes, profile.sought)? {
+            let now = monotonic_ns();
+            let kind = Kind::of(&response.type_url).ok_or(ConnectionError::UnknownType)?;
+            let place = self.subscribed.iter().position(|subscribed| {
+                subscribed.asked && profile.subscriptions[subscribed.index].kind == kind
+            });
+            let place = place.ok_or(ConnectionError::UnknownType)?;
+            let first = self.subscribed[place].is_new();
+            let next = Some(self.subscribed[place].index + 1)
+                .filter(|next| profile.chained && first && *next < profile.subscriptions.len());
+            let own_next = next.filter(|next| ask_now(&mut self.subscribed, *next));
+            outcome.next = outcome.next.or(next.filter(|_| own_next.is_none()));
+            let subscribed = &mut self.subscribed[place];
+            let from = subscribed.from(self.client, false);
+            if subscribed.count(profile, response) {
+                outcome.completed += 1;
+            }
+            let later = manner.ack_delay_ns > 0;
+            let mut ack = Vec::new();
+            let out = if later { &mut ack } else { &mut self.queued };
+            // The next type is asked for before this one is acknowledged, as Envoy does.
+            if let Some(subscription) = own_next {
+                requests.put(out, From { subscription, ..from }, Purpose::Subscribe);
+            }
+            requests.put(out, from, subscribed.purpose(response, manner, first));
+            if later {
+                self.late.push_back((now + manner.ack_delay_ns, ack));
+            }
+            observer.response(self.client, kind, response, now);
+            if manner.remembers {
+                self.subscribed[place].remember(response, manner, first);
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Moves a subscription by names on by so many names.
+    pub fn move_on(&mut self, index: usize, by: usize, requests: &Requests) {
+        let Some(subscribed) = self.subscribed.iter_mut().find(|subscribed| subscribed.index == index) else {
+            return;
+        };
+        subscribed.offset += by;
+        let last = subscribed.last.as_deref();
+        let (version, nonce) = last.map_or((&[][..], &[][..]), |last| (&last.version, &last.nonce));
+        let purpose = Purpose::Move { by, version, nonce };
+        requests.put(&mut self.queued, subscribed.from(self.client, false), purpose);
+    }
+
+    /// When the next late request is due.
+    pub fn due(&self) -> Option<u64> {
+        self.late.front().map(|(due, _)| *due)
+    }
+
+    /// Queues the requests that are due.
+    pub fn release(&mut self, now: u64) {
+        while self.due().is_some_and(|due| due <= now)
+            && let Some((_, request)) = self.late.pop_front()
+        {
+            self.queued.extend_from_slice(&request);
+        }
+    }
+}
+
+impl Subscribed {
+    /// Nothing was received yet.
+    fn is_new(&self) -> bool {
+        self.have == 0 && !self.complete
+    }
+
+    fn from(&self, client: usize, first: bool) -> From {
+        From { client, subscription: self.index, offset: self.offset, first }
+    }
+
+    /// Counts what has come; true if the first answer has become complete by it.
+    fn count(&mut self, profile: &Profile, response: &Response) -> bool {
+        let subscription = profile.subscriptions[self.index];
+        // A SotW response of a full-state type is the whole set (SST-1); every other one may be a part of it.
+        match profile.variant {
+            Variant::Sotw if subscription.kind.is_full_state() => self.have = response.resources,
+            Variant::Sotw => self.have += response.resources,
+            Variant::Delta => self.have += response.resources + response.removed,
+        }
+        let wanted = match subscription.wanted {
+            Wanted::Wildcard => profile.resources,
+            Wanted::Names { count, .. } if profile.resources > 0 => count,
+            // Nobody knows which of the names a foreign server has.
+            Wanted::Names { .. } => 0,
+        };
+        let completes = !self.complete && self.have >= wanted as u64;
+        self.complete |= completes;
+        completes
+    }
+
+    /// The first answer is accepted in any case: a client that never had anything would be a broken one.
+    fn purpose<'a>(&'a self, response: &'a Response, manner: Manner, first: bool) -> Purpose<'a> {
+        if manner.nack && !first {
+            let accepted = self.last.as_ref().map_or(&[][..], |last| &last.version);
+            return Purpose::Nack(response, accepted);
+        }
+        Purpose::Ack(response)
+    }
+
+    fn remember(&mut self, response: &Response, manner: Manner, first: bool) {
+        let last = self.last.get_or_insert_default();
+        last.nonce.clone_from(&response.nonce);
+        if first || !manner.nack {
+            last.version.clone_from(&response.version);
+        }
+    }
+}
+
+/// Marks a subscription as asked for, if it is one of these.
+fn ask_now(subscribed: &mut [Subscribed], index: usize) -> bool {
+    let own = subscribed.iter_mut().find(|subscribed| subscribed.index == index);
+    own.map(|own| own.asked = true).is_some()
+}

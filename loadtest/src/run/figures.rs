@@ -1,0 +1,354 @@
+//! What a run found.
+
+use serde::Serialize;
+
+use super::driver::Finished;
+use super::histogram::{Percentiles, Point};
+use super::series::Sample;
+use super::spec::{Scenario, Source, Spec};
+use crate::xds::{Kind, Variant};
+
+/// If the clients' thread, or the control plane's, computes or waits for a CPU to do so for more than this share of
+/// the time in which updates were under way, the figures are the tool's own.
+const BUSY_LIMIT: f64 = 0.95;
+
+/// A connect that took longer than this has probably lost its SYN to a full accept queue.
+const SYN_RETRY_NS: u64 = 1_000_000_000;
+
+/// So many points tell how far apart clients were.
+const SPREAD_POINTS: usize = 200;
+
+/// Resident memory of the server, in bytes; `None` without a pid.
+#[derive(Clone, Copy, Default, Serialize)]
+pub struct Memory {
+    /// One client is served.
+    pub one_client: Option<u64>,
+    /// All are.
+    pub all_clients: Option<u64>,
+    pub after_changes: Option<u64>,
+    /// All but one have left.
+    pub after_leaving: Option<u64>,
+}
+
+impl Memory {
+    /// What a further client costs, from the difference to one client: that one has paid for what all share.
+    fn per_client(&self, total: Option<u64>, further: usize) -> Option<f64> {
+        let (total, one) = (total? as f64, self.one_client? as f64);
+        (further > 0).then(|| (total - one) / further as f64)
+    }
+}
+
+/// What was measured beside the clients.
+#[derive(Default)]
+pub struct Measured {
+    pub memory: Memory,
+    /// How many clients share the first connection.
+    pub first_clients: usize,
+    pub connected: usize,
+    pub connect_ns: u64,
+    pub connect_cpu_ns: Option<u64>,
+    pub acting_ns: u64,
+    pub server_cpu_ns: Option<u64>,
+    pub own_cpu_ns: u64,
+    pub control_plane_cpu_ns: u64,
+    pub bytes: u64,
+    /// From the middle of a storm or the end of an outage to the last client.
+    pub recovery_ns: Option<u64>,
+    /// Updates and moves that were given up.
+    pub missed: usize,
+    pub moves_missed: usize,
+    /// The process of the server is gone.
+    pub server_ended: bool,
+}
+
+#[derive(Clone, Serialize)]
+pub struct PhaseFigures {
+    pub name: String,
+    pub at_s: f64,
+    pub update_ms: Option<Percentiles>,
+}
+
+/// How far clients were apart: the values of some of them, from the best to the worst.
+#[derive(Clone, Default, Serialize)]
+pub struct Spreads {
+    pub mean_ms: Vec<f64>,
+    pub max_ms: Vec<f64>,
+}
+
+/// What one run found. The names are the keys of the JSON.
+#[derive(Clone, Serialize)]
+pub struct Figures {
+    pub name: String,
+    pub scenario: Scenario,
+    pub clients: usize,
+    pub connected: usize,
+    pub clients_per_connection: usize,
+    pub resources: usize,
+    pub resource_bytes: usize,
+    pub mode: Variant,
+    pub services: &'static str,
+    pub subscriptions: Vec<String>,
+    pub node_bytes: usize,
+    pub node_every_request: bool,
+    pub change_type: Kind,
+    pub changes: usize,
+    /// Changes a second that were to happen; 0 in rounds.
+    pub rate: f64,
+    /// Until all but the first client were served.
+    pub connect_ms: f64,
+    /// From when a client was to connect to its complete answer.
+    pub first_answer_ms: Option<Percentiles>,
+    /// The same of clients that had been connected before.
+    pub reconnect_ms: Option<Percentiles>,
+    /// Answers that took so long that the SYN was probably lost.
+    pub slow_connects: u64,
+    /// From the middle of a storm until all were served again, or from the end of an outage until all had news.
+    pub recovery_ms: Option<f64>,
+    /// Of the connect phase and the settling after it.
+    pub server_cpu_us_per_connect: Option<f64>,
+    pub rss_bytes_per_client: Option<f64>,
+    pub rss_bytes_per_client_after_changes: Option<f64>,
+    pub rss_bytes_per_departed_client: Option<f64>,
+    pub rss: Memory,
+    /// User and system time of the server from the first change to the end, by client and update.
+    pub server_cpu_us_per_update: Option<f64>,
+    /// The same of the thread that is all clients, but only of the time in which updates were under way.
+    pub client_cpu_us_per_update: Option<f64>,
+    /// The same of the whole tool, its control plane and the pauses included.
+    pub tool_cpu_us_per_update: Option<f64>,
+    /// Received by a client.
+    pub bytes_per_update: Option<f64>,
+    pub updates: u64,
+    pub updates_per_s: Option<f64>,
+    pub responses: u64,
+    /// From when a change was to happen to a client's having it, over all clients and changes.
+    pub update_ms: Option<Percentiles>,
+    /// The same of the clients that misbehave, which nobody waits for.
+    pub odd_update_ms: Option<Percentiles>,
+    /// Clients that misbehaved and were disconnected by the server.
+    pub odd_disconnected: usize,
+    /// Clients that came back because the server had said that it would close their connection.
+    pub drained: usize,
+    /// From a change to the last client's having it, over the changes.
+    pub last_client_ms: Option<Percentiles>,
+    pub last_client_ms_p50: Option<f64>,
+    pub last_client_ms_max: Option<f64>,
+    /// From when a client was to subscribe to names to its having them.
+    pub subscribe_ms: Option<Percentiles>,
+    /// p99 of the last phase by that of the first with updates: what the event in between did to everybody else.
+    pub p99_ratio: Option<f64>,
+    pub phases: Vec<PhaseFigures>,
+    /// The longest that the tool was late with a change.
+    pub change_late_ms: f64,
+    /// The share of the time with updates under way in which the thread that is all clients computed or waited for a
+    /// CPU to do so.
+    pub client_thread_busy: f64,
+    /// The part of it in which it had no CPU: others had them, the server under test perhaps.
+    pub client_thread_waiting: f64,
+    /// CPU time of the own control plane's thread, by the time with updates under way.
+    pub control_plane_busy: f64,
+    pub tool_was_bottleneck: bool,
+    pub errors: usize,
+    pub error_messages: Vec<String>,
+    pub distribution: Vec<Point>,
+    pub spread: Spreads,
+    pub series: Vec<Sample>,
+}
+
+impl Figures {
+    pub fn add_error(&mut self, message: String) {
+        self.error_messages.push(message);
+        self.errors = self.error_messages.len();
+    }
+}
+
+pub fn figures(spec: &Spec, finished: &Finished, series: Vec<Sample>, measured: &Measured) -> Figures {
+    let tracker = &finished.tracker;
+    let updates = tracker.updates.count();
+    let per_update = |ns: u64| ratio(ns, updates).map(|ns| ns / 1000.0);
+    let last_client_ms = LastClients::of(tracker.last_clients()).percentiles();
+    let further = measured.connected.saturating_sub(measured.first_clients);
+    let memory = measured.memory;
+    let work = finished.work;
+    let plane_busy = ratio(measured.control_plane_cpu_ns, work.wall_ns).unwrap_or(0.0);
+    let (phases, errors) = (phases(finished), errors(spec, finished, measured));
+    Figures {
+        name: spec.name.clone(),
+        scenario: spec.scenario,
+        clients: spec.clients,
+        connected: measured.connected,
+        clients_per_connection: spec.profile.clients_per_connection,
+        resources: spec.resources,
+        resource_bytes: spec.resource_bytes,
+        mode: spec.profile.variant,
+        services: if spec.profile.per_type { "per type" } else { "ADS" },
+        subscriptions: spec.profile.describe(),
+        node_bytes: spec.profile.node.bytes,
+        node_every_request: spec.profile.node.every_request,
+        change_type: spec.pace.kind,
+        changes: tracker.changes(),
+        rate: if spec.scenario == Scenario::Rounds { 0.0 } else { spec.pace.rate },
+        connect_ms: measured.connect_ns as f64 / 1e6,
+        first_answer_ms: tracker.first_answers.percentiles(),
+        reconnect_ms: tracker.reconnects.percentiles(),
+        slow_connects: tracker.first_answers.longer_than(SYN_RETRY_NS)
+            + tracker.reconnects.longer_than(SYN_RETRY_NS),
+        recovery_ms: measured.recovery_ns.map(|ns| ns as f64 / 1e6),
+        server_cpu_us_per_connect: measured
+            .connect_cpu_ns
+            .and_then(|ns| ratio(ns, spec.clients.saturating_sub(measured.first_clients) as u64))
+            .map(|ns| ns / 1000.0),
+        rss_bytes_per_client: memory.per_client(memory.all_clients, further),
+        rss_bytes_per_client_after_changes: memory.per_client(memory.after_changes, further),
+        rss_bytes_per_departed_client: memory.per_client(memory.after_leaving, further),
+        rss: memory,
+        server_cpu_us_per_update: measured.server_cpu_ns.and_then(per_update),
+        client_cpu_us_per_update: per_update(work.thread.cpu_ns),
+        tool_cpu_us_per_update: per_update(measured.own_cpu_ns),
+        bytes_per_update: ratio(measured.bytes, updates),
+        updates,
+        updates_per_s: ratio(updates, measured.acting_ns).map(|per_ns| per_ns * 1e9),
+        responses: tracker.responses,
+        update_ms: tracker.updates.percentiles(),
+        odd_update_ms: tracker.odd_updates.percentiles(),
+        odd_disconnected: finished.fleet.odd_lost(),
+        drained: finished.fleet.drained(),
+        last_client_ms,
+        last_client_ms_p50: last_client_ms.map(|last| last.p50),
+        last_client_ms_max: last_client_ms.map(|last| last.max),
+        subscribe_ms: tracker.moves.percentiles(),
+        p99_ratio: p99_ratio(&phases),
+        phases,
+        change_late_ms: finished.late_ns as f64 / 1e6,
+        client_thread_busy: work.busy(),
+        client_thread_waiting: ratio(work.thread.waited_ns, work.wall_ns).unwrap_or(0.0),
+        control_plane_busy: plane_busy,
+        tool_was_bottleneck: work.busy().max(plane_busy) > BUSY_LIMIT,
+        errors: errors.len(),
+        error_messages: errors,
+        distribution: tracker.updates.distribution(),
+        spread: spread(finished),
+        series,
+    }
+}
+
+fn errors(spec: &Spec, finished: &Finished, measured: &Measured) -> Vec<String> {
+    let failures = finished.fleet.failures().iter();
+    let mut errors: Vec<String> = failures.map(|(reason, count)| format!("{count} x {reason}")).collect();
+    if measured.connected < spec.clients {
+        errors.push(format!("{} of {} clients were connected at the end", measured.connected, spec.clients));
+    }
+    if measured.server_ended {
+        errors.push("the process of the server ended during the run".to_owned());
+    }
+    let patience = spec.patience.as_secs_f64();
+    if measured.missed > 0 {
+        errors.push(format!("{} updates had not come {patience} s after the last change", measured.missed));
+    }
+    if measured.moves_missed > 0 {
+        let missed = measured.moves_missed;
+        errors
+            .push(format!("{missed} subscriptions to other names had not been answered after {patience} s"));
+    }
+    let expects = matches!(spec.scenario, Scenario::Outage);
+    if expects && measured.recovery_ns.is_none() {
+        errors.push(format!("nobody had news within {patience} s of the end of the outage"));
+    }
+    let silent = finished.tracker.updates.count() == 0 && finished.tracker.changes() > 0;
+    if silent && !matches!(spec.source, Source::Foreign) && errors.is_empty() {
+        errors.push("no client wanted what changed".to_owned());
+    }
+    errors
+}
+
+fn phases(finished: &Finished) -> Vec<PhaseFigures> {
+    let phase = |phase: &super::tracker::Phase| PhaseFigures {
+        name: phase.name.clone(),
+        at_s: (phase.since - finished.began) as f64 / 1e9,
+        update_ms: phase.updates.percentiles(),
+    };
+    finished.tracker.phases.iter().map(phase).collect()
+}
+
+fn p99_ratio(phases: &[PhaseFigures]) -> Option<f64> {
+    let p99: Vec<f64> = phases.iter().filter_map(|phase| Some(phase.update_ms?.p99)).collect();
+    let (first, last) = (*p99.first()?, *p99.last()?);
+    (p99.len() > 1 && first > 0.0).then(|| last / first)
+}
+
+fn spread(finished: &Finished) -> Spreads {
+    let clients = finished.tracker.spreads();
+    let means = clients.iter().map(|client| client.sum_ns as f64 / client.count as f64 / 1e6);
+    let maxima = clients.iter().map(|client| client.max_ns as f64 / 1e6);
+    Spreads { mean_ms: ranked(means.collect()), max_ms: ranked(maxima.collect()) }
+}
+
+/// The values in their order, evenly thinned out; the first and the last are there.
+fn ranked(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    if values.len() <= SPREAD_POINTS {
+        return values;
+    }
+    let last = values.len() - 1;
+    (0..SPREAD_POINTS).map(|point| values[point * last / (SPREAD_POINTS - 1)]).collect()
+}
+
+/// There are few changes: their percentiles are exact ranks of all values.
+struct LastClients(Vec<u64>);
+
+impl LastClients {
+    fn of(values: impl Iterator<Item = u64>) -> LastClients {
+        LastClients(values.collect())
+    }
+
+    fn percentiles(&mut self) -> Option<Percentiles> {
+        self.0.sort_unstable();
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let at = |per_mille: usize| {
+            let rank = (self.0.len() * per_mille).div_ceil(1000);
+            self.0.get(rank.saturating_sub(1)).map(|ns| ms(*ns))
+        };
+        Some(Percentiles {
+            count: self.0.len() as u64,
+            mean: ms(self.0.iter().sum::<u64>()) / self.0.len() as f64,
+            p50: at(500)?,
+            p90: at(900)?,
+            p99: at(990)?,
+            p999: at(999)?,
+            max: at(1000)?,
+        })
+    }
+}
+
+/// An empty histogram is no percentile, and nobody divides by nothing.
+fn ratio(value: u64, count: u64) -> Option<f64> {
+    (count > 0).then(|| value as f64 / count as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn last_clients_are_ranked_exactly() {
+        let found = LastClients::of((1..=1000).rev().map(|ms| ms * 1_000_000)).percentiles().unwrap();
+        assert_eq!((found.p50, found.p99, found.max), (500.0, 990.0, 1000.0));
+        assert_eq!(LastClients::of(std::iter::empty()).percentiles(), None);
+    }
+
+    #[test]
+    fn a_further_client_costs_what_the_first_has_not_paid() {
+        let memory = Memory { one_client: Some(1_000), all_clients: Some(10_000), ..Memory::default() };
+        assert_eq!(memory.per_client(memory.all_clients, 9), Some(1_000.0));
+        assert_eq!(memory.per_client(memory.all_clients, 0), None);
+        assert_eq!(memory.per_client(memory.after_changes, 9), None);
+    }
+
+    #[test]
+    fn a_spread_keeps_both_ends() {
+        let ranked = ranked((0..10_000).rev().map(f64::from).collect());
+        assert_eq!((ranked.len(), ranked[0], ranked[199]), (200, 0.0, 9999.0));
+        assert!(ranked.is_sorted());
+    }
+}

@@ -1,0 +1,229 @@
+//! What a run is to be.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::client::{Manner, Profile, Wanted};
+use crate::control_plane::{Change, Plan};
+use crate::xds::Kind;
+
+/// What happens in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scenario {
+    /// One change after the other, each when everybody has had the one before: how fast, and at what cost
+    Rounds,
+    /// Changes at a fixed rate, whether or not the server keeps up
+    Steady,
+    /// Clients come one by one over the first half of the time, while changes go on
+    Ramp,
+    /// In the middle all clients lose their connection and come back at once
+    Storm,
+    /// Each client leaves and comes back once, evenly over the time, as in a rolling restart
+    Rolling,
+    /// Each client drops names and adds others all the time
+    Churn,
+    /// In the second half a share of the clients reads slowly and thinks before each ACK
+    Slow,
+    /// In the second half a share of the clients reads nothing at all
+    Stuck,
+    /// In the second half a share of the clients rejects every update
+    Nack,
+    /// In the middle third the control plane is gone; changes go on meanwhile and are seen after it
+    Outage,
+}
+
+impl Scenario {
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// Where changes come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A control plane in this process, which is the upstream of the server under test.
+    Own(Plan),
+    /// A `sluice-load control-plane` in another process of this machine, by its command address.
+    Remote(SocketAddr),
+    /// Unknown: any answer is complete, and changes are seen only if they carry stamps.
+    Foreign,
+}
+
+/// Which resources change, and how often.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    pub kind: Kind,
+    /// Every so manieth resource changes.
+    pub stride: usize,
+    /// Others each time, until all have had their turn.
+    pub rotate: bool,
+    /// Changes a second; 0 means none.
+    pub rate: f64,
+}
+
+impl Pace {
+    pub fn change(&self, number: usize) -> Change {
+        let residue = if self.rotate { number % self.stride } else { 0 };
+        Change { kind: self.kind, residue, stride: self.stride }
+    }
+
+    /// After so many changes the same resources change again.
+    pub fn cycle(&self) -> usize {
+        if self.rotate { self.stride } else { 1 }
+    }
+}
+
+/// Subscriptions that change.
+#[derive(Clone, Copy, Debug)]
+pub struct Churn {
+    /// How often each client does it, a second.
+    pub rate: f64,
+    /// How many names it drops and adds each time.
+    pub names: usize,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    pub name: String,
+    pub scenario: Scenario,
+    pub target: SocketAddr,
+    pub pid: Option<i32>,
+    pub clients: usize,
+    pub profile: Profile,
+    /// Of each type at the control plane.
+    pub resources: usize,
+    pub resource_bytes: usize,
+    pub source: Source,
+    /// Of the rounds.
+    pub changes: usize,
+    pub pace: Pace,
+    pub duration: Duration,
+    /// The share of the connections whose clients are odd, of 1, and how they behave.
+    pub odd_share: f64,
+    pub odd_manner: Manner,
+    pub churn: Churn,
+    /// How many clients may wait for their first answer at once when all connect.
+    pub in_flight: usize,
+    /// How long to wait before memory is read.
+    pub settle: Duration,
+    /// How long to wait after a change has reached everybody.
+    pub pause: Duration,
+    /// How long to wait for an answer or an update before giving up.
+    pub patience: Duration,
+    /// Clients that lose their connection come back.
+    pub retry: bool,
+    /// At the end all leave but one, and so long after it memory is read once more.
+    pub leave: Option<Duration>,
+    /// How often the time series has a point.
+    pub interval: Duration,
+}
+
+impl Spec {
+    /// The standard small run: rounds of one changed resource.
+    pub fn rounds(name: &str, target: SocketAddr, profile: Profile, clients: usize, source: Source) -> Spec {
+        let resources = profile.resources;
+        Spec {
+            name: name.to_owned(),
+            scenario: Scenario::Rounds,
+            target,
+            pid: None,
+            clients,
+            profile,
+            resources,
+            resource_bytes: 500,
+            source,
+            changes: 5,
+            pace: Pace { kind: Kind::Cluster, stride: resources.max(1), rotate: false, rate: 1.0 },
+            duration: Duration::from_secs(10),
+            odd_share: 0.0,
+            odd_manner: Manner::default(),
+            churn: Churn { rate: 1.0, names: 1 },
+            in_flight: 128,
+            settle: Duration::from_secs(3),
+            pause: Duration::from_millis(500),
+            patience: Duration::from_secs(30),
+            retry: false,
+            leave: None,
+            interval: Duration::from_millis(250),
+        }
+    }
+
+    /// Index and size of the first subscription by names.
+    pub fn named(&self) -> Option<(usize, usize, usize)> {
+        self.profile.subscriptions.iter().enumerate().find_map(|(index, subscription)| {
+            match subscription.wanted {
+                Wanted::Names { count, step } => Some((index, count, step)),
+                Wanted::Wildcard => None,
+            }
+        })
+    }
+
+    /// Checks what the types of the arguments do not say.
+    pub fn check(&self) -> Result<()> {
+        ensure!(self.clients > 0, "--clients must be at least 1");
+        ensure!(self.in_flight > 0, "--in-flight must be at least 1");
+        ensure!(self.profile.clients_per_connection > 0, "--clients-per-connection must be at least 1");
+        ensure!(
+            !self.profile.subscriptions.is_empty(),
+            "the clients want nothing: give --wildcard or --named"
+        );
+        ensure!(self.pace.rate >= 0.0 && self.pace.rate <= 10_000.0, "--rate must be between 0 and 10000");
+        ensure!((0.0..=1.0).contains(&self.odd_share), "--share must be between 0 and 100 %");
+        self.check_source()?;
+        if self.scenario == Scenario::Churn {
+            let (_, count, _) = self.named().context("--scenario churn needs a type in --named")?;
+            let most = count.min(self.resources.saturating_sub(count));
+            ensure!(
+                self.churn.names > 0 && self.churn.rate > 0.0,
+                "churn needs --churn-names and --churn-rate"
+            );
+            ensure!(
+                self.churn.names <= most,
+                "--churn-names must not be more than --names, and with them not more than --resources"
+            );
+        }
+        Ok(())
+    }
+
+    fn check_source(&self) -> Result<()> {
+        if matches!(self.source, Source::Foreign) {
+            let changes = self.scenario == Scenario::Rounds && self.changes > 0;
+            ensure!(
+                !changes,
+                "without a control plane nothing changes: give --changes 0, or another --scenario"
+            );
+            let needs = matches!(self.scenario, Scenario::Outage | Scenario::Churn);
+            ensure!(!needs, "--scenario {} needs the tool's own control plane", self.scenario.name());
+            return Ok(());
+        }
+        ensure!(self.resources > 0, "--resources must be at least 1: there must be something to change");
+        for subscription in &self.profile.subscriptions {
+            if let Wanted::Names { count, .. } = subscription.wanted {
+                let kind = subscription.kind.short();
+                ensure!(count > 0, "clients that want {kind} by name must want one: give --names");
+                ensure!(
+                    count <= self.resources,
+                    "clients want {count} names of {kind}, which is more than --resources, what the control plane has"
+                );
+            }
+        }
+        let changing =
+            self.profile.subscriptions.iter().any(|subscription| subscription.kind == self.pace.kind);
+        let kind = self.pace.kind.short();
+        ensure!(changing, "--change-type is {kind}, which no client asks for");
+        Ok(())
+    }
+}
+
+/// The first address of `HOST:PORT`.
+pub fn resolve(target: &str) -> Result<SocketAddr> {
+    let mut addresses = std::net::ToSocketAddrs::to_socket_addrs(target)
+        .with_context(|| format!("{target} is not HOST:PORT or its host is unknown"))?;
+    addresses.next().with_context(|| format!("{target} has no address"))
+}

@@ -1,0 +1,339 @@
+//! Who is to get which change, and how long it took. Its clock for a change begins when the change was *to* happen, and
+//! a change that a server left out because a newer one had come counts until that one arrived: a slow server gets no
+//! rebate for sending less (coordinated omission).
+
+use anyhow::Result;
+
+use super::histogram::Histogram;
+use super::spec::{Source, Spec};
+use crate::client::{Manner, Observer, Profile, Response};
+use crate::control_plane::Change;
+use crate::xds::{Kind, Variant};
+
+/// A change at the control plane.
+struct Made {
+    at: u64,
+    phase: usize,
+    /// Clients that have yet to get it, and when the last of the others did.
+    due: usize,
+    last_at: u64,
+    delivered: usize,
+}
+
+/// A change that a client is to get.
+#[derive(Clone, Copy)]
+struct Awaited {
+    change: u32,
+    /// Resources of it that the client wants, and how many of them have arrived.
+    wanted: u32,
+    seen: u32,
+    /// False for clients that misbehave: nobody waits for them.
+    counts: bool,
+}
+
+/// Names that a client has subscribed to while it runs.
+struct Move {
+    scheduled: u64,
+    first: usize,
+    missing: Vec<bool>,
+}
+
+#[derive(Default)]
+struct Client {
+    awaited: Vec<Awaited>,
+    moving: Option<Box<Move>>,
+    offset: usize,
+    /// It was opened and is not lost for good.
+    alive: bool,
+    /// The newest stamp, where changes are somebody else's.
+    newest: u64,
+    spread: Spread,
+}
+
+/// What one client saw.
+#[derive(Clone, Copy, Default)]
+pub struct Spread {
+    pub count: u64,
+    pub sum_ns: u64,
+    pub max_ns: u64,
+}
+
+/// A part of a run: changes belong to the one in which they were to happen.
+pub struct Phase {
+    pub name: String,
+    pub since: u64,
+    pub updates: Histogram,
+}
+
+pub struct Tracker {
+    profile: Profile,
+    clients: Vec<Client>,
+    changes: Vec<Made>,
+    /// After so many changes the same resources change again; 1 if it is always the same ones.
+    cycle: usize,
+    /// Clients below this number are odd, from the moment that they are let loose.
+    odd: usize,
+    odd_manner: Option<Manner>,
+    retry: bool,
+    /// Changes are somebody else's: any newer stamp is one.
+    foreign: bool,
+    /// Pairs of a client and a change that it has yet to get.
+    due: usize,
+    pub phases: Vec<Phase>,
+    pub updates: Histogram,
+    pub interval: Histogram,
+    pub odd_updates: Histogram,
+    pub first_answers: Histogram,
+    pub reconnects: Histogram,
+    pub moves: Histogram,
+    pub responses: u64,
+}
+
+impl Tracker {
+    /// `odd`: so many clients will misbehave.
+    pub fn new(spec: &Spec, odd: usize) -> Result<Tracker> {
+        Ok(Tracker {
+            profile: spec.profile.clone(),
+            clients: std::iter::repeat_with(Client::default).take(spec.clients).collect(),
+            changes: Vec::new(),
+            cycle: spec.pace.cycle().max(1),
+            odd,
+            odd_manner: None,
+            retry: spec.retry,
+            foreign: matches!(spec.source, Source::Foreign),
+            due: 0,
+            phases: Vec::new(),
+            updates: Histogram::new()?,
+            interval: Histogram::new()?,
+            odd_updates: Histogram::new()?,
+            first_answers: Histogram::new()?,
+            reconnects: Histogram::new()?,
+            moves: Histogram::new()?,
+            responses: 0,
+        })
+    }
+
+    pub fn begin_phase(&mut self, name: &str, now: u64) -> Result<()> {
+        self.phases.push(Phase { name: name.to_owned(), since: now, updates: Histogram::new()? });
+        Ok(())
+    }
+
+    /// The odd clients behave so from now on.
+    pub fn let_loose(&mut self, manner: Manner) {
+        self.odd_manner = Some(manner);
+        for client in self.clients.iter_mut().take(self.odd) {
+            for awaited in &mut client.awaited {
+                self.due -= usize::from(awaited.counts);
+                self.changes[awaited.change as usize].due -= usize::from(awaited.counts);
+                awaited.counts = false;
+            }
+        }
+    }
+
+    /// A change was to happen at `at`.
+    pub fn change(&mut self, change: Change, at: u64) {
+        let number = self.changes.len() as u32;
+        let mut due = 0;
+        for (index, client) in self.clients.iter_mut().enumerate() {
+            let odd = self.odd_manner.filter(|_| index < self.odd);
+            let reads = odd.is_none_or(|manner| manner.reading != crate::client::Reading::Stopped);
+            if !client.alive || !reads {
+                continue;
+            }
+            let Change { kind, residue, stride } = change;
+            let wanted = self.profile.wanted_of(kind, index, client.offset, residue, stride) as u32;
+            if wanted > 0 {
+                due += usize::from(odd.is_none());
+                client.awaited.push(Awaited { change: number, wanted, seen: 0, counts: odd.is_none() });
+            }
+        }
+        self.due += due;
+        self.changes.push(Made { at, phase: self.phases.len() - 1, due, last_at: at, delivered: 0 });
+    }
+
+    /// How many times a client has yet to get a change.
+    pub fn due(&self) -> usize {
+        self.due
+    }
+
+    pub fn awaits(&self, client: usize) -> bool {
+        self.clients[client].awaited.iter().any(|awaited| awaited.counts)
+    }
+
+    pub fn changes(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// How long the last client of each change took, in nanoseconds; of those changes that anybody got.
+    pub fn last_clients(&self) -> impl Iterator<Item = u64> {
+        self.changes.iter().filter(|made| made.delivered > 0).map(|made| made.last_at - made.at)
+    }
+
+    /// What each client saw that got any update.
+    pub fn spreads(&self) -> Vec<Spread> {
+        self.clients.iter().map(|client| client.spread).filter(|spread| spread.count > 0).collect()
+    }
+
+    /// Whether a client waits for names that it subscribed to.
+    pub fn is_moving(&self, client: usize) -> bool {
+        self.clients[client].moving.is_some()
+    }
+
+    /// By how many names a client has moved on.
+    pub fn offset(&self, client: usize) -> usize {
+        self.clients[client].offset
+    }
+
+    pub fn moving(&self) -> usize {
+        self.clients.iter().filter(|client| client.moving.is_some()).count()
+    }
+
+    /// A client drops `by` names and adds the `by` that begin with `first`, as it was to do at `scheduled`.
+    pub fn moved(&mut self, number: usize, scheduled: u64, first: usize, by: usize, changing: Change) {
+        let client = &mut self.clients[number];
+        client.offset += by;
+        client.moving = Some(Box::new(Move { scheduled, first, missing: vec![true; by] }));
+        // What was awaited of the dropped names will not come; of the added ones it will.
+        for awaited in std::mem::take(&mut client.awaited) {
+            let residue =
+                if self.cycle == 1 { changing.residue } else { awaited.change as usize % self.cycle };
+            let wanted =
+                self.profile.wanted_of(changing.kind, number, client.offset, residue, changing.stride) as u32;
+            if wanted > awaited.seen {
+                client.awaited.push(Awaited { wanted, ..awaited });
+            } else if awaited.counts {
+                self.due -= 1;
+                self.changes[awaited.change as usize].due -= 1;
+            }
+        }
+    }
+
+    /// Ends the run: what has not come by now has taken at least so long. Gives how many times.
+    pub fn give_up(&mut self, now: u64) -> usize {
+        let mut missed = 0;
+        for number in 0..self.clients.len() {
+            for awaited in std::mem::take(&mut self.clients[number].awaited) {
+                if awaited.counts {
+                    missed += 1;
+                    self.deliver(number, awaited, now);
+                }
+            }
+        }
+        missed
+    }
+
+    fn deliver(&mut self, number: usize, awaited: Awaited, now: u64) {
+        let made = &mut self.changes[awaited.change as usize];
+        let latency = now.saturating_sub(made.at);
+        if !awaited.counts {
+            return self.odd_updates.record(latency);
+        }
+        made.due -= 1;
+        made.delivered += 1;
+        made.last_at = made.last_at.max(now);
+        self.due -= 1;
+        self.phases[made.phase].updates.record(latency);
+        self.record(number, latency);
+    }
+
+    fn record(&mut self, number: usize, latency: u64) {
+        self.updates.record(latency);
+        self.interval.record(latency);
+        let spread = &mut self.clients[number].spread;
+        spread.count += 1;
+        spread.sum_ns += latency;
+        spread.max_ns = spread.max_ns.max(latency);
+    }
+
+    /// A resource with a stamp has arrived at a client.
+    fn arrived(&mut self, number: usize, time: u64, now: u64) {
+        let client = &mut self.clients[number];
+        if self.foreign {
+            if time > client.newest {
+                client.newest = time;
+                self.record(number, now.saturating_sub(time));
+            }
+            return;
+        }
+        let changes = &self.changes;
+        let found = client.awaited.iter_mut().find(|awaited| changes[awaited.change as usize].at == time);
+        let Some(awaited) = found else { return };
+        awaited.seen += 1;
+        if awaited.seen < awaited.wanted {
+            return;
+        }
+        // With it came what it replaced: older changes of the same resources.
+        let newest = awaited.change as usize;
+        let cycle = self.cycle;
+        let had = |awaited: &Awaited| {
+            awaited.change as usize <= newest && awaited.change as usize % cycle == newest % cycle
+        };
+        let mut list = std::mem::take(&mut client.awaited);
+        list.iter().copied().filter(had).for_each(|awaited| self.deliver(number, awaited, now));
+        list.retain(|awaited| !had(awaited));
+        self.clients[number].awaited = list;
+    }
+
+    fn note_move(&mut self, number: usize, index: usize, now: u64) {
+        let Some(moving) = &mut self.clients[number].moving else { return };
+        let size = self.profile.resources.max(1);
+        let place = (index + size - moving.first % size) % size;
+        if let Some(missing) = moving.missing.get_mut(place) {
+            *missing = false;
+        }
+        if !moving.missing.contains(&true) {
+            self.moves.record(now.saturating_sub(moving.scheduled));
+            self.clients[number].moving = None;
+        }
+    }
+}
+
+impl Observer for Tracker {
+    fn opened(&mut self, client: usize, since: u64) {
+        let client = &mut self.clients[client];
+        client.alive = true;
+        client.newest = since;
+        // It begins with the names that it had first.
+        client.offset = 0;
+        client.moving = None;
+    }
+
+    fn response(&mut self, client: usize, kind: Kind, response: &Response, now: u64) {
+        self.responses += 1;
+        if response.stamps().is_empty() {
+            return;
+        }
+        // Each such response is the whole set: what was counted before counts again.
+        if self.profile.variant == Variant::Sotw && kind.is_full_state() {
+            self.clients[client].awaited.iter_mut().for_each(|awaited| awaited.seen = 0);
+        }
+        for stamp in response.stamps() {
+            if stamp.time > 0 {
+                self.arrived(client, stamp.time, now);
+            }
+            self.note_move(client, stamp.index, now);
+        }
+    }
+
+    fn served(&mut self, _client: usize, wait_ns: u64, again: bool) {
+        if again { self.reconnects.record(wait_ns) } else { self.first_answers.record(wait_ns) }
+    }
+
+    fn lost(&mut self, client: usize) {
+        let odd = self.odd_manner.is_some() && client < self.odd;
+        if self.retry && !odd {
+            return;
+        }
+        let client = &mut self.clients[client];
+        client.alive = false;
+        client.moving = None;
+        for awaited in client.awaited.drain(..).filter(|awaited| awaited.counts) {
+            self.due -= 1;
+            self.changes[awaited.change as usize].due -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tracker_tests.rs"]
+mod tests;

@@ -1,0 +1,127 @@
+//! One request, one complete set: `Fetch*` and REST (RLY-72).
+//!
+//! A poll is a stream that lives for one answer. Its subscription joins those of the same class and names, and what it
+//! asked for lingers when it goes, so that the next poll finds it known (RLY-60). Nothing of it is kept for the client:
+//! what that has, its next request says (RST-6).
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use super::handle::{Form, Polled, RelayStream};
+use super::registry::lock;
+use super::stream::{Stream, StreamState};
+use crate::engine::downstream::{Answer, SourceId};
+use crate::wire::{response, version};
+use crate::xds::{Code, Request, SotwRequest, Status, Version};
+
+/// What one poll waits for.
+struct Wait {
+    form: Form,
+    /// The version of the names asked for (RST-4).
+    names: Version,
+    presented: Option<Version>,
+    /// The client has what is current.
+    is_current: bool,
+}
+
+pub(super) async fn poll_once(
+    stream: &Stream,
+    request: SotwRequest,
+    form: Form,
+    hold: Duration,
+) -> Result<Polled, Status> {
+    let state = stream.state();
+    // Its connection may age and drain: it ends by itself soon.
+    state.answered.store(true, Ordering::Relaxed);
+    let mut wait = Wait {
+        form,
+        names: version::of_names(&request.resource_names),
+        presented: Version::parse(&request.version_info),
+        is_current: false,
+    };
+    stream.request(Request::Sotw(request)).await?;
+    state.must_want_something()?;
+    match timeout(hold, poll_fn(|context| wait.poll(state, context))).await {
+        Ok(answer) => wait.write(state, &answer?),
+        Err(_) if wait.is_current => Ok(Polled::Unchanged),
+        Err(_) => Err(Status::new(
+            Code::Unavailable,
+            "the control plane has not said yet what there is of this type under these names",
+        )),
+    }
+}
+
+impl Wait {
+    fn poll(&mut self, state: &StreamState, context: &mut Context<'_>) -> Poll<Result<Answer, Status>> {
+        // Registered before looking, so that no wake is lost in between.
+        state.waker.register(context.waker());
+        let inner = lock(&state.inner);
+        if let Some(status) = &inner.end {
+            return Poll::Ready(Err(status.clone()));
+        }
+        let latest = |id: SourceId| {
+            inner.sources.iter().find(|(own, _)| *own == id).map(|(_, handle)| handle.snapshot())
+        };
+        let answer = inner.session.whole(&latest);
+        drop(inner);
+        self.is_current = answer
+            .as_ref()
+            .is_some_and(|answer| self.form == Form::Json && self.presented == Some(self.version(answer)));
+        match answer {
+            Some(answer) if !self.is_current => Poll::Ready(Ok(answer)),
+            _ => Poll::Pending,
+        }
+    }
+
+    fn version(&self, answer: &Answer) -> Version {
+        answer.version_of_whole().plus(self.names)
+    }
+
+    fn write(&self, state: &StreamState, answer: &Answer) -> Result<Polled, Status> {
+        let encoder = &state.shared.encoder;
+        let (private, identifier) = {
+            let inner = lock(&state.inner);
+            (inner.is_private(0), inner.identifier(0))
+        };
+        let (head, shared) = match self.form {
+            Form::Json => {
+                let version = self.version(answer);
+                (Bytes::new(), encoder.json(answer, version, private, || identifier.clone())?)
+            }
+            Form::Grpc => {
+                let encoded = encoder.encode(answer, private, || identifier.clone());
+                let body = encoded.messages.first().map(|message| message.body.clone()).unwrap_or_default();
+                let nonce = lock(&state.inner).session.nonce_text(1);
+                (response::head(&nonce, body.len())?, body)
+            }
+        };
+        let types = state.shared.metrics.of_type(&answer.type_url);
+        types.response(answer.variant, head.len() + shared.len());
+        Ok(Polled::Set { private: head, shared })
+    }
+}
+
+impl StreamState {
+    /// An empty list that means nothing, rather than the wildcard, would be answered by a set that deletes all.
+    fn must_want_something(self: &Arc<Self>) -> Result<(), Status> {
+        let wants = |session: &crate::engine::downstream::Session| {
+            session
+                .subscriptions()
+                .iter()
+                .any(|subscription| !subscription.parts.is_empty() || subscription.refusals().is_some())
+        };
+        if self.look(|_, session, _| wants(session)) {
+            return Ok(());
+        }
+        Err(Status::new(
+            Code::InvalidArgument,
+            "resource_names is empty, which means nothing to this client's class",
+        ))
+    }
+}

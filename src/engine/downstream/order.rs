@@ -1,0 +1,359 @@
+//! Make before break (ORD-1 to ORD-11, RLY-50 to RLY-53).
+//!
+//! What comes, goes by rank: clusters and endpoints before the routing types that may name them. What goes, goes the other
+//! way round. Payloads are opaque, so nobody knows which route names a cluster that is gone. A stream therefore withholds a
+//! removal, from when it first sees it, until the client has ACKed every routing type of the same source as it was then:
+//! each has nothing unsent and nothing unanswered, or it ACKed an answer that was begun since. News that come later are not
+//! waited for, so that routes that never rest hold no removal up; nor is anything for longer than [`HOLD`].
+//!
+//! No names are kept for it. [`Withheld`] is the views that still have them: pointers, shared by all clients at the same
+//! place. [`targets`] makes of them what the client is brought to, once for all of these, where the answer is composed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answer::{Answer, AnswerPart};
+use super::flight::Verdict;
+use super::subscription::{Part, SourceId, Subscription};
+use crate::engine::Time;
+use crate::engine::snapshot::Snapshot;
+use crate::engine::view::{View, ViewId, difference};
+use crate::xds::{ResourceName, TypeUrl, Variant, Version};
+
+/// A removal waits this long for the routing types at the most, and the routing types this long for the cluster side.
+pub const HOLD: Duration = Duration::from_secs(15);
+
+/// Losses that are seen within this time of each other wait together, so that a part has [`HOLD`] ÷ this many at the most.
+const TOGETHER: Duration = Duration::from_secs(1);
+
+/// The snapshots from which answers are built, one per source for all types, so that no type runs ahead of another.
+pub type Snapshots = Vec<(SourceId, Option<Arc<Snapshot>>)>;
+
+/// One look at what is due on a stream.
+pub struct Turn<'a> {
+    pub snapshots: &'a Snapshots,
+    /// How many responses the stream has carried.
+    pub carried: u64,
+    pub now: Time,
+    /// The routing types waited as long as they may: the cluster side is sent beside what is unACKed (NON-4), each type
+    /// once, and the routing types after it.
+    pub overdue: bool,
+}
+
+impl Turn<'_> {
+    pub fn snapshot(&self, source: SourceId) -> Option<&Arc<Snapshot>> {
+        let (_, snapshot) = self.snapshots.iter().find(|(id, _)| *id == source)?;
+        snapshot.as_ref()
+    }
+
+    fn view(&self, type_url: &TypeUrl, part: &Part) -> Option<&Arc<View>> {
+        self.snapshot(part.source)?.of(type_url)?.view(&part.interest)
+    }
+}
+
+// === what is withheld ===
+
+/// Removals of one part that the client is not told yet.
+#[derive(Clone, Debug)]
+pub struct Withheld {
+    source: SourceId,
+    /// The view in which losses were last looked for.
+    seen: Arc<View>,
+    /// Oldest first. None left: they may all go, but the client was not told yet.
+    losses: Vec<Loss>,
+}
+
+/// Names that were gone when the stream first saw it.
+#[derive(Clone, Debug)]
+struct Loss {
+    /// A view that has them still.
+    base: Arc<View>,
+    since: Time,
+    /// How many responses the stream had carried: the routing types of an answer begun since stopped naming them.
+    carried: u64,
+}
+
+impl Withheld {
+    fn lose(&mut self, view: &Arc<View>, turn: &Turn<'_>) {
+        let seen = std::mem::replace(&mut self.seen, view.clone());
+        if !seen.may_lose(view) {
+            return;
+        }
+        match self.losses.last_mut().filter(|last| turn.now.since(last.since) < TOGETHER) {
+            Some(last) => {
+                let gone: Vec<_> = last.base.beside(&seen).collect();
+                last.base = if gone.is_empty() {
+                    seen
+                } else {
+                    Arc::new(seen.keeping(gone.into_iter(), last.base.remarks()))
+                };
+                last.carried = turn.carried;
+            }
+            None => self.losses.push(Loss { base: seen, since: turn.now, carried: turn.carried }),
+        }
+    }
+}
+
+impl Part {
+    fn withheld(&self) -> Option<&Withheld> {
+        self.withheld.as_deref().filter(|withheld| withheld.source == self.source)
+    }
+
+    /// The views that have what is withheld.
+    pub fn keeps(&self) -> Vec<Arc<View>> {
+        let losses = self.withheld().map_or(&[][..], |withheld| &withheld.losses);
+        losses.iter().map(|loss| loss.base.clone()).collect()
+    }
+
+    /// Identifies what the client is to be brought to, while the source has `view`.
+    pub fn due(&self, view: &View) -> ViewId {
+        match self.withheld() {
+            None => view.id(),
+            Some(withheld) => {
+                withheld.losses.iter().fold(view.id(), |id, loss| id.derived(("withheld", loss.base.id())))
+            }
+        }
+    }
+
+    /// Whether the client is to be told something of `view`. Names of which nothing is known are no news.
+    fn has_news(&self, view: Option<&Arc<View>>) -> bool {
+        match view {
+            None => !self.held.is_empty(),
+            Some(view) => self.is_behind(view.id()) && !(self.held.is_empty() && view.is_empty()),
+        }
+    }
+
+    /// Notes what is gone from `view`, and lets go what waited long enough.
+    fn withhold(&mut self, view: &Arc<View>, waiting: bool, may_go: &dyn Fn(u64) -> bool, turn: &Turn<'_>) {
+        if self.withheld().is_none() {
+            self.withheld = None;
+            if !self.held.may_lose(view) || (!waiting && may_go(turn.carried)) {
+                return;
+            }
+            let gone = difference(&self.held, view, self.leaving()).gone;
+            if !gone.iter().any(|name| self.held.has(name)) {
+                return;
+            }
+            let loss = Loss { base: self.held.clone(), since: turn.now, carried: turn.carried };
+            self.withheld =
+                Some(Box::new(Withheld { source: self.source, seen: view.clone(), losses: vec![loss] }));
+        }
+        let Some(withheld) = &mut self.withheld else { return };
+        withheld.lose(view, turn);
+        let first =
+            withheld.losses.iter().position(|loss| loss.since + HOLD > turn.now && !may_go(loss.carried));
+        withheld.losses.drain(..first.unwrap_or(withheld.losses.len()));
+        if first.is_none() && !self.is_behind(view.id()) {
+            self.withheld = None;
+        }
+    }
+}
+
+/// Notes the removals that `subscriptions`, of which those before `cluster_side` are the cluster side, must withhold. Gives
+/// when to look again although nothing happened.
+pub fn withhold(
+    subscriptions: &mut [Subscription],
+    cluster_side: usize,
+    variant: Variant,
+    turn: &Turn<'_>,
+) -> Option<Time> {
+    let (clusters, routes) = subscriptions.split_at_mut(cluster_side.min(subscriptions.len()));
+    let mut until = None;
+    for index in 0..clusters.len() {
+        let (before, rest) = clusters.split_at_mut(index);
+        let Some(subscription) = rest.first_mut() else { break };
+        // Where the client is never told that something is gone, nothing has to wait (SST-6).
+        if variant == Variant::Sotw && !subscription.is_full(variant) {
+            continue;
+        }
+        let (type_url, waiting) = (&subscription.type_url, subscription.flight.is_waiting());
+        for part in &mut subscription.parts {
+            let Some(view) = turn.view(type_url, part) else { continue };
+            let source = part.source;
+            // Clusters go before their endpoints (ORD-3).
+            let follows = |other: &Part| other.source == source && other.withheld().is_some();
+            let may_go = |carried| {
+                !before.iter().flat_map(|subscription| &subscription.parts).any(follows)
+                    && routes.iter().all(|route| route.has_followed(source, carried, turn))
+            };
+            part.withhold(view, waiting, &may_go, turn);
+            let first = part.withheld().and_then(|withheld| withheld.losses.first());
+            until = until.into_iter().chain(first.map(|loss| loss.since + HOLD)).min();
+        }
+    }
+    until
+}
+
+// === how far the client followed the routing types ===
+
+/// What the client said of the answers of a routing type. An answer is known by how many responses the stream had carried
+/// when it was begun.
+#[derive(Debug, Default)]
+pub struct Trail {
+    /// Of the latest answer that was handed out as a whole.
+    begun: u64,
+    /// The nonce of its last message; nonces begin with 1.
+    ended: u64,
+    /// Of the latest answer that was ACKed, plus one.
+    acked: u64,
+}
+
+impl Subscription {
+    /// What an answer replaces, while the client has not said whether it takes it.
+    pub fn remember(&mut self) {
+        if self.type_url.kind().refers_to_clusters() {
+            for part in &mut self.parts {
+                part.before.get_or_insert_with(|| part.held.clone());
+            }
+        }
+    }
+
+    /// An answer that was begun when the stream had carried `begun` responses was handed out as a whole.
+    pub fn went(&mut self, begun: u64, nonce: u64) {
+        self.trail.begun = begun;
+        self.trail.ended = nonce;
+    }
+
+    /// The client ACKed or NACKed a response.
+    pub fn follow(&mut self, nonce: Option<u64>, verdict: &Verdict, variant: Variant) {
+        if !self.type_url.kind().refers_to_clusters() {
+            return;
+        }
+        let waiting = self.flight.is_waiting();
+        match verdict {
+            Verdict::Ack { .. } => {
+                if self.trail.ended > 0 && nonce >= Some(self.trail.ended) {
+                    self.trail.acked = self.trail.begun + 1;
+                }
+                let full = self.is_full(variant);
+                for part in self.parts.iter_mut().filter(|_| !waiting) {
+                    // The complete set was accepted, or other content of everything that was not.
+                    part.refused =
+                        part.refused.take().filter(|refused| !full && refused.stands(part, variant));
+                }
+            }
+            Verdict::Nack { .. } => self.refuse(waiting),
+            Verdict::Stale | Verdict::None => return,
+        }
+        for part in self.parts.iter_mut().filter(|_| !waiting) {
+            part.before = None;
+        }
+    }
+
+    /// The client keeps what it had: what it was sent of names since then, it may not hold.
+    fn refuse(&mut self, waiting: bool) {
+        for (index, part) in self.parts.iter_mut().enumerate() {
+            let pending = self.pending.as_ref().and_then(|answer| answer.parts.get(index));
+            let sent = pending.map_or(&part.held, |answered| &answered.view).clone();
+            let before = part.before.take().unwrap_or_else(|| part.held.clone());
+            if before.id() != sent.id() {
+                let before = part.refused.take().map_or(before, |refused| refused.before);
+                part.refused = Some(Box::new(Refused { before, sent }));
+            }
+            if waiting {
+                part.before = Some(part.held.clone());
+            }
+        }
+    }
+
+    /// Whether the client ACKed of this type, so far as it is of this source, what there was when the stream had carried so
+    /// many responses.
+    fn has_followed(&self, source: SourceId, carried: u64, turn: &Turn<'_>) -> bool {
+        if !self.type_url.kind().refers_to_clusters() {
+            return true;
+        }
+        let own = || self.parts.iter().filter(|part| part.source == source);
+        if own().any(|part| part.refused.is_some()) {
+            return false;
+        }
+        let has_news = |part: &Part| part.has_news(turn.view(&self.type_url, part));
+        let nothing_left = || !self.flight.is_waiting() && self.pending.is_none() && !own().any(has_news);
+        self.trail.acked > carried || own().next().is_none() || nothing_left()
+    }
+
+    /// Whether there is something to say that was not said, as far as can be told without composing it.
+    pub fn is_due(&self, turn: &Turn<'_>) -> bool {
+        self.pending.is_some() || self.parts.iter().any(|part| part.has_news(turn.view(&self.type_url, part)))
+    }
+
+    /// This type has news that the client cannot be sent before it ACKs: the routing types must wait (RLY-50). That
+    /// something is gone, lives on or has an error is no such news.
+    pub fn holds_back(&self, turn: &Turn<'_>) -> bool {
+        self.flight.is_waiting()
+            && self.parts.iter().any(|part| {
+                let view = turn.view(&self.type_url, part);
+                view.is_some_and(|view| {
+                    let only_adds =
+                        part.withheld.is_none() && !part.held.may_lose(view) && view.remarks().is_empty();
+                    part.is_behind(part.due(view)) && (only_adds || part.held.has_news_in(view))
+                })
+            })
+    }
+}
+
+/// What a client rejected of a routing type: how it differs from what it had.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    before: Arc<View>,
+    sent: Arc<View>,
+}
+
+impl Refused {
+    /// Whether the client was sent nothing else since.
+    fn stands(&self, part: &Part, variant: Variant) -> bool {
+        let difference = difference(&self.before, &self.sent, part.leaving());
+        let gone = |name: &ResourceName| self.before.has(name) && !part.held.has(name);
+        difference.put.iter().any(|name| part.held.version_of(name) == self.sent.version_of(name))
+            || (variant == Variant::Delta && difference.gone.iter().any(gone))
+    }
+}
+
+// === answers ===
+
+/// What the parts of an answer are brought to, where that is not just what their sources have: names that are withheld
+/// stay, and endpoints that are forced (ORD-5) go once more although they are gone (SST-6), both with their last bytes.
+pub fn targets(answer: &Answer) -> Vec<Arc<View>> {
+    let plain = |part: &AnswerPart| part.keeps.is_empty() && (part.last_bytes == 0 || answer.deletes());
+    if answer.parts.iter().all(plain) {
+        return Vec::new();
+    }
+    let kept: Vec<_> = answer.parts.iter().map(|part| kept(answer, part)).collect();
+    if kept.iter().all(BTreeMap::is_empty) {
+        return Vec::new();
+    }
+    let targets = answer.parts.iter().zip(kept).map(|(part, kept)| match kept.is_empty() {
+        true => part.view.clone(),
+        false => Arc::new(part.view.keeping(kept.into_iter(), part.held.remarks())),
+    });
+    targets.collect()
+}
+
+fn kept(answer: &Answer, part: &AnswerPart) -> BTreeMap<ResourceName, Version> {
+    let leaving = part.interest.leaving();
+    let last = |name: &ResourceName| {
+        let types = part.snapshot.of(&answer.type_url);
+        types.and_then(|types| types.departed(leaving, name)).map(|resource| resource.version)
+    };
+    let mut kept = BTreeMap::new();
+    if !answer.deletes() {
+        let forced = part.held.forced_beside(&part.view).filter(|name| part.interest.covers(name));
+        kept.extend(forced.filter_map(|name| last(&name).map(|version| (name, version))));
+        return kept;
+    }
+    for base in &part.keeps {
+        for name in difference(base, &part.view, leaving).gone {
+            let is_there = answer.parts.iter().any(|part| part.view.has(&name));
+            let Some(held) = part.held.version_of(&name).filter(|_| base.has(&name) && !is_there) else {
+                continue;
+            };
+            // A complete set needs the bytes; delta only where the client must be sent them again.
+            let again = answer.full || part.held.is_due_again(&name);
+            let version = if again { last(&name) } else { None };
+            if let Some(version) = version.or(Some(held).filter(|_| !answer.full)) {
+                kept.insert(name, version);
+            }
+        }
+    }
+    kept
+}

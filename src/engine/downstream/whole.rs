@@ -1,0 +1,65 @@
+//! The complete set of what a session wants of one type, for clients that keep no stream (RST-12).
+
+use std::sync::Arc;
+
+use super::answer::{Answer, AnswerPart};
+use super::dialect::Dialect;
+use super::session::Session;
+use super::spelling::Refusals;
+use super::subscription::{SourceId, Subscription};
+use crate::engine::Time;
+use crate::engine::snapshot::Snapshot;
+use crate::engine::view::View;
+use crate::xds::{Variant, Version};
+
+impl Session {
+    /// The complete set of the session's first type; `None` while any of it is UNKNOWN, or nothing was asked for.
+    pub fn whole(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>) -> Option<Answer> {
+        self.subscriptions().first()?.whole(latest)
+    }
+}
+
+impl Subscription {
+    fn whole(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>) -> Option<Answer> {
+        let part = |part: &super::subscription::Part| {
+            let snapshot = latest(part.source)?;
+            let types = snapshot.of(&self.type_url)?;
+            let view = types.view(&part.interest).cloned()?;
+            let (interest, held) = (part.interest.clone(), Arc::<View>::default());
+            // Nothing is known of what the client holds, so that nothing is kept for it.
+            let (due, keeps, last_bytes) = (view.id(), Vec::new(), types.last_bytes());
+            view.is_complete().then(|| AnswerPart { interest, held, view, keeps, due, last_bytes, snapshot })
+        };
+        let parts: Vec<_> = self.parts.iter().map(part).collect::<Option<_>>()?;
+        let (type_url, variant) = (self.type_url.clone(), Variant::Sotw);
+        let answer = Answer {
+            type_url,
+            variant,
+            full: true,
+            greeting: true,
+            // A single answer refreshes nothing later.
+            dialect: Dialect { ttl: false, ..self.dialect },
+            told_at: Time::ZERO,
+            repeats: None,
+            parts,
+            departed: Vec::new(),
+            refused: self.refusals().map(Refusals::errors).unwrap_or_default(),
+            spellings: self.spellings(),
+            located: self.located.clone(),
+            chunk: 0,
+            begun: 0,
+        };
+        // Where every name is refused (NAM-5), the set is known to be empty.
+        (!answer.parts.is_empty() || self.refusals().is_some()).then_some(answer)
+    }
+}
+
+impl Answer {
+    /// The version of a complete set (RLY-31), without composing it where one collection is all of it.
+    pub fn version_of_whole(&self) -> Version {
+        match self.parts.as_slice() {
+            [part] => part.view.digest(),
+            _ => self.compose().chunks.first().map(|chunk| chunk.version).unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! What time does to a source: resources run out (TTL-8), and names that cannot be had are reported (ERR-10).
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Attachment, Output, Source, StreamIndex};
+use crate::engine::Time;
+use crate::engine::cache::Known;
+use crate::engine::cache::expiry::{Due, Expiry, Leased};
+use crate::engine::interest::Shape;
+use crate::engine::remarks::{Lease, Remarks};
+use crate::engine::upstream::{self, Cause, Changes, Event, Scope};
+use crate::xds::{Code, ResourceName, Status, TypeUrl};
+
+/// After this long a name of which nothing is known, from a server that cannot be reached, is reported as UNAVAILABLE
+/// (RLY-8, ERR-10).
+const UNREACHABLE: Duration = Duration::from_secs(10);
+
+/// The timers of a source, and what it says of its server in errors.
+#[derive(Debug, Default)]
+pub(super) struct Upkeep {
+    /// Names the upstream to clients (ERR-9).
+    server: Arc<str>,
+    expiry: Expiry,
+    /// Names, or globs, that were asked for together, by when to look whether they could be had; in the order of time.
+    asked: VecDeque<(Time, TypeUrl, Vec<ResourceName>)>,
+}
+
+impl Upkeep {
+    /// Names were asked for of which nothing is known yet.
+    pub(super) fn asked(&mut self, type_url: &TypeUrl, names: &[ResourceName], now: Time) {
+        self.asked.push_back((now + UNREACHABLE, type_url.clone(), names.to_vec()));
+    }
+
+    /// Names, or members of globs, are freed.
+    pub(super) fn freed(&mut self, type_url: &TypeUrl, shape: Shape, names: &[ResourceName]) {
+        for name in names {
+            self.expiry.cancel(&Leased::new(type_url, shape, name));
+        }
+    }
+
+    /// The members of the wildcard are freed.
+    pub(super) fn freed_wildcard(&mut self, type_url: &TypeUrl) {
+        self.expiry.keep_only(type_url, Shape::Wildcard, |_| false);
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        let asked = self.asked.front().map(|(due, ..)| *due);
+        [asked, self.expiry.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// An error as clients see it (ERR-9).
+    fn error(&self, code: Code, message: &str) -> Arc<Status> {
+        let colon = if message.is_empty() { "" } else { ": " };
+        Arc::new(Status::new(code, format!("{}{colon}{message}", self.server)))
+    }
+}
+
+impl Source {
+    /// `server`: how errors name it. `tells_ttl`: clients of this class understand TTLs (TTL-1).
+    #[must_use]
+    pub fn of_server(mut self, server: Arc<str>, tells_ttl: bool) -> Source {
+        self.upkeep.server = server;
+        self.upkeep.expiry = Expiry::new(tells_ttl);
+        self
+    }
+
+    /// Starts, renews and ends the terms of what a response brought (TTL-3, TTL-4).
+    pub(super) fn lease(&mut self, changes: &Changes, now: Time) {
+        let has_ttl =
+            !changes.refreshed.is_empty() || changes.present.iter().any(|resource| resource.ttl.is_some());
+        if !has_ttl && self.upkeep.expiry.is_empty() {
+            return;
+        }
+        let Some(cache) = self.types.get(&changes.type_url) else { return };
+        let none = Remarks::default();
+        let told = match (changes.scope, &cache.wildcard) {
+            (Scope::Wildcard, Some(wildcard)) => wildcard.view().remarks(),
+            (Scope::Wildcard, None) => &none,
+            (Scope::Globs, _) => cache.globs.remarks(),
+            (Scope::Names, _) => cache.named.remarks(),
+        };
+        let shape = changes.scope.shape();
+        let of = |name: &ResourceName| Leased::new(&changes.type_url, shape, name);
+        // Of a resource that was asked for by its aliases only, these are held (ALI-1).
+        let is_held = |name: &ResourceName| shape != Shape::Names || cache.named.known().contains_key(name);
+        let expiry = &mut self.upkeep.expiry;
+        let mut leases = Vec::new();
+        if changes.replaces {
+            let present: BTreeSet<_> = changes.present.iter().map(|resource| &resource.name).collect();
+            expiry.keep_only(&changes.type_url, shape, |name| present.contains(name));
+        }
+        for (name, _) in &changes.absent {
+            expiry.cancel(&of(name));
+        }
+        let own = changes.present.iter().map(|resource| (&resource.name, resource));
+        let by_alias = changes.by_alias.iter().map(|(alias, resource)| (alias, resource));
+        for (name, resource) in own.chain(by_alias).filter(|(name, _)| is_held(name)) {
+            let what = of(name);
+            let lease = expiry.stated(&what, resource.ttl, told.lease(&what.name), now);
+            leases.extend(lease.map(|lease| (what, lease)));
+        }
+        for (name, ttl) in &changes.refreshed {
+            let what = of(name);
+            let lease = expiry.refreshed(&what, *ttl, told.lease(name), now);
+            leases.extend(lease.map(|lease| (what, lease)));
+        }
+        for (what, lease) in leases {
+            self.set_lease(&what, lease);
+        }
+    }
+
+    fn set_lease(&mut self, what: &Leased, lease: Option<Lease>) {
+        let Some(cache) = self.types.get_mut(&what.type_url) else { return };
+        match (what.shape, &mut cache.wildcard) {
+            (Shape::Wildcard, Some(wildcard)) => wildcard.set_lease(&what.name, lease),
+            (Shape::Wildcard, None) => {}
+            (Shape::Globs, _) => cache.globs.set_lease(&what.name, lease),
+            (Shape::Names, _) => cache.named.set_lease(&what.name, lease),
+        }
+    }
+
+    pub(super) fn keep_up(&mut self, now: Time) {
+        self.run_out(now);
+        self.report_unreachable(now);
+    }
+
+    /// Heartbeats that are due, and resources whose time is over: they go as if the server had removed them (TTL-8).
+    fn run_out(&mut self, now: Time) {
+        let mut touched: Vec<TypeUrl> = Vec::new();
+        let mut expired: Vec<(TypeUrl, usize)> = Vec::new();
+        while let Some((what, due)) = self.upkeep.expiry.pop(now) {
+            match due {
+                Due::Beat(lease) => self.set_lease(&what, Some(lease)),
+                Due::Expired if self.drop_expired(&what) => match expired.last_mut() {
+                    Some((last, count)) if *last == what.type_url => *count += 1,
+                    _ => expired.push((what.type_url.clone(), 1)),
+                },
+                Due::Expired => {}
+            }
+            if !touched.contains(&what.type_url) {
+                touched.push(what.type_url);
+            }
+        }
+        for type_url in touched {
+            self.settle(&type_url, now);
+        }
+        for (type_url, count) in expired {
+            let event = Event::Expired { type_url, count };
+            self.outputs.push_back(Output::Upstream(0, upstream::Output::Event(event)));
+        }
+    }
+
+    /// Whether there still was something to expire: it may have been freed meanwhile.
+    fn drop_expired(&mut self, what: &Leased) -> bool {
+        let Leased { type_url, shape, name } = what;
+        let Some(cache) = self.types.get_mut(type_url) else { return false };
+        let was_present = match (shape, &mut cache.wildcard) {
+            (Shape::Wildcard, Some(members)) => members.take(name),
+            (Shape::Wildcard, None) => false,
+            (Shape::Globs, _) => cache.globs.take(name),
+            (Shape::Names, _) => {
+                let known = cache.named.known().get(name);
+                let was_present = known.is_some_and(|known| known.resource().is_some());
+                if was_present {
+                    cache.named.put_absent(name, Cause::Expired);
+                }
+                was_present
+            }
+        };
+        if !was_present {
+            return false;
+        }
+        if let Attachment::Streams(streams) = &mut self.attachment
+            && let Some(machine) = streams.placed(type_url, *shape).and_then(|index| streams.machine(index))
+        {
+            machine.expire(type_url, name);
+        }
+        true
+    }
+
+    /// What the upstream, or its silence, says of names that it cannot supply (ERR-1, TMR-5).
+    pub(super) fn take_errors(&mut self, index: StreamIndex, event: &Event, now: Time) {
+        match event {
+            Event::ResourceError { type_url, error } => {
+                let status = self.upkeep.error(error.status.code, &error.status.message);
+                let mut names = vec![error.name.clone()];
+                // Of a name that is wanted with parameters, too; if it does not exist, what it had is taken from each.
+                if let Some(cache) = self.types.get(type_url).filter(|_| error.status.code != Code::NotFound)
+                {
+                    names.extend(cache.named.located(&error.name).cloned());
+                }
+                self.put_errors(index, type_url, &names, &status, now);
+            }
+            Event::Timeout { type_url, names } => {
+                let status = self.upkeep.error(Code::Unavailable, "no answer for this name in time");
+                self.put_errors(index, type_url, names, &status, now);
+            }
+            _ => {}
+        }
+    }
+
+    fn put_errors(
+        &mut self,
+        index: StreamIndex,
+        type_url: &TypeUrl,
+        names: &[ResourceName],
+        status: &Arc<Status>,
+        now: Time,
+    ) {
+        let Attachment::Streams(streams) = &self.attachment else { return };
+        let Some(shape) = streams.shape_of(index, type_url) else { return };
+        let Some(cache) = self.types.get_mut(type_url) else { return };
+        let is_absence = status.code == Code::NotFound;
+        for name in names {
+            match (shape, &mut cache.wildcard) {
+                (Shape::Names, _) => cache.named.set_error(name, Some(status)),
+                (Shape::Globs, _) if name.is_glob() || !is_absence => {
+                    cache.globs.set_error(name, Some(status))
+                }
+                (Shape::Wildcard, Some(members)) if !is_absence => members.set_error(name, Some(status)),
+                // That a member does not exist, its leaving says.
+                (Shape::Wildcard | Shape::Globs, _) => {}
+            }
+        }
+        self.settle(type_url, now);
+    }
+
+    /// Names that were asked for long enough ago, of a server that cannot be reached: UNAVAILABLE, never NOT_FOUND
+    /// (ERR-10). While it is reached, its answer is waited for (TMR-1).
+    fn report_unreachable(&mut self, now: Time) {
+        while self.upkeep.asked.front().is_some_and(|(due, ..)| *due <= now) {
+            let Some((_, type_url, mut names)) = self.upkeep.asked.pop_front() else { return };
+            let Some(cache) = self.types.get(&type_url) else { continue };
+            let (named, globs) = (&cache.named, &cache.globs);
+            names.retain(|name| match Shape::of(name) {
+                Shape::Globs => globs.is_unknown(name) && globs.remarks().error(name).is_none(),
+                _ => {
+                    let is_unknown = matches!(named.known().get(name), Some(Known::Unknown));
+                    is_unknown && named.remarks().error(name).is_none()
+                }
+            });
+            let Some(shape) = names.first().map(Shape::of) else { continue };
+            let Attachment::Streams(streams) = &mut self.attachment else { return };
+            let Some(index) = streams.placed(&type_url, shape) else { continue };
+            let Some(machine) = streams.machine(index) else { continue };
+            if machine.is_reached() {
+                self.upkeep.asked.push_back((now + UNREACHABLE, type_url, names));
+                continue;
+            }
+            let reason = machine.last_error().map(ToString::to_string);
+            let text = format!("cannot be reached ({})", reason.as_deref().unwrap_or("still connecting"));
+            let status = self.upkeep.error(Code::Unavailable, &text);
+            self.put_errors(index, &type_url, &names, &status, now);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Calls of one request and one response: REST-JSON and `Fetch*` (§2, RST-1 to RST-12).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout};
+
+use super::body::ResponseBody;
+use super::listener::ListenerOptions;
+use super::reader::read_one;
+use super::streams::Streams;
+use super::{Shared, status};
+use crate::driver::handle::{Form, Peer, Polled, Relay, RelayStream, Variant};
+use crate::wire::RequestReader;
+use crate::wire::json::read_request;
+use crate::xds::service::rest_path;
+use crate::xds::{ApiVersion, Code, Request as DiscoveryRequest, Service, SotwRequest, Status, StreamKind};
+
+type Answer<S> = Response<ResponseBody<S>>;
+
+/// REST paths of services that are known and not served: they answer with 501 rather than 404.
+const NOT_SERVED: [&str; 2] = ["client_status", "health_check"];
+
+/// Whether the call is one of REST, by its path alone.
+pub(super) fn is_rest(path: &str) -> bool {
+    rest_path(path).is_some()
+}
+
+/// One call, with what it needs of its connection.
+pub(super) struct Unary<R: Relay> {
+    pub(super) shared: Arc<Shared<R>>,
+    pub(super) streams: Arc<Streams<R::Stream>>,
+    pub(super) peer: Peer,
+    pub(super) options: ListenerOptions,
+}
+
+/// Why there is no answer, as HTTP says it.
+struct Refusal(StatusCode, Status);
+
+impl From<Status> for Refusal {
+    /// 4xx only for what the client can mend (RST-5).
+    fn from(status: Status) -> Self {
+        let code = match status.code {
+            Code::InvalidArgument => StatusCode::BAD_REQUEST,
+            Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+            Code::Unavailable | Code::ResourceExhausted => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Refusal(code, status)
+    }
+}
+
+impl Refusal {
+    fn new(http: StatusCode, code: Code, text: impl Into<String>) -> Self {
+        Refusal(http, Status::new(code, text))
+    }
+}
+
+impl<R: Relay> Unary<R> {
+    pub(super) async fn rest(self, request: Request<Incoming>) -> Answer<R::Stream> {
+        let metrics = self.shared.metrics.clone();
+        let answered = self.answer_rest(request).await;
+        let response = match answered {
+            Ok(Polled::Set { shared, .. }) => status::json(StatusCode::OK, shared),
+            Ok(Polled::Unchanged) => status::plain(StatusCode::NOT_MODIFIED),
+            Err(Refusal(code, status)) => {
+                tracing::debug!(%code, %status, "REST request refused");
+                let mut response = status::refusal(code, &status);
+                if code == StatusCode::METHOD_NOT_ALLOWED {
+                    let post = header::HeaderValue::from_static("POST");
+                    response.headers_mut().insert(header::ALLOW, post);
+                }
+                response
+            }
+        };
+        metrics.rest_response(response.status().as_u16());
+        response
+    }
+
+    async fn answer_rest(self, request: Request<Incoming>) -> Result<Polled, Refusal> {
+        let (service, api) = self.service_of(request.uri().path())?;
+        if request.method() != Method::POST {
+            let text = format!("{} is not POST", request.method());
+            return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, Code::InvalidArgument, text));
+        }
+        if !is_json(request.headers()) {
+            let text = "the content type is not application/json";
+            return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Code::InvalidArgument, text));
+        }
+        let body = self.read_body(request.into_body()).await?;
+        let request = read_request(&body, &self.shared.limits.requests).map_err(|error| {
+            self.shared.metrics.streams_unreadable.inc();
+            let over = super::reader::over_limit(&error);
+            over.inspect(|limit| self.shared.metrics.limit_hit(*limit));
+            let code = if over.is_some() { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST };
+            Refusal(code, error.into())
+        })?;
+        // Gone before the long wait begins.
+        drop(body);
+        Ok(self.poll(service, api, request, Form::Json).await?)
+    }
+
+    fn service_of(&self, path: &str) -> Result<(&'static Service, ApiVersion), Refusal> {
+        let off = |api| api == ApiVersion::V2 && !self.options.v2;
+        match Service::of_rest_path(path) {
+            Some((_, api)) if off(api) => {
+                let text = format!("{path} is of the v2 API, which `v2: true` on the listener turns on");
+                Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, text))
+            }
+            Some(found) => Ok(found),
+            None if rest_path(path).is_some_and(|(_, rest)| NOT_SERVED.contains(&rest)) => {
+                let text = format!("{path} is not served here");
+                Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, text))
+            }
+            None => {
+                self.shared.metrics.calls_unimplemented.inc();
+                let text = format!("{path} is not served here");
+                Err(Refusal::new(StatusCode::NOT_FOUND, Code::NotFound, text))
+            }
+        }
+    }
+
+    /// The whole body, within the limit of a request and in the time of a first one.
+    async fn read_body(&self, body: Incoming) -> Result<Bytes, Refusal> {
+        let Shared { limits, metrics, .. } = &*self.shared;
+        let max = limits.requests.message_bytes;
+        let body = match timeout(limits.first_request_timeout, Limited::new(body, max).collect()).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                metrics.limit_hit(crate::telemetry::Limit::RequestBytes);
+                let text = format!("the request has more than {max} bytes");
+                return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, text));
+            }
+            Ok(Err(error)) => {
+                return Err(Refusal::new(
+                    StatusCode::BAD_REQUEST,
+                    Code::InvalidArgument,
+                    format!("the request cannot be read: {error}"),
+                ));
+            }
+            Err(_) => {
+                metrics.limit_hit(crate::telemetry::Limit::FirstRequestTimeout);
+                let text = "the request did not come in time";
+                return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, text));
+            }
+        };
+        metrics.request_bytes.inc_by(body.len() as u64);
+        Ok(body)
+    }
+
+    pub(super) async fn fetch(
+        self,
+        service: &'static Service,
+        api: ApiVersion,
+        body: Incoming,
+    ) -> Answer<R::Stream> {
+        let Shared { limits, metrics, .. } = &*self.shared;
+        let reader = RequestReader::new(Variant::Sotw, limits.requests);
+        let deadline = Instant::now() + limits.first_request_timeout;
+        let request = match read_one(body, reader, deadline, metrics.clone()).await {
+            Ok(DiscoveryRequest::Sotw(request)) => request,
+            Ok(DiscoveryRequest::Delta(_)) => SotwRequest::default(),
+            Err(status) => return status::trailers_only(&status),
+        };
+        match self.poll(service, api, request, Form::Grpc).await {
+            Ok(Polled::Set { private, shared }) => {
+                status::stream_response(ResponseBody::unary(private, shared))
+            }
+            Ok(Polled::Unchanged) => status::stream_response(ResponseBody::Empty),
+            Err(status) => status::trailers_only(&status),
+        }
+    }
+
+    async fn poll(
+        &self,
+        service: &'static Service,
+        api: ApiVersion,
+        request: SotwRequest,
+        form: Form,
+    ) -> Result<Polled, Status> {
+        let draining = || Status::new(Code::Unavailable, "the server is draining");
+        if self.streams.refuses_new() {
+            return Err(draining());
+        }
+        let kind = StreamKind { variant: Variant::Sotw, service: Some(service), api, v2: self.options.v2 };
+        let stream = self.shared.relay.open(kind, self.peer.clone())?;
+        // Among the streams of the connection, so that a drain ends its wait.
+        let _registered = self.streams.register(stream.clone(), None).ok_or_else(draining)?;
+        stream.poll_once(request, form, self.hold()).await
+    }
+
+    fn hold(&self) -> Duration {
+        self.options.rest_hold
+    }
+}
+
+/// `application/json`, with or without parameters; or nothing, which some clients send.
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else { return true };
+    let essence = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rst_1_content_types_of_rest() {
+        for (content_type, expected) in [
+            ("application/json", true),
+            ("Application/JSON; charset=utf-8", true),
+            ("application/jsonx", false),
+            ("text/plain", false),
+            ("application/grpc", false),
+        ] {
+            let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, content_type.parse().unwrap())]);
+            assert_eq!(is_json(&headers), expected, "{content_type}");
+        }
+        assert!(is_json(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn rst_5_only_the_clients_faults_are_4xx() {
+        for (code, expected) in [
+            (Code::InvalidArgument, 400),
+            (Code::Unimplemented, 501),
+            (Code::Unavailable, 503),
+            (Code::ResourceExhausted, 503),
+            (Code::Internal, 500),
+            (Code::Unknown, 500),
+        ] {
+            assert_eq!(Refusal::from(Status::new(code, "")).0.as_u16(), expected);
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! What a REST client polls with: a `DiscoveryRequest` in proto3 JSON (RST-1, RST-2).
+//!
+//! Read without descriptors and without a tree of the whole: Envoy sends hundreds of extensions with its node on every
+//! poll, none of which is kept. The limits are those of requests on streams.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::super::deframe::{ReaderLimits, checked};
+use super::super::fields::{Malformed, build, put_bytes, put_message};
+use super::super::frame::{Bound, ReadError};
+use crate::xds::{Locality, Node, ResourceName, SotwRequest, UserAgentVersion, Value};
+
+/// Unknown keys are passed over, as a newer client may have more. The type follows from the path (RST-1), and there
+/// is neither nonce nor NACK (RST-7, RST-8), so that these keys mean nothing either.
+#[derive(Deserialize)]
+struct RequestText<'a> {
+    #[serde(borrow, default, alias = "versionInfo")]
+    version_info: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    node: Option<&'a RawValue>,
+    #[serde(borrow, default, alias = "resourceNames")]
+    resource_names: Option<&'a RawValue>,
+    #[serde(borrow, default, alias = "resourceLocators")]
+    resource_locators: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct NodeText<'a> {
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    cluster: Option<String>,
+    #[serde(borrow, default)]
+    metadata: Option<&'a RawValue>,
+    #[serde(default)]
+    locality: Option<LocalityText>,
+    #[serde(default, alias = "userAgentName")]
+    user_agent_name: Option<String>,
+    #[serde(default, alias = "userAgentVersion")]
+    user_agent_version: Option<String>,
+    #[serde(default, alias = "userAgentBuildVersion")]
+    user_agent_build_version: Option<BuildText>,
+    #[serde(default, alias = "clientFeatures")]
+    client_features: Option<Vec<String>>,
+    #[serde(default, alias = "dynamicParameters")]
+    dynamic_parameters: Option<BTreeMap<String, ParametersText>>,
+}
+
+#[derive(Deserialize)]
+struct LocalityText {
+    #[serde(default)]
+    region: Option<String>,
+    #[serde(default)]
+    zone: Option<String>,
+    #[serde(default, alias = "subZone")]
+    sub_zone: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct BuildText {
+    #[serde(default)]
+    version: Option<SemanticText>,
+}
+
+#[derive(Default, Deserialize)]
+struct SemanticText {
+    #[serde(default, alias = "majorNumber")]
+    major_number: Option<u32>,
+    #[serde(default, alias = "minorNumber")]
+    minor_number: Option<u32>,
+    #[serde(default)]
+    patch: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct ParametersText {
+    #[serde(default)]
+    params: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+struct LocatorText {
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default, alias = "dynamicParameters")]
+    dynamic_parameters: Option<BTreeMap<String, String>>,
+}
+
+/// Reads a request; its type is left to the path.
+///
+/// # Errors
+/// What is malformed, with its place, or the limit that it passes.
+pub fn read_request(body: &[u8], limits: &ReaderLimits) -> Result<SotwRequest, ReadError> {
+    ReadError::check(Bound::RequestBytes, body.len(), limits.message_bytes)?;
+    let text: RequestText<'_> = serde_json::from_slice(body).map_err(malformed)?;
+    must_be_object(body)?;
+    let version_info = text.version_info.unwrap_or_default();
+    ReadError::check(Bound::VersionBytes, version_info.len(), limits.name_bytes)?;
+    let mut resource_names = Vec::new();
+    read_list(text.resource_names, limits, |name: Option<String>| name, &mut resource_names)?;
+    read_list(text.resource_locators, limits, locator_name, &mut resource_names)?;
+    let node = text.node.map(|node| read_node(node, limits)).transpose()?;
+    Ok(SotwRequest {
+        version_info: version_info.into_owned(),
+        node: node.map(Box::new),
+        resource_names,
+        ..SotwRequest::default()
+    })
+}
+
+fn malformed(error: serde_json::Error) -> ReadError {
+    Malformed::new(format!("the request is no DiscoveryRequest in JSON: {error}")).into()
+}
+
+/// A list would be read as the fields in their order.
+fn must_be_object(text: &[u8]) -> Result<(), ReadError> {
+    let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
+    if first == Some(&b'{') { Ok(()) } else { Err(Malformed::new("a message in JSON is an object").into()) }
+}
+
+// === names ===
+
+/// `None`: this version cannot do what is asked for.
+fn locator_name(locator: LocatorText) -> Option<String> {
+    let plain = locator.dynamic_parameters.is_none_or(|parameters| parameters.is_empty());
+    plain.then(|| locator.name.unwrap_or_default())
+}
+
+/// Reads a list without holding more than the limit of it.
+fn read_list<'a, T: Deserialize<'a>>(
+    text: Option<&'a RawValue>,
+    limits: &ReaderLimits,
+    name_of: fn(T) -> Option<String>,
+    names: &mut Vec<ResourceName>,
+) -> Result<(), ReadError> {
+    let Some(text) = text else { return Ok(()) };
+    let fault = Cell::new(None);
+    let seed = Names { limits, name_of, names, fault: &fault };
+    let read = seed.deserialize(&mut serde_json::Deserializer::from_str(text.get()));
+    match (fault.take(), read) {
+        (Some(fault), _) => Err(fault),
+        (None, read) => read.map_err(malformed),
+    }
+}
+
+struct Names<'n, T> {
+    limits: &'n ReaderLimits,
+    name_of: fn(T) -> Option<String>,
+    names: &'n mut Vec<ResourceName>,
+    fault: &'n Cell<Option<ReadError>>,
+}
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Names<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<'_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of resource names")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        while let Some(element) = elements.next_element::<T>()? {
+            let checked = match (self.name_of)(element) {
+                None => Err(ReadError::Unsupported("dynamic parameters of resource locators")),
+                Some(name) => ReadError::check(Bound::Names, self.names.len() + 1, self.limits.names)
+                    .and_then(|()| ReadError::check(Bound::NameBytes, name.len(), self.limits.name_bytes))
+                    .and_then(|()| checked(&name).map(drop).map_err(ReadError::from))
+                    .map(|()| self.names.push(ResourceName::new(&name))),
+            };
+            if let Err(error) = checked {
+                self.fault.set(Some(error));
+                return Err(A::Error::custom("over a limit"));
+            }
+        }
+        Ok(())
+    }
+}
+
+// === the node ===
+
+fn read_node(text: &RawValue, limits: &ReaderLimits) -> Result<Node, ReadError> {
+    ReadError::check(Bound::NodeBytes, text.get().len(), limits.node_bytes)?;
+    must_be_object(text.get().as_bytes())?;
+    let text: NodeText<'_> = serde_json::from_str(text.get()).map_err(malformed)?;
+    let metadata_bytes = text.metadata.map_or(0, |metadata| metadata.get().len());
+    ReadError::check(Bound::NodeRetainedBytes, metadata_bytes, limits.node_retained_bytes)?;
+    let mut node = Node {
+        id: text.id.unwrap_or_default(),
+        cluster: text.cluster.unwrap_or_default(),
+        metadata: text.metadata.map(|text| read_metadata(text, limits)).transpose()?.unwrap_or_default(),
+        locality: text.locality.map(|text| Locality {
+            region: text.region.unwrap_or_default(),
+            zone: text.zone.unwrap_or_default(),
+            sub_zone: text.sub_zone.unwrap_or_default(),
+        }),
+        user_agent_name: text.user_agent_name.unwrap_or_default(),
+        user_agent_version: match (text.user_agent_version, text.user_agent_build_version) {
+            (Some(text), _) => Some(UserAgentVersion::Text(text)),
+            (None, Some(build)) => Some(build_version(&build.version.unwrap_or_default())),
+            (None, None) => None,
+        },
+        client_features: text.client_features.unwrap_or_default(),
+        dynamic_parameters: text
+            .dynamic_parameters
+            .unwrap_or_default()
+            .iter()
+            .map(parameters_entry)
+            .collect(),
+    };
+    ReadError::check(
+        Bound::NodeRetainedBytes,
+        metadata_bytes + kept_bytes(&node),
+        limits.node_retained_bytes,
+    )?;
+    // Features are a set, parameters a map: neither has an order.
+    node.client_features.sort_unstable();
+    node.client_features.dedup();
+    node.dynamic_parameters.sort_unstable();
+    Ok(node)
+}
+
+/// What is kept of a node besides its metadata.
+fn kept_bytes(node: &Node) -> usize {
+    let locality = node.locality.as_ref();
+    let locality = locality.map_or(0, |of| of.region.len() + of.zone.len() + of.sub_zone.len());
+    let agent = match &node.user_agent_version {
+        Some(UserAgentVersion::Text(text)) => text.len(),
+        _ => 0,
+    };
+    let features: usize = node.client_features.iter().map(|feature| feature.len() + 2).sum();
+    let parameters: usize = node.dynamic_parameters.iter().map(Bytes::len).sum();
+    node.id.len() + node.cluster.len() + node.user_agent_name.len() + locality + agent + features + parameters
+}
+
+fn build_version(version: &SemanticText) -> UserAgentVersion {
+    UserAgentVersion::Build {
+        major: version.major_number.unwrap_or_default(),
+        minor: version.minor_number.unwrap_or_default(),
+        patch: version.patch.unwrap_or_default(),
+    }
+}
+
+/// An entry of `dynamic_parameters` as it is on the wire.
+fn parameters_entry((key, text): (&String, &ParametersText)) -> Bytes {
+    let entry = build(0, |sink| {
+        put_bytes(sink, 1, key.as_bytes());
+        put_message(sink, 2, |parameters| {
+            for (key, value) in text.params.iter().flatten() {
+                put_message(parameters, 1, |entry| {
+                    put_bytes(entry, 1, key.as_bytes());
+                    put_bytes(entry, 2, value.as_bytes());
+                });
+            }
+        });
+    });
+    entry.into()
+}
+
+fn read_metadata(text: &RawValue, limits: &ReaderLimits) -> Result<BTreeMap<String, Value>, ReadError> {
+    let fault = Cell::new(None);
+    let seed = Metadata { levels: limits.metadata_depth, allowed: limits.metadata_depth, fault: &fault };
+    let read = seed.deserialize(&mut serde_json::Deserializer::from_str(text.get()));
+    match (fault.take(), read) {
+        (Some(fault), _) => Err(fault),
+        (None, Ok(Value::Struct(fields))) => Ok(fields),
+        (None, Ok(_)) => Err(Malformed::new("the metadata of the node is no object").into()),
+        (None, Err(error)) => Err(malformed(error)),
+    }
+}
+
+/// A `google.protobuf.Value`; `levels`: how many may still open.
+#[derive(Clone, Copy)]
+struct Metadata<'n> {
+    levels: usize,
+    allowed: usize,
+    fault: &'n Cell<Option<ReadError>>,
+}
+
+impl Metadata<'_> {
+    fn descend<E: Error>(self) -> Result<Self, E> {
+        let Some(levels) = self.levels.checked_sub(1) else {
+            let (limit, found) = (Bound::MetadataDepth, self.allowed + 1);
+            self.fault.set(Some(ReadError::OverLimit { limit, found, allowed: self.allowed }));
+            return Err(E::custom("over a limit"));
+        };
+        Ok(Metadata { levels, ..self })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Metadata<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Metadata<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::Number(value.to_bits()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number((value as f64).to_bits()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number((value as f64).to_bits()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
+        let inner = self.descend()?;
+        let mut values = Vec::new();
+        while let Some(value) = elements.next_element_seed(inner)? {
+            values.push(value);
+        }
+        Ok(Value::List(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let inner = self.descend()?;
+        let mut fields = BTreeMap::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            fields.insert(key, entries.next_value_seed(inner)?);
+        }
+        Ok(Value::Struct(fields))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<SotwRequest, ReadError> {
+        read_request(text.as_bytes(), &ReaderLimits::default())
+    }
+
+    #[test]
+    fn rst_2_both_spellings_mean_the_same() {
+        let snake = r#"{"version_info": "7", "resource_names": ["a", "b"], "resource_locators": [{"name": "c"}],
+            "node": {"id": "n", "user_agent_name": "envoy", "client_features": ["y", "x", "y"],
+                "user_agent_build_version": {"version": {"major_number": 1, "minor_number": 40}},
+                "locality": {"region": "r", "sub_zone": "s"},
+                "dynamic_parameters": {"k": {"params": {"p": "v"}}}}}"#;
+        let camel = r#"{"versionInfo": "7", "resourceNames": ["a", "b"], "resourceLocators": [{"name": "c"}],
+            "node": {"id": "n", "userAgentName": "envoy", "clientFeatures": ["y", "x", "y"],
+                "userAgentBuildVersion": {"version": {"majorNumber": 1, "minorNumber": 40}},
+                "locality": {"region": "r", "subZone": "s"},
+                "dynamicParameters": {"k": {"params": {"p": "v"}}}}}"#;
+        let request = read(snake).unwrap();
+        assert_eq!(read(camel).unwrap(), request);
+        assert_eq!(request.version_info, "7");
+        let names: Vec<_> = request.resource_names.iter().map(ResourceName::as_str).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        let node = request.node.unwrap();
+        assert_eq!(node.client_features, ["x", "y"]);
+        assert_eq!(node.user_agent_version, Some(UserAgentVersion::Build { major: 1, minor: 40, patch: 0 }));
+        assert_eq!(node.dynamic_parameters, [&b"\x0a\x01k\x12\x08\x0a\x06\x0a\x01p\x12\x01v"[..]]);
+    }
+
+    #[test]
+    fn rst_1_a_type_url_of_the_body_and_what_is_not_known_mean_nothing() {
+        let request = read(
+            r#"{"type_url": "x", "response_nonce": "y", "error_detail": {"message": "z"}, "later": [{}],
+            "node": {"extensions": [{"name": "e", "type_descriptor": "t"}], "listening_addresses": [{}], "later": 1,
+                "metadata": null}, "resource_names": null}"#,
+        );
+        assert_eq!(request, Ok(SotwRequest { node: Some(Box::default()), ..SotwRequest::default() }));
+        assert_eq!(read("{}"), Ok(SotwRequest::default()));
+    }
+
+    #[test]
+    fn metadata_keeps_its_values() {
+        let request =
+            read(r#"{"node": {"metadata": {"a": [1, -2.5, null, true], "b": {"c": "d"}}}}"#).unwrap();
+        let metadata = request.node.unwrap().metadata;
+        let number = |number: f64| Value::Number(number.to_bits());
+        assert_eq!(
+            metadata["a"],
+            Value::List(vec![number(1.0), number(-2.5), Value::Null, Value::Bool(true)])
+        );
+        assert_eq!(metadata["b"], Value::Struct([("c".to_owned(), Value::String("d".to_owned()))].into()));
+    }
+
+    #[test]
+    fn rst_5_what_is_malformed_is_named() {
+        for (text, part) in [
+            ("", "EOF"),
+            ("[]", "is an object"),
+            (r#"{"node": ["n"]}"#, "is an object"),
+            (r#"{"resource_names": "a"}"#, "list of resource names"),
+            (r#"{"resource_names": ["a"], "resourceNames": ["a"]}"#, "duplicate field"),
+            (r#"{"node": {"metadata": [1]}}"#, "no object"),
+            (r#"{"node": {"id": 1}}"#, "string"),
+            (r#"{} x"#, "trailing"),
+            ("{\"resource_names\": [\"x\u{fdd0}k=v\u{fdd0}\"]}", "U+FDD0"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(matches!(error, ReadError::Malformed(_)), "{text}: {error}");
+            assert!(error.to_string().contains(part), "{text}: {error}");
+        }
+        let error = read(r#"{"resource_locators": [{"name": "a", "dynamic_parameters": {"k": "v"}}]}"#);
+        assert!(matches!(error, Err(ReadError::Unsupported(_))));
+    }
+
+    #[test]
+    fn fd_16_each_limit_holds() {
+        let limits = ReaderLimits {
+            message_bytes: 400,
+            node_bytes: 200,
+            node_retained_bytes: 40,
+            metadata_depth: 2,
+            names: 2,
+            name_bytes: 3,
+            ..ReaderLimits::default()
+        };
+        let nested = |levels: usize| {
+            format!(r#"{{"node": {{"metadata": {}1{}}}}}"#, r#"{"a": "#.repeat(levels), "}".repeat(levels))
+        };
+        for (text, bound) in [
+            (format!(r#"{{"x": "{}"}}"#, "x".repeat(400)), Bound::RequestBytes),
+            (format!(r#"{{"node": {{"extensions": "{}"}}}}"#, "x".repeat(200)), Bound::NodeBytes),
+            (format!(r#"{{"node": {{"id": "{}"}}}}"#, "x".repeat(41)), Bound::NodeRetainedBytes),
+            (
+                format!(r#"{{"node": {{"metadata": {{"a": "{}"}}}}}}"#, "x".repeat(41)),
+                Bound::NodeRetainedBytes,
+            ),
+            (nested(3), Bound::MetadataDepth),
+            (r#"{"resource_names": ["a", "b", "c"]}"#.to_owned(), Bound::Names),
+            (r#"{"resource_names": ["abcd"]}"#.to_owned(), Bound::NameBytes),
+            (r#"{"version_info": "abcd"}"#.to_owned(), Bound::VersionBytes),
+        ] {
+            let error = read_request(text.as_bytes(), &limits).unwrap_err();
+            assert!(matches!(error, ReadError::OverLimit { limit, .. } if limit == bound), "{text}: {error}");
+        }
+        assert!(read_request(nested(2).as_bytes(), &limits).is_ok());
+    }
+}

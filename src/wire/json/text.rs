@@ -1,0 +1,64 @@
+//! Protobuf's text format (`.pb_text`), with payloads spelled out under their types in brackets.
+
+use miette::Diagnostic;
+use prost_reflect::DynamicMessage;
+
+use super::super::upstream::{decode_file_resource, decode_file_response};
+use super::{JsonError, RESOURCE, RESPONSE, canonical, message, pool};
+use crate::xds::SotwResponse;
+
+/// How deep messages may be nested: the reader itself has no bound.
+const DEPTH_MAX: usize = 100;
+
+/// Reads a file in text format: a `DiscoveryResponse`, or the `Resource` of a list collection (FIL-5).
+pub fn parse_text(text: &str) -> Result<SotwResponse, JsonError> {
+    check_depth(text)?;
+    match encode(RESPONSE, text) {
+        Ok(response) => Ok(decode_file_response(response.into())?),
+        // Most files are responses, so that the fault of what is neither is told as that of a response.
+        Err(error) => match encode(RESOURCE, text) {
+            Ok(resource) => Ok(decode_file_resource(&resource)?),
+            Err(_) => Err(error),
+        },
+    }
+}
+
+fn encode(name: &str, text: &str) -> Result<Vec<u8>, JsonError> {
+    let parsed = DynamicMessage::parse_text_format(message(name)?, text).map_err(|error| {
+        let label = error.labels().and_then(|mut labels| labels.next());
+        let place = label.map(|label| format!("line {}: ", line_of(text, label.offset())));
+        JsonError::Syntax(format!("{}{error}", place.unwrap_or_default()))
+    })?;
+    canonical::encode(pool()?, &parsed).map_err(JsonError::Encoding)
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
+}
+
+/// Counts brackets outside of strings and comments.
+fn check_depth(text: &str) -> Result<(), JsonError> {
+    let (mut depth, mut quote, mut is_escaped, mut in_comment) = (0_usize, None, false, false);
+    for (offset, byte) in text.bytes().enumerate() {
+        match (byte, quote) {
+            (b'\n', _) => (in_comment, quote, is_escaped) = (false, None, false),
+            _ if in_comment => {}
+            _ if is_escaped => is_escaped = false,
+            (b'\\', Some(_)) => is_escaped = true,
+            (_, Some(open)) if byte == open => quote = None,
+            (_, Some(_)) => {}
+            (b'"' | b'\'', None) => quote = Some(byte),
+            (b'#', None) => in_comment = true,
+            (b'{' | b'<' | b'[', None) => depth += 1,
+            (b'}' | b'>' | b']', None) => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEPTH_MAX {
+            let line = line_of(text, offset);
+            return Err(JsonError::Syntax(format!(
+                "line {line}: messages are nested deeper than {DEPTH_MAX}"
+            )));
+        }
+    }
+    Ok(())
+}

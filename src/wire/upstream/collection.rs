@@ -1,0 +1,59 @@
+//! A file that is one list collection (FIL-5).
+
+use bytes::Bytes;
+
+use super::super::fields::{Fields, Malformed, build, put_bytes, put_element, put_message};
+use super::super::response::WRAPPER;
+use super::resource::read_any;
+use super::response::DecodeError;
+use crate::xds::{Kind, TypeUrl};
+
+/// The `DiscoveryResponse` whose one resource is this `Resource`. It must have a name and wrap a list collection, all of
+/// whose entries are inline: a file can't be asked for the others.
+pub(super) fn as_response(resource: &[u8]) -> Result<Bytes, DecodeError> {
+    let (mut name, mut any) = ("", None);
+    for field in Fields::of(resource) {
+        match field? {
+            (2, payload) => any = Some(read_any(payload.bytes()?)?),
+            (3, payload) => name = payload.text()?,
+            _ => {}
+        }
+    }
+    let refused = |reason: String| Err(DecodeError::Collection(reason));
+    let Some((type_url, value)) = any else { return refused("it has no content".to_owned()) };
+    let kind = TypeUrl::new(type_url).kind();
+    if !matches!(kind, Kind::ClusterCollection | Kind::ListenerCollection | Kind::LbEndpointCollection) {
+        let type_url: String = type_url.chars().take(200).collect();
+        return refused(format!(
+            "it wraps a {type_url:?}, which is no list collection; use a DiscoveryResponse"
+        ));
+    }
+    if name.is_empty() {
+        return refused("it has no name".to_owned());
+    }
+    if let Some(index) = first_locator(value)? {
+        return refused(format!("entries[{index}] of {name:?} is not inline"));
+    }
+    let message = build(0, |sink| {
+        put_message(sink, 2, |any| {
+            put_bytes(any, 1, WRAPPER.as_bytes());
+            put_element(any, 2, resource);
+        });
+    });
+    Ok(message.into())
+}
+
+/// The first entry of a collection that says only where the resource is.
+fn first_locator(collection: &[u8]) -> Result<Option<usize>, Malformed> {
+    let mut index = 0;
+    for field in Fields::of(collection) {
+        let (1, entry) = field? else { continue };
+        for field in Fields::of(entry.bytes()?) {
+            if let (1, _) = field? {
+                return Ok(Some(index));
+            }
+        }
+        index += 1;
+    }
+    Ok(None)
+}

@@ -1,0 +1,198 @@
+//! The relay as a client of control planes without ADS: streams per type, and polls. `matrix.rs` tells what clients hold
+//! then; this is what the control plane sees.
+
+use http::StatusCode;
+use tonic::Code;
+
+use crate::bench::Bench;
+use crate::support::control_plane::eventually;
+use crate::support::{Attachment, CDS, EDS, FOUR, MARKER, Variant, is_full_state};
+
+/// RPC-2: one stream per type and collection, each to the service of its type, each with the node.
+#[tokio::test]
+async fn rpc_2_str_2_each_type_has_a_stream_to_its_service() {
+    for variant in Variant::BOTH {
+        let Some(bench) = Bench::relay(Attachment::PerType(variant)).await else { return };
+        for type_url in FOUR {
+            bench.origin.set(type_url, "a", "1");
+        }
+        let mut one = bench.client(variant, "one").await;
+        let mut two = bench.client(variant, "two").await;
+        for type_url in FOUR {
+            for client in [&mut one, &mut two] {
+                client.want(type_url, if is_full_state(type_url) { &["*"] } else { &["a"] });
+                client.settle(type_url, &[("a", "1")]).await;
+            }
+        }
+        for type_url in FOUR {
+            let requests = bench.origin.requests(type_url);
+            assert!(
+                requests.iter().all(|r| r.of_type == Some(type_url) && r.variant == variant),
+                "{type_url}"
+            );
+            assert!(requests.iter().all(|r| r.stream == requests[0].stream), "{type_url}: one stream");
+            let nodes = requests.iter().filter(|r| r.ask.node.is_some()).count();
+            assert_eq!(
+                (nodes, requests[0].ask.node.is_some()),
+                (1, true),
+                "STR-2 on the stream of {type_url}"
+            );
+        }
+        assert_eq!(bench.origin.opened(), 4);
+        // The wildcard and names of one type never share a stream (RLY-13).
+        one.want(EDS, &["a", "*"]);
+        bench.origin.wait_for("a second stream of EDS", |origin| origin.opened() == 5).await;
+        assert_eq!(bench.warnings(), [] as [String; 0]);
+    }
+}
+
+/// RLY-25, type by type.
+#[tokio::test]
+async fn rly_25_delta_refused_is_sotw_per_type() {
+    let Some(bench) = Bench::relay(Attachment::PerType(Variant::Delta)).await else { return };
+    bench.origin.refuse_delta(Code::Unimplemented);
+    let mut client = bench.delta("one").await;
+    for type_url in [CDS, EDS] {
+        bench.origin.set(type_url, "a", "1");
+        client.want(type_url, &["a"]);
+        client.settle(type_url, &[("a", "1")]).await;
+        let asked = bench.origin.expect(type_url).await;
+        assert_eq!((asked.variant, asked.of_type), (Variant::Sotw, Some(type_url)));
+    }
+    assert_eq!(bench.origin.opened(), 4);
+    bench.origin.close_streams(Code::Unavailable);
+    bench.origin.wait_for("new streams", |origin| origin.opened() == 6).await;
+    bench.quiet(&mut client).await;
+    assert_eq!(bench.origin.opened(), 6, "delta was tried again within the hour");
+}
+
+/// RLY-2, RLY-3: who can't be asked says nothing, and the operator hears of it. Other types are served.
+#[tokio::test]
+async fn rly_2_rpc_9_a_type_without_a_service_stays_unanswered() {
+    for upstream in
+        [Attachment::PerType(Variant::Sotw), Attachment::PerType(Variant::Delta), Attachment::Rest]
+    {
+        let Some(bench) = Bench::relay(upstream).await else { return };
+        bench.origin.set(CDS, "a", "1");
+        let mut client = bench.delta("one").await;
+        client.want(MARKER, &["m"]);
+        client.want(CDS, &["a"]);
+        client.settle(CDS, &[("a", "1")]).await;
+        bench.quiet(&mut client).await;
+        let warnings = bench.warnings();
+        assert!(warnings.len() == 1 && warnings[0].contains("sluice.test.Marker"), "{warnings:?}");
+    }
+}
+
+/// CLI-1, CLI-3, type by type: a service that is not there makes nothing of the others worse, and is told until it is.
+#[tokio::test]
+async fn cli_1_cli_3_one_type_that_fails_leaves_the_others_alone() {
+    let Some(bench) = Bench::relay(Attachment::PerType(Variant::Sotw)).await else { return };
+    bench.origin.refuse_type(Some(EDS));
+    bench.origin.set(EDS, "a", "1");
+    bench.origin.set(CDS, "a", "1");
+    let mut client = bench.delta("one").await;
+    client.want(CDS, &["*"]);
+    client.settle(CDS, &[("a", "1")]).await;
+    client.want(EDS, &["a"]);
+    let shows = |state: &'static str, is_stale: bool| {
+        let bench = &bench;
+        move || async move {
+            let sources = bench.process().get("/sources").await.1;
+            let sources: serde_json::Value = serde_json::from_str(&sources).expect("JSON");
+            let source = &sources["sources"][0];
+            source["state"] == state && source["stale_seconds"].is_number() == is_stale
+        }
+    };
+    eventually("connected, and stale", shows("connected", true)).await;
+    bench.origin.set(CDS, "a", "2");
+    client.settle(CDS, &[("a", "2")]).await;
+    eventually("still stale", shows("connected", true)).await;
+    bench.origin.refuse_type(None);
+    client.settle(EDS, &[("a", "1")]).await;
+    eventually("all is well", shows("connected", false)).await;
+}
+
+/// RST-6, RST-10: every poll carries the node and the version that was accepted last, and of a type one is outstanding.
+#[tokio::test]
+async fn rst_6_rst_10_polls_carry_the_node_and_the_last_version() {
+    let Some(bench) = Bench::relay(Attachment::Rest).await else { return };
+    bench.origin.set_many(EDS, &[("a", "1"), ("b", "1")]);
+    let mut client = bench.delta("one").await;
+    client.want(EDS, &["a"]);
+    client.settle(EDS, &[("a", "1")]).await;
+    let first = bench.origin.expect(EDS).await.ask;
+    assert_eq!((first.version.as_str(), &first.names[..]), ("", &["a".to_owned()][..]));
+    let next = bench.origin.expect_that(EDS, |ask| !ask.version.is_empty()).await.ask;
+    assert!(next.version.starts_with("of a="), "{next:?}");
+    // A server may look at the version alone: for more names there is none.
+    client.want(EDS, &["a", "b"]);
+    client.settle(EDS, &[("a", "1"), ("b", "1")]).await;
+    let grown = bench.origin.expect_that(EDS, |ask| ask.names.len() == 2).await.ask;
+    assert_eq!(grown.version, "");
+    bench.origin.set(EDS, "b", "2");
+    client.settle(EDS, &[("a", "1"), ("b", "2")]).await;
+    // 304 is no news, and neither are equal bytes under another version (RLY-36).
+    bench.origin.change(|world| world.restart());
+    bench.quiet(&mut client).await;
+    for recorded in bench.origin.requests(EDS) {
+        let node = recorded.ask.node.expect("RST-6");
+        assert!(node.id.starts_with("sluice-test/"), "RLY-15: {node:?}");
+        assert!(node.client_features.contains(&"xds.config.resource-in-sotw".to_owned()), "RLY-22");
+        assert_eq!((recorded.ask.nonce.as_str(), recorded.ask.error), ("", None), "RST-7, RST-8");
+    }
+    let (status, metrics) = bench.process().get("/metrics").await;
+    assert_eq!(status, 200);
+    assert!(metrics.contains("sluice_upstream_connected{server=") && !metrics.contains("sources_stale{} 1"));
+}
+
+/// RST-12, RLY-27: what a 200 lacks is gone, of any type; a name that never was is told as absent at once, without a timer.
+#[tokio::test]
+async fn rst_12_rly_27_what_a_response_lacks_is_absent() {
+    let Some(bench) = Bench::relay(Attachment::Rest).await else { return };
+    bench.origin.set(EDS, "a", "1");
+    let mut client = bench.delta("one").await;
+    client.want(EDS, &["a", "never"]);
+    let mut answer = client.take(EDS).await;
+    if answer.removed.is_empty() {
+        answer = client.take(EDS).await;
+    }
+    assert_eq!(answer.removed, ["never"]);
+    bench.origin.remove(EDS, "a");
+    assert_eq!(client.take(EDS).await.removed, ["a"]);
+}
+
+/// RST-11, CLI-1, FIL-7's kin: a response that can't be read, or a refusal, changes nothing of what is served, is told with
+/// its reason, and is over when a good one comes.
+#[tokio::test]
+async fn rst_11_cli_1_a_bad_answer_takes_nothing_away() {
+    let Some(bench) = Bench::relay(Attachment::Rest).await else { return };
+    bench.origin.set_many(CDS, &[("a", "1"), ("b", "1")]);
+    let mut client = bench.sotw("one").await;
+    client.want(CDS, &["*"]);
+    client.settle(CDS, &[("a", "1"), ("b", "1")]).await;
+    let unknown = format!(r#"{{"version_info": "9", "resources": [{{"@type": "{MARKER}", "name": "a"}}]}}"#);
+    for (status, body, told) in [
+        (StatusCode::OK, unknown.as_str(), "sluice.test.Marker"),
+        (StatusCode::INTERNAL_SERVER_ERROR, "the dog ate it", "the dog ate it"),
+    ] {
+        bench.origin.refuse_polls(status, body);
+        let polls = bench.origin.requests(CDS).len();
+        bench.origin.wait_for("a refused poll", |origin| origin.requests(CDS).len() > polls).await;
+        client.silence(std::time::Duration::from_millis(100)).await;
+        let is_told = || async { bench.process().get("/sources").await.1.contains(told) };
+        eventually("the reason in /sources", is_told).await;
+        // A newcomer is served from the cache.
+        let mut last = bench.sotw("last").await;
+        last.want(CDS, &["*"]);
+        last.settle(CDS, &[("a", "1"), ("b", "1")]).await;
+        bench.origin.answer_polls();
+        let text = format!("after {told}");
+        bench.origin.set(CDS, "a", &text);
+        client.settle(CDS, &[("a", &text), ("b", "1")]).await;
+        bench.origin.set(CDS, "a", "1");
+        client.settle(CDS, &[("a", "1"), ("b", "1")]).await;
+    }
+    let warned = bench.warnings();
+    assert!(warned.iter().any(|line| line.contains("unreachable")), "{warned:?}");
+}

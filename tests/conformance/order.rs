@@ -1,0 +1,152 @@
+//! Make before break on the wire: ORD-1, ORD-3, ORD-4, ORD-10, RLY-34, RLY-50, RLY-51.
+
+use std::time::{Duration, Instant};
+
+use crate::bench::{Bench, pause};
+use crate::support::client::Event;
+use crate::support::words::eds_cluster;
+use crate::support::{Answer, CDS, Client, EDS, RDS, Variant};
+
+/// Every upstream with every downstream variant.
+fn variants() -> impl Iterator<Item = (Variant, Variant)> {
+    Variant::BOTH.into_iter().flat_map(|up| Variant::BOTH.map(|down| (up, down)))
+}
+
+/// A client of all clusters and of one route, which names the cluster `x`.
+async fn join(bench: &Bench, variant: Variant, id: &str) -> Client {
+    bench.origin.set_many(CDS, &[("x", "1"), ("z", "1")]);
+    bench.origin.set(RDS, "r", "to x");
+    let mut client = bench.client(variant, id).await;
+    client.want(CDS, &["*"]);
+    client.settle(CDS, &[("x", "1"), ("z", "1")]).await;
+    client.want(RDS, &["r"]);
+    client.take(RDS).await;
+    client.quiet().await;
+    client
+}
+
+/// The control plane makes before it breaks, all within a few milliseconds.
+fn move_route(bench: &Bench) {
+    bench.origin.set(CDS, "y", "1");
+    bench.origin.set(RDS, "r", "to y");
+    bench.origin.remove(CDS, "x");
+}
+
+/// The new route, not ACKed; its cluster came before, and the old one is still there.
+async fn take_route(client: &mut Client) -> Answer {
+    loop {
+        let answer = client.any().await;
+        if answer.type_url == RDS {
+            assert!(client.holds(CDS).contains_key("y"), "ORD-4: the route came before its cluster");
+            return answer;
+        }
+        client.ack(&answer);
+        assert!(client.holds(CDS).contains_key("x"), "ORD-3: {answer:?} takes what the route names");
+    }
+}
+
+#[tokio::test]
+async fn ord_1_ord_3_rly_50_rly_51_a_cluster_goes_after_the_ack_of_the_route_that_left_it() {
+    for (upstream, variant) in variants() {
+        let Some(bench) = Bench::relay(upstream).await else { return };
+        let mut slow = join(&bench, variant, "slow").await;
+        let mut prompt = join(&bench, variant, "prompt").await;
+        move_route(&bench);
+        let route = take_route(&mut slow).await;
+        prompt.settle(CDS, &[("y", "1"), ("z", "1")]).await;
+        prompt.quiet().await;
+        pause(300).await;
+        slow.quiet().await;
+        // Other clusters are added and changed meanwhile.
+        bench.origin.set(CDS, "z", "2");
+        slow.settle(CDS, &[("x", "1"), ("y", "1"), ("z", "2")]).await;
+        slow.ack(&route);
+        slow.settle(CDS, &[("y", "1"), ("z", "2")]).await;
+        slow.quiet().await;
+    }
+}
+
+#[tokio::test]
+async fn rly_51_after_a_nack_a_cluster_stays_until_a_later_route_is_acked() {
+    for (upstream, variant) in variants() {
+        let Some(bench) = Bench::relay(upstream).await else { return };
+        let mut client = join(&bench, variant, "one").await;
+        move_route(&bench);
+        let route = take_route(&mut client).await;
+        client.nack(&route, "no");
+        pause(100).await;
+        client.quiet().await;
+        assert!(client.holds(CDS).contains_key("x"));
+        bench.origin.set(RDS, "r", "to y, mended");
+        let route = client.next(RDS).await;
+        client.quiet().await;
+        client.ack(&route);
+        client.settle(CDS, &[("y", "1"), ("z", "1")]).await;
+        client.quiet().await;
+    }
+}
+
+/// The next response, which may take as long as anything may wait.
+async fn wait_long(client: &mut Client) -> Answer {
+    match client.event_within(Duration::from_secs(25)).await {
+        Event::Answer(answer) => answer,
+        Event::End(status) => panic!("the stream ended with {status:?}"),
+    }
+}
+
+/// The one case that waits: 15 s of the relay's own time, for all variants together.
+#[tokio::test]
+async fn ord_10_nothing_waits_longer_than_15_seconds() {
+    let Some(bench) = Bench::relay(Variant::Delta).await else { return };
+    let mut clients = Vec::new();
+    for variant in Variant::BOTH {
+        clients.push(join(&bench, variant, "late").await);
+        clients.push(join(&bench, variant, "mute").await);
+    }
+    let start = Instant::now();
+    bench.origin.set(CDS, "w", "1");
+    let [late, mute, late_delta, mute_delta] = &mut clients[..] else { return };
+    for client in [&mut *mute, &mut *mute_delta] {
+        client.next(CDS).await;
+    }
+    for client in [&mut *late, &mut *late_delta] {
+        client.take(CDS).await;
+    }
+    move_route(&bench);
+    for client in [late, late_delta] {
+        // It never ACKs the route: in the end the cluster goes.
+        take_route(client).await;
+        let clusters = wait_long(client).await;
+        assert_eq!(clusters.type_url, CDS);
+        client.ack(&clusters);
+        assert_eq!(client.holds(CDS).into_keys().collect::<Vec<_>>(), ["w", "y", "z"]);
+        assert!(start.elapsed() > Duration::from_secs(14), "{:?}", start.elapsed());
+    }
+    for client in [mute, mute_delta] {
+        // It never ACKs clusters: in the end they are sent beside what is unACKed, and the route after them (NON-4).
+        let clusters = wait_long(client).await;
+        assert!(clusters.type_url == CDS && clusters.names().contains(&"y"), "{clusters:?}");
+        assert_eq!(client.next(RDS).await.get("r").text(), "to y");
+    }
+}
+
+/// SST-6, ORD-5: who holds endpoints that are gone upstream gets them again with their changed cluster.
+#[tokio::test]
+async fn rly_34_ord_5_endpoints_that_are_gone_follow_their_changed_cluster() {
+    let Some(bench) = Bench::relay(Variant::Delta).await else { return };
+    let cluster = |text| eds_cluster("c", "service", text);
+    bench.origin.change(|world| world.set(CDS, "c", cluster("1"), true));
+    bench.origin.set(EDS, "service", "1");
+    let mut client = bench.sotw("one").await;
+    client.want(CDS, &["*"]);
+    client.take(CDS).await;
+    client.want(EDS, &["service"]);
+    client.take(EDS).await;
+    client.quiet_after_optional(EDS).await;
+    bench.origin.remove(EDS, "service");
+    client.quiet().await;
+    bench.origin.change(|world| world.set(CDS, "c", cluster("2"), true));
+    assert_eq!(client.take(CDS).await.get("c").text(), "2");
+    assert_eq!(client.take(EDS).await.get("service").text(), "1");
+    client.quiet().await;
+}

@@ -1,0 +1,183 @@
+//! Resources that live for a while, and clients that do not understand what the control plane says (§25, WIR, FEA).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::bench::Bench;
+use crate::support::client::{connect, node};
+use crate::support::{Answer, Ask, CDS, Client, EDS, Item, RDS, Variant};
+
+const WRAPPER: &str = "xds.config.resource-in-sotw";
+const TTL: &str = "xds.config.supports-resource-ttl";
+const LEDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpointCollection";
+
+/// An upstream that says nothing on its own.
+async fn scripted(upstream: Variant) -> Option<Bench> {
+    Bench::scripted(|setup| setup.upstream(upstream).resource_timeout(60)).await
+}
+
+/// `name`: a heartbeat; `name=text`: with content.
+fn timed(type_url: &str, version: &str, item: &str, ttl: Duration) -> Answer {
+    let (name, text) = item.split_once('=').map_or((item, None), |(name, text)| (name, Some(text)));
+    let mut item = Item::new(type_url, name, version, text.unwrap_or_default());
+    item.body = item.body.filter(|_| text.is_some());
+    Answer {
+        type_url: type_url.to_owned(),
+        version: version.to_owned(),
+        items: vec![item],
+        ttls: BTreeMap::from([(name.to_owned(), ttl)]),
+        ..Answer::default()
+    }
+}
+
+/// A client that understands TTLs is told of the TTL and of refreshes; when the upstream falls silent, the resource goes.
+#[tokio::test]
+async fn ttl_1_ttl_4_ttl_5_rly_39_heartbeats_pass_and_end_with_those_of_the_upstream() {
+    const LIFE: Duration = Duration::from_secs(3);
+    for upstream in Variant::BOTH {
+        for variant in Variant::BOTH {
+            let Some(bench) = scripted(upstream).await else { return };
+            let mut client = Client::with_features(bench.target(), variant, "one", &[TTL, WRAPPER]).await;
+            client.want(EDS, &["a"]);
+            let asked = bench.origin.expect(EDS).await;
+            bench.origin.answer_raw(asked.stream, timed(EDS, "7", "a=1", LIFE));
+            let first = client.take(EDS).await;
+            assert_eq!(first.get("a").text(), "1");
+            assert!(first.ttls["a"] <= LIFE && first.ttls["a"] > LIFE / 2, "{:?}", first.ttls);
+            assert_eq!(first.wrapped.contains("a"), variant == Variant::Sotw, "TTL-2");
+            bench.origin.answer_raw(asked.stream, timed(EDS, "7", "a", LIFE));
+            let beat = client.take(EDS).await;
+            assert!(beat.ttls["a"] <= LIFE, "{:?}", beat.ttls);
+            match variant {
+                // The resource itself: Envoy's timer runs on where a refresh in SotW has no body (TTL-4).
+                Variant::Sotw => {
+                    assert_eq!((beat.get("a").text(), &beat.version), ("1".into(), &first.version));
+                }
+                Variant::Delta => {
+                    assert_eq!(beat.get("a").body, None, "TTL-4");
+                    assert_eq!(beat.get("a").version, first.get("a").version, "TTL-4");
+                }
+            }
+            if variant == Variant::Delta {
+                assert_eq!(client.take(EDS).await.removed, ["a"], "TTL-8");
+            } else {
+                client.silence(Duration::from_millis(300)).await;
+            }
+        }
+    }
+}
+
+/// A client without the feature sees no TTL and no wrapper, and loses what ran out all the same.
+#[tokio::test]
+async fn ttl_1_ttl_8_wir_8_without_the_feature_a_resource_goes_when_its_time_is_over() {
+    for upstream in Variant::BOTH {
+        for variant in Variant::BOTH {
+            let Some(bench) = scripted(upstream).await else { return };
+            let mut client = bench.client(variant, "one").await;
+            client.want(CDS, &["a", "b"]);
+            let asked = bench.origin.expect(CDS).await;
+            let mut answer = timed(CDS, "1", "a=1", Duration::from_secs(1));
+            answer.items.push(Item::new(CDS, "b", "1", "1"));
+            bench.origin.answer_raw(asked.stream, answer);
+            let first = client.take(CDS).await;
+            assert!(first.ttls.is_empty(), "TTL-1");
+            client.settle(CDS, &[("b", "1")]).await;
+            let log = bench.process().get("/metrics").await.1;
+            let series = format!(
+                "sluice_upstream_expiries_total{{server=\"{}\",type=\"Cluster\"}} 1",
+                bench.origin.address
+            );
+            assert!(log.contains(&series), "{log}");
+        }
+    }
+}
+
+/// TTL-6: of a complete set every refresh is the whole of it.
+#[tokio::test]
+async fn ttl_6_a_sotw_set_is_refreshed_in_full() {
+    let Some(bench) = scripted(Variant::Delta).await else { return };
+    let mut client = Client::with_features(bench.target(), Variant::Sotw, "one", &[TTL, WRAPPER]).await;
+    client.want(CDS, &["*"]);
+    let asked = bench.origin.expect(CDS).await;
+    let life = Duration::from_secs(30);
+    let mut answer = timed(CDS, "1", "a=1", life);
+    answer.items.push(Item::new(CDS, "b", "1", "1"));
+    bench.origin.answer_raw(asked.stream, answer.clone());
+    let first = client.take(CDS).await;
+    // The time is told anew with the content.
+    answer.ttls.insert("a".to_owned(), life * 2);
+    bench.origin.answer_raw(asked.stream, answer);
+    let second = client.take(CDS).await;
+    assert_eq!((first.names(), second.names()), (vec!["a", "b"], vec!["a", "b"]));
+    assert_eq!(first.version, second.version);
+    assert!(second.items.iter().all(|item| item.body.is_some()), "TTL-6");
+    assert!(second.ttls["a"] > life && !second.ttls.contains_key("b"));
+    assert!(second.wrapped.contains("a") && !second.wrapped.contains("b"));
+}
+
+/// TTL-7: whatever gRPC says that it supports.
+#[tokio::test]
+async fn ttl_7_grpc_is_told_nothing_of_ttls() {
+    let Some(bench) = scripted(Variant::Delta).await else { return };
+    let mut node = node("one");
+    node.user_agent_name = "gRPC C-core".to_owned();
+    node.client_features = vec![TTL.to_owned(), WRAPPER.to_owned()];
+    let mut client = Client::on(connect(bench.target()).await, Variant::Sotw, Some(node));
+    client.want(EDS, &["a"]);
+    let asked = bench.origin.expect(EDS).await;
+    bench.origin.answer_raw(asked.stream, timed(EDS, "1", "a=1", Duration::from_secs(30)));
+    let first = client.take(EDS).await;
+    assert!(first.ttls.is_empty() && first.wrapped.is_empty());
+    bench.origin.answer_raw(asked.stream, timed(EDS, "1", "a=1", Duration::from_secs(60)));
+    client.quiet().await;
+}
+
+/// RLY-22, FEA-3: upstream sees the class's own features and the wrapper; RLY-12: other features are another class.
+#[tokio::test]
+async fn rly_12_rly_22_fea_2_fea_3_features_belong_to_the_class() {
+    let Some(bench) = scripted(Variant::Delta).await else { return };
+    let classes: [(&[&str], &[&str]); 3] =
+        [(&[], &[WRAPPER]), (&["x.y"], &["x.y", WRAPPER]), (&[TTL], &[WRAPPER, TTL])];
+    for (features, seen) in classes {
+        let mut client = Client::with_features(bench.target(), Variant::Delta, "one", features).await;
+        client.want(EDS, &["a"]);
+        let asked = bench.origin.expect_that(EDS, |ask: &Ask| ask.node.is_some()).await;
+        assert_eq!(asked.ask.node.unwrap().client_features, seen);
+    }
+    assert_eq!(bench.origin.opened(), 3);
+}
+
+/// WIR-9, LED-4: the list form of LEDS has no name of its own, so that in SotW only the wrapper can carry it.
+#[tokio::test]
+async fn wir_9_led_4_rly_23_a_type_without_names_goes_wrapped_or_not_at_all() {
+    const LISTS: &str = "xds.endpoint.supports_lb_endpoint_collection";
+    for features in [&[][..], &[WRAPPER], &[WRAPPER, LISTS]] {
+        let Some(bench) = scripted(Variant::Delta).await else { return };
+        let mut client = Client::with_features(bench.target(), Variant::Sotw, "one", features).await;
+        client.want(LEDS, &["a"]);
+        let asked = bench.origin.expect(LEDS).await;
+        bench.origin.answer(&asked, "", vec![Item::new(LEDS, "a", "1", "1")], &[]);
+        if features.contains(&LISTS) {
+            assert!(client.take(LEDS).await.wrapped.contains("a"));
+            continue;
+        }
+        client.quiet().await;
+        assert_eq!(bench.warnings().len(), 1, "{:?}", bench.warnings());
+        let log = bench.process().get("/metrics").await.1;
+        assert!(log.contains("sluice_downstream_resources_left_out_total{type=\"LbEndpointCollection\"} 1"));
+    }
+}
+
+/// RLY-29: the timer of a type.
+#[tokio::test]
+async fn rly_29_a_type_may_have_a_timer_of_its_own() {
+    let lists = "resource_timeouts: { envoy.config.route.v3.RouteConfiguration: 1s }";
+    let Some(bench) = Bench::scripted(|setup| setup.resource_timeout(60).server_line(lists)).await else {
+        return;
+    };
+    let mut client = bench.delta("one").await;
+    client.want(EDS, &["a"]);
+    client.want(RDS, &["a"]);
+    assert_eq!(client.take(RDS).await.removed, ["a"]);
+    client.quiet().await;
+}
