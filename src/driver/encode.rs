@@ -132,7 +132,7 @@ impl Encoder {
         version: Version,
         identifier: &str,
     ) -> Result<Arc<Document>, Status> {
-        let composition = answer.spelled(answer.compose());
+        let composition = answer.located(answer.spelled(answer.compose()));
         let resources = composition.chunks.iter().flat_map(|chunk| &chunk.resources).map(Arc::as_ref);
         let json = write_response(&answer.type_url, version, resources, identifier)?;
         let bytes = self.metrics.encodings.bytes(json.len());
@@ -140,7 +140,7 @@ impl Encoder {
     }
 
     fn make(&self, answer: &Answer, identifier: &str) -> Encoded {
-        let composition = answer.spelled(answer.compose());
+        let composition = answer.located(answer.spelled(answer.compose()));
         let messages: Vec<_> = composition
             .chunks
             .iter()
@@ -169,7 +169,8 @@ fn body_of(type_url: &TypeUrl, variant: Variant, chunk: &Chunk, identifier: &str
     match variant {
         Variant::Sotw => response::sotw_body(type_url, chunk.version, resources, beside, identifier),
         Variant::Delta => {
-            response::delta_body(type_url, chunk.version, resources, chunk.removed.iter(), beside, identifier)
+            let (removed, variants) = (chunk.removed.iter(), &chunk.removed_variants);
+            response::delta_body(type_url, chunk.version, resources, removed, variants, beside, identifier)
         }
     }
 }

@@ -498,6 +498,7 @@ mod tests {
             do_not_cache: false,
             metadata: None,
             endpoints: None,
+            constraints: None,
         }
     }
 

@@ -6,6 +6,7 @@
 //! a small head of each stream's own.
 
 mod fields;
+mod dynamic;
 mod frame;
 mod status;
 

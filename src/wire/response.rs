@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::dynamic::put_name;
 use super::fields::{Sink, build, put_bytes, put_element, put_message, put_varint};
 use super::frame::{self, HEADER_LEN};
 use super::status;
-use crate::xds::{Code, Resource, ResourceName, Status, TypeUrl, Version};
+use crate::xds::{Code, Constraints, Resource, ResourceName, Status, TypeUrl, Version};
 
 /// The Any type of a resource that is wrapped to travel in a SotW response (WIR-7).
 pub(super) const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
@@ -23,7 +24,7 @@ const NONCE: u32 = 5;
 /// What a response says beside the resources that it brings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Beside<'a> {
-    /// What is left of the time to live of those resources that have one (TTL-1).
+    /// What is left of the time to live of those resources that have one (TTL-1), by [`Resource::variant_name`].
     pub ttls: Option<&'a BTreeMap<ResourceName, Duration>>,
     /// Of delta only: what lives on, sent without its payload (TTL-4).
     pub beats: &'a [Arc<Resource>],
@@ -33,7 +34,7 @@ pub struct Beside<'a> {
 
 impl Beside<'_> {
     fn ttl(&self, resource: &Resource) -> Option<Duration> {
-        self.ttls?.get(&resource.name).copied()
+        self.ttls?.get(&*resource.variant_name()).copied()
     }
 }
 
@@ -49,11 +50,8 @@ pub fn sotw_body<'a>(
     beside: Beside<'a>,
     identifier: &str,
 ) -> Bytes {
-    let errors = beside.errors.iter().map(|(name, _)| name);
-    debug_assert!(
-        all_differ(resources.clone().map(|resource| &resource.name).chain(errors)),
-        "SST-8, ERR-2: a name is repeated"
-    );
+    let errors = beside.errors.iter().map(|(name, _)| (name, None));
+    debug_assert!(all_differ(resources.clone().map(key).chain(errors)), "SST-8, ERR-2: a name is repeated");
     let version = version.to_string();
     let body = build(0, |sink| {
         put_bytes(sink, 1, version.as_bytes());
@@ -75,20 +73,27 @@ pub fn sotw_body<'a>(
     body.into()
 }
 
-/// The shared part of a delta response: all but the nonce. `system_version` is for display (DEL-15).
+/// The shared part of a delta response: all but the nonce. `system_version` is for display (DEL-15); `variants` are removed
+/// by their constraints (WIR-4, DYN-6).
 pub fn delta_body<'a>(
     type_url: &TypeUrl,
     system_version: Version,
     resources: impl Iterator<Item = &'a Resource> + Clone,
     removed: impl Iterator<Item = &'a ResourceName> + Clone,
+    variants: &'a [(ResourceName, Arc<Constraints>)],
     beside: Beside<'a>,
     identifier: &str,
 ) -> Bytes {
     let beats = beside.beats.iter().map(Arc::as_ref);
-    let errors = beside.errors.iter().map(|(name, _)| name);
-    let named = resources.clone().chain(beats.clone()).map(|resource| &resource.name);
+    let errors = beside.errors.iter().map(|(name, _)| (name, None));
+    let named = resources.clone().chain(beats.clone()).map(key);
     debug_assert!(
-        all_differ(named.chain(removed.clone()).chain(errors)),
+        all_differ(
+            named
+                .chain(removed.clone().map(|name| (name, None)))
+                .chain(variants.iter().map(|(name, constraints)| (name, Some(&**constraints))))
+                .chain(errors)
+        ),
         "DEL-16, ERR-2: a name is repeated"
     );
     let system_version = system_version.to_string();
@@ -106,6 +111,9 @@ pub fn delta_body<'a>(
             put_element(sink, 6, name.as_str().as_bytes());
         }
         put_control_plane(sink, 7, identifier);
+        for (name, constraints) in variants {
+            put_name(sink, 8, name, constraints);
+        }
         put_errors(sink, 9, beside.errors);
     });
     body.into()
@@ -130,7 +138,7 @@ fn put_resource(sink: &mut dyn Sink, resource: &Resource, ttl: Option<Duration>)
     if resource.has_payload() {
         put_message(sink, 2, |any| put_any(any, resource));
     }
-    put_bytes(sink, 3, resource.name.as_str().as_bytes());
+    put_own_name(sink, resource);
     for alias in &resource.aliases {
         put_element(sink, 4, alias.as_str().as_bytes());
     }
@@ -143,10 +151,18 @@ fn put_resource(sink: &mut dyn Sink, resource: &Resource, ttl: Option<Duration>)
     }
 }
 
+/// With constraints where there are such to tell (WIR-3).
+fn put_own_name(sink: &mut dyn Sink, resource: &Resource) {
+    match &resource.constraints {
+        None => put_bytes(sink, 3, resource.name.as_str().as_bytes()),
+        Some(constraints) => put_name(sink, 8, &resource.name, constraints),
+    }
+}
+
 /// A heartbeat: the version that the client has, and no payload (TTL-4).
 fn put_beat(sink: &mut dyn Sink, resource: &Resource, version: &str, ttl: Option<Duration>) {
     put_bytes(sink, 1, version.as_bytes());
-    put_bytes(sink, 3, resource.name.as_str().as_bytes());
+    put_own_name(sink, resource);
     put_ttl(sink, ttl);
 }
 
@@ -178,7 +194,12 @@ fn put_control_plane(sink: &mut dyn Sink, number: u32, identifier: &str) {
     }
 }
 
-fn all_differ<'a>(mut names: impl Iterator<Item = &'a ResourceName>) -> bool {
+/// What a response may tell of once only.
+fn key(resource: &Resource) -> (&ResourceName, Option<&Constraints>) {
+    (&resource.name, resource.constraints.as_deref())
+}
+
+fn all_differ<'a>(mut names: impl Iterator<Item = (&'a ResourceName, Option<&'a Constraints>)>) -> bool {
     let mut seen = std::collections::HashSet::new();
     names.all(|name| seen.insert(name))
 }

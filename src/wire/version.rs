@@ -97,6 +97,7 @@ mod tests {
             do_not_cache: false,
             metadata: None,
             endpoints: None,
+            constraints: None,
         };
         let [a, b] = [resource(u128::MAX), resource(7)];
         assert_eq!(of_response([&a, &b]), Version(6));

@@ -7,6 +7,7 @@
 pub mod type_url;
 pub mod xdstp;
 pub mod name;
+pub mod dynamic;
 pub mod version;
 pub mod resource;
 pub mod node;
@@ -14,6 +15,7 @@ pub mod status;
 pub mod message;
 pub mod service;
 
+pub use dynamic::{Constraint, Constraints, Parameters};
 pub use message::{
     BadElement, DeltaRequest, DeltaResponse, Element, Received, Request, ResourceError, Response,
     SotwRequest, SotwResponse, Variant,

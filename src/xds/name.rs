@@ -41,17 +41,25 @@ impl ResourceName {
         if !self.is_xdstp() {
             return Ok(None);
         }
+        if let Some((name, parameters)) = self.parameters() {
+            let key = xdstp::canonical_of_type(name, message)?;
+            return Ok((*key != *name).then(|| ResourceName::located(&key, &parameters)));
+        }
         let key = xdstp::canonical_of_type(&self.0, message)?;
         Ok(if *key == *self.0 { None } else { Some(ResourceName::new(&key)) })
     }
 
     /// Of a canonical name: whether it is that of a glob collection (NAM-14).
     pub fn is_glob(&self) -> bool {
-        xdstp::is_glob(&self.0)
+        xdstp::is_glob(&self.0) && !self.is_located()
     }
 
-    /// Of a canonical name: the glob collection of which it is a member (NAM-14, NAM-15).
+    /// Of a canonical name: the glob collection of which it is a member (NAM-14, NAM-15). Collections have no parameters, so
+    /// that a name with such is in none.
     pub fn glob(&self) -> Option<ResourceName> {
+        if self.is_located() {
+            return None;
+        }
         xdstp::glob_of(&self.0).map(ResourceName::from)
     }
 

@@ -14,6 +14,7 @@ mod attachments;
 mod authorities;
 mod bench;
 mod delta;
+mod dynamic;
 mod errors;
 mod judged;
 mod matrix;

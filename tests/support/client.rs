@@ -78,7 +78,7 @@ pub struct Client {
     events: mpsc::UnboundedReceiver<Event>,
     reading: watch::Sender<bool>,
     held: BTreeMap<String, Held>,
-    /// Its node says that it takes wrapped elements in SotW.
+    /// It takes wrapped elements in SotW, as its node says, or that it asks by locators.
     wraps: bool,
 }
 
@@ -158,6 +158,8 @@ impl Client {
 
     /// Sends one request as it is, but for the node of the first.
     pub fn send(&mut self, mut ask: Ask) {
+        // WIR-10.
+        self.wraps |= !ask.locators.is_empty();
         let stream = self.kind.stream_of(&ask.type_url);
         if !self.streams.contains_key(&stream) {
             self.open_stream(&stream);

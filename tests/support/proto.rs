@@ -71,6 +71,8 @@ pub struct DiscoveryRequest {
     pub response_nonce: String,
     #[prost(message, optional, tag = "6")]
     pub error_detail: Option<Status>,
+    #[prost(message, repeated, tag = "7")]
+    pub resource_locators: Vec<ResourceLocator>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -123,12 +125,43 @@ pub struct DeltaDiscoveryRequest {
     pub response_nonce: String,
     #[prost(message, optional, tag = "7")]
     pub error_detail: Option<Status>,
+    #[prost(message, repeated, tag = "8")]
+    pub resource_locators_subscribe: Vec<ResourceLocator>,
+    #[prost(message, repeated, tag = "9")]
+    pub resource_locators_unsubscribe: Vec<ResourceLocator>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ResourceLocator {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(btree_map = "string, string", tag = "2")]
+    pub dynamic_parameters: BTreeMap<String, String>,
+}
+
+/// Some of a `DynamicParameterConstraints`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Message)]
+pub struct Constraints {
+    #[prost(message, optional, tag = "1")]
+    pub constraint: Option<SingleConstraint>,
+    #[prost(message, optional, boxed, tag = "4")]
+    pub not: Option<Box<Constraints>>,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Message)]
+pub struct SingleConstraint {
+    #[prost(string, tag = "1")]
+    pub key: String,
+    #[prost(string, optional, tag = "2")]
+    pub value: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ResourceName {
     #[prost(string, tag = "1")]
     pub name: String,
+    #[prost(message, optional, tag = "2")]
+    pub constraints: Option<Constraints>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]

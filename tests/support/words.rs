@@ -6,7 +6,7 @@ use std::time::Duration;
 use prost::Message;
 use serde_json::json;
 
-use super::proto::{self, Any, Node, Status};
+use super::proto::{self, Any, Constraints, Node, ResourceLocator, Status};
 use super::typed;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +106,9 @@ pub struct Ask {
     pub names: Vec<String>,
     pub subscribe: Vec<String>,
     pub unsubscribe: Vec<String>,
+    /// Of SotW, or to subscribe to in delta (TP2).
+    pub locators: Vec<ResourceLocator>,
+    pub locators_unsubscribe: Vec<ResourceLocator>,
     pub initial: BTreeMap<String, String>,
     pub nonce: String,
     pub error: Option<Status>,
@@ -161,6 +164,8 @@ pub struct Item {
     /// Of delta only, like the next.
     pub aliases: Vec<String>,
     pub do_not_cache: bool,
+    /// With them the name stands in `resource_name`, in SotW within a wrapper.
+    pub constraints: Option<Constraints>,
 }
 
 impl Item {
@@ -182,11 +187,13 @@ pub struct Answer {
     pub nonce: String,
     pub items: Vec<Item>,
     pub removed: Vec<String>,
+    /// Removals with constraints (DYN-6).
+    pub removed_variants: Vec<(String, Constraints)>,
     pub control_plane: String,
     pub canary: bool,
     /// The encoded size, as received.
     pub size: usize,
-    /// Delta entries that used `resource_name` or `removed_resource_names` (WIR-3, WIR-4).
+    /// Entries that used `resource_name` or `removed_resource_names` without constraints (WIR-3, WIR-4).
     pub long_names: usize,
     /// Times to live by name; an item without a body that has one is a heartbeat (TTL-4).
     pub ttls: BTreeMap<String, Duration>,
@@ -225,7 +232,11 @@ impl Answer {
         assert_eq!(self.long_names, 0, "WIR-3, WIR-4: names with constraints that nobody has in {self:?}");
         let mut seen = BTreeSet::new();
         for item in &self.items {
-            assert!(seen.insert(item.name.as_str()), "SST-8, DEL-16: {} twice in {self:?}", item.name);
+            assert!(
+                seen.insert((&item.name, item.constraints.as_ref())),
+                "SST-8, DEL-16: {} twice in {self:?}",
+                item.name
+            );
             match &item.body {
                 Some(body) => {
                     let is_redirect = body.type_url == super::REDIRECT;
@@ -241,11 +252,14 @@ impl Answer {
             }
         }
         for (name, error) in &self.errors {
-            assert!(seen.insert(name), "ERR-2: {name} twice in {self:?}");
+            assert!(seen.insert((name, None)), "ERR-2: {name} twice in {self:?}");
             assert!(error.code != 0 && !name.is_empty(), "ERR-6: {self:?}");
         }
         for name in &self.removed {
-            assert!(seen.insert(name), "DEL-16: {name} twice in {self:?}");
+            assert!(seen.insert((name, None)), "DEL-16: {name} twice in {self:?}");
+        }
+        for (name, constraints) in &self.removed_variants {
+            assert!(seen.insert((name, Some(constraints))), "DEL-16: {name} twice in {self:?}");
         }
         if variant == Variant::Sotw {
             assert!(!self.version.is_empty(), "STR-7: empty version_info in {self:?}");
@@ -300,6 +314,7 @@ impl From<Ask> for proto::DiscoveryRequest {
             type_url: ask.type_url,
             response_nonce: ask.nonce,
             error_detail: ask.error,
+            resource_locators: ask.locators,
         }
     }
 }
@@ -311,6 +326,7 @@ impl From<proto::DiscoveryRequest> for Ask {
             type_url: request.type_url,
             version: request.version_info,
             names: request.resource_names,
+            locators: request.resource_locators,
             nonce: request.response_nonce,
             error: request.error_detail,
             ..Ask::default()
@@ -328,6 +344,8 @@ impl From<Ask> for proto::DeltaDiscoveryRequest {
             initial_resource_versions: ask.initial,
             response_nonce: ask.nonce,
             error_detail: ask.error,
+            resource_locators_subscribe: ask.locators,
+            resource_locators_unsubscribe: ask.locators_unsubscribe,
         }
     }
 }
@@ -339,6 +357,8 @@ impl From<proto::DeltaDiscoveryRequest> for Ask {
             type_url: request.type_url,
             subscribe: request.resource_names_subscribe,
             unsubscribe: request.resource_names_unsubscribe,
+            locators: request.resource_locators_subscribe,
+            locators_unsubscribe: request.resource_locators_unsubscribe,
             initial: request.initial_resource_versions,
             nonce: request.response_nonce,
             error: request.error_detail,
@@ -351,7 +371,7 @@ impl From<Answer> for proto::DiscoveryResponse {
     fn from(answer: Answer) -> Self {
         proto::DiscoveryResponse {
             version_info: answer.version,
-            resources: answer.items.into_iter().filter_map(|item| element(item, &answer.ttls)).collect(),
+            resources: answer.items.into_iter().filter_map(|item| in_sotw(item, &answer.ttls)).collect(),
             canary: answer.canary,
             type_url: answer.type_url,
             nonce: answer.nonce,
@@ -372,9 +392,10 @@ impl From<proto::DiscoveryResponse> for Answer {
                 return Item { name, body: Some(any), ..Item::default() };
             }
             let inner = proto::Resource::decode(any.value.as_slice()).expect("a wrapper holds a resource");
-            wrapped.insert(inner.name.clone());
             ttls.extend(ttl_of(&inner));
-            Item { name: inner.name, version: inner.version, body: inner.resource, ..Item::default() }
+            let item = item(inner);
+            wrapped.insert(item.name.clone());
+            item
         };
         let items = response.resources.into_iter().map(item).collect();
         Answer {
@@ -395,23 +416,18 @@ impl From<proto::DiscoveryResponse> for Answer {
 
 impl From<Answer> for proto::DeltaDiscoveryResponse {
     fn from(answer: Answer) -> Self {
-        let resource = |item: Item| proto::Resource {
-            ttl: answer.ttls.get(&item.name).map(to_duration),
-            version: item.version,
-            resource: item.body,
-            name: item.name,
-            aliases: item.aliases,
-            cache_control: item.do_not_cache.then_some(proto::CacheControl { do_not_cache: true }),
-            resource_name: None,
-        };
         proto::DeltaDiscoveryResponse {
             system_version_info: answer.version,
-            resources: answer.items.into_iter().map(resource).collect(),
+            resources: answer.items.into_iter().map(|item| resource(item, &answer.ttls)).collect(),
             type_url: answer.type_url,
             nonce: answer.nonce,
             removed_resources: answer.removed,
             control_plane: identifier(answer.control_plane),
-            removed_resource_names: Vec::new(),
+            removed_resource_names: answer
+                .removed_variants
+                .into_iter()
+                .map(|(name, constraints)| proto::ResourceName { name, constraints: Some(constraints) })
+                .collect(),
             resource_errors: to_errors(answer.errors),
         }
     }
@@ -420,15 +436,11 @@ impl From<Answer> for proto::DeltaDiscoveryResponse {
 impl From<proto::DeltaDiscoveryResponse> for Answer {
     fn from(response: proto::DeltaDiscoveryResponse) -> Self {
         let size = response.encoded_len();
-        let long = response.resources.iter().filter(|resource| resource.resource_name.is_some()).count();
+        let names = response.resources.iter().filter_map(|resource| resource.resource_name.as_ref());
+        let names = names.chain(&response.removed_resource_names);
+        let long_names = names.filter(|name| name.constraints.is_none()).count();
+        let variants = response.removed_resource_names.into_iter();
         let ttls = response.resources.iter().filter_map(ttl_of).collect();
-        let item = |r: proto::Resource| Item {
-            name: r.name,
-            version: r.version,
-            body: r.resource,
-            aliases: r.aliases,
-            do_not_cache: r.cache_control.is_some_and(|control| control.do_not_cache),
-        };
         Answer {
             type_url: response.type_url,
             version: response.system_version_info,
@@ -438,26 +450,15 @@ impl From<proto::DeltaDiscoveryResponse> for Answer {
             control_plane: response.control_plane.map(|c| c.identifier).unwrap_or_default(),
             canary: false,
             size,
-            long_names: long + response.removed_resource_names.len(),
+            long_names,
+            removed_variants: variants
+                .map(|name| (name.name, name.constraints.unwrap_or_default()))
+                .collect(),
             ttls,
             errors: from_errors(response.resource_errors),
             ..Answer::default()
         }
     }
-}
-
-/// How a SotW response holds an item: bare, or wrapped if there is a TTL to state.
-fn element(item: Item, ttls: &BTreeMap<String, Duration>) -> Option<Any> {
-    let Some(ttl) = ttls.get(&item.name) else { return item.body };
-    let resource = proto::Resource {
-        version: item.version,
-        resource: item.body,
-        name: item.name,
-        aliases: item.aliases,
-        ttl: Some(to_duration(ttl)),
-        ..proto::Resource::default()
-    };
-    Some(Any { type_url: WRAPPER.to_owned(), value: resource.encode_to_vec() })
 }
 
 const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
@@ -470,12 +471,13 @@ fn to_duration(ttl: &Duration) -> proto::Duration {
 fn ttl_of(resource: &proto::Resource) -> Option<(String, Duration)> {
     let ttl = resource.ttl.as_ref()?;
     let (seconds, nanos) = (u64::try_from(ttl.seconds).expect("seconds"), u32::try_from(ttl.nanos));
-    Some((resource.name.clone(), Duration::new(seconds, nanos.expect("nanoseconds"))))
+    let name = resource.resource_name.as_ref().map_or(&resource.name, |long| &long.name);
+    Some((name.clone(), Duration::new(seconds, nanos.expect("nanoseconds"))))
 }
 
 fn to_errors(errors: BTreeMap<String, Status>) -> Vec<proto::ResourceError> {
     let entry = |(name, status): (String, Status)| proto::ResourceError {
-        resource_name: Some(proto::ResourceName { name }),
+        resource_name: Some(proto::ResourceName { name, constraints: None }),
         error_detail: Some(status),
     };
     errors.into_iter().map(entry).collect()
@@ -490,4 +492,45 @@ fn from_errors(errors: Vec<proto::ResourceError>) -> BTreeMap<String, Status> {
 
 fn identifier(name: String) -> Option<proto::Identifier> {
     (!name.is_empty()).then_some(proto::Identifier { identifier: name })
+}
+
+fn resource(item: Item, ttls: &BTreeMap<String, Duration>) -> proto::Resource {
+    let ttl = ttls.get(&item.name).map(to_duration);
+    let (name, constraints) = (item.name, item.constraints);
+    let (name, resource_name) = match constraints {
+        Some(_) => (String::new(), Some(proto::ResourceName { name, constraints })),
+        None => (name, None),
+    };
+    proto::Resource {
+        version: item.version,
+        resource: item.body,
+        name,
+        aliases: item.aliases,
+        cache_control: item.do_not_cache.then_some(proto::CacheControl { do_not_cache: true }),
+        resource_name,
+        ttl,
+    }
+}
+
+fn item(resource: proto::Resource) -> Item {
+    let (name, constraints) = match resource.resource_name {
+        Some(name) => (name.name, name.constraints),
+        None => (resource.name, None),
+    };
+    Item {
+        name,
+        version: resource.version,
+        body: resource.resource,
+        aliases: resource.aliases,
+        do_not_cache: resource.cache_control.is_some_and(|control| control.do_not_cache),
+        constraints,
+    }
+}
+
+/// How a SotW response holds an item: bare, or wrapped if there are constraints or a TTL to state.
+fn in_sotw(item: Item, ttls: &BTreeMap<String, Duration>) -> Option<Any> {
+    if item.constraints.is_none() && !ttls.contains_key(&item.name) {
+        return item.body;
+    }
+    Some(Any { type_url: WRAPPER.to_owned(), value: resource(item, ttls).encode_to_vec() })
 }

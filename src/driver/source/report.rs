@@ -20,7 +20,7 @@ use crate::telemetry::Limit;
 use crate::telemetry::metrics::{
     CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics,
 };
-use crate::xds::{Code, Node, Response, Status, TypeUrl, Variant};
+use crate::xds::{Code, Node, Parameters, ResourceName, Response, Status, TypeUrl, Variant};
 
 /// The handles of one type.
 struct TypeReport {
@@ -183,6 +183,7 @@ impl Report {
                         which glob collections cannot be asked for: their subscribers get no answer");
                 }
             }
+            Event::Ambiguous { type_url, name } => self.ambiguous(type_url, name),
             Event::Refreshed { type_url, count } => self.of_type(type_url).upstream.heartbeats(*count),
             Event::Expired { type_url, count } => {
                 self.of_type(type_url).upstream.expired(*count);
@@ -194,6 +195,15 @@ impl Report {
             Event::Timeout { type_url, names } => {
                 debug!(%server, %list, %type_url, ?names, "no answer for these names in time");
             }
+        }
+    }
+
+    fn ambiguous(&self, type_url: &TypeUrl, name: &ResourceName) {
+        if let Some(suppressed) = self.shared.throttle.allow("ambiguous variants") {
+            let (name, parameters) = name.parameters().unwrap_or((name.as_str(), Parameters::new()));
+            warn!(server = %self.server_uri, list = %self.list, %type_url, name, ?parameters, suppressed,
+                "several variants of a resource match the same dynamic parameters: the last in the order of their \
+                constraints is used");
         }
     }
 

@@ -355,6 +355,13 @@ impl NamedCache {
         &self.aliases
     }
 
+    /// The names that ask for this plain one with parameters (DYN-7).
+    pub fn located<'a>(&'a self, plain: &'a ResourceName) -> impl Iterator<Item = &'a ResourceName> {
+        let first = ResourceName::first_located(plain);
+        let names = self.known.range(first..).map(|(name, _)| name);
+        names.take_while(|name| name.plain() == plain.as_str())
+    }
+
     pub fn known(&self) -> &Names {
         &self.known
     }

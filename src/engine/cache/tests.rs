@@ -32,6 +32,7 @@ fn resource(name: &str, version: u128) -> Arc<Resource> {
         do_not_cache: false,
         metadata: None,
         endpoints: None,
+        constraints: None,
     })
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::dialect::{Asides, Dialect};
+use super::located::Located;
 use super::order::targets;
 use super::spelling::Spellings;
 use crate::engine::Time;
@@ -16,7 +17,7 @@ use crate::engine::cache::aliased::Aliased;
 use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::{View, ViewId, difference};
-use crate::xds::{Resource, ResourceName, Status, TypeUrl, Variant, Version};
+use crate::xds::{Constraints, Resource, ResourceName, Status, TypeUrl, Variant, Version};
 
 /// Messages of types that may be split stay below this many bytes, since 4 MiB is gRPC's default limit (SST-13).
 pub const CHUNK_BYTES: usize = 3 << 20;
@@ -68,6 +69,8 @@ pub struct Answer {
     pub refused: Vec<(ResourceName, Arc<Status>)>,
     /// The client's own spelling of names, where it is not the canonical one (NAM-8).
     pub spellings: Option<Arc<Spellings>>,
+    /// The client asks with dynamic parameters (DYN-7); this is what it was told under those names.
+    pub located: Option<Arc<Located>>,
     /// Which message of the composition comes next.
     pub chunk: usize,
     /// How many responses the stream had carried when this answer was begun.
@@ -79,6 +82,8 @@ pub struct Answer {
 pub struct Chunk {
     pub resources: Vec<Arc<Resource>>,
     pub removed: Vec<ResourceName>,
+    /// Variants that are removed by their constraints (DYN-6).
+    pub removed_variants: Vec<(ResourceName, Arc<Constraints>)>,
     /// Of delta only: what lives on, told by name, version and TTL (TTL-4).
     pub beats: Vec<Arc<Resource>>,
     /// What is left of their TTLs, of those that have one.
@@ -148,6 +153,10 @@ impl Answer {
         };
         let ids = match &self.spellings {
             Some(spellings) => ids.derived(spellings.id()),
+            None => ids,
+        };
+        let ids = match &self.located {
+            Some(located) => ids.derived(located),
             None => ids,
         };
         let is_timed = self.told_at != Time::ZERO || self.repeats.is_some();

@@ -190,7 +190,10 @@ impl Answer {
     }
 
     fn is_sendable(&self, resource: &Resource) -> bool {
-        self.variant == Variant::Delta || self.dialect.wrapper || resource.names_itself(&self.type_url)
+        // Who asks with parameters takes the wrapper (WIR-10), though not therefore lists of endpoints (LED-4).
+        let takes_wrapper = self.dialect.wrapper
+            || (self.located.is_some() && self.type_url.kind() != Kind::LbEndpointCollection);
+        self.variant == Variant::Delta || takes_wrapper || resource.names_itself(&self.type_url)
     }
 
     /// All that a full-state message holds: the resources, and every error each time, since a name that is in neither is

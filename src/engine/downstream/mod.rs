@@ -8,6 +8,7 @@ pub mod dialect;
 pub mod flight;
 pub mod order;
 pub mod spelling;
+mod located;
 pub mod session;
 pub mod subscription;
 mod whole;

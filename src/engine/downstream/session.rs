@@ -557,6 +557,7 @@ impl Subscription {
             departed,
             refused: self.refusals().map(Refusals::errors).unwrap_or_default(),
             spellings: self.spellings(),
+            located: self.located.clone(),
             chunk: 0,
             begun: turn.carried,
         })
@@ -586,6 +587,7 @@ impl Subscription {
     /// The whole answer was handed out, or there was nothing in it.
     fn arrive(&mut self, answer: &Answer, has_spoken: bool) {
         self.keep_in_doubt(answer);
+        self.hold_located(answer, true);
         for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
             part.bring_to(&answered.view, answered.due, answer.deletes());
             if answer.withholds_errors() || (!has_spoken && answer.variant == Variant::Sotw) {

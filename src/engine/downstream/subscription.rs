@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::answer::{Answer, Chunk};
 use super::dialect::Dialect;
 use super::flight::Flight;
+use super::located::Located;
 use super::order::{Refused, Trail, Withheld};
 use super::spelling::{Peculiar, Refusals, Spellings, key_of};
 use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
@@ -175,6 +176,8 @@ pub struct Subscription {
     pub dialect: Dialect,
     /// Of names: how the client spells them, and which are refused. Nearly always nothing.
     peculiar: Option<Box<Peculiar>>,
+    /// What the client was told under names with dynamic parameters, if it asks for any.
+    pub located: Option<Arc<Located>>,
     /// A request came.
     seen: bool,
     /// Some request had a non-empty list: an empty one means nothing from then on (SUB-10).
@@ -220,6 +223,7 @@ impl Subscription {
             legacy_wildcard: true,
             dialect: Dialect::default(),
             peculiar: None,
+            located: None,
             seen: false,
             named: false,
             fingerprint: 0,
@@ -319,6 +323,7 @@ impl Subscription {
             return Change::default();
         }
         self.fingerprint = fingerprint;
+        self.note_located(names);
         // A presented version says what the client has only as long as it gives nothing up (STR-10).
         self.presented = None;
         self.named |= !names.is_empty();
@@ -454,6 +459,7 @@ impl Subscription {
         let first = !std::mem::replace(&mut self.seen, true);
         let both_empty = request.subscribe.is_empty() && request.unsubscribe.is_empty();
         let was_wildcard = self.is_wildcard();
+        self.note_located(&request.subscribe);
         // Wildcard by omission is decided on the first request (DEL-6, DEL-10); adding names keeps it (DEL-7).
         let mut wildcard = was_wildcard || (first && both_empty && self.legacy_wildcard);
         let mut sets: BTreeMap<Key, NameSet> = BTreeMap::new();
@@ -530,6 +536,7 @@ impl Subscription {
         self.fresh = true;
         let composition = answer.compose();
         let answer = answer.brought_to(&composition.targets);
+        self.hold_located(&answer, false);
         for chunk in composition.chunks.iter().take(answer.chunk) {
             for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
                 part.hold_chunk(chunk, &answered.view);

@@ -45,6 +45,7 @@ impl Subscription {
             departed: Vec::new(),
             refused: self.refusals().map(Refusals::errors).unwrap_or_default(),
             spellings: self.spellings(),
+            located: self.located.clone(),
             chunk: 0,
             begun: 0,
         };

@@ -171,10 +171,14 @@ impl Files {
         self.state = Some(types);
     }
 
-    /// The resource of this name, else the one that has it as an alias.
-    pub fn named(&self, type_url: &TypeUrl, name: &ResourceName) -> Option<&Arc<Resource>> {
+    /// The resource of this name, else the one that has it as an alias. Files have one resource for all parameters.
+    pub fn named(&self, type_url: &TypeUrl, name: &ResourceName) -> Option<Arc<Resource>> {
+        if name.is_located() {
+            let resource = self.named(type_url, &name.plain().into())?;
+            return Some(Arc::new(Resource { name: name.clone(), ..(*resource).clone() }));
+        }
         let own = self.members(type_url).flatten().and_then(|members| members.get(name));
-        own.or_else(|| self.by_alias.get(type_url)?.get(name))
+        own.or_else(|| self.by_alias.get(type_url)?.get(name)).cloned()
     }
 
     /// The members of a type; `None` while nothing at all is known. A type without a file is known to be empty (FIL-8).

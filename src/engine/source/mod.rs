@@ -309,7 +309,7 @@ impl Source {
                 let Some(cache) = self.types.get_mut(type_url) else { return };
                 for name in &names {
                     match files.named(type_url, name) {
-                        Some(resource) => cache.named.put_as(name, resource),
+                        Some(resource) => cache.named.put_as(name, &resource),
                         None => cache.named.put_absent(name, Cause::Omitted),
                     }
                     if let Some(error) = files.asks_nobody(name) {
@@ -468,7 +468,7 @@ impl Source {
             let names = cache.named.known().clone();
             for name in names.keys() {
                 match files.named(type_url, name) {
-                    Some(resource) => cache.named.put_as(name, resource),
+                    Some(resource) => cache.named.put_as(name, &resource),
                     None => cache.named.put_absent(name, Cause::Omitted),
                 }
             }

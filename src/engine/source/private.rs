@@ -135,6 +135,7 @@ mod tests {
             do_not_cache: name == "b",
             metadata: None,
             endpoints: None,
+            constraints: None,
         }
     }
 

@@ -35,6 +35,7 @@ fn resources(message: &str, list: &str) -> Vec<Arc<Resource>> {
         do_not_cache: false,
         metadata: None,
         endpoints: None,
+        constraints: None,
     };
     words.map(make).map(Arc::new).collect()
 }

@@ -185,7 +185,13 @@ impl Source {
         match event {
             Event::ResourceError { type_url, error } => {
                 let status = self.upkeep.error(error.status.code, &error.status.message);
-                self.put_errors(index, type_url, std::slice::from_ref(&error.name), &status, now);
+                let mut names = vec![error.name.clone()];
+                // Of a name that is wanted with parameters, too; if it does not exist, what it had is taken from each.
+                if let Some(cache) = self.types.get(type_url).filter(|_| error.status.code != Code::NotFound)
+                {
+                    names.extend(cache.named.located(&error.name).cloned());
+                }
+                self.put_errors(index, type_url, &names, &status, now);
             }
             Event::Timeout { type_url, names } => {
                 let status = self.upkeep.error(Code::Unavailable, "no answer for this name in time");

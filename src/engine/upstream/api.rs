@@ -245,6 +245,11 @@ pub enum Event {
         type_url: TypeUrl,
         names: Vec<ResourceName>,
     },
+    /// Several variants of a name match the parameters with which it is wanted; one was taken (DYN-4).
+    Ambiguous {
+        type_url: TypeUrl,
+        name: ResourceName,
+    },
     /// Heartbeats came (TTL-4).
     Refreshed {
         type_url: TypeUrl,

@@ -7,6 +7,7 @@ use super::globs::GlobsStep;
 use super::names::{Held, Names};
 use super::response::{Digest, Verdict, is_invalid};
 use super::subscription::{Said, Subscription, Want};
+use super::variants::VariantStep;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
 use crate::xds::{Code, Received, ResourceError, ResourceName, TypeUrl, Variant};
@@ -57,7 +58,8 @@ impl Subscription {
             Want::Nothing => None,
             Want::Names(names) => {
                 let changes = Changes::new(&self.type_url, Scope::Names);
-                let step = NamesStep { names, said: &self.said, changes, mentioned: BTreeSet::new() };
+                let (mentioned, variants) = Default::default();
+                let step = NamesStep { names, said: &self.said, changes, mentioned, variants };
                 Some(step.run(digest, verdict, &mut events)).filter(|changes| !changes.says_nothing())
             }
             Want::Globs(globs) => {
@@ -99,6 +101,7 @@ struct NamesStep<'a> {
     changes: Changes,
     /// Wanted names of which the response says something, be it only that they are bad.
     mentioned: BTreeSet<ResourceName>,
+    variants: VariantStep,
 }
 
 impl NamesStep<'_> {
@@ -111,7 +114,7 @@ impl NamesStep<'_> {
                 Ok(received) => self.take(received, variant),
                 Err(bad) => {
                     // TMR-7: a bad instance of a name proves that the name exists.
-                    let bad = bad.name.map(|name| self.names.answered_by(&name, &[])).unwrap_or_default();
+                    let bad = bad.name.map(|name| self.names.meant_by(&name)).unwrap_or_default();
                     bad.iter().for_each(|name| self.names.cancel_timer(name));
                     self.mentioned.extend(bad);
                 }
@@ -123,6 +126,9 @@ impl NamesStep<'_> {
         for error in digest.errors {
             self.take_error(error, events);
         }
+        let whole = (variant, proves_absence);
+        let (changes, mentioned) = (&mut self.changes, &mut self.mentioned);
+        events.extend(self.variants.finish(self.names, self.said, whole, changes, mentioned));
         if proves_absence {
             for name in self.names.omitted(&self.mentioned) {
                 self.names.set_absent(&name);
@@ -133,8 +139,17 @@ impl NamesStep<'_> {
     }
 
     fn take(&mut self, received: Received, variant: Variant) {
+        let refreshed = self.changes.refreshed.len();
+        let has_variants = self.variants.take(self.names, &received, variant, &mut self.changes);
+        self.mentioned.extend(self.changes.refreshed.iter().skip(refreshed).map(|(name, _)| name.clone()));
+        if has_variants && (received.resource.is_none() || received.name.is_variant()) {
+            return;
+        }
         let aliases = received.resource.as_ref().map_or(&[][..], |resource| &resource.aliases);
-        let answered = self.names.answered_by(&received.name, aliases);
+        let mut answered = self.names.answered_by(&received.name, aliases);
+        if has_variants {
+            answered.remove(&received.name);
+        }
         let Some(resource) = &received.resource else {
             let held = answered.first().and_then(|name| self.names.held(name));
             let is_held = held.is_some();
@@ -154,7 +169,7 @@ impl NamesStep<'_> {
                 self.changes.by_alias.push((name.clone(), resource.clone()));
             }
         }
-        if !answered.is_empty() {
+        if !answered.is_empty() && !has_variants {
             self.changes.present.push(resource.clone());
         }
         self.mentioned.extend(answered);
@@ -162,7 +177,12 @@ impl NamesStep<'_> {
 
     /// An absence counts only for names that a request lists: one that was not asked for yet can't be meant.
     fn lose(&mut self, name: &ResourceName, cause: Cause) {
-        for name in self.names.answered_by(name, &[]) {
+        let has_variants = self.variants.lose(self.names, name, cause);
+        let mut answered = self.names.answered_by(name, &[]);
+        if has_variants {
+            answered.remove(name);
+        }
+        for name in answered {
             if !self.said.enter.contains(&name) && self.names.set_absent(&name) {
                 self.changes.absent.push((name, cause));
             }
@@ -171,7 +191,7 @@ impl NamesStep<'_> {
 
     /// A name with an error counts as seen (ERR-4). Where the resource came along (against ERR-2), it wins.
     fn take_error(&mut self, error: ResourceError, events: &mut Vec<Event>) {
-        let answered = self.names.answered_by(&error.name, &[]);
+        let answered = self.names.meant_by(&error.name);
         if answered.is_empty() || answered.iter().any(|name| self.mentioned.contains(name)) {
             return;
         }

@@ -1,9 +1,9 @@
 //! The client side of the protocol: one ADS stream to one server, SotW or delta.
 //!
 //! [`Upstream`] owns what is wanted of the server, what has been said of it on the stream, the nonce and version
-//! bookkeeping, the resource timers and the backoff between streams. It holds no resources: what responses bring
-//! leaves it as [`Changes`], and it remembers only names and version strings, O(names wanted). It never connects,
-//! writes or reads: the shell does what each [`Output`] says, in order, and reports each [`Input`].
+//! bookkeeping, the resource timers and the backoff between streams. What responses
+//! bring leaves it as [`Changes`], and it remembers only names and version strings, O(names wanted); of resources nothing,
+//! but for those that come in [`variants`]. It never connects, writes or reads: the shell does what each [`Output`] says, in order, and reports each [`Input`].
 //!
 //! ```text
 //!             something wanted                    Opened
@@ -22,6 +22,7 @@ mod api;
 mod backoff;
 mod subscription;
 mod names;
+mod variants;
 mod wildcard;
 mod globs;
 mod response;
@@ -176,6 +177,7 @@ impl Upstream {
         }
         if let Some(subscription) = self.subscriptions.get_mut(type_url) {
             subscription.add(interest);
+            self.outputs.extend(subscription.answer_from_variants());
         }
         match &self.phase {
             Phase::Closed if now < self.retry_at => self.enter(Phase::Waiting { until: self.retry_at }, now),
@@ -239,7 +241,10 @@ impl Upstream {
     /// The time to live of a resource ran out: it is held no longer, so that a new stream asks for it afresh (TTL-8).
     pub fn expire(&mut self, type_url: &TypeUrl, name: &ResourceName) {
         match self.subscriptions.get_mut(type_url).map(|subscription| &mut subscription.want) {
-            Some(Want::Names(names)) => drop(names.set_absent(name)),
+            Some(Want::Names(names)) => {
+                names.expire_variant(name);
+                names.set_absent(name);
+            }
             Some(Want::Wildcard(wildcard)) => drop(wildcard.remove(name)),
             Some(Want::Globs(globs)) => globs.expire(name),
             Some(Want::Nothing) | None => {}
@@ -422,7 +427,7 @@ impl Upstream {
     }
 
     /// ACK or NACK at once (ACK-8), then hand on what is good.
-    fn digest(&mut self, digest: Digest, now: Time) {
+    fn digest(&mut self, mut digest: Digest, now: Time) {
         let type_url = digest.type_url.clone();
         let subscription =
             self.subscriptions.get_mut(&type_url).filter(|subscription| subscription.said.asked);
@@ -430,6 +435,9 @@ impl Upstream {
             return self.event(Event::Ignored { type_url });
         };
         subscription.said.nonce.clone_from(&digest.nonce);
+        if !matches!(subscription.want, Want::Names(_)) {
+            digest.refuse_variants();
+        }
         let verdict = Verdict::of(&digest);
         let occasion = if verdict.is_good() {
             subscription.accept(&digest);

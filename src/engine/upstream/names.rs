@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::variants::Variants;
 use crate::engine::Time;
 use crate::xds::{Received, Resource, ResourceName};
 
@@ -22,6 +23,11 @@ impl Held {
         let version = received.upstream_version.clone();
         let restate = restate && !version.is_empty() && !resource.do_not_cache;
         Held { version, restate, canonical: None }
+    }
+
+    /// A variant is not told of in `initial_resource_versions`, which knows no constraints.
+    pub(super) fn of_variant(version: &str) -> Held {
+        Held { version: version.into(), restate: false, canonical: None }
     }
 
     pub(super) fn forget_version(&mut self) {
@@ -66,6 +72,8 @@ pub(super) struct Names {
     due: BTreeSet<(Time, ResourceName)>,
     /// Timers that ran out with no sign of life since their request was written (RLY-29).
     unproven: BTreeSet<ResourceName>,
+    /// Of names that have variants or are wanted with parameters; nearly always nothing.
+    pub(super) variants: Option<Box<Variants>>,
 }
 
 impl Names {
@@ -87,6 +95,9 @@ impl Names {
 
     /// Whether the name is new.
     pub(super) fn insert(&mut self, name: ResourceName) -> bool {
+        if self.variants.is_some() || name.is_located() {
+            self.enter_family(&name);
+        }
         let mut is_new = false;
         self.wanted.entry(name).or_insert_with(|| {
             is_new = true;
@@ -98,6 +109,7 @@ impl Names {
     /// Whether the name was there.
     pub(super) fn remove(&mut self, name: &ResourceName) -> bool {
         self.cancel_timer(name);
+        self.leave_family(name);
         let Some(wanted) = self.wanted.remove(name) else { return false };
         self.unlink(name, &wanted.holding);
         true
@@ -193,6 +205,7 @@ impl Names {
         }
         self.due.clear();
         self.unproven.clear();
+        self.variants_are_old();
     }
 
     pub(super) fn next_due(&self) -> Option<Time> {

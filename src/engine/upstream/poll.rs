@@ -24,6 +24,7 @@ impl Upstream {
         if !subscription.wants(&interest) {
             subscription.accepted.clear();
             subscription.add(interest);
+            self.outputs.extend(subscription.answer_from_variants());
             subscription.said.leave.clear();
             match &mut self.phase {
                 Phase::Closed if self.retry_at <= now => self.open(now),

@@ -9,4 +9,5 @@ mod requests;
 mod script;
 mod streams;
 mod timers;
+mod variants;
 mod wildcards;

@@ -8,6 +8,8 @@ mod node;
 mod request;
 mod walk;
 
+pub(super) use request::checked;
+
 use bytes::Bytes;
 
 use super::frame::{self, Bound, HeaderReader, ReadError};

@@ -1,9 +1,11 @@
 //! The fields of requests (`protocol.md` §3), each as it arrives.
 
-use super::super::fields::{Fields, text};
+use super::super::dynamic::read_locator;
+use super::super::fields::{Fields, Malformed, text};
 use super::super::frame::{Bound, ReadError};
 use super::super::status;
 use super::ReaderLimits;
+use crate::xds::dynamic::is_reserved;
 use crate::xds::{DeltaRequest, Request, ResourceName, SotwRequest};
 
 pub(super) fn node_field(request: &Request) -> u32 {
@@ -33,7 +35,7 @@ pub(super) fn put_sotw_field(
         4 => request.type_url = short_text(Bound::TypeUrlBytes, payload, limits.type_url_bytes)?,
         5 => request.response_nonce = short_text(Bound::NonceBytes, payload, limits.name_bytes)?,
         6 => request.error_detail = Some(status::read(payload, limits.error_detail_bytes)?),
-        7 => push_name(&mut request.resource_names, locator_name(payload)?, limits)?,
+        7 => push_locator(&mut request.resource_names, payload, limits)?,
         _ => {}
     }
     Ok(())
@@ -52,8 +54,8 @@ pub(super) fn put_delta_field(
         5 => push_initial_version(&mut request.initial_resource_versions, payload, limits)?,
         6 => request.response_nonce = short_text(Bound::NonceBytes, payload, limits.name_bytes)?,
         7 => request.error_detail = Some(status::read(payload, limits.error_detail_bytes)?),
-        8 => push_name(&mut request.subscribe, locator_name(payload)?, limits)?,
-        9 => push_name(&mut request.unsubscribe, locator_name(payload)?, limits)?,
+        8 => push_locator(&mut request.subscribe, payload, limits)?,
+        9 => push_locator(&mut request.unsubscribe, payload, limits)?,
         _ => {}
     }
     Ok(())
@@ -75,21 +77,34 @@ fn short_text(limit: Bound, payload: &[u8], allowed: usize) -> Result<String, Re
 fn push_name(names: &mut Vec<ResourceName>, payload: &[u8], limits: &ReaderLimits) -> Result<(), ReadError> {
     ReadError::check(Bound::Names, names.len() + 1, limits.names)?;
     ReadError::check(Bound::NameBytes, payload.len(), limits.name_bytes)?;
-    names.push(ResourceName::new(text(payload)?));
+    names.push(ResourceName::new(checked(text(payload)?)?));
     Ok(())
 }
 
-/// A locator without parameters is a name (DYN-8).
-fn locator_name(payload: &[u8]) -> Result<&[u8], ReadError> {
-    let mut name = &[][..];
-    for field in Fields::of(payload) {
-        match field? {
-            (1, payload) => name = payload.bytes()?,
-            (2, _) => return Err(ReadError::Unsupported("dynamic parameters of resource locators")),
-            _ => {}
-        }
+/// No name may end as those do that the relay makes itself.
+pub fn checked(name: &str) -> Result<&str, Malformed> {
+    if is_reserved(name) {
+        return Err(Malformed::new("a name ends with a character that is none, U+FDD0 or U+FDD1"));
     }
     Ok(name)
+}
+
+/// A locator: a name of its own for each set of parameters (DYN-7), and without any the plain name (DYN-8).
+fn push_locator(
+    names: &mut Vec<ResourceName>,
+    payload: &[u8],
+    limits: &ReaderLimits,
+) -> Result<(), ReadError> {
+    ReadError::check(Bound::Names, names.len() + 1, limits.names)?;
+    ReadError::check(Bound::NameBytes, payload.len(), limits.name_bytes)?;
+    let (name, parameters) = read_locator(payload)?;
+    let plain = ResourceName::new(checked(name)?);
+    let is_collection = plain.is_wildcard() || ResourceName::received(name).is_glob();
+    if !parameters.is_empty() && is_collection {
+        return Err(ReadError::Unsupported("dynamic parameters of wildcards and globs"));
+    }
+    names.push(ResourceName::located(name, &parameters));
+    Ok(())
 }
 
 fn push_initial_version(

@@ -323,11 +323,54 @@ fn garbage_is_an_error_of_its_kind() {
 }
 
 #[test]
-fn dyn_8_locators_with_parameters_are_refused_not_ignored() {
-    let dynamic_parameters = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
-    let locator = proto::ResourceLocator { name: "c".to_owned(), dynamic_parameters };
-    let request = proto::DiscoveryRequest { resource_locators: vec![locator], ..Default::default() };
-    assert_eq!(status(read(Variant::Sotw, &request).unwrap_err()).0, Code::Unimplemented);
+fn dyn_7_dyn_8_locators_are_names_with_or_without_parameters() {
+    let parameters = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+    let locator = |name: &str, dynamic_parameters: &BTreeMap<_, _>| proto::ResourceLocator {
+        name: name.to_owned(),
+        dynamic_parameters: dynamic_parameters.clone(),
+    };
+    let pair = [locator("c", &parameters), locator("d", &BTreeMap::new())];
+    let located = ResourceName::located("c", &parameters);
+    let request = proto::DiscoveryRequest {
+        resource_names: vec!["n".to_owned()],
+        resource_locators: pair.to_vec(),
+        ..Default::default()
+    };
+    let Request::Sotw(request) = read(Variant::Sotw, &request).unwrap() else { panic!("SotW") };
+    assert_eq!(request.resource_names, ["n".into(), located.clone(), "d".into()]);
+    let request = proto::DeltaDiscoveryRequest {
+        resource_locators_subscribe: pair.to_vec(),
+        resource_locators_unsubscribe: pair[..1].to_vec(),
+        ..Default::default()
+    };
+    let Request::Delta(request) = read(Variant::Delta, &request).unwrap() else { panic!("delta") };
+    assert_eq!(request.subscribe, [located.clone(), "d".into()]);
+    assert_eq!(request.unsubscribe, [located]);
+}
+
+#[test]
+fn locators_and_names_that_cannot_be_are_refused() {
+    let parameters = BTreeMap::from([("k".to_owned(), "v".repeat(5000))]);
+    let short = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+    let ask = |name: &str, dynamic_parameters: &BTreeMap<_, _>| proto::DiscoveryRequest {
+        resource_locators: vec![proto::ResourceLocator {
+            name: name.to_owned(),
+            dynamic_parameters: dynamic_parameters.clone(),
+        }],
+        ..Default::default()
+    };
+    let forged = ResourceName::located("c", &short).to_string();
+    let plain = proto::DiscoveryRequest { resource_names: vec![forged.clone()], ..Default::default() };
+    let cases = [
+        (ask("c", &parameters), Code::ResourceExhausted),
+        (ask("*", &short), Code::Unimplemented),
+        (ask("xdstp://a/t/x/*", &short), Code::Unimplemented),
+        (ask(&forged, &short), Code::InvalidArgument),
+        (plain, Code::InvalidArgument),
+    ];
+    for (request, code) in cases {
+        assert_eq!(status(read(Variant::Sotw, &request).unwrap_err()).0, code, "{request:?}");
+    }
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn put_resource(
     type_url: &TypeUrl,
     resource: &Resource,
 ) -> Result<(), AnswerError> {
-    if type_url.kind().has_name_field() && *resource.body.type_url == *type_url.as_str() {
+    if resource.names_itself(type_url) {
         return put_payload(json, pool, resource);
     }
     json.extend_from_slice(b"{\"@type\":");
@@ -234,6 +234,7 @@ mod tests {
             do_not_cache: false,
             metadata: None,
             endpoints: None,
+            constraints: None,
         }
     }
 

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::super::deframe::ReaderLimits;
+use super::super::deframe::{ReaderLimits, checked};
 use super::super::fields::{build, put_bytes, put_message};
 use super::super::frame::{Bound, ReadError};
 use crate::xds::{Locality, Node, ResourceName, SotwRequest, UserAgentVersion, Value};
@@ -188,6 +188,9 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<'_, T> {
                 None => Err(ReadError::Unsupported("dynamic parameters of resource locators")),
                 Some(name) => ReadError::check(Bound::Names, self.names.len() + 1, self.limits.names)
                     .and_then(|()| ReadError::check(Bound::NameBytes, name.len(), self.limits.name_bytes))
+                    .and_then(|()| {
+                        checked(&name).map(drop).map_err(|fault| ReadError::NotJson(fault.to_string()))
+                    })
                     .map(|()| self.names.push(ResourceName::new(&name))),
             };
             if let Err(error) = checked {
@@ -435,6 +438,7 @@ mod tests {
             (r#"{"node": {"metadata": [1]}}"#, "no object"),
             (r#"{"node": {"id": 1}}"#, "string"),
             (r#"{} x"#, "trailing"),
+            ("{\"resource_names\": [\"x\u{fdd0}k=v\u{fdd0}\"]}", "U+FDD0"),
         ] {
             let error = read(text).unwrap_err();
             assert!(matches!(error, ReadError::NotJson(_)), "{text}: {error}");

@@ -18,6 +18,7 @@ fn resource(type_url: &TypeUrl, name: &str, value: &'static [u8]) -> Resource {
         do_not_cache: false,
         metadata: None,
         endpoints: None,
+        constraints: None,
     }
 }
 
@@ -66,7 +67,8 @@ fn typ_7_a_payload_with_unknown_fields_leaves_byte_identical() {
     let body = sotw_body(&url, resource.version, [&*resource].into_iter(), Beside::default(), "");
     let left = proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
     assert_eq!(left.resources[0].value, PAYLOAD);
-    let body = delta_body(&url, resource.version, [&*resource].into_iter(), [].iter(), Beside::default(), "");
+    let body =
+        delta_body(&url, resource.version, [&*resource].into_iter(), [].iter(), &[], Beside::default(), "");
     let left = proto::DeltaDiscoveryResponse::decode(message("1", &body)).unwrap();
     assert_eq!(left.resources[0].resource.as_ref().unwrap().value, PAYLOAD);
 }
@@ -80,7 +82,8 @@ fn del_12_a_delta_response_reads_back() {
     full.ttl = Some(std::time::Duration::from_secs(5));
     full.metadata = Some(Bytes::from_static(b"\x0a\x00"));
     let removed = ["gone".into(), "lost".into()];
-    let body = delta_body(&url, Version(5), [&full].into_iter(), removed.iter(), Beside::default(), "relay");
+    let beside = Beside::default();
+    let body = delta_body(&url, Version(5), [&full].into_iter(), removed.iter(), &[], beside, "relay");
     let expected = proto::DeltaDiscoveryResponse {
         system_version_info: Version(5).to_string(),
         resources: vec![proto::Resource {
@@ -143,13 +146,59 @@ fn sst_8_a_repeated_name_is_a_bug_of_ours() {
 fn del_16_a_name_both_sent_and_removed_is_a_bug_of_ours() {
     let url = TypeUrl::of_message(CLUSTER);
     let sent = resource(&url, "a", b"\x0a\x01a");
-    delta_body(&url, Version::default(), [&sent].into_iter(), ["a".into()].iter(), Beside::default(), "");
+    let beside = Beside::default();
+    delta_body(&url, Version::default(), [&sent].into_iter(), ["a".into()].iter(), &[], beside, "");
 }
 
 #[test]
 fn a_message_beyond_grpc_is_an_error_not_a_lie() {
     assert!(head("1", u32::MAX as usize - 3).is_ok());
     assert_eq!(head("1", u32::MAX as usize - 2).unwrap_err().code, Code::ResourceExhausted);
+}
+
+#[test]
+fn dyn_2_dyn_6_a_variant_is_told_with_its_constraints() {
+    let url = TypeUrl::of_message(CLUSTER);
+    let constraints = |key: &str| {
+        let encoded = proto::DynamicParameterConstraints {
+            r#type: Some(proto::dynamic_parameter_constraints::Type::Constraint(
+                proto::dynamic_parameter_constraints::SingleConstraint {
+                    key: key.to_owned(),
+                    constraint_type: None,
+                },
+            )),
+        };
+        let condition = crate::xds::Constraint::Exists(key.into());
+        let constraints = Arc::new(Constraints::new(condition, encoded.encode_to_vec().into()));
+        let dynamic_parameter_constraints = Some(encoded);
+        (constraints, proto::ResourceName { name: "a".to_owned(), dynamic_parameter_constraints })
+    };
+    let ((is, expected), (was, gone)) = (constraints("k"), constraints("l"));
+    let mut variant = resource(&url, "a", b"\x0a\x01a");
+    variant.constraints = Some(is);
+    let variants = [("a".into(), was)];
+    let body = delta_body(
+        &url,
+        Version(5),
+        [&variant].into_iter(),
+        ["a".into()].iter(),
+        &variants,
+        Beside::default(),
+        "",
+    );
+    let response = proto::DeltaDiscoveryResponse::decode(message("n", &body)).unwrap();
+    let sent = &response.resources[0];
+    assert_eq!((sent.name.as_str(), sent.resource_name.as_ref()), ("", Some(&expected)));
+    assert_eq!(
+        (response.removed_resources.as_slice(), response.removed_resource_names.as_slice()),
+        (&["a".to_owned()][..], &[gone][..])
+    );
+    // WIR-10: in SotW it takes the wrapper.
+    let body = sotw_body(&url, variant.version, [&variant].into_iter(), Beside::default(), "");
+    let response = proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
+    let wrapper = proto::Resource::decode(response.resources[0].value.clone()).unwrap();
+    assert_eq!(wrapper.resource_name, Some(expected));
+    assert_eq!(wrapper.resource.unwrap().value, variant.body.value);
 }
 
 #[test]
@@ -164,7 +213,7 @@ fn ttl_2_ttl_4_err_2_what_is_said_beside_resources_reads_back() {
     let version = Version(7);
     let sotw = sotw_body(&url, version, [&sent].into_iter(), Beside { beats: &[], ..beside }, "");
     let sotw = crate::wire::upstream::decode_sotw_response(sotw).unwrap();
-    let delta = delta_body(&url, version, [&sent].into_iter(), [].iter(), beside, "");
+    let delta = delta_body(&url, version, [&sent].into_iter(), [].iter(), &[], beside, "");
     let delta = crate::wire::upstream::decode_delta_response(delta).unwrap();
     for (elements, errors) in [(&sotw.resources, &sotw.errors), (&delta.resources, &delta.errors)] {
         let a = elements[0].as_ref().unwrap();

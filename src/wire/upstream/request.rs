@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+use super::super::dynamic::put_locator;
 use super::super::fields::{Sink, build, put_bytes, put_element, put_fixed64, put_message, put_varint};
 use super::super::frame::{self, HEADER_LEN};
 use super::super::status;
@@ -30,7 +31,7 @@ fn encode(room: usize, request: &Request, node: Option<&[u8]>) -> Vec<u8> {
         Request::Sotw(request) => {
             put_bytes(sink, 1, request.version_info.as_bytes());
             put_node(sink, 2, node);
-            put_names(sink, 3, &request.resource_names);
+            put_names(sink, 3, 7, &request.resource_names);
             put_bytes(sink, 4, request.type_url.as_bytes());
             put_bytes(sink, 5, request.response_nonce.as_bytes());
             put_error(sink, 6, request.error_detail.as_ref());
@@ -38,8 +39,8 @@ fn encode(room: usize, request: &Request, node: Option<&[u8]>) -> Vec<u8> {
         Request::Delta(request) => {
             put_node(sink, 1, node);
             put_bytes(sink, 2, request.type_url.as_bytes());
-            put_names(sink, 3, &request.subscribe);
-            put_names(sink, 4, &request.unsubscribe);
+            put_names(sink, 3, 8, &request.subscribe);
+            put_names(sink, 4, 9, &request.unsubscribe);
             for (name, version) in &request.initial_resource_versions {
                 put_message(sink, 5, |entry| {
                     put_bytes(entry, 1, name.as_str().as_bytes());
@@ -99,9 +100,13 @@ fn put_error(sink: &mut dyn Sink, number: u32, error: Option<&Status>) {
     }
 }
 
-fn put_names(sink: &mut dyn Sink, number: u32, names: &[ResourceName]) {
+/// Names have one number and those with parameters another (DYN-7).
+fn put_names(sink: &mut dyn Sink, number: u32, locators: u32, names: &[ResourceName]) {
     for name in names {
-        put_element(sink, number, name.as_str().as_bytes());
+        match name.parameters() {
+            Some((name, parameters)) => put_locator(sink, locators, name, &parameters),
+            None => put_element(sink, number, name.as_str().as_bytes()),
+        }
     }
 }
 

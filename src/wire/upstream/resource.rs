@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::super::dynamic::read_constraints;
 use super::super::fields::{Fields, Malformed};
 use super::super::response::WRAPPER;
 use super::super::version;
-use crate::xds::{Any, BadElement, Element, Kind, Received, Resource, ResourceName, TypeUrl};
+use crate::xds::dynamic::is_reserved;
+use crate::xds::{Any, BadElement, Constraints, Element, Kind, Received, Resource, ResourceName, TypeUrl};
 
 /// The wrapper of servers that still speak v2; its fields have the same numbers.
 const WRAPPER_V2: &str = "type.googleapis.com/envoy.api.v2.Resource";
@@ -61,9 +63,6 @@ impl<'a> ResourceReader<'a> {
         if !parts.resource_name.is_empty() && parts.resource_name != name {
             return Err(bad(name, "name and resource_name differ".to_owned()));
         }
-        if parts.has_constraints {
-            return Err(bad(name, "dynamic parameter constraints are not supported".to_owned()));
-        }
         if let Some((type_url, value)) = parts.any {
             if *type_url != *self.type_url.as_str() && type_url != REDIRECT {
                 return Err(bad(name, format!("the type of its payload is {}", shown(type_url))));
@@ -77,29 +76,35 @@ impl<'a> ResourceReader<'a> {
 
     /// Of virtual hosts on demand, a name without a payload says that there is no such host. The client that waits for it
     /// has to see just that (VHD-6).
-    fn unknown_host(&self, name: &str, parts: &Parts) -> Option<Arc<Resource>> {
+    fn unknown_host(&self, key: &ResourceName, parts: &Parts) -> Option<Arc<Resource>> {
         (self.type_url.kind() == Kind::VirtualHost).then_some(())?;
-        Some(Arc::new(self.resource(name, "", &[], parts).ok()?))
+        Some(Arc::new(self.resource(key, "", &[], parts).ok()?))
     }
 
     fn received(&self, name: &str, parts: &Parts) -> Element {
         if name.is_empty() && !may_be_nameless(self.type_url) {
             return Err(bad("", "it has no name".to_owned()));
         }
+        if is_reserved(name) {
+            return Err(bad("", "its name ends with a character that is none".to_owned()));
+        }
+        let key = key_of(name, parts.constraints.as_ref());
         let resource = match parts.any {
-            Some((type_url, value)) => Some(Arc::new(self.resource(name, type_url, value, parts)?)),
-            None => self.unknown_host(name, parts),
+            Some((type_url, value)) => Some(Arc::new(self.resource(&key, type_url, value, parts)?)),
+            None => self.unknown_host(&key, parts),
         };
         let version = if parts.version.is_empty() { self.version_info } else { parts.version };
-        Ok(Received {
-            name: ResourceName::received(name),
-            upstream_version: version.into(),
-            resource,
-            ttl: parts.ttl,
-        })
+        Ok(Received { name: key, upstream_version: version.into(), resource, ttl: parts.ttl })
     }
 
-    fn resource(&self, name: &str, url: &str, value: &[u8], parts: &Parts) -> Result<Resource, BadElement> {
+    fn resource(
+        &self,
+        key: &ResourceName,
+        url: &str,
+        value: &[u8],
+        parts: &Parts,
+    ) -> Result<Resource, BadElement> {
+        let name = key.plain();
         let is_redirect = url == REDIRECT;
         let endpoints = match self.type_url.kind() {
             _ if is_redirect => None,
@@ -114,10 +119,10 @@ impl<'a> ResourceReader<'a> {
         let mut aliases: Vec<_> = parts.aliases.iter().map(|alias| ResourceName::received(alias)).collect();
         aliases.sort_unstable();
         aliases.dedup();
-        let name = ResourceName::received(name);
         Ok(Resource {
-            version: version::of_content(name.as_str(), url, value, &aliases),
-            name,
+            // The constraints are in the name of the variant (RLY-30).
+            version: version::of_content(key.as_str(), url, value, &aliases),
+            name: key.clone(),
             body: Any {
                 type_url: match url {
                     REDIRECT => REDIRECT.into(),
@@ -131,6 +136,7 @@ impl<'a> ResourceReader<'a> {
             do_not_cache: parts.do_not_cache,
             metadata: parts.metadata.map(|metadata| self.retain(metadata)),
             endpoints,
+            constraints: parts.constraints.clone(),
         })
     }
 
@@ -159,7 +165,7 @@ struct Parts<'a> {
     ttl: Option<Duration>,
     do_not_cache: bool,
     resource_name: &'a str,
-    has_constraints: bool,
+    constraints: Option<Arc<Constraints>>,
     metadata: Option<&'a [u8]>,
 }
 
@@ -175,7 +181,9 @@ impl<'a> Parts<'a> {
                 (6, payload) => self.ttl = Some(read_duration(payload.bytes()?)?),
                 (7, payload) => self.do_not_cache = read_flag(payload.bytes()?)?,
                 (8, payload) => {
-                    (self.resource_name, self.has_constraints) = read_resource_name(payload.bytes()?)?
+                    let constraints;
+                    (self.resource_name, constraints) = read_resource_name(payload.bytes()?)?;
+                    self.constraints = constraints.map(read_constraints).transpose()?.map(Arc::new);
                 }
                 (9, payload) => self.metadata = Some(payload.bytes()?),
                 _ => {}
@@ -216,17 +224,23 @@ pub(super) fn read_any(message: &[u8]) -> Result<(&str, &[u8]), Malformed> {
     Ok((type_url, value))
 }
 
-/// The name and whether it carries constraints (WIR-3).
-pub(super) fn read_resource_name(message: &[u8]) -> Result<(&str, bool), Malformed> {
-    let (mut name, mut has_constraints) = ("", false);
+/// What is kept under a name: the resource, or its variant with these constraints (DYN-1).
+pub(super) fn key_of(name: &str, constraints: Option<&Arc<Constraints>>) -> ResourceName {
+    let name = ResourceName::received(name);
+    constraints.map(|constraints| name.variant(constraints)).unwrap_or(name)
+}
+
+/// The name and its constraints, if it carries any (WIR-3).
+pub(super) fn read_resource_name(message: &[u8]) -> Result<(&str, Option<&[u8]>), Malformed> {
+    let (mut name, mut constraints) = ("", None);
     for field in Fields::of(message) {
         match field? {
             (1, payload) => name = payload.text()?,
-            (2, _) => has_constraints = true,
+            (2, payload) => constraints = Some(payload.bytes()?),
             _ => {}
         }
     }
-    Ok((name, has_constraints))
+    Ok((name, constraints))
 }
 
 /// The string in field 1, where every type with a name has it (TYP-2).

@@ -4,12 +4,18 @@
 //! response serves on (RLY-37). The order of the wire and repeated names are kept: whether a repetition voids the
 //! response (SST-8, DEL-16) is for the machine that reads it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
+use super::super::dynamic::read_constraints;
 use super::super::fields::{Fields, Malformed, Payload};
 use super::super::status;
 use super::collection;
-use super::resource::{ResourceReader, bad, is_wrapper, may_be_nameless, read_any, read_resource_name};
+use super::resource::{
+    ResourceReader, bad, is_wrapper, key_of, may_be_nameless, read_any, read_resource_name,
+};
+use crate::xds::dynamic::is_reserved;
 use crate::xds::{
     BadElement, Code, DeltaResponse, Element, ResourceError, ResourceName, SotwResponse, Status, TypeUrl,
 };
@@ -75,7 +81,19 @@ fn decode_file_message(message: Bytes) -> Result<SotwResponse, DecodeError> {
     if head.type_url.is_empty() {
         head.type_url = first_resource_type(&message)?;
     }
-    decode_sotw(&message, head)
+    let mut response = decode_sotw(&message, head)?;
+    response.resources.iter_mut().for_each(refuse_variant);
+    Ok(response)
+}
+
+/// In files each name has one resource.
+fn refuse_variant(element: &mut Element) {
+    if let Ok(received) = element
+        && received.name.is_variant()
+    {
+        let reason = "dynamic parameter constraints are not supported in files";
+        *element = Err(bad(received.name.plain(), reason.to_owned()));
+    }
 }
 
 /// Reads a `DiscoveryResponse` that came by REST. The path tells its type; the response may leave it out (RST-1).
@@ -213,15 +231,18 @@ fn nonempty(name: &str, type_url: &TypeUrl) -> Result<ResourceName, BadElement> 
     if name.is_empty() && !may_be_nameless(type_url) {
         return Err(bad("", "a removed resource has no name".to_owned()));
     }
+    if is_reserved(name) {
+        return Err(bad("", "a removed name ends with a character that is none".to_owned()));
+    }
     Ok(ResourceName::received(name))
 }
 
 fn removed_resource_name(message: &[u8], type_url: &TypeUrl) -> Result<ResourceName, BadElement> {
-    let (name, has_constraints) = read_resource_name(message).map_err(|error| bad("", error.to_string()))?;
-    if has_constraints {
-        return Err(bad(name, "dynamic parameter constraints are not supported".to_owned()));
-    }
-    nonempty(name, type_url)
+    let (name, constraints) = read_resource_name(message).map_err(|error| bad("", error.to_string()))?;
+    nonempty(name, type_url)?;
+    let constraints = constraints.map(read_constraints).transpose();
+    let constraints = constraints.map_err(|error| bad(name, error.to_string()))?;
+    Ok(key_of(name, constraints.map(Arc::new).as_ref()))
 }
 
 /// An entry of `resource_errors`. One without a name or with an OK status is invalid (ERR-6).

@@ -195,6 +195,44 @@ fn wir_3_a_name_is_read_from_either_field() {
 }
 
 #[test]
+fn dyn_1_rly_30_the_name_of_a_variant_and_its_version_include_its_constraints() {
+    let of = |value: &str| {
+        use proto::dynamic_parameter_constraints::{SingleConstraint, Type, single_constraint};
+        let constraint_type = Some(single_constraint::ConstraintType::Value(value.to_owned()));
+        let constraint = SingleConstraint { key: "env".to_owned(), constraint_type };
+        let constraints = proto::DynamicParameterConstraints { r#type: Some(Type::Constraint(constraint)) };
+        let dynamic_parameter_constraints = Some(constraints);
+        proto::ResourceName { name: "c".to_owned(), dynamic_parameter_constraints }
+    };
+    let variant = |value: &str| proto::Resource {
+        resource_name: Some(of(value)),
+        resource: Some(any(CLUSTER, &named("c"))),
+        ..Default::default()
+    };
+    let found = delta(CLUSTER, vec![variant("a"), variant("b"), variant("a")]);
+    let [a, b, again] = [0, 1, 2].map(|at| payload(&found[at]));
+    assert!(a.name.is_variant() && a.name.plain() == "c" && a.name == again.name && a.name != b.name);
+    assert!(a.version == again.version && a.version != b.version);
+    assert_eq!(a.constraints.as_ref().unwrap().to_string(), "env=a");
+    let removed = delta_of(&proto::DeltaDiscoveryResponse {
+        type_url: CLUSTER.to_owned(),
+        removed_resource_names: vec![of("b")],
+        ..Default::default()
+    });
+    assert_eq!(removed.removed, std::slice::from_ref(&b.name));
+    let file = proto::DiscoveryResponse {
+        type_url: CLUSTER.to_owned(),
+        resources: vec![proto::Any {
+            type_url: super::super::response::WRAPPER.to_owned(),
+            value: variant("a").encode_to_vec().into(),
+        }],
+        ..Default::default()
+    };
+    let file = decode_file_response(file.encode_to_vec().into()).unwrap();
+    assert_bad(&file.resources[0], Some("c"), "not supported in files");
+}
+
+#[test]
 fn ttl_10_an_entry_without_payload_is_for_the_machine_to_judge() {
     let found = delta(CLUSTER, vec![resource("a", None)]);
     let entry = Received { name: "a".into(), upstream_version: "7".into(), resource: None, ttl: None };

@@ -81,6 +81,7 @@ pub fn resource(message: &str, name: &str, content: &str) -> Arc<Resource> {
         do_not_cache: false,
         metadata: None,
         endpoints: (message == CDS && content.starts_with('e')).then(|| name_of(EDS, &short(CDS, &name))),
+        constraints: None,
     })
 }
 

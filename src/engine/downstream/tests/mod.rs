@@ -12,6 +12,7 @@ mod make_before_break;
 mod order;
 mod kinds;
 mod globs;
+mod located;
 mod names;
 mod property;
 mod realms;

@@ -10,6 +10,10 @@
 //!     ~a=1     without payload                         -a      in `removed_resources`
 //!     !a       bad, but known by its name              !       bad without a name
 //!     a:NAME   in `resource_errors` with that code
+//!     a[k=v]=1 a variant for whom has this parameter; `[k]`: whatever it is, `[!k=v]`, `[!k]`: the contrary
+//! ```
+//! Names that are wanted with parameters are spelled `a{k=v}`.
+//! ```text
 //! ```
 
 use std::fmt::Write;
@@ -20,8 +24,8 @@ use bytes::Bytes;
 
 use super::super::*;
 use crate::xds::{
-    Any, BadElement, DeltaResponse, Element, Received, Resource, ResourceError, ResourceName, SotwResponse,
-    Version,
+    Any, BadElement, Constraint, Constraints, DeltaResponse, Element, Received, Resource, ResourceError,
+    ResourceName, SotwResponse, Version,
 };
 
 const TYPES: &[(&str, &str)] = &[
@@ -80,7 +84,7 @@ impl Script {
 
     /// One line of input; the lines that come out.
     pub(super) fn run(&mut self, input: &str) -> Vec<String> {
-        self.raw(input).iter().filter_map(show).collect()
+        self.raw(&spelled(input)).iter().filter_map(show).map(|line| readable(&line)).collect()
     }
 
     pub(super) fn raw(&mut self, input: &str) -> Vec<Output> {
@@ -140,6 +144,42 @@ impl Script {
     }
 }
 
+/// The names of the machine for those of a transcript.
+fn spelled(input: &str) -> String {
+    input.replace(['{', '}'], "\u{fdd0}").replace(['[', ']'], "\u{fdd1}")
+}
+
+/// The reverse, of what comes out.
+fn readable(line: &str) -> String {
+    let marks = [("\u{fdd0}", "{", "}"), ("\u{fdd1}", "[", "]")];
+    marks.iter().fold(line.to_owned(), |line, (mark, open, close)| {
+        let escaped = mark.escape_unicode().to_string();
+        let line = line.replace(&escaped, mark);
+        let parts = line.split(mark).enumerate();
+        parts
+            .map(|(at, part)| {
+                if at == 0 {
+                    part.to_owned()
+                } else {
+                    format!("{}{part}", if at % 2 == 1 { open } else { close })
+                }
+            })
+            .collect()
+    })
+}
+
+/// For whom a variant is meant, by its name.
+fn constraints_of(name: &str) -> Option<Arc<Constraints>> {
+    let (_, text) = name.strip_suffix('\u{fdd1}')?.split_once('\u{fdd1}')?;
+    let bare = text.trim_start_matches('!');
+    let condition = match bare.split_once('=') {
+        Some((key, value)) => Constraint::Equals(key.into(), value.into()),
+        None => Constraint::Exists(bare.into()),
+    };
+    let condition = if bare == text { condition } else { Constraint::Not(Box::new(condition)) };
+    Some(Arc::new(Constraints::new(condition, Bytes::new())))
+}
+
 fn duration(text: &str) -> Duration {
     match text.strip_suffix("ms") {
         Some(millis) => Duration::from_millis(millis.parse().unwrap()),
@@ -194,7 +234,9 @@ fn element(short: &str, word: &str) -> Element {
     }
     let (word, size) = word.split_once('#').unwrap_or((word, "0"));
     let (word, do_not_cache) = word.strip_suffix('^').map_or((word, false), |word| (word, true));
-    let (name, version) = word.split_once('=').unwrap();
+    let behind = word.rfind('\u{fdd1}').unwrap_or(0);
+    let equals = behind + word[behind..].find('=').unwrap();
+    let (name, version) = (&word[..equals], &word[equals + 1..]);
     let (version, alias) =
         version.split_once('/').map_or((version, None), |(version, alias)| (version, Some(alias)));
     let bare = name.trim_start_matches('~');
@@ -209,6 +251,7 @@ fn element(short: &str, word: &str) -> Element {
         do_not_cache,
         metadata: None,
         endpoints: None,
+        constraints: constraints_of(bare),
     };
     let resource = (bare == name).then(|| Arc::new(resource));
     Ok(Received { name: bare.into(), upstream_version: version.into(), resource, ttl: None })
@@ -290,6 +333,7 @@ fn show_event(event: &Event) -> Option<String> {
             format!("error {} {}:{}", short(type_url), error.name, error.status)
         }
         Event::GlobsUnserved { type_url, names } => format!("unserved {} {names:?}", short(type_url)),
+        Event::Ambiguous { type_url, name } => format!("ambiguous {} {name}", short(type_url)),
         Event::Refreshed { .. } | Event::Expired { .. } => return None,
         Event::Timeout { type_url, names } => format!("timeout {} {names:?}", short(type_url)),
     })

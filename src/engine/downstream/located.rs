@@ -1,0 +1,178 @@
+//! Answers to a client that asks with dynamic parameters (TP2).
+//!
+//! Inside the relay the name with its parameters is a name like any other. The client is told the plain name and the
+//! constraints of the variant that it is given, and where that takes the place of another variant, that the other is gone
+//! (DYN-5): to the client the two are different resources (DYN-1). Several of its names may be given the same variant.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::answer::{Answer, Chunk, Composition, version_of};
+use super::spelling::key_of;
+use super::subscription::Subscription;
+use crate::engine::interest::Interest;
+use crate::xds::{Constraints, Resource, ResourceName, Variant};
+
+type Told = Option<Arc<Constraints>>;
+
+/// What a client was told under its names with parameters. SotW needs no more of it than that there are such.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Located {
+    held: BTreeMap<ResourceName, BTreeSet<Told>>,
+}
+
+impl Located {
+    fn add(&mut self, other: Located) {
+        for (name, constraints) in other.held {
+            self.held.entry(name).or_default().extend(constraints);
+        }
+    }
+}
+
+impl Subscription {
+    pub(super) fn note_located(&mut self, names: &[ResourceName]) {
+        if self.located.is_none() && names.iter().any(ResourceName::is_located) {
+            self.located = Some(Arc::default());
+        }
+    }
+
+    /// The client was sent all of this answer, or (not `whole`) a part of it.
+    pub(super) fn hold_located(&mut self, answer: &Answer, whole: bool) {
+        let Some(located) = self.located.as_mut().filter(|_| answer.variant == Variant::Delta) else {
+            return;
+        };
+        let told = Located { held: answer.told() };
+        if whole {
+            *located = Arc::new(told);
+        } else {
+            Arc::make_mut(located).add(told);
+        }
+    }
+}
+
+impl Answer {
+    /// What is behind each name with parameters when the client is at the views of this answer.
+    fn told(&self) -> BTreeMap<ResourceName, BTreeSet<Told>> {
+        let names = self.parts.iter().filter_map(|part| match &part.interest {
+            Interest::Names(names) => Some(names),
+            Interest::Wildcard | Interest::Globs(_) => None,
+        });
+        let located = names.flat_map(|names| names.iter()).filter(|name| name.is_located());
+        located.filter_map(|name| Some((name.clone(), self.told_of(name)?))).collect()
+    }
+
+    fn told_of(&self, name: &ResourceName) -> Option<BTreeSet<Told>> {
+        let part = self.parts.iter().rev().find(|part| part.view.has(name))?;
+        let version = part.view.version_of(name);
+        match self.body(name).filter(|resource| version == Some(resource.version)) {
+            Some(resource) => Some(BTreeSet::from([resource.constraints.clone()])),
+            // It is gone, and its removal is withheld (RLY-51): the client has what it had.
+            None => self.located.as_ref()?.held.get(name).cloned(),
+        }
+    }
+
+    /// The composition as a client is told that asks with parameters.
+    pub fn located(&self, mut composition: Composition) -> Composition {
+        let Some(located) = &self.located else { return composition };
+        let after = self.brought_to(&composition.targets).told();
+        let current = after.iter().flat_map(|(name, told)| told.iter().map(|told| (name.plain(), told)));
+        let telling = Telling { answer: self, located, current: current.collect() };
+        let mut sent = BTreeSet::new();
+        for chunk in &mut composition.chunks {
+            telling.tell(chunk, &mut sent);
+        }
+        composition
+    }
+
+    fn key_of(&self, name: &ResourceName) -> ResourceName {
+        key_of(name, &self.type_url).ok().flatten().unwrap_or_else(|| name.clone())
+    }
+}
+
+struct Telling<'a> {
+    answer: &'a Answer,
+    located: &'a Located,
+    /// By canonical plain name, what the client is to hold after this answer.
+    current: BTreeSet<(&'a str, &'a Told)>,
+}
+
+impl Telling<'_> {
+    /// `sent`: what the messages before this one told, each resource and each removal once (SST-8, DEL-16).
+    fn tell(&self, chunk: &mut Chunk, sent: &mut BTreeSet<(ResourceName, Told)>) {
+        let mut gone = BTreeSet::new();
+        let replaced = chunk.resources.iter().filter(|resource| resource.name.is_located());
+        gone.extend(replaced.flat_map(|resource| self.replaced(&resource.name)));
+        let ttls = std::mem::take(&mut chunk.ttls);
+        for list in [&mut chunk.resources, &mut chunk.beats] {
+            for resource in std::mem::take(list) {
+                let (ttl, resource) = (ttls.get(&resource.name), plain(resource));
+                if sent.insert((resource.name.clone(), resource.constraints.clone())) {
+                    chunk.ttls.extend(ttl.map(|ttl| (resource.variant_name().into_owned(), *ttl)));
+                    list.push(resource);
+                }
+            }
+        }
+        if !chunk.resources.is_empty() {
+            chunk.version = version_of(&chunk.resources);
+        }
+        for name in std::mem::take(&mut chunk.removed) {
+            if !name.is_located() {
+                gone.insert((name, None));
+                continue;
+            }
+            let replaced = self.replaced(&name);
+            let was_told = self.located.held.contains_key(&self.answer.key_of(&name));
+            if replaced.is_empty() && !was_told && !self.is_current(&name, &None) {
+                gone.insert((name.plain().into(), None));
+            }
+            gone.extend(replaced);
+        }
+        if self.answer.variant == Variant::Delta {
+            for (name, constraints) in gone {
+                if !sent.insert((name.clone(), constraints.clone())) {
+                    continue;
+                }
+                match constraints {
+                    Some(constraints) => chunk.removed_variants.push((name, constraints)),
+                    None => chunk.removed.push(name),
+                }
+            }
+        }
+        tell_errors(chunk);
+    }
+
+    fn is_current(&self, name: &ResourceName, told: &Told) -> bool {
+        self.current.contains(&(self.answer.key_of(name).plain(), told))
+    }
+
+    /// The variants that the client was given under a name, and that none of its names has any more.
+    fn replaced(&self, name: &ResourceName) -> Vec<(ResourceName, Told)> {
+        let held = self.located.held.get(&self.answer.key_of(name)).into_iter().flatten();
+        let gone = held.filter(|told| !self.is_current(name, told));
+        gone.map(|told| (name.plain().into(), told.clone())).collect()
+    }
+}
+
+/// Under its plain name.
+fn plain(resource: Arc<Resource>) -> Arc<Resource> {
+    if !resource.name.is_located() {
+        return resource;
+    }
+    Arc::new(Resource { name: resource.name.plain().into(), ..(*resource).clone() })
+}
+
+/// Errors know no constraints: of a name that has several, one is told, and none beside what goes without constraints
+/// (ERR-2).
+fn tell_errors(chunk: &mut Chunk) {
+    if chunk.errors.is_empty() {
+        return;
+    }
+    let bare = chunk.resources.iter().chain(&chunk.beats).filter(|resource| resource.constraints.is_none());
+    let mut named: BTreeSet<_> = bare.map(|resource| resource.name.clone()).collect();
+    named.extend(chunk.removed.iter().cloned());
+    let plain = std::mem::take(&mut chunk.errors).into_iter().map(|(name, error)| {
+        let name = if name.is_located() { name.plain().into() } else { name };
+        (name, error)
+    });
+    chunk.errors = plain.filter(|(name, _)| named.insert(name.clone())).collect();
+}
