@@ -30,7 +30,7 @@ pub struct PollHandle {
 }
 
 impl PollHandle {
-    /// The request, and the encoded node that goes with it. A poll has one: more are not sent.
+    /// The request, and the node that goes with it, in JSON. A poll has one: more are not sent.
     pub fn send(&mut self, request: SotwRequest, node: Bytes) {
         if let Some(sender) = self.request.take() {
             // The task waits for it until it is aborted.

@@ -44,7 +44,7 @@ impl Peer {
             type_url: CLUSTER.to_owned(),
             ..SotwRequest::default()
         };
-        handle.send(request, Bytes::from_static(b"\x0a\x01n"));
+        handle.send(request, Bytes::from_static(br#"{"id":"n"}"#));
         Poll { _handle: handle, events }
     }
 
@@ -197,7 +197,7 @@ async fn cli_1_a_server_that_is_not_there_is_named() {
     drop(peer.listener);
     let (sender, events) = mpsc::channel(4);
     let mut handle = peer.server.open(&TypeUrl::new(CLUSTER), sender).unwrap();
-    handle.send(SotwRequest::default(), Bytes::new());
+    handle.send(SotwRequest::default(), Bytes::from_static(b"{}"));
     let said = Poll { _handle: handle, events }.said().await;
     let last = said.last().unwrap();
     assert!(last.starts_with("closed UNAVAILABLE") && last.contains(&port.to_string()), "{said:?}");
