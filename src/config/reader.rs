@@ -87,16 +87,21 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Reads a map; a key without a value (`limits:` and nothing under it) is an empty one.
-    pub(super) fn map<T>(&self, read: impl FnOnce(&mut Map<'a>) -> T) -> Option<T> {
-        let entries: &[(String, Tree)] = match self.tree {
-            Tree::Map(entries) => entries,
-            Tree::Null => &[],
+    /// What a map holds; a key without a value (`limits:` and nothing under it) is an empty one.
+    fn pairs(&self) -> Option<&'a [(String, Tree)]> {
+        match self.tree {
+            Tree::Map(entries) => Some(entries),
+            Tree::Null => Some(&[]),
             _ => {
                 self.invalid("a map");
-                return None;
+                None
             }
-        };
+        }
+    }
+
+    /// Reads a map whose keys are known.
+    pub(super) fn map<T>(&self, read: impl FnOnce(&mut Map<'a>) -> T) -> Option<T> {
+        let entries = self.pairs()?;
         let mut map = Map::new(self.path.clone(), entries, self.report);
         let value = read(&mut map);
         map.finish();
@@ -105,14 +110,7 @@ impl<'a> Item<'a> {
 
     /// The entries of a map whose keys are the operator's own words.
     pub(super) fn entries(&self) -> Option<Vec<(&'a str, Item<'a>)>> {
-        let entries: &[(String, Tree)] = match self.tree {
-            Tree::Map(entries) => entries,
-            Tree::Null => &[],
-            _ => {
-                self.invalid("a map");
-                return None;
-            }
-        };
+        let entries = self.pairs()?;
         let at = |(key, tree): &'a (String, Tree)| {
             (key.as_str(), Item { tree, path: format!("{}[{key}]", self.path), report: self.report })
         };

@@ -85,17 +85,15 @@ impl Wait {
 
     fn write(&self, state: &StreamState, answer: &Answer) -> Result<Polled, Status> {
         let encoder = &state.shared.encoder;
-        let (private, identifier) = {
-            let inner = lock(&state.inner);
-            (inner.is_private(0), inner.identifier(0))
-        };
+        let private = lock(&state.inner).is_private(0);
+        let identifier = || lock(&state.inner).identifier(0);
         let (head, shared) = match self.form {
             Form::Json => {
                 let version = self.version(answer);
-                (Bytes::new(), encoder.json(answer, version, private, || identifier.clone())?)
+                (Bytes::new(), encoder.json(answer, version, private, identifier)?)
             }
             Form::Grpc => {
-                let encoded = encoder.encode(answer, private, || identifier.clone());
+                let encoded = encoder.encode(answer, private, identifier);
                 let body = encoded.messages.first().map(|message| message.body.clone()).unwrap_or_default();
                 let nonce = lock(&state.inner).session.nonce_text(1);
                 (response::head(&nonce, body.len())?, body)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::named::{Moved, SlotId};
+use super::slots::{Moved, SlotId, Slots};
 use super::wildcard::ERRORS_MAX;
 use super::{Departed, News, SessionId, Stamp};
 use crate::engine::interest::{NameSet, SetId};
@@ -28,27 +28,13 @@ struct Glob {
 }
 
 #[derive(Debug)]
-struct Slot {
-    globs: Arc<NameSet>,
-    view: Arc<View>,
-    sessions: BTreeSet<SessionId>,
-}
-
-#[derive(Debug)]
 pub struct GlobCache {
     globs: BTreeMap<ResourceName, Glob>,
     members: Bodies,
     /// What is said of globs and of their members beside their content.
     remarks: Remarks,
     bytes: usize,
-    slots: BTreeMap<SlotId, Slot>,
-    by_set: BTreeMap<SetId, SlotId>,
-    sets: OrdMap<SetId, WatchedSet>,
-    slots_made: u32,
-    /// Slots whose view has changed since [`GlobCache::settle`].
-    touched: BTreeSet<SlotId>,
-    /// Those of them in which the membership of a glob has become known.
-    resolved: BTreeSet<SlotId>,
+    slots: Slots,
     /// The last bytes of former members, and when one last left.
     pub departed: Departed,
 }
@@ -60,12 +46,7 @@ impl Default for GlobCache {
             members: Bodies::new(),
             remarks: Remarks::default(),
             bytes: 0,
-            slots: BTreeMap::new(),
-            by_set: BTreeMap::new(),
-            sets: OrdMap::new(),
-            slots_made: 0,
-            touched: BTreeSet::new(),
-            resolved: BTreeSet::new(),
+            slots: Slots::default(),
             departed: Departed::of_members(),
         }
     }
@@ -85,21 +66,14 @@ impl GlobCache {
             self.leave(session, from, &mut moved);
             return moved;
         }
-        // A session that is alone in its set takes the set along: the cost is that of the globs that changed.
-        let is_alone = |slot: &SlotId| self.slots.get(slot).is_some_and(|slot| slot.sessions.len() == 1);
-        let (slot, leaves) = match (self.by_set.get(&globs.id()).copied(), from.filter(is_alone)) {
-            (Some(slot), _) => (slot, from != Some(slot)),
-            (None, Some(alone)) => (alone, false),
-            (None, None) => (self.make_slot(), true),
-        };
-        self.reshape(slot, globs, &mut moved);
-        if let Some(slot) = self.slots.get_mut(&slot) {
-            slot.sessions.insert(session);
+        let entered = self.slots.enter(session, from, globs);
+        if let Some(old) = entered.reshaped {
+            self.reshape(entered.slot, &old, globs, &mut moved);
         }
-        if leaves {
+        if entered.leaves {
             self.leave(session, from, &mut moved);
         }
-        moved.slot = Some(slot);
+        moved.slot = Some(entered.slot);
         self.settle(stamp, &mut News::default());
         moved
     }
@@ -111,29 +85,10 @@ impl GlobCache {
         moved.unwatched
     }
 
-    fn make_slot(&mut self) -> SlotId {
-        let slot = SlotId::new(self.slots_made);
-        self.slots_made = self.slots_made.wrapping_add(1);
-        let empty = Slot { globs: Arc::default(), view: Arc::default(), sessions: BTreeSet::new() };
-        self.slots.insert(slot, empty);
-        slot
-    }
-
     fn leave(&mut self, session: SessionId, from: Option<SlotId>, moved: &mut Moved) {
         let Some(id) = from else { return };
-        let Some(slot) = self.slots.get_mut(&id) else { return };
-        slot.sessions.remove(&session);
-        if !slot.sessions.is_empty() {
-            return;
-        }
-        if let Some(slot) = self.slots.remove(&id) {
-            self.by_set.remove(&slot.globs.id());
-            self.sets.remove(&slot.globs.id());
-            self.touched.remove(&id);
-            self.resolved.remove(&id);
-            for glob in slot.globs.iter() {
-                self.detach(glob, id, moved);
-            }
+        for glob in self.slots.leave(session, id).iter().flat_map(|globs| globs.iter()) {
+            self.detach(glob, id, moved);
         }
     }
 
@@ -146,15 +101,10 @@ impl GlobCache {
         }
     }
 
-    /// Gives a slot another set of globs, at the cost of the difference.
-    fn reshape(&mut self, id: SlotId, globs: &Arc<NameSet>, moved: &mut Moved) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
-        if slot.globs.id() == globs.id() {
-            return;
-        }
-        let old = std::mem::replace(&mut slot.globs, globs.clone());
-        let mut view = (*slot.view).clone();
-        for name in globs.minus(&old) {
+    /// Makes the view of a slot follow its globs, at the cost of the difference.
+    fn reshape(&mut self, id: SlotId, old: &NameSet, globs: &NameSet, moved: &mut Moved) {
+        let Some(mut view) = self.slots.view(id).map(|view| (**view).clone()) else { return };
+        for name in globs.minus(old) {
             match self.globs.get(name) {
                 None => moved.new.push(name.clone()),
                 Some(glob) if glob.watchers.is_empty() => moved.revived.push(name.clone()),
@@ -185,15 +135,7 @@ impl GlobCache {
             view.drop_glob(name);
             self.detach(name, id, moved);
         }
-        if let Some(slot) = self.slots.get_mut(&id) {
-            slot.view = Arc::new(view);
-        }
-        if self.by_set.get(&old.id()) == Some(&id) {
-            self.by_set.remove(&old.id());
-            self.sets.remove(&old.id());
-        }
-        self.by_set.insert(globs.id(), id);
-        self.touched.insert(id);
+        self.slots.set_view(id, view);
     }
 
     /// Applies one upstream response as one step (I7b).
@@ -270,8 +212,8 @@ impl GlobCache {
 
     /// The server cannot supply a member or a glob (ERR-1, ERR-7), or can again. What is cached of it stays (ERR-4).
     pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
-        let is_known = self.globs.contains_key(name) || self.members.contains_key(name);
-        let is_one_too_many = || !is_known && self.remarks.errors().count() >= ERRORS_MAX;
+        let is_known = || self.globs.contains_key(name) || self.members.contains_key(name);
+        let is_one_too_many = || !is_known() && self.remarks.errors().count() >= ERRORS_MAX;
         if self.remarks.error(name) == error || (error.is_some() && is_one_too_many()) {
             return;
         }
@@ -280,7 +222,7 @@ impl GlobCache {
         self.remarks.set_error(name, error);
         self.touch_remarks(&glob, name);
         if let Some(glob) = self.globs.get(name).filter(|glob| error.is_some() && !glob.complete) {
-            self.resolved.extend(glob.watchers.iter().copied());
+            self.slots.resolve(&glob.watchers);
         }
     }
 
@@ -324,7 +266,7 @@ impl GlobCache {
         let is_empty = glob.members.is_empty();
         // What a client holds beside the membership is gone.
         self.departed.lose_some();
-        self.resolved.extend(glob.watchers.iter().copied());
+        self.slots.resolve(&glob.watchers);
         self.touch(name, |view| {
             view.resolve_glob(name);
             view.set_glob_empty(name, is_empty);
@@ -332,11 +274,7 @@ impl GlobCache {
     }
 
     fn touch(&mut self, glob: &ResourceName, change: impl Fn(&mut View)) {
-        for id in self.globs.get(glob).into_iter().flat_map(|glob| &glob.watchers) {
-            let Some(slot) = self.slots.get_mut(id) else { continue };
-            change(Arc::make_mut(&mut slot.view));
-            self.touched.insert(*id);
-        }
+        self.slots.touch(self.globs.get(glob).into_iter().flat_map(|glob| &glob.watchers), change);
     }
 
     /// Frees a glob that nobody watches (RLY-61), and adds what its members were to `freed`. Whether it was there and could
@@ -359,10 +297,7 @@ impl GlobCache {
 
     /// Who watches a glob; sorted.
     pub fn sessions_of(&self, glob: &ResourceName) -> Vec<SessionId> {
-        let watchers = self.globs.get(glob).into_iter().flat_map(|glob| &glob.watchers);
-        let slots = watchers.filter_map(|slot| self.slots.get(slot));
-        let sessions: BTreeSet<SessionId> = slots.flat_map(|slot| slot.sessions.iter().copied()).collect();
-        sessions.into_iter().collect()
+        self.slots.sessions_of(self.globs.get(glob).into_iter().flat_map(|glob| &glob.watchers))
     }
 
     pub fn is_watched(&self, name: &ResourceName) -> bool {
@@ -378,17 +313,8 @@ impl GlobCache {
 
     /// Stamps the views that changed and adds the sessions that watch them to `news`.
     pub fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
-        let resolved = std::mem::take(&mut self.resolved);
         let lost = self.departed.settle(stamp);
-        for id in std::mem::take(&mut self.touched) {
-            let Some(slot) = self.slots.get_mut(&id) else { continue };
-            let (view_id, now) = stamp.next();
-            Arc::make_mut(&mut slot.view).stamp(view_id, now, lost);
-            let set = WatchedSet { names: slot.globs.clone(), view: slot.view.clone() };
-            self.sets.insert(slot.globs.id(), set);
-            let list = if resolved.contains(&id) { &mut news.first } else { &mut news.update };
-            list.extend(slot.sessions.iter().copied());
-        }
+        self.slots.settle(stamp, lost, news);
     }
 
     pub fn is_empty(&self) -> bool {
@@ -400,7 +326,7 @@ impl GlobCache {
     }
 
     pub fn sets(&self) -> &OrdMap<SetId, WatchedSet> {
-        &self.sets
+        self.slots.published()
     }
 
     /// What all members weigh together, in bytes.
@@ -411,12 +337,7 @@ impl GlobCache {
     /// Panics in debug builds where the cache contradicts itself.
     pub fn check_invariants(&self) {
         if cfg!(debug_assertions) {
-            for (id, slot) in &self.slots {
-                debug_assert_eq!(self.by_set.get(&slot.globs.id()), Some(id), "a slot is found by its set");
-                debug_assert!(!slot.sessions.is_empty(), "a slot has a session");
-                let known = slot.view.globs_len() + slot.view.unknown_len();
-                debug_assert_eq!(known, slot.globs.len(), "every glob has one state in the view");
-            }
+            self.slots.check_invariants(|view| view.globs_len() + view.unknown_len());
             let members: usize = self.globs.values().map(|glob| glob.members.len()).sum();
             debug_assert_eq!(members, self.members.len(), "every member is in one glob");
         }

@@ -5,6 +5,7 @@
 pub mod aliased;
 pub mod departed;
 pub mod expiry;
+pub mod slots;
 pub mod named;
 pub mod wildcard;
 pub mod globs;

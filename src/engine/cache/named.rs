@@ -1,7 +1,4 @@
-//! Resources subscribed to by name, and the sets of names that sessions watch.
-//!
-//! A set that several sessions watch exists once, as a slot. Each name knows the slots that contain it, so that the cost
-//! of an update is proportional to the sets that want it.
+//! Resources subscribed to by name, for the sets of names that sessions watch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,6 +6,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::aliased::Aliased;
+use super::slots::{Moved, SlotId, Slots};
 use super::{Counts, Departed, Known, News, SessionId, Stamp};
 use crate::engine::interest::{NameSet, SetId};
 use crate::engine::remarks::{Lease, Remarks};
@@ -16,36 +14,6 @@ use crate::engine::snapshot::{Names, WatchedSet};
 use crate::engine::upstream::Cause;
 use crate::engine::view::View;
 use crate::xds::{Code, Resource, ResourceName, Status};
-
-/// A watched set inside one [`NamedCache`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SlotId(u32);
-
-impl SlotId {
-    pub(super) fn new(number: u32) -> SlotId {
-        SlotId(number)
-    }
-}
-
-#[derive(Debug)]
-struct Slot {
-    names: Arc<NameSet>,
-    view: Arc<View>,
-    sessions: BTreeSet<SessionId>,
-}
-
-/// What a change of a session's interest means for the source.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Moved {
-    /// Where the session stands now; `None` if it watches no name any more.
-    pub slot: Option<SlotId>,
-    /// Names that nobody asked for before: to be subscribed to upstream.
-    pub new: Vec<ResourceName>,
-    /// Names that had lingered and are watched again.
-    pub revived: Vec<ResourceName>,
-    /// Names that nobody watches any more: they linger (RLY-60).
-    pub unwatched: Vec<ResourceName>,
-}
 
 #[derive(Debug, Default)]
 pub struct NamedCache {
@@ -60,14 +28,7 @@ pub struct NamedCache {
     present: usize,
     absent: usize,
     bytes: usize,
-    slots: BTreeMap<SlotId, Slot>,
-    by_set: BTreeMap<SetId, SlotId>,
-    sets: OrdMap<SetId, WatchedSet>,
-    slots_made: u32,
-    /// Slots whose view has changed since [`NamedCache::settle`].
-    touched: BTreeSet<SlotId>,
-    /// Those of them in which a name has become known.
-    resolved: BTreeSet<SlotId>,
+    slots: Slots,
     /// The last bytes of names that are now absent, and when one last became so.
     pub departed: Departed,
 }
@@ -86,27 +47,14 @@ impl NamedCache {
             self.leave(session, from, &mut moved);
             return moved;
         }
-        if let Some(slot) = self.by_set.get(&names.id()).copied() {
-            moved.slot = Some(slot);
-            if from == Some(slot) {
-                return moved;
-            }
-            self.join(session, slot);
-            self.leave(session, from, &mut moved);
-            return moved;
+        let entered = self.slots.enter(session, from, names);
+        if let Some(old) = entered.reshaped {
+            self.reshape(entered.slot, &old, names, &mut moved);
         }
-        // A session that was alone in its set takes the set along: the cost is that of the names that changed.
-        let alone = from.filter(|slot| self.slots.get(slot).is_some_and(|slot| slot.sessions.len() == 1));
-        let slot = match alone {
-            Some(slot) => slot,
-            None => self.make_slot(),
-        };
-        self.reshape(slot, names, &mut moved);
-        self.join(session, slot);
-        if alone.is_none() {
+        if entered.leaves {
             self.leave(session, from, &mut moved);
         }
-        moved.slot = Some(slot);
+        moved.slot = Some(entered.slot);
         self.settle(stamp, &mut News::default());
         moved
     }
@@ -118,34 +66,10 @@ impl NamedCache {
         moved.unwatched
     }
 
-    fn make_slot(&mut self) -> SlotId {
-        let slot = SlotId(self.slots_made);
-        self.slots_made = self.slots_made.wrapping_add(1);
-        let empty = Slot { names: Arc::default(), view: Arc::default(), sessions: BTreeSet::new() };
-        self.slots.insert(slot, empty);
-        slot
-    }
-
-    fn join(&mut self, session: SessionId, slot: SlotId) {
-        if let Some(slot) = self.slots.get_mut(&slot) {
-            slot.sessions.insert(session);
-        }
-    }
-
     fn leave(&mut self, session: SessionId, from: Option<SlotId>, moved: &mut Moved) {
         let Some(id) = from else { return };
-        let Some(slot) = self.slots.get_mut(&id) else { return };
-        slot.sessions.remove(&session);
-        if !slot.sessions.is_empty() {
-            return;
-        }
-        if let Some(slot) = self.slots.remove(&id) {
-            self.by_set.remove(&slot.names.id());
-            self.sets.remove(&slot.names.id());
-            self.touched.remove(&id);
-            for name in slot.names.iter() {
-                self.detach(name, id, moved);
-            }
+        for name in self.slots.leave(session, id).iter().flat_map(|names| names.iter()) {
+            self.detach(name, id, moved);
         }
     }
 
@@ -158,12 +82,10 @@ impl NamedCache {
         }
     }
 
-    /// Gives a slot another set of names, at the cost of the difference.
-    fn reshape(&mut self, id: SlotId, names: &Arc<NameSet>, moved: &mut Moved) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
-        let old = std::mem::replace(&mut slot.names, names.clone());
-        let mut view = (*slot.view).clone();
-        for name in names.minus(&old) {
+    /// Makes the view of a slot follow its names, at the cost of the difference.
+    fn reshape(&mut self, id: SlotId, old: &NameSet, names: &NameSet, moved: &mut Moved) {
+        let Some(mut view) = self.slots.view(id).map(|view| (**view).clone()) else { return };
+        for name in names.minus(old) {
             let watchers = self.watchers.entry(name.clone()).or_default();
             let unwatched = watchers.is_empty();
             watchers.insert(id);
@@ -192,15 +114,7 @@ impl NamedCache {
             view.drop_remarks(name);
             self.detach(name, id, moved);
         }
-        if let Some(slot) = self.slots.get_mut(&id) {
-            slot.view = Arc::new(view);
-        }
-        if self.by_set.get(&old.id()) == Some(&id) {
-            self.by_set.remove(&old.id());
-            self.sets.remove(&old.id());
-        }
-        self.by_set.insert(names.id(), id);
-        self.touched.insert(id);
+        self.slots.set_view(id, view);
     }
 
     /// A resource arrived. Names that nobody asked for are ignored (RLY-61); equal content is no news (RLY-36).
@@ -260,14 +174,10 @@ impl NamedCache {
     }
 
     fn touch_remarks(&mut self, name: &ResourceName, is_answer: bool) {
-        let is_unknown = matches!(self.known.get(name), Some(Known::Unknown));
-        for id in self.watchers.get(name).into_iter().flatten() {
-            let Some(slot) = self.slots.get_mut(id) else { continue };
-            Arc::make_mut(&mut slot.view).remark(name, &self.remarks);
-            self.touched.insert(*id);
-            if is_unknown && is_answer {
-                self.resolved.insert(*id);
-            }
+        let slots = || self.watchers.get(name).into_iter().flatten();
+        self.slots.touch(slots(), |view| view.remark(name, &self.remarks));
+        if is_answer && matches!(self.known.get(name), Some(Known::Unknown)) {
+            self.slots.resolve(slots());
         }
     }
 
@@ -294,13 +204,10 @@ impl NamedCache {
     }
 
     fn touch(&mut self, name: &ResourceName, old: &Known, change: impl Fn(&mut View)) {
-        for id in self.watchers.get(name).into_iter().flatten() {
-            let Some(slot) = self.slots.get_mut(id) else { continue };
-            change(Arc::make_mut(&mut slot.view));
-            self.touched.insert(*id);
-            if matches!(old, Known::Unknown) {
-                self.resolved.insert(*id);
-            }
+        let slots = || self.watchers.get(name).into_iter().flatten();
+        self.slots.touch(slots(), change);
+        if matches!(old, Known::Unknown) {
+            self.slots.resolve(slots());
         }
     }
 
@@ -324,24 +231,13 @@ impl NamedCache {
 
     /// The sessions that want a name, each once.
     pub fn sessions_of(&self, name: &ResourceName) -> Vec<SessionId> {
-        let slots = self.watchers.get(name).into_iter().flatten().filter_map(|slot| self.slots.get(slot));
-        let sessions: BTreeSet<SessionId> = slots.flat_map(|slot| slot.sessions.iter().copied()).collect();
-        sessions.into_iter().collect()
+        self.slots.sessions_of(self.watchers.get(name).into_iter().flatten())
     }
 
     /// Stamps the views that changed and adds the sessions that watch them to `news`.
     pub fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
-        let resolved = std::mem::take(&mut self.resolved);
         let lost = self.departed.settle(stamp);
-        for id in std::mem::take(&mut self.touched) {
-            let Some(slot) = self.slots.get_mut(&id) else { continue };
-            let (view_id, now) = stamp.next();
-            Arc::make_mut(&mut slot.view).stamp(view_id, now, lost);
-            let set = WatchedSet { names: slot.names.clone(), view: slot.view.clone() };
-            self.sets.insert(slot.names.id(), set);
-            let list = if resolved.contains(&id) { &mut news.first } else { &mut news.update };
-            list.extend(slot.sessions.iter().copied());
-        }
+        self.slots.settle(stamp, lost, news);
     }
 
     /// What a name weighs while nobody watches it, in bytes.
@@ -376,19 +272,13 @@ impl NamedCache {
     }
 
     pub fn sets(&self) -> &OrdMap<SetId, WatchedSet> {
-        &self.sets
+        self.slots.published()
     }
 
     /// Panics in debug builds where the cache contradicts itself.
     pub fn check_invariants(&self) {
         if cfg!(debug_assertions) {
-            for (id, slot) in &self.slots {
-                debug_assert_eq!(self.by_set.get(&slot.names.id()), Some(id), "a slot is found by its set");
-                debug_assert!(!slot.sessions.is_empty(), "a slot has a session");
-                let known = slot.view.len() + slot.view.absent_len() + slot.view.unknown_len();
-                debug_assert_eq!(known, slot.names.len(), "every name has one state in the view");
-            }
-            debug_assert_eq!(self.by_set.len(), self.slots.len());
+            self.slots.check_invariants(|view| view.len() + view.absent_len() + view.unknown_len());
             let present = self.known.values().filter(|known| known.resource().is_some()).count();
             debug_assert_eq!(present, self.present, "present names are counted");
             debug_assert_eq!(self.known.len(), self.watchers.len(), "every name has its watchers");

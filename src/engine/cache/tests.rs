@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::named::{Moved, SlotId};
+use super::slots::{Moved, SlotId};
 use super::*;
 use crate::engine::interest::{HashSeed, Interest, NameSet};
 use crate::engine::view::View;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Time;
-use super::cache::named::SlotId;
+use super::cache::slots::SlotId;
 use super::cache::{Counts, Departed, GlobCache, NamedCache, News, SessionId, Stamp, WildcardCache};
 use super::class::NameStyle;
 use super::interest::{Interest, NameSet, Shape};
@@ -82,6 +82,15 @@ struct TypeCache {
 impl TypeCache {
     fn is_empty(&self) -> bool {
         self.named.is_empty() && self.wildcard.is_none() && self.globs.is_empty()
+    }
+
+    /// What a name or a glob weighs that nobody watches; `None` if somebody does.
+    fn unwatched_bytes(&self, name: &ResourceName) -> Option<usize> {
+        let (is_watched, weight) = match name.is_glob() {
+            true => (self.globs.is_watched(name), self.globs.weight(name)),
+            false => (self.named.is_watched(name), self.named.weight(name)),
+        };
+        (!is_watched).then_some(weight)
     }
 
     /// Routes may name what has left types of the cluster side (RLY-51); nothing refers to what left the others.
@@ -272,25 +281,15 @@ impl Source {
         for glob in moved.revived {
             self.linger.remove(&(type_url.clone(), Some(glob)));
         }
-        self.linger_globs(type_url, moved.unwatched, now);
+        self.start_linger(type_url, moved.unwatched, now);
         self.settle(type_url, now);
     }
 
     fn drop_globs(&mut self, session: SessionId, type_url: &TypeUrl, slot: SlotId, now: Time) {
         let Some(cache) = self.types.get_mut(type_url) else { return };
         let unwatched = cache.globs.unwatch(session, slot);
-        self.linger_globs(type_url, unwatched, now);
+        self.start_linger(type_url, unwatched, now);
         self.settle(type_url, now);
-    }
-
-    fn linger_globs(&mut self, type_url: &TypeUrl, globs: Vec<ResourceName>, now: Time) {
-        let Some(cache) = self.types.get(type_url) else { return };
-        for glob in globs {
-            if !cache.globs.is_watched(&glob) {
-                let bytes = cache.globs.weight(&glob);
-                self.linger.add((type_url.clone(), Some(glob)), bytes, now);
-            }
-        }
     }
 
     /// Asks the server for names that nobody asked for before (RLY-57, RLY-58).
@@ -393,8 +392,7 @@ impl Source {
         let Some(cache) = self.types.get(type_url) else { return };
         for name in names {
             // A session that moves between two sets leaves the old one after it joined the new one.
-            if !cache.named.is_watched(&name) {
-                let bytes = cache.named.weight(&name);
+            if let Some(bytes) = cache.unwatched_bytes(&name) {
                 self.linger.add((type_url.clone(), Some(name)), bytes, now);
             }
         }

@@ -1,9 +1,9 @@
 //! The client side of the protocol: one ADS stream to one server, SotW or delta.
 //!
 //! [`Upstream`] owns what is wanted of the server, what has been said of it on the stream, the nonce and version
-//! bookkeeping, the resource timers and the backoff between streams. What responses
-//! bring leaves it as [`Changes`], and it remembers only names and version strings, O(names wanted); of resources nothing,
-//! but for those that come in [`variants`]. It never connects, writes or reads: the shell does what each [`Output`] says, in order, and reports each [`Input`].
+//! bookkeeping, the resource timers and the backoff between streams. What responses bring leaves it as [`Changes`], and it
+//! remembers only names and version strings, O(names wanted); of resources nothing, but for those that come in [`variants`].
+//! It never connects, writes or reads: the shell does what each [`Output`] says, in order, and reports each [`Input`].
 //!
 //! ```text
 //!             something wanted                    Opened

@@ -1,0 +1,174 @@
+//! The sets of names that sessions watch, each once, with what it amounts to.
+//!
+//! A set that several sessions watch exists once, as a slot. The cache that owns the slots knows for each name which of
+//! them contain it, so that the cost of an update is proportional to the sets that want it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use super::{News, SessionId, Stamp};
+use crate::engine::interest::{NameSet, SetId};
+use crate::engine::snapshot::WatchedSet;
+use crate::engine::view::{View, ViewId};
+use crate::xds::ResourceName;
+
+/// A watched set inside one cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SlotId(u32);
+
+/// What a change of a session's interest means for the source. Of globs, the names are theirs.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Where the session stands now; `None` if it watches no name any more.
+    pub slot: Option<SlotId>,
+    /// Names that nobody asked for before: to be subscribed to upstream.
+    pub new: Vec<ResourceName>,
+    /// Names that had lingered and are watched again.
+    pub revived: Vec<ResourceName>,
+    /// Names that nobody watches any more: they linger (RLY-60).
+    pub unwatched: Vec<ResourceName>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    names: Arc<NameSet>,
+    view: Arc<View>,
+    sessions: BTreeSet<SessionId>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    slots: BTreeMap<SlotId, Slot>,
+    by_set: BTreeMap<SetId, SlotId>,
+    published: OrdMap<SetId, WatchedSet>,
+    made: u32,
+    /// Slots whose view has changed since [`Slots::settle`].
+    touched: BTreeSet<SlotId>,
+    /// Those of them in which something has become known.
+    resolved: BTreeSet<SlotId>,
+}
+
+/// Where a session went.
+pub(super) struct Entered {
+    pub slot: SlotId,
+    /// The names that the slot had before, if it has others now: its view is to follow.
+    pub reshaped: Option<Arc<NameSet>>,
+    /// The session still is to leave the slot from which it came.
+    pub leaves: bool,
+}
+
+impl Slots {
+    /// Brings a session from the set that it watched to `names`. One that was alone in its set takes the set along: the
+    /// cost is that of the names that changed.
+    pub fn enter(&mut self, session: SessionId, from: Option<SlotId>, names: &Arc<NameSet>) -> Entered {
+        let is_alone = |slot: &SlotId| self.slots.get(slot).is_some_and(|slot| slot.sessions.len() == 1);
+        let (id, leaves) = match (self.by_set.get(&names.id()).copied(), from.filter(is_alone)) {
+            (Some(id), _) => (id, from != Some(id)),
+            (None, Some(alone)) => (alone, false),
+            (None, None) => (self.make(), true),
+        };
+        let mut reshaped = None;
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.sessions.insert(session);
+            if slot.names.id() != names.id() {
+                reshaped = Some(std::mem::replace(&mut slot.names, names.clone()));
+            }
+        }
+        if let Some(old) = &reshaped {
+            if self.by_set.get(&old.id()) == Some(&id) {
+                self.by_set.remove(&old.id());
+                self.published.remove(&old.id());
+            }
+            self.by_set.insert(names.id(), id);
+            self.touched.insert(id);
+        }
+        Entered { slot: id, reshaped, leaves }
+    }
+
+    fn make(&mut self) -> SlotId {
+        let id = SlotId(self.made);
+        self.made = self.made.wrapping_add(1);
+        let empty = Slot { names: Arc::default(), view: Arc::default(), sessions: BTreeSet::new() };
+        self.slots.insert(id, empty);
+        id
+    }
+
+    /// Takes a session out of a slot. The names of the slot, if it was the last one there: the slot is gone.
+    pub fn leave(&mut self, session: SessionId, id: SlotId) -> Option<Arc<NameSet>> {
+        let slot = self.slots.get_mut(&id)?;
+        slot.sessions.remove(&session);
+        if !slot.sessions.is_empty() {
+            return None;
+        }
+        let slot = self.slots.remove(&id)?;
+        self.by_set.remove(&slot.names.id());
+        self.published.remove(&slot.names.id());
+        self.touched.remove(&id);
+        self.resolved.remove(&id);
+        Some(slot.names)
+    }
+
+    pub fn view(&self, id: SlotId) -> Option<&Arc<View>> {
+        self.slots.get(&id).map(|slot| &slot.view)
+    }
+
+    pub fn set_view(&mut self, id: SlotId, view: View) {
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.view = Arc::new(view);
+        }
+    }
+
+    /// Changes the views of these slots.
+    pub fn touch<'a>(&mut self, ids: impl IntoIterator<Item = &'a SlotId>, change: impl Fn(&mut View)) {
+        for id in ids {
+            let Some(slot) = self.slots.get_mut(id) else { continue };
+            change(Arc::make_mut(&mut slot.view));
+            self.touched.insert(*id);
+        }
+    }
+
+    /// Something has become known in these slots.
+    pub fn resolve<'a>(&mut self, ids: impl IntoIterator<Item = &'a SlotId>) {
+        self.resolved.extend(ids);
+    }
+
+    /// Stamps the views that changed and adds the sessions that watch them to `news`.
+    pub fn settle(&mut self, stamp: &mut Stamp, lost: ViewId, news: &mut News) {
+        let resolved = std::mem::take(&mut self.resolved);
+        for id in std::mem::take(&mut self.touched) {
+            let Some(slot) = self.slots.get_mut(&id) else { continue };
+            let (view_id, now) = stamp.next();
+            Arc::make_mut(&mut slot.view).stamp(view_id, now, lost);
+            let set = WatchedSet { names: slot.names.clone(), view: slot.view.clone() };
+            self.published.insert(slot.names.id(), set);
+            let list = if resolved.contains(&id) { &mut news.first } else { &mut news.update };
+            list.extend(slot.sessions.iter().copied());
+        }
+    }
+
+    /// Who is in these slots, each once; sorted.
+    pub fn sessions_of<'a>(&self, ids: impl IntoIterator<Item = &'a SlotId>) -> Vec<SessionId> {
+        let slots = ids.into_iter().filter_map(|slot| self.slots.get(slot));
+        let sessions: BTreeSet<SessionId> = slots.flat_map(|slot| slot.sessions.iter().copied()).collect();
+        sessions.into_iter().collect()
+    }
+
+    /// The sets and what each amounted to when they were settled last.
+    pub fn published(&self) -> &OrdMap<SetId, WatchedSet> {
+        &self.published
+    }
+
+    /// Panics in debug builds where the slots contradict themselves. `known`: how many names have a state in a view.
+    pub fn check_invariants(&self, known: impl Fn(&View) -> usize) {
+        if cfg!(debug_assertions) {
+            for (id, slot) in &self.slots {
+                debug_assert_eq!(self.by_set.get(&slot.names.id()), Some(id), "a slot is found by its set");
+                debug_assert!(!slot.sessions.is_empty(), "a slot has a session");
+                debug_assert_eq!(known(&slot.view), slot.names.len(), "every name has one state in the view");
+            }
+            debug_assert_eq!(self.by_set.len(), self.slots.len(), "every set has a slot");
+        }
+    }
+}
