@@ -6,6 +6,7 @@
 //! `handle_timeout(now)`. The same inputs give the same outputs, byte for byte.
 
 pub mod time;
+pub mod reach;
 pub mod interest;
 pub mod remarks;
 pub mod view;
@@ -15,6 +16,7 @@ pub mod realm;
 pub mod upstream;
 pub mod cache;
 pub mod source;
+pub mod fallback;
 pub mod downstream;
 
 pub use time::Time;

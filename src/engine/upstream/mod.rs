@@ -47,6 +47,7 @@ use response::{Digest, Verdict};
 use subscription::{Subscription, Want};
 
 use super::Time;
+use super::reach::Reach;
 use crate::xds::{Code, Kind, Request, ResourceName, Response, Status, TypeUrl, Variant};
 
 /// How long a server that refused delta is asked by SotW (RLY-25).
@@ -73,6 +74,7 @@ pub struct Upstream {
     variant: Variant,
     fallback: SotwFallback,
     last_error: Option<Status>,
+    reach: Reach,
     control_plane: String,
     /// REST: the last poll was answered.
     is_polled: bool,
@@ -142,7 +144,7 @@ impl Upstream {
     pub fn new(settings: Settings) -> Self {
         let variant = settings.variant;
         let (since, retry_at, outputs, subscriptions, backoff) = Default::default();
-        let (fallback, last_error, control_plane) = Default::default();
+        let (fallback, last_error, reach, control_plane) = Default::default();
         Upstream {
             settings,
             phase: Phase::Closed,
@@ -154,6 +156,7 @@ impl Upstream {
             variant,
             fallback,
             last_error,
+            reach,
             control_plane,
             is_polled: false,
         }
@@ -212,9 +215,9 @@ impl Upstream {
     pub fn handle(&mut self, input: Input, now: Time) {
         match (input, &self.phase) {
             (Input::Opened, Phase::Opening) => self.opened(now),
-            (Input::ConnectFailed { status }, Phase::Opening) => self.unreachable(status),
+            (Input::ConnectFailed { status }, Phase::Opening) => self.unreachable(status, now),
             (Input::Received(response), Phase::Open(_)) => self.received(response, now),
-            (Input::Unchanged, Phase::Open(_)) => self.unchanged(),
+            (Input::Unchanged, Phase::Open(_)) => self.unchanged(now),
             (Input::Alive, Phase::Open(_)) => {
                 self.sign_of_life();
                 self.expire_proven();
@@ -288,6 +291,11 @@ impl Upstream {
         self.check_invariants();
     }
 
+    /// Whether the server is reachable, as this stream sees it.
+    pub fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
     /// Nothing is wanted, and there is no stream.
     pub fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Closed)
@@ -316,6 +324,7 @@ impl Upstream {
             self.withdraw_unsent();
             self.outputs.push_back(Output::Close);
         }
+        self.reach = Reach::Pending;
         self.enter(Phase::Closed, now);
     }
 
@@ -361,7 +370,8 @@ impl Upstream {
         self.write_changes(now);
     }
 
-    fn unreachable(&mut self, status: Status) {
+    fn unreachable(&mut self, status: Status, now: Time) {
+        self.reach.lose(status.clone(), now);
         self.last_error = Some(status.clone());
         self.event(Event::Unreachable { status });
     }
@@ -388,7 +398,7 @@ impl Upstream {
         let retry_in = self.backoff.after_unanswered(&self.settings.backoff, jitter);
         self.disconnected(status.clone(), false, retry_in, now);
         if matches!(refusal, Refusal::Unreachable) {
-            self.unreachable(status);
+            self.unreachable(status, now);
         }
     }
 
@@ -402,7 +412,7 @@ impl Upstream {
     }
 
     fn received(&mut self, response: Response, now: Time) {
-        self.answered();
+        self.answered(now);
         self.fallback.has_answered_delta |= self.variant == Variant::Delta;
         let control_plane = response.control_plane();
         if !control_plane.is_empty() && control_plane != self.control_plane {
@@ -414,7 +424,8 @@ impl Upstream {
         self.expire_proven();
     }
 
-    fn answered(&mut self) {
+    fn answered(&mut self, now: Time) {
+        self.reach.hear(now);
         if let Phase::Open(stream) = &mut self.phase {
             stream.has_answered = true;
         }

@@ -44,11 +44,11 @@ impl Upstream {
     }
 
     /// See [`super::Input::Unchanged`]. Whoever presented no version can't be told so: such a poll is not answered.
-    pub(super) fn unchanged(&mut self) {
+    pub(super) fn unchanged(&mut self, now: Time) {
         let claimed = |subscription: &&Subscription| !subscription.accepted.is_empty();
         let Some(subscription) = self.subscriptions.values().find(claimed) else { return };
         let type_url = subscription.type_url.clone();
-        self.answered();
+        self.answered(now);
         self.event(Event::Unchanged { type_url });
     }
 
