@@ -24,6 +24,18 @@ pub struct Peer {
     /// `None` on a unix socket.
     pub address: Option<SocketAddr>,
     pub connection: ConnectionCut,
+    pub when_unavailable: WhenUnavailable,
+}
+
+/// What becomes of a stream of whose names nothing is known while nobody can be asked for them (RLY-4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenUnavailable {
+    /// It waits.
+    #[default]
+    Hold,
+    /// It ends with UNAVAILABLE before its first response, and so do others until the upstream is back: a client can
+    /// understand nothing else as "ask another server".
+    Fail,
 }
 
 /// Cuts the connection of a stream. A stream cannot be taken back from a client that does not read: its bytes stand in
