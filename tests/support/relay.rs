@@ -19,6 +19,8 @@ pub struct Setup {
     pub server: String,
     /// More lines of that server's entry, e.g. `wildcard: legacy`.
     pub server_lines: Vec<String>,
+    /// Servers behind it in its list, with lines of their own.
+    pub next_servers: Vec<(String, Vec<String>)>,
     /// More top-level lines, e.g. `linger: 0s`.
     pub lines: Vec<String>,
     /// The listener is a unix socket in the relay's directory.
@@ -34,6 +36,7 @@ impl Setup {
             upstream: Attachment::Ads(Variant::Delta),
             server: server.to_string(),
             server_lines: vec!["resource_timeout: 1s".to_owned()],
+            next_servers: Vec::new(),
             // For whoever looks into a failure: `SLUICE_TEST_LOG=sluice=trace`.
             lines: std::env::var("SLUICE_TEST_LOG")
                 .map(|level| format!("log: {{ level: {level:?} }}"))
@@ -52,6 +55,12 @@ impl Setup {
 
     pub fn server_line(mut self, line: &str) -> Setup {
         self.server_lines.push(line.to_owned());
+        self
+    }
+
+    /// A server of lower priority than those named before, with the lines that the first one has at this moment.
+    pub fn next_server(mut self, server: impl ToString) -> Setup {
+        self.next_servers.push((server.to_string(), self.server_lines.clone()));
         self
     }
 
@@ -77,6 +86,14 @@ impl Setup {
             let _ = writeln!(yaml, "    channel_creds: [ {{ type: insecure }} ]");
             let _ = writeln!(yaml, "    api_type: {}", self.upstream.api_type());
             for line in &self.server_lines {
+                let _ = writeln!(yaml, "    {line}");
+            }
+        }
+        for (server, lines) in &self.next_servers {
+            let _ = writeln!(yaml, "  - server_uri: {server:?}");
+            let _ = writeln!(yaml, "    channel_creds: [ {{ type: insecure }} ]");
+            let _ = writeln!(yaml, "    api_type: {}", self.upstream.api_type());
+            for line in lines {
                 let _ = writeln!(yaml, "    {line}");
             }
         }
