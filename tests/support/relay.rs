@@ -155,7 +155,12 @@ impl Relay {
     }
 
     pub fn sigterm(&self) {
-        let status = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        self.signal("TERM");
+    }
+
+    /// Sends a signal by its name: `STOP` and `CONT` make a process that hangs and lives on.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
         assert!(status.expect("kill runs").success());
     }
 
