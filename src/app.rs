@@ -168,6 +168,7 @@ fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
             linger: config.linger,
             unwatched_bytes_max: size(config.cache.unwatched_bytes),
             coalescing: config.coalescing,
+            tells_reach: false,
             private: false,
         },
         classes: config.node_classes.clone(),

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::client::{Pool, RestServer};
+use crate::engine::downstream::List;
+use crate::engine::fallback::{self, Policy};
 use crate::engine::realm::{Authorities, Space};
 use crate::engine::upstream;
 use crate::xds::{TypeUrl, Variant};
@@ -42,6 +44,11 @@ impl Server {
         matches!(&self.attach, Attach::Grpc { settings, .. } if settings.variant == Variant::Sotw)
     }
 
+    /// `fail_on_data_errors`: what it says does not exist is gone, whoever supplied it (RLY-42).
+    fn fails_on_data_errors(&self) -> bool {
+        false
+    }
+
     /// It answers everyone alike: there is no node to select by, and what it has is there before anyone asks.
     pub fn is_local(&self) -> bool {
         !matches!(self.attach, Attach::Grpc { .. } | Attach::Rest { .. })
@@ -55,6 +62,26 @@ pub struct ServerList {
     pub label: Arc<str>,
     /// At least one.
     pub servers: Vec<Arc<Server>>,
+    /// How they stand in for each other.
+    pub fallback: fallback::Settings,
+}
+
+impl ServerList {
+    /// What sessions need to know of it; `None` if there is nothing to fall back to, or the sources see to it.
+    pub(super) fn fallback(&self, number: u16) -> Option<List> {
+        let servers = u16::try_from(self.servers.len()).unwrap_or(u16::MAX);
+        let is_theirs = servers > 1 && self.fallback.policy == Policy::Grpc;
+        is_theirs.then(|| List {
+            number,
+            servers,
+            settings: self.fallback.clone(),
+            deleting: (0..64)
+                .zip(&self.servers)
+                .filter(|(_, server)| server.fails_on_data_errors())
+                .map(|(bit, _)| 1 << bit)
+                .sum(),
+        })
+    }
 }
 
 /// One server in one list.
@@ -70,6 +97,15 @@ pub struct Place {
 pub struct ListId(u16);
 
 impl ListId {
+    /// The list with a number that [`ListId::number`] gave.
+    pub(super) fn of(number: u16) -> ListId {
+        ListId(number)
+    }
+
+    pub(super) fn number(self) -> u16 {
+        self.0
+    }
+
     const DEFAULT: ListId = ListId(0);
     /// Nobody is asked for what goes here: it does not exist.
     const NOBODY: ListId = ListId(1);
@@ -95,8 +131,16 @@ impl ServerLists {
     pub fn new(default: Vec<Arc<Server>>) -> ServerLists {
         let nothing = Server { uri: "none".into(), attach: Attach::Nothing };
         let lists = vec![
-            ServerList { label: "xds_servers".into(), servers: default },
-            ServerList { label: "none".into(), servers: vec![nothing.into()] },
+            ServerList {
+                label: "xds_servers".into(),
+                servers: default,
+                fallback: fallback::Settings::default(),
+            },
+            ServerList {
+                label: "none".into(),
+                servers: vec![nothing.into()],
+                fallback: fallback::Settings::default(),
+            },
         ];
         ServerLists {
             lists,
@@ -121,7 +165,7 @@ impl ServerLists {
     }
 
     fn add(&mut self, label: String, servers: Vec<Arc<Server>>) -> ListId {
-        self.lists.push(ServerList { label: label.into(), servers });
+        self.lists.push(ServerList { label: label.into(), servers, fallback: fallback::Settings::default() });
         ListId(u16::try_from(self.lists.len() - 1).unwrap_or(u16::MAX))
     }
 

@@ -96,6 +96,8 @@ pub enum Command {
     },
     /// The stream is gone.
     Forget(SessionId),
+    /// The stream went back to a server of higher priority.
+    Dismiss(SessionId),
 }
 
 type Queued = (Command, Option<OwnedSemaphorePermit>);
@@ -144,6 +146,7 @@ impl SourceHandle {
             Attach::Nothing => Attachment::Files(Files::nothing()),
         };
         let mut settings = shared.settings.source.clone();
+        settings.tells_reach |= shared.settings.lists.list(handle.key.place.list).servers.len() > 1;
         if matches!(handle.key.owner, Owner::Stream(_)) {
             // It ends with its stream.
             (settings.private, settings.linger) = (true, Duration::ZERO);
@@ -206,6 +209,11 @@ impl SourceHandle {
     /// A stream is gone.
     pub fn forget(&self, session: SessionId) {
         let _ = self.commands.send((Command::Forget(session), None));
+    }
+
+    /// A stream is served by a server of higher priority again.
+    pub fn dismiss(&self, session: SessionId) {
+        let _ = self.commands.send((Command::Dismiss(session), None));
     }
 
     /// Waits for the first state of a `file:` server.
@@ -310,6 +318,10 @@ impl SourceTask {
             Command::Forget(session) => {
                 self.streams.remove(&session);
                 self.source.forget(session, now);
+            }
+            Command::Dismiss(session) => {
+                self.streams.remove(&session);
+                self.source.dismiss(session, now);
             }
         }
     }

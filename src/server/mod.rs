@@ -38,7 +38,7 @@ use tonic_health::server::HealthReporter;
 pub use limits::ServerLimits;
 pub use listener::{BoundSocket, Listener, ListenerOptions};
 
-use crate::driver::handle::{ConnectionCut, Peer, Relay};
+use crate::driver::handle::{ConnectionCut, Peer, Relay, WhenUnavailable};
 use crate::telemetry::metrics::DownstreamMetrics;
 use accept::accept_loop;
 use gate::{ConnectionPermit, Gate};
@@ -126,7 +126,12 @@ impl<R: Relay> Server<R> {
                 Accepted::Tcp(stream, _) => Socket::Tcp(stream),
                 Accepted::Unix(stream) => Socket::Unix(stream),
             };
-            let peer = Peer { listener: name.clone(), address, connection: ConnectionCut::default() };
+            let peer = Peer {
+                listener: name.clone(),
+                address,
+                connection: ConnectionCut::default(),
+                when_unavailable: WhenUnavailable::Hold,
+            };
             connections.spawn(connection::run(
                 socket,
                 peer,
