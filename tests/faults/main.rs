@@ -12,8 +12,11 @@ mod support;
 
 mod site;
 mod connecting;
+mod resolving;
 mod connected;
 mod streams;
 mod responses;
 mod sets;
+mod fallback;
 mod process;
+mod times;

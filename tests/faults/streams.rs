@@ -87,16 +87,16 @@ async fn fu_9_reset_after_a_response() {
     let mut site = Site::new().await;
     let before = site.origin.opened_at().len();
     let (start, mut ended) = (Instant::now(), site.origin.opened());
-    site.origin.change(|world| world.restart());
     site.origin.close_streams(Code::Unavailable);
+    site.origin.change(|world| world.restart());
     let first = Instant::now();
     while start.elapsed() < Duration::from_secs(4) {
         let answered = site.origin.log().iter().any(|r| r.stream > ended && !r.ask.nonce.is_empty());
         if answered {
             ended = site.origin.opened();
             // A server that begins anew has something to say to whoever comes.
-            site.origin.change(|world| world.restart());
             site.origin.close_streams(Code::Unavailable);
+            site.origin.change(|world| world.restart());
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -71,7 +71,21 @@ impl Relay {
             sources.iter().any(|source| source["stale_seconds"].is_f64() && source["last_error"].is_string())
         })
         .await;
-        eventually("staleness in /ready", || async { self.upstream(server).await["stale"] == 1 }).await;
+        eventually("staleness and its reason in /ready", || async {
+            let upstream = self.upstream(server).await;
+            upstream["stale"] == 1 && upstream["last_error"].is_string()
+        })
+        .await;
+        eventually("staleness in /clients", || async {
+            let clients = self.json("/clients").await;
+            let types = |client: &Value| client["types"].as_array().cloned().unwrap_or_default();
+            let all = clients["clients"].as_array().cloned().unwrap_or_default();
+            all.iter()
+                .flat_map(types)
+                .filter(|of| of["server"] == server)
+                .all(|of| of["stale_seconds"].is_f64())
+        })
+        .await;
         let shown = noticed.elapsed();
         assert!(shown < Duration::from_secs(3), "I14: shown {shown:?} after it was counted");
         assert_eq!(self.get("/ready").await.0, 200, "a relay that serves from its cache is ready");

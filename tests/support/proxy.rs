@@ -84,7 +84,10 @@ pub struct Proxy {
 
 impl Proxy {
     pub async fn start(target: SocketAddr) -> Proxy {
-        let address = SocketAddr::from(([127, 0, 0, 1], net::free_port()));
+        Proxy::at(SocketAddr::from(([127, 0, 0, 1], net::free_port())), target).await
+    }
+
+    pub async fn at(address: SocketAddr, target: SocketAddr) -> Proxy {
         let shared = Arc::new(Shared { target, state: Mutex::default() });
         let mut proxy = Proxy { address, shared, listener: None, task: None };
         proxy.listen().await;
