@@ -17,16 +17,17 @@ use super::shared::Shared;
 use super::status::SourceStatus;
 use super::upstream::{Link, LinkEvent};
 use crate::client::{FileEvent, StreamEvent};
+use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::class::NodeClass;
 use crate::engine::downstream::SourceId;
 use crate::engine::downstream::dialect::{tells_ttl, upstream_features};
 use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
-use crate::engine::source::{Attachment, Collection, Files, Output, Source, Streams};
+use crate::engine::source::{Attachment, Collection, Files, Output, Source, StreamIndex, Streams};
 use crate::engine::upstream::Input;
 use crate::wire::upstream::encode_node;
-use crate::xds::{Code, Node, Status, TypeUrl};
+use crate::xds::{Code, Node, Response, Status, TypeUrl};
 use report::Report;
 
 /// Changes of interest that may wait for a source's task; streams that have more wait their turn.
@@ -34,6 +35,10 @@ const COMMANDS_MAX: usize = 4096;
 
 /// Commands taken before the snapshot is published once for all of them.
 const COMMANDS_PER_TURN: usize = 256;
+
+/// A timer that runs this late ran while the process did not, because it was stopped or starved: what the server said
+/// meanwhile is unread, and is read first, for as long again (FP6).
+const STALL: Duration = Duration::from_secs(1);
 
 /// How old the published status may be.
 const STATUS_PERIOD: Duration = Duration::from_millis(250);
@@ -157,10 +162,19 @@ impl SourceHandle {
                     return;
                 }
             };
-            let (streams, status_due, told) = (HashMap::new(), None, false);
-            SourceTask { source, link, streams, handle: for_task, report, status_due, told, shared, listing }
-                .run(queue)
-                .await;
+            let task = SourceTask {
+                source,
+                link,
+                streams: HashMap::new(),
+                handle: for_task,
+                report,
+                status_due: None,
+                stalled_until: None,
+                told: false,
+                shared,
+                listing,
+            };
+            task.run(queue).await;
         });
         handle
     }
@@ -238,6 +252,8 @@ struct SourceTask {
     handle: Arc<SourceHandle>,
     report: Report,
     status_due: Option<Instant>,
+    /// Timers wait until then.
+    stalled_until: Option<Instant>,
     /// Something was reported that the status does not show yet.
     told: bool,
     shared: Arc<Shared>,
@@ -249,6 +265,7 @@ impl SourceTask {
         debug!(source = self.handle.id.0, "source begins");
         loop {
             let due = self.source.poll_timeout().map(|time| self.shared.clock.instant(time));
+            let due = due.map(|due| self.stalled_until.map_or(due, |until| until.max(due)));
             let due = [due, self.status_due].into_iter().flatten().min();
             tokio::select! {
                 Some((command, _permit)) = queue.recv() => {
@@ -259,7 +276,7 @@ impl SourceTask {
                     }
                 }
                 event = self.link.next(self.report.server()) => self.take_event(event),
-                () = wait_until(due) => self.source.handle_timeout(self.shared.clock.now()),
+                () = wait_until(due) => self.run_timers(),
             }
             self.publish();
             if self.may_retire() {
@@ -267,6 +284,22 @@ impl SourceTask {
                 self.report.status(Some(&self.source), &self.shared.clock);
                 debug!(source = self.handle.id.0, "source ends: nobody wants anything of it");
                 return;
+            }
+        }
+    }
+
+    fn run_timers(&mut self) {
+        let now = Instant::now();
+        let late = self
+            .source
+            .poll_timeout()
+            .map(|due| now.saturating_duration_since(self.shared.clock.instant(due)));
+        match self.stalled_until {
+            Some(until) if now < until => {}
+            None if late.is_some_and(|late| late > STALL) => self.stalled_until = Some(now + STALL),
+            _ => {
+                self.stalled_until = None;
+                self.source.handle_timeout(self.shared.clock.now());
             }
         }
     }
@@ -297,14 +330,14 @@ impl SourceTask {
         self.told = true;
         let now = self.shared.clock.now();
         match event {
+            LinkEvent::Stream(index, StreamEvent::Response(response)) => {
+                self.take_response(index, response, now)
+            }
             LinkEvent::Stream(index, event) => {
                 let input = match event {
                     StreamEvent::ConnectFailed(status) => Input::ConnectFailed { status },
                     StreamEvent::Opened => Input::Opened,
-                    StreamEvent::Response(response) => {
-                        self.report.response(&response);
-                        Input::Received(response)
-                    }
+                    StreamEvent::Response(response) => return self.take_response(index, response, now),
                     StreamEvent::Unchanged => Input::Unchanged,
                     StreamEvent::Undecodable(status) => return self.report.undecodable(&status),
                     StreamEvent::Alive => Input::Alive,
@@ -322,7 +355,7 @@ impl SourceTask {
                 self.handle.loaded.send_replace(Some(Ok(())));
             }
             LinkEvent::Files(FileEvent::Bad { path, reason }) => {
-                self.report.bad_file(&path, &reason);
+                self.report.bad_file(&path, &reason, now);
                 let text = format!("{}: {reason}", path.display());
                 // Only the first state decides whether the relay may start; later ones leave the last good state.
                 self.handle.loaded.send_if_modified(|loaded| {
@@ -332,6 +365,20 @@ impl SourceTask {
                 });
             }
         }
+    }
+
+    fn take_response(&mut self, index: StreamIndex, response: Response, now: Time) {
+        self.report.response(&response);
+        let type_url = response.type_url().clone();
+        let before = self.present(&type_url);
+        self.source.handle_upstream(index, Input::Received(response), now);
+        self.report.changed(&type_url, before, self.present(&type_url));
+    }
+
+    /// How many resources of a type are held.
+    fn present(&self, type_url: &TypeUrl) -> usize {
+        let found = self.source.types().find(|(held, ..)| *held == type_url);
+        found.map_or(0, |(_, counts, wildcard)| counts.present + wildcard.map_or(0, |view| view.len()))
     }
 
     /// Publishes what changed, then does what the machine decided, then wakes whom it concerns.
