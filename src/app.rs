@@ -19,6 +19,7 @@ use crate::config::{
     self, Address, ApiType, Backoff, Config, Endpoint, GrpcServer, Limits, LogFormat, RestServer, ServerKind,
     ServerList, UpstreamServer, WildcardForm,
 };
+use crate::driver::handle::WhenUnavailable;
 use crate::driver::servers::{Attach, Server as Upstream, ServerLists};
 use crate::driver::{Hub, Settings};
 use crate::engine::{downstream, source, upstream};
@@ -63,7 +64,14 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
         .listeners
         .iter()
         .map(|listener| {
-            let options = server::ListenerOptions { v2: listener.v2, rest_hold: listener.rest_hold };
+            let options = server::ListenerOptions {
+                v2: listener.v2,
+                rest_hold: listener.rest_hold,
+                when_unavailable: match listener.when_unavailable {
+                    config::WhenUnavailable::Hold => WhenUnavailable::Hold,
+                    config::WhenUnavailable::Fail => WhenUnavailable::Fail,
+                },
+            };
             bind(&listener.name, &listener.address).map(|bound| bound.with(options))
         })
         .collect::<Result<_>>()?;
@@ -109,8 +117,8 @@ fn announce(config: &Config) {
     }
     info!(address = %config.admin.address, "admin: GET / lists what there is");
     for (list, servers) in config.servers.lists() {
-        let upstream = servers.first().map_or("", |server| &server.server_uri);
-        info!(%list, upstream, "serving what this upstream says");
+        let uris: Vec<&str> = servers.servers.iter().map(|server| server.server_uri.as_str()).collect();
+        info!(%list, upstream = uris.join(", "), "serving what this upstream says");
     }
     info!(
         "next: `sluice bootstrap envoy` or `sluice bootstrap grpc` prints a client's bootstrap for this relay"
@@ -168,7 +176,10 @@ fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
             linger: config.linger,
             unwatched_bytes_max: size(config.cache.unwatched_bytes),
             coalescing: config.coalescing,
-            tells_reach: false,
+            tells_reach: config
+                .listeners
+                .iter()
+                .any(|listener| listener.when_unavailable == config::WhenUnavailable::Fail),
             private: false,
         },
         classes: config.node_classes.clone(),
@@ -189,12 +200,14 @@ fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
 
 fn server_lists(config: &config::Servers, metrics: &Metrics) -> ServerLists {
     let mut channels = Channels { metrics, open: Vec::new() };
-    let mut lists = ServerLists::new(channels.servers(&config.default));
-    for (type_url, servers) in &config.types {
-        lists.add_type(type_url.clone(), channels.servers(servers));
+    let mut lists = ServerLists::new(channels.servers(&config.default), config.default.fallback.clone());
+    for (type_url, list) in &config.types {
+        lists.add_type(type_url.clone(), channels.servers(list), list.fallback.clone());
     }
     let authorities = config.authorities.iter();
-    lists.set_authorities(authorities.map(|(name, list)| (name.clone(), channels.servers(list))).collect());
+    let authorities =
+        authorities.map(|(name, list)| (name.clone(), channels.servers(list), list.fallback.clone()));
+    lists.set_authorities(authorities.collect());
     lists
 }
 
@@ -207,7 +220,7 @@ struct Channels<'a> {
 impl Channels<'_> {
     fn servers(&mut self, list: &ServerList) -> Vec<Arc<Upstream>> {
         let mut servers = Vec::new();
-        for server in list {
+        for server in &list.servers {
             let attach = match &server.kind {
                 ServerKind::Grpc(grpc) => {
                     Attach::Grpc { pool: self.pool(server, grpc), settings: protocol_of(grpc) }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::client::{Pool, RestServer};
 use crate::engine::downstream::List;
-use crate::engine::fallback::{self, Policy};
+use crate::engine::fallback::Policy;
 use crate::engine::realm::{Authorities, Space};
-use crate::engine::upstream;
+use crate::engine::{fallback, upstream};
 use crate::xds::{TypeUrl, Variant};
 
 /// What sources are attached to.
@@ -127,21 +127,15 @@ pub struct ServerLists {
 }
 
 impl ServerLists {
-    /// One server for everything, names of every authority included.
-    pub fn new(default: Vec<Arc<Server>>) -> ServerLists {
+    /// One list for everything, names of every authority included.
+    pub fn new(servers: Vec<Arc<Server>>, fallback: fallback::Settings) -> ServerLists {
         let nothing = Server { uri: "none".into(), attach: Attach::Nothing };
-        let lists = vec![
-            ServerList {
-                label: "xds_servers".into(),
-                servers: default,
-                fallback: fallback::Settings::default(),
-            },
-            ServerList {
-                label: "none".into(),
-                servers: vec![nothing.into()],
-                fallback: fallback::Settings::default(),
-            },
-        ];
+        let nobody = ServerList {
+            label: "none".into(),
+            servers: vec![nothing.into()],
+            fallback: fallback::Settings::default(),
+        };
+        let lists = vec![ServerList { label: "xds_servers".into(), servers, fallback }, nobody];
         ServerLists {
             lists,
             by_type: BTreeMap::new(),
@@ -150,22 +144,22 @@ impl ServerLists {
         }
     }
 
-    /// Old-style names and the wildcard of a type go to another server.
-    pub fn add_type(&mut self, type_url: TypeUrl, servers: Vec<Arc<Server>>) {
+    /// Old-style names and the wildcard of a type go to another list.
+    pub fn add_type(&mut self, type_url: TypeUrl, servers: Vec<Arc<Server>>, fallback: fallback::Settings) {
         let label = format!("types[{}]", type_url.message());
-        let id = self.add(label, servers);
+        let id = self.add(label, servers, fallback);
         self.by_type.insert(type_url, id);
     }
 
     /// States all authorities; names of others are known not to exist from then on (FED-3).
-    pub fn set_authorities(&mut self, authorities: Vec<(String, Vec<Arc<Server>>)>) {
-        self.authorities = Authorities::new(authorities.iter().map(|(name, _)| name.as_str()));
-        let add = |(name, servers)| self.add(format!("authorities[{name}]"), servers);
+    pub fn set_authorities(&mut self, authorities: Vec<(String, Vec<Arc<Server>>, fallback::Settings)>) {
+        self.authorities = Authorities::new(authorities.iter().map(|(name, ..)| name.as_str()));
+        let add = |(name, servers, fallback)| self.add(format!("authorities[{name}]"), servers, fallback);
         self.by_authority = authorities.into_iter().map(add).collect();
     }
 
-    fn add(&mut self, label: String, servers: Vec<Arc<Server>>) -> ListId {
-        self.lists.push(ServerList { label: label.into(), servers, fallback: fallback::Settings::default() });
+    fn add(&mut self, label: String, servers: Vec<Arc<Server>>, fallback: fallback::Settings) -> ListId {
+        self.lists.push(ServerList { label: label.into(), servers, fallback });
         ListId(u16::try_from(self.lists.len() - 1).unwrap_or(u16::MAX))
     }
 

@@ -38,7 +38,7 @@ use tonic_health::server::HealthReporter;
 pub use limits::ServerLimits;
 pub use listener::{BoundSocket, Listener, ListenerOptions};
 
-use crate::driver::handle::{ConnectionCut, Peer, Relay, WhenUnavailable};
+use crate::driver::handle::{ConnectionCut, Peer, Relay};
 use crate::telemetry::metrics::DownstreamMetrics;
 use accept::accept_loop;
 use gate::{ConnectionPermit, Gate};
@@ -130,7 +130,7 @@ impl<R: Relay> Server<R> {
                 listener: name.clone(),
                 address,
                 connection: ConnectionCut::default(),
-                when_unavailable: WhenUnavailable::Hold,
+                when_unavailable: options.when_unavailable,
             };
             connections.spawn(connection::run(
                 socket,

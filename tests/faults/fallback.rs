@@ -62,9 +62,9 @@ async fn relay(servers: &[&Server]) -> Relay {
 }
 
 async fn relay_with(servers: &[&Server], with: impl FnOnce(Setup) -> Setup) -> Relay {
-    let setup =
-        servers[1..].iter().fold(quick(servers[0].uri()), |setup, next| setup.next_server(next.uri()));
-    Relay::start(with(setup.line("fallback: { resolve_timeout: 2s, hold_down: 3s }"))).await
+    let first = with(quick(servers[0].uri()));
+    let setup = servers[1..].iter().fold(first, |setup, next| setup.next_server(next.uri()));
+    Relay::start(setup.line("fallback: { resolve_timeout: 2s, hold_down: 3s }")).await
 }
 
 /// Reads until the client holds this of endpoints, and nothing was removed on the way.

@@ -11,7 +11,7 @@ use crate::driver::shared::Settings;
 use crate::engine::class::NodeClasses;
 use crate::engine::downstream::Limits;
 use crate::engine::realm::Space;
-use crate::engine::{source, upstream};
+use crate::engine::{fallback, source, upstream};
 use crate::telemetry::Metrics;
 use crate::xds::DeltaRequest;
 use crate::xds::Variant;
@@ -23,7 +23,10 @@ fn hub() -> Hub {
     let server = RestServer::new("127.0.0.1", 1, "", crate::client::Settings::default(), client);
     let attach = Attach::Rest { server, settings: upstream::Settings::default() };
     let settings = Settings {
-        lists: ServerLists::new(vec![Arc::new(Server { uri: "nowhere".into(), attach })]),
+        lists: ServerLists::new(
+            vec![Arc::new(Server { uri: "nowhere".into(), attach })],
+            fallback::Settings::default(),
+        ),
         source: source::Settings::default(),
         classes: NodeClasses::default(),
         classes_max: 10,
