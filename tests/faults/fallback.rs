@@ -249,42 +249,6 @@ async fn p_6_one_moves_and_the_other_stays() {
     second.is_left().await;
 }
 
-/// FU9: a server that answers and dies, over and over, counts as unreachable after the fifth time within a minute, although
-/// each of these ends is no error by itself (CLI-2).
-#[tokio::test]
-async fn fu_9_answering_and_dying_is_unreachable() {
-    let (first, second) = (Server::new("first").await, Server::new("second").await);
-    let relay = relay(&[&first, &second]).await;
-    let mut client = open(&relay, "one", &["a"]).await;
-    holds(&mut client, &[("a", "first")]).await;
-    second.origin.set(EDS, "late", "second");
-    let (start, mut ended, mut deaths) = (Instant::now(), first.origin.opened(), 0);
-    first.origin.close_streams(Code::Unavailable);
-    first.origin.change(|world| world.restart());
-    client.want(EDS, &["a", "late"]);
-    while client.holds(EDS).len() < 2 {
-        assert!(
-            start.elapsed() < Duration::from_secs(30),
-            "after {deaths} deaths the first still counts as well"
-        );
-        if first.origin.log().iter().any(|r| r.stream > ended && !r.ask.nonce.is_empty()) {
-            ended = first.origin.opened();
-            deaths += 1;
-            first.origin.close_streams(Code::Unavailable);
-            first.origin.change(|world| world.restart());
-        }
-        if let Ok(Event::Answer(answer)) =
-            tokio::time::timeout(Duration::from_millis(5), client.event_within(Duration::from_secs(60))).await
-        {
-            assert_eq!(answer.removed, [""; 0]);
-            client.ack(&answer);
-        }
-    }
-    assert_eq!(client.holds(EDS)["late"], "second");
-    assert!((4..=8).contains(&deaths), "moved after {deaths} deaths");
-    relay.is_stale(&first.uri()).await;
-}
-
 /// FU25: a server that is up and down all the time moves a client at most three times, then once per `hold_down`; what the
 /// client has never shrinks.
 #[tokio::test]

@@ -81,6 +81,7 @@ async fn fu_31_a_name_that_changes_and_vanishes() {
     two.refuse().await;
     relay.is_stale(&server).await;
     client.silence(std::time::Duration::from_millis(500)).await;
+    second.change(|world| world.restart());
     two.listen().await;
     relay.is_fresh(&server).await;
     assert!(two.accepted().len() > before);

@@ -185,7 +185,6 @@ impl Report {
                 self.back_off(*retry_in, now);
             }
             Event::Unreachable { status } => self.unreachable(stream, status, now),
-            Event::Alive => self.alive(stream, now),
             Event::Acked { type_url } => {
                 self.of_type(type_url).upstream.ack();
                 self.heard(stream, now);
@@ -294,10 +293,6 @@ impl Report {
     /// The server answered on a stream: what is served is fresh again, unless another stream is lost.
     fn heard(&mut self, stream: StreamIndex, now: Time) {
         self.answered = true;
-        self.alive(stream, now);
-    }
-
-    fn alive(&mut self, stream: StreamIndex, now: Time) {
         self.health.answered(stream);
         self.enter(SourceState::Connected, now);
         self.refresh(now);
