@@ -111,7 +111,7 @@ impl Link {
                     handle.probe();
                 }
             }
-            Output::Changes(_) | Output::Event(_) => {}
+            Output::Changes(_) | Output::Current { .. } | Output::Event(_) => {}
         }
     }
 

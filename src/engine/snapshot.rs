@@ -48,6 +48,9 @@ pub struct TypeSnapshot {
     /// says it.
     pub remarks: Remarks,
     pub glob_remarks: Remarks,
+    /// It is what the server has, as far as can be known: it answered for the type, or for files was read, since it was last
+    /// out of reach. Else it may be old.
+    pub is_current: bool,
 }
 
 impl TypeSnapshot {
@@ -102,6 +105,12 @@ impl Snapshot {
 
     pub(super) fn replace(&mut self, type_url: &TypeUrl, snapshot: TypeSnapshot) {
         self.types.insert(type_url.clone(), snapshot);
+    }
+
+    /// Whether this is news.
+    pub(super) fn set_current(&mut self, type_url: &TypeUrl, is_current: bool) -> bool {
+        let of_type = self.types.get_mut(type_url);
+        of_type.is_some_and(|of_type| std::mem::replace(&mut of_type.is_current, is_current) != is_current)
     }
 
     pub(super) fn remove(&mut self, type_url: &TypeUrl) {

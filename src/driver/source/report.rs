@@ -149,17 +149,15 @@ impl Report {
                 self.back_off(*retry_in, now);
             }
             Event::Unreachable { status } => self.unreachable(stream, status, now),
+            Event::Heard => self.heard(stream, now),
             Event::Acked { type_url } => {
                 self.of_type(type_url).upstream.ack();
-                self.heard(stream, now);
             }
             Event::Unchanged { type_url } => {
                 self.of_type(type_url).upstream.unchanged();
-                self.heard(stream, now);
             }
             Event::Nacked { type_url, text, names } => {
                 self.of_type(type_url).upstream.nack();
-                self.heard(stream, now);
                 if let Some(suppressed) = self.shared.throttle.allow("upstream response rejected") {
                     warn!(%server, %list, %type_url, ?names, error = text, suppressed,
                         "a response of the upstream has faults: they were rejected (NACK), the rest is used");

@@ -111,6 +111,14 @@ impl Streams {
         self.placed.get(&(type_url.clone(), shape)).copied()
     }
 
+    /// Whether each stream that carries something of a type is current with it.
+    pub fn is_current(&self, type_url: &TypeUrl) -> bool {
+        let shapes = [Shape::Wildcard, Shape::Globs, Shape::Names];
+        let placed = shapes.into_iter().filter_map(|shape| self.placed(type_url, shape));
+        let mut machines = placed.filter_map(|index| self.machines.get(index)).peekable();
+        machines.peek().is_some() && machines.all(|machine| machine.upstream.is_current(type_url))
+    }
+
     pub fn machine(&mut self, index: StreamIndex) -> Option<&mut Upstream> {
         self.machines.get_mut(index).map(|machine| &mut machine.upstream)
     }
@@ -192,4 +200,15 @@ impl Files {
 pub enum Attachment {
     Streams(Box<Streams>),
     Files(Files),
+}
+
+impl Attachment {
+    /// Whether what is held of a type is what the server has, as far as it can be known. Files are, from their first state
+    /// on: they are never out of reach.
+    pub fn is_current(&self, type_url: &TypeUrl) -> bool {
+        match self {
+            Attachment::Streams(streams) => streams.is_current(type_url),
+            Attachment::Files(files) => files.state.is_some(),
+        }
+    }
 }

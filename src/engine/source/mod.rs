@@ -613,6 +613,7 @@ impl Source {
         {
             match output {
                 upstream::Output::Changes(changes) => self.apply(changes, now),
+                upstream::Output::Current { type_url } => self.tell_currency(&type_url),
                 upstream::Output::Event(event) => {
                     self.take_errors(index, &event, now);
                     self.outputs.push_back(Output::Upstream(index, upstream::Output::Event(event)));
@@ -681,8 +682,25 @@ impl Source {
             evicted: cache.departed().map(Departed::evicted).sum(),
             remarks: cache.named.remarks().clone(),
             glob_remarks: cache.globs.remarks().clone(),
+            is_current: self.attachment.is_current(type_url),
         };
         self.snapshot.replace(type_url, snapshot);
+    }
+
+    /// Publishes whether a type is current, if that changed. Who could not be served from here until now wants to know, though
+    /// nothing else may be new.
+    fn tell_currency(&mut self, type_url: &TypeUrl) {
+        let is_current = self.attachment.is_current(type_url);
+        if !self.snapshot.set_current(type_url, is_current) {
+            return;
+        }
+        self.snapshot_changed = true;
+        if is_current {
+            let watches = |list: &Vec<Watched>| list.iter().any(|watched| watched.type_url == *type_url);
+            let watching =
+                self.sessions.iter().filter(|(_, list)| watches(list)).map(|(session, _)| *session);
+            self.news.update.extend(watching);
+        }
     }
 
     fn check_invariants(&self) {

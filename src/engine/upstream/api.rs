@@ -132,6 +132,8 @@ pub enum Output {
     Probe,
     /// To be applied to the cache in one step.
     Changes(Changes),
+    /// Whether this type is current may have changed; see [`super::Upstream::is_current`].
+    Current { type_url: TypeUrl },
     /// For logs, metrics and the fallback machine.
     Event(Event),
 }
@@ -208,11 +210,13 @@ pub enum Event {
         answered: bool,
         retry_in: Duration,
     },
-    /// No connection, or a stream that ended before its first response (CLI-1). A response of any type, seen as
-    /// [`Event::Acked`] or [`Event::Nacked`], ends the state.
+    /// No connection, or a stream that ended before its first response (CLI-1), or too many that ended soon after it (FU9).
+    /// [`Event::Heard`] ends the state.
     Unreachable {
         status: Status,
     },
+    /// The server can be heard on this stream; in REST: since polls are answered.
+    Heard,
     Acked {
         type_url: TypeUrl,
     },

@@ -30,6 +30,7 @@ mod apply;
 mod sotw;
 mod delta;
 mod poll;
+mod proof;
 mod view;
 #[cfg(test)]
 mod tests;
@@ -43,6 +44,7 @@ pub use view::{State, TypeView};
 
 use backoff::Backoff;
 use names::Names;
+use proof::Flaps;
 use response::{Digest, Verdict};
 use subscription::{Subscription, Want};
 
@@ -69,6 +71,7 @@ pub struct Upstream {
     outputs: VecDeque<Output>,
     subscriptions: BTreeMap<TypeUrl, Subscription>,
     backoff: Backoff,
+    flaps: Flaps,
     /// No stream is opened before, even if interest went away and came back meanwhile.
     retry_at: Time,
     variant: Variant,
@@ -93,7 +96,10 @@ struct Stream {
     opened: Time,
     /// A request was written, and with it the node.
     has_spoken: bool,
-    has_answered: bool,
+    /// When the first response came.
+    answered: Option<Time>,
+    /// It proves that the server can be heard.
+    is_heard: bool,
     /// The server asked for its connection to be left: the end that follows is its wish, not its failure (KAL-5).
     is_dismissed: bool,
     /// How many signs of life there were: responses, and answers to probes.
@@ -143,7 +149,7 @@ enum Occasion {
 impl Upstream {
     pub fn new(settings: Settings) -> Self {
         let variant = settings.variant;
-        let (since, retry_at, outputs, subscriptions, backoff) = Default::default();
+        let (since, retry_at, outputs, subscriptions, backoff, flaps) = Default::default();
         let (fallback, last_error, reach, control_plane) = Default::default();
         Upstream {
             settings,
@@ -152,6 +158,7 @@ impl Upstream {
             outputs,
             subscriptions,
             backoff,
+            flaps,
             retry_at,
             variant,
             fallback,
@@ -220,18 +227,24 @@ impl Upstream {
             (Input::Unchanged, Phase::Open(_)) => self.unchanged(now),
             (Input::Alive, Phase::Open(_)) => {
                 self.sign_of_life();
-                self.expire_proven();
+                self.expire_proven(now);
             }
-            (Input::Closed { jitter, .. }, Phase::Open(stream)) if self.polls() && stream.has_answered => {
+            (Input::Closed { jitter, .. }, Phase::Open(stream))
+                if self.polls() && stream.answered.is_some() =>
+            {
                 self.polled(jitter, now);
             }
             (Input::Closed { status, jitter }, Phase::Opening) => self.unanswered(status, jitter, now),
             (Input::Closed { status, jitter }, Phase::Open(stream))
-                if stream.has_answered || stream.is_dismissed =>
+                if stream.answered.is_some() || stream.is_dismissed =>
             {
                 let lived = now.since(stream.opened);
                 let retry_in = self.backoff.after_answered(&self.settings.backoff, lived, jitter);
-                self.disconnected(status, true, retry_in, now);
+                let is_found_unsteady = self.is_found_unsteady(now);
+                self.disconnected(status.clone(), true, retry_in, now);
+                if is_found_unsteady {
+                    self.unreachable(self.unsteady(&status), now);
+                }
             }
             (Input::GoingAway, Phase::Open(_)) => self.dismissed(),
             (Input::Closed { status, jitter }, Phase::Open(_)) => self.unanswered(status, jitter, now),
@@ -269,7 +282,7 @@ impl Upstream {
             Phase::Open(_) if self.polls() => None,
             Phase::Open(stream) => {
                 let timers = self.subscriptions.values().filter_map(Subscription::next_timeout);
-                timers.chain(stream.gather_until).min()
+                timers.chain(stream.gather_until).chain(self.steady_at()).min()
             }
         }
     }
@@ -286,6 +299,7 @@ impl Upstream {
                     self.write_changes_gathered(now);
                 }
                 self.run_timers(now);
+                self.become_steady(now);
             }
         }
         self.check_invariants();
@@ -325,6 +339,7 @@ impl Upstream {
             self.outputs.push_back(Output::Close);
         }
         self.reach = Reach::Pending;
+        self.flaps = Flaps::default();
         self.enter(Phase::Closed, now);
     }
 
@@ -339,6 +354,9 @@ impl Upstream {
         self.withdraw_unsent();
         self.subscriptions.retain(|_, subscription| !subscription.wants_nothing());
         self.subscriptions.values_mut().for_each(Subscription::stream_ended);
+        if !self.polls() {
+            self.lose_currency();
+        }
     }
 
     /// A request belongs to the stream for which it was made; a stale ACK must not reach the next one (M1).
@@ -356,7 +374,8 @@ impl Upstream {
             Phase::Open(Stream {
                 opened: now,
                 has_spoken: false,
-                has_answered: false,
+                answered: None,
+                is_heard: self.is_polled && self.reach.is_heard(),
                 is_dismissed: false,
                 signs: 0,
                 is_probing: false,
@@ -371,6 +390,7 @@ impl Upstream {
     }
 
     fn unreachable(&mut self, status: Status, now: Time) {
+        self.lose_currency();
         self.reach.lose(status.clone(), now);
         self.last_error = Some(status.clone());
         self.event(Event::Unreachable { status });
@@ -404,6 +424,7 @@ impl Upstream {
 
     fn disconnected(&mut self, status: Status, answered: bool, retry_in: Duration, now: Time) {
         self.stream_ended();
+        self.lose_currency();
         self.is_polled = false;
         self.retry_at = now + retry_in;
         self.last_error = Some(status.clone());
@@ -421,19 +442,20 @@ impl Upstream {
         let mut digest = Digest::from(response);
         digest.answers_all = self.polls();
         self.digest(digest, now);
-        self.expire_proven();
+        self.expire_proven(now);
     }
 
     fn answered(&mut self, now: Time) {
-        self.reach.hear(now);
         if let Phase::Open(stream) = &mut self.phase {
-            stream.has_answered = true;
+            stream.answered.get_or_insert(now);
         }
         self.sign_of_life();
         self.backoff.answered();
-        self.last_error = None;
         if self.polls() && !std::mem::replace(&mut self.is_polled, true) {
             self.event(Event::Connected { variant: self.variant });
+        }
+        if !self.flaps.is_unsteady {
+            self.hear(now);
         }
     }
 
@@ -450,6 +472,7 @@ impl Upstream {
             digest.refuse_variants();
         }
         let verdict = Verdict::of(&digest);
+        let says_what_there_is = !digest.is_heartbeat();
         let occasion = if verdict.is_good() {
             subscription.accept(&digest);
             Occasion::Ack
@@ -463,6 +486,9 @@ impl Upstream {
         let refreshed = (count > 0).then(|| Event::Refreshed { type_url: type_url.clone(), count });
         self.outputs.extend(events.into_iter().chain(refreshed).map(Output::Event));
         self.outputs.extend(changes.map(Output::Changes));
+        if says_what_there_is {
+            self.set_current(&type_url);
+        }
     }
 
     fn answer(&mut self, type_url: &TypeUrl, occasion: Occasion, verdict: &Verdict, now: Time) {
@@ -544,8 +570,8 @@ impl Upstream {
     }
 
     fn run_timers(&mut self, now: Time) {
+        let mut is_unproven = self.end_silence(now);
         let Phase::Open(stream) = &mut self.phase else { return };
-        let mut is_unproven = false;
         for (type_url, subscription) in &mut self.subscriptions {
             match &mut subscription.want {
                 Want::Names(names) => {
@@ -570,13 +596,14 @@ impl Upstream {
     }
 
     /// The stream is alive, so the timers that ran out in silence count.
-    fn expire_proven(&mut self) {
+    fn expire_proven(&mut self, now: Time) {
         for (type_url, subscription) in &mut self.subscriptions {
             if let Want::Names(names) = &mut subscription.want {
                 let out = names.prove();
                 self.outputs.extend(expired(&self.settings, type_url, names, out));
             }
         }
+        self.prove_silence(now);
     }
 
     fn check_invariants(&self) {

@@ -4,6 +4,7 @@ mod errors;
 mod globs;
 mod names;
 mod polls;
+mod proof;
 mod random;
 mod requests;
 mod script;
