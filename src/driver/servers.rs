@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::client::{Pool, RestServer};
+use crate::engine::downstream::List;
+use crate::engine::fallback::{self, Policy};
 use crate::engine::realm::{Authorities, Space};
-use crate::engine::{fallback, upstream};
+use crate::engine::upstream;
 use crate::xds::{TypeUrl, Variant};
 
 /// What sources are attached to.
@@ -42,6 +44,11 @@ impl Server {
         matches!(&self.attach, Attach::Grpc { settings, .. } if settings.variant == Variant::Sotw)
     }
 
+    /// `fail_on_data_errors`: what it says does not exist is gone, whoever supplied it (RLY-42).
+    fn fails_on_data_errors(&self) -> bool {
+        matches!(&self.attach, Attach::Grpc { settings, .. } if settings.fails_on_data_errors)
+    }
+
     /// It answers everyone alike: there is no node to select by, and what it has is there before anyone asks.
     pub fn is_local(&self) -> bool {
         !matches!(self.attach, Attach::Grpc { .. } | Attach::Rest { .. })
@@ -59,6 +66,24 @@ pub struct ServerList {
     pub fallback: fallback::Settings,
 }
 
+impl ServerList {
+    /// What sessions need to know of it; `None` if there is nothing to fall back to, or the sources see to it.
+    pub(super) fn fallback(&self, number: u16) -> Option<List> {
+        let servers = u16::try_from(self.servers.len()).unwrap_or(u16::MAX);
+        let is_theirs = servers > 1 && self.fallback.policy == Policy::Grpc;
+        is_theirs.then(|| List {
+            number,
+            servers,
+            settings: self.fallback.clone(),
+            deleting: (0..64)
+                .zip(&self.servers)
+                .filter(|(_, server)| server.fails_on_data_errors())
+                .map(|(bit, _)| 1 << bit)
+                .sum(),
+        })
+    }
+}
+
 /// One server in one list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
@@ -72,6 +97,15 @@ pub struct Place {
 pub struct ListId(u16);
 
 impl ListId {
+    /// The list with a number that [`ListId::number`] gave.
+    pub(super) fn of(number: u16) -> ListId {
+        ListId(number)
+    }
+
+    pub(super) fn number(self) -> u16 {
+        self.0
+    }
+
     const DEFAULT: ListId = ListId(0);
     /// Nobody is asked for what goes here: it does not exist.
     const NOBODY: ListId = ListId(1);
@@ -80,6 +114,11 @@ impl ListId {
 impl Place {
     /// Where every name is known not to exist.
     pub const NOBODY: Place = Place { list: ListId::NOBODY, server: 0 };
+
+    /// The server that a source of this place is at, by Envoy's rules: 0 is the place's own, 1 the next one.
+    pub(super) fn failover(self, number: u16) -> Place {
+        Place { server: self.server + number, ..self }
+    }
 }
 
 /// Every server list of the relay, and what each is for.
@@ -153,6 +192,13 @@ impl ServerLists {
     /// Ids come from this table alone.
     pub fn list(&self, id: ListId) -> &ServerList {
         &self.lists[usize::from(id.0)]
+    }
+
+    /// The servers that a source of this place may be at: by Envoy's rules two of them, else its own.
+    pub(super) fn serving(&self, place: Place) -> impl Iterator<Item = &Arc<Server>> {
+        let list = self.list(place.list);
+        let count = if list.fallback.policy == Policy::Envoy { 2 } else { 1 };
+        list.servers.iter().skip(usize::from(place.server)).take(count)
     }
 
     pub fn server(&self, place: Place) -> &Arc<Server> {

@@ -5,6 +5,7 @@ mod report;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -23,8 +24,8 @@ use crate::engine::downstream::SourceId;
 use crate::engine::downstream::dialect::{tells_ttl, upstream_features};
 use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
-use crate::engine::source::{Attachment, Collection, Files, Output, Source, Streams};
-use crate::engine::upstream::Input;
+use crate::engine::source::{Attachment, Collection, Files, Output, Source, StreamIndex, Streams};
+use crate::engine::upstream::{Event, Input};
 use crate::wire::upstream::encode_node;
 use crate::xds::{Code, Node, Status, TypeUrl};
 use report::Report;
@@ -91,6 +92,8 @@ pub enum Command {
     },
     /// The stream is gone.
     Forget(SessionId),
+    /// The stream went back to a server of higher priority.
+    Dismiss(SessionId),
 }
 
 type Queued = (Command, Option<OwnedSemaphorePermit>);
@@ -99,8 +102,10 @@ type Queued = (Command, Option<OwnedSemaphorePermit>);
 pub struct SourceHandle {
     id: SourceId,
     key: Arc<SourceKey>,
-    /// What `control_plane.identifier` says of what comes from here (RLY-76).
-    identifier: Box<str>,
+    /// What `control_plane.identifier` says of what comes from here (RLY-76), of each server that may serve.
+    identifiers: Box<[Box<str>]>,
+    /// The server that was heard last: its number from that of the place on. It is 0 but on the failover server.
+    serving: AtomicU16,
     commands: mpsc::UnboundedSender<Queued>,
     /// Bounds the queue of commands. Farewells need no permit: there is one per stream at the most.
     permits: Arc<Semaphore>,
@@ -123,7 +128,13 @@ impl SourceHandle {
         let mut report = Report::new(&shared, &node, &key);
         let handle = Arc::new(SourceHandle {
             id,
-            identifier: format!("{} via {}", shared.settings.node.id, server.uri).into(),
+            identifiers: shared
+                .settings
+                .lists
+                .serving(key.place)
+                .map(|server| format!("{} via {}", shared.settings.node.id, server.uri).into())
+                .collect(),
+            serving: AtomicU16::new(0),
             key,
             commands,
             permits: Arc::new(Semaphore::new(COMMANDS_MAX)),
@@ -139,6 +150,7 @@ impl SourceHandle {
             Attach::Nothing => Attachment::Files(Files::nothing()),
         };
         let mut settings = shared.settings.source.clone();
+        settings.tells_reach |= shared.settings.lists.list(handle.key.place.list).servers.len() > 1;
         if matches!(handle.key.owner, Owner::Stream(_)) {
             // It ends with its stream.
             (settings.private, settings.linger) = (true, Duration::ZERO);
@@ -171,7 +183,13 @@ impl SourceHandle {
     }
 
     pub fn identifier(&self) -> &str {
-        &self.identifier
+        let serving = self.serving.load(Ordering::Relaxed);
+        self.identifiers.get(usize::from(serving)).map_or("", |identifier| identifier)
+    }
+
+    /// The server that serves.
+    pub fn place(&self) -> Place {
+        self.key.place.failover(self.serving.load(Ordering::Relaxed))
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
@@ -192,6 +210,11 @@ impl SourceHandle {
     /// A stream is gone.
     pub fn forget(&self, session: SessionId) {
         let _ = self.commands.send((Command::Forget(session), None));
+    }
+
+    /// A stream is served by a server of higher priority again.
+    pub fn dismiss(&self, session: SessionId) {
+        let _ = self.commands.send((Command::Dismiss(session), None));
     }
 
     /// Waits for the first state of a `file:` server.
@@ -250,7 +273,7 @@ impl SourceTask {
                         self.take(command);
                     }
                 }
-                event = self.link.next(self.report.server()) => self.take_event(event),
+                event = self.link.next() => self.take_event(event),
                 () = wait_until(due) => self.source.handle_timeout(self.shared.clock.now()),
             }
             self.publish();
@@ -278,6 +301,10 @@ impl SourceTask {
                 self.streams.remove(&session);
                 self.source.forget(session, now);
             }
+            Command::Dismiss(session) => {
+                self.streams.remove(&session);
+                self.source.dismiss(session, now);
+            }
         }
     }
 
@@ -297,10 +324,7 @@ impl SourceTask {
                     StreamEvent::Undecodable(status) => return self.report.undecodable(&status),
                     StreamEvent::Alive => Input::Alive,
                     StreamEvent::GoingAway => Input::GoingAway,
-                    StreamEvent::Closed(status) => {
-                        self.report.server().stream_closed(status.code);
-                        Input::Closed { status, jitter: fastrand::f64() }
-                    }
+                    StreamEvent::Closed(status) => Input::Closed { status, jitter: fastrand::f64() },
                 };
                 self.source.handle_upstream(index, input, now);
             }
@@ -340,6 +364,9 @@ impl SourceTask {
                 Output::Unserved(type_url) => self.report.unserved(&type_url),
                 Output::Upstream(index, crate::engine::upstream::Output::Event(event)) => {
                     self.told = true;
+                    if event == Event::Heard {
+                        self.is_heard(index);
+                    }
                     self.report.event(index, &event, self.shared.clock.now());
                 }
                 Output::Upstream(index, output) => {
@@ -350,13 +377,29 @@ impl SourceTask {
                         Attachment::Streams(streams) => streams.type_of(index),
                         Attachment::Files(_) => None,
                     };
-                    let attach = &self.shared.server(self.handle.key.place).attach;
-                    self.link.carry_out(attach, index, type_url, output);
+                    let number = match output {
+                        crate::engine::upstream::Output::Open { server, .. } => server,
+                        _ => 0,
+                    };
+                    let server = self.shared.server(self.handle.key.place.failover(number));
+                    let metrics = || self.shared.metrics.of_server(&server.uri);
+                    self.link.carry_out(&server.attach, index, type_url, output, metrics);
                 }
             }
         }
         let told = std::mem::take(&mut self.told);
         self.publish_status(changed || told);
+    }
+
+    /// From here on it is this stream's server that serves.
+    fn is_heard(&mut self, index: StreamIndex) {
+        let Attachment::Streams(streams) = self.source.attachment() else { return };
+        let Some((_, machine)) = streams.machines().nth(index) else { return };
+        let number = machine.server();
+        if self.handle.serving.swap(number, Ordering::Relaxed) != number {
+            let server = self.shared.server(self.handle.key.place.failover(number));
+            self.source.set_server(server.uri.clone());
+        }
     }
 
     fn wake(&self, sessions: &[SessionId]) {

@@ -65,8 +65,8 @@ fn servers_of(
     sources: &[(SourceId, Arc<SourceHandle>)],
     shared: &Shared,
 ) -> Option<Arc<str>> {
-    let of = |id| sources.iter().find(|(known, _)| *known == id).map(|(_, handle)| handle.key().place);
-    let places = subscription.parts.iter().filter_map(|part| of(part.source));
+    let of = |id| sources.iter().find(|(known, _)| *known == id).map(|(_, handle)| handle.place());
+    let places = subscription.parts.iter().filter_map(|part| of(part.source()));
     let mut uris: Vec<_> = places.map(|place| shared.server(place).uri.clone()).collect();
     uris.dedup();
     match uris.as_slice() {

@@ -8,6 +8,7 @@ use imbl::OrdMap;
 use super::cache::Known;
 use super::cache::aliased::Aliased;
 use super::interest::{Interest, NameSet, SetId};
+use super::reach::Reach;
 use super::remarks::Remarks;
 use super::view::{Leaving, View};
 use crate::xds::{Resource, ResourceName, TypeUrl};
@@ -28,6 +29,8 @@ pub struct WatchedSet {
 /// One type of a snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct TypeSnapshot {
+    /// The server answered for this type since it was last lost: what is here is no older than that (I9).
+    pub is_current: bool,
     pub named: Names,
     /// Of names that are or were the alias of a resource (ALI-2).
     pub aliases: OrdMap<ResourceName, Arc<Aliased>>,
@@ -48,9 +51,6 @@ pub struct TypeSnapshot {
     /// says it.
     pub remarks: Remarks,
     pub glob_remarks: Remarks,
-    /// It is what the server has, as far as can be known: it answered for the type, or for files was read, since it was last
-    /// out of reach. Else it may be old.
-    pub is_current: bool,
 }
 
 impl TypeSnapshot {
@@ -69,6 +69,39 @@ impl TypeSnapshot {
             Leaving::Wildcard => self.departed_members.get(name),
             Leaving::Globs => self.departed_glob_members.get(name),
             Leaving::Names => self.departed_names.get(name),
+        }
+    }
+
+    /// Names of a set that the source lacks are there all the same: another server supplied them.
+    pub(super) fn stand_in(&mut self, interest: &Interest, stand_ins: Vec<(ResourceName, Arc<Resource>)>) {
+        let Interest::Names(names) = interest else { return };
+        if stand_ins.is_empty() {
+            return;
+        }
+        let Some(set) = self.sets.get_mut(&names.id()) else { return };
+        set.view = Arc::new(set.view.with_stand_ins(&stand_ins));
+        // What the source knows under these names is that they are absent: their bytes stand with those of names that left.
+        self.departed_names.extend(stand_ins);
+    }
+
+    /// Last bytes of names that left with another server. `mark` tells them from what this source gave up itself.
+    pub(super) fn keep_last(
+        &mut self,
+        leaving: Leaving,
+        lasts: Vec<(ResourceName, Arc<Resource>)>,
+        mark: u64,
+    ) {
+        if lasts.is_empty() {
+            return;
+        }
+        self.evicted = u64::MAX - 1 - mark;
+        let departed = match leaving {
+            Leaving::Wildcard => &mut self.departed_members,
+            Leaving::Globs => &mut self.departed_glob_members,
+            Leaving::Names => &mut self.departed_names,
+        };
+        for (name, resource) in lasts {
+            departed.entry(name).or_insert(resource);
         }
     }
 
@@ -91,10 +124,24 @@ impl TypeSnapshot {
 /// All types of one source. Cloning copies a few pointers per type.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
+    reach: Reach,
     types: BTreeMap<TypeUrl, TypeSnapshot>,
 }
 
 impl Snapshot {
+    /// Whether the server can be heard.
+    pub fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    pub(super) fn set_reach(&mut self, reach: Reach) {
+        self.reach = reach;
+    }
+
+    pub(super) fn of_mut(&mut self, type_url: &TypeUrl) -> Option<&mut TypeSnapshot> {
+        self.types.get_mut(type_url)
+    }
+
     pub fn of(&self, type_url: &TypeUrl) -> Option<&TypeSnapshot> {
         self.types.get(type_url)
     }
@@ -105,12 +152,6 @@ impl Snapshot {
 
     pub(super) fn replace(&mut self, type_url: &TypeUrl, snapshot: TypeSnapshot) {
         self.types.insert(type_url.clone(), snapshot);
-    }
-
-    /// Whether this is news.
-    pub(super) fn set_current(&mut self, type_url: &TypeUrl, is_current: bool) -> bool {
-        let of_type = self.types.get_mut(type_url);
-        of_type.is_some_and(|of_type| std::mem::replace(&mut of_type.is_current, is_current) != is_current)
     }
 
     pub(super) fn remove(&mut self, type_url: &TypeUrl) {

@@ -30,9 +30,11 @@ use crate::driver::handle::Variant;
 use crate::xds::{Code, Kind, TypeUrl};
 
 mod downstream;
+mod fallback;
 mod upstream;
 
 pub use downstream::{BehindMetrics, CallKind, DownstreamMetrics};
+pub use fallback::FallbackMetrics;
 pub use upstream::{ClientMetrics, ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMetrics};
 
 /// The media type of [`Metrics::encode`].
@@ -67,6 +69,7 @@ pub struct Metrics {
     pub downstream: Arc<DownstreamMetrics>,
     pub upstream: UpstreamMetrics,
     pub encodings: EncodingMetrics,
+    pub fallback: FallbackMetrics,
     pub log: LogMetrics,
     types: TypeTable,
     node_classes: Gauge,
@@ -95,6 +98,7 @@ impl Metrics {
         let unwatched_bytes =
             catalogue.sized("sluice_cache_unwatched", "Bytes of cached resources that no client wants");
         let encodings = EncodingMetrics::new(&mut catalogue);
+        let fallback = FallbackMetrics::new(&mut catalogue);
         let node_classes = catalogue.add("sluice_node_classes", "Node classes with at least one source");
         let private_sources =
             catalogue.add("sluice_private_sources", "Sources that serve one client stream alone");
@@ -104,6 +108,7 @@ impl Metrics {
             downstream,
             upstream,
             encodings,
+            fallback,
             log,
             types,
             node_classes,

@@ -10,9 +10,11 @@ use crate::driver::servers::{Attach, Server, ServerLists};
 use crate::driver::shared::Settings;
 use crate::engine::class::NodeClasses;
 use crate::engine::downstream::Limits;
+use crate::engine::realm::Space;
 use crate::engine::{fallback, source, upstream};
 use crate::telemetry::Metrics;
 use crate::xds::DeltaRequest;
+use crate::xds::Variant;
 
 /// A relay whose server is never reached.
 fn hub() -> Hub {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::Time;
 use crate::engine::interest::Shape;
+use crate::engine::reach::Reach;
 use crate::engine::upstream::{Interest, Output, Settings, Transport, Upstream};
 use crate::xds::{Code, Resource, ResourceName, Service, Status, TypeUrl, Variant};
 
@@ -48,6 +49,7 @@ impl Streams {
                 index
             }
         };
+        self.agree_on_server(now);
         if let Some(machine) = self.machine(index) {
             machine.subscribe(type_url, interest, now);
         }
@@ -69,6 +71,15 @@ impl Streams {
             self.machines.push(Machine { type_url: of_type, upstream: Upstream::new(settings) });
             self.machines.len() - 1
         }))
+    }
+
+    /// Streams of one source stay with the primary server together, once it has answered on one of them (FBK-20).
+    pub fn agree_on_server(&mut self, now: Time) {
+        if self.settings.failover && self.machines.iter().any(|machine| machine.upstream.stays_with_primary())
+        {
+            let others = self.machines.iter_mut().filter(|machine| !machine.upstream.stays_with_primary());
+            others.for_each(|machine| machine.upstream.stay_with_primary(now));
+        }
     }
 
     /// The settings of a stream of one type; `None` if its service does not exist.
@@ -129,6 +140,20 @@ impl Streams {
 
     pub fn machines_mut(&mut self) -> impl Iterator<Item = (StreamIndex, &mut Upstream)> {
         self.machines.iter_mut().enumerate().map(|(index, machine)| (index, &mut machine.upstream))
+    }
+
+    /// One stream that is lost makes the server unreachable (CLI-1); it is heard once all that are in use were answered.
+    fn reach(&self) -> Reach {
+        let in_use =
+            || self.machines().filter(|(_, machine)| !machine.is_idle()).map(|(_, machine)| machine.reach());
+        if let Some(lost) = in_use().find(|reach| reach.is_lost()) {
+            return lost.clone();
+        }
+        if !in_use().all(Reach::is_heard) {
+            return Reach::Pending;
+        }
+        let since = in_use().filter_map(Reach::since).max();
+        since.map_or(Reach::Pending, |since| Reach::Heard { since })
     }
 
     /// What the first of the streams that have something to say says next.
@@ -209,6 +234,15 @@ impl Attachment {
         match self {
             Attachment::Streams(streams) => streams.is_current(type_url),
             Attachment::Files(files) => files.state.is_some(),
+        }
+    }
+
+    /// Whether the server can be heard. A directory that was read once always is.
+    pub fn reach(&self) -> Reach {
+        match self {
+            Attachment::Streams(streams) => streams.reach(),
+            Attachment::Files(Files { state: Some(_), .. }) => Reach::Heard { since: Time::ZERO },
+            Attachment::Files(_) => Reach::Pending,
         }
     }
 }

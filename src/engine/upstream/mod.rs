@@ -20,6 +20,7 @@
 
 mod api;
 mod backoff;
+mod failover;
 mod subscription;
 mod names;
 mod variants;
@@ -43,6 +44,7 @@ pub use backoff::BackoffSettings;
 pub use view::{State, TypeView};
 
 use backoff::Backoff;
+use failover::Failover;
 use names::Names;
 use proof::Flaps;
 use response::{Digest, Verdict};
@@ -75,7 +77,9 @@ pub struct Upstream {
     /// No stream is opened before, even if interest went away and came back meanwhile.
     retry_at: Time,
     variant: Variant,
-    fallback: SotwFallback,
+    /// Of the primary and the failover server.
+    fallback: [SotwFallback; 2],
+    failover: Failover,
     last_error: Option<Status>,
     reach: Reach,
     control_plane: String,
@@ -150,7 +154,7 @@ impl Upstream {
     pub fn new(settings: Settings) -> Self {
         let variant = settings.variant;
         let (since, retry_at, outputs, subscriptions, backoff, flaps) = Default::default();
-        let (fallback, last_error, reach, control_plane) = Default::default();
+        let (fallback, failover, last_error, reach, control_plane) = Default::default();
         Upstream {
             settings,
             phase: Phase::Closed,
@@ -162,6 +166,7 @@ impl Upstream {
             retry_at,
             variant,
             fallback,
+            failover,
             last_error,
             reach,
             control_plane,
@@ -222,7 +227,7 @@ impl Upstream {
     pub fn handle(&mut self, input: Input, now: Time) {
         match (input, &self.phase) {
             (Input::Opened, Phase::Opening) => self.opened(now),
-            (Input::ConnectFailed { status }, Phase::Opening) => self.unreachable(status, now),
+            (Input::ConnectFailed { status }, Phase::Opening) => self.unconnected(status, now),
             (Input::Received(response), Phase::Open(_)) => self.received(response, now),
             (Input::Unchanged, Phase::Open(_)) => self.unchanged(now),
             (Input::Alive, Phase::Open(_)) => {
@@ -241,6 +246,7 @@ impl Upstream {
                 let lived = now.since(stream.opened);
                 let retry_in = self.backoff.after_answered(&self.settings.backoff, lived, jitter);
                 let is_found_unsteady = self.is_found_unsteady(now);
+                self.ask_primary();
                 self.disconnected(status.clone(), true, retry_in, now);
                 if is_found_unsteady {
                     self.unreachable(self.unsteady(&status), now);
@@ -315,20 +321,26 @@ impl Upstream {
         matches!(self.phase, Phase::Closed)
     }
 
+    /// What is known of the delta of the server whose turn it is.
+    fn delta_of_server(&mut self) -> &mut SotwFallback {
+        let [primary, failover] = &mut self.fallback;
+        if self.failover.server == 0 { primary } else { failover }
+    }
+
     fn enter(&mut self, phase: Phase, now: Time) {
         self.phase = phase;
         self.since = now;
     }
 
     fn open(&mut self, now: Time) {
-        let is_refused = self.fallback.until.is_some_and(|until| now < until);
+        let is_refused = self.delta_of_server().until.is_some_and(|until| now < until);
         let variant = if is_refused { Variant::Sotw } else { self.settings.variant };
-        if variant != self.variant {
-            self.variant = variant;
+        let before = std::mem::replace(&mut self.variant, variant);
+        if !self.take_turn(before) && variant != before {
             self.subscriptions.values_mut().for_each(Subscription::forget_versions);
         }
         self.enter(Phase::Opening, now);
-        self.outputs.push_back(Output::Open { variant });
+        self.outputs.push_back(Output::Open { variant, server: self.server() });
     }
 
     /// Nothing is wanted: nothing is kept, and a later interest starts afresh (G8).
@@ -340,6 +352,7 @@ impl Upstream {
         }
         self.reach = Reach::Pending;
         self.flaps = Flaps::default();
+        self.forget_turns();
         self.enter(Phase::Closed, now);
     }
 
@@ -384,7 +397,7 @@ impl Upstream {
             now,
         );
         if !self.polls() {
-            self.event(Event::Connected { variant: self.variant });
+            self.event(Event::Connected { variant: self.variant, server: self.server() });
         }
         self.write_changes(now);
     }
@@ -406,16 +419,16 @@ impl Upstream {
     /// delta only (RLY-25).
     fn unanswered(&mut self, status: Status, jitter: f64, now: Time) {
         let may_switch = self.variant == Variant::Delta && self.settings.fall_back_to_sotw;
-        let refusal = if may_switch { self.fallback.refused(&status) } else { Refusal::Unreachable };
+        let refusal = if may_switch { self.delta_of_server().refused(&status) } else { Refusal::Unreachable };
         if matches!(refusal, Refusal::NoDelta) {
-            self.fallback.until = Some(now + SOTW_FOR);
-            self.fallback.refusals = 0;
+            let delta = self.delta_of_server();
+            (delta.until, delta.refusals) = (Some(now + SOTW_FOR), 0);
             self.disconnected(status.clone(), false, Duration::ZERO, now);
             self.event(Event::SwitchedToSotw { status });
             self.open(now);
             return;
         }
-        let retry_in = self.backoff.after_unanswered(&self.settings.backoff, jitter);
+        let retry_in = self.retry_in(jitter);
         self.disconnected(status.clone(), false, retry_in, now);
         if matches!(refusal, Refusal::Unreachable) {
             self.unreachable(status, now);
@@ -434,7 +447,8 @@ impl Upstream {
 
     fn received(&mut self, response: Response, now: Time) {
         self.answered(now);
-        self.fallback.has_answered_delta |= self.variant == Variant::Delta;
+        let is_delta = self.variant == Variant::Delta;
+        self.delta_of_server().has_answered_delta |= is_delta;
         let control_plane = response.control_plane();
         if !control_plane.is_empty() && control_plane != self.control_plane {
             self.control_plane = control_plane.to_owned();
@@ -449,10 +463,11 @@ impl Upstream {
         if let Phase::Open(stream) = &mut self.phase {
             stream.answered.get_or_insert(now);
         }
+        self.primary_answered();
         self.sign_of_life();
         self.backoff.answered();
         if self.polls() && !std::mem::replace(&mut self.is_polled, true) {
-            self.event(Event::Connected { variant: self.variant });
+            self.event(Event::Connected { variant: self.variant, server: self.server() });
         }
         if !self.flaps.is_unsteady {
             self.hear(now);

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 
 use super::backoff::BackoffSettings;
 use super::subscription::Subscription;
-use super::{Event, Output, Phase, Upstream};
+use super::{Event, Phase, Upstream};
 use crate::engine::Time;
 use crate::xds::{Code, Status, TypeUrl};
 
@@ -51,15 +51,11 @@ impl Currency {
         }
     }
 
-    /// Whether it is current by that.
-    fn run_out(&mut self, now: Time, stream_signs: u64) -> bool {
-        match *self {
-            Currency::Asked { due, signs } if due <= now => {
-                let is_proven = stream_signs > signs;
-                *self = if is_proven { Currency::Current } else { Currency::Unproven };
-                is_proven
-            }
-            _ => false,
+    fn run_out(&mut self, now: Time, stream_signs: u64) {
+        if let Currency::Asked { due, signs } = *self
+            && due <= now
+        {
+            *self = if stream_signs > signs { Currency::Current } else { Currency::Unproven };
         }
     }
 }
@@ -139,31 +135,22 @@ impl Upstream {
 
     /// A response says what there is of a type.
     pub(super) fn set_current(&mut self, type_url: &TypeUrl) {
-        if let Some(subscription) = self.subscriptions.get_mut(type_url)
-            && subscription.currency != Currency::Current
-        {
+        if let Some(subscription) = self.subscriptions.get_mut(type_url) {
             subscription.currency = Currency::Current;
-            self.outputs.push_back(Output::Current { type_url: type_url.clone() });
         }
     }
 
     /// What was current is so no longer.
     pub(super) fn lose_currency(&mut self) {
-        for (type_url, subscription) in &mut self.subscriptions {
-            if std::mem::take(&mut subscription.currency) == Currency::Current {
-                self.outputs.push_back(Output::Current { type_url: type_url.clone() });
-            }
-        }
+        self.subscriptions.values_mut().for_each(|subscription| subscription.currency = Currency::Unasked);
     }
 
     /// Silence that has lasted is an answer if the stream is alive. Whether some of it has still to be proven.
     pub(super) fn end_silence(&mut self, now: Time) -> bool {
         let Phase::Open(stream) = &self.phase else { return false };
         let mut is_unproven = false;
-        for (type_url, subscription) in &mut self.subscriptions {
-            if subscription.currency.run_out(now, stream.signs) {
-                self.outputs.push_back(Output::Current { type_url: type_url.clone() });
-            }
+        for subscription in self.subscriptions.values_mut() {
+            subscription.currency.run_out(now, stream.signs);
             is_unproven |= subscription.currency == Currency::Unproven;
         }
         self.hear_silence(now);
@@ -172,10 +159,9 @@ impl Upstream {
 
     /// The stream gave a sign of life.
     pub(super) fn prove_silence(&mut self, now: Time) {
-        for (type_url, subscription) in &mut self.subscriptions {
+        for subscription in self.subscriptions.values_mut() {
             if subscription.currency == Currency::Unproven {
                 subscription.currency = Currency::Current;
-                self.outputs.push_back(Output::Current { type_url: type_url.clone() });
             }
         }
         self.hear_silence(now);

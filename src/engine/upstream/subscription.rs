@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::api::Interest;
+use super::failover::Stash;
 use super::globs::Globs;
 use super::names::Names;
 use super::proof::Currency;
@@ -46,6 +47,7 @@ pub(super) struct Subscription {
     /// SotW: the `version_info` accepted last. It outlives the stream (STR-9).
     pub(super) accepted: String,
     pub(super) currency: Currency,
+    pub(super) stash: Option<Box<Stash>>,
     pub(super) acks: u64,
     pub(super) nacks: u64,
 }
@@ -56,8 +58,8 @@ fn star() -> ResourceName {
 
 impl Subscription {
     pub(super) fn new(type_url: TypeUrl) -> Self {
-        let (want, said, accepted, currency) = Default::default();
-        Subscription { type_url, want, said, accepted, currency, acks: 0, nacks: 0 }
+        let (want, said, accepted, currency, stash) = Default::default();
+        Subscription { type_url, want, said, accepted, currency, stash, acks: 0, nacks: 0 }
     }
 
     pub(super) fn wants_nothing(&self) -> bool {
@@ -114,6 +116,7 @@ impl Subscription {
         if self.wants_nothing() {
             // A server may keep silent to a client that claims a version (STR-10), but nothing is held.
             self.accepted.clear();
+            self.stash = None;
         }
         match (&mut self.want, interest) {
             (Want::Wildcard(_), Interest::Wildcard) => {}

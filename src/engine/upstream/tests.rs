@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod errors;
+mod failover;
 mod globs;
 mod names;
 mod polls;

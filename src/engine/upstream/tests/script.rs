@@ -150,7 +150,7 @@ impl Script {
     fn drain(&mut self) -> Vec<Output> {
         let outputs: Vec<_> = std::iter::from_fn(|| self.upstream.poll_output()).collect();
         for output in &outputs {
-            if let Output::Open { variant } = output {
+            if let Output::Open { variant, .. } = output {
                 self.variant = *variant;
             }
         }
@@ -275,14 +275,14 @@ fn element(short: &str, word: &str) -> Element {
 /// does, as nearly always.
 fn show(output: &Output) -> Option<String> {
     Some(match output {
-        Output::Open { variant } => format!("open {variant:?}"),
+        Output::Open { variant, server: 0 } => format!("open {variant:?}"),
+        Output::Open { variant, server } => format!("open {variant:?} at {server}"),
         Output::Close => "close".to_owned(),
         Output::Probe => "probe".to_owned(),
         Output::Send { request, first } => {
             format!("{} {}", if *first { "send+node" } else { "send" }, show_request(request))
         }
         Output::Changes(changes) => show_changes(changes),
-        Output::Current { .. } => return None,
         Output::Event(event) => return show_event(event),
     })
 }
