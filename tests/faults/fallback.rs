@@ -249,6 +249,35 @@ async fn p_6_one_moves_and_the_other_stays() {
     second.is_left().await;
 }
 
+/// FU9: a server that answers and dies, over and over, counts as unreachable after the fifth time within a minute, although
+/// each of these ends is no error by itself (CLI-2).
+#[tokio::test]
+async fn fu_9_answering_and_dying_is_unreachable() {
+    let (first, second) = (Server::new("first").await, Server::new("second").await);
+    let relay =
+        relay_with(&[&first, &second], |setup| setup.line("fallback_on_reachability_only: true")).await;
+    let mut client = open(&relay, "one", &["a"]).await;
+    holds(&mut client, &[("a", "first")]).await;
+    let (start, mut ended, mut deaths) = (Instant::now(), 0, 0);
+    while client.holds(EDS)["a"] != "second" {
+        assert!(start.elapsed() < Duration::from_secs(30), "after {deaths} deaths it still counts as well");
+        if first.origin.log().iter().any(|r| r.stream > ended && !r.ask.nonce.is_empty()) {
+            ended = first.origin.opened();
+            deaths += 1;
+            first.origin.close_streams(Code::Unavailable);
+            first.origin.change(|world| world.restart());
+        }
+        let event = tokio::time::timeout(Duration::from_millis(5), client.event()).await;
+        if let Ok(Event::Answer(answer)) = event {
+            assert_eq!(answer.removed, [""; 0]);
+            client.ack(&answer);
+        }
+    }
+    assert!((5..=6).contains(&deaths), "moved after {deaths} deaths");
+    relay.is_stale(&first.uri()).await;
+    assert_eq!(relay.warnings("unreachable").len(), 2, "of the source, and of the move: {}", relay.log());
+}
+
 /// FU25: a server that is up and down all the time moves a client at most three times, then once per `hold_down`; what the
 /// client has never shrinks.
 #[tokio::test]

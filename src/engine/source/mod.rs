@@ -466,6 +466,7 @@ impl Source {
             && let Some(machine) = streams.machine(stream)
         {
             machine.handle(input, now);
+            streams.agree_on_server(now);
         }
         self.after(now);
     }
