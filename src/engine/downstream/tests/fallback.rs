@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, streams, url};
 use crate::engine::downstream::SourceId;
 use crate::engine::reach::Reach;
-use crate::engine::upstream::{Input, Scope};
+use crate::engine::upstream::{Event, Input, Scope};
 use crate::xds::{Code, DeltaResponse, Response, Status};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -327,4 +327,20 @@ fn rly_4_a_session_is_stranded_when_no_server_can_answer_what_it_lacks() {
     assert!(stranded(&bench, false));
     bench.hear(1);
     assert!(!stranded(&bench, true), "whoever is heard may answer yet");
+}
+
+#[test]
+fn fbk_3_a_name_of_which_the_only_instance_was_nacked_is_no_reason_to_leave() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a");
+    bench.hear(0);
+    let faults = vec![("a".into(), "bad".to_owned())];
+    let event = Event::Malformed { type_url: url(EDS), faults };
+    bench.sources[0].handle_event(&event, bench.now);
+    bench.settle();
+    bench.follow(client);
+    bench.lose(0);
+    bench.follow(client);
+    assert!(!bench.asks(client, 1));
 }
