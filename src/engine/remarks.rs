@@ -87,8 +87,9 @@ impl Remarks {
     /// Names with errors that say nothing about the resource itself, and end when the server is heard again (DAT-1, DAT-7).
     pub fn transient_errors(&self) -> Vec<ResourceName> {
         let is_transient = |name: &ResourceName, error: &Status| match self.error_kind(name) {
-            Some(ErrorKind::Malformed) | None => false,
-            Some(ErrorKind::Timeout | ErrorKind::Unreachable) => true,
+            // A timeout is no ambient error, as there never is a copy, and the silence that it ends in counts as being heard.
+            Some(ErrorKind::Malformed | ErrorKind::Timeout) | None => false,
+            Some(ErrorKind::Unreachable) => true,
             Some(ErrorKind::Reported) => !matches!(error.code, Code::NotFound | Code::PermissionDenied),
         };
         self.errors()

@@ -67,6 +67,8 @@ pub struct BadElement {
     /// `None`: the element can't even be identified, so no deletion may be derived from its response.
     pub name: Option<ResourceName>,
     pub reason: String,
+    /// It is an instance of the resource, and no removal of it or error about it (DAT-1).
+    pub is_instance: bool,
 }
 
 pub type Element = Result<Received, BadElement>;

@@ -116,9 +116,9 @@ impl NamesStep<'_> {
         for element in digest.resources {
             match element {
                 Ok(received) => self.take(received, variant),
-                Err(BadElement { name: Some(name), reason }) => {
-                    let meant = self.take_bad(&name);
-                    faults.extend(meant.into_iter().map(|name| (name, reason.clone())));
+                Err(BadElement { name: Some(name), reason, is_instance }) => {
+                    let meant = self.take_bad(&name, is_instance).into_iter().filter(|_| is_instance);
+                    faults.extend(meant.map(|name| (name, reason.clone())));
                 }
                 Err(BadElement { name: None, .. }) => {}
             }
@@ -195,11 +195,14 @@ impl NamesStep<'_> {
         }
     }
 
-    /// A bad instance of a name proves that the name exists (TMR-7). The wanted names that are meant.
-    fn take_bad(&mut self, name: &ResourceName) -> BTreeSet<ResourceName> {
+    /// A bad instance of a name proves that the name exists (TMR-7); a bad entry about it says nothing (ERR-6). The wanted
+    /// names that are meant.
+    fn take_bad(&mut self, name: &ResourceName, is_instance: bool) -> BTreeSet<ResourceName> {
         let meant = self.names.meant_by(name);
         meant.iter().for_each(|name| self.names.cancel_timer(name));
-        self.fail(name, &meant);
+        if is_instance {
+            self.fail(name, &meant);
+        }
         self.mentioned.extend(meant.iter().cloned());
         meant
     }

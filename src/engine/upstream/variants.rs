@@ -358,7 +358,7 @@ impl Digest {
             {
                 let reason = "dynamic parameter constraints are not supported in wildcards and globs";
                 let name = Some(received.name.plain().into());
-                *element = Err(BadElement { name, reason: reason.to_owned() });
+                *element = Err(BadElement { name, reason: reason.to_owned(), is_instance: true });
             }
         }
         self.removed.retain(|name| !name.is_variant());

@@ -194,7 +194,7 @@ impl<'a> Parts<'a> {
 }
 
 pub(super) fn bad(name: &str, reason: String) -> BadElement {
-    BadElement { name: (!name.is_empty()).then(|| ResourceName::received(name)), reason }
+    BadElement { name: (!name.is_empty()).then(|| ResourceName::received(name)), reason, is_instance: true }
 }
 
 pub(super) fn is_wrapper(type_url: &str) -> bool {

@@ -214,7 +214,7 @@ impl Elements {
     fn file<T>(&mut self, into: &mut Vec<T>, entry: Result<T, BadElement>) {
         match entry {
             Ok(entry) => into.push(entry),
-            Err(entry) => self.push(Err(entry)),
+            Err(entry) => self.push(Err(BadElement { is_instance: false, ..entry })),
         }
     }
 

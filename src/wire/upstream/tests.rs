@@ -76,7 +76,7 @@ fn payload(element: &Element) -> &Resource {
 /// The name of a bad element, and whether its reason mentions this.
 #[track_caller]
 fn assert_bad(element: &Element, name: Option<&str>, mention: &str) {
-    let BadElement { name: found, reason } = element.as_ref().expect_err("bad");
+    let BadElement { name: found, reason, .. } = element.as_ref().expect_err("bad");
     assert_eq!(found.as_ref().map(ResourceName::as_str), name, "{reason}");
     assert!(reason.contains(mention), "{reason:?} should mention {mention:?}");
 }

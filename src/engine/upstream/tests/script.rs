@@ -244,7 +244,7 @@ fn response(variant: Variant, short: &str, rest: &str) -> Response {
 fn element(short: &str, word: &str) -> Element {
     if let Some(name) = word.strip_prefix('!') {
         let name = Some(name).filter(|name| !name.is_empty()).map(ResourceName::from);
-        return Err(BadElement { name, reason: "bad".to_owned() });
+        return Err(BadElement { name, reason: "bad".to_owned(), is_instance: true });
     }
     let (word, size) = word.split_once('#').unwrap_or((word, "0"));
     let (word, do_not_cache) = word.strip_suffix('^').map_or((word, false), |word| (word, true));
