@@ -11,17 +11,25 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::admin::{Admin, Readiness, State};
 use crate::config::{Address, Config, Limits, LogFormat};
-use crate::driver::{Hub, Settings};
+use crate::driver::{Hub, Settings, keep};
 use crate::engine::{downstream, source};
 use crate::server::{self, BoundSocket, Server, ServerLimits};
 use crate::telemetry::{Metrics, logging, resident_bytes};
 use crate::wire::deframe::ReaderLimits;
+
+/// How long the end of the process waits for what cannot be interrupted.
+const HANG_MAX: Duration = Duration::from_secs(1);
+
+/// How long the last write of the checkpoint may take though the drain is shorter.
+const SAVE_MIN: Duration = Duration::from_secs(5);
 
 /// Runs the relay until SIGTERM or SIGINT, and drains.
 pub fn serve(config: Config) -> Result<()> {
@@ -33,7 +41,10 @@ pub fn serve(config: Config) -> Result<()> {
     let _guard = logging::init(format, &config.log.level, &metrics.log).context("log")?;
     raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("runtime")?;
-    runtime.block_on(run(config, metrics))
+    let result = runtime.block_on(run(config, metrics));
+    // A disk that hangs must not keep the process.
+    runtime.shutdown_timeout(HANG_MAX);
+    result
 }
 
 /// Connections cost a file descriptor each: the soft limit is raised to the hard one.
@@ -66,19 +77,27 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     let limits = server_limits(&config.limits, config.drain);
     let server = Server::new(Arc::new(hub.clone()), limits, metrics.downstream.clone());
 
-    let stop_admin = CancellationToken::new();
+    let (stop_admin, keeping) = (CancellationToken::new(), hub.clone());
     let memory = config.limits.memory_bytes.map(|budget| hold_to_memory(hub.clone(), budget)).transpose()?;
     let admin = tokio::spawn(serve_admin(admin_socket, hub, readiness.clone(), metrics, stop_admin.clone()));
     readiness.advance(State::Ready);
     announce(&config);
 
     let draining = readiness.clone();
+    let (last, is_saved) = oneshot::channel();
     let shutdown = async move {
         let signal = stop_signal().await;
         draining.advance(State::Draining);
         info!(signal, "draining");
+        // Before clients leave, and what they want with them.
+        let _ = last.send(tokio::spawn(async move { keeping.save().await }));
     };
     server.serve(listeners, shutdown).await;
+    if let Ok(last) = is_saved.await
+        && timeout(config.drain.max(SAVE_MIN), last).await.is_err()
+    {
+        warn!("the checkpoint could not be written for the last time before the drain was over");
+    }
     stop_admin.cancel();
     if let Some(memory) = memory {
         memory.abort();
@@ -178,6 +197,11 @@ fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
         first_answers_per_second: u32::try_from(limits.first_answers_per_second).unwrap_or(u32::MAX),
         first_answers_burst: u32::try_from(limits.first_answers_burst).unwrap_or(u32::MAX),
         encoded_bytes_max: config.cache.encoded_bytes,
+        checkpoint: config.checkpoint.as_ref().map(|checkpoint| keep::Settings {
+            directory: checkpoint.directory.clone(),
+            interval: checkpoint.interval,
+            max_age: checkpoint.max_age,
+        }),
     }
 }
 

@@ -43,6 +43,7 @@ pub(super) struct Client<'a> {
 struct ClientType<'a> {
     r#type: &'a str,
     state: &'static str,
+    restored: bool,
     server: Option<&'a str>,
     wildcard: bool,
     names: usize,
@@ -111,6 +112,7 @@ fn client_type(of: &SessionTypeStatus, now: SystemTime) -> ClientType<'_> {
     ClientType {
         r#type: of.type_url.message(),
         state: of.state.name(),
+        restored: of.restored,
         server: of.server.as_deref(),
         wildcard: of.wildcard,
         names: of.names,
@@ -135,6 +137,7 @@ pub(super) struct Source<'a> {
     last_error: Option<String>,
     answered: bool,
     stale_seconds: Option<f64>,
+    restored: bool,
     variant: Option<&'static str>,
     types: Vec<SourceType<'a>>,
 }
@@ -190,6 +193,7 @@ pub(super) fn source<'a>(
         last_error: source.last_error.as_ref().map(ToString::to_string),
         answered: source.answered,
         stale_seconds: source.stale_since.map(|since| seconds_since(since, now)),
+        restored: source.restored,
         variant: source.variant.map(variant_name),
         types,
     })

@@ -88,6 +88,8 @@ struct Upstream {
     connected: usize,
     backoff: usize,
     stale: usize,
+    /// Of them: those that serve what was held before a restart.
+    restored: usize,
     stale_seconds: Option<f64>,
 }
 
@@ -99,6 +101,7 @@ impl Upstream {
             SourceState::Connected => self.connected += 1,
             SourceState::Backoff { .. } => self.backoff += 1,
         }
+        self.restored += usize::from(source.restored);
         if let Some(since) = source.stale_since {
             self.stale += 1;
             let seconds = seconds_since(since, now);

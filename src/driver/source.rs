@@ -2,16 +2,18 @@
 
 mod health;
 mod report;
+mod saving;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
+use super::keep::Keep;
 use super::servers::{Attach, Place};
 use super::shared::Shared;
 use super::status::SourceStatus;
@@ -28,6 +30,7 @@ use crate::engine::upstream::Input;
 use crate::wire::upstream::encode_node;
 use crate::xds::{Code, Node, Status, TypeUrl};
 use report::Report;
+use saving::Saving;
 
 /// Changes of interest that may wait for a source's task; streams that have more wait their turn.
 const COMMANDS_MAX: usize = 4096;
@@ -91,6 +94,8 @@ pub enum Command {
     },
     /// The stream is gone.
     Forget(SessionId),
+    /// The process ends: what is held is to be written, and this to be dropped when it is.
+    Save(oneshot::Sender<()>),
 }
 
 type Queued = (Command, Option<OwnedSemaphorePermit>);
@@ -144,7 +149,8 @@ impl SourceHandle {
             (settings.private, settings.linger) = (true, Duration::ZERO);
         }
         let source = Source::new(fastrand::u64(..), settings, attachment);
-        let (for_task, source) = (handle.clone(), source.of_server(server.uri.clone(), tells_ttl));
+        let mut source = source.of_server(server.uri.clone(), tells_ttl);
+        let for_task = handle.clone();
         tokio::spawn(async move {
             let link = match Link::new(&server.attach, &node).await {
                 Ok(link) => link,
@@ -155,9 +161,21 @@ impl SourceHandle {
                 }
             };
             let (streams, status_due, told) = (HashMap::new(), None, false);
-            SourceTask { source, link, streams, handle: for_task, report, status_due, told, shared, listing }
-                .run(queue)
-                .await;
+            let saving = restore(&mut source, &mut report, &for_task.key, &shared);
+            SourceTask {
+                source,
+                link,
+                streams,
+                handle: for_task,
+                report,
+                saving,
+                status_due,
+                told,
+                shared,
+                listing,
+            }
+            .run(queue)
+            .await;
         });
         handle
     }
@@ -203,6 +221,21 @@ impl SourceHandle {
     }
 }
 
+/// Makes a source what it was before the restart, if that is known, and sees to it that it is kept.
+fn restore(source: &mut Source, report: &mut Report, key: &SourceKey, shared: &Shared) -> Option<Saving> {
+    let keep = shared.keep.as_ref()?;
+    let identity = Keep::identity(key, &shared.settings.lists)?;
+    let (mut saving, restored) = Saving::begin(keep, identity);
+    if let Some(restored) = restored {
+        source.restore(&restored.types, shared.clock.now());
+        if source.is_restored() {
+            report.restored(restored.header.confirmed_at, restored.resources());
+        }
+        saving.restored(source);
+    }
+    Some(saving)
+}
+
 /// The node that a class shows upstream (RLY-15): its own projection; under the relay's id with a digest of the class,
 /// unless the class is made of the client's id.
 fn upstream_node(relay: &Node, class: &Node) -> Node {
@@ -229,6 +262,8 @@ struct SourceTask {
     streams: HashMap<SessionId, Arc<dyn Subscriber>>,
     handle: Arc<SourceHandle>,
     report: Report,
+    /// `None`: it is not kept on disk.
+    saving: Option<Saving>,
     status_due: Option<Instant>,
     /// Something was reported that the status does not show yet.
     told: bool,
@@ -239,9 +274,11 @@ struct SourceTask {
 impl SourceTask {
     async fn run(mut self, mut queue: mpsc::UnboundedReceiver<Queued>) {
         debug!(source = self.handle.id.0, "source begins");
+        self.publish();
         loop {
             let due = self.source.poll_timeout().map(|time| self.shared.clock.instant(time));
-            let due = [due, self.status_due].into_iter().flatten().min();
+            let save_due = self.saving.as_ref().and_then(Saving::due);
+            let due = [due, self.status_due, save_due].into_iter().flatten().min();
             tokio::select! {
                 Some((command, _permit)) = queue.recv() => {
                     self.take(command);
@@ -254,6 +291,7 @@ impl SourceTask {
                 () = wait_until(due) => self.source.handle_timeout(self.shared.clock.now()),
             }
             self.publish();
+            self.save();
             if self.may_retire() {
                 // What was counted since the last status would be lost.
                 self.report.status(Some(&self.source), &self.shared.clock);
@@ -278,6 +316,11 @@ impl SourceTask {
                 self.streams.remove(&session);
                 self.source.forget(session, now);
             }
+            Command::Save(done) => {
+                if let Some(saving) = &mut self.saving {
+                    saving.last(&self.source, now, self.report.confirmed_at(&self.shared.clock), done);
+                }
+            }
         }
     }
 
@@ -291,6 +334,7 @@ impl SourceTask {
                     StreamEvent::Opened => Input::Opened,
                     StreamEvent::Response(response) => {
                         self.report.response(&response);
+                        self.saving.iter_mut().for_each(Saving::heard);
                         Input::Received(response)
                     }
                     StreamEvent::Unchanged => Input::Unchanged,
@@ -338,6 +382,11 @@ impl SourceTask {
                     streams.for_each(|stream| stream.clone().divert(type_url.clone()));
                 }
                 Output::Unserved(type_url) => self.report.unserved(&type_url),
+                Output::Confirmed => {
+                    self.told = true;
+                    self.saving.iter_mut().for_each(Saving::heard);
+                    self.report.confirmed(self.shared.clock.now());
+                }
                 Output::Upstream(index, crate::engine::upstream::Output::Event(event)) => {
                     self.told = true;
                     self.report.event(index, &event, self.shared.clock.now());
@@ -356,7 +405,18 @@ impl SourceTask {
             }
         }
         let told = std::mem::take(&mut self.told);
+        if changed || told {
+            let lives = told && self.source.has_leases();
+            self.saving.iter_mut().for_each(|saving| saving.note(lives));
+        }
         self.publish_status(changed || told);
+    }
+
+    fn save(&mut self) {
+        if let Some(saving) = &mut self.saving {
+            let (clock, report) = (&self.shared.clock, &self.report);
+            saving.run(&self.source, clock.now(), || report.confirmed_at(clock));
+        }
     }
 
     fn wake(&self, sessions: &[SessionId]) {

@@ -27,6 +27,7 @@ use crate::engine::cache::SessionId;
 use crate::engine::downstream::session::{Excess, Router};
 use crate::engine::downstream::{Dialect, Session, SourceId, Subscription, Taken, Verdict, Watch};
 use crate::engine::realm::{Realm, Space};
+use crate::engine::view::View;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{BehindMetrics, TypeMetrics};
 use crate::wire::response;
@@ -576,6 +577,10 @@ impl Router for Routes<'_> {
             self.sources.push((id, handle));
         }
         Ok(id)
+    }
+
+    fn presented(&self, view: View) -> Arc<View> {
+        self.stream.shared.presented.share(view)
     }
 
     fn dialect(&self, type_url: &TypeUrl) -> Dialect {

@@ -76,6 +76,14 @@ fn servers_of(
     }
 }
 
+fn is_restored(subscription: &Subscription, sources: &[(SourceId, Arc<SourceHandle>)]) -> bool {
+    let snapshots = subscription.parts.iter().filter_map(|part| {
+        sources.iter().find(|(known, _)| *known == part.source).map(|(_, handle)| handle.snapshot())
+    });
+    let type_url = &subscription.type_url;
+    snapshots.into_iter().any(|snapshot| snapshot.of(type_url).is_some_and(|of| of.restored))
+}
+
 fn type_status(
     subscription: &Subscription,
     session: &Session,
@@ -98,6 +106,7 @@ fn type_status(
         version_acked: flight.version_acked,
         nonce: flight.latest().map(|nonce| session.nonce_text(nonce).into()),
         state,
+        restored: is_restored(subscription, sources),
         unacked: flight.waiting_since().map(|since| shared.clock.now().since(since)),
         nack: flight.nack.as_ref().map(|nack| NackStatus {
             version: Some(nack.version),

@@ -29,9 +29,11 @@ use crate::driver::clock::wall_now;
 use crate::driver::handle::Variant;
 use crate::xds::{Code, Kind, TypeUrl};
 
+mod checkpoint;
 mod downstream;
 mod upstream;
 
+pub use checkpoint::CheckpointMetrics;
 pub use downstream::{BehindMetrics, CallKind, DownstreamMetrics};
 pub use upstream::{ClientMetrics, ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMetrics};
 
@@ -67,6 +69,7 @@ pub struct Metrics {
     pub downstream: Arc<DownstreamMetrics>,
     pub upstream: UpstreamMetrics,
     pub encodings: EncodingMetrics,
+    pub checkpoint: Arc<CheckpointMetrics>,
     pub log: LogMetrics,
     types: TypeTable,
     node_classes: Gauge,
@@ -99,11 +102,13 @@ impl Metrics {
         let private_sources =
             catalogue.add("sluice_private_sources", "Sources that serve one client stream alone");
         let log = LogMetrics::new(&mut catalogue);
+        let checkpoint = Arc::new(CheckpointMetrics::new(&mut catalogue));
         let process = ProcessMetrics::new(&mut catalogue);
         Metrics {
             downstream,
             upstream,
             encodings,
+            checkpoint,
             log,
             types,
             node_classes,

@@ -75,6 +75,11 @@ pub trait Router {
     fn source(&mut self, type_url: &TypeUrl, realm: Realm) -> Result<SourceId, Status>;
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status>;
 
+    /// What the client says it holds (RLY-6): shared with others that hold the same.
+    fn presented(&self, view: View) -> Arc<View> {
+        Arc::new(view)
+    }
+
     /// What the client understands of a type.
     fn dialect(&self, _type_url: &TypeUrl) -> Dialect {
         Dialect::default()
@@ -177,7 +182,8 @@ impl Session {
         if let Request::Delta(request) = request
             && is_first
         {
-            self.subscriptions[index].present(&request.initial_resource_versions, seed);
+            let share = |view| router.presented(view);
+            self.subscriptions[index].present(&request.initial_resource_versions, seed, &share);
         }
         let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.news().next());
         let refused = news.filter(|_| changed).map(|(name, error)| (name.clone(), error.clone()));

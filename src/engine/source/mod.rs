@@ -9,6 +9,7 @@
 mod attachment;
 mod linger;
 mod private;
+mod restore;
 mod upkeep;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,8 @@ pub use super::interest::Collection;
 pub use attachment::{Attachment, Files, StreamIndex, Streams};
 use linger::Linger;
 use private::Private;
+use restore::Restoring;
+pub use restore::{Image, Kept, RestoredType};
 use upkeep::Upkeep;
 
 /// What a source may cost and how long it waits.
@@ -69,6 +72,8 @@ pub enum Output {
     /// The server does not want this name, or (`None`) what is in this wildcard, cached or shared. These sessions wait
     /// for it, and have to ask for themselves (CCH-1).
     DoNotCache { type_url: TypeUrl, name: Option<ResourceName>, sessions: Vec<SessionId> },
+    /// The server has spoken of all that was restored from before a restart of the relay (I14).
+    Confirmed,
 }
 
 #[derive(Debug, Default)]
@@ -144,6 +149,7 @@ pub struct Source {
     snapshot: Snapshot,
     snapshot_changed: bool,
     upkeep: Upkeep,
+    restoring: Restoring,
     news: News,
     woken_at: Option<Time>,
     outputs: VecDeque<Output>,
@@ -163,6 +169,7 @@ impl Source {
             snapshot: Snapshot::default(),
             snapshot_changed: false,
             upkeep: Upkeep::default(),
+            restoring: Restoring::default(),
             news: News::default(),
             woken_at: None,
             outputs: VecDeque::new(),
@@ -375,8 +382,8 @@ impl Source {
             return;
         };
         wildcard.unwatch(session);
-        if !wildcard.is_watched() {
-            let bytes = wildcard.view().bytes();
+        let (is_watched, bytes) = (wildcard.is_watched(), wildcard.view().bytes());
+        if !is_watched && !self.is_kept(type_url, None) {
             self.linger.add((type_url.clone(), None), bytes, now);
         }
     }
@@ -392,7 +399,8 @@ impl Source {
         let Some(cache) = self.types.get(type_url) else { return };
         for name in names {
             // A session that moves between two sets leaves the old one after it joined the new one.
-            if let Some(bytes) = cache.unwatched_bytes(&name) {
+            if let Some(bytes) = cache.unwatched_bytes(&name).filter(|_| !self.is_kept(type_url, Some(&name)))
+            {
                 self.linger.add((type_url.clone(), Some(name)), bytes, now);
             }
         }
@@ -444,6 +452,7 @@ impl Source {
     // === what the server says ===
 
     pub fn handle_upstream(&mut self, stream: StreamIndex, input: upstream::Input, now: Time) {
+        self.note_input(stream, &input, now);
         if let Attachment::Streams(streams) = &mut self.attachment
             && let Some(machine) = streams.machine(stream)
         {
@@ -530,10 +539,8 @@ impl Source {
         };
         let departed = self.types.values().flat_map(TypeCache::departed);
         let departed = departed.filter_map(Departed::poll_timeout).min();
-        [machines, self.linger.poll_timeout(), departed, self.upkeep.poll_timeout(), self.wake_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        let own = [self.linger.poll_timeout(), self.upkeep.poll_timeout(), self.restoring.poll_timeout()];
+        [machines, departed, self.wake_at()].into_iter().chain(own).flatten().min()
     }
 
     pub fn handle_timeout(&mut self, now: Time) {
@@ -547,6 +554,7 @@ impl Source {
         self.expire_linger(now);
         self.expire_departed(now);
         self.keep_up(now);
+        self.keep_restored(now);
         self.after(now);
     }
 
@@ -569,6 +577,11 @@ impl Source {
     /// The current snapshot, if it changed since this was last asked.
     pub fn take_snapshot(&mut self) -> Option<Arc<Snapshot>> {
         std::mem::take(&mut self.snapshot_changed).then(|| Arc::new(self.snapshot.clone()))
+    }
+
+    /// What is held now; unlike [`Source::take_snapshot`] this takes no note that it was seen.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
     }
 
     pub fn attachment(&self) -> &Attachment {
@@ -611,6 +624,7 @@ impl Source {
         while let Attachment::Streams(streams) = &mut self.attachment
             && let Some((index, output)) = streams.poll_output()
         {
+            self.note_output(index, &output, now);
             match output {
                 upstream::Output::Changes(changes) => self.apply(changes, now),
                 upstream::Output::Event(event) => {
@@ -620,6 +634,7 @@ impl Source {
                 other => self.outputs.push_back(Output::Upstream(index, other)),
             }
         }
+        self.given_up_unless_watched(now);
         let first = std::mem::take(&mut self.news.first);
         self.wake(first);
         if self.wake_at().is_some_and(|due| due <= now) {
@@ -681,6 +696,7 @@ impl Source {
             evicted: cache.departed().map(Departed::evicted).sum(),
             remarks: cache.named.remarks().clone(),
             glob_remarks: cache.globs.remarks().clone(),
+            restored: self.restoring.has_type(type_url),
         };
         self.snapshot.replace(type_url, snapshot);
     }

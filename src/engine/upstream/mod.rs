@@ -30,6 +30,7 @@ mod apply;
 mod sotw;
 mod delta;
 mod poll;
+mod resume;
 mod view;
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,7 @@ use std::time::Duration;
 
 pub use api::{Cause, Changes, Event, Input, Interest, Output, Scope, Settings, Transport, WildcardStyle};
 pub use backoff::BackoffSettings;
+pub use resume::{Former, Resumed};
 pub use view::{State, TypeView};
 
 use backoff::Backoff;
