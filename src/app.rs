@@ -18,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::admin::{Admin, Readiness, State};
-use crate::config::{Address, Config, Limits, LogFormat};
+use crate::config::{self, Address, Config, Limits, LogFormat};
+use crate::driver::handle::WhenUnavailable;
 use crate::driver::{Hub, Settings, keep};
 use crate::engine::{downstream, source};
 use crate::server::{self, BoundSocket, Server, ServerLimits};
@@ -69,7 +70,14 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
         .listeners
         .iter()
         .map(|listener| {
-            let options = server::ListenerOptions { v2: listener.v2, rest_hold: listener.rest_hold };
+            let options = server::ListenerOptions {
+                v2: listener.v2,
+                rest_hold: listener.rest_hold,
+                when_unavailable: match listener.when_unavailable {
+                    config::WhenUnavailable::Hold => WhenUnavailable::Hold,
+                    config::WhenUnavailable::Fail => WhenUnavailable::Fail,
+                },
+            };
             bind(&listener.name, &listener.address).map(|bound| bound.with(options))
         })
         .collect::<Result<_>>()?;
@@ -123,8 +131,8 @@ fn announce(config: &Config) {
     }
     info!(address = %config.admin.address, "admin: GET / lists what there is");
     for (list, servers) in config.servers.lists() {
-        let upstream = servers.first().map_or("", |server| &server.server_uri);
-        info!(%list, upstream, "serving what this upstream says");
+        let uris: Vec<&str> = servers.servers.iter().map(|server| server.server_uri.as_str()).collect();
+        info!(%list, upstream = uris.join(", "), "serving what this upstream says");
     }
     info!(
         "next: `sluice bootstrap envoy` or `sluice bootstrap grpc` prints a client's bootstrap for this relay"
@@ -182,6 +190,10 @@ fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
             linger: config.linger,
             unwatched_bytes_max: size(config.cache.unwatched_bytes),
             coalescing: config.coalescing,
+            tells_reach: config
+                .listeners
+                .iter()
+                .any(|listener| listener.when_unavailable == config::WhenUnavailable::Fail),
             private: false,
         },
         classes: config.node_classes.clone(),

@@ -79,7 +79,8 @@ pub(super) struct Report {
     upstreams: BTreeMap<String, Upstream>,
 }
 
-/// All sources of one server: the counts of their states, and the worst of their staleness.
+/// All sources of one server: the counts of their states, the worst of their staleness with its reason, and how much is
+/// served all the same.
 #[derive(Debug, Default, PartialEq, Serialize)]
 struct Upstream {
     /// The server lists for which it is asked: keys of the configuration.
@@ -91,6 +92,9 @@ struct Upstream {
     /// Of them: those that serve what was held before a restart.
     restored: usize,
     stale_seconds: Option<f64>,
+    last_error: Option<String>,
+    /// Resources in the caches of all its sources.
+    present: usize,
 }
 
 impl Upstream {
@@ -102,10 +106,14 @@ impl Upstream {
             SourceState::Backoff { .. } => self.backoff += 1,
         }
         self.restored += usize::from(source.restored);
+        self.present += source.types.iter().map(|types| types.present).sum::<usize>();
         if let Some(since) = source.stale_since {
             self.stale += 1;
             let seconds = seconds_since(since, now);
-            self.stale_seconds = Some(self.stale_seconds.map_or(seconds, |worst| worst.max(seconds)));
+            if self.stale_seconds.is_none_or(|worst| worst < seconds) {
+                self.stale_seconds = Some(seconds);
+                self.last_error = source.last_error.as_ref().map(ToString::to_string);
+            }
         }
     }
 }

@@ -71,6 +71,7 @@ fn session(n: usize) -> SessionStatus {
     let of = |message: &str| SessionTypeStatus {
         type_url: TypeUrl::of_message(message),
         server: Some("cp-1".into()),
+        stale_since: None,
         wildcard: true,
         names: 0,
         version_sent: Some(Version(0xabc)),
@@ -285,7 +286,9 @@ async fn readiness_follows_the_process_and_not_its_upstreams() {
     let counts = ["connected", "connecting", "backoff", "stale"].map(|key| first[key].as_u64());
     assert_eq!(counts, [1, 0, 1, 1].map(Some));
     assert!((60.0..70.0).contains(&first["stale_seconds"].as_f64().unwrap()), "{first}");
+    assert_eq!(first["last_error"], "UNAVAILABLE: gone");
     assert_eq!(report["upstreams"]["cp-2"]["stale_seconds"], Value::Null);
+    assert_eq!(report["upstreams"]["cp-2"]["last_error"], Value::Null);
 
     admin.readiness.advance(State::Draining);
     admin.readiness.advance(State::Ready);

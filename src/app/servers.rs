@@ -16,12 +16,14 @@ use crate::xds::Variant;
 
 pub(super) fn lists(config: &config::Servers, metrics: &Metrics) -> ServerLists {
     let mut channels = Channels { metrics, open: Vec::new() };
-    let mut lists = ServerLists::new(channels.servers(&config.default));
-    for (type_url, servers) in &config.types {
-        lists.add_type(type_url.clone(), channels.servers(servers));
+    let mut lists = ServerLists::new(channels.servers(&config.default), config.default.fallback.clone());
+    for (type_url, list) in &config.types {
+        lists.add_type(type_url.clone(), channels.servers(list), list.fallback.clone());
     }
     let authorities = config.authorities.iter();
-    lists.set_authorities(authorities.map(|(name, list)| (name.clone(), channels.servers(list))).collect());
+    let authorities =
+        authorities.map(|(name, list)| (name.clone(), channels.servers(list), list.fallback.clone()));
+    lists.set_authorities(authorities.collect());
     lists
 }
 
@@ -34,7 +36,7 @@ struct Channels<'a> {
 impl Channels<'_> {
     fn servers(&mut self, list: &ServerList) -> Vec<Arc<Upstream>> {
         let mut servers = Vec::new();
-        for server in list {
+        for server in &list.servers {
             let attach = match &server.kind {
                 ServerKind::Grpc(grpc) => {
                     Attach::Grpc { pool: self.pool(server, grpc), settings: protocol_of(grpc) }

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use h2::{Ping, PingPong, Reason};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{debug, warn};
+use tracing::{debug, info};
 
 use super::dial::Dialed;
 use super::pool::Shared;
@@ -200,7 +200,8 @@ impl Driver {
                 }
                 () = sleep_until(answer_by.unwrap_or(ping_at)), if answer_by.is_some() => {
                     connection.pool.metrics().unanswered.inc();
-                    warn!(server = %connection.pool.address(), "the server does not answer at all");
+                    info!(server = %connection.pool.address(),
+                        "a connection is given up, on which the server answers nothing at all");
                     return Status::new(Code::Unavailable, NO_ANSWER);
                 }
                 () = connection.probed.notified(), if probed.is_none() => self.probe(h2),

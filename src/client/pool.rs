@@ -230,11 +230,8 @@ impl Shared {
         state.failures_in_a_row = state.failures_in_a_row.saturating_add(1);
         drop(state);
         self.metrics.connect_failures.inc();
-        if self.news.borrow().failed.is_none() {
-            warn!(server = %self.address(), %status, "cannot connect");
-        } else {
-            debug!(server = %self.address(), %status, ?delay, "still cannot connect");
-        }
+        // Whoever waits for a stream tells the operator, once.
+        debug!(server = %self.address(), %status, ?delay, "cannot connect");
         self.news.send_modify(|news| {
             news.failures += 1;
             news.failed = Some(status);

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::servers::{ServerList, Servers};
 use crate::engine::class::{LocalityDepth, MetadataParts, NameStyle, NodeClasses, Projection, VersionPart};
+use crate::engine::fallback::{Policy, Settings};
 use crate::xds::{Node, TypeUrl};
 
 /// The types that a reader wants to see even where no rule names them.
@@ -52,9 +53,15 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node) -> String {
 pub fn explain_servers(servers: &Servers) -> String {
     let mut text = String::new();
     let mut line = |list: &str, of: &str, servers: &ServerList| {
-        let uris: Vec<&str> = servers.iter().map(|server| server.server_uri.as_str()).collect();
+        let uris: Vec<&str> = servers.servers.iter().map(|server| server.server_uri.as_str()).collect();
+        let rules = match (&servers.fallback, uris.len()) {
+            (_, 0 | 1) => "",
+            (Settings { policy: Policy::Envoy, .. }, _) => " (Envoy's failover)",
+            (Settings { on_reachability_only: true, .. }, _) => " (fallback on reachability only)",
+            (Settings { policy: Policy::Grpc, .. }, _) => " (fallback)",
+        };
         // Writing to a String can't fail.
-        let _ = writeln!(text, "{list}: {of}: {}", uris.join(", "));
+        let _ = writeln!(text, "{list}: {of}: {}{rules}", uris.join(", "));
     };
     let rest = if servers.types.is_empty() { "" } else { " of all other types" };
     let xdstp = if servers.authorities.is_empty() { ", and xdstp names of every authority" } else { "" };

@@ -9,10 +9,10 @@ use std::time::Duration;
 use super::error::Problem;
 use super::reader::{Map, Parsed};
 use super::tree::Tree;
-use super::units::{boolean, duration, text};
+use super::units::{boolean, duration, text, word};
 use super::upstream::local_path;
 
-/// A plaintext xDS listener. A client whose names are not yet known is held, never failed (RLY-4).
+/// A plaintext xDS listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
     /// Its name in logs and metrics.
@@ -22,6 +22,17 @@ pub struct Listener {
     pub v2: bool,
     /// How long a REST or `Fetch*` request waits for news before it is told that there is none (RST-9).
     pub rest_hold: Duration,
+    pub when_unavailable: WhenUnavailable,
+}
+
+/// What becomes of a client of whose names nothing is known while nobody can be asked for them (RLY-4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenUnavailable {
+    /// It waits.
+    #[default]
+    Hold,
+    /// Its stream ends with UNAVAILABLE, so that it may ask another server.
+    Fail,
 }
 
 impl Default for Listener {
@@ -31,6 +42,7 @@ impl Default for Listener {
             address: Address::loopback(18000),
             v2: false,
             rest_hold: REST_HOLD,
+            when_unavailable: WhenUnavailable::default(),
         }
     }
 }
@@ -84,6 +96,9 @@ impl fmt::Display for Address {
 
 const UNSUPPORTED: &[(&str, &str)] = &[("tls", "listen on loopback or a unix socket, beside the clients")];
 
+const WHEN_UNAVAILABLE: &[(&str, WhenUnavailable)] =
+    &[("hold", WhenUnavailable::Hold), ("fail", WhenUnavailable::Fail)];
+
 /// Clients give up after a second, unless they are told otherwise, and their timeout is not on the wire (RST-9).
 const REST_HOLD: Duration = Duration::from_millis(800);
 /// A poll has to reach its source and come back.
@@ -126,15 +141,9 @@ impl Listener {
         let address = Address::read(map, None, MODE_OF_LISTENER, directory);
         let v2 = map.or("v2", false, boolean);
         let rest_hold = map.or("rest_hold", REST_HOLD, duration(REST_HOLD_MIN..=REST_HOLD_MAX));
-        if let Some(item) = map.item("when_unavailable") {
-            match item.text() {
-                None | Some("hold") => {}
-                Some("fail") => item.unsupported("clients are held until the upstream is back"),
-                Some(_) => item.invalid("hold"),
-            }
-        }
+        let when_unavailable = map.or("when_unavailable", WhenUnavailable::default(), word(WHEN_UNAVAILABLE));
         map.unsupported(UNSUPPORTED);
-        Some(Listener { name: Arc::from(name?), address: address?, v2, rest_hold })
+        Some(Listener { name: Arc::from(name?), address: address?, v2, rest_hold, when_unavailable })
     }
 }
 

@@ -149,7 +149,9 @@ impl<'a> Map<'a> {
 
     /// The value of a key that may be absent.
     pub(super) fn item(&mut self, key: &'static str) -> Option<Item<'a>> {
-        self.asked.push(key);
+        if !self.asked.contains(&key) {
+            self.asked.push(key);
+        }
         let path = join(&self.path, key);
         self.report.keys.borrow_mut().insert(without_indices(&path));
         let (_, tree) = self.entries.iter().find(|(name, _)| name == key)?;

@@ -4,13 +4,26 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::error::Problem;
+use super::fallback::{check_envoy, read_fallback, warn_if_alone};
 use super::reader::{Item, Map};
-use super::units::boolean;
 use super::upstream::UpstreamServer;
+use crate::engine::fallback::Settings;
 use crate::xds::{Kind, TypeUrl};
 
-/// Servers in the order in which they are preferred; never empty.
-pub type ServerList = Vec<UpstreamServer>;
+/// Servers that stand in for each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerList {
+    /// In the order in which they are preferred; never empty.
+    pub servers: Vec<UpstreamServer>,
+    pub fallback: Settings,
+}
+
+impl ServerList {
+    /// A list that falls back by the rules of gRPC and their defaults.
+    pub fn new(servers: Vec<UpstreamServer>) -> ServerList {
+        ServerList { servers, fallback: Settings::default() }
+    }
+}
 
 /// Every server list of the configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +39,8 @@ pub struct Servers {
 
 impl Servers {
     /// One list for everything.
-    pub fn new(default: ServerList) -> Servers {
+    pub fn new(default: Vec<UpstreamServer>) -> Servers {
+        let default = ServerList::new(default);
         Servers { default, authorities: BTreeMap::new(), types: BTreeMap::new() }
     }
 
@@ -40,45 +54,57 @@ impl Servers {
     }
 }
 
-const ONE: &str = "a list of one server";
+/// Servers of one list. Each one after the first costs a connection and a cache while those before it are away, and more
+/// than a few are a mistake.
+const SERVERS_MAX: usize = 16;
+
+const SOME: &str = "a list of 1 to 16 servers";
 
 /// Keys of an authority that speak to a gRPC client.
 const CLIENT_KEYS: &[&str] = &["client_listener_resource_name_template"];
 
 /// `None` beside a fault that leaves no default list.
 pub(super) fn read_servers(map: &mut Map<'_>, directory: &Path) -> Option<Servers> {
-    let default = read_list(map, directory);
-    let authorities = read_authorities(map, default.as_ref(), directory);
-    let types = read_types(map, directory);
-    Some(Servers { default: default?, authorities, types })
+    let servers = map.required("xds_servers", SOME).and_then(|list| read_items(&list, directory));
+    let fallback = read_fallback(map, &Settings::default());
+    let default = servers.map(|servers| ServerList { servers, fallback: fallback.clone() });
+    // The flag belongs to each list alone (FBK-17).
+    let inherited = Settings { on_reachability_only: false, ..fallback };
+    let authorities = read_authorities(map, default.as_ref(), &inherited, directory);
+    let types = read_types(map, &inherited, directory);
+    let servers = Servers { default: default?, authorities, types };
+    let ServerList { servers: first, fallback } = &servers.default;
+    check_envoy(map, fallback, first);
+    if first.len() == 1 {
+        warn_if_alone(map, fallback, servers.lists().any(|(_, list)| list.servers.len() > 1));
+    }
+    Some(servers)
 }
 
-/// The list under `xds_servers` of any map.
-fn read_list(map: &mut Map<'_>, directory: &Path) -> Option<ServerList> {
-    let list = map.required("xds_servers", ONE)?;
-    read_items(&list, directory)
-}
-
-/// One server: fallback between several is still to come.
-fn read_items(list: &Item<'_>, directory: &Path) -> Option<ServerList> {
+/// The servers of a list; each one is read, for its faults.
+fn read_items(list: &Item<'_>, directory: &Path) -> Option<Vec<UpstreamServer>> {
     let items = list.list()?;
     let read = |item: &Item<'_>| item.map(|map| UpstreamServer::read(map, directory)).flatten();
     let servers: Vec<_> = items.iter().map(read).collect();
     match items.len() {
-        0 => list.invalid(ONE),
-        1 => {}
-        count => list.fault(Problem::Unsupported {
-            what: format!("fallback between {count} servers"),
-            instead: "list exactly one",
-        }),
+        0 => list.invalid(SOME),
+        1..=SERVERS_MAX => {}
+        count => list.fault(Problem::Invalid { found: format!("{count} servers"), expected: SOME.into() }),
+    }
+    for (index, item) in items.iter().enumerate() {
+        let same = |other: &usize| servers[index].is_some() && servers[*other] == servers[index];
+        if let Some(other) = (0..index).find(same) {
+            item.warn(format!("is {} again: a server cannot stand in for itself", items[other].path));
+        }
     }
     let servers: Option<Vec<_>> = servers.into_iter().collect();
-    servers.filter(|servers| servers.len() == 1)
+    servers.filter(|servers| (1..=SERVERS_MAX).contains(&servers.len()))
 }
 
 fn read_authorities(
     map: &mut Map<'_>,
     default: Option<&ServerList>,
+    inherited: &Settings,
     directory: &Path,
 ) -> BTreeMap<String, ServerList> {
     let mut authorities = BTreeMap::new();
@@ -88,26 +114,46 @@ fn read_authorities(
                 reason: format!("{name:?} cannot stand between `xdstp://` and the next `/`"),
             });
         }
-        let servers = item.map(|map| read_authority(map, default, directory)).flatten();
+        let servers = item.map(|map| read_authority(map, default, inherited, directory)).flatten();
         authorities.extend(servers.map(|servers| (name.to_owned(), servers)));
     }
     authorities
 }
 
-fn read_authority(map: &mut Map<'_>, default: Option<&ServerList>, directory: &Path) -> Option<ServerList> {
-    if let Some(item) = map.item("fallback_on_reachability_only")
-        && item.parse(boolean).is_some()
-    {
-        item.warn("has no effect: a list of one server has nothing to fall back to");
-    }
+/// An authority that inherits its servers falls back for itself all the same (FBK-15).
+fn read_authority(
+    map: &mut Map<'_>,
+    default: Option<&ServerList>,
+    inherited: &Settings,
+    directory: &Path,
+) -> Option<ServerList> {
     map.foreign(CLIENT_KEYS, "has no effect: it speaks to a gRPC client, and is left to its bootstrap");
-    match map.item("xds_servers") {
+    let servers = match map.item("xds_servers") {
         Some(list) => read_items(&list, directory),
-        None => default.cloned(),
-    }
+        None => default.map(|list| list.servers.clone()),
+    };
+    read_list(map, servers, inherited)
 }
 
-fn read_types(map: &mut Map<'_>, directory: &Path) -> BTreeMap<TypeUrl, ServerList> {
+/// What stands beside the servers of a list.
+fn read_list(
+    map: &mut Map<'_>,
+    servers: Option<Vec<UpstreamServer>>,
+    inherited: &Settings,
+) -> Option<ServerList> {
+    let fallback = read_fallback(map, inherited);
+    let servers = servers?;
+    // A list that is inherited with all its rules was checked where it stands.
+    if map.has("xds_servers") || fallback != *inherited {
+        check_envoy(map, &fallback, &servers);
+    }
+    if servers.len() == 1 {
+        warn_if_alone(map, &fallback, false);
+    }
+    Some(ServerList { servers, fallback })
+}
+
+fn read_types(map: &mut Map<'_>, inherited: &Settings, directory: &Path) -> BTreeMap<TypeUrl, ServerList> {
     let mut types = BTreeMap::new();
     for (name, item) in map.item("types").and_then(|item| item.entries()).unwrap_or_default() {
         let type_url = TypeUrl::of_message(name);
@@ -124,7 +170,11 @@ fn read_types(map: &mut Map<'_>, directory: &Path) -> BTreeMap<TypeUrl, ServerLi
                 "is no type of which sluice knows a service: it is asked for by this name all the same",
             );
         }
-        let servers = item.map(|map| read_list(map, directory)).flatten();
+        let read = |map: &mut Map<'_>| {
+            let servers = map.required("xds_servers", SOME).and_then(|list| read_items(&list, directory));
+            read_list(map, servers, inherited)
+        };
+        let servers = item.map(read).flatten();
         types.extend(servers.map(|servers| (type_url, servers)));
     }
     types

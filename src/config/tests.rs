@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod fallback;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -31,8 +33,8 @@ node_classes:
     split_by: {}
 listeners: [{name: a, address: 'unix:/run/a', mode: '0600'}]
 admin: {address: 'unix:/run/b'}
-authorities: {a: {fallback_on_reachability_only: false, xds_servers: [{server_uri: 'file:a'}]}}
-types: {a.B: {xds_servers: [{server_uri: 'file:a'}]}}
+authorities: {a: {fallback: {}, fallback_on_reachability_only: false, xds_servers: [{server_uri: 'file:a'}]}}
+types: {a.B: {fallback: {}, xds_servers: [{server_uri: 'file:a'}]}}
 checkpoint: {directory: a}
 ";
 
@@ -52,7 +54,7 @@ fn with_server(text: &str) -> Config {
 }
 
 fn grpc(config: &Config) -> &GrpcServer {
-    match &config.servers.default[0].kind {
+    match &config.servers.default.servers[0].kind {
         ServerKind::Grpc(server) => server,
         other => panic!("not gRPC: {other:?}"),
     }
@@ -118,7 +120,10 @@ fn the_quickstart_loads() {
     let text = include_str!("../../config/sluice.yaml");
     let loaded = parse(text, Format::Yaml, Path::new("config"), "host-1").unwrap();
     assert_eq!(loaded.warnings, []);
-    assert_eq!(loaded.config.servers.default[0].kind, ServerKind::Directory("config/quickstart".into()));
+    assert_eq!(
+        loaded.config.servers.default.servers[0].kind,
+        ServerKind::Directory("config/quickstart".into())
+    );
 }
 
 #[test]
@@ -184,15 +189,16 @@ fn fed_2_a_server_uri_is_one_of_five_forms() {
         ("http:///a", None),
     ] {
         let text = format!("xds_servers: [{{server_uri: '{uri}', refresh_delay: 1s}}]");
-        let found = read(&text).ok().map(|loaded| match loaded.config.servers.default[0].kind.clone() {
-            ServerKind::Rest(rest) => (rest.host, rest.port, rest.prefix),
-            other => panic!("{other:?}"),
-        });
+        let found =
+            read(&text).ok().map(|loaded| match loaded.config.servers.default.servers[0].kind.clone() {
+                ServerKind::Rest(rest) => (rest.host, rest.port, rest.prefix),
+                other => panic!("{other:?}"),
+            });
         let expected = expected.map(|(host, port, prefix)| (host.to_owned(), port, prefix.to_owned()));
         assert_eq!(found, expected, "{uri}");
     }
     let files = config("xds_servers: [{server_uri: 'file:snapshot'}]");
-    assert_eq!(files.servers.default[0].kind, ServerKind::Directory("/etc/sluice/snapshot".into()));
+    assert_eq!(files.servers.default.servers[0].kind, ServerKind::Directory("/etc/sluice/snapshot".into()));
 }
 
 #[test]
@@ -207,7 +213,8 @@ types:
 "
     ))
     .unwrap();
-    let uris = |list: &ServerList| list.iter().map(|server| server.server_uri.clone()).collect::<Vec<_>>();
+    let uris =
+        |list: &ServerList| list.servers.iter().map(|server| server.server_uri.clone()).collect::<Vec<_>>();
     let lists: Vec<_> =
         loaded.config.servers.lists().map(|(path, list)| (path, uris(list).join(" "))).collect();
     let expected = [
@@ -241,7 +248,7 @@ names of any other authority do not exist
 fn rst_10_a_rest_server_has_its_own_keys() {
     let rest = |keys: &str| {
         let text = format!("xds_servers: [{{server_uri: 'http://localhost:1/x', refresh_delay: 5s{keys}}}]");
-        match config(&text).servers.default[0].kind.clone() {
+        match config(&text).servers.default.servers[0].kind.clone() {
             ServerKind::Rest(rest) => rest,
             other => panic!("{other:?}"),
         }
@@ -512,9 +519,9 @@ limits: {connections: 0}
 
     #[test]
     fn of_the_top_level() {
-        check("", &["xds_servers: missing; expected a list of one server"]);
+        check("", &["xds_servers: missing; expected a list of 1 to 16 servers"]);
         check("[]", &["found a list; expected a map"]);
-        check("xds_servers: []", &["xds_servers: found a list; expected a list of one server"]);
+        check("xds_servers: []", &["xds_servers: found a list; expected a list of 1 to 16 servers"]);
         check_rest("lingr: 1s", &["lingr: unknown key; did you mean `linger`?"]);
         check_rest(
             "types: {}\ncheckpoint: {}\nauthorities: {a.example: {}}",
@@ -544,20 +551,6 @@ limits: {connections: 0}
     }
 
     #[test]
-    fn of_several_servers() {
-        let entry = "{server_uri: 'a:1', channel_creds: [{type: insecure}]}";
-        check(
-            &format!("xds_servers: [{entry}, {entry}]"),
-            &["xds_servers: fallback between 2 servers is not supported by this version; list exactly one"],
-        );
-        check_rest(
-            &format!("authorities: {{a.example: {{xds_servers: [{entry}, {entry}]}}}}"),
-            &["authorities[a.example].xds_servers: fallback between 2 servers is not supported by this \
-               version; list exactly one"],
-        );
-    }
-
-    #[test]
     fn of_authorities_and_types() {
         check_rest(
             "
@@ -572,17 +565,18 @@ types:
 ",
             &[
                 "authorities[a.example].xds_server: unknown key; did you mean `xds_servers`?",
-                "authorities[b.example].fallback_on_reachability_only: found \"maybe\"; expected true or false",
                 "authorities[b.example].xds_servers[0].server_uri: found \"b\"; expected host:port, \
                  dns:///host:port, unix:PATH, http://host:port[/prefix] or file:DIRECTORY",
                 "authorities[b.example].xds_servers[0].channel_creds: missing; expected [{type: insecure}]: \
                  plaintext is never assumed",
+                "authorities[b.example].fallback_on_reachability_only: found \"maybe\"; expected true or false",
                 "authorities[c/d]: \"c/d\" cannot stand between `xdstp://` and the next `/`",
                 "types[Cluster]: \"Cluster\" is not a full message name, such as \
                  envoy.config.endpoint.v3.ClusterLoadAssignment",
-                "types[envoy.config.cluster.v3.Cluster].xds_servers: missing; expected a list of one server",
-                "types[envoy.config.listener.v3.Listener].xds_servers: found a list; expected a list of one server",
-                "types[envoy.config.listener.v3.Listener].authority: unknown key; known here: xds_servers",
+                "types[envoy.config.cluster.v3.Cluster].xds_servers: missing; expected a list of 1 to 16 servers",
+                "types[envoy.config.listener.v3.Listener].xds_servers: found a list; expected a list of 1 to 16 servers",
+                "types[envoy.config.listener.v3.Listener].authority: unknown key; known here: xds_servers, \
+                 fallback, fallback_on_reachability_only",
             ],
         );
         check_rest("authorities: [a]", &["authorities: found a list; expected a map"]);
@@ -651,7 +645,7 @@ types:
 listeners:
   - {name: a, address: '0.0.0.0:1'}
   - {name: a, address: '127.0.0.1:1'}
-  - {name: b, address: 'localhost:2', tls: {}, when_unavailable: fail}
+  - {name: b, address: 'localhost:2', tls: {}, when_unavailable: wait}
   - {name: c, address: 'unix:/c', mode: 0660}
   - {name: d, address: '127.0.0.1:4', mode: '0660'}
   - {name: e, address: '127.0.0.1:0'}
@@ -663,8 +657,7 @@ admin: {address: '127.0.0.1:4'}
                 "listeners[1].address: 127.0.0.1:1 is taken by listeners[0].address",
                 "listeners[2].address: found \"localhost:2\"; expected IP:port (0.0.0.0 or [::] for every \
                  interface) or unix:PATH",
-                "listeners[2].when_unavailable: \"fail\" is not supported by this version; clients are held \
-                 until the upstream is back",
+                "listeners[2].when_unavailable: found \"wait\"; expected hold or fail",
                 "listeners[2].tls: this key is not supported by this version; listen on loopback or a unix \
                  socket, beside the clients",
                 "listeners[3].mode: found 660; expected permissions in octal and in quotes, such as \"0660\"",

@@ -43,6 +43,8 @@ pub struct GrpcServer {
     pub resource_timeouts: BTreeMap<TypeUrl, Duration>,
     /// The server stated that it reports absent names itself, so that silence is a transient error (A88, TMR-5).
     pub resource_timer_is_transient_error: bool,
+    /// What the server says against a name takes its cached copy away, too (DAT-2).
+    pub fail_on_data_errors: bool,
     pub connect_timeout: Duration,
     /// From the TCP connection to the server's SETTINGS.
     pub settings_timeout: Duration,
@@ -70,6 +72,7 @@ impl GrpcServer {
             resource_timeout: Duration::from_secs(10),
             resource_timeouts: BTreeMap::new(),
             resource_timer_is_transient_error: false,
+            fail_on_data_errors: false,
             connect_timeout: Duration::from_secs(3),
             settings_timeout: Duration::from_secs(5),
             stream_open_timeout: Duration::from_secs(5),
@@ -79,6 +82,21 @@ impl GrpcServer {
             backoff: Backoff::default(),
             max_response_bytes: 256 << 20,
         }
+    }
+
+    /// The keys of what is said on streams, and when they are opened, in which another server differs.
+    pub(super) fn spoken_to_otherwise(&self, other: &GrpcServer) -> Vec<&'static str> {
+        let features =
+            |server: &GrpcServer| (server.resource_timer_is_transient_error, server.fail_on_data_errors);
+        let differences = [
+            ("server_features", features(self) != features(other)),
+            ("api_type", self.api_type != other.api_type),
+            ("wildcard", self.wildcard != other.wildcard),
+            ("resource_timeout", self.resource_timeout != other.resource_timeout),
+            ("resource_timeouts", self.resource_timeouts != other.resource_timeouts),
+            ("backoff", self.backoff != other.backoff),
+        ];
+        differences.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
 }
 
@@ -272,10 +290,10 @@ impl GrpcServer {
         let is_unix = matches!(endpoint, Endpoint::Unix(_));
         let d = GrpcServer::new(endpoint);
         read_channel_creds(map);
-        let transient = read_features(map);
+        let features = read_features(map);
         map.meaningless(REST_KEYS, "a gRPC server");
         // A88: the longer timer goes with the feature, as silence then is an error and not an answer.
-        let resource_timeout = if transient { seconds(30) } else { d.resource_timeout };
+        let resource_timeout = if features.transient { seconds(30) } else { d.resource_timeout };
         if is_unix {
             map.meaningless(&["tcp_keepalive"], "a unix socket");
         }
@@ -284,7 +302,8 @@ impl GrpcServer {
             wildcard: map.or("wildcard", d.wildcard, word(WILDCARDS)),
             resource_timeout: map.or("resource_timeout", resource_timeout, duration(RESOURCE_TIMEOUTS)),
             resource_timeouts: read_resource_timeouts(map),
-            resource_timer_is_transient_error: transient,
+            resource_timer_is_transient_error: features.transient,
+            fail_on_data_errors: features.fail,
             connect_timeout: map.or("connect_timeout", d.connect_timeout, timeout()),
             settings_timeout: map.or("settings_timeout", d.settings_timeout, timeout()),
             stream_open_timeout: map.or("stream_open_timeout", d.stream_open_timeout, timeout()),
@@ -394,27 +413,37 @@ pub(super) fn read_channel_creds(map: &mut Map<'_>) {
     }
 }
 
-/// Reads the features; true if the server reports absent names itself (A88, FED-9: both spellings).
-fn read_features(map: &mut Map<'_>) -> bool {
-    let mut transient = false;
+/// The features that change what sluice does.
+#[derive(Default)]
+struct Features {
+    /// `resource_timer_is_transient_error`, in both spellings.
+    transient: bool,
+    /// `fail_on_data_errors`.
+    fail: bool,
+}
+
+/// A88, FED-9. What is not known has no effect, as with gRPC.
+fn read_features(map: &mut Map<'_>) -> Features {
+    let mut features = Features::default();
     for item in map.list("server_features") {
         match item.text() {
             Some("resource_timer_is_transient_error" | "resource_timer_is_transient_failure") => {
-                transient = true
+                features.transient = true;
             }
+            Some("fail_on_data_errors") => features.fail = true,
             None | Some("xds_v3") => {}
             Some("trusted_xds_server") => {
                 item.warn(
                     "has no effect: trust is stated by each client about its own server, here the relay",
                 );
             }
-            Some("ignore_resource_deletion" | "fail_on_data_errors") => {
+            Some("ignore_resource_deletion") => {
                 item.warn("has no effect: the relay passes on what the server says, and clients decide");
             }
             Some(_) => item.warn("is not a feature that sluice knows"),
         }
     }
-    transient
+    features
 }
 
 fn read_uri(item: &Item<'_>, directory: &Path) -> Option<Target> {

@@ -16,6 +16,16 @@ pub use super::delivery::Delivery;
 pub use crate::xds::Variant;
 use crate::xds::{Request, SotwRequest, Status, StreamKind};
 
+/// What a client is told while no server can be asked for what it wants and nothing of it is known (RLY-4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenUnavailable {
+    /// Nothing: its stream waits.
+    #[default]
+    Hold,
+    /// Its stream ends with UNAVAILABLE before a first response, so that a client with a second server turns to that.
+    Fail,
+}
+
 /// Where a stream came from.
 #[derive(Clone, Debug)]
 pub struct Peer {
@@ -24,6 +34,7 @@ pub struct Peer {
     /// `None` on a unix socket.
     pub address: Option<SocketAddr>,
     pub connection: ConnectionCut,
+    pub when_unavailable: WhenUnavailable,
 }
 
 /// Cuts the connection of a stream. A stream cannot be taken back from a client that does not read: its bytes stand in

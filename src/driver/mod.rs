@@ -22,6 +22,8 @@ mod shared;
 mod upstream;
 mod source;
 mod sources;
+mod routes;
+mod views;
 mod stream;
 mod hub;
 mod poll;

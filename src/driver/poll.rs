@@ -16,7 +16,8 @@ use tokio::time::timeout;
 use super::handle::{Form, Polled, RelayStream};
 use super::registry::lock;
 use super::stream::{Stream, StreamState};
-use crate::engine::downstream::{Answer, SourceId};
+use super::views::newest;
+use crate::engine::downstream::Answer;
 use crate::wire::{response, version};
 use crate::xds::{Code, Request, SotwRequest, Status, Version};
 
@@ -61,15 +62,13 @@ impl Wait {
     fn poll(&mut self, state: &StreamState, context: &mut Context<'_>) -> Poll<Result<Answer, Status>> {
         // Registered before looking, so that no wake is lost in between.
         state.waker.register(context.waker());
-        let inner = lock(&state.inner);
+        let inner = &mut *lock(&state.inner);
         if let Some(status) = &inner.end {
             return Poll::Ready(Err(status.clone()));
         }
-        let latest = |id: SourceId| {
-            inner.sources.iter().find(|(own, _)| *own == id).map(|(_, handle)| handle.snapshot())
-        };
-        let answer = inner.session.whole(&latest);
-        drop(inner);
+        // It is over soon: what happens meanwhile wakes it.
+        state.follow_servers(inner, state.shared.clock.now());
+        let answer = inner.session.whole(&newest(&inner.sources));
         self.is_current = answer
             .as_ref()
             .is_some_and(|answer| self.form == Form::Json && self.presented == Some(self.version(answer)));

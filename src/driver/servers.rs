@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::client::{Pool, RestServer};
+use crate::engine::downstream::List;
+use crate::engine::fallback::Policy;
 use crate::engine::realm::{Authorities, Space};
-use crate::engine::upstream;
+use crate::engine::{fallback, upstream};
 use crate::xds::{TypeUrl, Variant};
 
 /// What sources are attached to.
@@ -42,6 +44,11 @@ impl Server {
         matches!(&self.attach, Attach::Grpc { settings, .. } if settings.variant == Variant::Sotw)
     }
 
+    /// `fail_on_data_errors`: what it says does not exist is gone, whoever supplied it (RLY-42).
+    fn fails_on_data_errors(&self) -> bool {
+        false
+    }
+
     /// It answers everyone alike: there is no node to select by, and what it has is there before anyone asks.
     pub fn is_local(&self) -> bool {
         !matches!(self.attach, Attach::Grpc { .. } | Attach::Rest { .. })
@@ -55,6 +62,26 @@ pub struct ServerList {
     pub label: Arc<str>,
     /// At least one.
     pub servers: Vec<Arc<Server>>,
+    /// How they stand in for each other.
+    pub fallback: fallback::Settings,
+}
+
+impl ServerList {
+    /// What sessions need to know of it; `None` if there is nothing to fall back to, or the sources see to it.
+    pub(super) fn fallback(&self, number: u16) -> Option<List> {
+        let servers = u16::try_from(self.servers.len()).unwrap_or(u16::MAX);
+        let is_theirs = servers > 1 && self.fallback.policy == Policy::Grpc;
+        is_theirs.then(|| List {
+            number,
+            servers,
+            settings: self.fallback.clone(),
+            deleting: (0..64)
+                .zip(&self.servers)
+                .filter(|(_, server)| server.fails_on_data_errors())
+                .map(|(bit, _)| 1 << bit)
+                .sum(),
+        })
+    }
 }
 
 /// One server in one list.
@@ -70,6 +97,15 @@ pub struct Place {
 pub struct ListId(u16);
 
 impl ListId {
+    /// The list with a number that [`ListId::number`] gave.
+    pub(super) fn of(number: u16) -> ListId {
+        ListId(number)
+    }
+
+    pub(super) fn number(self) -> u16 {
+        self.0
+    }
+
     const DEFAULT: ListId = ListId(0);
     /// Nobody is asked for what goes here: it does not exist.
     const NOBODY: ListId = ListId(1);
@@ -91,13 +127,15 @@ pub struct ServerLists {
 }
 
 impl ServerLists {
-    /// One server for everything, names of every authority included.
-    pub fn new(default: Vec<Arc<Server>>) -> ServerLists {
+    /// One list for everything, names of every authority included.
+    pub fn new(servers: Vec<Arc<Server>>, fallback: fallback::Settings) -> ServerLists {
         let nothing = Server { uri: "none".into(), attach: Attach::Nothing };
-        let lists = vec![
-            ServerList { label: "xds_servers".into(), servers: default },
-            ServerList { label: "none".into(), servers: vec![nothing.into()] },
-        ];
+        let nobody = ServerList {
+            label: "none".into(),
+            servers: vec![nothing.into()],
+            fallback: fallback::Settings::default(),
+        };
+        let lists = vec![ServerList { label: "xds_servers".into(), servers, fallback }, nobody];
         ServerLists {
             lists,
             by_type: BTreeMap::new(),
@@ -106,22 +144,22 @@ impl ServerLists {
         }
     }
 
-    /// Old-style names and the wildcard of a type go to another server.
-    pub fn add_type(&mut self, type_url: TypeUrl, servers: Vec<Arc<Server>>) {
+    /// Old-style names and the wildcard of a type go to another list.
+    pub fn add_type(&mut self, type_url: TypeUrl, servers: Vec<Arc<Server>>, fallback: fallback::Settings) {
         let label = format!("types[{}]", type_url.message());
-        let id = self.add(label, servers);
+        let id = self.add(label, servers, fallback);
         self.by_type.insert(type_url, id);
     }
 
     /// States all authorities; names of others are known not to exist from then on (FED-3).
-    pub fn set_authorities(&mut self, authorities: Vec<(String, Vec<Arc<Server>>)>) {
-        self.authorities = Authorities::new(authorities.iter().map(|(name, _)| name.as_str()));
-        let add = |(name, servers)| self.add(format!("authorities[{name}]"), servers);
+    pub fn set_authorities(&mut self, authorities: Vec<(String, Vec<Arc<Server>>, fallback::Settings)>) {
+        self.authorities = Authorities::new(authorities.iter().map(|(name, ..)| name.as_str()));
+        let add = |(name, servers, fallback)| self.add(format!("authorities[{name}]"), servers, fallback);
         self.by_authority = authorities.into_iter().map(add).collect();
     }
 
-    fn add(&mut self, label: String, servers: Vec<Arc<Server>>) -> ListId {
-        self.lists.push(ServerList { label: label.into(), servers });
+    fn add(&mut self, label: String, servers: Vec<Arc<Server>>, fallback: fallback::Settings) -> ListId {
+        self.lists.push(ServerList { label: label.into(), servers, fallback });
         ListId(u16::try_from(self.lists.len() - 1).unwrap_or(u16::MAX))
     }
 

@@ -19,16 +19,17 @@ use super::shared::Shared;
 use super::status::SourceStatus;
 use super::upstream::{Link, LinkEvent};
 use crate::client::{FileEvent, StreamEvent};
+use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::class::NodeClass;
 use crate::engine::downstream::SourceId;
 use crate::engine::downstream::dialect::{tells_ttl, upstream_features};
 use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
-use crate::engine::source::{Attachment, Collection, Files, Output, Source, Streams};
+use crate::engine::source::{Attachment, Collection, Files, Output, Source, StreamIndex, Streams};
 use crate::engine::upstream::Input;
 use crate::wire::upstream::encode_node;
-use crate::xds::{Code, Node, Status, TypeUrl};
+use crate::xds::{Code, Node, Response, Status, TypeUrl};
 use report::Report;
 use saving::Saving;
 
@@ -37,6 +38,10 @@ const COMMANDS_MAX: usize = 4096;
 
 /// Commands taken before the snapshot is published once for all of them.
 const COMMANDS_PER_TURN: usize = 256;
+
+/// A timer that runs this late ran while the process did not, because it was stopped or starved: what the server said
+/// meanwhile is unread, and is read first, for as long again (FP6).
+const STALL: Duration = Duration::from_secs(1);
 
 /// How old the published status may be.
 const STATUS_PERIOD: Duration = Duration::from_millis(250);
@@ -96,6 +101,8 @@ pub enum Command {
     Forget(SessionId),
     /// The process ends: what is held is to be written, and this to be dropped when it is.
     Save(oneshot::Sender<()>),
+    /// The stream went back to a server of higher priority.
+    Dismiss(SessionId),
 }
 
 type Queued = (Command, Option<OwnedSemaphorePermit>);
@@ -144,6 +151,7 @@ impl SourceHandle {
             Attach::Nothing => Attachment::Files(Files::nothing()),
         };
         let mut settings = shared.settings.source.clone();
+        settings.tells_reach |= shared.settings.lists.list(handle.key.place.list).servers.len() > 1;
         if matches!(handle.key.owner, Owner::Stream(_)) {
             // It ends with its stream.
             (settings.private, settings.linger) = (true, Duration::ZERO);
@@ -160,22 +168,21 @@ impl SourceHandle {
                     return;
                 }
             };
-            let (streams, status_due, told) = (HashMap::new(), None, false);
             let saving = restore(&mut source, &mut report, &for_task.key, &shared);
-            SourceTask {
+            let task = SourceTask {
                 source,
                 link,
-                streams,
+                streams: HashMap::new(),
                 handle: for_task,
                 report,
                 saving,
-                status_due,
-                told,
+                status_due: None,
+                stalled_until: None,
+                told: false,
                 shared,
                 listing,
-            }
-            .run(queue)
-            .await;
+            };
+            task.run(queue).await;
         });
         handle
     }
@@ -210,6 +217,11 @@ impl SourceHandle {
     /// A stream is gone.
     pub fn forget(&self, session: SessionId) {
         let _ = self.commands.send((Command::Forget(session), None));
+    }
+
+    /// A stream is served by a server of higher priority again.
+    pub fn dismiss(&self, session: SessionId) {
+        let _ = self.commands.send((Command::Dismiss(session), None));
     }
 
     /// Waits for the first state of a `file:` server.
@@ -265,6 +277,8 @@ struct SourceTask {
     /// `None`: it is not kept on disk.
     saving: Option<Saving>,
     status_due: Option<Instant>,
+    /// Timers wait until then.
+    stalled_until: Option<Instant>,
     /// Something was reported that the status does not show yet.
     told: bool,
     shared: Arc<Shared>,
@@ -277,6 +291,7 @@ impl SourceTask {
         self.publish();
         loop {
             let due = self.source.poll_timeout().map(|time| self.shared.clock.instant(time));
+            let due = due.map(|due| self.stalled_until.map_or(due, |until| until.max(due)));
             let save_due = self.saving.as_ref().and_then(Saving::due);
             let due = [due, self.status_due, save_due].into_iter().flatten().min();
             tokio::select! {
@@ -288,7 +303,7 @@ impl SourceTask {
                     }
                 }
                 event = self.link.next(self.report.server()) => self.take_event(event),
-                () = wait_until(due) => self.source.handle_timeout(self.shared.clock.now()),
+                () = wait_until(due) => self.run_timers(),
             }
             self.publish();
             self.save();
@@ -297,6 +312,22 @@ impl SourceTask {
                 self.report.status(Some(&self.source), &self.shared.clock);
                 debug!(source = self.handle.id.0, "source ends: nobody wants anything of it");
                 return;
+            }
+        }
+    }
+
+    fn run_timers(&mut self) {
+        let now = Instant::now();
+        let late = self
+            .source
+            .poll_timeout()
+            .map(|due| now.saturating_duration_since(self.shared.clock.instant(due)));
+        match self.stalled_until {
+            Some(until) if now < until => {}
+            None if late.is_some_and(|late| late > STALL) => self.stalled_until = Some(now + STALL),
+            _ => {
+                self.stalled_until = None;
+                self.source.handle_timeout(self.shared.clock.now());
             }
         }
     }
@@ -321,6 +352,10 @@ impl SourceTask {
                     saving.last(&self.source, now, self.report.confirmed_at(&self.shared.clock), done);
                 }
             }
+            Command::Dismiss(session) => {
+                self.streams.remove(&session);
+                self.source.dismiss(session, now);
+            }
         }
     }
 
@@ -328,15 +363,14 @@ impl SourceTask {
         self.told = true;
         let now = self.shared.clock.now();
         match event {
+            LinkEvent::Stream(index, StreamEvent::Response(response)) => {
+                self.take_response(index, response, now)
+            }
             LinkEvent::Stream(index, event) => {
                 let input = match event {
                     StreamEvent::ConnectFailed(status) => Input::ConnectFailed { status },
                     StreamEvent::Opened => Input::Opened,
-                    StreamEvent::Response(response) => {
-                        self.report.response(&response);
-                        self.saving.iter_mut().for_each(Saving::heard);
-                        Input::Received(response)
-                    }
+                    StreamEvent::Response(response) => return self.take_response(index, response, now),
                     StreamEvent::Unchanged => Input::Unchanged,
                     StreamEvent::Undecodable(status) => return self.report.undecodable(&status),
                     StreamEvent::Alive => Input::Alive,
@@ -354,7 +388,7 @@ impl SourceTask {
                 self.handle.loaded.send_replace(Some(Ok(())));
             }
             LinkEvent::Files(FileEvent::Bad { path, reason }) => {
-                self.report.bad_file(&path, &reason);
+                self.report.bad_file(&path, &reason, now);
                 let text = format!("{}: {reason}", path.display());
                 // Only the first state decides whether the relay may start; later ones leave the last good state.
                 self.handle.loaded.send_if_modified(|loaded| {
@@ -364,6 +398,21 @@ impl SourceTask {
                 });
             }
         }
+    }
+
+    fn take_response(&mut self, index: StreamIndex, response: Response, now: Time) {
+        self.report.response(&response);
+        self.saving.iter_mut().for_each(Saving::heard);
+        let type_url = response.type_url().clone();
+        let before = self.present(&type_url);
+        self.source.handle_upstream(index, Input::Received(response), now);
+        self.report.changed(&type_url, before, self.present(&type_url));
+    }
+
+    /// How many resources of a type are held.
+    fn present(&self, type_url: &TypeUrl) -> usize {
+        let found = self.source.types().find(|(held, ..)| *held == type_url);
+        found.map_or(0, |(_, counts, wildcard)| counts.present + wildcard.map_or(0, |view| view.len()))
     }
 
     /// Publishes what changed, then does what the machine decided, then wakes whom it concerns.

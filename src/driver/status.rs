@@ -132,6 +132,8 @@ pub struct SessionTypeStatus {
     pub type_url: TypeUrl,
     /// The server that the type is served from now; `None` while no source has been chosen.
     pub server: Option<Arc<str>>,
+    /// Since when that server could not be heard, so that nothing confirms what the client has (I14).
+    pub stale_since: Option<SystemTime>,
     pub wildcard: bool,
     /// How many names and globs are subscribed to, without the wildcard.
     pub names: usize,

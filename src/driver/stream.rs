@@ -18,22 +18,19 @@ use super::delivery::Unread;
 use super::handle::{Form, Message, Peer, Polled, RelayStream};
 use super::limiter::{Admission, Limiter};
 use super::registry::{Registry, lock};
-use super::servers::Place;
+use super::routes::Routes;
 use super::shared::Shared;
 use super::source::{Command, Owner, SourceHandle, Subscriber};
 use super::sources::Sources;
+use super::views::{Fallen, newest};
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
-use crate::engine::downstream::session::{Excess, Router};
-use crate::engine::downstream::{Dialect, Session, SourceId, Subscription, Taken, Verdict, Watch};
-use crate::engine::realm::{Realm, Space};
-use crate::engine::view::View;
+use crate::engine::downstream::session::Excess;
+use crate::engine::downstream::{Session, SourceId, Subscription, Taken, Verdict, Watch};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{BehindMetrics, TypeMetrics};
 use crate::wire::response;
-use crate::xds::{
-    Code, Kind, Node, Request, ResourceName, SotwRequest, Status, StreamKind, TypeUrl, Variant,
-};
+use crate::xds::{Code, Node, Request, SotwRequest, Status, StreamKind, TypeUrl};
 
 /// Where a stream finds its sources, and where it is found itself.
 #[derive(Clone)]
@@ -69,10 +66,16 @@ pub struct StreamState {
 
 pub(super) struct Inner {
     pub(super) session: Session,
-    node: Option<Arc<Node>>,
+    pub(super) node: Option<Arc<Node>>,
     pub(super) sources: Vec<(SourceId, Arc<SourceHandle>)>,
     types: Vec<(TypeUrl, Arc<TypeMetrics>)>,
     limiter: Limiter,
+    /// A move to other servers is under way.
+    pub(super) is_shifting: bool,
+    /// Where it is served by another server than the preferred one.
+    pub(super) fallen: Fallen,
+    /// When the first request came.
+    pub(super) asked_at: Option<Time>,
     /// How the stream is to end, once decided.
     pub(super) end: Option<Status>,
     /// When the first answer may go (RLY-56); drawn when there is one.
@@ -91,6 +94,9 @@ impl Stream {
             sources: Vec::new(),
             types: Vec::new(),
             limiter: Limiter::new(settings.changes_per_second, settings.changes_burst),
+            is_shifting: false,
+            fallen: Fallen::new(),
+            asked_at: None,
             end: None,
             turn: None,
             hold: None,
@@ -212,6 +218,24 @@ impl StreamState {
         self.kind
     }
 
+    pub(super) fn number(&self) -> u64 {
+        self.id
+    }
+
+    /// A handle as those of the serving room, if any of these is left.
+    pub(super) fn hold_open(&self) -> Option<Stream> {
+        self.guard.upgrade().map(Stream)
+    }
+
+    /// Held from a change of what is wanted until the sources were told of it.
+    pub(super) async fn tell_in_order(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.telling.lock().await
+    }
+
+    pub(super) fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
     /// For how long the client has taken nothing of what it was sent; `None` if it has all of it.
     pub(super) fn unread_for(&self) -> Option<Duration> {
         self.unread.age()
@@ -237,6 +261,7 @@ impl StreamState {
         let now = self.shared.clock.now();
         let inner = &mut *lock(&self.inner);
         trace!(stream = self.id, ?request, "request");
+        inner.asked_at.get_or_insert(now);
         let rerouted = inner.take_node(request, self);
         let mut routes = Routes { stream: self, node: inner.node.as_deref(), sources: &mut inner.sources };
         let taken = inner.session.request(request, &mut routes, now);
@@ -327,23 +352,34 @@ impl StreamState {
         if watches.is_empty() {
             return;
         }
+        self.pass_on(watches).await;
+        self.leave_unused(SourceHandle::forget);
+    }
+
+    /// As [`Self::tell`], after a move to other servers: with its last stream, what a lower server was asked for ends at once
+    /// (RLY-60).
+    pub(super) async fn tell_and_leave(self: &Arc<Self>, watches: Vec<Watch>) {
+        self.pass_on(watches).await;
+        self.leave_unused(SourceHandle::dismiss);
+    }
+
+    async fn pass_on(self: &Arc<Self>, watches: Vec<Watch>) {
         for watch in watches {
             let (source, command) = self.command(watch);
             if let Some(source) = source {
                 source.send(command).await;
             }
         }
-        self.leave_unused();
     }
 
     /// Says farewell to sources that no part comes from any more, once they were told of it.
-    fn leave_unused(&self) {
+    fn leave_unused(&self, farewell: impl Fn(&SourceHandle, SessionId)) {
         let inner = &mut *lock(&self.inner);
         let Inner { session, sources, .. } = inner;
         sources.retain(|(id, source)| {
             let used = session.uses(*id);
             if !used {
-                source.forget(self.id());
+                farewell(source, self.id());
             }
             used
         });
@@ -363,6 +399,8 @@ impl StreamState {
             inner.poll_hold(Some(turn), &self.shared, context);
             return Poll::Pending;
         }
+        let now = self.shared.clock.now();
+        let look_at = self.follow_servers(inner, now);
         let message = self.next_message(inner);
         match message {
             Some(message) => {
@@ -372,7 +410,14 @@ impl StreamState {
                 Poll::Ready(Some(message))
             }
             None => {
-                let until = inner.session.held_until();
+                let (forsaken, fail_at) = match self.answered.load(Ordering::Relaxed) {
+                    true => (false, None),
+                    false => self.is_forsaken(inner, now),
+                };
+                if forsaken {
+                    return Poll::Ready(Some(Err(self.forsaken())));
+                }
+                let until = [inner.session.held_until(), look_at, fail_at].into_iter().flatten().min();
                 inner.poll_hold(until, &self.shared, context);
                 Poll::Pending
             }
@@ -409,9 +454,7 @@ impl StreamState {
 
     fn next_message(&self, inner: &mut Inner) -> Option<Result<Message, Status>> {
         let now = self.shared.clock.now();
-        let sources = &inner.sources;
-        let latest =
-            |id: SourceId| sources.iter().find(|(own, _)| *own == id).map(|(_, handle)| handle.snapshot());
+        let latest = newest(&inner.sources);
         loop {
             let (index, answer) = inner.session.poll_answer(&latest, now)?;
             let encoded =
@@ -519,7 +562,8 @@ impl Inner {
             source.is_some_and(|(_, handle)| handle.key().owner != Owner::Everyone)
         };
         let subscription = self.session.subscriptions().get(subscription);
-        subscription.is_some_and(|subscription| subscription.parts.iter().any(|part| is_private(part.source)))
+        subscription
+            .is_some_and(|subscription| subscription.parts.iter().any(|part| is_private(part.source())))
     }
 
     /// Who answers for this subscription: one of its parts decides it mostly, since mostly it has one.
@@ -527,7 +571,7 @@ impl Inner {
         let parts = self.session.subscriptions().get(subscription).map(|subscription| &subscription.parts);
         let mut names: Vec<&str> = Vec::new();
         for part in parts.into_iter().flatten() {
-            let source = self.sources.iter().find(|(id, _)| *id == part.source);
+            let source = self.sources.iter().find(|(id, _)| *id == part.source());
             names.extend(source.map(|(_, handle)| handle.identifier()));
         }
         names.dedup();
@@ -548,88 +592,5 @@ impl Inner {
             context.waker().wake_by_ref();
         }
         self.hold = Some(hold);
-    }
-}
-
-/// Finds the source of each part of a subscription.
-struct Routes<'a> {
-    stream: &'a StreamState,
-    node: Option<&'a Node>,
-    sources: &'a mut Vec<(SourceId, Arc<SourceHandle>)>,
-}
-
-impl Router for Routes<'_> {
-    fn realm_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> Realm {
-        let shared = &self.stream.shared;
-        let lists = &shared.settings.lists;
-        let space = name.map_or(Space::Old, |name| lists.authorities().space_of(name));
-        Realm { space, private: shared.uncached.has(lists.route(type_url, space), type_url, name) }
-    }
-
-    fn source(&mut self, type_url: &TypeUrl, realm: Realm) -> Result<SourceId, Status> {
-        let StreamState { shared, tables, .. } = self.stream;
-        let (place, owner) = self.place(type_url, realm)?;
-        let class = shared.classify(self.node, type_url, realm.space.style(), place)?;
-        let handle = tables.sources.get(place, class, owner, &|| tables.streams.len())?;
-        let id = handle.id();
-        if !self.sources.iter().any(|(known, _)| *known == id) {
-            self.sources.reserve_exact(1);
-            self.sources.push((id, handle));
-        }
-        Ok(id)
-    }
-
-    fn presented(&self, view: View) -> Arc<View> {
-        self.stream.shared.presented.share(view)
-    }
-
-    fn dialect(&self, type_url: &TypeUrl) -> Dialect {
-        self.stream.shared.dialect(self.node, self.stream.kind.variant, type_url)
-    }
-
-    fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status> {
-        let shared = &self.stream.shared;
-        if type_url.kind() == Kind::VirtualHost {
-            // Whoever opens them asks for nothing yet, and the control plane has to see it (VHD-3).
-            return Ok(true);
-        }
-        let place = shared.settings.lists.place(type_url, Space::Old);
-        Ok(shared.classify(self.node, type_url, Space::Old.style(), place)?.legacy_wildcard)
-    }
-}
-
-impl Routes<'_> {
-    /// The server that is asked, and for whom.
-    fn place(&self, type_url: &TypeUrl, realm: Realm) -> Result<(Place, Owner), Status> {
-        let (stream, shared) = (self.stream, &self.stream.shared);
-        let place = shared.settings.lists.place(type_url, realm.space);
-        if realm.space == Space::Unknown {
-            self.warn("unknown authority", type_url, "names of an authority that is not under `authorities`");
-        }
-        let server = shared.server(place);
-        let is_hosts = type_url.kind() == Kind::VirtualHost;
-        if is_hosts && stream.kind.variant == Variant::Sotw {
-            let text = "virtual hosts (VHDS) are served in the delta variant only";
-            return Err(Status::new(Code::InvalidArgument, text));
-        }
-        if is_hosts && server.is_sotw() {
-            self.warn(
-                "hosts without delta",
-                type_url,
-                "virtual hosts, for which a server without delta cannot be asked",
-            );
-            return Ok((Place::NOBODY, Owner::Everyone));
-        }
-        // Virtual hosts are matched by prefix and answered by alias, for each client alone (RLY-20). A directory answers
-        // everyone alike.
-        let is_private = (is_hosts || realm.private) && !server.is_local();
-        Ok((place, if is_private { Owner::Stream(stream.id()) } else { Owner::Everyone }))
-    }
-
-    fn warn(&self, key: &'static str, type_url: &TypeUrl, what: &str) {
-        if let Some(suppressed) = self.stream.shared.throttle.allow(key) {
-            let node = self.node.map_or("", |node| node.id.as_str());
-            warn!(node, stream = self.stream.id, %type_url, suppressed, "a client asks for {what}: they do not exist");
-        }
     }
 }

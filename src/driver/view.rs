@@ -59,15 +59,18 @@ fn session_status(stream: &Arc<StreamState>, shared: &Shared) -> SessionStatus {
     })
 }
 
-/// The servers that the parts of a subscription come from, each once.
-fn servers_of(
-    subscription: &Subscription,
-    sources: &[(SourceId, Arc<SourceHandle>)],
-    shared: &Shared,
-) -> Option<Arc<str>> {
-    let of = |id| sources.iter().find(|(known, _)| *known == id).map(|(_, handle)| handle.key().place);
-    let places = subscription.parts.iter().filter_map(|part| of(part.source));
-    let mut uris: Vec<_> = places.map(|place| shared.server(place).uri.clone()).collect();
+/// The sources that the parts of a subscription come from.
+fn sources_of<'a>(
+    subscription: &'a Subscription,
+    sources: &'a [(SourceId, Arc<SourceHandle>)],
+) -> impl Iterator<Item = &'a SourceHandle> {
+    let of = |id| sources.iter().find(|(known, _)| *known == id).map(|(_, handle)| &**handle);
+    subscription.parts.iter().filter_map(move |part| of(part.source()))
+}
+
+/// Their servers, each once.
+fn servers_of<'a>(sources: impl Iterator<Item = &'a SourceHandle>, shared: &Shared) -> Option<Arc<str>> {
+    let mut uris: Vec<_> = sources.map(|source| shared.server(source.key().place).uri.clone()).collect();
     uris.dedup();
     match uris.as_slice() {
         [] => None,
@@ -77,11 +80,8 @@ fn servers_of(
 }
 
 fn is_restored(subscription: &Subscription, sources: &[(SourceId, Arc<SourceHandle>)]) -> bool {
-    let snapshots = subscription.parts.iter().filter_map(|part| {
-        sources.iter().find(|(known, _)| *known == part.source).map(|(_, handle)| handle.snapshot())
-    });
-    let type_url = &subscription.type_url;
-    snapshots.into_iter().any(|snapshot| snapshot.of(type_url).is_some_and(|of| of.restored))
+    let mut snapshots = sources_of(subscription, sources).map(SourceHandle::snapshot);
+    snapshots.any(|snapshot| snapshot.of(&subscription.type_url).is_some_and(|of| of.restored))
 }
 
 fn type_status(
@@ -99,7 +99,8 @@ fn type_status(
     };
     SessionTypeStatus {
         type_url: subscription.type_url.clone(),
-        server: servers_of(subscription, sources, shared),
+        server: servers_of(sources_of(subscription, sources), shared),
+        stale_since: sources_of(subscription, sources).filter_map(|source| source.status().stale_since).min(),
         wildcard: subscription.is_wildcard(),
         names: subscription.names_len(),
         version_sent: flight.version_sent,

@@ -24,6 +24,14 @@ impl Reach {
         matches!(self, Reach::Heard { .. })
     }
 
+    /// Since when it is heard, or lost.
+    pub fn since(&self) -> Option<Time> {
+        match self {
+            Reach::Pending => None,
+            Reach::Heard { since } | Reach::Lost { since, .. } => Some(*since),
+        }
+    }
+
     /// A first failure after it was heard, or a further one.
     pub fn lose(&mut self, status: Status, now: Time) {
         let since = match self {

@@ -8,6 +8,7 @@ use imbl::OrdMap;
 use super::cache::Known;
 use super::cache::aliased::Aliased;
 use super::interest::{Interest, NameSet, SetId};
+use super::reach::Reach;
 use super::remarks::Remarks;
 use super::view::{Leaving, View};
 use crate::xds::{Resource, ResourceName, TypeUrl};
@@ -28,6 +29,8 @@ pub struct WatchedSet {
 /// One type of a snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct TypeSnapshot {
+    /// The server answered for this type since it was last lost: what is here is no older than that (I9).
+    pub is_current: bool,
     pub named: Names,
     /// Of names that are or were the alias of a resource (ALI-2).
     pub aliases: OrdMap<ResourceName, Arc<Aliased>>,
@@ -71,6 +74,39 @@ impl TypeSnapshot {
         }
     }
 
+    /// Names of a set that the source lacks are there all the same: another server supplied them.
+    pub(super) fn stand_in(&mut self, interest: &Interest, stand_ins: Vec<(ResourceName, Arc<Resource>)>) {
+        let Interest::Names(names) = interest else { return };
+        if stand_ins.is_empty() {
+            return;
+        }
+        let Some(set) = self.sets.get_mut(&names.id()) else { return };
+        set.view = Arc::new(set.view.with_stand_ins(&stand_ins));
+        // What the source knows under these names is that they are absent: their bytes stand with those of names that left.
+        self.departed_names.extend(stand_ins);
+    }
+
+    /// Last bytes of names that left with another server. `mark` tells them from what this source gave up itself.
+    pub(super) fn keep_last(
+        &mut self,
+        leaving: Leaving,
+        lasts: Vec<(ResourceName, Arc<Resource>)>,
+        mark: u64,
+    ) {
+        if lasts.is_empty() {
+            return;
+        }
+        self.evicted = u64::MAX - 1 - mark;
+        let departed = match leaving {
+            Leaving::Wildcard => &mut self.departed_members,
+            Leaving::Globs => &mut self.departed_glob_members,
+            Leaving::Names => &mut self.departed_names,
+        };
+        for (name, resource) in lasts {
+            departed.entry(name).or_insert(resource);
+        }
+    }
+
     /// Identifies what [`TypeSnapshot::departed`] says of the names that a view lacks; 0 if it has nothing.
     pub fn last_bytes(&self) -> u64 {
         let all = [&self.departed_names, &self.departed_members, &self.departed_glob_members];
@@ -102,10 +138,24 @@ impl TypeSnapshot {
 /// All types of one source. Cloning copies a few pointers per type.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
+    reach: Reach,
     types: BTreeMap<TypeUrl, TypeSnapshot>,
 }
 
 impl Snapshot {
+    /// Whether the server can be heard.
+    pub fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    pub(super) fn set_reach(&mut self, reach: Reach) {
+        self.reach = reach;
+    }
+
+    pub(super) fn of_mut(&mut self, type_url: &TypeUrl) -> Option<&mut TypeSnapshot> {
+        self.types.get_mut(type_url)
+    }
+
     pub fn of(&self, type_url: &TypeUrl) -> Option<&TypeSnapshot> {
         self.types.get(type_url)
     }

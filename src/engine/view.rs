@@ -135,6 +135,11 @@ impl View {
         self.present.is_empty()
     }
 
+    /// The names known not to exist, and the globs known to be empty.
+    pub fn absent_names(&self) -> impl Iterator<Item = &ResourceName> {
+        self.absent.iter()
+    }
+
     pub fn absent_len(&self) -> usize {
         self.absent.len()
     }
@@ -209,6 +214,17 @@ impl View {
             }
             view.digest = view.digest.plus(version);
             view.present.insert(name, version);
+        }
+        view
+    }
+
+    /// This view with names that it lacks, as another server supplied them (RLY-42). It is identified by what they are.
+    #[must_use]
+    pub fn with_stand_ins(&self, stand_ins: &[(ResourceName, Arc<Resource>)]) -> View {
+        let mut view = self.clone();
+        for (name, resource) in stand_ins {
+            view.id = view.id.derived(("stands in", name, resource.version));
+            view.put_as(name, None, resource);
         }
         view
     }

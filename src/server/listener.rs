@@ -11,6 +11,8 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
+use crate::driver::handle::WhenUnavailable;
+
 /// The accept queue. std and tokio ask for 128; a storm of reconnects then costs every client whose SYN was dropped
 /// a second (`limits.md` A §4). The kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -40,11 +42,16 @@ pub struct ListenerOptions {
     pub v2: bool,
     /// How long a REST or `Fetch*` request waits for news (RST-9).
     pub rest_hold: Duration,
+    pub when_unavailable: WhenUnavailable,
 }
 
 impl Default for ListenerOptions {
     fn default() -> Self {
-        ListenerOptions { v2: false, rest_hold: Duration::from_millis(800) }
+        ListenerOptions {
+            v2: false,
+            rest_hold: Duration::from_millis(800),
+            when_unavailable: WhenUnavailable::Hold,
+        }
     }
 }
 

@@ -126,7 +126,12 @@ impl<R: Relay> Server<R> {
                 Accepted::Tcp(stream, _) => Socket::Tcp(stream),
                 Accepted::Unix(stream) => Socket::Unix(stream),
             };
-            let peer = Peer { listener: name.clone(), address, connection: ConnectionCut::default() };
+            let peer = Peer {
+                listener: name.clone(),
+                address,
+                connection: ConnectionCut::default(),
+                when_unavailable: options.when_unavailable,
+            };
             connections.spawn(connection::run(
                 socket,
                 peer,

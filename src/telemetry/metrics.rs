@@ -31,10 +31,12 @@ use crate::xds::{Code, Kind, TypeUrl};
 
 mod checkpoint;
 mod downstream;
+mod fallback;
 mod upstream;
 
 pub use checkpoint::CheckpointMetrics;
 pub use downstream::{BehindMetrics, CallKind, DownstreamMetrics};
+pub use fallback::FallbackMetrics;
 pub use upstream::{ClientMetrics, ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMetrics};
 
 /// The media type of [`Metrics::encode`].
@@ -70,6 +72,7 @@ pub struct Metrics {
     pub upstream: UpstreamMetrics,
     pub encodings: EncodingMetrics,
     pub checkpoint: Arc<CheckpointMetrics>,
+    pub fallback: FallbackMetrics,
     pub log: LogMetrics,
     types: TypeTable,
     node_classes: Gauge,
@@ -98,6 +101,7 @@ impl Metrics {
         let unwatched_bytes =
             catalogue.sized("sluice_cache_unwatched", "Bytes of cached resources that no client wants");
         let encodings = EncodingMetrics::new(&mut catalogue);
+        let fallback = FallbackMetrics::new(&mut catalogue);
         let node_classes = catalogue.add("sluice_node_classes", "Node classes with at least one source");
         let private_sources =
             catalogue.add("sluice_private_sources", "Sources that serve one client stream alone");
@@ -109,6 +113,7 @@ impl Metrics {
             upstream,
             encodings,
             checkpoint,
+            fallback,
             log,
             types,
             node_classes,

@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use tonic::Code;
 
-use crate::support::net::Proxy;
-use crate::support::{Ask, CDS, Client, ControlPlane, EDS, Relay, Setup, Variant};
+use crate::support::{Ask, CDS, Client, ControlPlane, EDS, Proxy, Relay, Setup, Variant};
 
 async fn pair() -> (ControlPlane, Relay) {
     let origin = ControlPlane::obedient().await;
@@ -115,7 +114,7 @@ async fn a_half_open_upstream_is_noticed() {
     let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
     client.want(EDS, &["a"]);
     client.take(EDS).await;
-    proxy.deafen();
+    proxy.hang_live();
     let start = Instant::now();
     client.want(EDS, &["a", "b"]);
     while client.holds(EDS).len() < 2 {
@@ -128,5 +127,5 @@ async fn a_half_open_upstream_is_noticed() {
         }
     }
     assert!(start.elapsed() <= Duration::from_secs(20), "noticed after {:?}", start.elapsed());
-    assert!(proxy.accepted() >= 2);
+    assert!(proxy.accepted().len() >= 2);
 }

@@ -7,6 +7,7 @@
 mod support;
 
 mod command_line;
+mod fallback;
 mod files;
 mod lifecycle;
 mod memory;

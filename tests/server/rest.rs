@@ -120,7 +120,7 @@ async fn rst_5_what_the_relay_says_becomes_a_status() {
 
 #[tokio::test]
 async fn rst_9_the_hold_is_the_listeners() {
-    let options = ListenerOptions { rest_hold: SHORT, v2: true };
+    let options = ListenerOptions { rest_hold: SHORT, v2: true, ..ListenerOptions::default() };
     let listener = Listener::bind_tcp("main", "127.0.0.1:0".parse().unwrap()).unwrap().with(options);
     let address = listener.address().unwrap();
     let server = start_on(ServerLimits::default(), vec![listener], address);

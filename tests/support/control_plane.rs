@@ -73,6 +73,7 @@ struct State {
     streams: BTreeMap<u64, Stream>,
     log: Vec<Recorded>,
     opened: u64,
+    opened_at: Vec<Instant>,
     headers: Vec<HashMap<String, String>>,
 }
 
@@ -174,8 +175,9 @@ impl ControlPlane {
         }
     }
 
-    pub fn refuse_delta(&self, code: Code) {
-        self.shared.lock().refuse_delta = Some(code);
+    /// Every delta stream is refused like this before its headers, or (`None`) none is.
+    pub fn refuse_delta(&self, code: impl Into<Option<Code>>) {
+        self.shared.lock().refuse_delta = code.into();
     }
 
     /// There is no service for streams of this type alone, or (`None`) there are all.
@@ -282,6 +284,12 @@ impl ControlPlane {
         state.streams.get_mut(&stream).expect("the stream is alive").send(answer);
     }
 
+    /// One with an empty nonce.
+    pub fn answer_without_nonce(&self, stream: u64, answer: Answer) {
+        let state = self.shared.lock();
+        let _ = state.streams.get(&stream).expect("the stream is alive").answers.send(Ok(answer));
+    }
+
     /// Every request so far of one type.
     pub fn requests(&self, type_url: &str) -> Vec<Recorded> {
         self.log().into_iter().filter(|recorded| recorded.ask.type_url == type_url).collect()
@@ -294,6 +302,11 @@ impl ControlPlane {
     /// How many streams were ever opened, the refused ones included.
     pub fn opened(&self) -> u64 {
         self.shared.lock().opened
+    }
+
+    /// When each of them was.
+    pub fn opened_at(&self) -> Vec<Instant> {
+        self.shared.lock().opened_at.clone()
     }
 
     pub fn live_streams(&self) -> usize {
@@ -379,6 +392,7 @@ async fn route(request: Request<Incoming>, shared: Arc<Shared>) -> Response<toni
         let mut state = shared.lock();
         state.headers.push(headers);
         state.opened += 1;
+        state.opened_at.push(Instant::now());
         match method {
             Some((_, Some(of_type))) if state.refuse_type == Some(of_type) => Some(Code::Unimplemented),
             Some((Variant::Delta, _)) => state.refuse_delta,

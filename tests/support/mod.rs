@@ -11,8 +11,10 @@ pub mod judge;
 pub mod kind;
 pub mod net;
 pub mod obedient;
+pub mod operator;
 pub mod poll;
 pub mod proto;
+pub mod proxy;
 pub mod relay;
 pub mod rest;
 pub mod typed;
@@ -23,6 +25,7 @@ use std::time::Duration;
 pub use client::Client;
 pub use control_plane::ControlPlane;
 pub use kind::Downstream;
+pub use proxy::Proxy;
 pub use relay::{Relay, Setup};
 pub use words::{Answer, Ask, Attachment, Item, Variant};
 

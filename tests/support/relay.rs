@@ -19,6 +19,8 @@ pub struct Setup {
     pub server: String,
     /// More lines of that server's entry, e.g. `wildcard: legacy`.
     pub server_lines: Vec<String>,
+    /// The gRPC servers that stand after it in the list, each with the same lines.
+    pub next_servers: Vec<String>,
     /// More top-level lines, e.g. `linger: 0s`.
     pub lines: Vec<String>,
     /// The listener is a unix socket in the relay's directory.
@@ -26,6 +28,8 @@ pub struct Setup {
     /// More keys of the listener, e.g. `rest_hold: 1s`.
     pub listener: String,
     pub environment: Vec<(String, String)>,
+    /// A command that runs the relay, e.g. in a namespace of its own; it must not fork.
+    pub wrapper: Vec<String>,
 }
 
 impl Setup {
@@ -34,6 +38,7 @@ impl Setup {
             upstream: Attachment::Ads(Variant::Delta),
             server: server.to_string(),
             server_lines: vec!["resource_timeout: 1s".to_owned()],
+            next_servers: Vec::new(),
             // For whoever looks into a failure: `SLUICE_TEST_LOG=sluice=trace`.
             lines: std::env::var("SLUICE_TEST_LOG")
                 .map(|level| format!("log: {{ level: {level:?} }}"))
@@ -42,6 +47,7 @@ impl Setup {
             unix: false,
             listener: "v2: true".to_owned(),
             environment: Vec::new(),
+            wrapper: Vec::new(),
         }
     }
 
@@ -50,8 +56,19 @@ impl Setup {
         self
     }
 
+    pub fn next_server(mut self, server: impl ToString) -> Setup {
+        self.next_servers.push(server.to_string());
+        self
+    }
+
     pub fn server_line(mut self, line: &str) -> Setup {
         self.server_lines.push(line.to_owned());
+        self
+    }
+
+    /// With nothing shortened.
+    pub fn with_defaults(mut self) -> Setup {
+        self.server_lines.clear();
         self
     }
 
@@ -70,6 +87,20 @@ impl Setup {
         let mut yaml = String::new();
         let _ = writeln!(yaml, "node: {{ id: sluice-test, cluster: kit }}\nxds_servers:");
         let _ = writeln!(yaml, "  - server_uri: {:?}", self.server);
+        self.write_server(&mut yaml);
+        for server in &self.next_servers {
+            let _ = writeln!(yaml, "  - server_uri: {server:?}");
+            self.write_server(&mut yaml);
+        }
+        let _ = writeln!(yaml, "listeners: [ {{ name: main, address: {listener:?}, {} }} ]", self.listener);
+        let _ = writeln!(yaml, "admin: {{ address: {admin:?} }}");
+        for line in &self.lines {
+            let _ = writeln!(yaml, "{line}");
+        }
+        yaml
+    }
+
+    fn write_server(&self, yaml: &mut String) {
         // A directory is not connected to, so these keys have no meaning there.
         if self.upstream == Attachment::Rest {
             let _ = writeln!(yaml, "    refresh_delay: 20ms");
@@ -80,12 +111,6 @@ impl Setup {
                 let _ = writeln!(yaml, "    {line}");
             }
         }
-        let _ = writeln!(yaml, "listeners: [ {{ name: main, address: {listener:?}, {} }} ]", self.listener);
-        let _ = writeln!(yaml, "admin: {{ address: {admin:?} }}");
-        for line in &self.lines {
-            let _ = writeln!(yaml, "{line}");
-        }
-        yaml
     }
 }
 
@@ -110,8 +135,9 @@ impl Relay {
         let admin = format!("127.0.0.1:{}", net::free_port());
         let config = directory.path().join("sluice.yaml");
         fs::write(&config, setup.yaml(&address, &admin)).expect("write the configuration");
-        let mut command = Command::new(BINARY);
-        command.arg("serve").arg("--config").arg(&config).envs(setup.environment);
+        let mut words = setup.wrapper.iter().map(String::as_str).chain([BINARY, "serve", "--config"]);
+        let mut command = Command::new(words.next().expect("a command"));
+        command.args(words).arg(&config).envs(setup.environment);
         let mut relay = Relay::spawn(command, directory, address, admin);
         relay.ready().await;
         relay
@@ -155,7 +181,12 @@ impl Relay {
     }
 
     pub fn sigterm(&self) {
-        let status = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        self.signal("TERM");
+    }
+
+    /// Sends a signal by its name: `STOP` and `CONT` make a process that hangs and lives on.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
         assert!(status.expect("kill runs").success());
     }
 

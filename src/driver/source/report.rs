@@ -23,6 +23,9 @@ use crate::telemetry::metrics::{
 };
 use crate::xds::{Code, Node, Parameters, ResourceName, Response, Status, TypeUrl, Variant};
 
+/// So many resources may leave in one response without an alarm, however many there were.
+const MASS_DELETION_MIN: usize = 10;
+
 /// The handles of one type.
 struct TypeReport {
     types: Arc<TypeMetrics>,
@@ -54,6 +57,8 @@ pub struct Report {
     restored: Option<SystemTime>,
     /// The operator was told of the outage.
     warned: bool,
+    /// The server does not hear of faults in what it said.
+    is_polled: bool,
     variant: Option<Variant>,
 }
 
@@ -90,6 +95,7 @@ impl Report {
             stale_since: (!is_whole).then_some(now),
             restored: None,
             warned: false,
+            is_polled: matches!(server.attach, Attach::Rest { .. }),
             variant: None,
             shared: shared.clone(),
         };
@@ -114,15 +120,37 @@ impl Report {
         self.of_type(response.type_url()).upstream.response();
     }
 
-    pub fn undecodable(&self, status: &Status) {
+    /// How many resources of a type there were before a response and after it. A server that takes most of them away is
+    /// obeyed, as it may mean it; but when it doesn't, somebody should know soon (FU18).
+    pub fn changed(&mut self, type_url: &TypeUrl, before: usize, after: usize) {
+        let removed = before.saturating_sub(after);
+        if removed <= MASS_DELETION_MIN || removed <= before / 2 {
+            return;
+        }
+        self.of_type(type_url).upstream.mass_deletion();
+        if let Some(suppressed) = self.allow("mass deletion") {
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, left = after,
+                suppressed, "the upstream deleted most resources of a type in one response; clients are told so");
+        }
+    }
+
+    /// It is as if the server could not be heard, and the operator is told of it instead, once (I14).
+    pub fn undecodable(&mut self, status: &Status) {
         // Of what is checked before a response is decoded, only its length is a limit (FU17).
         if status.code == Code::ResourceExhausted {
             self.shared.metrics.limit_hit(Limit::MaxResponseBytes);
         }
-        if let Some(suppressed) = self.shared.throttle.allow("undecodable") {
-            warn!(server = %self.server_uri, list = %self.list, error = %status, suppressed,
-                "a response of the upstream cannot be read; its stream is reopened, what is known is served on");
+        if !std::mem::replace(&mut self.warned, true)
+            && let Some(suppressed) = self.allow("undecodable")
+        {
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed,
+                "a response of the upstream cannot be read; what is known is served on, and it is asked again");
         }
+    }
+
+    /// Whether a line about this cause, at this server, may be written now.
+    fn allow(&self, cause: &str) -> Option<u64> {
+        self.shared.throttle.allow(&format!("{cause} {}", self.server_uri))
     }
 
     pub fn files_read(&mut self, now: Time) {
@@ -130,11 +158,19 @@ impl Report {
         debug!(server = %self.server_uri, list = %self.list, "files were read");
     }
 
-    pub fn bad_file(&self, path: &Path, reason: &str) {
+    /// What is on disk is not what is served (I14, FIL-7).
+    pub fn bad_file(&mut self, path: &Path, reason: &str, now: Time) {
         self.server().bad_file();
-        if let Some(suppressed) = self.shared.throttle.allow("bad file") {
+        let text = format!("{}: {reason}", path.display());
+        self.last_error = Some(Status::new(Code::FailedPrecondition, text));
+        let Some(suppressed) = self.allow("bad file") else { return self.lose(0, now) };
+        if self.answered {
             warn!(file = %path.display(), reason, suppressed, "a file cannot be used; the last good state is served on");
+        } else {
+            warn!(file = %path.display(), reason, suppressed, "a file cannot be used; there is no good state to serve");
         }
+        self.warned = true;
+        self.lose(0, now);
     }
 
     pub fn event(&mut self, stream: StreamIndex, event: &Event, now: Time) {
@@ -153,6 +189,7 @@ impl Report {
                 self.back_off(*retry_in, now);
             }
             Event::Unreachable { status } => self.unreachable(stream, status, now),
+            Event::Alive => self.alive(stream, now),
             Event::Acked { type_url } => {
                 self.of_type(type_url).upstream.ack();
                 self.heard(stream, now);
@@ -164,9 +201,10 @@ impl Report {
             Event::Nacked { type_url, text, names } => {
                 self.of_type(type_url).upstream.nack();
                 self.heard(stream, now);
-                if let Some(suppressed) = self.shared.throttle.allow("upstream response rejected") {
+                if let Some(suppressed) = self.allow("response rejected") {
+                    let what = if self.is_polled { "left out" } else { "rejected (NACK)" };
                     warn!(%server, %list, %type_url, ?names, error = text, suppressed,
-                        "a response of the upstream has faults: they were rejected (NACK), the rest is used");
+                        "a response of the upstream has faults: they were {what}, the rest is used");
                 }
             }
             Event::SwitchedToSotw { status } => {
@@ -237,14 +275,12 @@ impl Report {
     }
 
     fn unreachable(&mut self, stream: StreamIndex, status: &Status, now: Time) {
-        self.health.unreachable(stream);
         self.failures += 1;
         self.last_error = Some(status.clone());
-        self.stale_since.get_or_insert(now);
-        self.metrics.stale(true);
+        self.lose(stream, now);
         // One line at the change, not one per attempt.
         if !std::mem::replace(&mut self.warned, true)
-            && let Some(suppressed) = self.shared.throttle.allow("upstream unreachable")
+            && let Some(suppressed) = self.allow("unreachable")
         {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed,
                 "the upstream is unreachable; what is known is served on, and it is tried again");
@@ -252,9 +288,20 @@ impl Report {
         self.back_off(Duration::ZERO, now);
     }
 
+    /// From now on nothing confirms what is served.
+    fn lose(&mut self, stream: StreamIndex, now: Time) {
+        self.health.unreachable(stream);
+        self.stale_since.get_or_insert(now);
+        self.metrics.stale(true);
+    }
+
     /// The server answered on a stream: what is served is fresh again, unless another stream is lost.
     fn heard(&mut self, stream: StreamIndex, now: Time) {
         self.answered = true;
+        self.alive(stream, now);
+    }
+
+    fn alive(&mut self, stream: StreamIndex, now: Time) {
         self.health.answered(stream);
         self.enter(SourceState::Connected, now);
         self.refresh(now);
@@ -268,7 +315,7 @@ impl Report {
         self.metrics.stale(self.restored.is_some());
         let since = self.stale_since.take();
         if std::mem::take(&mut self.warned)
-            && let Some(suppressed) = self.shared.throttle.allow("upstream answers again")
+            && let Some(suppressed) = self.allow("answers again")
         {
             let outage = since.map(|since| now.since(since));
             info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, ?outage, suppressed,

@@ -4,15 +4,17 @@
 
 use super::*;
 use crate::client::RestServer;
-use crate::driver::handle::{ConnectionCut, Relay};
+use crate::driver::handle::{ConnectionCut, Relay, WhenUnavailable};
 use crate::driver::hub::Hub;
 use crate::driver::servers::{Attach, Server, ServerLists};
 use crate::driver::shared::Settings;
 use crate::engine::class::NodeClasses;
 use crate::engine::downstream::Limits;
-use crate::engine::{source, upstream};
+use crate::engine::realm::Space;
+use crate::engine::{fallback, source, upstream};
 use crate::telemetry::Metrics;
 use crate::xds::DeltaRequest;
+use crate::xds::Variant;
 
 /// A relay whose server is never reached.
 fn hub() -> Hub {
@@ -21,7 +23,10 @@ fn hub() -> Hub {
     let server = RestServer::new("127.0.0.1", 1, "", crate::client::Settings::default(), client);
     let attach = Attach::Rest { server, settings: upstream::Settings::default() };
     let settings = Settings {
-        lists: ServerLists::new(vec![Arc::new(Server { uri: "nowhere".into(), attach })]),
+        lists: ServerLists::new(
+            vec![Arc::new(Server { uri: "nowhere".into(), attach })],
+            fallback::Settings::default(),
+        ),
         source: source::Settings::default(),
         classes: NodeClasses::default(),
         classes_max: 10,
@@ -44,7 +49,12 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
     for ends_first in [true, false] {
         let hub = hub();
         let kind = StreamKind::from(Variant::Delta);
-        let peer = Peer { listener: "main".into(), address: None, connection: ConnectionCut::default() };
+        let peer = Peer {
+            listener: "main".into(),
+            address: None,
+            connection: ConnectionCut::default(),
+            when_unavailable: WhenUnavailable::Hold,
+        };
         let stream = hub.open(kind, peer).unwrap();
         let endpoints = TypeUrl::of_message("envoy.config.endpoint.v3.ClusterLoadAssignment");
         let request = DeltaRequest {

@@ -48,7 +48,7 @@ impl Turn<'_> {
     }
 
     fn view(&self, type_url: &TypeUrl, part: &Part) -> Option<&Arc<View>> {
-        self.snapshot(part.source)?.of(type_url)?.view(&part.interest)
+        self.snapshot(part.source())?.of(type_url)?.view(&part.interest)
     }
 }
 
@@ -97,7 +97,7 @@ impl Withheld {
 
 impl Part {
     fn withheld(&self) -> Option<&Withheld> {
-        self.withheld.as_deref().filter(|withheld| withheld.source == self.source)
+        self.withheld.as_deref().filter(|withheld| withheld.source == self.source())
     }
 
     /// The views that have what is withheld.
@@ -137,7 +137,7 @@ impl Part {
             }
             let loss = Loss { base: self.held.clone(), since: turn.now, carried: turn.carried };
             self.withheld =
-                Some(Box::new(Withheld { source: self.source, seen: view.clone(), losses: vec![loss] }));
+                Some(Box::new(Withheld { source: self.source(), seen: view.clone(), losses: vec![loss] }));
         }
         let Some(withheld) = &mut self.withheld else { return };
         withheld.lose(view, turn);
@@ -170,9 +170,9 @@ pub fn withhold(
         let (type_url, waiting) = (&subscription.type_url, subscription.flight.is_waiting());
         for part in &mut subscription.parts {
             let Some(view) = turn.view(type_url, part) else { continue };
-            let source = part.source;
+            let source = part.source();
             // Clusters go before their endpoints (ORD-3).
-            let follows = |other: &Part| other.source == source && other.withheld().is_some();
+            let follows = |other: &Part| other.source() == source && other.withheld().is_some();
             let may_go = |carried| {
                 !before.iter().flat_map(|subscription| &subscription.parts).any(follows)
                     && routes.iter().all(|route| route.has_followed(source, carried, turn))
@@ -263,7 +263,7 @@ impl Subscription {
         if !self.type_url.kind().refers_to_clusters() {
             return true;
         }
-        let own = || self.parts.iter().filter(|part| part.source == source);
+        let own = || self.parts.iter().filter(|part| part.source() == source);
         if own().any(|part| part.refused.is_some()) {
             return false;
         }

@@ -13,14 +13,15 @@
 use std::sync::Arc;
 
 use super::answer::{Answer, AnswerPart};
-use super::dialect::{Dialect, told_at};
+use super::dialect::told_at;
 use super::flight::Verdict;
 use super::order::{self, HOLD, Snapshots, Turn};
-use super::spelling::{Refusals, SPELLINGS_MAX};
-use super::subscription::{Change, Key, NameSetChange, Part, SourceId, Subscription};
+use super::routing::{Router, Watch};
+use super::spelling::Refusals;
+use super::subscription::{Change, SourceId, Subscription};
+use super::views::Views;
 use crate::engine::Time;
-use crate::engine::interest::{Collection, HashSeed, Interest, Shape};
-use crate::engine::realm::Realm;
+use crate::engine::interest::{HashSeed, Interest};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::View;
 use crate::xds::service::is_v2_type;
@@ -48,13 +49,6 @@ pub enum Excess {
     Types,
 }
 
-/// A change of interest for the driver to bring to a source.
-#[derive(Clone, Debug)]
-pub enum Watch {
-    Watch { source: SourceId, type_url: TypeUrl, interest: Interest },
-    Unwatch { source: SourceId, type_url: TypeUrl, collection: Collection },
-}
-
 /// What came of a request.
 #[derive(Debug)]
 pub struct Taken {
@@ -67,42 +61,25 @@ pub struct Taken {
     pub refused: Option<(ResourceName, NameError)>,
 }
 
-/// Where a subscription goes: to whom a name belongs, which source answers names of this realm of this type for this
-/// client, and whether an empty first request of it means the wildcard (SUB-15).
-pub trait Router {
-    /// Of a name of a type, or of its wildcard.
-    fn realm_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> Realm;
-    fn source(&mut self, type_url: &TypeUrl, realm: Realm) -> Result<SourceId, Status>;
-    fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status>;
-
-    /// What the client says it holds (RLY-6): shared with others that hold the same.
-    fn presented(&self, view: View) -> Arc<View> {
-        Arc::new(view)
-    }
-
-    /// What the client understands of a type.
-    fn dialect(&self, _type_url: &TypeUrl) -> Dialect {
-        Dialect::default()
-    }
-}
-
 #[derive(Debug)]
 pub struct Session {
     kind: StreamKind,
-    limits: Limits,
-    seed: HashSeed,
+    pub(super) limits: Limits,
+    pub(super) seed: HashSeed,
     nonce_prefix: u32,
     nonces: u64,
     /// Sorted by type, hence by rank.
-    subscriptions: Vec<Subscription>,
-    /// Every source that some part comes from.
-    sources: Vec<SourceId>,
+    pub(super) subscriptions: Vec<Subscription>,
+    /// Every source that some part comes from, or is asked for beside it.
+    pub(super) sources: Vec<SourceId>,
+    /// Where the session stands in server lists of several servers.
+    pub(super) views: Views,
     /// Since when the routing types had no turn, because the cluster side has something to say or waits for an ACK.
     held_since: Option<Time>,
     held_until: Option<Time>,
     /// The routing types waited as long as they may: until they have had their turn, answers are built from these.
-    round: Option<Box<Snapshots>>,
-    excess: Option<Excess>,
+    pub(super) round: Option<Box<Snapshots>>,
+    pub(super) excess: Option<Excess>,
 }
 
 impl Session {
@@ -116,6 +93,7 @@ impl Session {
             nonces: 0,
             subscriptions: Vec::new(),
             sources: Vec::new(),
+            views: Views::default(),
             held_since: None,
             held_until: None,
             round: None,
@@ -206,94 +184,6 @@ impl Session {
         Ok(index)
     }
 
-    fn apply(&mut self, index: usize, change: Change, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
-        let mut watches = Vec::new();
-        let subscription = &mut self.subscriptions[index];
-        let type_url = subscription.type_url.clone();
-        // Names first, for they keep what a glob or a wildcard brought that goes with the same request.
-        let is_named = |(key, _): &(Key, NameSetChange)| key.0 == Shape::Names;
-        let (names, globs): (Vec<_>, Vec<_>) = change.names.into_iter().partition(is_named);
-        for ((shape, realm), names) in names.into_iter().chain(globs) {
-            let interest = (!names.0.is_empty()).then(|| shape.interest(names.0));
-            set_part(subscription, realm, interest, shape, router, &mut watches)?;
-        }
-        if let Some(wildcard) = change.wildcard {
-            let interest = wildcard.then_some(Interest::Wildcard);
-            let realm = router.realm_of(&type_url, None);
-            set_part(subscription, realm, interest, Shape::Wildcard, router, &mut watches)?;
-        }
-        let names: usize = self.subscriptions.iter().map(Subscription::names_len).sum();
-        if names > self.limits.names_per_stream {
-            self.excess = Some(Excess::Names);
-            let text = format!(
-                "{names} names on one stream, of which {type_url} is the last; at most {} are served",
-                self.limits.names_per_stream
-            );
-            return Err(Status::new(Code::ResourceExhausted, text));
-        }
-        if let Some(name) = self.subscriptions[index].crowded() {
-            self.excess = Some(Excess::Names);
-            let text = format!("{name} is asked for in more than {SPELLINGS_MAX} spellings");
-            return Err(Status::new(Code::ResourceExhausted, text));
-        }
-        self.list_sources();
-        Ok(watches)
-    }
-
-    /// The client's node changed in what splits classes (RLY-16): every part is looked at again. What the client holds
-    /// stays, so that only differences are sent.
-    pub fn reroute(&mut self, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
-        let mut watches = Vec::new();
-        for subscription in &mut self.subscriptions {
-            subscription.interrupt();
-            let type_url = subscription.type_url.clone();
-            for part in &mut subscription.parts {
-                let source = router.source(&type_url, part.realm)?;
-                let old = std::mem::replace(&mut part.source, source);
-                if old == source {
-                    continue;
-                }
-                let collection = part.interest.collection();
-                watches.push(Watch::Unwatch { source: old, type_url: type_url.clone(), collection });
-                let interest = part.interest.clone();
-                watches.push(Watch::Watch { source, type_url: type_url.clone(), interest });
-            }
-        }
-        self.list_sources();
-        Ok(watches)
-    }
-
-    /// Some of what this stream wants of a type is of another realm now (CCH-1): it is asked for there. What the client holds
-    /// stays, until the source that is asked now has something else.
-    pub fn divert(&mut self, type_url: &TypeUrl, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
-        let Some(index) = self.subscriptions.iter().position(|s| s.type_url == *type_url) else {
-            return Ok(Vec::new());
-        };
-        let subscription = &self.subscriptions[index];
-        let mut change = subscription.divert(self.seed, &|name| router.realm_of(type_url, Some(name)));
-        let realm = router.realm_of(type_url, None);
-        let moves = |part: &Part| part.is_wildcard() && part.realm != realm;
-        change.wildcard = subscription.parts.iter().any(moves).then_some(true);
-        self.apply(index, change, router)
-    }
-
-    /// Notes which sources the parts come from; what a client left is not kept alive.
-    fn list_sources(&mut self) {
-        let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
-        self.sources.retain(|source| parts().any(|part| part.source == *source));
-        for part in parts() {
-            if !self.sources.contains(&part.source) {
-                self.sources.reserve_exact(1);
-                self.sources.push(part.source);
-            }
-        }
-    }
-
-    /// Whether some part comes from this source.
-    pub fn uses(&self, source: SourceId) -> bool {
-        self.sources.contains(&source)
-    }
-
     // === nonces ===
 
     /// The nonce as the wire spells it: unique within the stream, never valid on another one (STR-5, RLY-33).
@@ -317,7 +207,7 @@ impl Session {
         now: Time,
     ) -> Option<(usize, Answer)> {
         // One snapshot per source for all types, so that no type runs ahead of another.
-        let newest: Snapshots = self.sources.iter().map(|source| (*source, latest(*source))).collect();
+        let newest = self.serve_from(latest, now);
         self.begin_round(&newest, now);
         if let Some(round) = self.round.take() {
             let answer = self.poll_from(&round, true, now);
@@ -460,37 +350,6 @@ fn type_of(kind: StreamKind, url: &str) -> Result<&str, Status> {
     }
 }
 
-/// Brings one part of a subscription to what is now wanted, and notes what its source must be told.
-fn set_part(
-    subscription: &mut Subscription,
-    realm: Realm,
-    interest: Option<Interest>,
-    shape: Shape,
-    router: &mut dyn Router,
-    watches: &mut Vec<Watch>,
-) -> Result<(), Status> {
-    let type_url = subscription.type_url.clone();
-    match interest {
-        Some(interest) => {
-            let source = router.source(&type_url, realm)?;
-            let old = subscription.set_part(realm, Some((source, interest.clone())), shape);
-            // The client's class may have changed with this very request (RLY-16).
-            if let Some(old) = old.filter(|old| *old != source) {
-                let collection = interest.collection();
-                watches.push(Watch::Unwatch { source: old, type_url: type_url.clone(), collection });
-            }
-            watches.push(Watch::Watch { source, type_url, interest });
-        }
-        None => {
-            if let Some(source) = subscription.set_part(realm, None, shape) {
-                let collection = shape.collection(realm.space.style());
-                watches.push(Watch::Unwatch { source, type_url, collection });
-            }
-        }
-    }
-    Ok(())
-}
-
 impl Subscription {
     /// Whether the response to come must be complete: full-state types, and wildcards of any type (SST-1 to SST-3).
     pub(super) fn is_full(&self, variant: Variant) -> bool {
@@ -513,7 +372,7 @@ impl Subscription {
         let (mut news, mut complete, mut membership_known) = (false, true, true);
         let mut parts = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
-            let snapshot = turn.snapshot(part.source)?;
+            let snapshot = turn.snapshot(part.source())?;
             let types = snapshot.of(&self.type_url)?;
             let view = types.view(&part.interest)?;
             complete &= view.is_complete() || self.dialect.excuses(&part.interest, view);

@@ -10,6 +10,7 @@ use super::dialect::Dialect;
 use super::flight::Flight;
 use super::located::Located;
 use super::order::{Refused, Trail, Withheld};
+use super::routing::Asked;
 use super::spelling::{Peculiar, Refusals, Spellings, key_of};
 use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
 use crate::engine::realm::Realm;
@@ -26,7 +27,7 @@ pub type Key = (Shape, Realm);
 /// One collection of one source that the client subscribed to.
 #[derive(Clone, Debug)]
 pub struct Part {
-    pub source: SourceId,
+    pub asked: Asked,
     pub realm: Realm,
     pub interest: Interest,
     /// What the client holds: the view to which it was last brought, and before it what that view did not know.
@@ -42,9 +43,9 @@ pub struct Part {
 }
 
 impl Part {
-    fn new(source: SourceId, realm: Realm, interest: Interest) -> Part {
+    fn new(asked: Asked, realm: Realm, interest: Interest) -> Part {
         Part {
-            source,
+            asked,
             realm,
             interest,
             held: Arc::default(),
@@ -53,6 +54,11 @@ impl Part {
             before: None,
             refused: None,
         }
+    }
+
+    /// The source that serves it.
+    pub fn source(&self) -> SourceId {
+        self.asked.source
     }
 
     /// Whether there may be something to say of what is due: a view, or one with what is withheld (see [`Part::due`]).
@@ -586,27 +592,27 @@ impl Subscription {
     }
 
     /// Sets what is wanted of one collection; an empty set of names takes the part away. What the client holds stays. Gives
-    /// the source that the part came from before.
+    /// the sources that the part was asked of before.
     pub fn set_part(
         &mut self,
         realm: Realm,
-        interest: Option<(SourceId, Interest)>,
+        interest: Option<(Asked, Interest)>,
         shape: Shape,
-    ) -> Option<SourceId> {
+    ) -> Option<Asked> {
         self.interrupt();
         let wildcard = shape == Shape::Wildcard;
         // There is one wildcard, whatever realm it is of.
         let is_it = |part: &Part| part.interest.shape() == shape && (wildcard || part.realm == realm);
         let at = self.parts.iter().position(is_it);
-        let old = at.map(|at| self.parts[at].source);
+        let old = at.map(|at| self.parts[at].asked.clone());
         if let Some(at) = at {
             self.fall_back_to_wildcard(at, interest.as_ref().map(|(_, interest)| interest));
         }
         match (at, interest) {
-            (Some(at), Some((source, interest))) => {
+            (Some(at), Some((asked, interest))) => {
                 let part = &mut self.parts[at];
-                self.fresh |= part.source != source || interest.asks_for_more_than(&part.interest);
-                part.source = source;
+                self.fresh |= part.source() != asked.source || interest.asks_for_more_than(&part.interest);
+                part.asked = asked;
                 part.realm = realm;
                 let old = std::mem::replace(&mut part.interest, interest);
                 if shape == Shape::Globs && old.asks_for_more_than(&part.interest) {
@@ -621,9 +627,9 @@ impl Subscription {
                 }
                 self.greeting &= !wildcard;
             }
-            (None, Some((source, interest))) => {
+            (None, Some((asked, interest))) => {
                 self.parts.reserve_exact(1);
-                self.parts.push(Part::new(source, realm, interest));
+                self.parts.push(Part::new(asked, realm, interest));
                 self.parts.sort_by_key(Part::key);
                 self.greeting |= wildcard;
                 self.fresh = true;

@@ -15,14 +15,17 @@ use crate::xds::{Variant, Version};
 impl Session {
     /// The complete set of the session's first type; `None` while any of it is UNKNOWN, or nothing was asked for.
     pub fn whole(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>) -> Option<Answer> {
-        self.subscriptions().first()?.whole(latest)
+        let snapshots = self.served(latest);
+        let served =
+            |id| snapshots.iter().find(|(own, _)| *own == id).and_then(|(_, snapshot)| snapshot.clone());
+        self.subscriptions().first()?.whole(&served)
     }
 }
 
 impl Subscription {
     fn whole(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>) -> Option<Answer> {
         let part = |part: &super::subscription::Part| {
-            let snapshot = latest(part.source)?;
+            let snapshot = latest(part.source())?;
             let types = snapshot.of(&self.type_url)?;
             let view = types.view(&part.interest).cloned()?;
             let (interest, held) = (part.interest.clone(), Arc::<View>::default());

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::engine::Time;
 use crate::engine::interest::Shape;
+use crate::engine::reach::Reach;
 use crate::engine::upstream::{Interest, Output, Resumed, Settings, Transport, Upstream};
 use crate::xds::{Code, Resource, ResourceName, Service, Status, TypeUrl, Variant};
 
@@ -147,6 +148,20 @@ impl Streams {
         self.machines.iter_mut().enumerate().map(|(index, machine)| (index, &mut machine.upstream))
     }
 
+    /// One stream that is lost makes the server unreachable (CLI-1); it is heard once all that are in use were answered.
+    fn reach(&self) -> Reach {
+        let in_use =
+            || self.machines().filter(|(_, machine)| !machine.is_idle()).map(|(_, machine)| machine.reach());
+        if let Some(lost) = in_use().find(|reach| reach.is_lost()) {
+            return lost.clone();
+        }
+        if !in_use().all(Reach::is_heard) {
+            return Reach::Pending;
+        }
+        let since = in_use().filter_map(Reach::since).max();
+        since.map_or(Reach::Pending, |since| Reach::Heard { since })
+    }
+
     /// What the first of the streams that have something to say says next.
     pub fn poll_output(&mut self) -> Option<(StreamIndex, Output)> {
         self.machines_mut().find_map(|(index, machine)| Some((index, machine.poll_output()?)))
@@ -216,4 +231,20 @@ impl Files {
 pub enum Attachment {
     Streams(Box<Streams>),
     Files(Files),
+}
+
+impl Attachment {
+    /// Whether the server can be heard. A directory that was read once always is.
+    pub fn reach(&self) -> Reach {
+        match self {
+            Attachment::Streams(streams) => streams.reach(),
+            Attachment::Files(Files { state: Some(_), .. }) => Reach::Heard { since: Time::ZERO },
+            Attachment::Files(_) => Reach::Pending,
+        }
+    }
+
+    /// Whether what is known of a type was said since the server was last lost.
+    pub fn is_current(&self, _type_url: &TypeUrl) -> bool {
+        self.reach().is_heard()
+    }
 }

@@ -15,6 +15,9 @@ pub struct Linger {
     linger: Duration,
     bytes_max: usize,
     queue: BTreeSet<(Time, Lingering)>,
+    /// What is kept past its time, as long as `is_held`.
+    parked: BTreeSet<(Time, Lingering)>,
+    is_held: bool,
     entries: BTreeMap<Lingering, (Time, usize)>,
     bytes: usize,
     evicted: u64,
@@ -22,7 +25,17 @@ pub struct Linger {
 
 impl Linger {
     pub fn new(linger: Duration, bytes_max: usize) -> Linger {
-        Linger { linger, bytes_max, queue: BTreeSet::new(), entries: BTreeMap::new(), bytes: 0, evicted: 0 }
+        let (queue, parked, entries, bytes, evicted) = Default::default();
+        Linger { linger, bytes_max, queue, parked, is_held: false, entries, bytes, evicted }
+    }
+
+    /// While the server is lost, what it supplied is all that there is for those who come back: it is kept past its time,
+    /// within the bound of bytes (RLY-46).
+    pub fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+        if !is_held {
+            self.queue.append(&mut self.parked);
+        }
     }
 
     /// The last one who watched it is gone. Secrets go at once (RLY-60).
@@ -43,27 +56,53 @@ impl Linger {
     pub fn remove(&mut self, what: &Lingering) {
         if let Some((deadline, bytes)) = self.entries.remove(what) {
             self.bytes -= bytes;
-            self.queue.remove(&(deadline, what.clone()));
+            let key = (deadline, what.clone());
+            let _ = self.queue.remove(&key) || self.parked.remove(&key);
         }
     }
 
     /// What has lingered long enough, or is the oldest of more than the bound.
     pub fn pop(&mut self, now: Time) -> Option<Lingering> {
-        let (deadline, _) = self.queue.first()?;
-        if *deadline > now && self.bytes <= self.bytes_max {
-            return None;
+        if self.bytes > self.bytes_max {
+            let (deadline, what) = self.parked.pop_first().or_else(|| self.queue.pop_first())?;
+            self.evicted += u64::from(deadline > now || self.is_held);
+            return Some(self.let_go(what));
         }
-        self.evicted += u64::from(*deadline > now);
-        let (_, what) = self.queue.pop_first()?;
+        while self.queue.first().is_some_and(|(deadline, _)| *deadline <= now) {
+            let (deadline, what) = self.queue.pop_first()?;
+            if self.is_held && self.is_worth_keeping(&what) {
+                self.parked.insert((deadline, what));
+            } else {
+                return Some(self.let_go(what));
+            }
+        }
+        None
+    }
+
+    /// Whatever lingers, whether or not its time is over.
+    pub fn pop_any(&mut self) -> Option<Lingering> {
+        let (_, what) = self.parked.pop_first().or_else(|| self.queue.pop_first())?;
+        Some(self.let_go(what))
+    }
+
+    /// A name under which there is nothing is not; nor may a secret outlive its user.
+    fn is_worth_keeping(&self, what: &Lingering) -> bool {
+        let has_bytes = self.entries.get(what).is_some_and(|(_, bytes)| *bytes > 0);
+        has_bytes && !what.0.is_secret()
+    }
+
+    fn let_go(&mut self, what: Lingering) -> Lingering {
         if let Some((_, bytes)) = self.entries.remove(&what) {
             self.bytes -= bytes;
         }
-        Some(what)
+        what
     }
 
     pub fn poll_timeout(&self) -> Option<Time> {
-        let (deadline, _) = self.queue.first()?;
-        Some(if self.bytes > self.bytes_max { Time::ZERO } else { *deadline })
+        if self.bytes > self.bytes_max {
+            return Some(Time::ZERO);
+        }
+        self.queue.first().map(|(deadline, _)| *deadline)
     }
 
     pub fn bytes(&self) -> usize {
@@ -76,7 +115,7 @@ impl Linger {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.entries.is_empty()
     }
 }
 
@@ -115,5 +154,21 @@ mod tests {
         assert_eq!((linger.bytes(), linger.evicted()), (20, 1));
         linger.remove(&name("b"));
         assert_eq!(linger.bytes(), 10);
+    }
+
+    #[test]
+    fn rly_46_while_the_server_is_lost_what_it_supplied_is_kept() {
+        let mut linger = Linger::new(Duration::from_secs(30), 25);
+        let after = |seconds| Time::ZERO + Duration::from_secs(seconds);
+        linger.add(name("a"), 10, after(0));
+        linger.add(name("nothing"), 0, after(0));
+        linger.hold(true);
+        assert_eq!(linger.pop(after(3600)), Some(name("nothing")));
+        assert_eq!((linger.pop(after(3600)), linger.poll_timeout()), (None, None));
+        linger.add(name("b"), 20, after(3600));
+        assert_eq!(linger.pop(after(3600)), Some(name("a")), "the bound holds all the same");
+        assert_eq!(linger.pop(after(3700)), None);
+        linger.hold(false);
+        assert_eq!((linger.pop(after(3700)), linger.is_empty()), (Some(name("b")), true));
     }
 }

@@ -30,7 +30,7 @@ use crate::xds::{Resource, ResourceName, TypeUrl};
 
 pub use super::interest::Collection;
 pub use attachment::{Attachment, Files, StreamIndex, Streams};
-use linger::Linger;
+use linger::{Linger, Lingering};
 use private::Private;
 use restore::Restoring;
 pub use restore::{Image, Kept, RestoredType};
@@ -45,6 +45,8 @@ pub struct Settings {
     pub unwatched_bytes_max: usize,
     /// Updates that follow another one within this time are gathered (RLY-54). Zero: never.
     pub coalescing: Duration,
+    /// Sessions are woken when the server is lost or heard again: what they do depends on it.
+    pub tells_reach: bool,
     /// It serves one stream, so that it may take what must not be shared (CCH-1).
     pub private: bool,
 }
@@ -55,6 +57,7 @@ impl Default for Settings {
             linger: Duration::from_secs(30),
             unwatched_bytes_max: 256 << 20,
             coalescing: Duration::from_millis(10),
+            tells_reach: false,
             private: false,
         }
     }
@@ -350,6 +353,17 @@ impl Source {
         self.after(now);
     }
 
+    /// A session went back to a server of higher priority. With the last one nothing lingers: its streams close (RLY-60).
+    pub fn dismiss(&mut self, session: SessionId, now: Time) {
+        self.forget(session, now);
+        if self.sessions.is_empty() {
+            self.give_up_restored(now);
+            let lingering = std::iter::from_fn(|| self.linger.pop_any()).collect();
+            self.free(lingering, now);
+            self.after(now);
+        }
+    }
+
     /// Forgets what a session no longer watches.
     fn let_go(&mut self, session: SessionId) {
         let Some(list) = self.sessions.get_mut(&session) else { return };
@@ -408,8 +422,13 @@ impl Source {
 
     /// Unsubscribes from and frees what has lingered long enough (RLY-61).
     fn expire_linger(&mut self, now: Time) {
+        let lingered = std::iter::from_fn(|| self.linger.pop(now)).collect();
+        self.free(lingered, now);
+    }
+
+    fn free(&mut self, lingered: Vec<Lingering>, now: Time) {
         let mut names: BTreeMap<TypeUrl, Vec<ResourceName>> = BTreeMap::new();
-        while let Some((type_url, name)) = self.linger.pop(now) {
+        for (type_url, name) in lingered {
             match name {
                 Some(name) => names.entry(type_url).or_default().push(name),
                 None => self.expire_wildcard(&type_url, now),
@@ -635,6 +654,7 @@ impl Source {
             }
         }
         self.given_up_unless_watched(now);
+        self.note_reach();
         let first = std::mem::take(&mut self.news.first);
         self.wake(first);
         if self.wake_at().is_some_and(|due| due <= now) {
@@ -643,6 +663,29 @@ impl Source {
             self.wake(update);
         }
         self.check_invariants();
+    }
+
+    /// Publishes whether the server can be heard, and which types are current.
+    fn note_reach(&mut self) {
+        let reach = self.attachment.reach();
+        let mut changed = reach != *self.snapshot.reach();
+        for type_url in self.types.keys() {
+            let is_current = self.attachment.is_current(type_url);
+            if let Some(types) = self.snapshot.of_mut(type_url).filter(|types| types.is_current != is_current)
+            {
+                types.is_current = is_current;
+                changed = true;
+            }
+        }
+        if !changed {
+            return;
+        }
+        self.linger.hold(reach.is_lost() && !self.settings.private);
+        self.snapshot.set_reach(reach);
+        self.snapshot_changed = true;
+        if self.settings.tells_reach {
+            self.news.first.extend(self.sessions.keys());
+        }
     }
 
     /// When sessions with news are to be woken: at once after a quiet spell, else gathered (RLY-54).
@@ -679,6 +722,7 @@ impl Source {
             return;
         }
         let snapshot = TypeSnapshot {
+            is_current: self.attachment.is_current(type_url),
             named: cache.named.known().clone(),
             aliases: cache.named.aliases().clone(),
             sets: cache.named.sets().clone(),

@@ -358,12 +358,12 @@ impl Source {
             self.outputs.push_back(Output::Upstream(stream, upstream::Output::Probe));
         }
         if self.restoring.given_up_at.is_some_and(|due| due <= now) {
-            self.give_up(now);
+            self.give_up_restored(now);
         }
     }
 
     /// Nobody wants what is there, and the server has not spoken: whoever wants it later has it restored once more.
-    fn give_up(&mut self, now: Time) {
+    pub(super) fn give_up_restored(&mut self, now: Time) {
         let collections: Vec<_> = std::mem::take(&mut self.restoring).unheard.into_keys().collect();
         for (type_url, shape) in collections {
             let Some(cache) = self.types.get(&type_url) else { continue };

@@ -127,8 +127,8 @@ pub enum Output {
     Close,
     /// Write a request. With `first`, the first one of the stream, goes the node (STR-2).
     Send { request: Request, first: bool },
-    /// A resource timer ran out on a stream that has been silent since: find out whether the transport is alive
-    /// (RLY-29). Yes: [`Input::Alive`]; no answer in time: the shell ends the stream.
+    /// A resource timer ran out on a stream that has been silent since, or the first stream after an outage is silent: find
+    /// out whether the transport is alive (RLY-29). Yes: [`Input::Alive`]; no answer in time: the shell ends the stream.
     Probe,
     /// To be applied to the cache in one step.
     Changes(Changes),
@@ -209,10 +209,12 @@ pub enum Event {
         retry_in: Duration,
     },
     /// No connection, or a stream that ended before its first response (CLI-1). A response of any type, seen as
-    /// [`Event::Acked`] or [`Event::Nacked`], ends the state.
+    /// [`Event::Acked`] or [`Event::Nacked`], or [`Event::Alive`] ends the state.
     Unreachable {
         status: Status,
     },
+    /// A server that was unreachable has nothing to say on its new stream, and is there: what it was told is current.
+    Alive,
     Acked {
         type_url: TypeUrl,
     },

@@ -58,6 +58,10 @@ const SOTW_FOR: Duration = Duration::from_secs(3600);
 /// Delta streams refused with UNKNOWN before any response ever, until the server is taken for one without delta.
 const REFUSALS_MAX: u32 = 2;
 
+/// What a server has to say against a stream it says at once. One that has nothing to say to what it was told is asked,
+/// after this time, whether it is there at all.
+const SILENT_FOR: Duration = Duration::from_millis(500);
+
 /// Types that were asked for on this stream and of which nothing is wanted any more: their nonces are kept up to
 /// this many (NON-6), then the stream is renewed.
 const RETIRED_TYPES_MAX: usize = 64;
@@ -101,8 +105,24 @@ struct Stream {
     /// How many signs of life there were: responses, and answers to probes.
     signs: u64,
     is_probing: bool,
+    silence: Silence,
     /// Changes of the subscriptions wait until then.
     gather_until: Option<Time>,
+}
+
+/// What it means that nothing comes on a stream after an outage. A server that finds every version current sends nothing,
+/// for days if nothing changes; that it is alive is what can be known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Silence {
+    /// The server was not lost before, or was heard on this stream.
+    Usual,
+    /// It is taken for lost still; at this time it is asked for a sign of life.
+    Lost {
+        ask_at: Time,
+    },
+    Asked,
+    /// It gave one: all that it was told holds.
+    Consent,
 }
 
 /// Whether the server knows delta (RLY-25).
@@ -111,6 +131,24 @@ struct SotwFallback {
     has_answered_delta: bool,
     refusals: u32,
     until: Option<Time>,
+}
+
+impl Silence {
+    fn ask_at(self) -> Option<Time> {
+        match self {
+            Silence::Lost { ask_at } => Some(ask_at),
+            Silence::Usual | Silence::Asked | Silence::Consent => None,
+        }
+    }
+}
+
+impl Stream {
+    /// Whether its end says nothing against the server: after an answer (CLI-2), at the server's wish, or in good order
+    /// after it had nothing to say (KAL-5).
+    fn ends_well(&self, status: &Status) -> bool {
+        let had_nothing_to_say = self.silence == Silence::Consent && status.code == Code::Ok;
+        self.has_answered || self.is_dismissed || had_nothing_to_say
+    }
 }
 
 impl SotwFallback {
@@ -220,17 +258,12 @@ impl Upstream {
             (Input::ConnectFailed { status }, Phase::Opening) => self.unreachable(status, now),
             (Input::Received(response), Phase::Open(_)) => self.received(response, now),
             (Input::Unchanged, Phase::Open(_)) => self.unchanged(now),
-            (Input::Alive, Phase::Open(_)) => {
-                self.sign_of_life();
-                self.expire_proven();
-            }
+            (Input::Alive, Phase::Open(_)) => self.alive(now),
             (Input::Closed { jitter, .. }, Phase::Open(stream)) if self.polls() && stream.has_answered => {
                 self.polled(jitter, now);
             }
             (Input::Closed { status, jitter }, Phase::Opening) => self.unanswered(status, jitter, now),
-            (Input::Closed { status, jitter }, Phase::Open(stream))
-                if stream.has_answered || stream.is_dismissed =>
-            {
+            (Input::Closed { status, jitter }, Phase::Open(stream)) if stream.ends_well(&status) => {
                 let lived = now.since(stream.opened);
                 let retry_in = self.backoff.after_answered(&self.settings.backoff, lived, jitter);
                 self.disconnected(status, true, retry_in, now);
@@ -271,7 +304,7 @@ impl Upstream {
             Phase::Open(_) if self.polls() => None,
             Phase::Open(stream) => {
                 let timers = self.subscriptions.values().filter_map(Subscription::next_timeout);
-                timers.chain(stream.gather_until).min()
+                timers.chain(stream.gather_until).chain(stream.silence.ask_at()).min()
             }
         }
     }
@@ -287,6 +320,7 @@ impl Upstream {
                     stream.gather_until = None;
                     self.write_changes_gathered(now);
                 }
+                self.ask_the_silent(now);
                 self.run_timers(now);
             }
         }
@@ -354,6 +388,10 @@ impl Upstream {
 
     /// DEL-35: the first request of each type restates everything, types in dependency order.
     fn opened(&mut self, now: Time) {
+        let silence = match self.reach.is_lost() && !self.polls() {
+            true => Silence::Lost { ask_at: now + SILENT_FOR },
+            false => Silence::Usual,
+        };
         self.enter(
             Phase::Open(Stream {
                 opened: now,
@@ -362,6 +400,7 @@ impl Upstream {
                 is_dismissed: false,
                 signs: 0,
                 is_probing: false,
+                silence,
                 gather_until: None,
             }),
             now,
@@ -430,6 +469,7 @@ impl Upstream {
         self.reach.hear(now);
         if let Phase::Open(stream) = &mut self.phase {
             stream.has_answered = true;
+            stream.silence = Silence::Usual;
         }
         self.sign_of_life();
         self.backoff.answered();
@@ -543,6 +583,32 @@ impl Upstream {
             stream.signs += 1;
             stream.is_probing = false;
         }
+    }
+
+    fn ask_the_silent(&mut self, now: Time) {
+        let Phase::Open(stream) = &mut self.phase else { return };
+        if stream.silence.ask_at().is_none_or(|at| now < at) {
+            return;
+        }
+        stream.silence = Silence::Asked;
+        if !std::mem::replace(&mut stream.is_probing, true) {
+            self.outputs.push_back(Output::Probe);
+        }
+    }
+
+    /// The answer to a probe.
+    fn alive(&mut self, now: Time) {
+        self.sign_of_life();
+        if let Phase::Open(stream) = &mut self.phase
+            && stream.silence == Silence::Asked
+        {
+            stream.silence = Silence::Consent;
+            self.reach.hear(now);
+            self.backoff.answered();
+            self.last_error = None;
+            self.event(Event::Alive);
+        }
+        self.expire_proven();
     }
 
     fn run_timers(&mut self, now: Time) {

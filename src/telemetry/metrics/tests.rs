@@ -30,6 +30,7 @@ fn touched() -> (Metrics, Box<dyn Any>) {
         server.source(&"xds_servers".into()),
         metrics.downstream.stream(Variant::Delta),
         metrics.downstream.behind(),
+        metrics.fallback.moved(&"xds_servers".into(), &"cp-2".into(), false),
     );
     (metrics, Box::new(held))
 }

@@ -171,6 +171,7 @@ impl ServerMetrics {
             nacks: self.nacks.get_or_create_owned(&labels),
             heartbeats: self.beside.heartbeats.get_or_create_owned(&labels),
             expiries: self.beside.expiries.get_or_create_owned(&labels),
+            mass_deletions: self.beside.mass_deletions.get_or_create_owned(&labels),
             label: types.label.clone(),
             server: self.clone(),
         }
@@ -250,6 +251,7 @@ pub struct UpstreamTypeMetrics {
     nacks: Counter,
     heartbeats: Counter,
     expiries: Counter,
+    mass_deletions: Counter,
     label: Arc<str>,
 }
 
@@ -280,6 +282,11 @@ impl UpstreamTypeMetrics {
         self.heartbeats.inc_by(count as u64);
     }
 
+    /// A response took away most of what there was (FU18).
+    pub fn mass_deletion(&self) {
+        self.mass_deletions.inc();
+    }
+
     /// Resources ran out, because the server did not refresh them (TTL-8).
     pub fn expired(&self, count: usize) {
         self.expiries.inc_by(count as u64);
@@ -298,6 +305,7 @@ impl UpstreamTypeMetrics {
 struct BesideFamilies {
     heartbeats: Counters<2>,
     expiries: Counters<2>,
+    mass_deletions: Counters<2>,
     errors: Counters<3>,
 }
 
@@ -311,6 +319,10 @@ impl BesideFamilies {
             expiries: catalogue.add(
                 "sluice_upstream_expiries",
                 "Resources removed because the server did not refresh them within their TTL",
+            ),
+            mass_deletions: catalogue.add(
+                "sluice_upstream_mass_deletions",
+                "Responses of the server that took away most of what there was of a type",
             ),
             errors: catalogue.add(
                 "sluice_upstream_resource_errors",

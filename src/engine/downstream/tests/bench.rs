@@ -10,10 +10,11 @@ use bytes::Bytes;
 use super::client::{Held, content_of};
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
-use crate::engine::downstream::session::Router;
 use crate::engine::downstream::{
-    Answer, AnswerKey, Composition, Dialect, Limits, Session, SourceId, Taken, Verdict, Watch,
+    Answer, AnswerKey, Composition, Dialect, Limits, List, Router, Session, Shift, SourceId, Taken, Verdict,
+    Watch,
 };
+use crate::engine::fallback;
 use crate::engine::interest::{HashSeed, Interest};
 use crate::engine::realm::{Realm, Space};
 use crate::engine::snapshot::Snapshot;
@@ -96,8 +97,13 @@ pub fn resources(message: &str, list: &str) -> Vec<Arc<Resource>> {
 }
 
 /// Sends a stream's subscriptions to the sources with these indices.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Routes {
+    /// How many servers the list of everything has; the sources are those of its servers. 0: no list, but what `old` and
+    /// `xdstp` say.
+    pub servers: u16,
+    pub reachability_only: bool,
+    pub deleting: u64,
     pub old: u64,
     pub xdstp: u64,
     pub legacy: bool,
@@ -109,7 +115,17 @@ impl Router for Routes {
         name.map_or(Space::Old, Space::of_style).shared()
     }
 
-    fn source(&mut self, _: &TypeUrl, realm: Realm) -> Result<SourceId, Status> {
+    fn fallback(&self, list: u16) -> Option<List> {
+        let on_reachability_only = self.reachability_only;
+        let settings = fallback::Settings { on_reachability_only, ..fallback::Settings::default() };
+        let Routes { servers, deleting, .. } = *self;
+        (servers > 1).then_some(List { number: list, servers, settings, deleting })
+    }
+
+    fn source(&mut self, _: &TypeUrl, realm: Realm, server: u16) -> Result<SourceId, Status> {
+        if self.servers > 0 {
+            return Ok(SourceId(u64::from(server)));
+        }
         Ok(SourceId(if realm.space == Space::Old { self.old } else { self.xdstp }))
     }
 
@@ -142,6 +158,10 @@ pub struct Bench {
     pub composed: BTreeMap<AnswerKey, String>,
     /// Resources that a client was sent again although nothing asked for it.
     pub idle: Vec<String>,
+    /// Of the list that has all sources as its servers, if there is one.
+    pub servers: u16,
+    pub reachability_only: bool,
+    pub deleting: u64,
 }
 
 pub type ClientId = usize;
@@ -149,7 +169,8 @@ pub type ClientId = usize;
 impl Bench {
     pub fn new(attachments: Vec<Attachment>) -> Bench {
         let make = |(index, attachment)| {
-            let source = Source::new(index as u64, source::Settings::default(), attachment);
+            let settings = source::Settings { tells_reach: true, ..source::Settings::default() };
+            let source = Source::new(index as u64, settings, attachment);
             source.of_server("cp-1".into(), true)
         };
         let sources: Vec<_> = attachments.into_iter().enumerate().map(make).collect();
@@ -162,6 +183,9 @@ impl Bench {
             slow_watches: false,
             composed: BTreeMap::new(),
             idle: Vec::new(),
+            servers: 0,
+            reachability_only: false,
+            deleting: 0,
         }
     }
 
@@ -287,6 +311,9 @@ impl Bench {
             session: Session::new(variant, limits, HashSeed(7), 0xab00 + u32::try_from(id).unwrap()),
             variant,
             routes: Routes {
+                servers: self.servers,
+                reachability_only: self.reachability_only,
+                deleting: self.deleting,
                 old: 0,
                 xdstp: self.sources.len() as u64 - 1,
                 legacy: true,
@@ -357,6 +384,27 @@ impl Bench {
         let watches = this.session.reroute(&mut this.routes.clone()).unwrap();
         this.on_the_way.extend(watches);
         self.deliver(client, usize::MAX);
+    }
+
+    /// Makes the moves that are due, as the driver does before it polls.
+    pub fn shift(&mut self, client: ClientId) -> Shift {
+        let (snapshots, now) = (self.snapshots.clone(), self.now);
+        let latest = |id: SourceId| snapshots.get(id.0 as usize).cloned();
+        let this = &mut self.clients[client];
+        if this.session.look(&latest, now).next.is_none() {
+            return Shift::default();
+        }
+        let mut routes = this.routes;
+        let shift = this.session.shift(&latest, &mut routes, now).unwrap();
+        this.on_the_way.extend(shift.watches.iter().cloned());
+        self.deliver(client, usize::MAX);
+        for source in 0..self.sources.len() {
+            if !self.clients[client].session.uses(SourceId(source as u64)) {
+                self.sources[source].dismiss(SessionId(client as u64), now);
+            }
+        }
+        self.settle();
+        shift
     }
 
     // === SotW requests ===

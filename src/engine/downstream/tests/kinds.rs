@@ -21,7 +21,7 @@ fn ask(path: &str, v2: bool, type_url: &str) -> Result<String, Status> {
     let kind = StreamKind { variant, service: method.service, api: method.api, v2 };
     let mut session = Session::new(kind, Limits::default(), HashSeed(7), 1);
     let request = SotwRequest { type_url: type_url.to_owned(), ..SotwRequest::default() };
-    let mut routes = Routes { old: 0, xdstp: 0, legacy: true, dialect: Default::default() };
+    let mut routes = Routes { legacy: true, ..Routes::default() };
     let taken = session.request(&Request::Sotw(request), &mut routes, Time::ZERO)?;
     Ok(taken.type_url.as_str().to_owned())
 }

@@ -7,6 +7,7 @@ mod bench;
 mod client;
 mod delta;
 mod errors;
+mod fallback;
 mod faults;
 mod make_before_break;
 mod order;

@@ -2,7 +2,7 @@
 
 use super::bench::{CDS, EDS};
 use crate::engine::Time;
-use crate::engine::downstream::session::Router;
+use crate::engine::downstream::Router;
 use crate::engine::downstream::{Limits, Session, SourceId, Watch};
 use crate::engine::interest::{Collection, HashSeed, Interest};
 use crate::engine::realm::{Authorities, Realm, Space};
@@ -23,7 +23,7 @@ impl Router for Routes {
         Realm { space, private: self.private.contains(&name.as_str()) }
     }
 
-    fn source(&mut self, _: &TypeUrl, realm: Realm) -> Result<SourceId, Status> {
+    fn source(&mut self, _: &TypeUrl, realm: Realm, _server: u16) -> Result<SourceId, Status> {
         let source = match realm.space {
             Space::Old | Space::AnyAuthority => 0,
             Space::Authority(number) => u64::from(number) + 1,

@@ -479,5 +479,5 @@ fn two_sources_one_of_which_is_silent() {
     bench.changes(1, EDS, Scope::Names, "xdstp:b=1", false);
     assert_eq!(bench.drain(client), "ClusterLoadAssignment xdstp:b=1");
     let parts = &bench.clients[client].session.subscriptions()[0].parts;
-    assert_eq!(parts.iter().map(|part| part.source).collect::<Vec<_>>(), [SourceId(0), SourceId(1)]);
+    assert_eq!(parts.iter().map(|part| part.source()).collect::<Vec<_>>(), [SourceId(0), SourceId(1)]);
 }

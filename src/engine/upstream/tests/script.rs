@@ -326,6 +326,7 @@ fn show_event(event: &Event) -> Option<String> {
             format!("disconnected {status} {answered} {}ms", retry_in.as_millis())
         }
         Event::Unreachable { status } => format!("unreachable {status}"),
+        Event::Alive => "alive".to_owned(),
         Event::Unchanged { type_url } => format!("unchanged {}", short(type_url)),
         Event::SwitchedToSotw { .. } => "switched to SotW".to_owned(),
         Event::Ignored { type_url } => format!("ignored {}", short(type_url)),

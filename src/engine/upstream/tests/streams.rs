@@ -402,3 +402,65 @@ fn non_6_types_that_retired_are_kept_up_to_a_bound() {
     script.raw("- CDS a");
     assert!(script.upstream.is_idle());
 }
+
+/// A delta server that finds every version current says nothing, perhaps for days: it must not count as lost for so long.
+#[test]
+fn kal_5_a_server_with_nothing_to_say_after_an_outage_is_asked_for_a_sign_of_life() {
+    let outage = "
+        > + CDS a
+        open Delta
+        > opened
+        send+node CDS n= +a
+        > CDS - n1 a=1
+        send CDS n=n1
+        Names CDS a=1
+        > closed UNAVAILABLE
+        disconnected UNAVAILABLE answered 50ms
+        > after 50ms
+        open Delta
+        > unconnected
+        unreachable UNAVAILABLE
+        > opened
+        send+node CDS n= +a a=1
+        > after 499ms
+        > after 1ms
+        probe
+        ";
+    // What ends before the sign is a failure; after it, an end in good order is none, and the next stream is opened at once.
+    check(delta(), &format!("{outage}> closed OK\n disconnected OK unanswered 1000ms\n unreachable OK"));
+    let ended = "
+        > alive
+        alive
+        > closed OK
+        disconnected OK answered 50ms
+        ";
+    check(delta(), &format!("{outage}{ended}"));
+    let failed = "
+        > alive
+        alive
+        > after 60s
+        > closed INTERNAL
+        disconnected INTERNAL unanswered 1000ms
+        unreachable INTERNAL
+        ";
+    check(delta(), &format!("{outage}{failed}"));
+}
+
+#[test]
+fn kal_5_a_server_that_answers_after_an_outage_is_not_asked() {
+    check(
+        delta(),
+        "
+        > + CDS a
+        open Delta
+        > unconnected
+        unreachable UNAVAILABLE
+        > opened
+        send+node CDS n= +a
+        > CDS - n1 a=1
+        send CDS n=n1
+        Names CDS a=1
+        > after 60s
+        ",
+    );
+}

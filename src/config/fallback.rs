@@ -1,0 +1,86 @@
+//! How the servers of a list stand in for each other: `fallback` and `fallback_on_reachability_only`.
+
+use super::reader::Map;
+use super::units::boolean;
+use super::units::{duration, hours, ms, seconds, word};
+use super::upstream::{ServerKind, UpstreamServer};
+use crate::engine::fallback::{Policy, Settings};
+
+const FALLBACK: &str = "fallback";
+const ON_REACHABILITY_ONLY: &str = "fallback_on_reachability_only";
+
+const POLICIES: &[(&str, Policy)] = &[("grpc", Policy::Grpc), ("envoy", Policy::Envoy)];
+
+/// What only the rules of gRPC wait for.
+const GRPC_KEYS: &[&str] = &["resolve_timeout", "hold_down"];
+
+const ALONE: &str = "has no effect: a list of one server has nothing to fall back to";
+
+/// Reads what stands beside `xds_servers`, key by key over what the list inherits. The flag is the list's own (FBK-17).
+pub(super) fn read_fallback(map: &mut Map<'_>, inherited: &Settings) -> Settings {
+    let read = |map: &mut Map<'_>| {
+        let policy = map.or("policy", inherited.policy, word(POLICIES));
+        if policy == Policy::Envoy {
+            map.meaningless(GRPC_KEYS, "`policy: envoy`");
+        }
+        Settings {
+            policy,
+            on_reachability_only: false,
+            resolve_timeout: map.or(
+                "resolve_timeout",
+                inherited.resolve_timeout,
+                duration(ms(100)..=seconds(600)),
+            ),
+            hold_down: map.or("hold_down", inherited.hold_down, duration(ms(0)..=hours(1))),
+        }
+    };
+    let settings = map.section(FALLBACK, read).unwrap_or_default();
+    Settings { on_reachability_only: map.or(ON_REACHABILITY_ONLY, false, boolean), ..settings }
+}
+
+/// Warns of what has no effect beside a single server. `also_elsewhere`: the map is also the default of longer lists.
+pub(super) fn warn_if_alone(map: &mut Map<'_>, settings: &Settings, also_elsewhere: bool) {
+    if let Some(item) = map.item(FALLBACK).filter(|_| !also_elsewhere) {
+        item.warn(ALONE);
+    }
+    if let Some(item) = map.item(ON_REACHABILITY_ONLY).filter(|_| settings.on_reachability_only) {
+        item.warn(ALONE);
+    }
+}
+
+/// Envoy's rules know two servers, which one stream is moved between, so that both are spoken to alike (FBK-20).
+pub(super) fn check_envoy(map: &Map<'_>, settings: &Settings, servers: &[UpstreamServer]) {
+    if settings.policy != Policy::Envoy {
+        return;
+    }
+    if settings.on_reachability_only {
+        map.contradiction(
+            ON_REACHABILITY_ONLY,
+            "has no meaning for `policy: envoy`, which asks the second server while the first one has never answered",
+        );
+    }
+    let at = if map.has(FALLBACK) { FALLBACK } else { "xds_servers" };
+    if servers.len() > 2 {
+        map.contradiction(
+            at,
+            format!("`policy: envoy` is for two servers at the most, and the list has {}", servers.len()),
+        );
+    }
+    for server in servers.iter().filter(|server| !matches!(server.kind, ServerKind::Grpc(_))) {
+        map.contradiction(at, format!("`policy: envoy` is for gRPC, and {:?} is not", server.server_uri));
+    }
+    if let [UpstreamServer { kind: ServerKind::Grpc(first), .. }, rest @ ..] = servers {
+        for server in rest {
+            let ServerKind::Grpc(other) = &server.kind else { continue };
+            for key in first.spoken_to_otherwise(other) {
+                map.contradiction(
+                    at,
+                    format!(
+                        "`policy: envoy` is for servers that are alike, and {:?} has another `{key}`",
+                        server.server_uri
+                    ),
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Moves streams between the servers of a list (A71), and ends those that no server can serve (RLY-4).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{debug, warn};
+
+use super::handle::WhenUnavailable;
+use super::registry::lock;
+use super::routes::Routes;
+use super::servers::ListId;
+use super::source::{SourceHandle, Subscriber};
+use super::stream::{Inner, StreamState};
+use crate::engine::Time;
+use crate::engine::downstream::{Moved, SourceId};
+use crate::engine::snapshot::Snapshot;
+use crate::telemetry::metrics::GaugePart;
+use crate::xds::{Code, Status};
+
+/// A client that is to learn that no server is there learns it within this time of its first request (RLY-4). Before
+/// 15 s are over, at which gRPC concludes that what it asks for does not exist.
+const FAIL_AFTER: Duration = Duration::from_secs(10);
+
+/// The lists in which a stream is not served by the preferred server, counted.
+pub(super) type Fallen = Vec<(u16, GaugePart)>;
+
+/// The newest snapshot of each source that a stream uses.
+pub(super) fn newest(
+    sources: &[(SourceId, Arc<SourceHandle>)],
+) -> impl Fn(SourceId) -> Option<Arc<Snapshot>> + '_ {
+    |id| sources.iter().find(|(own, _)| *own == id).map(|(_, handle)| handle.snapshot())
+}
+
+impl StreamState {
+    /// Begins to move to other servers if that is due. Gives when to look again although nothing happened.
+    pub(super) fn follow_servers(&self, inner: &mut Inner, now: Time) -> Option<Time> {
+        let decision = inner.session.look(&newest(&inner.sources), now);
+        if decision.next.is_some() && !std::mem::replace(&mut inner.is_shifting, true) {
+            self.shift();
+        }
+        decision.look_at
+    }
+
+    fn shift(&self) {
+        // Held until its sources know: one that a stream enters after its farewell would be kept by it for ever.
+        let Some(held) = self.hold_open() else { return };
+        tokio::spawn(async move {
+            let stream = held.state();
+            let _telling = stream.tell_in_order().await;
+            let shifted = {
+                let inner = &mut *lock(&stream.inner);
+                inner.is_shifting = false;
+                let sources = inner.sources.clone();
+                let mut routes = Routes { stream, node: inner.node.as_deref(), sources: &mut inner.sources };
+                let shifted = inner.session.shift(&newest(&sources), &mut routes, stream.shared.clock.now());
+                if let Ok(shift) = &shifted {
+                    stream.note_moves(&mut inner.fallen, &shift.moves);
+                }
+                shifted
+            };
+            match shifted {
+                Ok(shift) => stream.tell_and_leave(shift.watches).await,
+                Err(status) => Subscriber::end(&**stream, status),
+            }
+            Subscriber::wake(&**stream);
+        });
+    }
+
+    fn note_moves(&self, fallen: &mut Fallen, moves: &[Moved]) {
+        for Moved { list: number, from, to } in moves {
+            let list = self.shared.settings.lists.list(ListId::of(*number));
+            let uri = |server: u16| list.servers.get(usize::from(server)).map(|server| server.uri.clone());
+            let (Some(from_uri), Some(to_uri)) = (uri(*from), uri(*to)) else { continue };
+            fallen.retain(|(known, _)| known != number);
+            let counted = self.shared.metrics.fallback.moved(&list.label, &to_uri, *to == 0);
+            fallen.extend(counted.map(|counted| (*number, counted)));
+            debug!(stream = self.number(), list = %list.label, from = %from_uri, to = %to_uri, "a stream is served by another server");
+            let key = if to > from { "fallback" } else { "fallback ends" };
+            if let Some(suppressed) = self.shared.throttle.allow(key) {
+                let what = match to > from {
+                    true => {
+                        "clients lack something that their unreachable server should supply: they are served by the next one"
+                    }
+                    false => "a server of higher priority answers again: clients return to it",
+                };
+                warn!(list = %list.label, from = %from_uri, to = %to_uri, suppressed, "{what}");
+            }
+        }
+    }
+
+    /// Whether the stream must end, because no server can be asked and nothing is known to answer with (RLY-4); or when to
+    /// look again. Once it was answered, its end would tell the client nothing (CLI-2).
+    pub(super) fn is_forsaken(&self, inner: &Inner, now: Time) -> (bool, Option<Time>) {
+        let Some(asked_at) = inner.asked_at.filter(|_| self.peer.when_unavailable == WhenUnavailable::Fail)
+        else {
+            return (false, None);
+        };
+        let at = asked_at + FAIL_AFTER;
+        let stranded = inner.session.is_stranded(&newest(&inner.sources), at <= now);
+        (stranded, (at > now).then_some(at))
+    }
+
+    /// The status with which a stream ends that nobody can serve.
+    pub(super) fn forsaken(&self) -> Status {
+        if let Some(suppressed) = self.shared.throttle.allow("forsaken streams") {
+            warn!(listener = %self.peer.listener, stream = self.number(), suppressed, "no server is reachable and nothing is \
+                known of what a client asks for: its stream is ended, so that it can turn to its next server");
+        }
+        Status::new(
+            Code::Unavailable,
+            "no control plane is reachable, and nothing is cached of what was asked for",
+        )
+    }
+}

@@ -1,0 +1,242 @@
+//! Where a subscription goes: its parts, and the sources that each of them is asked of.
+
+use std::sync::Arc;
+
+use super::dialect::Dialect;
+use super::session::{Excess, Session};
+use super::spelling::SPELLINGS_MAX;
+use super::subscription::{Change, Key, NameSetChange, Part, SourceId, Subscription};
+use super::views::{List, Views};
+use crate::engine::interest::{Collection, Interest, Shape};
+use crate::engine::realm::Realm;
+use crate::engine::view::View;
+use crate::xds::{Code, ResourceName, Status, TypeUrl};
+
+/// A change of interest for the driver to bring to a source.
+#[derive(Clone, Debug)]
+pub enum Watch {
+    Watch { source: SourceId, type_url: TypeUrl, interest: Interest },
+    Unwatch { source: SourceId, type_url: TypeUrl, collection: Collection },
+}
+
+/// Where a subscription goes: to whom a name belongs, which source answers names of this realm of this type for this
+/// client, and whether an empty first request of it means the wildcard (SUB-15).
+pub trait Router {
+    /// Of a name of a type, or of its wildcard.
+    fn realm_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> Realm;
+    /// `server`: which of its list, 0 being the preferred one.
+    fn source(&mut self, type_url: &TypeUrl, realm: Realm, server: u16) -> Result<SourceId, Status>;
+    fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status>;
+
+    /// What the client says it holds (RLY-6): shared with others that hold the same.
+    fn presented(&self, view: View) -> Arc<View> {
+        Arc::new(view)
+    }
+
+    /// What the client understands of a type.
+    fn dialect(&self, _type_url: &TypeUrl) -> Dialect {
+        Dialect::default()
+    }
+
+    /// The server list that is asked for names of a realm of a type.
+    fn list(&self, _type_url: &TypeUrl, _realm: Realm) -> u16 {
+        0
+    }
+
+    /// How the servers of a list stand in for each other; `None` where they do not, for want of a second one.
+    fn fallback(&self, _list: u16) -> Option<List> {
+        None
+    }
+}
+
+/// The sources that a part is asked of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Its server list.
+    pub list: u16,
+    /// The one that serves.
+    pub source: SourceId,
+    /// Those of the other servers that are asked (FBK-5, FBK-11); none as long as the preferred one does.
+    pub others: Option<Box<Others>>,
+}
+
+/// Sources by the place of their servers in the list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Others(Vec<(u16, SourceId)>);
+
+impl Asked {
+    pub fn sources(&self) -> impl Iterator<Item = SourceId> {
+        std::iter::once(self.source).chain(self.others().map(|(_, source)| source))
+    }
+
+    /// The preferred ones first.
+    pub fn others(&self) -> impl DoubleEndedIterator<Item = (u16, SourceId)> {
+        self.others.iter().flat_map(|others| &others.0).copied()
+    }
+
+    fn find(
+        type_url: &TypeUrl,
+        realm: Realm,
+        views: &mut Views,
+        router: &mut dyn Router,
+    ) -> Result<Asked, Status> {
+        let list = router.list(type_url, realm);
+        let Some(fallback) = views.enter(list, router) else {
+            return Ok(Asked { list, source: router.source(type_url, realm, 0)?, others: None });
+        };
+        let source = router.source(type_url, realm, fallback.serving())?;
+        let mut others = Others::default();
+        for server in fallback.others() {
+            others.0.push((server, router.source(type_url, realm, server)?));
+        }
+        Ok(Asked { list, source, others: (!others.0.is_empty()).then(|| Box::new(others)) })
+    }
+}
+
+impl Session {
+    pub(super) fn apply(
+        &mut self,
+        index: usize,
+        change: Change,
+        router: &mut dyn Router,
+    ) -> Result<Vec<Watch>, Status> {
+        let mut watches = Vec::new();
+        let (subscription, views) = (&mut self.subscriptions[index], &mut self.views);
+        let type_url = subscription.type_url.clone();
+        // Names first, for they keep what a glob or a wildcard brought that goes with the same request.
+        let is_named = |(key, _): &(Key, NameSetChange)| key.0 == Shape::Names;
+        let (names, globs): (Vec<_>, Vec<_>) = change.names.into_iter().partition(is_named);
+        for ((shape, realm), names) in names.into_iter().chain(globs) {
+            let interest = (!names.0.is_empty()).then(|| shape.interest(names.0));
+            set_part(subscription, (shape, realm), interest, views, router, &mut watches)?;
+        }
+        if let Some(wildcard) = change.wildcard {
+            let interest = wildcard.then_some(Interest::Wildcard);
+            let realm = router.realm_of(&type_url, None);
+            set_part(subscription, (Shape::Wildcard, realm), interest, views, router, &mut watches)?;
+        }
+        let names: usize = self.subscriptions.iter().map(Subscription::names_len).sum();
+        if names > self.limits.names_per_stream {
+            self.excess = Some(Excess::Names);
+            let text = format!(
+                "{names} names on one stream, of which {type_url} is the last; at most {} are served",
+                self.limits.names_per_stream
+            );
+            return Err(Status::new(Code::ResourceExhausted, text));
+        }
+        if let Some(name) = self.subscriptions[index].crowded() {
+            self.excess = Some(Excess::Names);
+            let text = format!("{name} is asked for in more than {SPELLINGS_MAX} spellings");
+            return Err(Status::new(Code::ResourceExhausted, text));
+        }
+        self.list_sources();
+        Ok(watches)
+    }
+
+    /// The client's node changed in what splits classes (RLY-16): every part is looked at again. What the client holds
+    /// stays, so that only differences are sent.
+    pub fn reroute(&mut self, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
+        self.replace(None, router)
+    }
+
+    /// Finds out anew which sources the parts of a list, or all, are asked of.
+    pub(super) fn replace(
+        &mut self,
+        list: Option<u16>,
+        router: &mut dyn Router,
+    ) -> Result<Vec<Watch>, Status> {
+        let mut watches = Vec::new();
+        let is_of = |part: &Part| list.is_none_or(|list| part.asked.list == list);
+        for subscription in self.subscriptions.iter_mut().filter(|s| s.parts.iter().any(is_of)) {
+            subscription.interrupt();
+            let type_url = subscription.type_url.clone();
+            for part in subscription.parts.iter_mut().filter(|part| is_of(part)) {
+                let asked = Asked::find(&type_url, part.realm, &mut self.views, router)?;
+                let old = std::mem::replace(&mut part.asked, asked);
+                unwatch(&old, &part.asked, &type_url, part.interest.collection(), &mut watches);
+                let is_new = |source: &SourceId| !old.sources().any(|known| known == *source);
+                for source in part.asked.sources().filter(is_new) {
+                    let interest = part.interest.clone();
+                    watches.push(Watch::Watch { source, type_url: type_url.clone(), interest });
+                }
+            }
+        }
+        self.list_sources();
+        Ok(watches)
+    }
+
+    /// Some of what this stream wants of a type is of another realm now (CCH-1): it is asked for there. What the client holds
+    /// stays, until the source that is asked now has something else.
+    pub fn divert(&mut self, type_url: &TypeUrl, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
+        let Some(index) = self.subscriptions.iter().position(|s| s.type_url == *type_url) else {
+            return Ok(Vec::new());
+        };
+        let subscription = &self.subscriptions[index];
+        let mut change = subscription.divert(self.seed, &|name| router.realm_of(type_url, Some(name)));
+        let realm = router.realm_of(type_url, None);
+        let moves = |part: &Part| part.is_wildcard() && part.realm != realm;
+        change.wildcard = subscription.parts.iter().any(moves).then_some(true);
+        self.apply(index, change, router)
+    }
+
+    /// Notes which sources the parts are asked of; what a client left is not kept alive.
+    fn list_sources(&mut self) {
+        let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
+        let asked = || parts().flat_map(|part| part.asked.sources());
+        self.sources.retain(|source| asked().any(|used| used == *source));
+        for source in asked() {
+            if !self.sources.contains(&source) {
+                self.sources.reserve_exact(1);
+                self.sources.push(source);
+            }
+        }
+        self.views.keep(|list| parts().any(|part| part.asked.list == list));
+    }
+
+    /// Whether some part is asked of this source.
+    pub fn uses(&self, source: SourceId) -> bool {
+        self.sources.contains(&source)
+    }
+}
+
+/// Brings one part of a subscription to what is now wanted, and notes what its sources must be told.
+fn set_part(
+    subscription: &mut Subscription,
+    (shape, realm): Key,
+    interest: Option<Interest>,
+    views: &mut Views,
+    router: &mut dyn Router,
+    watches: &mut Vec<Watch>,
+) -> Result<(), Status> {
+    let type_url = subscription.type_url.clone();
+    match interest {
+        Some(interest) => {
+            let asked = Asked::find(&type_url, realm, views, router)?;
+            let old = subscription.set_part(realm, Some((asked.clone(), interest.clone())), shape);
+            // The client's class may have changed with this very request (RLY-16).
+            if let Some(old) = old {
+                unwatch(&old, &asked, &type_url, interest.collection(), watches);
+            }
+            for source in asked.sources() {
+                let interest = interest.clone();
+                watches.push(Watch::Watch { source, type_url: type_url.clone(), interest });
+            }
+        }
+        None => {
+            if let Some(old) = subscription.set_part(realm, None, shape) {
+                let collection = shape.collection(realm.space.style());
+                for source in old.sources() {
+                    watches.push(Watch::Unwatch { source, type_url: type_url.clone(), collection });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Notes which sources are asked no longer.
+fn unwatch(old: &Asked, new: &Asked, type_url: &TypeUrl, collection: Collection, watches: &mut Vec<Watch>) {
+    for source in old.sources().filter(|old| !new.sources().any(|source| source == *old)) {
+        watches.push(Watch::Unwatch { source, type_url: type_url.clone(), collection });
+    }
+}

@@ -1,0 +1,123 @@
+//! What a session is served while it is not with the preferred server of a list.
+//!
+//! Everything comes from one server, with one exception: a name that this server lacks and a higher one supplied is served
+//! as that supplied it (RLY-42, FBK-6), for named subscriptions alone. The snapshot that answers are built from is changed
+//! accordingly, so that whoever builds them need not know; where nothing is lacking it is the source's own. What the client
+//! is to keep until its routes have moved, and only the server has that served before, goes the same way.
+
+use std::sync::Arc;
+
+use super::order::Snapshots;
+use super::session::Session;
+use super::subscription::{Part, SourceId, Subscription};
+use super::views::ListView;
+use crate::engine::Time;
+use crate::engine::interest::Interest;
+use crate::engine::snapshot::Snapshot;
+use crate::xds::{Resource, ResourceName, TypeUrl};
+
+type Latest<'a> = &'a dyn Fn(SourceId) -> Option<Arc<Snapshot>>;
+
+impl Session {
+    /// The newest snapshots, one per source for all types, so that no type runs ahead of another.
+    pub(super) fn serve_from(&mut self, latest: Latest<'_>, now: Time) -> Snapshots {
+        self.views.forget_former(now);
+        self.served(latest)
+    }
+
+    /// See [`Session::serve_from`].
+    pub(super) fn served(&self, latest: Latest<'_>) -> Snapshots {
+        let mut snapshots: Snapshots = self.sources.iter().map(|source| (*source, latest(*source))).collect();
+        for view in self.views.iter().filter(|view| view.needs_help()) {
+            for (subscription, part) in self.parts_of(view.list.number) {
+                let type_url = &subscription.type_url;
+                let stand_ins = view.stand_ins(type_url, part, &|id| snapshot_of(&snapshots, id));
+                let lasts = view.last_bytes(subscription, part, self.variant(), &snapshots);
+                if stand_ins.is_empty() && lasts.is_empty() {
+                    continue;
+                }
+                let own = snapshots.iter_mut().find(|(id, _)| *id == part.source());
+                let Some((_, Some(own))) = own else { continue };
+                if let Some(types) = Arc::make_mut(own).of_mut(type_url) {
+                    types.stand_in(&part.interest, stand_ins);
+                    types.keep_last(part.leaving(), lasts, u64::from(view.fallback.serving()));
+                }
+            }
+        }
+        snapshots
+    }
+}
+
+fn snapshot_of(snapshots: &Snapshots, source: SourceId) -> Option<Arc<Snapshot>> {
+    let (_, snapshot) = snapshots.iter().find(|(id, _)| *id == source)?;
+    snapshot.clone()
+}
+
+impl ListView {
+    fn needs_help(&self) -> bool {
+        self.fallback.serving() > 0 || self.former.is_some()
+    }
+
+    /// Of names that a server other than the preferred one lacks: what the nearest higher one supplied (RLY-42).
+    fn stand_ins(
+        &self,
+        type_url: &TypeUrl,
+        part: &Part,
+        latest: Latest<'_>,
+    ) -> Vec<(ResourceName, Arc<Resource>)> {
+        let serving = self.fallback.serving();
+        let is_deleting =
+            self.list.deleting.checked_shr(u32::from(serving)).is_some_and(|bits| bits & 1 == 1);
+        let Interest::Names(names) = &part.interest else { return Vec::new() };
+        if serving == 0 || is_deleting {
+            return Vec::new();
+        }
+        let own = latest(part.source());
+        let Some(own) = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.interest)) else {
+            return Vec::new();
+        };
+        let higher: Vec<_> = part.asked.others().rev().filter(|(server, _)| *server < serving).collect();
+        let higher: Vec<_> = higher.into_iter().filter_map(|(_, source)| latest(source)).collect();
+        let supplied = |name: &ResourceName| {
+            let found = higher.iter().find_map(|snapshot| snapshot.of(type_url)?.named.get(name)?.resource());
+            found.map(|resource| (name.clone(), resource.clone()))
+        };
+        let unknown = names.iter().filter(|_| own.unknown_len() > 0);
+        let unknown = unknown.filter(|name| !own.has(name) && !own.knows_absent(name));
+        own.absent_names().chain(unknown).filter_map(supplied).collect()
+    }
+
+    /// How many of the names that are UNKNOWN at the server that serves are known all the same.
+    pub(super) fn unknown_stand_ins(&self, type_url: &TypeUrl, part: &Part, latest: Latest<'_>) -> usize {
+        let own = latest(part.source());
+        let view = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.interest));
+        let Some(view) = view.filter(|view| view.unknown_len() > 0) else { return 0 };
+        let stand_ins = self.stand_ins(type_url, part, latest);
+        stand_ins.iter().filter(|(name, _)| !view.knows_absent(name)).count()
+    }
+
+    /// What a client that is sent complete sets holds, and only the server had that served before: it keeps it until its
+    /// routes have moved (RLY-51).
+    fn last_bytes(
+        &self,
+        subscription: &Subscription,
+        part: &Part,
+        variant: crate::xds::Variant,
+        snapshots: &Snapshots,
+    ) -> Vec<(ResourceName, Arc<Resource>)> {
+        let Some(former) = self.former.as_ref().filter(|_| subscription.is_full(variant)) else {
+            return Vec::new();
+        };
+        let type_url = &subscription.type_url;
+        let own = snapshot_of(snapshots, part.source());
+        let Some(view) = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.interest)) else {
+            return Vec::new();
+        };
+        let bytes = |name: &ResourceName| {
+            let mut types =
+                former.snapshots.iter().filter_map(|(_, snapshot)| snapshot.as_ref()?.of(type_url));
+            types.find_map(|types| types.body(part.leaving(), name)).cloned()
+        };
+        part.held.beside(view).filter_map(|(name, _)| bytes(&name).map(|body| (name, body))).collect()
+    }
+}

@@ -1,0 +1,330 @@
+//! Several servers in one list: §19 and §27.7.
+
+use std::time::Duration;
+
+use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, streams, url};
+use crate::engine::downstream::SourceId;
+use crate::engine::reach::Reach;
+use crate::engine::upstream::{Input, Scope};
+use crate::xds::{Code, DeltaResponse, Response, Status};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The servers of one list, all on their way.
+fn servers(count: u16) -> Bench {
+    let mut bench = Bench::new((0..count).map(|_| streams()).collect());
+    bench.servers = count;
+    bench
+}
+
+fn down() -> Status {
+    Status::new(Code::Unavailable, "down")
+}
+
+impl Bench {
+    /// A server cannot be connected to, or no longer.
+    fn lose(&mut self, server: usize) {
+        self.sources[server].handle_upstream(0, Input::Closed { status: down(), jitter: 0.0 }, self.now);
+        self.advance(SECOND);
+        self.sources[server].handle_upstream(0, Input::ConnectFailed { status: down() }, self.now);
+        self.settle();
+        assert!(matches!(self.snapshots[server].reach(), Reach::Lost { .. }), "server {server}");
+    }
+
+    /// A server answers on a stream, for every type; what it says of them comes with [`Bench::changes`].
+    fn hear(&mut self, server: usize) {
+        self.sources[server].handle_upstream(0, Input::Opened, self.now);
+        for message in [CDS, EDS, LDS, RDS] {
+            let response = DeltaResponse {
+                system_version_info: String::new(),
+                type_url: url(message),
+                nonce: "n".into(),
+                resources: Vec::new(),
+                removed: Vec::new(),
+                errors: Vec::new(),
+                control_plane: String::new(),
+            };
+            self.sources[server].handle_upstream(0, Input::Received(Response::Delta(response)), self.now);
+        }
+        self.settle();
+        assert!(matches!(self.snapshots[server].reach(), Reach::Heard { .. }), "server {server}");
+    }
+
+    fn names(&mut self, server: usize, message: &str, list: &str) {
+        self.changes(server, message, Scope::Names, list, false);
+    }
+
+    fn all(&mut self, server: usize, message: &str, list: &str) {
+        self.changes(server, message, Scope::Wildcard, list, true);
+    }
+
+    fn serving(&self, client: ClientId) -> u16 {
+        self.clients[client].session.served_by().map(|(_, server)| server).next().unwrap_or(0)
+    }
+
+    fn asks(&self, client: ClientId, server: u64) -> bool {
+        self.clients[client].session.uses(SourceId(server))
+    }
+
+    /// Makes the moves that are due, then takes what there is to take.
+    fn follow(&mut self, client: ClientId) -> String {
+        self.shift(client);
+        self.drain(client)
+    }
+}
+
+#[test]
+fn rly_40_one_client_that_lacks_something_moves_nobody_else() {
+    let mut bench = servers(2);
+    let (content, newcomer) = (bench.delta(), bench.delta());
+    bench.change(content, EDS, "+a");
+    bench.hear(0);
+    bench.names(0, EDS, "a=1");
+    assert_eq!(bench.follow(content), "ClusterLoadAssignment a=1");
+    bench.lose(0);
+    assert_eq!((bench.follow(content).as_str(), bench.asks(content, 1)), ("", false), "FBK-1: all is cached");
+
+    bench.change(newcomer, EDS, "+a +b");
+    assert_eq!(bench.follow(newcomer), "ClusterLoadAssignment a=1", "RLY-1: what is known comes at once");
+    assert!(bench.asks(newcomer, 1) && bench.asks(newcomer, 0), "FBK-4, FBK-5: both are asked for all");
+    bench.hear(1);
+    bench.names(1, EDS, "a=other b=2");
+    assert_eq!(bench.follow(newcomer), "ClusterLoadAssignment a=other b=2");
+    assert_eq!((bench.serving(newcomer), bench.serving(content)), (1, 0));
+    assert_eq!(bench.follow(content), "");
+    bench.check(content, EDS, "a=1");
+}
+
+#[test]
+fn rly_43_identical_data_is_no_traffic_both_ways() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, CDS, "");
+    bench.change(client, EDS, "+a +b");
+    bench.hear(0);
+    bench.all(0, CDS, "a=e1 b=e1");
+    bench.names(0, EDS, "a=1");
+    assert_eq!(bench.follow(client), "Cluster a=e1 b=e1; ClusterLoadAssignment a=1");
+    bench.lose(0);
+    assert_eq!(bench.follow(client), "");
+    bench.hear(1);
+    bench.all(1, CDS, "a=e1 b=e1");
+    bench.names(1, EDS, "a=1 b=1");
+    assert_eq!(bench.follow(client), "ClusterLoadAssignment b=1");
+    assert_eq!(bench.serving(client), 1);
+
+    bench.hear(0);
+    bench.names(0, EDS, "b=1");
+    assert_eq!(bench.follow(client), "");
+    assert_eq!((bench.serving(client), bench.asks(client, 1)), (0, false));
+}
+
+#[test]
+fn fbk_11_a_name_added_in_fallback_is_asked_of_every_open_server() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a");
+    bench.lose(0);
+    bench.follow(client);
+    bench.hear(1);
+    bench.names(1, EDS, "a=1");
+    bench.follow(client);
+    bench.change(client, EDS, "+b");
+    for server in [0, 1] {
+        let names = bench.snapshots[server].of(&url(EDS)).map(|types| types.named.len());
+        assert_eq!(names, Some(2), "server {server}");
+    }
+}
+
+#[test]
+fn rly_42_absence_on_the_second_server_deletes_no_name_that_the_first_supplied() {
+    for delta in [false, true] {
+        let mut bench = servers(2);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        let ask = |bench: &mut Bench, list: &str| match delta {
+            true => bench.change(client, CDS, list),
+            false => bench.ask(client, CDS, list.replace('+', "").as_str()),
+        };
+        ask(&mut bench, "+a +b");
+        bench.hear(0);
+        bench.names(0, CDS, "a=1 b=1");
+        assert_eq!(bench.follow(client), "Cluster a=1 b=1");
+        bench.lose(0);
+        ask(&mut bench, if delta { "+c" } else { "+a +b +c" });
+        assert_eq!(bench.follow(client), "");
+        bench.hear(1);
+        bench.names(1, CDS, "a=2 -b c=2");
+        let news = if delta { "Cluster a=2 c=2" } else { "Cluster a=2 b=1 c=2" };
+        assert_eq!(bench.follow(client), news);
+        bench.check(client, CDS, "a=2 b=1 c=2");
+
+        // A newcomer to the second server is told the same.
+        let newcomer = if delta { bench.delta() } else { bench.sotw() };
+        match delta {
+            true => bench.change(newcomer, CDS, "+a +b +c"),
+            false => bench.ask(newcomer, CDS, "a b c"),
+        };
+        assert_eq!(bench.follow(newcomer), "Cluster a=2 b=1 c=2");
+    }
+}
+
+#[test]
+fn rly_42_a_server_whose_errors_count_deletes() {
+    let mut bench = servers(2);
+    bench.deleting = 0b10;
+    let client = bench.delta();
+    bench.change(client, CDS, "+a +b");
+    bench.hear(0);
+    bench.names(0, CDS, "a=1");
+    bench.follow(client);
+    bench.lose(0);
+    bench.follow(client);
+    bench.hear(1);
+    bench.names(1, CDS, "-a b=2");
+    assert_eq!(bench.follow(client), "Cluster b=2 -a");
+}
+
+#[test]
+fn rly_42_a_wildcard_is_taken_as_a_whole_and_removals_come_last() {
+    for delta in [false, true] {
+        let mut bench = servers(2);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        for (message, list) in [(CDS, ""), (LDS, "")] {
+            match delta {
+                true => bench.change(client, message, list),
+                false => bench.ask(client, message, list),
+            };
+        }
+        match delta {
+            true => bench.change(client, RDS, "+r +s"),
+            false => bench.ask(client, RDS, "r s"),
+        };
+        bench.hear(0);
+        bench.all(0, CDS, "a=1 b=1");
+        bench.all(0, LDS, "l=1");
+        bench.names(0, RDS, "r=b");
+        bench.follow(client);
+        bench.lose(0);
+        assert_eq!(bench.follow(client), "", "RLY-41: nothing before the second server has it all");
+        bench.hear(1);
+        bench.all(1, CDS, "b=1 c=1");
+        assert_eq!(bench.follow(client), "");
+        bench.all(1, LDS, "l=1");
+        bench.names(1, RDS, "r=c s=1");
+        let transcript = bench.follow(client);
+        let expected = match delta {
+            true => "Cluster c=1; RouteConfiguration r=c s=1; Cluster -a",
+            false => "Cluster a=1 b=1 c=1; RouteConfiguration r=c s=1; Cluster b=1 c=1",
+        };
+        assert_eq!(transcript, expected, "ORD-1, RLY-51: clusters, routes, removals");
+        bench.check(client, CDS, "b=1 c=1");
+    }
+}
+
+#[test]
+fn rly_44_and_rly_60_a_return_waits_for_all_and_closes_the_lower_server_at_once() {
+    let mut bench = servers(2);
+    let client = bench.sotw();
+    bench.ask(client, CDS, "");
+    bench.ask(client, EDS, "a");
+    bench.lose(0);
+    bench.follow(client);
+    bench.hear(1);
+    bench.all(1, CDS, "a=e1");
+    bench.names(1, EDS, "a=1");
+    assert_eq!(bench.follow(client), "Cluster a=e1; ClusterLoadAssignment a=1");
+
+    bench.hear(0);
+    assert_eq!(bench.follow(client), "");
+    bench.all(0, CDS, "a=e2");
+    assert_eq!((bench.follow(client).as_str(), bench.serving(client)), ("", 1), "no mixture (I9)");
+    bench.names(0, EDS, "a=2");
+    assert_eq!(bench.follow(client), "Cluster a=e2; ClusterLoadAssignment a=2");
+    assert!(bench.sources[1].is_idle(), "nothing lingers");
+    assert!(!bench.sources[0].is_idle());
+}
+
+#[test]
+fn rly_45_a_name_known_not_to_exist_is_no_reason_to_leave() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, EDS, "+typo");
+    bench.hear(0);
+    bench.names(0, EDS, "-typo");
+    assert_eq!(bench.follow(client), "ClusterLoadAssignment -typo");
+    bench.lose(0);
+    bench.follow(client);
+    assert!(!bench.asks(client, 1), "FBK-2");
+}
+
+#[test]
+fn fbk_3_a_name_that_has_an_error_is_no_reason_to_leave() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a");
+    bench.hear(0);
+    bench.fails(EDS, "a", Code::Internal);
+    bench.follow(client);
+    bench.lose(0);
+    bench.follow(client);
+    assert!(!bench.asks(client, 1));
+}
+
+#[test]
+fn fbk_17_with_reachability_only_all_clients_go() {
+    let mut bench = servers(2);
+    bench.reachability_only = true;
+    let client = bench.delta();
+    bench.change(client, EDS, "+a");
+    bench.hear(0);
+    bench.names(0, EDS, "a=1");
+    bench.follow(client);
+    bench.lose(0);
+    assert_eq!(bench.follow(client), "");
+    bench.hear(1);
+    bench.names(1, EDS, "a=2");
+    assert_eq!(bench.follow(client), "ClusterLoadAssignment a=2");
+}
+
+#[test]
+fn rly_46_while_all_are_down_newcomers_get_what_is_known() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, CDS, "");
+    bench.change(client, EDS, "+a");
+    bench.hear(0);
+    bench.all(0, CDS, "a=e1");
+    bench.names(0, EDS, "a=1");
+    bench.follow(client);
+    bench.lose(0);
+    bench.leave(client);
+    bench.advance(SECOND * 3600);
+    let newcomer = bench.delta();
+    bench.change(newcomer, CDS, "");
+    bench.change(newcomer, EDS, "+a +b");
+    let expected = "Cluster a=e1; ClusterLoadAssignment a=1";
+    assert_eq!(bench.follow(newcomer), expected, "an hour after the last client left");
+    bench.lose(1);
+    assert_eq!(bench.follow(newcomer), "");
+    bench.check(newcomer, EDS, "a=1");
+}
+
+#[test]
+fn rly_4_a_session_is_stranded_when_no_server_can_answer_what_it_lacks() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a");
+    let stranded = |bench: &Bench, impatient| {
+        let latest = |id: SourceId| bench.snapshots.get(id.0 as usize).cloned();
+        bench.clients[client].session.is_stranded(&latest, impatient)
+    };
+    assert_eq!((stranded(&bench, false), stranded(&bench, true)), (false, true), "on its way");
+    bench.lose(0);
+    bench.follow(client);
+    assert!(!stranded(&bench, false), "the second one is asked first");
+    bench.lose(1);
+    bench.follow(client);
+    assert!(stranded(&bench, false));
+    bench.hear(1);
+    assert!(!stranded(&bench, true), "whoever is heard may answer yet");
+}

@@ -1,0 +1,240 @@
+//! Where a session stands in the server lists that have more than one server (RLY-40).
+//!
+//! All that a session wants of one list comes from one server of it, its view; [`Fallback`] says which. A session looks at
+//! the servers that it asks whenever it is polled ([`Session::look`]), and moves as a whole ([`Session::shift`]): what the
+//! client holds stays, so that it is sent the differences alone, clusters before routes, removals last.
+
+use std::sync::Arc;
+
+use super::order::{HOLD, Snapshots};
+use super::routing::{Router, Watch};
+use super::session::Session;
+use super::subscription::{Part, SourceId, Subscription};
+use crate::engine::Time;
+use crate::engine::fallback::{Decision, Fallback, Settings, Sight};
+use crate::engine::reach::Reach;
+use crate::engine::snapshot::Snapshot;
+use crate::xds::{ResourceName, Status};
+
+/// What a session needs to know of a server list of several servers.
+#[derive(Clone, Debug)]
+pub struct List {
+    pub number: u16,
+    pub servers: u16,
+    pub settings: Settings,
+    /// By bit: the servers whose word that a name does not exist counts although a higher one supplied it
+    /// (`fail_on_data_errors`, RLY-42).
+    pub deleting: u64,
+}
+
+/// A session is served by another server of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    pub list: u16,
+    pub from: u16,
+    pub to: u16,
+}
+
+/// What came of a shift.
+#[derive(Debug, Default)]
+pub struct Shift {
+    pub watches: Vec<Watch>,
+    pub moves: Vec<Moved>,
+}
+
+#[derive(Debug, Default)]
+pub struct Views(Vec<ListView>);
+
+/// One list.
+#[derive(Debug)]
+pub(super) struct ListView {
+    pub list: List,
+    pub fallback: Fallback,
+    /// What the sources had that served before, as long as removals may wait that need the last bytes (RLY-51).
+    pub former: Option<Box<Former>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Former {
+    pub snapshots: Snapshots,
+    until: Time,
+}
+
+impl Views {
+    /// The fallback of a list of which something is wanted; `None` if it has one server.
+    pub fn enter(&mut self, number: u16, router: &dyn Router) -> Option<&Fallback> {
+        let index = match self.0.iter().position(|view| view.list.number == number) {
+            Some(index) => index,
+            None => {
+                let list = router.fallback(number)?;
+                self.0.reserve_exact(1);
+                self.0.push(ListView { list, fallback: Fallback::default(), former: None });
+                self.0.len() - 1
+            }
+        };
+        self.0.get(index).map(|view| &view.fallback)
+    }
+
+    /// Forgets lists of which nothing is wanted.
+    pub fn keep(&mut self, is_wanted: impl Fn(u16) -> bool) {
+        self.0.retain(|view| is_wanted(view.list.number));
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ListView> {
+        self.0.iter()
+    }
+
+    /// Gives up last bytes for which nothing waits any more.
+    pub(super) fn forget_former(&mut self, now: Time) {
+        for view in &mut self.0 {
+            view.former.take_if(|former| former.until <= now);
+        }
+    }
+}
+
+impl Session {
+    /// Whether a [`Session::shift`] is due in some list, and when to look again. `latest` as for
+    /// [`Session::poll_answer`].
+    pub fn look(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>, now: Time) -> Decision {
+        let mut all = Decision::default();
+        for view in self.views.iter() {
+            let decision = self.decide(view, latest, now);
+            all.next = all.next.or(decision.next);
+            let former = view.former.as_ref().map(|former| former.until);
+            all.look_at = all.look_at.into_iter().chain(decision.look_at).chain(former).min();
+        }
+        all
+    }
+
+    /// Moves this session to where it should be served from now.
+    pub fn shift(
+        &mut self,
+        latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
+        router: &mut dyn Router,
+        now: Time,
+    ) -> Result<Shift, Status> {
+        let mut shift = Shift::default();
+        for index in 0..self.views.0.len() {
+            let servers = self.views.0.get(index).map_or(0, |view| view.list.servers);
+            // Every server may be opened and passed over, and then one of them serves.
+            for _ in 0..=servers {
+                let Some(view) = self.views.0.get(index) else { break };
+                let Some(next) = self.decide(view, latest, now).next else { break };
+                let (list, from) = (view.list.number, view.fallback.serving());
+                let former = self.parts_of(list).map(|(_, part)| part.source());
+                let former: Snapshots = former.map(|source| (source, latest(source))).collect();
+                let Some(view) = self.views.0.get_mut(index) else { break };
+                view.fallback.make(next, &view.list.settings, now);
+                let to = view.fallback.serving();
+                if from != to {
+                    view.former = Some(Box::new(Former { snapshots: former, until: now + HOLD * 2 }));
+                    self.round = None;
+                    shift.moves.push(Moved { list, from, to });
+                }
+                shift.watches.extend(self.replace(Some(list), router)?);
+            }
+        }
+        Ok(shift)
+    }
+
+    /// Nothing can be answered, and no server of some list is there that could be asked (RLY-4): each is lost, or with
+    /// `impatient` at least none is heard. Lists of one server count.
+    pub fn is_stranded(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>, impatient: bool) -> bool {
+        self.subscriptions().iter().any(|subscription| {
+            subscription.parts.iter().any(|part| {
+                let view = self.views.iter().find(|view| view.list.number == part.asked.list);
+                let is_last = view.is_none_or(|view| view.fallback.active() + 1 >= view.list.servers);
+                let cut_off = |source| {
+                    let reach = latest(source).map(|snapshot| snapshot.reach().clone()).unwrap_or_default();
+                    reach.is_lost() || (impatient && !reach.is_heard())
+                };
+                let lacks = unknown(subscription, part, part.source(), latest) > 0;
+                lacks && (is_last || impatient) && part.asked.sources().all(cut_off)
+            })
+        })
+    }
+
+    /// The server of each list of several servers that this session is served from.
+    pub fn served_by(&self) -> impl Iterator<Item = (u16, u16)> {
+        self.views.iter().map(|view| (view.list.number, view.fallback.serving()))
+    }
+
+    pub(super) fn parts_of(&self, list: u16) -> impl Iterator<Item = (&Subscription, &Part)> {
+        let parts = self
+            .subscriptions()
+            .iter()
+            .flat_map(|subscription| subscription.parts.iter().map(move |part| (subscription, part)));
+        parts.filter(move |(_, part)| part.asked.list == list)
+    }
+
+    fn decide(
+        &self,
+        view: &ListView,
+        latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
+        now: Time,
+    ) -> Decision {
+        let sights: Vec<_> =
+            (0..=view.fallback.active()).map(|server| self.sight(view, server, latest)).collect();
+        view.fallback.decide(&view.list.settings, view.list.servers, &sights, now)
+    }
+
+    /// What this session sees of one server of a list. One source that is lost makes it unreachable.
+    fn sight(
+        &self,
+        view: &ListView,
+        server: u16,
+        latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
+    ) -> Sight {
+        let mut sight = Sight { reach: Reach::Pending, unknown: 0, is_current: true };
+        let mut is_heard = true;
+        for (subscription, part) in self.parts_of(view.list.number) {
+            let is_serving = server == view.fallback.serving();
+            let source = match is_serving {
+                true => Some(part.source()),
+                false => part.asked.others().find(|(other, _)| *other == server).map(|(_, source)| source),
+            };
+            let Some(source) = source else { continue };
+            sight.unknown += unknown(subscription, part, source, latest);
+            if is_serving {
+                sight.unknown = sight.unknown.saturating_sub(view.unknown_stand_ins(
+                    &subscription.type_url,
+                    part,
+                    latest,
+                ));
+            }
+            let Some(snapshot) = latest(source) else { continue };
+            let types = snapshot.of(&subscription.type_url);
+            sight.is_current &= types.is_some_and(|types| types.is_current);
+            is_heard &= snapshot.reach().is_heard();
+            let is_later = snapshot.reach().since() > sight.reach.since();
+            let stands = sight.reach.is_lost() && !snapshot.reach().is_lost();
+            if !stands && (snapshot.reach().is_lost() || is_later) {
+                sight.reach = snapshot.reach().clone();
+            }
+        }
+        if sight.reach.is_heard() && !is_heard {
+            sight.reach = Reach::Pending;
+        }
+        sight
+    }
+}
+
+/// How much of a part is UNKNOWN at a source. What has an error is known to have one (FBK-3).
+fn unknown(
+    subscription: &Subscription,
+    part: &Part,
+    source: SourceId,
+    latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
+) -> usize {
+    let all = part.names().map_or(1, |names| names.len());
+    let Some(snapshot) = latest(source) else { return all };
+    let view = snapshot.of(&subscription.type_url).and_then(|types| types.view(&part.interest));
+    let Some(view) = view else { return all };
+    if view.unknown_len() == 0 {
+        return 0;
+    }
+    let is_known = |name: &ResourceName| view.has(name) || view.knows_absent(name) || view.knows_glob(name);
+    let asked = |name: &ResourceName| part.names().is_some_and(|names| names.contains(name));
+    let errors = view.remarks().errors().filter(|(name, _)| asked(name) && !is_known(name)).count();
+    view.unknown_len().saturating_sub(errors)
+}

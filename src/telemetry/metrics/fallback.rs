@@ -1,0 +1,34 @@
+//! Which servers of a list stand in for the preferred one.
+
+use std::sync::Arc;
+
+use super::{Catalogue, Counters, GaugePart, Gauges};
+
+#[derive(Debug)]
+pub struct FallbackMetrics {
+    streams: Gauges<2>,
+    moves: Counters<2>,
+}
+
+impl FallbackMetrics {
+    pub(super) fn new(catalogue: &mut Catalogue) -> FallbackMetrics {
+        FallbackMetrics {
+            streams: catalogue.add(
+                "sluice_fallback_streams",
+                "Downstream streams that are served by a server of the list that is not the preferred one",
+            ),
+            moves: catalogue.add(
+                "sluice_fallback_moves",
+                "How often a downstream stream went over to a server of the list, the preferred one included",
+            ),
+        }
+    }
+
+    /// A stream went over to `server`. It counts as served by it, where that is not the `preferred` one, until the handle is
+    /// dropped.
+    pub fn moved(&self, list: &Arc<str>, server: &Arc<str>, preferred: bool) -> Option<GaugePart> {
+        let labels = [("list", list.clone()), ("server", server.clone())];
+        self.moves.get_or_create(&labels).inc();
+        (!preferred).then(|| GaugePart::new(&self.streams.get_or_create_owned(&labels), 1))
+    }
+}

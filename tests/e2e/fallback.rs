@@ -1,0 +1,87 @@
+//! Several servers in one list, through the real process; the rules are tested with the engine, the faults in
+//! `tests/faults`.
+
+use std::time::{Duration, Instant};
+
+use tonic::Code;
+
+use crate::support::control_plane::eventually;
+use crate::support::{CDS, Client, ControlPlane, EDS, Relay, Setup, Variant};
+
+/// Retries soon, so that a test need not wait.
+const BACKOFF: &str = "backoff: { initial: 100ms, max: 200ms }";
+
+fn setup(servers: &[&ControlPlane]) -> Setup {
+    let setup = Setup::of(servers[0].address).server_line(BACKOFF);
+    servers[1..].iter().fold(setup, |setup, server| setup.next_server(server.address))
+}
+
+#[tokio::test]
+async fn rly_40_rly_43_rly_60_one_client_falls_back_and_returns_and_nobody_else_sees_it() {
+    for variant in Variant::BOTH {
+        let (mut first, second) = (ControlPlane::obedient().await, ControlPlane::obedient().await);
+        for server in [&first, &second] {
+            server.set(CDS, "a", "1");
+            server.set(EDS, "a", "1");
+        }
+        second.set(EDS, "b", "only here");
+        let relay = Relay::start(setup(&[&first, &second])).await;
+        let mut content = Client::open(&relay.address, variant, "one").await;
+        content.want(CDS, &["*"]);
+        content.settle(CDS, &[("a", "1")]).await;
+        content.want(EDS, &["a"]);
+        content.settle(EDS, &[("a", "1")]).await;
+        first.down().await;
+
+        let mut newcomer = Client::open(&relay.address, variant, "two").await;
+        newcomer.want(CDS, &["*"]);
+        newcomer.settle(CDS, &[("a", "1")]).await;
+        newcomer.want(EDS, &["a", "b"]);
+        newcomer.settle(EDS, &[("a", "1"), ("b", "only here")]).await;
+        let metrics = relay.get("/metrics").await.1;
+        let served =
+            format!("sluice_fallback_streams{{list=\"xds_servers\",server=\"{}\"}} 1", second.address);
+        assert!(metrics.contains(&served), "{metrics}");
+        content.quiet().await;
+
+        first.set(EDS, "b", "here too");
+        first.up().await;
+        newcomer.settle(EDS, &[("a", "1"), ("b", "here too")]).await;
+        let returned = Instant::now();
+        second.wait_for("the lower stream closes", |server| server.live_streams() == 0).await;
+        assert!(returned.elapsed() < Duration::from_secs(1), "RLY-60: {:?}", returned.elapsed());
+        content.quiet().await;
+        newcomer.quiet().await;
+    }
+}
+
+#[tokio::test]
+async fn rly_4_a_client_is_told_that_no_server_is_there() {
+    let mut server = ControlPlane::obedient().await;
+    server.set(CDS, "a", "1");
+    server.down().await;
+    let mut config = setup(&[&server]);
+    config.listener = "when_unavailable: fail".to_owned();
+    let relay = Relay::start(config).await;
+    let start = Instant::now();
+    let mut client = Client::open(&relay.address, Variant::Sotw, "one").await;
+    client.want(CDS, &["*"]);
+    let status = client.ended().await;
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+
+    server.up().await;
+    eventually("the control plane serves", || async {
+        let mut client = Client::open(&relay.address, Variant::Sotw, "one").await;
+        client.want(CDS, &["*"]);
+        matches!(client.event_within(Duration::from_secs(2)).await, crate::support::client::Event::Answer(_))
+    })
+    .await;
+
+    // Whoever has something keeps its stream, and whoever finds all in the cache gets it.
+    server.down().await;
+    let mut client = Client::open(&relay.address, Variant::Sotw, "one").await;
+    client.want(CDS, &["*"]);
+    client.settle(CDS, &[("a", "1")]).await;
+    client.silence(Duration::from_secs(1)).await;
+}

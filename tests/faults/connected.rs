@@ -1,0 +1,190 @@
+//! A connection that is there and dead, or dying: FU3, FU4, FU5, FU10, FU32.
+
+use std::time::{Duration, Instant};
+
+use crate::site::{SLACK, Site, quick};
+use crate::support::control_plane::eventually;
+use crate::support::{Client, EDS, Relay, Setup, Variant};
+
+/// Until an idle connection without a sign of life is given up: a second, and two unanswered probes.
+const KEEPALIVE: Duration = Duration::from_secs(3);
+
+/// FU3: no packet passes any more. TCP's keepalive finds it out, and the attempts that follow run into the void.
+#[tokio::test]
+async fn fu_3_half_open() {
+    let mut site = Site::new().await;
+    site.proxy.partition();
+    let start = Instant::now();
+    let noticed = site.relay.is_stale(&site.server).await - start;
+    // The stream that was answered is opened again first; that fails after the connect timeout.
+    assert!(noticed < KEEPALIVE + Duration::from_millis(600) + SLACK, "noticed after {noticed:?}");
+    site.outage_is_no_news().await;
+    site.proxy.heal();
+    site.recovers().await;
+}
+
+/// FU3, RLY-29: with a request under way, it is the unacknowledged bytes that tell. The name stays unknown throughout.
+#[tokio::test]
+async fn fu_3_half_open_with_a_request_under_way() {
+    let mut site = Site::with(|server| quick(server).resource_timeout(1)).await;
+    site.origin.set(EDS, "late", "1");
+    site.proxy.partition();
+    site.delta.want(EDS, &["e", "late"]);
+    site.relay.is_stale(&site.server).await;
+    site.silence(Duration::from_secs(2)).await;
+    site.one_warning();
+    site.proxy.heal();
+    let answer = site.delta.take(EDS).await;
+    assert_eq!((answer.names(), answer.removed.len()), (vec!["late"], 0));
+    site.quiet().await;
+}
+
+/// FU3: what is over before the keepalive is, is nothing at all.
+#[tokio::test]
+async fn fu_3_a_short_partition_is_nothing() {
+    let mut site = Site::new().await;
+    let connections = site.proxy.accepted().len();
+    site.proxy.partition();
+    site.silence(Duration::from_secs(1)).await;
+    site.proxy.heal();
+    site.quiet().await;
+    site.news_arrives("2").await;
+    assert_eq!(site.proxy.accepted().len(), connections, "the connection was kept");
+    assert_eq!(site.relay.log_lines("WARN"), [""; 0]);
+}
+
+/// A relay over files is a control plane in a process of its own.
+struct Stopped {
+    control_plane: Relay,
+    relay: Relay,
+    client: Client,
+}
+
+async fn of_a_process(setup: impl FnOnce(Setup) -> Setup) -> Stopped {
+    let directory = tempfile::tempdir().unwrap();
+    let clusters = format!(
+        "type_url: {EDS}\nresources: [ {{ \"@type\": {EDS}, cluster_name: a }}, {{ \"@type\": {EDS}, cluster_name: b }} ]\n"
+    );
+    std::fs::write(directory.path().join("endpoints.yaml"), clusters).unwrap();
+    let control_plane = Relay::start(Setup::of(format!("file:{}", directory.path().display()))).await;
+    let relay = Relay::start(setup(quick(&control_plane.address))).await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(EDS, &["a"]);
+    client.take(EDS).await;
+    relay.is_fresh(&control_plane.address).await;
+    Stopped { control_plane, relay, client }
+}
+
+/// FU4: its kernel acknowledges and accepts for it. A name that stays unanswered makes the relay ask whether anybody is
+/// there: after 10 s nobody was. Never is the name taken for absent (RLY-29).
+#[tokio::test]
+async fn fu_4_stopped_while_a_name_is_awaited() {
+    let Stopped { control_plane, relay, mut client } = of_a_process(|setup| setup.resource_timeout(1)).await;
+    control_plane.signal("STOP");
+    client.want(EDS, &["a", "b"]);
+    let start = Instant::now();
+    let noticed = relay.is_stale_within(&control_plane.address, Duration::from_secs(30)).await - start;
+    let bound = Duration::from_secs(11) + Duration::from_millis(600);
+    assert!(noticed < bound + SLACK, "noticed after {noticed:?}");
+    assert_eq!(relay.log_lines("WARN").len(), 1, "{:#?}", relay.log_lines("WARN"));
+    client.silence(Duration::from_secs(1)).await;
+    control_plane.signal("CONT");
+    let answer = client.take(EDS).await;
+    assert_eq!((answer.names(), answer.removed.len()), (vec!["b"], 0));
+    relay.is_fresh(&control_plane.address).await;
+}
+
+/// FU4: on an idle stream it is the PING that finds out, after its interval and 10 s.
+#[tokio::test]
+async fn fu_4_stopped_while_nothing_is_awaited() {
+    let Stopped { control_plane, relay, mut client } =
+        of_a_process(|setup| setup.server_line("ping_interval: 10s")).await;
+    control_plane.signal("STOP");
+    let start = Instant::now();
+    let noticed = relay.is_stale_within(&control_plane.address, Duration::from_secs(40)).await - start;
+    let bound = Duration::from_secs(20) + Duration::from_millis(600);
+    assert!(noticed < bound + SLACK, "noticed after {noticed:?}");
+    client.silence(Duration::from_secs(1)).await;
+    assert_eq!(relay.log_lines("WARN").len(), 1, "{:#?}", relay.log_lines("WARN"));
+    control_plane.signal("CONT");
+    relay.is_fresh(&control_plane.address).await;
+    client.silence(Duration::from_millis(300)).await;
+}
+
+/// FU5: what the relay sends is lost, its acknowledgements too, and what the server sends still comes.
+#[tokio::test]
+async fn fu_5_loss_towards_the_server() {
+    let mut site = Site::new().await;
+    site.proxy.lose_to_server();
+    site.news_arrives("2").await;
+    site.proxy.blackhole();
+    let start = Instant::now();
+    let noticed = site.relay.is_stale(&site.server).await - start;
+    // The ACK that nobody acknowledges.
+    assert!(noticed < KEEPALIVE + Duration::from_millis(600) + SLACK, "noticed after {noticed:?}");
+    site.silence(Duration::from_secs(1)).await;
+    site.one_warning();
+    site.proxy.heal();
+    site.relay.is_fresh(&site.server).await;
+    site.quiet().await;
+}
+
+/// FU5: what the server sends is lost, while what the relay sends is acknowledged: as if its process were stopped.
+#[tokio::test]
+async fn fu_5_loss_towards_the_relay() {
+    let mut site = Site::with(|server| quick(server).resource_timeout(1)).await;
+    site.origin.set(EDS, "late", "1");
+    site.proxy.drop_to_client();
+    site.delta.want(EDS, &["e", "late"]);
+    let start = Instant::now();
+    let noticed = site.relay.is_stale_within(&site.server, Duration::from_secs(30)).await - start;
+    assert!(noticed < Duration::from_millis(11_600) + SLACK, "noticed after {noticed:?}");
+    site.silence(Duration::from_millis(500)).await;
+    site.one_warning();
+    site.proxy.heal();
+    let answer = site.delta.take(EDS).await;
+    assert_eq!((answer.names(), answer.removed.len()), (vec!["late"], 0));
+    site.quiet().await;
+}
+
+/// FU10, KAL-5: a server that asks for its connection to be left, and ends it: nobody downstream hears of it, and it is
+/// no outage.
+#[tokio::test]
+async fn fu_10_goaway_and_a_limit_of_age() {
+    let mut site = Site::new().await;
+    for round in 0..3 {
+        let (connections, streams) = (site.proxy.accepted().len(), site.origin.opened());
+        site.origin.go_away();
+        eventually("GOAWAY", || async {
+            site.metric("sluice_upstream_goaways_total").await == f64::from(round + 1)
+        })
+        .await;
+        // The stream lives on until the server ends it.
+        site.origin.close_streams(tonic::Code::Ok);
+        site.origin.wait_for("a new stream", |origin| origin.opened() > streams).await;
+        assert_eq!(site.proxy.accepted().len(), connections + 1);
+        site.quiet().await;
+    }
+    site.news_arrives("2").await;
+    assert_eq!(site.relay.log_lines("WARN"), [""; 0]);
+    assert_eq!(site.metric("sluice_upstream_connect_failures_total").await, 0.0);
+}
+
+/// FU32, KAL-2: grpc-go's way of saying that PINGs come too often. The interval is doubled, and nothing else.
+#[tokio::test]
+async fn fu_32_too_many_pings() {
+    let mut site = Site::new().await;
+    // A frame of 8 + 14 bytes of payload, type 7, on stream 0: last stream 2^31 - 1, ENHANCE_YOUR_CALM.
+    let mut goaway = vec![0, 0, 22, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0xb];
+    goaway.extend_from_slice(b"too_many_pings");
+    let streams = site.origin.opened();
+    site.proxy.inject(&goaway);
+    site.relay.metric_reaches("sluice_upstream_too_many_pings_total", &[&site.label()], 1.0).await;
+    site.proxy.cut();
+    site.origin.wait_for("a new stream", |origin| origin.opened() > streams).await;
+    site.quiet().await;
+    let warnings = site.relay.log_lines("WARN");
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    assert!(warnings[0].contains("too_many_pings") && warnings[0].contains("600s"), "{warnings:#?}");
+    assert_eq!(site.metric("sluice_upstream_sources_stale").await, 0.0);
+}

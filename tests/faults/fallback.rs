@@ -1,0 +1,380 @@
+//! Lists of several servers: the stories of grpc-go (G1 to G5) and of psm-interop (P1 to P6), and FU9, FU25, FU26, FU27
+//! where a second server can help. Each server spells its resources otherwise, so that it shows who supplied them.
+
+use std::time::{Duration, Instant};
+
+use tonic::Code;
+
+use crate::site::{SLACK, quick};
+use crate::support::client::Event;
+use crate::support::{Answer, CDS, Client, ControlPlane, EDS, Proxy, Relay, Setup, Variant};
+
+/// One server of a list. It dies and comes back by its proxy.
+struct Server {
+    origin: ControlPlane,
+    proxy: Proxy,
+}
+
+impl Server {
+    /// It holds cluster `c` and endpoints `a` and `b`, all of them with its name for their text.
+    async fn new(name: &str) -> Server {
+        let origin = ControlPlane::obedient().await;
+        origin.set(CDS, "c", name);
+        origin.set_many(EDS, &[("a", name), ("b", name)]);
+        Server { proxy: Proxy::start(origin.address).await, origin }
+    }
+
+    async fn dead(name: &str) -> Server {
+        let mut server = Server::new(name).await;
+        server.die().await;
+        server
+    }
+
+    async fn die(&mut self) {
+        self.proxy.refuse().await;
+    }
+
+    async fn revive(&mut self) {
+        self.proxy.listen().await;
+    }
+
+    fn uri(&self) -> String {
+        self.proxy.address.to_string()
+    }
+
+    /// RLY-60, I9: nobody is attached to it any more.
+    async fn is_left(&self) {
+        let start = Instant::now();
+        self.origin.wait_for("no stream", |origin| origin.live_streams() == 0).await;
+        assert!(start.elapsed() < Duration::from_secs(1) + SLACK, "left after {:?}", start.elapsed());
+    }
+
+    /// Nobody comes to it for so long.
+    async fn is_not_asked(&self, window: Duration) {
+        let before = self.origin.opened();
+        tokio::time::sleep(window).await;
+        assert_eq!(self.origin.opened(), before, "FBK-1: everything is cached");
+    }
+}
+
+async fn relay(servers: &[&Server]) -> Relay {
+    relay_with(servers, |setup| setup).await
+}
+
+async fn relay_with(servers: &[&Server], with: impl FnOnce(Setup) -> Setup) -> Relay {
+    let setup =
+        servers[1..].iter().fold(quick(servers[0].uri()), |setup, next| setup.next_server(next.uri()));
+    Relay::start(with(setup.line("fallback: { resolve_timeout: 2s, hold_down: 3s }"))).await
+}
+
+/// Reads until the client holds this of endpoints, and nothing was removed on the way.
+async fn holds(client: &mut Client, wanted: &[(&str, &str)]) -> Answer {
+    loop {
+        match client.event_within(Duration::from_secs(20)).await {
+            Event::Answer(answer) => {
+                assert!(answer.type_url != EDS || answer.removed.is_empty(), "I4: {answer:?}");
+                client.ack(&answer);
+                let held = client.holds(EDS);
+                let all = wanted.iter().all(|(name, text)| held.get(*name).is_some_and(|own| own == text));
+                if all && held.len() == wanted.len() {
+                    return answer;
+                }
+            }
+            end => panic!("{end:?} while {wanted:?} was due"),
+        }
+    }
+}
+
+async fn open(relay: &Relay, id: &str, names: &[&str]) -> Client {
+    let mut client = Client::open(&relay.address, Variant::Delta, id).await;
+    client.want(EDS, names);
+    client
+}
+
+/// G1, P1, FBK-1, FBK-8: nobody is there, then the second server, then the first; and with everything cached neither the loss
+/// of the first nor that of both is news.
+#[tokio::test]
+async fn g_1_p_1_both_down_then_up_then_down() {
+    let (mut first, mut second) = (Server::dead("first").await, Server::dead("second").await);
+    let relay = relay(&[&first, &second]).await;
+    let mut client = open(&relay, "one", &["a"]).await;
+    client.silence(Duration::from_secs(1)).await;
+    second.revive().await;
+    let answer = holds(&mut client, &[("a", "second")]).await;
+    assert!(answer.control_plane.ends_with(&format!("via {}", second.uri())), "{}", answer.control_plane);
+    let label = format!("server=\"{}\"", second.uri());
+    relay.metric_reaches("sluice_fallback_streams", &[&label], 1.0).await;
+    // I14: the first is stale, whoever serves.
+    relay.is_stale(&first.uri()).await;
+
+    first.revive().await;
+    let answer = holds(&mut client, &[("a", "first")]).await;
+    assert!(answer.control_plane.ends_with(&format!("via {}", first.uri())), "{}", answer.control_plane);
+    second.is_left().await;
+    assert_eq!(relay.metric("sluice_fallback_streams", &[&label]).await, 0.0);
+
+    first.die().await;
+    relay.is_stale(&first.uri()).await;
+    second.is_not_asked(Duration::from_secs(2)).await;
+    second.die().await;
+    client.silence(Duration::from_secs(1)).await;
+    let mut newcomer = open(&relay, "two", &["a"]).await;
+    holds(&mut newcomer, &[("a", "first")]).await;
+}
+
+/// G2, P3, FU1, FBK-4: the first server dies, and something is asked for that it never supplied: the second one supplies that
+/// and everything else; the first one's new state is in force once it is back.
+#[tokio::test]
+async fn g_2_p_3_the_first_dies_before_an_update() {
+    let (mut first, second) = (Server::new("first").await, Server::new("second").await);
+    let relay = relay(&[&first, &second]).await;
+    let mut client = open(&relay, "one", &["a"]).await;
+    holds(&mut client, &[("a", "first")]).await;
+    assert_eq!(second.origin.opened(), 0, "a server in reserve is not connected to");
+    let start = Instant::now();
+    first.die().await;
+    client.want(EDS, &["a", "b"]);
+    holds(&mut client, &[("a", "second"), ("b", "second")]).await;
+    assert!(start.elapsed() < Duration::from_millis(1500) + SLACK, "{:?}", start.elapsed());
+    first.origin.set_many(EDS, &[("a", "new"), ("b", "new")]);
+    first.revive().await;
+    holds(&mut client, &[("a", "new"), ("b", "new")]).await;
+    second.is_left().await;
+}
+
+/// G3, P2: the first server supplies the cluster and dies when its endpoints are asked for.
+#[tokio::test]
+async fn g_3_p_2_the_first_dies_during_the_start() {
+    let (mut first, second) = (Server::new("first").await, Server::new("second").await);
+    first.origin.change(|world| ["a", "b"].iter().for_each(|name| world.remove(EDS, name)));
+    let relay = relay(&[&first, &second]).await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(CDS, &["c"]);
+    client.settle(CDS, &[("c", "first")]).await;
+    client.want(EDS, &["a"]);
+    first.die().await;
+    holds(&mut client, &[("a", "second")]).await;
+    assert_eq!(client.holds(CDS)["c"], "second", "one server supplies the whole chain");
+    first.origin.set(EDS, "a", "first");
+    first.revive().await;
+    holds(&mut client, &[("a", "first")]).await;
+    second.is_left().await;
+}
+
+/// G4: a client that comes while the first server is down is served without delay.
+#[tokio::test]
+async fn g_4_the_first_is_down_at_the_start() {
+    let (mut first, second) = (Server::dead("first").await, Server::new("second").await);
+    let relay = relay(&[&first, &second]).await;
+    let start = Instant::now();
+    let mut client = open(&relay, "one", &["a"]).await;
+    holds(&mut client, &[("a", "second")]).await;
+    assert!(start.elapsed() < Duration::from_millis(1500) + SLACK, "{:?}", start.elapsed());
+    first.revive().await;
+    holds(&mut client, &[("a", "first")]).await;
+    second.is_left().await;
+}
+
+/// G5: down the whole list, and up again one by one.
+#[tokio::test]
+async fn g_5_three_servers() {
+    let (mut first, mut second) = (Server::dead("first").await, Server::dead("second").await);
+    let third = Server::new("third").await;
+    let relay = relay(&[&first, &second, &third]).await;
+    let mut client = open(&relay, "one", &["a"]).await;
+    holds(&mut client, &[("a", "third")]).await;
+    second.revive().await;
+    holds(&mut client, &[("a", "second")]).await;
+    third.is_left().await;
+    first.revive().await;
+    holds(&mut client, &[("a", "first")]).await;
+    second.is_left().await;
+}
+
+/// P4, FU8: one in the middle that refuses every stream is passed over.
+#[tokio::test]
+async fn p_4_the_middle_one_is_broken() {
+    let (mut first, second) = (Server::new("first").await, Server::new("second").await);
+    let third = Server::new("third").await;
+    second.origin.refuse_delta(Some(Code::Unavailable));
+    let relay = relay(&[&first, &second, &third]).await;
+    let mut client = open(&relay, "one", &["a"]).await;
+    holds(&mut client, &[("a", "first")]).await;
+    first.die().await;
+    client.want(EDS, &["a", "b"]);
+    holds(&mut client, &[("a", "third"), ("b", "third")]).await;
+    relay.is_stale(&second.uri()).await;
+}
+
+/// P5, FBK-7: with none left the client is told of it, by the name of a server, and not before.
+#[tokio::test]
+async fn p_5_all_are_broken() {
+    let (first, second) = (Server::dead("first").await, Server::dead("second").await);
+    let relay = relay(&[&first, &second]).await;
+    let start = Instant::now();
+    let mut client = open(&relay, "one", &["a"]).await;
+    match client.event_within(Duration::from_secs(25)).await {
+        Event::Answer(answer) => {
+            assert_eq!((answer.items.len(), answer.removed.len()), (0, 0), "{answer:?}");
+            let error = &answer.errors["a"];
+            assert!(
+                error.message.contains(&first.uri()) || error.message.contains(&second.uri()),
+                "{error:?}"
+            );
+            assert!(start.elapsed() > Duration::from_secs(8), "told after {:?}", start.elapsed());
+        }
+        end => panic!("{end:?}"),
+    }
+}
+
+/// P6, RLY-40: only who lacks something moves; the other keeps what it has, and hears nothing.
+#[tokio::test]
+async fn p_6_one_moves_and_the_other_stays() {
+    let (mut first, second) = (Server::new("first").await, Server::new("second").await);
+    let relay = relay(&[&first, &second]).await;
+    let mut stays = open(&relay, "stays", &["a"]).await;
+    let mut moves = open(&relay, "moves", &["a"]).await;
+    for client in [&mut stays, &mut moves] {
+        holds(client, &[("a", "first")]).await;
+    }
+    first.die().await;
+    moves.want(EDS, &["a", "b"]);
+    holds(&mut moves, &[("a", "second"), ("b", "second")]).await;
+    stays.silence(Duration::from_millis(500)).await;
+    let label = format!("server=\"{}\"", second.uri());
+    assert_eq!(relay.metric("sluice_fallback_streams", &[&label]).await, 1.0);
+    first.revive().await;
+    holds(&mut moves, &[("a", "first"), ("b", "first")]).await;
+    stays.silence(Duration::from_millis(500)).await;
+    second.is_left().await;
+}
+
+/// FU9: a server that answers and dies, over and over, counts as unreachable after the fifth time within a minute, although
+/// each of these ends is no error by itself (CLI-2).
+#[tokio::test]
+async fn fu_9_answering_and_dying_is_unreachable() {
+    let (first, second) = (Server::new("first").await, Server::new("second").await);
+    let relay = relay(&[&first, &second]).await;
+    let mut client = open(&relay, "one", &["a"]).await;
+    holds(&mut client, &[("a", "first")]).await;
+    second.origin.set(EDS, "late", "second");
+    let (start, mut ended, mut deaths) = (Instant::now(), first.origin.opened(), 0);
+    first.origin.close_streams(Code::Unavailable);
+    first.origin.change(|world| world.restart());
+    client.want(EDS, &["a", "late"]);
+    while client.holds(EDS).len() < 2 {
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "after {deaths} deaths the first still counts as well"
+        );
+        if first.origin.log().iter().any(|r| r.stream > ended && !r.ask.nonce.is_empty()) {
+            ended = first.origin.opened();
+            deaths += 1;
+            first.origin.close_streams(Code::Unavailable);
+            first.origin.change(|world| world.restart());
+        }
+        if let Ok(Event::Answer(answer)) =
+            tokio::time::timeout(Duration::from_millis(5), client.event_within(Duration::from_secs(60))).await
+        {
+            assert_eq!(answer.removed, [""; 0]);
+            client.ack(&answer);
+        }
+    }
+    assert_eq!(client.holds(EDS)["late"], "second");
+    assert!((4..=8).contains(&deaths), "moved after {deaths} deaths");
+    relay.is_stale(&first.uri()).await;
+}
+
+/// FU25: a server that is up and down all the time moves a client at most three times, then once per `hold_down`; what the
+/// client has never shrinks.
+#[tokio::test]
+async fn fu_25_a_flapping_server() {
+    let (mut first, second) = (Server::new("first").await, Server::new("second").await);
+    for number in 0..40 {
+        for server in [&first, &second] {
+            server.origin.set(EDS, &format!("n{number}"), "text");
+        }
+    }
+    let relay = relay(&[&first, &second]).await;
+    let mut client = open(&relay, "one", &["a"]).await;
+    holds(&mut client, &[("a", "first")]).await;
+    let mut names = vec!["a".to_owned()];
+    let start = Instant::now();
+    let window = Duration::from_secs(12);
+    while start.elapsed() < window {
+        first.die().await;
+        names.push(format!("n{}", names.len()));
+        client.want(EDS, &names.iter().map(String::as_str).collect::<Vec<_>>());
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        first.revive().await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let moves = relay.metric("sluice_fallback_moves_total", &[]).await;
+    let most = 3.0 + start.elapsed().as_secs_f64() / 3.0 + 1.0;
+    assert!((2.0..=most).contains(&moves), "{moves} moves in {:?}", start.elapsed());
+    // Everything came in the end, and nothing went on the way.
+    while client.holds(EDS).len() < names.len() {
+        let answer = client.take(EDS).await;
+        assert_eq!(answer.removed, [""; 0], "{answer:?}");
+    }
+}
+
+/// FU26, FU27, RLY-41, RLY-42, I9: the members of a wildcard are those of one server, whole: of the second while it serves, of
+/// the first, which came back with fewer, from then on. Nothing is ever of both.
+#[tokio::test]
+async fn fu_26_fu_27_servers_that_disagree() {
+    let (mut first, second) = (Server::new("first").await, Server::new("second").await);
+    first.origin.set_many(CDS, &[("only-first", "first"), ("leaves", "first")]);
+    second.origin.set(CDS, "only-second", "second");
+    let relay = relay(&[&first, &second]).await;
+    for variant in Variant::BOTH {
+        let mut client = Client::open(&relay.address, variant, "one").await;
+        client.want(CDS, &["*"]);
+        client.settle(CDS, &[("c", "first"), ("only-first", "first"), ("leaves", "first")]).await;
+        client.want(EDS, &["a"]);
+        holds(&mut client, &[("a", "first")]).await;
+        first.die().await;
+        let late = format!("late-{variant:?}");
+        second.origin.set(EDS, &late, "second");
+        client.want(EDS, &["a", &late]);
+        holds(&mut client, &[("a", "second"), (&late, "second")]).await;
+        client.settle(CDS, &[("c", "second"), ("only-second", "second")]).await;
+        first.origin.remove(CDS, "leaves");
+        first.origin.set(EDS, &late, "first");
+        first.revive().await;
+        client.settle(CDS, &[("c", "first"), ("only-first", "first")]).await;
+        holds(&mut client, &[("a", "first"), (&late, "first")]).await;
+        second.is_left().await;
+        first.origin.set(CDS, "leaves", "first");
+    }
+}
+
+/// FU4, FU2: fallback does not need a refusal.
+#[tokio::test]
+async fn fu_2_fu_4_fallback_from_silence() {
+    for stopped in [false, true] {
+        let (first, second) = (Server::new("first").await, Server::new("second").await);
+        let relay = relay_with(&[&first, &second], |setup| setup.resource_timeout(1)).await;
+        let mut client = open(&relay, "one", &["a"]).await;
+        let mut cached = open(&relay, "cached", &["a"]).await;
+        for client in [&mut client, &mut cached] {
+            holds(client, &[("a", "first")]).await;
+        }
+        if stopped {
+            first.proxy.hang()
+        } else {
+            first.proxy.partition()
+        }
+        let start = Instant::now();
+        client.want(EDS, &["a", "b"]);
+        holds(&mut client, &[("a", "second"), ("b", "second")]).await;
+        // A second until the timer, ten until the probe is given up, half of one for SETTINGS that do not come; or the
+        // acknowledgement that does not.
+        let bound = if stopped { Duration::from_millis(11_500) } else { Duration::from_millis(4_000) };
+        assert!(start.elapsed() < bound + SLACK, "{:?}", start.elapsed());
+        cached.silence(Duration::from_millis(100)).await;
+        first.proxy.heal();
+        holds(&mut client, &[("a", "first"), ("b", "first")]).await;
+        second.is_left().await;
+    }
+}

@@ -1,0 +1,22 @@
+//! The built binary under each fault of its upstreams and of its process: what clients see (usually nothing), what the
+//! operator sees, how the relay comes back, and within which bound.
+//!
+//! Between relay and control plane stands a proxy that breaks connections (`support/proxy.rs`); settings are shortened.
+//! `FU` and `FP` with a number are the faults of the catalogue.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::disallowed_methods, reason = "what a test waits for happens outside of its own clock")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod site;
+mod connecting;
+mod resolving;
+mod connected;
+mod streams;
+mod responses;
+mod sets;
+mod fallback;
+mod process;
+mod times;

@@ -1,0 +1,101 @@
+//! Responses that say too little: FU18, FU19, FU23.
+
+use std::time::{Duration, Instant};
+
+use crate::site::quick;
+use crate::support::{CDS, Client, ControlPlane, EDS, Item, RDS, Relay, Variant};
+
+/// Names that sort as they are counted.
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("name-{number:03}")).collect()
+}
+
+/// FU18, SST-4: an empty wildcard response deletes everything, as the protocol has it; the operator is told, once.
+#[tokio::test]
+async fn fu_18_mass_deletion() {
+    for upstream in Variant::BOTH {
+        let origin = ControlPlane::obedient().await;
+        let relay = Relay::start(quick(origin.address).upstream(upstream)).await;
+        let names = names(20);
+        let resources: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "1")).collect();
+        origin.set_many(CDS, &resources);
+        let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+        client.want(CDS, &["*"]);
+        client.settle(CDS, &resources).await;
+        // Ten of twenty are not more than half.
+        origin.change(|world| names[10..].iter().for_each(|name| world.remove(CDS, name)));
+        client.settle(CDS, &resources[..10]).await;
+        assert_eq!(relay.log_lines("WARN"), [""; 0]);
+        origin.set_many(CDS, &resources);
+        client.settle(CDS, &resources).await;
+        origin.change(|world| names.iter().for_each(|name| world.remove(CDS, name)));
+        client.settle(CDS, &[]).await;
+        let label = format!("server=\"{}\"", origin.address);
+        relay
+            .metric_reaches("sluice_upstream_mass_deletions_total", &[&label, "type=\"Cluster\""], 1.0)
+            .await;
+        let warnings = relay.log_lines("WARN");
+        assert_eq!(warnings.len(), 1, "{warnings:#?}");
+        assert!(warnings[0].contains("removed=20") && warnings[0].contains("Cluster"), "{warnings:#?}");
+    }
+}
+
+/// FU18: a first answer that is empty deletes nothing, and is no alarm.
+#[tokio::test]
+async fn fu_18_nothing_to_begin_with() {
+    let origin = ControlPlane::obedient().await;
+    let relay = Relay::start(quick(origin.address)).await;
+    let mut client = Client::open(&relay.address, Variant::Sotw, "one").await;
+    client.want(CDS, &["*"]);
+    assert_eq!(client.take(CDS).await.names(), [""; 0]);
+    assert_eq!(relay.log_lines("WARN"), [""; 0]);
+}
+
+/// FU19, SST-6: outside of full-state types an empty response says nothing.
+#[tokio::test]
+async fn fu_19_an_empty_response_of_endpoints_and_routes() {
+    for type_url in [EDS, RDS] {
+        let origin = ControlPlane::scripted().await;
+        let relay = Relay::start(quick(origin.address).upstream(Variant::Sotw)).await;
+        let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+        client.want(type_url, &["a"]);
+        let asked = origin.expect(type_url).await;
+        origin.answer(&asked, "1", vec![Item::new(type_url, "a", "", "1")], &[]);
+        client.settle(type_url, &[("a", "1")]).await;
+        origin.answer(&asked, "2", vec![], &[]);
+        origin.expect_that(type_url, |ask| ask.version == "2").await;
+        client.quiet().await;
+        let mut newcomer = Client::open(&relay.address, Variant::Sotw, "two").await;
+        newcomer.want(type_url, &["a"]);
+        assert_eq!(newcomer.take(type_url).await.names(), ["a"]);
+    }
+}
+
+/// FU23, RLY-2, TMR-3: a name without an answer is absent after its timer, on a connected stream; a name that is cached
+/// never is.
+#[tokio::test]
+async fn fu_23_no_answer_for_a_name() {
+    for upstream in Variant::BOTH {
+        let origin = ControlPlane::scripted().await;
+        let relay = Relay::start(quick(origin.address).upstream(upstream).resource_timeout(2)).await;
+        let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+        client.want(EDS, &["cached"]);
+        let asked = origin.expect(EDS).await;
+        origin.answer(&asked, "1", vec![Item::new(EDS, "cached", "1", "1")], &[]);
+        client.take(EDS).await;
+        let start = Instant::now();
+        client.want(EDS, &["cached", "missing"]);
+        let answer = client.take(EDS).await;
+        let took = start.elapsed();
+        assert_eq!((answer.names(), answer.removed.as_slice()), (vec![], &["missing".to_owned()][..]));
+        assert!(took >= Duration::from_millis(1900), "absent after {took:?}");
+        // The timer does not run for what is known, however long the server says nothing of it.
+        client.silence(Duration::from_secs(3)).await;
+        assert_eq!(client.holds(EDS).len(), 1);
+        // TMR-6: it may come later.
+        let items = vec![Item::new(EDS, "missing", "1", "late")];
+        origin.answer(&asked, "2", items, &[]);
+        assert_eq!(client.take(EDS).await.get("missing").text(), "late");
+        assert_eq!(relay.log_lines("WARN"), [""; 0]);
+    }
+}

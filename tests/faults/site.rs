@@ -1,0 +1,151 @@
+//! A control plane, a proxy before it, a relay, and two clients that have what they asked for.
+
+use std::time::{Duration, Instant};
+
+use crate::support::operator::{ANSWERS_AGAIN, UNREACHABLE};
+use crate::support::{CDS, Client, ControlPlane, EDS, Proxy, Relay, Setup, Variant};
+
+/// Of the backoff in [`quick`].
+pub const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(800));
+
+/// What the machine may add to any bound: it is slow and shared.
+pub const SLACK: Duration = Duration::from_secs(3);
+
+pub struct Site {
+    pub origin: ControlPlane,
+    pub proxy: Proxy,
+    pub relay: Relay,
+    pub delta: Client,
+    pub sotw: Client,
+    /// How the relay knows the control plane.
+    pub server: String,
+}
+
+/// Everything that waits for a server, shortened.
+pub fn quick(server: impl ToString) -> Setup {
+    Setup::of(server)
+        .resource_timeout(60)
+        .server_line("backoff: { initial: 200ms, max: 800ms }")
+        .server_line("connect_timeout: 500ms")
+        .server_line("settings_timeout: 500ms")
+        .server_line("tcp_keepalive: { time: 1s, interval: 1s, probes: 2, user_timeout: 3s }")
+}
+
+impl Site {
+    pub async fn new() -> Site {
+        Site::with(quick).await
+    }
+
+    /// Both clients hold clusters `a` and `b` by wildcard, and endpoints `e` by name.
+    pub async fn with(setup: impl FnOnce(String) -> Setup) -> Site {
+        let origin = ControlPlane::obedient().await;
+        origin.set_many(CDS, &[("a", "1"), ("b", "1")]);
+        origin.set(EDS, "e", "1");
+        let proxy = Proxy::start(origin.address).await;
+        let server = proxy.address.to_string();
+        let relay = Relay::start(setup(server.clone())).await;
+        let delta = served(&relay, Variant::Delta, "delta").await;
+        let sotw = served(&relay, Variant::Sotw, "sotw").await;
+        relay.is_fresh(&server).await;
+        Site { origin, proxy, relay, delta, sotw, server }
+    }
+
+    pub fn label(&self) -> String {
+        format!("server=\"{}\"", self.server)
+    }
+
+    /// The relay's metric of this server.
+    pub async fn metric(&self, name: &str) -> f64 {
+        self.relay.metric(name, &[&self.label()]).await
+    }
+
+    /// Neither client hears anything for so long.
+    pub async fn silence(&mut self, window: Duration) {
+        let start = Instant::now();
+        self.delta.silence(window).await;
+        self.sotw.silence(window.saturating_sub(start.elapsed()).max(Duration::from_millis(20))).await;
+    }
+
+    /// Nothing happened to the clients since they were last asked, while the control plane answers.
+    pub async fn quiet(&mut self) {
+        self.delta.quiet().await;
+        self.sotw.quiet().await;
+    }
+
+    /// Whoever comes is served from the cache (RLY-46).
+    pub async fn newcomers_are_served(&self) {
+        for variant in Variant::BOTH {
+            served(&self.relay, variant, "newcomer").await;
+        }
+    }
+
+    /// The outage is known everywhere, was told by one WARN, and concerns nobody downstream (I14, RLY-46).
+    pub async fn outage_is_no_news(&mut self) {
+        self.relay.is_stale(&self.server).await;
+        self.silence(Duration::from_millis(1500)).await;
+        self.newcomers_are_served().await;
+        self.one_warning();
+    }
+
+    pub fn one_warning(&self) {
+        let warnings = self.relay.log_lines("WARN");
+        let outage: Vec<_> = warnings.iter().filter(|line| line.contains(UNREACHABLE)).collect();
+        assert_eq!((outage.len(), warnings.len()), (1, 1), "one line at the change: {warnings:#?}");
+        assert!(outage[0].contains(&self.server), "{}", outage[0]);
+    }
+
+    /// After the fault the relay comes back by itself: nobody downstream notices, and what is new arrives.
+    pub async fn recovers(&mut self) {
+        self.relay.is_fresh(&self.server).await;
+        self.quiet().await;
+        self.news_arrives("after").await;
+        let told = self.relay.log_lines("INFO").iter().filter(|line| line.contains(ANSWERS_AGAIN)).count();
+        assert_eq!(told, self.relay.warnings(UNREACHABLE).len(), "each WARN is taken back by one INFO");
+    }
+
+    pub async fn news_arrives(&mut self, text: &str) {
+        self.origin.set(EDS, "e", text);
+        for client in [&mut self.delta, &mut self.sotw] {
+            let answer = client.take(EDS).await;
+            assert_eq!((answer.get("e").text().as_str(), answer.removed.len()), (text, 0));
+        }
+    }
+
+    /// When connections failed, as the relay counts them, for so long.
+    pub async fn failures_for(&self, window: Duration) -> Vec<Instant> {
+        let (start, mut times) = (Instant::now(), Vec::new());
+        let before = self.metric("sluice_upstream_connect_failures_total").await;
+        while start.elapsed() < window {
+            let failures = self.metric("sluice_upstream_connect_failures_total").await - before;
+            times.resize(failures as usize, Instant::now());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        times
+    }
+}
+
+/// A client that holds what the control plane of a site has at its beginning.
+pub async fn served(relay: &Relay, variant: Variant, id: &str) -> Client {
+    let mut client = Client::open(&relay.address, variant, id).await;
+    client.want(CDS, &["*"]);
+    client.settle(CDS, &[("a", "1"), ("b", "1")]).await;
+    client.want(EDS, &["e"]);
+    client.settle(EDS, &[("e", "1")]).await;
+    client
+}
+
+/// CLI-4: from the second attempt on each comes one delay after the one before: `first` × 1.6 each up to `cap`, ±20 %.
+/// `nth`: how many failures came before the first of these attempts. `each`: how long an attempt itself takes.
+pub fn assert_backs_off(attempts: &[Instant], nth: i32, each: Duration) {
+    assert!(attempts.len() >= 3, "only {} attempts", attempts.len());
+    let (first, cap) = BACKOFF;
+    for (index, pair) in attempts.windows(2).enumerate() {
+        let delay = first.mul_f64(1.6_f64.powi(nth + index as i32)).min(cap);
+        let gap = pair[1] - pair[0];
+        // What is sampled may be seen late, once before and once after.
+        let least = (delay.mul_f64(0.8) + each).saturating_sub(Duration::from_millis(60));
+        assert!(gap >= least, "attempt {index} came {gap:?} after the one before, {least:?} was due");
+        let most = delay.mul_f64(1.2) + each + Duration::from_millis(800);
+        assert!(gap <= most, "attempt {index} came {gap:?} after the one before, {most:?} was the bound");
+    }
+}

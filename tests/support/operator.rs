@@ -1,0 +1,106 @@
+//! What an operator sees of a relay: metrics, `/ready`, `/sources`, and lines of the log.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::control_plane::eventually;
+use super::{DEADLINE, Relay};
+
+/// The lines that begin and end an outage.
+pub const UNREACHABLE: &str = "the upstream is unreachable";
+pub const ANSWERS_AGAIN: &str = "the upstream answers again";
+
+impl Relay {
+    /// The sum of a metric's samples that have all of these labels, each written `name="value"`; 0 without any.
+    pub async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let (_, text) = self.get("/metrics").await;
+        let samples = text.lines().filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let (found, found_labels) = series.split_once('{').unwrap_or((series, ""));
+            let fits = found == name && labels.iter().all(|label| found_labels.contains(label));
+            fits.then(|| value.parse::<f64>().ok()).flatten()
+        });
+        samples.sum()
+    }
+
+    /// Waits for a metric to be at least so much.
+    pub async fn metric_reaches(&self, name: &str, labels: &[&str], least: f64) {
+        eventually(&format!("{name}{labels:?} at {least}"), || async {
+            self.metric(name, labels).await >= least
+        })
+        .await;
+    }
+
+    pub async fn json(&self, path: &str) -> Value {
+        let (_, body) = self.get(path).await;
+        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
+    }
+
+    /// The items of `/sources` for this server.
+    pub async fn sources(&self, server: &str) -> Vec<Value> {
+        let all = self.json("/sources").await;
+        let items = all["sources"].as_array().unwrap_or_else(|| panic!("a list of sources: {all}"));
+        items.iter().filter(|source| source["server"] == server).cloned().collect()
+    }
+
+    /// What `/ready` says of a server.
+    pub async fn upstream(&self, server: &str) -> Value {
+        self.json("/ready").await["upstreams"][server].clone()
+    }
+
+    pub fn warnings(&self, text: &str) -> Vec<String> {
+        self.log_lines("WARN").into_iter().filter(|line| line.contains(text)).collect()
+    }
+
+    /// Waits until the relay says everywhere that it serves without this server (I14); returns when metrics said it first.
+    pub async fn is_stale(&self, server: &str) -> Instant {
+        self.is_stale_within(server, DEADLINE).await
+    }
+
+    pub async fn is_stale_within(&self, server: &str, limit: Duration) -> Instant {
+        let label = format!("server=\"{server}\"");
+        let start = Instant::now();
+        while self.metric("sluice_upstream_sources_stale", &[&label]).await < 1.0 {
+            assert!(start.elapsed() < limit, "not stale within {limit:?}; the log:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let noticed = Instant::now();
+        eventually("staleness and its reason in /sources", || async {
+            let sources = self.sources(server).await;
+            sources.iter().any(|source| source["stale_seconds"].is_f64() && source["last_error"].is_string())
+        })
+        .await;
+        eventually("staleness and its reason in /ready", || async {
+            let upstream = self.upstream(server).await;
+            upstream["stale"] == 1 && upstream["last_error"].is_string()
+        })
+        .await;
+        eventually("staleness in /clients", || async {
+            let clients = self.json("/clients").await;
+            let types = |client: &Value| client["types"].as_array().cloned().unwrap_or_default();
+            let all = clients["clients"].as_array().cloned().unwrap_or_default();
+            all.iter()
+                .flat_map(types)
+                .filter(|of| of["server"] == server)
+                .all(|of| of["stale_seconds"].is_f64())
+        })
+        .await;
+        let shown = noticed.elapsed();
+        assert!(shown < Duration::from_secs(3), "I14: shown {shown:?} after it was counted");
+        assert_eq!(self.get("/ready").await.0, 200, "a relay that serves from its cache is ready");
+        noticed
+    }
+
+    /// Waits until it says everywhere that this server is heard.
+    pub async fn is_fresh(&self, server: &str) {
+        let label = format!("server=\"{server}\"");
+        eventually("freshness in metrics, /sources and /ready", || async {
+            let sources = self.sources(server).await;
+            self.metric("sluice_upstream_sources_stale", &[&label]).await == 0.0
+                && sources.iter().all(|source| source["stale_seconds"].is_null())
+                && self.upstream(server).await["stale"] == 0
+        })
+        .await;
+    }
+}
