@@ -14,4 +14,5 @@ mod memory;
 mod limits;
 mod limits_more;
 mod observed;
+mod restart;
 mod routing;

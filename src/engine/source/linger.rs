@@ -40,9 +40,13 @@ impl Linger {
 
     /// The last one who watched it is gone. Secrets go at once (RLY-60).
     pub fn add(&mut self, what: Lingering, bytes: usize, now: Time) {
-        self.remove(&what);
         let linger = if what.0.is_secret() { Duration::ZERO } else { self.linger };
-        let deadline = now + linger;
+        self.add_until(what, bytes, now + linger);
+    }
+
+    /// It lingers until then.
+    pub fn add_until(&mut self, what: Lingering, bytes: usize, deadline: Time) {
+        self.remove(&what);
         self.bytes += bytes;
         self.queue.insert((deadline, what.clone()));
         self.entries.insert(what, (deadline, bytes));
