@@ -87,13 +87,17 @@ impl TypeCache {
         self.named.is_empty() && self.wildcard.is_none() && self.globs.is_empty()
     }
 
-    /// What a name or a glob weighs that nobody watches; `None` if somebody does.
-    fn unwatched_bytes(&self, name: &ResourceName) -> Option<usize> {
-        let (is_watched, weight) = match name.is_glob() {
-            true => (self.globs.is_watched(name), self.globs.weight(name)),
-            false => (self.named.is_watched(name), self.named.weight(name)),
+    /// What a name or a glob weighs that nobody watches, and whether it has content; `None` if somebody does.
+    fn unwatched(&self, name: &ResourceName) -> Option<(usize, bool)> {
+        let (is_watched, weight, has_content) = match name.is_glob() {
+            true => (self.globs.is_watched(name), self.globs.weight(name), self.globs.has_members(name)),
+            false => {
+                let has_content =
+                    self.named.known().get(name).is_some_and(|known| known.resource().is_some());
+                (self.named.is_watched(name), self.named.weight(name), has_content)
+            }
         };
-        (!is_watched).then_some(weight)
+        (!is_watched).then_some((weight, has_content))
     }
 
     /// Routes may name what has left types of the cluster side (RLY-51); nothing refers to what left the others.
@@ -390,7 +394,7 @@ impl Source {
         wildcard.unwatch(session);
         if !wildcard.is_watched() {
             let bytes = wildcard.view().bytes();
-            self.linger.add((type_url.clone(), None), bytes, now);
+            self.linger.add((type_url.clone(), None), bytes, bytes > 0, now);
         }
     }
 
@@ -405,8 +409,8 @@ impl Source {
         let Some(cache) = self.types.get(type_url) else { return };
         for name in names {
             // A session that moves between two sets leaves the old one after it joined the new one.
-            if let Some(bytes) = cache.unwatched_bytes(&name) {
-                self.linger.add((type_url.clone(), Some(name)), bytes, now);
+            if let Some((bytes, has_content)) = cache.unwatched(&name) {
+                self.linger.add((type_url.clone(), Some(name)), bytes, has_content, now);
             }
         }
     }
