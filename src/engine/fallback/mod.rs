@@ -35,6 +35,8 @@ pub struct Sight {
     pub unknown: usize,
     /// It answered for every type that is wanted since it was last lost.
     pub is_current: bool,
+    /// Its sources took note of all that is wanted: before that, nobody can say that something lacks (FBK-1).
+    pub is_noted: bool,
 }
 
 impl Sight {
@@ -101,6 +103,9 @@ impl Fallback {
         };
         let mut decision = self.go_up(settings, sights, now);
         if decision.next.is_some() {
+            return decision;
+        }
+        if !serving.is_noted {
             return decision;
         }
         if !serving.reach.is_lost() {

@@ -328,3 +328,19 @@ fn rly_4_a_session_is_stranded_when_no_server_can_answer_what_it_lacks() {
     bench.hear(1);
     assert!(!stranded(&bench, true), "whoever is heard may answer yet");
 }
+
+#[test]
+fn fbk_1_what_a_source_was_not_told_of_yet_does_not_lack() {
+    let mut bench = servers(2);
+    let (first, second) = (bench.delta(), bench.delta());
+    bench.change(first, EDS, "+a +b");
+    bench.hear(0);
+    bench.names(0, EDS, "a=1 b=1");
+    bench.lose(0);
+    bench.slow_watches = true;
+    bench.change(second, EDS, "+a");
+    assert_eq!((bench.follow(second).as_str(), bench.asks(second, 1)), ("", false));
+    bench.deliver(second, 1);
+    assert_eq!(bench.follow(second), "ClusterLoadAssignment a=1");
+    assert!(!bench.asks(second, 1));
+}
