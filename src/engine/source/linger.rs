@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::engine::Time;
+use crate::engine::planted::{Bug, planted};
 use crate::xds::{ResourceName, TypeUrl};
 
 /// Something that lingers: a name, or (`None`) a type's wildcard.
@@ -50,7 +51,11 @@ impl Linger {
     pub fn add(&mut self, what: Lingering, bytes: usize, has_content: bool, now: Time) {
         self.remove(&what);
         let linger = if what.0.is_secret() { Duration::ZERO } else { self.linger };
-        let deadline = now + linger;
+        let linger = if planted(Bug::LingersNever) { Duration::ZERO } else { linger };
+        let mut deadline = now + linger;
+        if planted(Bug::LingerFollowsTheClock) {
+            deadline = Time::from_micros(deadline.as_micros() / 1_000_000 * 1_000_000);
+        }
         self.bytes += bytes;
         self.queue.insert((deadline, what.clone()));
         self.entries.insert(what, Entry { deadline, bytes, has_content });
@@ -72,7 +77,9 @@ impl Linger {
             self.evicted += u64::from(deadline > now || self.is_held);
             return Some(self.let_go(what));
         }
-        while self.queue.first().is_some_and(|(deadline, _)| *deadline <= now) {
+        while self.queue.first().is_some_and(|(deadline, _)| *deadline <= now)
+            && !planted(Bug::LingersForever)
+        {
             let (deadline, what) = self.queue.pop_first()?;
             if self.is_held && self.is_worth_keeping(&what) {
                 self.parked.insert((deadline, what));
@@ -105,7 +112,8 @@ impl Linger {
         if self.bytes > self.bytes_max {
             return Some(Time::ZERO);
         }
-        self.queue.first().map(|(deadline, _)| *deadline)
+        let first = self.queue.first().filter(|_| !planted(Bug::LingersForever));
+        first.map(|(deadline, _)| *deadline)
     }
 
     pub fn bytes(&self) -> usize {

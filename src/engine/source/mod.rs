@@ -25,6 +25,7 @@ use super::interest::{Interest, NameSet, Shape};
 use super::snapshot::{Snapshot, TypeSnapshot};
 use super::upstream::{self, Cause, Changes, Scope};
 use super::view::View;
+use crate::engine::planted::{Bug, planted};
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
 pub use super::interest::Collection;
@@ -353,7 +354,7 @@ impl Source {
     /// A session went back to a server of higher priority. With the last one nothing lingers: its streams close (RLY-60).
     pub fn dismiss(&mut self, session: SessionId, now: Time) {
         self.forget(session, now);
-        if self.sessions.is_empty() {
+        if self.sessions.is_empty() && !planted(Bug::LowerServerLingers) {
             let lingering = std::iter::from_fn(|| self.linger.pop_any()).collect();
             self.free(lingering, now);
             self.after(now);
@@ -374,7 +375,7 @@ impl Source {
     /// A session is gone.
     pub fn forget(&mut self, session: SessionId, now: Time) {
         for watched in self.sessions.remove(&session).unwrap_or_default() {
-            if watched.wildcard {
+            if watched.wildcard && !planted(Bug::ForgottenWildcardStays) {
                 self.drop_wildcard(session, &watched.type_url, now);
             }
             if let Some(slot) = watched.globs {
@@ -591,7 +592,11 @@ impl Source {
 
     /// The current snapshot, if it changed since this was last asked.
     pub fn take_snapshot(&mut self) -> Option<Arc<Snapshot>> {
-        std::mem::take(&mut self.snapshot_changed).then(|| Arc::new(self.snapshot.clone()))
+        let snapshot = std::mem::take(&mut self.snapshot_changed).then(|| Arc::new(self.snapshot.clone()));
+        if planted(Bug::SnapshotsLeak) {
+            std::mem::forget(snapshot.clone());
+        }
+        snapshot
     }
 
     pub fn attachment(&self) -> &Attachment {
@@ -646,6 +651,9 @@ impl Source {
         self.note_reach();
         let first = std::mem::take(&mut self.news.first);
         self.wake(first);
+        if planted(Bug::CoalescingLosesLast) && self.wake_at().is_some_and(|due| due > now) {
+            self.news.update.clear();
+        }
         if self.wake_at().is_some_and(|due| due <= now) {
             self.woken_at = Some(now);
             let update = std::mem::take(&mut self.news.update);
@@ -674,7 +682,7 @@ impl Source {
         self.linger.hold(reach.is_lost() && !self.settings.private);
         self.snapshot.set_reach(reach);
         self.snapshot_changed = true;
-        if self.settings.tells_reach {
+        if self.settings.tells_reach && !planted(Bug::ReachNotTold) {
             self.news.first.extend(self.sessions.keys());
         }
     }
