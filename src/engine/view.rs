@@ -225,6 +225,8 @@ impl View {
         for (name, resource) in stand_ins {
             view.id = view.id.derived(("stands in", name, resource.version));
             view.put_as(name, None, resource);
+            // Where there is a resource, an error says nothing (ERR-2), so that its end is no news either (RLY-43).
+            view.drop_remarks(name);
         }
         view
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::engine::Time;
 use crate::engine::interest::Shape;
+use crate::engine::planted::{Bug, planted};
 use crate::engine::remarks::Lease;
 use crate::xds::{ResourceName, TypeUrl};
 
@@ -75,9 +76,12 @@ impl Expiry {
         now: Time,
     ) -> Option<Option<Lease>> {
         let Some(ttl) = ttl else {
-            return self.cancel(what).then_some(None);
+            return (!planted(Bug::TtlOutlivesItsEnd) && self.cancel(what)).then_some(None);
         };
         let term = self.take(what).filter(|term| term.ttl == ttl && told.is_some());
+        if planted(Bug::TtlNeverRunsOut) {
+            return None;
+        }
         let third = ttl / 3;
         let told = term.map(|term| term.told).filter(|told| now < *told + third);
         let lease = told.is_none().then(|| self.lease(ttl, now + ttl));
@@ -109,6 +113,9 @@ impl Expiry {
         now: Time,
     ) -> Option<Option<Lease>> {
         let known = self.terms.get(what)?.ttl;
+        if planted(Bug::TtlNotRenewed) {
+            return None;
+        }
         self.stated(what, Some(ttl.unwrap_or(known)), told, now)
     }
 

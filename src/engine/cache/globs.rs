@@ -323,6 +323,11 @@ impl GlobCache {
         members.map(|member| member.size()).sum::<usize>() + name.as_str().len() + 64
     }
 
+    /// Whether a glob has members, as far as is known.
+    pub fn has_members(&self, name: &ResourceName) -> bool {
+        self.globs.get(name).is_some_and(|glob| !glob.members.is_empty())
+    }
+
     /// Stamps the views that changed and adds the sessions that watch them to `news`.
     pub fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
         let lost = self.departed.settle(stamp);

@@ -9,6 +9,7 @@ use super::aliased::Aliased;
 use super::slots::{Moved, SlotId, Slots};
 use super::{Counts, Departed, Known, News, SessionId, Stamp};
 use crate::engine::interest::{NameSet, SetId};
+use crate::engine::planted::{Bug, planted};
 use crate::engine::remarks::{Lease, Remarks};
 use crate::engine::snapshot::{Names, WatchedSet};
 use crate::engine::upstream::Cause;
@@ -88,13 +89,18 @@ impl NamedCache {
         for name in names.minus(old) {
             let watchers = self.watchers.entry(name.clone()).or_default();
             let unwatched = watchers.is_empty();
-            watchers.insert(id);
+            if !planted(Bug::JoinerMissed) || watchers.is_empty() {
+                watchers.insert(id);
+            }
             view.add_unknown();
             view.remark(name, &self.remarks);
             match self.known.get(name) {
                 None => {
                     self.known.insert(name.clone(), Known::Unknown);
                     moved.new.push(name.clone());
+                    if planted(Bug::UnknownIsAbsent) {
+                        view.put_absent(name, None);
+                    }
                     continue;
                 }
                 Some(Known::Unknown) => {}
@@ -168,7 +174,9 @@ impl NamedCache {
         }
         self.departed.lose(name, old.resource());
         self.note(name, &old, Known::Absent(cause));
-        self.touch(name, &old, |view| view.put_absent(name, old.resource().map(Arc::as_ref)));
+        if !planted(Bug::AbsenceNotTold) {
+            self.touch(name, &old, |view| view.put_absent(name, old.resource().map(Arc::as_ref)));
+        }
     }
 
     /// The server cannot supply a name (ERR-1), or can again. What is cached of it stays (ERR-4).

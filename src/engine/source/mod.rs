@@ -26,6 +26,7 @@ use super::interest::{Interest, NameSet, Shape};
 use super::snapshot::{Snapshot, TypeSnapshot};
 use super::upstream::{self, Cause, Changes, Scope};
 use super::view::View;
+use crate::engine::planted::{Bug, planted};
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
 pub use super::interest::Collection;
@@ -92,13 +93,17 @@ impl TypeCache {
         self.named.is_empty() && self.wildcard.is_none() && self.globs.is_empty()
     }
 
-    /// What a name or a glob weighs that nobody watches; `None` if somebody does.
-    fn unwatched_bytes(&self, name: &ResourceName) -> Option<usize> {
-        let (is_watched, weight) = match name.is_glob() {
-            true => (self.globs.is_watched(name), self.globs.weight(name)),
-            false => (self.named.is_watched(name), self.named.weight(name)),
+    /// What a name or a glob weighs that nobody watches, and whether it has content; `None` if somebody does.
+    fn unwatched(&self, name: &ResourceName) -> Option<(usize, bool)> {
+        let (is_watched, weight, has_content) = match name.is_glob() {
+            true => (self.globs.is_watched(name), self.globs.weight(name), self.globs.has_members(name)),
+            false => {
+                let has_content =
+                    self.named.known().get(name).is_some_and(|known| known.resource().is_some());
+                (self.named.is_watched(name), self.named.weight(name), has_content)
+            }
         };
-        (!is_watched).then_some(weight)
+        (!is_watched).then_some((weight, has_content))
     }
 
     /// Routes may name what has left types of the cluster side (RLY-51); nothing refers to what left the others.
@@ -356,7 +361,7 @@ impl Source {
     /// A session went back to a server of higher priority. With the last one nothing lingers: its streams close (RLY-60).
     pub fn dismiss(&mut self, session: SessionId, now: Time) {
         self.forget(session, now);
-        if self.sessions.is_empty() {
+        if self.sessions.is_empty() && !planted(Bug::LowerServerLingers) {
             self.give_up_restored(now);
             let lingering = std::iter::from_fn(|| self.linger.pop_any()).collect();
             self.free(lingering, now);
@@ -378,7 +383,7 @@ impl Source {
     /// A session is gone.
     pub fn forget(&mut self, session: SessionId, now: Time) {
         for watched in self.sessions.remove(&session).unwrap_or_default() {
-            if watched.wildcard {
+            if watched.wildcard && !planted(Bug::ForgottenWildcardStays) {
                 self.drop_wildcard(session, &watched.type_url, now);
             }
             if let Some(slot) = watched.globs {
@@ -398,7 +403,7 @@ impl Source {
         wildcard.unwatch(session);
         let (is_watched, bytes) = (wildcard.is_watched(), wildcard.view().bytes());
         if !is_watched && !self.is_kept(type_url, None) {
-            self.linger.add((type_url.clone(), None), bytes, now);
+            self.linger.add((type_url.clone(), None), bytes, bytes > 0, now);
         }
     }
 
@@ -413,9 +418,9 @@ impl Source {
         let Some(cache) = self.types.get(type_url) else { return };
         for name in names {
             // A session that moves between two sets leaves the old one after it joined the new one.
-            if let Some(bytes) = cache.unwatched_bytes(&name).filter(|_| !self.is_kept(type_url, Some(&name)))
-            {
-                self.linger.add((type_url.clone(), Some(name)), bytes, now);
+            let unwatched = cache.unwatched(&name).filter(|_| !self.is_kept(type_url, Some(&name)));
+            if let Some((bytes, has_content)) = unwatched {
+                self.linger.add((type_url.clone(), Some(name)), bytes, has_content, now);
             }
         }
     }
@@ -595,7 +600,11 @@ impl Source {
 
     /// The current snapshot, if it changed since this was last asked.
     pub fn take_snapshot(&mut self) -> Option<Arc<Snapshot>> {
-        std::mem::take(&mut self.snapshot_changed).then(|| Arc::new(self.snapshot.clone()))
+        let snapshot = std::mem::take(&mut self.snapshot_changed).then(|| Arc::new(self.snapshot.clone()));
+        if planted(Bug::SnapshotsLeak) {
+            std::mem::forget(snapshot.clone());
+        }
+        snapshot
     }
 
     /// What is held now; unlike [`Source::take_snapshot`] this takes no note that it was seen.
@@ -658,6 +667,9 @@ impl Source {
         self.confirm_silence(now);
         let first = std::mem::take(&mut self.news.first);
         self.wake(first);
+        if planted(Bug::CoalescingLosesLast) && self.wake_at().is_some_and(|due| due > now) {
+            self.news.update.clear();
+        }
         if self.wake_at().is_some_and(|due| due <= now) {
             self.woken_at = Some(now);
             let update = std::mem::take(&mut self.news.update);
@@ -686,7 +698,7 @@ impl Source {
         self.linger.hold(reach.is_lost() && !self.settings.private);
         self.snapshot.set_reach(reach);
         self.snapshot_changed = true;
-        if self.settings.tells_reach {
+        if self.settings.tells_reach && !planted(Bug::ReachNotTold) {
             self.news.first.extend(self.sessions.keys());
         }
     }

@@ -282,7 +282,7 @@ impl Source {
                 Shape::Wildcard => {
                     let unwatched = cache.wildcard.as_ref().filter(|wildcard| !wildcard.is_watched());
                     if let Some(bytes) = unwatched.map(|wildcard| wildcard.view().bytes()) {
-                        self.linger.add((type_url.clone(), None), bytes, now);
+                        self.linger.add((type_url.clone(), None), bytes, bytes > 0, now);
                     }
                 }
                 Shape::Globs => {
@@ -331,6 +331,6 @@ impl Source {
     }
 
     fn linger_briefly(&mut self, type_url: &TypeUrl, name: Option<ResourceName>, now: Time) {
-        self.linger.add_until((type_url.clone(), name), 0, now);
+        self.linger.add_until((type_url.clone(), name), 0, false, now);
     }
 }
