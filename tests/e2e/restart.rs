@@ -391,6 +391,27 @@ async fn fp_13_a_second_relay_with_the_same_directory_starts_cold() {
     .await;
 }
 
+/// What did not change is not written again, whoever comes and goes.
+#[tokio::test]
+async fn an_unchanged_source_is_not_written_again() {
+    let bench = Bench::new().await;
+    let relay = bench.relay().await;
+    let _client = bench.serve(&relay).await;
+    written(&relay, 1.0).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let before = metric(&relay, "sluice_checkpoint_writes_total").await;
+    let mut other = Client::open(&relay.address, Variant::Sotw, "two").await;
+    other.want(CDS, &["*"]);
+    other.take(CDS).await;
+    other.want(EDS, &["e"]);
+    other.take(EDS).await;
+    drop(other);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(metric(&relay, "sluice_checkpoint_writes_total").await, before);
+    bench.origin.set(EDS, "e", "2");
+    written(&relay, before + 1.0).await;
+}
+
 /// I13: no Secret is ever on disk.
 #[tokio::test]
 async fn i13_no_secret_is_written() {
