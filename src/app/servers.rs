@@ -9,6 +9,7 @@ use crate::config::{
     WildcardForm,
 };
 use crate::driver::servers::{Attach, Server as Upstream, ServerLists};
+use crate::engine::fallback::Policy;
 use crate::engine::upstream;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::ClientMetrics;
@@ -39,7 +40,7 @@ impl Channels<'_> {
         for server in &list.servers {
             let attach = match &server.kind {
                 ServerKind::Grpc(grpc) => {
-                    Attach::Grpc { pool: self.pool(server, grpc), settings: protocol_of(grpc) }
+                    Attach::Grpc { pool: self.pool(server, grpc), settings: protocol_of(grpc, list) }
                 }
                 ServerKind::Rest(rest) => {
                     attach_rest(rest, self.metrics.of_server(&server.server_uri).client().clone())
@@ -100,8 +101,10 @@ fn pool_of(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Pool {
     Pool::new(address, transport, metrics)
 }
 
-fn protocol_of(server: &GrpcServer) -> upstream::Settings {
+fn protocol_of(server: &GrpcServer, list: &ServerList) -> upstream::Settings {
     upstream::Settings {
+        failover: list.fallback.policy == Policy::Envoy && list.servers.len() > 1,
+        fails_on_data_errors: server.fail_on_data_errors,
         transport: match server.api_type {
             ApiType::AggregatedDeltaGrpc | ApiType::AggregatedGrpc => upstream::Transport::Aggregated,
             ApiType::DeltaGrpc | ApiType::Grpc => upstream::Transport::PerType,

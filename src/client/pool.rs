@@ -137,8 +137,8 @@ impl Shared {
             if let Some(taken) = self.take() {
                 return taken;
             }
-            self.connect();
-            if let Some(status) = now.failed
+            let is_known = self.connect();
+            if let Some(status) = now.failed.filter(|_| is_known)
                 && reported != Some(now.failures)
             {
                 reported = Some(now.failures);
@@ -182,13 +182,16 @@ impl Shared {
         state.connections.iter().find_map(|connection| connection.take(self.settings.streams_per_connection))
     }
 
-    /// Starts the task that connects, unless it runs.
-    fn connect(self: &Arc<Self>) {
+    /// Starts the task that connects, unless it runs. Whether the last failure is still news: nobody has waited since a
+    /// backoff that is over, and the next attempt, which begins now, may go better.
+    fn connect(self: &Arc<Self>) -> bool {
         let mut state = self.state();
-        if !state.connecting {
-            state.connecting = true;
-            tokio::spawn(self.clone().keep_connecting());
+        if state.connecting {
+            return true;
         }
+        state.connecting = true;
+        tokio::spawn(self.clone().keep_connecting());
+        state.retry_at.is_some_and(|at| at > Instant::now())
     }
 
     /// Tries until there is one more connection, or nobody waits for it.

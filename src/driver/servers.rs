@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::client::{Pool, RestServer};
 use crate::engine::downstream::List;
-use crate::engine::fallback::Policy;
+use crate::engine::fallback::{self, Policy};
 use crate::engine::realm::{Authorities, Space};
-use crate::engine::{fallback, upstream};
+use crate::engine::upstream;
 use crate::xds::{TypeUrl, Variant};
 
 /// What sources are attached to.
@@ -46,7 +46,7 @@ impl Server {
 
     /// `fail_on_data_errors`: what it says does not exist is gone, whoever supplied it (RLY-42).
     fn fails_on_data_errors(&self) -> bool {
-        false
+        matches!(&self.attach, Attach::Grpc { settings, .. } if settings.fails_on_data_errors)
     }
 
     /// It answers everyone alike: there is no node to select by, and what it has is there before anyone asks.
@@ -114,6 +114,11 @@ impl ListId {
 impl Place {
     /// Where every name is known not to exist.
     pub const NOBODY: Place = Place { list: ListId::NOBODY, server: 0 };
+
+    /// The server that a source of this place is at, by Envoy's rules: 0 is the place's own, 1 the next one.
+    pub(super) fn failover(self, number: u16) -> Place {
+        Place { server: self.server + number, ..self }
+    }
 }
 
 /// Every server list of the relay, and what each is for.
@@ -187,6 +192,13 @@ impl ServerLists {
     /// Ids come from this table alone.
     pub fn list(&self, id: ListId) -> &ServerList {
         &self.lists[usize::from(id.0)]
+    }
+
+    /// The servers that a source of this place may be at: by Envoy's rules two of them, else its own.
+    pub(super) fn serving(&self, place: Place) -> impl Iterator<Item = &Arc<Server>> {
+        let list = self.list(place.list);
+        let count = if list.fallback.policy == Policy::Envoy { 2 } else { 1 };
+        list.servers.iter().skip(usize::from(place.server)).take(count)
     }
 
     pub fn server(&self, place: Place) -> &Arc<Server> {

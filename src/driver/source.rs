@@ -6,6 +6,7 @@ mod saving;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -27,7 +28,7 @@ use crate::engine::downstream::dialect::{tells_ttl, upstream_features};
 use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::{Attachment, Collection, Files, Output, Source, StreamIndex, Streams};
-use crate::engine::upstream::Input;
+use crate::engine::upstream::{Event, Input};
 use crate::wire::upstream::encode_node;
 use crate::xds::{Code, Node, Response, Status, TypeUrl};
 use report::Report;
@@ -111,8 +112,10 @@ type Queued = (Command, Option<OwnedSemaphorePermit>);
 pub struct SourceHandle {
     id: SourceId,
     key: Arc<SourceKey>,
-    /// What `control_plane.identifier` says of what comes from here (RLY-76).
-    identifier: Box<str>,
+    /// What `control_plane.identifier` says of what comes from here (RLY-76), of each server that may serve.
+    identifiers: Box<[Box<str>]>,
+    /// The server that was heard last: its number from that of the place on. It is 0 but on the failover server.
+    serving: AtomicU16,
     commands: mpsc::UnboundedSender<Queued>,
     /// Bounds the queue of commands. Farewells need no permit: there is one per stream at the most.
     permits: Arc<Semaphore>,
@@ -135,7 +138,13 @@ impl SourceHandle {
         let mut report = Report::new(&shared, &node, &key);
         let handle = Arc::new(SourceHandle {
             id,
-            identifier: format!("{} via {}", shared.settings.node.id, server.uri).into(),
+            identifiers: shared
+                .settings
+                .lists
+                .serving(key.place)
+                .map(|server| format!("{} via {}", shared.settings.node.id, server.uri).into())
+                .collect(),
+            serving: AtomicU16::new(0),
             key,
             commands,
             permits: Arc::new(Semaphore::new(COMMANDS_MAX)),
@@ -196,7 +205,13 @@ impl SourceHandle {
     }
 
     pub fn identifier(&self) -> &str {
-        &self.identifier
+        let serving = self.serving.load(Ordering::Relaxed);
+        self.identifiers.get(usize::from(serving)).map_or("", |identifier| identifier)
+    }
+
+    /// The server that serves.
+    pub fn place(&self) -> Place {
+        self.key.place.failover(self.serving.load(Ordering::Relaxed))
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
@@ -302,7 +317,7 @@ impl SourceTask {
                         self.take(command);
                     }
                 }
-                event = self.link.next(self.report.server()) => self.take_event(event),
+                event = self.link.next() => self.take_event(event),
                 () = wait_until(due) => self.run_timers(),
             }
             self.publish();
@@ -363,9 +378,6 @@ impl SourceTask {
         self.told = true;
         let now = self.shared.clock.now();
         match event {
-            LinkEvent::Stream(index, StreamEvent::Response(response)) => {
-                self.take_response(index, response, now)
-            }
             LinkEvent::Stream(index, event) => {
                 let input = match event {
                     StreamEvent::ConnectFailed(status) => Input::ConnectFailed { status },
@@ -375,10 +387,7 @@ impl SourceTask {
                     StreamEvent::Undecodable(status) => return self.report.undecodable(&status),
                     StreamEvent::Alive => Input::Alive,
                     StreamEvent::GoingAway => Input::GoingAway,
-                    StreamEvent::Closed(status) => {
-                        self.report.server().stream_closed(status.code);
-                        Input::Closed { status, jitter: fastrand::f64() }
-                    }
+                    StreamEvent::Closed(status) => Input::Closed { status, jitter: fastrand::f64() },
                 };
                 self.source.handle_upstream(index, input, now);
             }
@@ -438,6 +447,9 @@ impl SourceTask {
                 }
                 Output::Upstream(index, crate::engine::upstream::Output::Event(event)) => {
                     self.told = true;
+                    if event == Event::Heard {
+                        self.is_heard(index);
+                    }
                     self.report.event(index, &event, self.shared.clock.now());
                 }
                 Output::Upstream(index, output) => {
@@ -448,8 +460,13 @@ impl SourceTask {
                         Attachment::Streams(streams) => streams.type_of(index),
                         Attachment::Files(_) => None,
                     };
-                    let attach = &self.shared.server(self.handle.key.place).attach;
-                    self.link.carry_out(attach, index, type_url, output);
+                    let number = match output {
+                        crate::engine::upstream::Output::Open { server, .. } => server,
+                        _ => 0,
+                    };
+                    let server = self.shared.server(self.handle.key.place.failover(number));
+                    let metrics = || self.shared.metrics.of_server(&server.uri);
+                    self.link.carry_out(&server.attach, index, type_url, output, metrics);
                 }
             }
         }
@@ -465,6 +482,17 @@ impl SourceTask {
         if let Some(saving) = &mut self.saving {
             let (clock, report) = (&self.shared.clock, &self.report);
             saving.run(&self.source, clock.now(), || report.confirmed_at(clock));
+        }
+    }
+
+    /// From here on it is this stream's server that serves.
+    fn is_heard(&mut self, index: StreamIndex) {
+        let Attachment::Streams(streams) = self.source.attachment() else { return };
+        let Some((_, machine)) = streams.machines().nth(index) else { return };
+        let number = machine.server();
+        if self.handle.serving.swap(number, Ordering::Relaxed) != number {
+            let server = self.shared.server(self.handle.key.place.failover(number));
+            self.source.set_server(server.uri.clone());
         }
     }
 

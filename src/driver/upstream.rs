@@ -35,6 +35,8 @@ pub struct OpenStream {
     /// Counts the stream as open once it is.
     open: Option<GaugePart>,
     variant: Variant,
+    /// Of its server.
+    metrics: Arc<ServerMetrics>,
 }
 
 #[derive(Debug)]
@@ -77,13 +79,15 @@ impl Link {
         }
     }
 
-    /// Carries out what the machine of one stream decided. `type_url`: of the stream, unless it is aggregated.
+    /// Carries out what the machine of one stream decided. `type_url`: of the stream, unless it is aggregated. `attach` and
+    /// `metrics`: of the server to which a stream opens.
     pub fn carry_out(
         &mut self,
         attach: &Attach,
         index: StreamIndex,
         type_url: Option<&TypeUrl>,
         output: Output,
+        metrics: impl Fn() -> Arc<ServerMetrics>,
     ) {
         let Link::Streams { node, streams, .. } = self else { return };
         if streams.len() <= index {
@@ -91,7 +95,7 @@ impl Link {
         }
         let slot = &mut streams[index];
         match output {
-            Output::Open { variant } => *slot = open(attach, type_url, variant),
+            Output::Open { variant, .. } => *slot = open(attach, type_url, variant, metrics),
             Output::Close => *slot = None,
             Output::Send { request, first } => {
                 trace!(stream = index, ?request, "request to upstream");
@@ -116,11 +120,11 @@ impl Link {
     }
 
     /// The next thing that the server says. Cancel-safe.
-    pub async fn next(&mut self, metrics: &Arc<ServerMetrics>) -> LinkEvent {
-        poll_fn(|context| self.poll_next(metrics, context)).await
+    pub async fn next(&mut self) -> LinkEvent {
+        poll_fn(|context| self.poll_next(context)).await
     }
 
-    fn poll_next(&mut self, metrics: &Arc<ServerMetrics>, context: &mut Context<'_>) -> Poll<LinkEvent> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<LinkEvent> {
         match self {
             Link::Files { events, .. } => match events.poll_recv(context) {
                 Poll::Ready(Some(event)) => Poll::Ready(LinkEvent::Files(event)),
@@ -135,8 +139,13 @@ impl Link {
                     let Some(stream) = slot else { continue };
                     let Poll::Ready(Some(event)) = stream.events.poll_recv(context) else { continue };
                     match &event {
-                        StreamEvent::Opened => stream.open = Some(metrics.stream(stream.variant)),
-                        StreamEvent::Closed(_) => *slot = None,
+                        StreamEvent::Opened => {
+                            stream.open = Some(stream.metrics.stream(stream.variant));
+                        }
+                        StreamEvent::Closed(status) => {
+                            stream.metrics.stream_closed(status.code);
+                            *slot = None;
+                        }
                         _ => {}
                     }
                     *turn = index + 1;
@@ -149,7 +158,12 @@ impl Link {
 }
 
 /// `None` for what the machine never asks for: a stream of a type that has no such method.
-fn open(attach: &Attach, type_url: Option<&TypeUrl>, variant: Variant) -> Option<OpenStream> {
+fn open(
+    attach: &Attach,
+    type_url: Option<&TypeUrl>,
+    variant: Variant,
+    metrics: impl Fn() -> Arc<ServerMetrics>,
+) -> Option<OpenStream> {
     let (sender, events) = mpsc::channel(EVENTS_MAX);
     let handle = match attach {
         Attach::Grpc { pool, .. } => {
@@ -162,5 +176,5 @@ fn open(attach: &Attach, type_url: Option<&TypeUrl>, variant: Variant) -> Option
         Attach::Rest { server, .. } => Handle::Poll(server.open(type_url?, sender)?),
         Attach::Files { .. } | Attach::Nothing => return None,
     };
-    Some(OpenStream { handle, events, open: None, variant })
+    Some(OpenStream { handle, events, open: None, variant, metrics: metrics() })
 }

@@ -70,7 +70,7 @@ fn sources_of<'a>(
 
 /// Their servers, each once.
 fn servers_of<'a>(sources: impl Iterator<Item = &'a SourceHandle>, shared: &Shared) -> Option<Arc<str>> {
-    let mut uris: Vec<_> = sources.map(|source| shared.server(source.key().place).uri.clone()).collect();
+    let mut uris: Vec<_> = sources.map(|source| shared.server(source.place()).uri.clone()).collect();
     uris.dedup();
     match uris.as_slice() {
         [] => None,

@@ -53,6 +53,18 @@ async fn fu_3_a_short_partition_is_nothing() {
     assert_eq!(site.relay.log_lines("WARN"), [""; 0]);
 }
 
+/// KAL-5: a control plane that comes back unchanged finds every version current, and says nothing. That is an answer, once it
+/// has lasted.
+#[tokio::test]
+async fn kal_5_a_server_that_comes_back_with_nothing_to_say() {
+    let mut site = Site::with(|server| quick(server).resource_timeout(2)).await;
+    site.proxy.refuse().await;
+    site.relay.is_stale(&site.server).await;
+    site.proxy.listen().await;
+    site.relay.is_fresh(&site.server).await;
+    site.recovers().await;
+}
+
 /// A relay over files is a control plane in a process of its own.
 struct Stopped {
     control_plane: Relay,
@@ -98,7 +110,7 @@ async fn fu_4_stopped_while_a_name_is_awaited() {
 #[tokio::test]
 async fn fu_4_stopped_while_nothing_is_awaited() {
     let Stopped { control_plane, relay, mut client } =
-        of_a_process(|setup| setup.server_line("ping_interval: 10s")).await;
+        of_a_process(|setup| setup.resource_timeout(2).server_line("ping_interval: 10s")).await;
     control_plane.signal("STOP");
     let start = Instant::now();
     let noticed = relay.is_stale_within(&control_plane.address, Duration::from_secs(40)).await - start;
@@ -124,6 +136,7 @@ async fn fu_5_loss_towards_the_server() {
     assert!(noticed < KEEPALIVE + Duration::from_millis(600) + SLACK, "noticed after {noticed:?}");
     site.silence(Duration::from_secs(1)).await;
     site.one_warning();
+    site.begins_anew();
     site.proxy.heal();
     site.relay.is_fresh(&site.server).await;
     site.quiet().await;

@@ -20,3 +20,4 @@ mod sets;
 mod fallback;
 mod process;
 mod times;
+mod page;

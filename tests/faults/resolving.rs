@@ -58,6 +58,8 @@ async fn fu_31_a_name_that_changes_and_vanishes() {
     let Some(names) = Names::new() else { return };
     let (first, second) = (ControlPlane::obedient().await, ControlPlane::obedient().await);
     first.set(EDS, "a", "first");
+    // Versions are those of one control plane, wherever it is: that of what changed must be another.
+    second.set(EDS, "a", "before");
     second.set(EDS, "a", "second");
     let port = net::free_port();
     let at = |address: [u8; 4]| SocketAddr::from((address, port));
@@ -79,6 +81,7 @@ async fn fu_31_a_name_that_changes_and_vanishes() {
     two.refuse().await;
     relay.is_stale(&server).await;
     client.silence(std::time::Duration::from_millis(500)).await;
+    second.change(|world| world.restart());
     two.listen().await;
     relay.is_fresh(&server).await;
     assert!(two.accepted().len() > before);

@@ -85,6 +85,12 @@ impl Site {
         self.silence(Duration::from_millis(1500)).await;
         self.newcomers_are_served().await;
         self.one_warning();
+        self.begins_anew();
+    }
+
+    /// The control plane has other versions of the same, as after its restart: it answers whoever comes back.
+    pub fn begins_anew(&self) {
+        self.origin.change(|world| world.restart());
     }
 
     pub fn one_warning(&self) {

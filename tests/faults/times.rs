@@ -36,7 +36,7 @@ async fn falls_back(fault: Fault) {
         server.set_many(EDS, &[("cached", text), ("late", text)]);
     }
     let mut proxy = Proxy::start(first.address).await;
-    let setup = Setup::of(proxy.address).next_server(second.address).with_defaults();
+    let setup = Setup::of(proxy.address).with_defaults().next_server(second.address);
     let relay = Relay::start(setup).await;
     let mut cached = Client::open(&relay.address, Variant::Delta, "cached").await;
     let mut lacking = Client::open(&relay.address, Variant::Delta, "lacking").await;
@@ -91,8 +91,8 @@ async fn the_first_server_is_back_in_time() {
     }
     let mut proxy = Proxy::start(first.address).await;
     proxy.refuse().await;
-    let setup = Setup::of(proxy.address).next_server(second.address).with_defaults();
-    let relay = Relay::start(setup.server_line("backoff: { initial: 1s, max: 5s }")).await;
+    let setup = Setup::of(proxy.address).with_defaults().server_line("backoff: { initial: 1s, max: 5s }");
+    let relay = Relay::start(setup.next_server(second.address)).await;
     let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
     client.want(EDS, &["a"]);
     client.settle(EDS, &[("a", "second")]).await;

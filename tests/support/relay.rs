@@ -19,8 +19,8 @@ pub struct Setup {
     pub server: String,
     /// More lines of that server's entry, e.g. `wildcard: legacy`.
     pub server_lines: Vec<String>,
-    /// The gRPC servers that stand after it in the list, each with the same lines.
-    pub next_servers: Vec<String>,
+    /// Servers behind it in its list, with lines of their own.
+    pub next_servers: Vec<(String, Vec<String>)>,
     /// More top-level lines, e.g. `linger: 0s`.
     pub lines: Vec<String>,
     /// The listener is a unix socket in the relay's directory.
@@ -56,13 +56,14 @@ impl Setup {
         self
     }
 
-    pub fn next_server(mut self, server: impl ToString) -> Setup {
-        self.next_servers.push(server.to_string());
+    pub fn server_line(mut self, line: &str) -> Setup {
+        self.server_lines.push(line.to_owned());
         self
     }
 
-    pub fn server_line(mut self, line: &str) -> Setup {
-        self.server_lines.push(line.to_owned());
+    /// A server of lower priority than those named before, with the lines that the first one has at this moment.
+    pub fn next_server(mut self, server: impl ToString) -> Setup {
+        self.next_servers.push((server.to_string(), self.server_lines.clone()));
         self
     }
 
@@ -87,20 +88,6 @@ impl Setup {
         let mut yaml = String::new();
         let _ = writeln!(yaml, "node: {{ id: sluice-test, cluster: kit }}\nxds_servers:");
         let _ = writeln!(yaml, "  - server_uri: {:?}", self.server);
-        self.write_server(&mut yaml);
-        for server in &self.next_servers {
-            let _ = writeln!(yaml, "  - server_uri: {server:?}");
-            self.write_server(&mut yaml);
-        }
-        let _ = writeln!(yaml, "listeners: [ {{ name: main, address: {listener:?}, {} }} ]", self.listener);
-        let _ = writeln!(yaml, "admin: {{ address: {admin:?} }}");
-        for line in &self.lines {
-            let _ = writeln!(yaml, "{line}");
-        }
-        yaml
-    }
-
-    fn write_server(&self, yaml: &mut String) {
         // A directory is not connected to, so these keys have no meaning there.
         if self.upstream == Attachment::Rest {
             let _ = writeln!(yaml, "    refresh_delay: 20ms");
@@ -111,6 +98,20 @@ impl Setup {
                 let _ = writeln!(yaml, "    {line}");
             }
         }
+        for (server, lines) in &self.next_servers {
+            let _ = writeln!(yaml, "  - server_uri: {server:?}");
+            let _ = writeln!(yaml, "    channel_creds: [ {{ type: insecure }} ]");
+            let _ = writeln!(yaml, "    api_type: {}", self.upstream.api_type());
+            for line in lines {
+                let _ = writeln!(yaml, "    {line}");
+            }
+        }
+        let _ = writeln!(yaml, "listeners: [ {{ name: main, address: {listener:?}, {} }} ]", self.listener);
+        let _ = writeln!(yaml, "admin: {{ address: {admin:?} }}");
+        for line in &self.lines {
+            let _ = writeln!(yaml, "{line}");
+        }
+        yaml
     }
 }
 

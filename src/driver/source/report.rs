@@ -10,7 +10,7 @@ use tracing::{debug, info, warn};
 use super::health::Health;
 use super::saving::Confirmed;
 use crate::driver::clock::{Clock, wall_now};
-use crate::driver::servers::Attach;
+use crate::driver::servers::{Attach, Place};
 use crate::driver::shared::Shared;
 use crate::driver::source::{Owner, SourceKey};
 use crate::driver::status::{ClassStatus, SourceState, SourceStatus, SourceTypeStatus};
@@ -37,6 +37,7 @@ pub struct Report {
     shared: Arc<Shared>,
     server_uri: Arc<str>,
     list: Arc<str>,
+    place: Place,
     stream: Option<u64>,
     metrics: SourceMetrics,
     types: BTreeMap<TypeUrl, TypeReport>,
@@ -74,6 +75,7 @@ impl Report {
             metrics: shared.metrics.of_server(&server.uri).source(list),
             server_uri: server.uri.clone(),
             list: list.clone(),
+            place: key.place,
             stream: match key.owner {
                 Owner::Everyone => None,
                 Owner::Stream(session) => Some(session.0),
@@ -103,8 +105,26 @@ impl Report {
         report
     }
 
-    pub fn server(&self) -> &Arc<ServerMetrics> {
+    fn server(&self) -> &Arc<ServerMetrics> {
         self.metrics.server()
+    }
+
+    /// A stream is open to this server, by its number from that of the place on.
+    fn attached_to(&mut self, number: u16) {
+        let uri = &self.shared.server(self.place.failover(number)).uri;
+        if *uri == self.server_uri {
+            return;
+        }
+        if let Some(suppressed) = self.shared.throttle.allow("failover") {
+            warn!(list = %self.list, class = %self.class.digest, from = %self.server_uri, to = %uri, suppressed,
+                "a source goes over to the other server of its list");
+        }
+        self.server_uri = uri.clone();
+        self.metrics = self.shared.metrics.of_server(uri).source(&self.list);
+        self.metrics.state(self.state);
+        self.metrics.stale(self.stale_since.is_some() && self.health.is_any_lost());
+        // Of what is counted by server and type, the other server has its own.
+        self.types.clear();
     }
 
     fn of_type(&mut self, type_url: &TypeUrl) -> &mut TypeReport {
@@ -176,7 +196,8 @@ impl Report {
     pub fn event(&mut self, stream: StreamIndex, event: &Event, now: Time) {
         let (server, list) = (self.server_uri.clone(), self.list.clone());
         match event {
-            Event::Connected { variant } => {
+            Event::Connected { variant, server } => {
+                self.attached_to(*server);
                 self.variant = Some(*variant);
                 self.health.connected(stream);
                 self.enter(SourceState::Connected, now);
@@ -189,18 +210,15 @@ impl Report {
                 self.back_off(*retry_in, now);
             }
             Event::Unreachable { status } => self.unreachable(stream, status, now),
-            Event::Alive => self.alive(stream, now),
+            Event::Heard => self.heard(stream, now),
             Event::Acked { type_url } => {
                 self.of_type(type_url).upstream.ack();
-                self.heard(stream, now);
             }
             Event::Unchanged { type_url } => {
                 self.of_type(type_url).upstream.unchanged();
-                self.heard(stream, now);
             }
             Event::Nacked { type_url, text, names } => {
                 self.of_type(type_url).upstream.nack();
-                self.heard(stream, now);
                 if let Some(suppressed) = self.allow("response rejected") {
                     let what = if self.is_polled { "left out" } else { "rejected (NACK)" };
                     warn!(%server, %list, %type_url, ?names, error = text, suppressed,
@@ -298,10 +316,6 @@ impl Report {
     /// The server answered on a stream: what is served is fresh again, unless another stream is lost.
     fn heard(&mut self, stream: StreamIndex, now: Time) {
         self.answered = true;
-        self.alive(stream, now);
-    }
-
-    fn alive(&mut self, stream: StreamIndex, now: Time) {
         self.health.answered(stream);
         self.enter(SourceState::Connected, now);
         self.refresh(now);

@@ -50,6 +50,7 @@ impl Streams {
                 index
             }
         };
+        self.agree_on_server(now);
         if let Some(machine) = self.machine(index) {
             machine.subscribe(type_url, interest, now);
         }
@@ -96,6 +97,15 @@ impl Streams {
         }))
     }
 
+    /// Streams of one source stay with the primary server together, once it has answered on one of them (FBK-20).
+    pub fn agree_on_server(&mut self, now: Time) {
+        if self.settings.failover && self.machines.iter().any(|machine| machine.upstream.stays_with_primary())
+        {
+            let others = self.machines.iter_mut().filter(|machine| !machine.upstream.stays_with_primary());
+            others.for_each(|machine| machine.upstream.stay_with_primary(now));
+        }
+    }
+
     /// The settings of a stream of one type; `None` if its service does not exist.
     fn settings_of(&self, type_url: &TypeUrl) -> Option<Settings> {
         let service = Service::of_type(type_url)?;
@@ -134,6 +144,14 @@ impl Streams {
     /// The stream that carries the wildcard, the globs or the names of a type.
     pub fn placed(&self, type_url: &TypeUrl, shape: Shape) -> Option<StreamIndex> {
         self.placed.get(&(type_url.clone(), shape)).copied()
+    }
+
+    /// Whether each stream that carries something of a type is current with it.
+    pub fn is_current(&self, type_url: &TypeUrl) -> bool {
+        let shapes = [Shape::Wildcard, Shape::Globs, Shape::Names];
+        let placed = shapes.into_iter().filter_map(|shape| self.placed(type_url, shape));
+        let mut machines = placed.filter_map(|index| self.machines.get(index)).peekable();
+        machines.peek().is_some() && machines.all(|machine| machine.upstream.is_current(type_url))
     }
 
     pub fn machine(&mut self, index: StreamIndex) -> Option<&mut Upstream> {
@@ -234,6 +252,15 @@ pub enum Attachment {
 }
 
 impl Attachment {
+    /// Whether what is held of a type is what the server has, as far as it can be known. Files are, from their first state
+    /// on: they are never out of reach.
+    pub fn is_current(&self, type_url: &TypeUrl) -> bool {
+        match self {
+            Attachment::Streams(streams) => streams.is_current(type_url),
+            Attachment::Files(files) => files.state.is_some(),
+        }
+    }
+
     /// Whether the server can be heard. A directory that was read once always is.
     pub fn reach(&self) -> Reach {
         match self {
@@ -241,10 +268,5 @@ impl Attachment {
             Attachment::Files(Files { state: Some(_), .. }) => Reach::Heard { since: Time::ZERO },
             Attachment::Files(_) => Reach::Pending,
         }
-    }
-
-    /// Whether what is known of a type was said since the server was last lost.
-    pub fn is_current(&self, _type_url: &TypeUrl) -> bool {
-        self.reach().is_heard()
     }
 }

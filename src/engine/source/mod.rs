@@ -476,6 +476,7 @@ impl Source {
             && let Some(machine) = streams.machine(stream)
         {
             machine.handle(input, now);
+            streams.agree_on_server(now);
         }
         self.after(now);
     }
@@ -668,16 +669,18 @@ impl Source {
     /// Publishes whether the server can be heard, and which types are current.
     fn note_reach(&mut self) {
         let reach = self.attachment.reach();
-        let mut changed = reach != *self.snapshot.reach();
+        let mut is_news = reach != *self.snapshot.reach();
         for type_url in self.types.keys() {
             let is_current = self.attachment.is_current(type_url);
             if let Some(types) = self.snapshot.of_mut(type_url).filter(|types| types.is_current != is_current)
             {
                 types.is_current = is_current;
-                changed = true;
+                self.snapshot_changed = true;
+                // That something may be old moves nobody.
+                is_news |= is_current;
             }
         }
-        if !changed {
+        if !is_news {
             return;
         }
         self.linger.hold(reach.is_lost() && !self.settings.private);

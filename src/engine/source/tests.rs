@@ -346,7 +346,7 @@ impl Bench {
         while let Some(output) = self.source.poll_output() {
             let Attachment::Streams(streams) = &self.source.attachment else { panic!("files") };
             done.extend(match output {
-                Output::Upstream(index, upstream::Output::Open { variant }) => {
+                Output::Upstream(index, upstream::Output::Open { variant, .. }) => {
                     Some(format!("{index} {:?} {variant:?}", streams.type_of(index)))
                 }
                 Output::Upstream(index, upstream::Output::Close) => Some(format!("{index} closed")),
@@ -426,4 +426,54 @@ fn rly_25_delta_refused_is_sotw_for_the_types_that_have_it() {
     assert_eq!(bench.done(), ["0 Some(ClusterLoadAssignment) Sotw"]);
     bench.advance(Duration::from_secs(1));
     assert_eq!(bench.done(), ["1 Some(VirtualHost) Delta"]);
+}
+
+#[test]
+fn a_type_is_current_when_every_stream_that_carries_it_has_been_answered() {
+    let streams = Streams::new(StreamSettings::default());
+    let settings = Settings { tells_reach: true, ..Settings::default() };
+    let mut bench = Bench::new(Attachment::Streams(Box::new(streams)), settings);
+    let is_current = |bench: &Bench| bench.source.snapshot.of(&url(CDS)).unwrap().is_current;
+    let answer = |bench: &mut Bench, stream: StreamIndex| {
+        let response = crate::xds::DeltaResponse {
+            system_version_info: String::new(),
+            type_url: url(CDS),
+            nonce: "n".into(),
+            resources: Vec::new(),
+            removed: Vec::new(),
+            errors: Vec::new(),
+            control_plane: String::new(),
+        };
+        let response = upstream::Input::Received(crate::xds::Response::Delta(response));
+        bench.source.handle_upstream(stream, response, bench.now);
+    };
+    bench.watch(1, CDS, "*");
+    bench.watch(2, CDS, "a b");
+    for stream in 0..2 {
+        bench.source.handle_upstream(stream, upstream::Input::Opened, bench.now);
+    }
+    answer(&mut bench, 0);
+    assert!(!is_current(&bench), "the names are on another stream");
+    bench.woken();
+    answer(&mut bench, 1);
+    assert!(is_current(&bench));
+    assert!(bench.source.take_snapshot().is_some());
+    bench.advance(Duration::from_millis(10));
+    assert_eq!(bench.woken(), [1, 2], "nothing else is news to them");
+
+    let closed = upstream::Input::Closed { status: Status::ok(), jitter: 0.0 };
+    bench.source.handle_upstream(0, closed, bench.now);
+    assert!(!is_current(&bench));
+    assert!(bench.source.take_snapshot().is_some());
+    bench.advance(Duration::from_millis(10));
+    assert_eq!(bench.woken(), [] as [u64; 0], "what they have stays");
+}
+
+#[test]
+fn files_are_current_once_they_are_read() {
+    let mut bench = Bench::new(Attachment::Files(Files::default()), Settings::default());
+    bench.watch(1, CDS, "*");
+    assert!(!bench.source.snapshot.of(&url(CDS)).unwrap().is_current);
+    bench.state(&[(EDS, "a=1")]);
+    assert!(bench.source.snapshot.of(&url(CDS)).unwrap().is_current);
 }

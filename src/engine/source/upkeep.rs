@@ -74,6 +74,11 @@ impl Source {
         self
     }
 
+    /// Another server serves: errors name that one from now on (ERR-9).
+    pub fn set_server(&mut self, server: Arc<str>) {
+        self.upkeep.server = server;
+    }
+
     /// Starts, renews and ends the terms of what a response brought (TTL-3, TTL-4).
     pub(super) fn lease(&mut self, changes: &Changes, now: Time) {
         let has_ttl =

@@ -45,10 +45,16 @@ pub struct Settings {
     pub resource_timeouts: BTreeMap<TypeUrl, Duration>,
     /// `resource_timer_is_transient_error`: a timer that runs out is an [`Event::Timeout`], not an absence (TMR-5).
     pub timeout_is_transient: bool,
+    /// `fail_on_data_errors`: what the server says against a name takes the copy of it away (DAT-2).
+    pub fails_on_data_errors: bool,
     /// The first change of the subscriptions after a quiet spell is written at once, what follows within this time
     /// is written together (FLW-5). ACKs and NACKs never wait.
     pub gather: Duration,
     pub backoff: BackoffSettings,
+    /// There is a failover server, which is asked by Envoy's rules; see [`super::failover`].
+    pub failover: bool,
+    /// Takes the place of `backoff` while the two are asked in turns.
+    pub failover_backoff: BackoffSettings,
     /// The bound of the text of a NACK, in bytes (D12).
     pub nack_text_max: usize,
 }
@@ -63,8 +69,11 @@ impl Default for Settings {
             resource_timeout: Duration::from_secs(10),
             resource_timeouts: BTreeMap::new(),
             timeout_is_transient: false,
+            fails_on_data_errors: false,
             gather: Duration::from_millis(50),
             backoff: BackoffSettings::default(),
+            failover: false,
+            failover_backoff: super::failover::default_backoff(),
             nack_text_max: 4096,
         }
     }
@@ -122,13 +131,15 @@ pub enum Input {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Open a stream, connecting first if need be.
-    Open { variant: Variant },
+    ///
+    /// `server`: 1 is the failover server, 0 the one that is asked where there is none, or before it.
+    Open { variant: Variant, server: u16 },
     /// Drop the stream, or the attempt to open one. No input about it may follow, [`Input::Closed`] neither.
     Close,
     /// Write a request. With `first`, the first one of the stream, goes the node (STR-2).
     Send { request: Request, first: bool },
-    /// A resource timer ran out on a stream that has been silent since, or the first stream after an outage is silent: find
-    /// out whether the transport is alive (RLY-29). Yes: [`Input::Alive`]; no answer in time: the shell ends the stream.
+    /// A resource timer ran out on a stream that has been silent since: find out whether the transport is alive
+    /// (RLY-29). Yes: [`Input::Alive`]; no answer in time: the shell ends the stream.
     Probe,
     /// To be applied to the cache in one step.
     Changes(Changes),
@@ -201,6 +212,8 @@ pub enum Event {
     /// A stream is open; nothing has been answered yet. In REST: the server answered, the first time or again.
     Connected {
         variant: Variant,
+        /// As in [`Output::Open`].
+        server: u16,
     },
     /// The stream ended. No error if it was `answered` (CLI-2).
     Disconnected {
@@ -208,13 +221,13 @@ pub enum Event {
         answered: bool,
         retry_in: Duration,
     },
-    /// No connection, or a stream that ended before its first response (CLI-1). A response of any type, seen as
-    /// [`Event::Acked`] or [`Event::Nacked`], or [`Event::Alive`] ends the state.
+    /// No connection, or a stream that ended before its first response (CLI-1), or too many that ended soon after it (FU9).
+    /// [`Event::Heard`] ends the state.
     Unreachable {
         status: Status,
     },
-    /// A server that was unreachable has nothing to say on its new stream, and is there: what it was told is current.
-    Alive,
+    /// The server can be heard on this stream; in REST: since polls are answered.
+    Heard,
     Acked {
         type_url: TypeUrl,
     },

@@ -17,6 +17,9 @@ pub struct BackoffSettings {
     /// follow back off like streams that were not answered, so that a server that answers and dies over and over
     /// makes no hot loop.
     pub short_life: Duration,
+    /// After so many short streams within this time the server counts as unreachable; see [`super::proof`].
+    pub unsteady_ends: usize,
+    pub unsteady_within: Duration,
 }
 
 impl Default for BackoffSettings {
@@ -28,6 +31,8 @@ impl Default for BackoffSettings {
             cap: Duration::from_secs(30),
             good_stream_jitter: Duration::from_millis(100),
             short_life: Duration::from_secs(10),
+            unsteady_ends: 5,
+            unsteady_within: Duration::from_secs(60),
         }
     }
 }

@@ -59,8 +59,12 @@ impl Globs {
     }
 
     pub(super) fn forget_versions(&mut self) {
-        for glob in self.wanted.values_mut() {
-            glob.members.values_mut().for_each(Held::forget_version);
+        self.each_held(|_, held| held.forget_version());
+    }
+
+    pub(super) fn each_held(&mut self, mut visit: impl FnMut(&ResourceName, &mut Held)) {
+        for (name, held) in self.wanted.values_mut().flat_map(|glob| &mut glob.members) {
+            visit(name, held);
         }
     }
 

@@ -20,6 +20,7 @@
 
 mod api;
 mod backoff;
+mod failover;
 mod subscription;
 mod names;
 mod variants;
@@ -30,6 +31,7 @@ mod apply;
 mod sotw;
 mod delta;
 mod poll;
+mod proof;
 mod resume;
 mod view;
 #[cfg(test)]
@@ -44,7 +46,9 @@ pub use resume::{Former, Resumed};
 pub use view::{State, TypeView};
 
 use backoff::Backoff;
+use failover::Failover;
 use names::Names;
+use proof::Flaps;
 use response::{Digest, Verdict};
 use subscription::{Subscription, Want};
 
@@ -57,10 +61,6 @@ const SOTW_FOR: Duration = Duration::from_secs(3600);
 
 /// Delta streams refused with UNKNOWN before any response ever, until the server is taken for one without delta.
 const REFUSALS_MAX: u32 = 2;
-
-/// What a server has to say against a stream it says at once. One that has nothing to say to what it was told is asked,
-/// after this time, whether it is there at all.
-const SILENT_FOR: Duration = Duration::from_millis(500);
 
 /// Types that were asked for on this stream and of which nothing is wanted any more: their nonces are kept up to
 /// this many (NON-6), then the stream is renewed.
@@ -75,10 +75,13 @@ pub struct Upstream {
     outputs: VecDeque<Output>,
     subscriptions: BTreeMap<TypeUrl, Subscription>,
     backoff: Backoff,
+    flaps: Flaps,
     /// No stream is opened before, even if interest went away and came back meanwhile.
     retry_at: Time,
     variant: Variant,
-    fallback: SotwFallback,
+    /// Of the primary and the failover server.
+    fallback: [SotwFallback; 2],
+    failover: Failover,
     last_error: Option<Status>,
     reach: Reach,
     control_plane: String,
@@ -99,30 +102,17 @@ struct Stream {
     opened: Time,
     /// A request was written, and with it the node.
     has_spoken: bool,
-    has_answered: bool,
+    /// When the first response came.
+    answered: Option<Time>,
+    /// It proves that the server can be heard.
+    is_heard: bool,
     /// The server asked for its connection to be left: the end that follows is its wish, not its failure (KAL-5).
     is_dismissed: bool,
     /// How many signs of life there were: responses, and answers to probes.
     signs: u64,
     is_probing: bool,
-    silence: Silence,
     /// Changes of the subscriptions wait until then.
     gather_until: Option<Time>,
-}
-
-/// What it means that nothing comes on a stream after an outage. A server that finds every version current sends nothing,
-/// for days if nothing changes; that it is alive is what can be known of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Silence {
-    /// The server was not lost before, or was heard on this stream.
-    Usual,
-    /// It is taken for lost still; at this time it is asked for a sign of life.
-    Lost {
-        ask_at: Time,
-    },
-    Asked,
-    /// It gave one: all that it was told holds.
-    Consent,
 }
 
 /// Whether the server knows delta (RLY-25).
@@ -133,21 +123,12 @@ struct SotwFallback {
     until: Option<Time>,
 }
 
-impl Silence {
-    fn ask_at(self) -> Option<Time> {
-        match self {
-            Silence::Lost { ask_at } => Some(ask_at),
-            Silence::Usual | Silence::Asked | Silence::Consent => None,
-        }
-    }
-}
-
 impl Stream {
     /// Whether its end says nothing against the server: after an answer (CLI-2), at the server's wish, or in good order
     /// after it had nothing to say (KAL-5).
     fn ends_well(&self, status: &Status) -> bool {
-        let had_nothing_to_say = self.silence == Silence::Consent && status.code == Code::Ok;
-        self.has_answered || self.is_dismissed || had_nothing_to_say
+        let had_nothing_to_say = self.is_heard && status.code == Code::Ok;
+        self.answered.is_some() || self.is_dismissed || had_nothing_to_say
     }
 }
 
@@ -183,8 +164,8 @@ enum Occasion {
 impl Upstream {
     pub fn new(settings: Settings) -> Self {
         let variant = settings.variant;
-        let (since, retry_at, outputs, subscriptions, backoff) = Default::default();
-        let (fallback, last_error, reach, control_plane) = Default::default();
+        let (since, retry_at, outputs, subscriptions, backoff, flaps) = Default::default();
+        let (fallback, failover, last_error, reach, control_plane) = Default::default();
         Upstream {
             settings,
             phase: Phase::Closed,
@@ -192,9 +173,11 @@ impl Upstream {
             outputs,
             subscriptions,
             backoff,
+            flaps,
             retry_at,
             variant,
             fallback,
+            failover,
             last_error,
             reach,
             control_plane,
@@ -255,18 +238,28 @@ impl Upstream {
     pub fn handle(&mut self, input: Input, now: Time) {
         match (input, &self.phase) {
             (Input::Opened, Phase::Opening) => self.opened(now),
-            (Input::ConnectFailed { status }, Phase::Opening) => self.unreachable(status, now),
+            (Input::ConnectFailed { status }, Phase::Opening) => self.unconnected(status, now),
             (Input::Received(response), Phase::Open(_)) => self.received(response, now),
             (Input::Unchanged, Phase::Open(_)) => self.unchanged(now),
-            (Input::Alive, Phase::Open(_)) => self.alive(now),
-            (Input::Closed { jitter, .. }, Phase::Open(stream)) if self.polls() && stream.has_answered => {
+            (Input::Alive, Phase::Open(_)) => {
+                self.sign_of_life();
+                self.expire_proven(now);
+            }
+            (Input::Closed { jitter, .. }, Phase::Open(stream))
+                if self.polls() && stream.answered.is_some() =>
+            {
                 self.polled(jitter, now);
             }
             (Input::Closed { status, jitter }, Phase::Opening) => self.unanswered(status, jitter, now),
             (Input::Closed { status, jitter }, Phase::Open(stream)) if stream.ends_well(&status) => {
                 let lived = now.since(stream.opened);
                 let retry_in = self.backoff.after_answered(&self.settings.backoff, lived, jitter);
-                self.disconnected(status, true, retry_in, now);
+                let is_found_unsteady = self.is_found_unsteady(now);
+                self.ask_primary();
+                self.disconnected(status.clone(), true, retry_in, now);
+                if is_found_unsteady {
+                    self.unreachable(self.unsteady(&status), now);
+                }
             }
             (Input::GoingAway, Phase::Open(_)) => self.dismissed(),
             (Input::Closed { status, jitter }, Phase::Open(_)) => self.unanswered(status, jitter, now),
@@ -304,7 +297,7 @@ impl Upstream {
             Phase::Open(_) if self.polls() => None,
             Phase::Open(stream) => {
                 let timers = self.subscriptions.values().filter_map(Subscription::next_timeout);
-                timers.chain(stream.gather_until).chain(stream.silence.ask_at()).min()
+                timers.chain(stream.gather_until).chain(self.steady_at()).min()
             }
         }
     }
@@ -320,8 +313,8 @@ impl Upstream {
                     stream.gather_until = None;
                     self.write_changes_gathered(now);
                 }
-                self.ask_the_silent(now);
                 self.run_timers(now);
+                self.become_steady(now);
             }
         }
         self.check_invariants();
@@ -337,20 +330,26 @@ impl Upstream {
         matches!(self.phase, Phase::Closed)
     }
 
+    /// What is known of the delta of the server whose turn it is.
+    fn delta_of_server(&mut self) -> &mut SotwFallback {
+        let [primary, failover] = &mut self.fallback;
+        if self.failover.server == 0 { primary } else { failover }
+    }
+
     fn enter(&mut self, phase: Phase, now: Time) {
         self.phase = phase;
         self.since = now;
     }
 
     fn open(&mut self, now: Time) {
-        let is_refused = self.fallback.until.is_some_and(|until| now < until);
+        let is_refused = self.delta_of_server().until.is_some_and(|until| now < until);
         let variant = if is_refused { Variant::Sotw } else { self.settings.variant };
-        if variant != self.variant {
-            self.variant = variant;
+        let before = std::mem::replace(&mut self.variant, variant);
+        if !self.take_turn(before) && variant != before {
             self.subscriptions.values_mut().for_each(Subscription::forget_versions);
         }
         self.enter(Phase::Opening, now);
-        self.outputs.push_back(Output::Open { variant });
+        self.outputs.push_back(Output::Open { variant, server: self.server() });
     }
 
     /// Nothing is wanted: nothing is kept, and a later interest starts afresh (G8).
@@ -361,6 +360,8 @@ impl Upstream {
             self.outputs.push_back(Output::Close);
         }
         self.reach = Reach::Pending;
+        self.flaps = Flaps::default();
+        self.forget_turns();
         self.enter(Phase::Closed, now);
     }
 
@@ -375,6 +376,9 @@ impl Upstream {
         self.withdraw_unsent();
         self.subscriptions.retain(|_, subscription| !subscription.wants_nothing());
         self.subscriptions.values_mut().for_each(Subscription::stream_ended);
+        if !self.polls() {
+            self.lose_currency();
+        }
     }
 
     /// A request belongs to the stream for which it was made; a stale ACK must not reach the next one (M1).
@@ -388,30 +392,27 @@ impl Upstream {
 
     /// DEL-35: the first request of each type restates everything, types in dependency order.
     fn opened(&mut self, now: Time) {
-        let silence = match self.reach.is_lost() && !self.polls() {
-            true => Silence::Lost { ask_at: now + SILENT_FOR },
-            false => Silence::Usual,
-        };
         self.enter(
             Phase::Open(Stream {
                 opened: now,
                 has_spoken: false,
-                has_answered: false,
+                answered: None,
+                is_heard: self.is_polled && self.reach.is_heard(),
                 is_dismissed: false,
                 signs: 0,
                 is_probing: false,
-                silence,
                 gather_until: None,
             }),
             now,
         );
         if !self.polls() {
-            self.event(Event::Connected { variant: self.variant });
+            self.event(Event::Connected { variant: self.variant, server: self.server() });
         }
         self.write_changes(now);
     }
 
     fn unreachable(&mut self, status: Status, now: Time) {
+        self.lose_currency();
         self.reach.lose(status.clone(), now);
         self.last_error = Some(status.clone());
         self.event(Event::Unreachable { status });
@@ -427,16 +428,16 @@ impl Upstream {
     /// delta only (RLY-25).
     fn unanswered(&mut self, status: Status, jitter: f64, now: Time) {
         let may_switch = self.variant == Variant::Delta && self.settings.fall_back_to_sotw;
-        let refusal = if may_switch { self.fallback.refused(&status) } else { Refusal::Unreachable };
+        let refusal = if may_switch { self.delta_of_server().refused(&status) } else { Refusal::Unreachable };
         if matches!(refusal, Refusal::NoDelta) {
-            self.fallback.until = Some(now + SOTW_FOR);
-            self.fallback.refusals = 0;
+            let delta = self.delta_of_server();
+            (delta.until, delta.refusals) = (Some(now + SOTW_FOR), 0);
             self.disconnected(status.clone(), false, Duration::ZERO, now);
             self.event(Event::SwitchedToSotw { status });
             self.open(now);
             return;
         }
-        let retry_in = self.backoff.after_unanswered(&self.settings.backoff, jitter);
+        let retry_in = self.retry_in(jitter);
         self.disconnected(status.clone(), false, retry_in, now);
         if matches!(refusal, Refusal::Unreachable) {
             self.unreachable(status, now);
@@ -445,6 +446,7 @@ impl Upstream {
 
     fn disconnected(&mut self, status: Status, answered: bool, retry_in: Duration, now: Time) {
         self.stream_ended();
+        self.lose_currency();
         self.is_polled = false;
         self.retry_at = now + retry_in;
         self.last_error = Some(status.clone());
@@ -454,7 +456,8 @@ impl Upstream {
 
     fn received(&mut self, response: Response, now: Time) {
         self.answered(now);
-        self.fallback.has_answered_delta |= self.variant == Variant::Delta;
+        let is_delta = self.variant == Variant::Delta;
+        self.delta_of_server().has_answered_delta |= is_delta;
         let control_plane = response.control_plane();
         if !control_plane.is_empty() && control_plane != self.control_plane {
             self.control_plane = control_plane.to_owned();
@@ -462,20 +465,21 @@ impl Upstream {
         let mut digest = Digest::from(response);
         digest.answers_all = self.polls();
         self.digest(digest, now);
-        self.expire_proven();
+        self.expire_proven(now);
     }
 
     fn answered(&mut self, now: Time) {
-        self.reach.hear(now);
         if let Phase::Open(stream) = &mut self.phase {
-            stream.has_answered = true;
-            stream.silence = Silence::Usual;
+            stream.answered.get_or_insert(now);
         }
+        self.primary_answered();
         self.sign_of_life();
         self.backoff.answered();
-        self.last_error = None;
         if self.polls() && !std::mem::replace(&mut self.is_polled, true) {
-            self.event(Event::Connected { variant: self.variant });
+            self.event(Event::Connected { variant: self.variant, server: self.server() });
+        }
+        if !self.flaps.is_unsteady {
+            self.hear(now);
         }
     }
 
@@ -492,6 +496,7 @@ impl Upstream {
             digest.refuse_variants();
         }
         let verdict = Verdict::of(&digest);
+        let says_what_there_is = !digest.is_heartbeat();
         let occasion = if verdict.is_good() {
             subscription.accept(&digest);
             Occasion::Ack
@@ -505,6 +510,9 @@ impl Upstream {
         let refreshed = (count > 0).then(|| Event::Refreshed { type_url: type_url.clone(), count });
         self.outputs.extend(events.into_iter().chain(refreshed).map(Output::Event));
         self.outputs.extend(changes.map(Output::Changes));
+        if says_what_there_is {
+            self.set_current(&type_url);
+        }
     }
 
     fn answer(&mut self, type_url: &TypeUrl, occasion: Occasion, verdict: &Verdict, now: Time) {
@@ -585,35 +593,9 @@ impl Upstream {
         }
     }
 
-    fn ask_the_silent(&mut self, now: Time) {
-        let Phase::Open(stream) = &mut self.phase else { return };
-        if stream.silence.ask_at().is_none_or(|at| now < at) {
-            return;
-        }
-        stream.silence = Silence::Asked;
-        if !std::mem::replace(&mut stream.is_probing, true) {
-            self.outputs.push_back(Output::Probe);
-        }
-    }
-
-    /// The answer to a probe.
-    fn alive(&mut self, now: Time) {
-        self.sign_of_life();
-        if let Phase::Open(stream) = &mut self.phase
-            && stream.silence == Silence::Asked
-        {
-            stream.silence = Silence::Consent;
-            self.reach.hear(now);
-            self.backoff.answered();
-            self.last_error = None;
-            self.event(Event::Alive);
-        }
-        self.expire_proven();
-    }
-
     fn run_timers(&mut self, now: Time) {
+        let mut is_unproven = self.end_silence(now);
         let Phase::Open(stream) = &mut self.phase else { return };
-        let mut is_unproven = false;
         for (type_url, subscription) in &mut self.subscriptions {
             match &mut subscription.want {
                 Want::Names(names) => {
@@ -638,13 +620,14 @@ impl Upstream {
     }
 
     /// The stream is alive, so the timers that ran out in silence count.
-    fn expire_proven(&mut self) {
+    fn expire_proven(&mut self, now: Time) {
         for (type_url, subscription) in &mut self.subscriptions {
             if let Want::Names(names) = &mut subscription.want {
                 let out = names.prove();
                 self.outputs.extend(expired(&self.settings, type_url, names, out));
             }
         }
+        self.prove_silence(now);
     }
 
     fn check_invariants(&self) {

@@ -36,6 +36,16 @@ impl Held {
         Held { version: if restate { version.into() } else { Box::default() }, restate, canonical: None }
     }
 
+    /// What the server calls the version, if it has a name, and whether it may be claimed. It is forgotten by that.
+    pub(super) fn take_version(&mut self) -> Option<(Box<str>, bool)> {
+        let (version, restate) = (std::mem::take(&mut self.version), std::mem::take(&mut self.restate));
+        (!version.is_empty()).then_some((version, restate))
+    }
+
+    pub(super) fn set_version(&mut self, (version, restate): (Box<str>, bool)) {
+        (self.version, self.restate) = (version, restate);
+    }
+
     pub(super) fn forget_version(&mut self) {
         self.version = Box::default();
         self.restate = false;
@@ -185,9 +195,13 @@ impl Names {
     }
 
     pub(super) fn forget_versions(&mut self) {
-        for wanted in self.wanted.values_mut() {
+        self.each_held(|_, held| held.forget_version());
+    }
+
+    pub(super) fn each_held(&mut self, mut visit: impl FnMut(&ResourceName, &mut Held)) {
+        for (name, wanted) in &mut self.wanted {
             if let Holding::Held(held) = &mut wanted.holding {
-                held.forget_version();
+                visit(name, held);
             }
         }
     }

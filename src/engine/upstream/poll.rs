@@ -30,7 +30,7 @@ impl Upstream {
                 Phase::Closed if self.retry_at <= now => self.open(now),
                 Phase::Closed => self.enter(Phase::Waiting { until: self.retry_at }, now),
                 Phase::Waiting { until } => *until = (*until).min(self.retry_at.max(now)),
-                Phase::Open(stream) if is_held && !stream.has_answered => self.renew(now),
+                Phase::Open(stream) if is_held && stream.answered.is_none() => self.renew(now),
                 Phase::Opening | Phase::Open(_) => {}
             }
         }
@@ -49,7 +49,8 @@ impl Upstream {
         let Some(subscription) = self.subscriptions.values().find(claimed) else { return };
         let type_url = subscription.type_url.clone();
         self.answered(now);
-        self.event(Event::Unchanged { type_url });
+        self.event(Event::Unchanged { type_url: type_url.clone() });
+        self.set_current(&type_url);
     }
 
     /// An answered poll is over: the next one comes after the delay and at most once more of it (RST-10), or soon if

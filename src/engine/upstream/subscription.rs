@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::api::Interest;
+use super::failover::Stash;
 use super::globs::Globs;
 use super::names::Names;
+use super::proof::Currency;
 use super::response::Digest;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
@@ -44,6 +46,8 @@ pub(super) struct Subscription {
     pub(super) said: Said,
     /// SotW: the `version_info` accepted last. It outlives the stream (STR-9).
     pub(super) accepted: String,
+    pub(super) currency: Currency,
+    pub(super) stash: Option<Box<Stash>>,
     pub(super) acks: u64,
     pub(super) nacks: u64,
 }
@@ -54,8 +58,8 @@ fn star() -> ResourceName {
 
 impl Subscription {
     pub(super) fn new(type_url: TypeUrl) -> Self {
-        let (want, said, accepted) = Default::default();
-        Subscription { type_url, want, said, accepted, acks: 0, nacks: 0 }
+        let (want, said, accepted, currency, stash) = Default::default();
+        Subscription { type_url, want, said, accepted, currency, stash, acks: 0, nacks: 0 }
     }
 
     pub(super) fn wants_nothing(&self) -> bool {
@@ -112,6 +116,7 @@ impl Subscription {
         if self.wants_nothing() {
             // A server may keep silent to a client that claims a version (STR-10), but nothing is held.
             self.accepted.clear();
+            self.stash = None;
         }
         match (&mut self.want, interest) {
             (Want::Wildcard(_), Interest::Wildcard) => {}
@@ -219,6 +224,9 @@ impl Subscription {
         let entered = std::mem::take(&mut self.said.enter);
         self.said.leave.clear();
         self.said.asked = true;
+        if is_first {
+            self.currency.asked(due, signs);
+        }
         match &mut self.want {
             Want::Nothing => {}
             Want::Names(names) => {
@@ -263,12 +271,13 @@ impl Subscription {
     }
 
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        match &self.want {
-            Want::Nothing => None,
+        let of_want = match &self.want {
+            Want::Nothing => return None,
             Want::Names(names) => names.next_due(),
             Want::Globs(globs) => globs.next_due(),
             Want::Wildcard(wildcard) => wildcard.settles_at(),
-        }
+        };
+        of_want.into_iter().chain(self.currency.due()).min()
     }
 
     pub(super) fn check_invariants(&self, is_open: bool) {

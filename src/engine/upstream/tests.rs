@@ -1,9 +1,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod errors;
+mod failover;
 mod globs;
 mod names;
 mod polls;
+mod proof;
 mod random;
 mod requests;
 mod script;

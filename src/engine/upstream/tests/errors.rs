@@ -73,9 +73,9 @@ fn d_12_the_text_of_a_nack_is_bounded() {
     script.raw("+ CDS a");
     script.raw("opened");
     let outputs = script.raw("CDS - n1 !ééééé !b");
-    let Output::Send { request: Request::Delta(request), .. } = &outputs[0] else { panic!("{outputs:?}") };
+    let Output::Send { request: Request::Delta(request), .. } = &outputs[1] else { panic!("{outputs:?}") };
     assert_eq!(request.error_detail.as_ref().unwrap().message, "ééééé");
-    let Output::Event(Event::Nacked { names, .. }) = &outputs[1] else { panic!("{outputs:?}") };
+    let Output::Event(Event::Nacked { names, .. }) = &outputs[2] else { panic!("{outputs:?}") };
     assert_eq!(names.len(), 2);
     let view = script.upstream.types().next().unwrap();
     assert_eq!((view.acks, view.nacks, view.nonce), (0, 1, "n1"));
@@ -181,6 +181,7 @@ fn fu_13_a_response_of_the_other_variant_is_ignored() {
     };
     script.upstream.handle(Input::Received(Response::Sotw(response)), Time::ZERO);
     let ignored = Output::Event(Event::Ignored { type_url: super::script::type_url("CDS") });
+    assert_eq!(script.upstream.poll_output(), Some(Output::Event(Event::Heard)));
     assert_eq!(script.upstream.poll_output(), Some(ignored));
     assert_eq!(script.upstream.poll_output(), None);
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! > + CDS a b          subscribe; `*` is the wildcard          > - CDS a       unsubscribe
 //! > opened             > alive          > unconnected          > closed UNAVAILABLE      > unchanged
+//! > going away         > reach          > current CDS          what is known of the server, and whether a type is current
 //! > after 10s          time passes; timers that fall due in between fire at their time
 //! > CDS v1 n1 a=1 …    a response: version (`-` in delta), nonce, then elements:
 //!     a=1      resource `a`, upstream version 1        a=1/x   with the alias `x`
@@ -84,6 +85,18 @@ impl Script {
 
     /// One line of input; the lines that come out.
     pub(super) fn run(&mut self, input: &str) -> Vec<String> {
+        if input == "reach" {
+            return vec![match self.upstream.reach() {
+                Reach::Pending => "pending".to_owned(),
+                Reach::Heard { since } => format!("heard {}ms", since.since(Time::ZERO).as_millis()),
+                Reach::Lost { since, status } => {
+                    format!("lost {}ms {}", since.since(Time::ZERO).as_millis(), status.code.name())
+                }
+            }];
+        }
+        if let Some(short) = input.strip_prefix("current ") {
+            return vec![self.upstream.is_current(&type_url(short)).to_string()];
+        }
         self.raw(&spelled(input)).iter().filter_map(show).map(|line| readable(&line)).collect()
     }
 
@@ -109,6 +122,7 @@ impl Script {
             "after" => return self.after(duration(rest)),
             "opened" => self.upstream.handle(Input::Opened, self.now),
             "unchanged" => self.upstream.handle(Input::Unchanged, self.now),
+            "going" => self.upstream.handle(Input::GoingAway, self.now),
             "alive" => self.upstream.handle(Input::Alive, self.now),
             "unconnected" => {
                 self.upstream.handle(Input::ConnectFailed { status: status("UNAVAILABLE") }, self.now)
@@ -136,7 +150,7 @@ impl Script {
     fn drain(&mut self) -> Vec<Output> {
         let outputs: Vec<_> = std::iter::from_fn(|| self.upstream.poll_output()).collect();
         for output in &outputs {
-            if let Output::Open { variant } = output {
+            if let Output::Open { variant, .. } = output {
                 self.variant = *variant;
             }
         }
@@ -257,10 +271,12 @@ fn element(short: &str, word: &str) -> Element {
     Ok(Received { name: bare.into(), upstream_version: version.into(), resource, ttl: None })
 }
 
-/// ACK and NACK events are left out where the request says it; `Connected` where `opened` does.
+/// ACK and NACK events are left out where the request says it; `Connected` where `opened` does; `Heard` where a response
+/// does, as nearly always.
 fn show(output: &Output) -> Option<String> {
     Some(match output {
-        Output::Open { variant } => format!("open {variant:?}"),
+        Output::Open { variant, server: 0 } => format!("open {variant:?}"),
+        Output::Open { variant, server } => format!("open {variant:?} at {server}"),
         Output::Close => "close".to_owned(),
         Output::Probe => "probe".to_owned(),
         Output::Send { request, first } => {
@@ -320,13 +336,12 @@ fn show_changes(changes: &Changes) -> String {
 
 fn show_event(event: &Event) -> Option<String> {
     Some(match event {
-        Event::Connected { .. } | Event::Acked { .. } | Event::Nacked { .. } => return None,
+        Event::Connected { .. } | Event::Heard | Event::Acked { .. } | Event::Nacked { .. } => return None,
         Event::Disconnected { status, answered, retry_in } => {
             let answered = if *answered { "answered" } else { "unanswered" };
             format!("disconnected {status} {answered} {}ms", retry_in.as_millis())
         }
         Event::Unreachable { status } => format!("unreachable {status}"),
-        Event::Alive => "alive".to_owned(),
         Event::Unchanged { type_url } => format!("unchanged {}", short(type_url)),
         Event::SwitchedToSotw { .. } => "switched to SotW".to_owned(),
         Event::Ignored { type_url } => format!("ignored {}", short(type_url)),

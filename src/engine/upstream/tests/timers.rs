@@ -15,11 +15,11 @@ fn rly_29_a_timer_counts_if_anything_arrived_since_the_request() {
         > after 60s
         > opened
         send+node CDS n= +a +b
-        > after 400ms
+        > after 1s
         > CDS - n1 a=1
         send CDS n=n1
         Names CDS a=1
-        > after 9599ms
+        > after 8999ms
         > after 1ms
         Names CDS -b:Timeout
         > after 60s

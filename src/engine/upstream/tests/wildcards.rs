@@ -189,6 +189,9 @@ fn tmr_9_no_timer_runs_for_a_wildcard() {
         > opened
         send+node CDS n= +*
         > after 60s
+        probe
+        > alive
+        > after 60s
         ",
     );
 }

@@ -1,0 +1,181 @@
+//! What a stream proves of its server: that it can be heard, and that what is known of a type is what it has to say.
+//!
+//! A server is **heard** (CLI-1) from its first response on a stream. One that has nothing to say after a reconnect may send
+//! nothing at all: to a client that states what it holds, silence is the answer (DEL-35, STR-10). It is heard, too, once its
+//! stream has stayed open for the time of the resource timers after everything was asked, and the transport was found alive
+//! after that. So an unreachable server that comes back unchanged does not stay unreachable.
+//!
+//! A server that answers and dies, over and over, is no error by A57 and A88, so that neither an error nor a fallback would
+//! ever follow. Deliberately against CLI-1 and CLI-2, it counts as unreachable after several such streams in short time, and
+//! is heard again only when a stream has lived for a while after its first response (FU9). Streams that the server asked to
+//! be left, or that lived long enough, never count (RLY-48).
+//!
+//! A type is **current** from its first response on the present stream, or after the same silence. Heartbeats say nothing of
+//! what there is (TTL-6). In REST it is current while polls of it are answered.
+
+use std::collections::VecDeque;
+
+use super::backoff::BackoffSettings;
+use super::subscription::Subscription;
+use super::{Event, Phase, Upstream};
+use crate::engine::Time;
+use crate::xds::{Code, Status, TypeUrl};
+
+/// What the present stream says of one type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Currency {
+    #[default]
+    Unasked,
+    /// Not answered until now; the stream had given `signs` of life when it was asked.
+    Asked {
+        due: Time,
+        signs: u64,
+    },
+    /// Silent until the timer ran out, on a stream that gave no sign of life since it was asked.
+    Unproven,
+    Current,
+}
+
+impl Currency {
+    /// When the server's silence becomes its answer.
+    pub(super) fn due(self) -> Option<Time> {
+        match self {
+            Currency::Asked { due, .. } => Some(due),
+            Currency::Unasked | Currency::Unproven | Currency::Current => None,
+        }
+    }
+
+    pub(super) fn asked(&mut self, due: Time, signs: u64) {
+        if *self != Currency::Current {
+            *self = Currency::Asked { due, signs };
+        }
+    }
+
+    fn run_out(&mut self, now: Time, stream_signs: u64) {
+        if let Currency::Asked { due, signs } = *self
+            && due <= now
+        {
+            *self = if stream_signs > signs { Currency::Current } else { Currency::Unproven };
+        }
+    }
+}
+
+/// Streams that were answered and ended soon after, in the order of time.
+#[derive(Debug, Default)]
+pub(super) struct Flaps {
+    ends: VecDeque<Time>,
+    /// There were too many of them, and no stream has lasted since.
+    pub(super) is_unsteady: bool,
+}
+
+impl Flaps {
+    /// Whether the server is found to be unsteady by this end.
+    fn add(&mut self, settings: &BackoffSettings, now: Time) -> bool {
+        self.ends.push_back(now);
+        while self.ends.front().is_some_and(|end| now.since(*end) > settings.unsteady_within) {
+            self.ends.pop_front();
+        }
+        if self.is_unsteady || self.ends.len() < settings.unsteady_ends {
+            return false;
+        }
+        self.ends.clear();
+        self.is_unsteady = true;
+        true
+    }
+}
+
+impl Upstream {
+    /// Whether the server has said of this type what it has to say, on the present stream.
+    pub fn is_current(&self, type_url: &TypeUrl) -> bool {
+        let subscription = self.subscriptions.get(type_url);
+        subscription.is_some_and(|of_type| !of_type.wants_nothing() && of_type.currency == Currency::Current)
+    }
+
+    /// The server can be heard on this stream; it is told once for each.
+    pub(super) fn hear(&mut self, now: Time) {
+        let Phase::Open(stream) = &mut self.phase else { return };
+        if std::mem::replace(&mut stream.is_heard, true) {
+            return;
+        }
+        self.last_error = None;
+        self.reach.hear(now);
+        self.event(Event::Heard);
+    }
+
+    /// The present stream, which was answered, ends: whether the server is found to be unsteady by that.
+    pub(super) fn is_found_unsteady(&mut self, now: Time) -> bool {
+        let Phase::Open(stream) = &self.phase else { return false };
+        let backoff = &self.settings.backoff;
+        let is_short = now.since(stream.opened) < backoff.short_life;
+        is_short && !stream.is_dismissed && self.flaps.add(backoff, now)
+    }
+
+    /// Why an unsteady server is unreachable; `last`: how its last stream ended.
+    pub(super) fn unsteady(&self, last: &Status) -> Status {
+        let BackoffSettings { unsteady_ends, unsteady_within, .. } = &self.settings.backoff;
+        let text = format!(
+            "{unsteady_ends} streams within {unsteady_within:?} ended soon after they were answered, the last one with {last}"
+        );
+        Status::new(Code::Unavailable, text)
+    }
+
+    /// When an unsteady server has been steady for long enough.
+    pub(super) fn steady_at(&self) -> Option<Time> {
+        let Phase::Open(stream) = &self.phase else { return None };
+        let answered = stream.answered.filter(|_| self.flaps.is_unsteady)?;
+        Some(answered + self.settings.backoff.short_life)
+    }
+
+    pub(super) fn become_steady(&mut self, now: Time) {
+        if self.steady_at().is_some_and(|at| at <= now) {
+            self.flaps.is_unsteady = false;
+            self.hear(now);
+        }
+    }
+
+    /// A response says what there is of a type.
+    pub(super) fn set_current(&mut self, type_url: &TypeUrl) {
+        if let Some(subscription) = self.subscriptions.get_mut(type_url) {
+            subscription.currency = Currency::Current;
+        }
+    }
+
+    /// What was current is so no longer.
+    pub(super) fn lose_currency(&mut self) {
+        self.subscriptions.values_mut().for_each(|subscription| subscription.currency = Currency::Unasked);
+    }
+
+    /// Silence that has lasted is an answer if the stream is alive. Whether some of it has still to be proven.
+    pub(super) fn end_silence(&mut self, now: Time) -> bool {
+        let Phase::Open(stream) = &self.phase else { return false };
+        let mut is_unproven = false;
+        for subscription in self.subscriptions.values_mut() {
+            subscription.currency.run_out(now, stream.signs);
+            is_unproven |= subscription.currency == Currency::Unproven;
+        }
+        self.hear_silence(now);
+        is_unproven
+    }
+
+    /// The stream gave a sign of life.
+    pub(super) fn prove_silence(&mut self, now: Time) {
+        for subscription in self.subscriptions.values_mut() {
+            if subscription.currency == Currency::Unproven {
+                subscription.currency = Currency::Current;
+            }
+        }
+        self.hear_silence(now);
+    }
+
+    /// A server that was asked everything and says nothing has nothing to say.
+    fn hear_silence(&mut self, now: Time) {
+        // What cannot be asked, globs in SotW, is not waited for.
+        let is_asked = |of_type: &&Subscription| of_type.said.asked && !of_type.wants_nothing();
+        let mut asked =
+            self.subscriptions.values().filter(is_asked).map(|of_type| of_type.currency).peekable();
+        let is_all = asked.peek().is_some() && asked.all(|currency| currency == Currency::Current);
+        if is_all && !self.flaps.is_unsteady {
+            self.hear(now);
+        }
+    }
+}

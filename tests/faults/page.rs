@@ -1,0 +1,55 @@
+//! `docs/failure-modes.md` names only metrics and log lines that exist.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// All of the code, with the strings that are broken over lines put together.
+fn code(directory: PathBuf, all: &mut String) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            code(path, all);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(path).unwrap();
+            let mut pieces = text.split("\\\n");
+            all.push_str(pieces.next().unwrap());
+            pieces.for_each(|piece| all.push_str(piece.trim_start()));
+        }
+    }
+}
+
+#[test]
+fn the_metrics_exist() {
+    let catalogue = read("docs/metrics.md");
+    let page = read("docs/failure-modes.md");
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let names = page.split(|c| !is_name(c)).filter(|w| w.starts_with("sluice_") || w.starts_with("process_"));
+    let unknown: BTreeSet<_> = names.filter(|name| !catalogue.contains(&format!("| `{name}` |"))).collect();
+    assert_eq!(unknown, BTreeSet::new());
+}
+
+#[test]
+fn the_log_lines_exist() {
+    let page = read("docs/failure-modes.md").replace("\n  ", " ").replace('\n', " ");
+    let mut all = String::new();
+    code(Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut all);
+    let mut lines = 0;
+    for span in page.split('`').skip(1).step_by(2) {
+        let Some(line) = span.strip_prefix("WARN ... ").or_else(|| span.strip_prefix("INFO ... ")) else {
+            continue;
+        };
+        // Up to the fields, or to what is left out.
+        let end = line.find('=').map_or(line.len(), |at| line[..at].rfind(' ').unwrap_or(0));
+        let text = line[..end].split("...").next().unwrap_or_default().trim();
+        // One sentence is made of two.
+        let text = text.replace("they were rejected (NACK)", "they were {what}");
+        assert!(text.len() > 10 && all.contains(&text), "no such line in the code: {text:?}");
+        lines += 1;
+    }
+    assert!(lines > 15, "{lines} lines were found");
+}
