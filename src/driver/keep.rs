@@ -209,7 +209,9 @@ impl Keep {
         let written = tokio::task::spawn_blocking(move || {
             keep.store.open()?;
             if is_empty(&image) {
-                return Ok(keep.store.remove(&identity).map(|()| 0)?);
+                // What was read from disk and not confirmed may be wanted again.
+                let is_needed = lock(&keep.restored).contains_key(&identity);
+                return if is_needed { Ok(0) } else { Ok(keep.store.remove(&identity).map(|()| 0)?) };
             }
             let header = Header { identity, relay: keep.relay, written_at: wall_now(), confirmed_at };
             Ok(keep.store.write(&header, &image)?)

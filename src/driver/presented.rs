@@ -65,6 +65,22 @@ mod tests {
         assert!(!Arc::ptr_eq(&presented.share(view(999)), &first));
     }
 
+    /// `cargo test --release --lib presented -- --ignored --nocapture`
+    #[test]
+    #[ignore = "measures"]
+    fn what_ten_thousand_clients_with_a_thousand_names_weigh() {
+        let resident = || crate::telemetry::resident_bytes().unwrap_or_default();
+        for (share, clients) in [(true, 10_000), (false, 1_000)] {
+            let (presented, before) = (Presented::default(), resident());
+            let own = |view| if share { presented.share(view) } else { Arc::new(view) };
+            let held: Vec<_> = (0..clients).map(|_| own(view(1000))).collect();
+            #[allow(clippy::print_stdout)]
+            {
+                println!("shared {share}: {} clients, {} bytes", held.len(), resident() - before);
+            }
+        }
+    }
+
     #[test]
     fn what_no_stream_holds_is_forgotten() {
         let presented = Presented::default();

@@ -80,6 +80,10 @@ impl Upstream {
     /// The server's own versions of what is held of a type, by the names by which it was asked for; only those that may
     /// be claimed later (RLY-64). Sorted.
     pub fn versions(&self, type_url: &TypeUrl) -> Vec<(ResourceName, Box<str>)> {
+        // What is kept is kept for the primary server of a failover.
+        if self.server() != 0 {
+            return Vec::new();
+        }
         let entry = |(name, held): (&ResourceName, &Held)| (name.clone(), held.version.clone());
         let is_restated = |(_, held): &(&ResourceName, &Held)| held.restate;
         match self.subscriptions.get(type_url).map(|subscription| &subscription.want) {

@@ -54,8 +54,9 @@ impl CheckpointMetrics {
         self.refused.set(count(refused));
     }
 
+    /// A source is on disk as it is; one that holds nothing takes no bytes.
     pub fn wrote(&self, bytes: u64, took: Duration, at: SystemTime) {
-        self.writes.inc();
+        self.writes.inc_by(u64::from(bytes > 0));
         self.written.inc_by(bytes);
         self.write.observe(took);
         self.last_success.set(at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64());
