@@ -453,7 +453,8 @@ impl SourceTask {
                     self.report.event(index, &event, self.shared.clock.now());
                 }
                 Output::Upstream(index, output) => {
-                    if output == crate::engine::upstream::Output::Close {
+                    // An attempt that is given up for one at the other server leaves what was lost so.
+                    if output == crate::engine::upstream::Output::Close && !self.is_lost(index) {
                         self.report.closed(index, self.shared.clock.now());
                     }
                     let type_url = match self.source.attachment() {
@@ -476,6 +477,12 @@ impl SourceTask {
             self.saving.iter_mut().for_each(|saving| saving.note(lives));
         }
         self.publish_status(changed || told);
+    }
+
+    /// Whether a stream's server could not be heard last.
+    fn is_lost(&self, index: StreamIndex) -> bool {
+        let Attachment::Streams(streams) = self.source.attachment() else { return false };
+        streams.machines().nth(index).is_some_and(|(_, machine)| machine.reach().is_lost())
     }
 
     /// From here on it is this stream's server that serves.

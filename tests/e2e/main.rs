@@ -7,6 +7,7 @@
 mod support;
 
 mod command_line;
+mod failover;
 mod fallback;
 mod files;
 mod lifecycle;

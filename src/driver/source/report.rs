@@ -115,7 +115,7 @@ impl Report {
         if *uri == self.server_uri {
             return;
         }
-        if let Some(suppressed) = self.shared.throttle.allow("failover") {
+        if let Some(suppressed) = self.allow("failover") {
             warn!(list = %self.list, class = %self.class.digest, from = %self.server_uri, to = %uri, suppressed,
                 "a source goes over to the other server of its list");
         }
