@@ -12,10 +12,11 @@ use super::dialect::{Asides, Dialect};
 use super::located::Located;
 use super::order::targets;
 use super::spelling::Spellings;
+use super::subscription::Part;
 use crate::engine::Time;
 use crate::engine::cache::aliased::Aliased;
 use crate::engine::interest::Interest;
-use crate::engine::snapshot::Snapshot;
+use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::engine::view::{View, ViewId, difference};
 use crate::xds::{Constraints, Resource, ResourceName, Status, TypeUrl, Variant, Version};
 
@@ -313,6 +314,23 @@ impl Answer {
 }
 
 impl AnswerPart {
+    pub(super) fn of(
+        part: &Part,
+        snapshot: &Arc<Snapshot>,
+        types: &TypeSnapshot,
+        view: &Arc<View>,
+    ) -> AnswerPart {
+        AnswerPart {
+            interest: part.interest.clone(),
+            held: part.held.clone(),
+            view: view.clone(),
+            keeps: part.keeps(),
+            due: part.due(view),
+            last_bytes: types.last_bytes(),
+            snapshot: snapshot.clone(),
+        }
+    }
+
     /// Of the wildcard or of globs: the name may be in it, but it is not known yet whether it is.
     pub fn may_have(&self, name: &ResourceName) -> bool {
         let is_open = match &self.interest {

@@ -389,17 +389,8 @@ impl Subscription {
             let view = types.view(&part.interest)?;
             complete &= view.is_complete() || self.dialect.excuses(&part.interest, view) || is_careless;
             membership_known &= view.is_complete() || !part.is_wildcard();
-            let due = part.due(view);
-            news |= part.is_behind(due);
-            parts.push(AnswerPart {
-                interest: part.interest.clone(),
-                held: part.held.clone(),
-                view: view.clone(),
-                keeps: part.keeps(),
-                due,
-                last_bytes: types.last_bytes(),
-                snapshot: snapshot.clone(),
-            });
+            news |= part.is_behind(part.due(view));
+            parts.push(AnswerPart::of(part, snapshot, types, view));
         }
         // Never a partial answer where absence means deletion (RLY-5), nor a guess (RLY-3): what becomes of a name that was
         // given up beside the wildcard is known when the membership is (DEL-19).

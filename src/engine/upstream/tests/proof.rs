@@ -17,80 +17,75 @@ fn is_lost(script: &mut Script) -> bool {
     script.upstream.reach().is_lost()
 }
 
-const UNSTEADY: &str = "
-> + CDS a
-open Delta
-> opened
-send+node CDS n= +a
-> CDS - n a=1
-send CDS n=n
-Names CDS a=1
-> closed INTERNAL
-disconnected INTERNAL answered 50ms
-> after 50ms
-open Delta
-> opened
-send+node CDS n= +a a=1
-> CDS - n
-send CDS n=n
-> closed INTERNAL
-disconnected INTERNAL answered 1000ms
-> after 1s
-open Delta
-> opened
-send+node CDS n= +a a=1
-> CDS - n
-send CDS n=n
-> closed INTERNAL
-disconnected INTERNAL answered 1600ms
-> after 1600ms
-open Delta
-> opened
-send+node CDS n= +a a=1
-> CDS - n
-send CDS n=n
-> closed INTERNAL
-disconnected INTERNAL answered 2560ms
-> reach
-heard 0ms
-> after 2560ms
-open Delta
-> opened
-send+node CDS n= +a a=1
-> CDS - n
-send CDS n=n
-> closed INTERNAL
-disconnected INTERNAL answered 4096ms
-unreachable UNAVAILABLE: 5 streams within 60s ended soon after they were answered, the last one with INTERNAL
-> reach
-lost 5210ms UNAVAILABLE
-> after 4096ms
-open Delta
-> opened
-send+node CDS n= +a a=1
-> CDS - n
-send CDS n=n
-> reach
-lost 5210ms UNAVAILABLE
-> closed INTERNAL
-disconnected INTERNAL answered 6553ms
-> after 6554ms
-open Delta
-> opened
-send+node CDS n= +a a=1
-> CDS - n
-send CDS n=n
-> after 9999ms
-> reach
-lost 5210ms UNAVAILABLE
-> after 1ms
-> reach
-heard 25860ms
-";
-
 #[test]
 fn fu_9_five_short_streams_within_60_s_make_a_server_unreachable() {
-    check(delta(), UNSTEADY);
+    check(
+        delta(),
+        "
+        > + CDS a
+        open Delta
+        > opened
+        send+node CDS n= +a
+        > CDS - n a=1
+        send CDS n=n
+        Names CDS a=1
+        > closed INTERNAL
+        disconnected INTERNAL answered 50ms
+        > after 50ms
+        open Delta
+        > opened
+        send+node CDS n= +a a=1
+        > CDS - n
+        send CDS n=n
+        > closed INTERNAL
+        disconnected INTERNAL answered 1000ms
+        > after 1s
+        open Delta
+        > opened
+        send+node CDS n= +a a=1
+        > CDS - n
+        send CDS n=n
+        > closed INTERNAL
+        disconnected INTERNAL answered 1600ms
+        > after 1600ms
+        open Delta
+        > opened
+        send+node CDS n= +a a=1
+        > CDS - n
+        send CDS n=n
+        > closed INTERNAL
+        disconnected INTERNAL answered 2560ms
+        > after 2560ms
+        open Delta
+        > opened
+        send+node CDS n= +a a=1
+        > CDS - n
+        send CDS n=n
+        > closed INTERNAL
+        disconnected INTERNAL answered 4096ms
+        unreachable UNAVAILABLE: 5 streams within 60s ended soon after they were answered, the last one with INTERNAL
+        > after 4096ms
+        open Delta
+        > opened
+        send+node CDS n= +a a=1
+        > CDS - n
+        send CDS n=n
+        > closed INTERNAL
+        disconnected INTERNAL answered 6553ms
+        > after 6554ms
+        open Delta
+        > opened
+        send+node CDS n= +a a=1
+        > CDS - n
+        send CDS n=n
+        > after 9999ms
+        > reach
+        lost 5210ms UNAVAILABLE
+        > after 1ms
+        > reach
+        heard 25860ms
+        ",
+    );
 }
 
 #[test]
