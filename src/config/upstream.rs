@@ -43,7 +43,7 @@ pub struct GrpcServer {
     pub resource_timeouts: BTreeMap<TypeUrl, Duration>,
     /// The server stated that it reports absent names itself, so that silence is a transient error (A88, TMR-5).
     pub resource_timer_is_transient_error: bool,
-    /// What the server says against a name takes its cached copy away, too (DAT-2).
+    /// What it says does not exist is gone, whoever supplied it (RLY-42).
     pub fail_on_data_errors: bool,
     pub connect_timeout: Duration,
     /// From the TCP connection to the server's SETTINGS.

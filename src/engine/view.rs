@@ -86,6 +86,11 @@ impl View {
         View { id, present, ..View::default() }
     }
 
+    /// Of two views that clients presented: whether they say they hold the same.
+    pub fn presents_the_same(&self, other: &View) -> bool {
+        self.present == other.present
+    }
+
     pub fn id(&self) -> ViewId {
         self.id
     }

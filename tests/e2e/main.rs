@@ -7,6 +7,7 @@
 mod support;
 
 mod command_line;
+mod failover;
 mod fallback;
 mod files;
 mod lifecycle;
@@ -14,4 +15,5 @@ mod memory;
 mod limits;
 mod limits_more;
 mod observed;
+mod restart;
 mod routing;

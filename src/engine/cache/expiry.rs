@@ -90,6 +90,20 @@ impl Expiry {
         lease.filter(|_| self.tells).map(Some)
     }
 
+    /// The resource lived for this long yet when the relay was restarted: its time goes on (I17). What clients are to be
+    /// told of it.
+    pub fn resumed(&mut self, what: &Leased, ttl: Duration, left: Duration, now: Time) -> Option<Lease> {
+        let expires = now + left.min(ttl);
+        let lease = self.lease(ttl, expires);
+        self.put(what.clone(), Term { ttl, expires, told: now, fresh: false, due: Time::ZERO });
+        Some(lease).filter(|_| self.tells)
+    }
+
+    /// What is left of the time of each.
+    pub fn left(&self, now: Time) -> impl Iterator<Item = (&Leased, Duration)> {
+        self.terms.iter().map(move |(what, term)| (what, term.expires.since(now)))
+    }
+
     /// A heartbeat (TTL-4), with the TTL that it states. Of a resource without one it means nothing.
     pub fn refreshed(
         &mut self,

@@ -147,6 +147,21 @@ impl NamedCache {
         self.touch(name, &old, |view| view.put_as(name, old.resource().map(Arc::as_ref), resource));
     }
 
+    /// A name that nobody watches yet, with the resource that it had before the relay was restarted (RLY-7).
+    pub fn restore(&mut self, name: &ResourceName, resource: &Arc<Resource>) {
+        if !self.known.contains_key(name) {
+            self.known.insert(name.clone(), Known::Unknown);
+            self.watchers.insert(name.clone(), BTreeSet::new());
+            self.put_as(name, resource);
+        }
+    }
+
+    /// The names that are present and that nobody watches.
+    pub fn unwatched(&self) -> impl Iterator<Item = &ResourceName> {
+        let present = self.known.iter().filter(|(_, known)| known.resource().is_some());
+        present.map(|(name, _)| name).filter(|name| !self.is_watched(name))
+    }
+
     /// A name is known not to exist.
     pub fn put_absent(&mut self, name: &ResourceName, cause: Cause) {
         let Some(old) = self.known.get(name).cloned() else { return };

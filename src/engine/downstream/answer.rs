@@ -29,6 +29,8 @@ pub struct AnswerKey {
     full: bool,
     greeting: bool,
     dialect: Dialect,
+    /// It is said in the body that some of it is from before a restart.
+    restored: bool,
     ids: ViewId,
 }
 
@@ -162,7 +164,13 @@ impl Answer {
         let is_timed = self.told_at != Time::ZERO || self.repeats.is_some();
         let ids = if is_timed { ids.derived((self.told_at, self.repeats)) } else { ids };
         let Answer { variant, full, greeting, dialect, .. } = *self;
-        AnswerKey { variant, full, greeting, dialect, ids }
+        AnswerKey { variant, full, greeting, dialect, restored: self.is_restored(), ids }
+    }
+
+    /// Some of it is as it was before the relay was restarted, and unconfirmed since (RLY-7, I14).
+    pub fn is_restored(&self) -> bool {
+        let mut snapshots = self.parts.iter().filter_map(|part| part.snapshot.of(&self.type_url));
+        snapshots.any(|snapshot| snapshot.restored)
     }
 
     pub fn compose(&self) -> Composition {

@@ -164,7 +164,8 @@ impl Session {
         if let Request::Delta(request) = request
             && is_first
         {
-            self.subscriptions[index].present(&request.initial_resource_versions, seed);
+            let share = |view| router.presented(view);
+            self.subscriptions[index].present(&request.initial_resource_versions, seed, &share);
         }
         let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.news().next());
         let refused = news.filter(|_| changed).map(|(name, error)| (name.clone(), error.clone()));

@@ -707,7 +707,12 @@ impl Subscription {
     }
 
     /// What a reconnecting delta client says it holds (DEL-29 to DEL-31): counted where it is subscribed to.
-    pub fn present(&mut self, versions: &[(ResourceName, String)], seed: HashSeed) {
+    pub fn present(
+        &mut self,
+        versions: &[(ResourceName, String)],
+        seed: HashSeed,
+        share: &dyn Fn(View) -> Arc<View>,
+    ) {
         let key =
             |name: &ResourceName| key_of(name, &self.type_url).ok().flatten().unwrap_or_else(|| name.clone());
         let versions: Vec<_> = versions.iter().map(|(name, version)| (key(name), version)).collect();
@@ -716,7 +721,7 @@ impl Subscription {
             // A version that another server made matches no content (RLY-32).
             let held =
                 held.map(|(name, version)| (name.clone(), Version::parse(version).unwrap_or_default()));
-            part.hold(Arc::new(View::presented(held, seed)));
+            part.hold(share(View::presented(held, seed)));
         }
     }
 }

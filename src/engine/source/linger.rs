@@ -49,13 +49,18 @@ impl Linger {
 
     /// The last one who watched it is gone. Secrets go at once (RLY-60). `bytes`: what it weighs, with content or without.
     pub fn add(&mut self, what: Lingering, bytes: usize, has_content: bool, now: Time) {
-        self.remove(&what);
         let linger = if what.0.is_secret() { Duration::ZERO } else { self.linger };
         let linger = if planted(Bug::LingersNever) { Duration::ZERO } else { linger };
         let mut deadline = now + linger;
         if planted(Bug::LingerFollowsTheClock) {
             deadline = Time::from_micros(deadline.as_micros() / 1_000_000 * 1_000_000);
         }
+        self.add_until(what, bytes, has_content, deadline);
+    }
+
+    /// It lingers until then.
+    pub fn add_until(&mut self, what: Lingering, bytes: usize, has_content: bool, deadline: Time) {
+        self.remove(&what);
         self.bytes += bytes;
         self.queue.insert((deadline, what.clone()));
         self.entries.insert(what, Entry { deadline, bytes, has_content });

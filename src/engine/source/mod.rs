@@ -9,6 +9,7 @@
 mod attachment;
 mod linger;
 mod private;
+mod restore;
 mod upkeep;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,8 @@ pub use super::interest::Collection;
 pub use attachment::{Attachment, Files, StreamIndex, Streams};
 use linger::{Linger, Lingering};
 use private::Private;
+use restore::Restoring;
+pub use restore::{Image, Kept, RestoredType};
 use upkeep::Upkeep;
 
 /// What a source may cost and how long it waits.
@@ -73,6 +76,8 @@ pub enum Output {
     /// The server does not want this name, or (`None`) what is in this wildcard, cached or shared. These sessions wait
     /// for it, and have to ask for themselves (CCH-1).
     DoNotCache { type_url: TypeUrl, name: Option<ResourceName>, sessions: Vec<SessionId> },
+    /// The server has spoken of all that was restored from before a restart of the relay (I14).
+    Confirmed,
 }
 
 #[derive(Debug, Default)]
@@ -152,6 +157,7 @@ pub struct Source {
     snapshot: Snapshot,
     snapshot_changed: bool,
     upkeep: Upkeep,
+    restoring: Restoring,
     news: News,
     woken_at: Option<Time>,
     outputs: VecDeque<Output>,
@@ -171,6 +177,7 @@ impl Source {
             snapshot: Snapshot::default(),
             snapshot_changed: false,
             upkeep: Upkeep::default(),
+            restoring: Restoring::default(),
             news: News::default(),
             woken_at: None,
             outputs: VecDeque::new(),
@@ -355,6 +362,7 @@ impl Source {
     pub fn dismiss(&mut self, session: SessionId, now: Time) {
         self.forget(session, now);
         if self.sessions.is_empty() && !planted(Bug::LowerServerLingers) {
+            self.give_up_restored(now);
             let lingering = std::iter::from_fn(|| self.linger.pop_any()).collect();
             self.free(lingering, now);
             self.after(now);
@@ -393,8 +401,8 @@ impl Source {
             return;
         };
         wildcard.unwatch(session);
-        if !wildcard.is_watched() {
-            let bytes = wildcard.view().bytes();
+        let (is_watched, bytes) = (wildcard.is_watched(), wildcard.view().bytes());
+        if !is_watched && !self.is_kept(type_url, None) {
             self.linger.add((type_url.clone(), None), bytes, bytes > 0, now);
         }
     }
@@ -410,7 +418,8 @@ impl Source {
         let Some(cache) = self.types.get(type_url) else { return };
         for name in names {
             // A session that moves between two sets leaves the old one after it joined the new one.
-            if let Some((bytes, has_content)) = cache.unwatched(&name) {
+            let unwatched = cache.unwatched(&name).filter(|_| !self.is_kept(type_url, Some(&name)));
+            if let Some((bytes, has_content)) = unwatched {
                 self.linger.add((type_url.clone(), Some(name)), bytes, has_content, now);
             }
         }
@@ -554,10 +563,8 @@ impl Source {
         };
         let departed = self.types.values().flat_map(TypeCache::departed);
         let departed = departed.filter_map(Departed::poll_timeout).min();
-        [machines, self.linger.poll_timeout(), departed, self.upkeep.poll_timeout(), self.wake_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        let own = [self.linger.poll_timeout(), self.upkeep.poll_timeout(), self.restoring.poll_timeout()];
+        [machines, departed, self.wake_at()].into_iter().chain(own).flatten().min()
     }
 
     pub fn handle_timeout(&mut self, now: Time) {
@@ -571,6 +578,7 @@ impl Source {
         self.expire_linger(now);
         self.expire_departed(now);
         self.keep_up(now);
+        self.keep_restored(now);
         self.after(now);
     }
 
@@ -597,6 +605,11 @@ impl Source {
             std::mem::forget(snapshot.clone());
         }
         snapshot
+    }
+
+    /// What is held now; unlike [`Source::take_snapshot`] this takes no note that it was seen.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
     }
 
     pub fn attachment(&self) -> &Attachment {
@@ -639,6 +652,7 @@ impl Source {
         while let Attachment::Streams(streams) = &mut self.attachment
             && let Some((index, output)) = streams.poll_output()
         {
+            self.note_output(index, &output, now);
             match output {
                 upstream::Output::Changes(changes) => self.apply(changes, now),
                 upstream::Output::Event(event) => {
@@ -648,7 +662,9 @@ impl Source {
                 other => self.outputs.push_back(Output::Upstream(index, other)),
             }
         }
+        self.given_up_unless_watched(now);
         self.note_reach();
+        self.confirm_silence(now);
         let first = std::mem::take(&mut self.news.first);
         self.wake(first);
         if planted(Bug::CoalescingLosesLast) && self.wake_at().is_some_and(|due| due > now) {
@@ -739,6 +755,7 @@ impl Source {
             evicted: cache.departed().map(Departed::evicted).sum(),
             remarks: cache.named.remarks().clone(),
             glob_remarks: cache.globs.remarks().clone(),
+            restored: self.restoring.has_type(type_url),
         };
         self.snapshot.replace(type_url, snapshot);
     }

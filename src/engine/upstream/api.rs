@@ -45,7 +45,8 @@ pub struct Settings {
     pub resource_timeouts: BTreeMap<TypeUrl, Duration>,
     /// `resource_timer_is_transient_error`: a timer that runs out is an [`Event::Timeout`], not an absence (TMR-5).
     pub timeout_is_transient: bool,
-    /// `fail_on_data_errors`: what the server says against a name takes the copy of it away (DAT-2).
+    /// `fail_on_data_errors`: what the server says does not exist is gone, whoever supplied it (RLY-42). The machine passes
+    /// that on in either case; it is for those who choose between servers.
     pub fails_on_data_errors: bool,
     /// The first change of the subscriptions after a quiet spell is written at once, what follows within this time
     /// is written together (FLW-5). ACKs and NACKs never wait.
@@ -81,7 +82,7 @@ impl Default for Settings {
 
 impl Settings {
     /// How long a name of this type may stay unanswered.
-    pub(super) fn timeout_of(&self, type_url: &TypeUrl) -> Duration {
+    pub(in crate::engine) fn timeout_of(&self, type_url: &TypeUrl) -> Duration {
         self.resource_timeouts.get(type_url).copied().unwrap_or(self.resource_timeout)
     }
 }

@@ -32,6 +32,7 @@ mod sotw;
 mod delta;
 mod poll;
 mod proof;
+mod resume;
 mod view;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ use std::time::Duration;
 
 pub use api::{Cause, Changes, Event, Input, Interest, Output, Scope, Settings, Transport, WildcardStyle};
 pub use backoff::BackoffSettings;
+pub use resume::{Former, Resumed};
 pub use view::{State, TypeView};
 
 use backoff::Backoff;

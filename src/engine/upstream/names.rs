@@ -41,6 +41,12 @@ impl Held {
         (self.version, self.restate) = (version, restate);
     }
 
+    /// Of what was held before the relay was restarted.
+    pub(super) fn of_former(version: &str, restate: bool) -> Held {
+        let restate = restate && !version.is_empty();
+        Held { version: if restate { version.into() } else { Box::default() }, restate, canonical: None }
+    }
+
     pub(super) fn forget_version(&mut self) {
         self.version = Box::default();
         self.restate = false;
