@@ -310,12 +310,6 @@ impl Stream {
     fn take_sotw(&mut self, words: &Lexicon, request: &SotwRequest) {
         let Some(ty) = words.types.iter().position(|url| url.as_str() == request.type_url) else { return };
         let subscription = &mut self.types[ty];
-        if subscription.asked
-            && !request.response_nonce.is_empty()
-            && request.response_nonce != subscription.nonce
-        {
-            // It may be the answer to a nonce that was spoilt; the names count all the same (NON-3).
-        }
         let mask = words.mask_of(&request.resource_names);
         let wildcard = request.resource_names.iter().any(|name| name.is_wildcard())
             || (request.resource_names.is_empty() && (!subscription.asked || subscription.wildcard));

@@ -16,7 +16,7 @@ use super::relay::{Slot, StreamSlot, show_sent};
 use super::schedule::{MILLI, SECOND};
 use super::words::{
     ALL, CDS, Content, EDS, Mask, NAMES, SHORT, TYPES, bit, bits, has_endpoints, is_cluster_side, is_routing,
-    list_of, names_of_list, read, show, show_content,
+    names_of_list, read, show, show_content,
 };
 use super::world::{Invariant, World};
 

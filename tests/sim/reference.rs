@@ -24,7 +24,6 @@ pub enum State {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     from: u32,
-    at: u64,
     state: State,
 }
 
@@ -53,11 +52,6 @@ impl Track {
         self.entry(moment).map(|entry| entry.state).unwrap_or_default()
     }
 
-    /// Since when it has been as it was after the response with this number.
-    pub fn since(&self, moment: u32) -> u64 {
-        self.entry(moment).map_or(0, |entry| entry.at)
-    }
-
     /// What it was last before it became absent, if it is absent at that moment.
     pub fn last_content(&self, moment: u32) -> Option<Content> {
         self.history.iter().rev().filter(|entry| entry.from <= moment).find_map(|entry| match entry.state {
@@ -71,22 +65,21 @@ impl Track {
         self.entry(moment).map_or(0, |entry| entry.from)
     }
 
-    fn set(&mut self, state: State, from: u32, at: u64) -> bool {
+    fn set(&mut self, state: State, from: u32) {
         self.has_expired &= !matches!(state, State::Present(_));
         if self.state() == state {
-            return false;
+            return;
         }
         match self.history.last_mut() {
             Some(last) if last.from == from => last.state = state,
-            _ => self.history.push(Entry { from, at, state }),
+            _ => self.history.push(Entry { from, state }),
         }
-        true
     }
 
-    fn lose(&mut self, state: State, from: u32, at: u64) -> bool {
+    fn lose(&mut self, state: State, from: u32) {
         self.expires = None;
         self.upstream_version = Box::default();
-        self.set(state, from, at)
+        self.set(state, from);
     }
 }
 
@@ -229,19 +222,19 @@ impl Source {
         if self.sessions.is_empty() {
             self.moment += 1;
             for ty in 0..TYPES {
-                bits(self.interest[ty].held).for_each(|name| self.free(ty, name, now));
-                self.free_wildcard(ty, now);
+                bits(self.interest[ty].held).for_each(|name| self.free(ty, name));
+                self.free_wildcard(ty);
             }
         }
     }
 
-    fn free_wildcard(&mut self, ty: usize, now: u64) {
+    fn free_wildcard(&mut self, ty: usize) {
         self.interest[ty].wildcard = false;
         self.interest[ty].wildcard_idle_since = None;
         self.complete[ty] = false;
         let moment = self.moment;
         for member in &mut self.members[ty] {
-            member.lose(State::Unknown, moment, now);
+            member.lose(State::Unknown, moment);
         }
     }
 
@@ -258,16 +251,16 @@ impl Source {
             };
             for name in bits(self.interest[ty].held) {
                 if is_over(self.interest[ty].idle_since[name]) {
-                    self.free(ty, name, now);
+                    self.free(ty, name);
                 }
             }
             if is_over(self.interest[ty].wildcard_idle_since) {
-                self.free_wildcard(ty, now);
+                self.free_wildcard(ty);
             }
             let moment = self.moment;
             let over = |track: &&mut Track| track.expires.is_some_and(|(at, _)| at <= now);
             for track in self.names[ty].iter_mut().chain(&mut self.members[ty]).filter(over) {
-                track.lose(State::Absent, moment, now);
+                track.lose(State::Absent, moment);
                 track.has_expired = true;
             }
         }
@@ -280,10 +273,10 @@ impl Source {
         is(&self.names[ty][name]) || is(&self.members[ty][name])
     }
 
-    fn free(&mut self, ty: usize, name: usize, now: u64) {
+    fn free(&mut self, ty: usize, name: usize) {
         self.interest[ty].held &= !bit(name);
         self.interest[ty].idle_since[name] = None;
-        self.names[ty][name].lose(State::Unknown, self.moment, now);
+        self.names[ty][name].lose(State::Unknown, self.moment);
         for stream in self.streams.iter_mut().flatten().filter(|stream| !stream.types[ty].wildcard) {
             let said = &mut stream.types[ty];
             said.seen &= !bit(name);
@@ -361,7 +354,7 @@ impl Source {
             let track = &mut self.names[ty][name];
             match item {
                 Item::Resource { content, version, ttl, .. } => {
-                    track.set(State::Present(*content), moment, now);
+                    track.set(State::Present(*content), moment);
                     track.expires = ttl.map(|ttl| (now + ttl, ttl));
                     track.upstream_version = version.clone();
                     said.seen |= said.listed & bit(name);
@@ -383,7 +376,7 @@ impl Source {
         }
         for name in bits(removed & wanted & said.listed) {
             said.waiting[name] = None;
-            self.names[ty][name].lose(State::Absent, moment, now);
+            self.names[ty][name].lose(State::Absent, moment);
         }
     }
 
@@ -402,7 +395,7 @@ impl Source {
             let is_member = matches!(track.state(), State::Present(_));
             match item {
                 Item::Resource { content, version, ttl, .. } => {
-                    track.set(State::Present(*content), moment, now);
+                    track.set(State::Present(*content), moment);
                     track.expires = ttl.map(|ttl| (now + ttl, ttl));
                     track.upstream_version = version.clone();
                     *unconfirmed &= !bit(name);
@@ -435,7 +428,7 @@ impl Source {
             let is_member = matches!(member.state(), State::Present(_));
             if !is_member || gone & bit(name) != 0 {
                 // A member that leaves before the membership is known may still be there for all that clients are told.
-                member.lose(absent, moment, now);
+                member.lose(absent, moment);
             }
         }
     }
@@ -450,7 +443,7 @@ impl Source {
         };
         let is_due = self.streams.iter().flatten().any(is_over);
         if is_due && self.names[ty][name].state() == State::Unknown {
-            self.names[ty][name].lose(State::Absent, self.moment, now);
+            self.names[ty][name].lose(State::Absent, self.moment);
             for stream in self.streams.iter_mut().flatten() {
                 stream.types[ty].waiting[name] = None;
             }

@@ -201,6 +201,8 @@ impl World {
                         self.wake(session.0);
                     }
                 }
+                // Of sources that were restored from a checkpoint; there is none here.
+                Output::Confirmed => {}
                 Output::Unserved(_) | Output::DoNotCache { .. } => {
                     self.fail(Invariant::NoLostUpdate, || format!("slot {slot} serves less than it should"));
                 }

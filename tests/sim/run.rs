@@ -163,9 +163,10 @@ pub fn tell(found: &Found) -> String {
     let all = plan.acts().len();
     let failure = outcome.failure.unwrap_or_else(|| found.failure.clone());
     format!(
-        "seed {}: {} is violated: {}\n{plan:#?}\n{} of {all} events are left:\n{}\n",
+        "seed {}: {} is violated after {:.3} s: {}\n{plan:#?}\n{} of {all} events are left:\n{}\n",
         found.seed,
         failure.invariant.id(),
+        failure.at as f64 / 1e6,
         failure.text,
         acts.len(),
         outcome.story.join("\n")

@@ -32,12 +32,9 @@ pub enum Invariant {
     Gate,
     NackContainment,
     Silence,
-    CrashSafeDisk,
-    HonestStaleness,
-    Order,
+    Order = 15,
     Hygiene,
     Ttl,
-    ClockIndependence,
 }
 
 impl Invariant {
@@ -63,7 +60,6 @@ pub enum Job {
     ToServer(u64, Box<Request>),
     Flush(u64),
     ToRelay(u64, Box<Message>),
-    Dismiss(u64),
     End(u64, Status),
     Probed(u64),
     /// The keepalive of a connection that went silent.
@@ -266,7 +262,6 @@ impl World {
             Job::ToServer(link, request) => self.reach_server(link, &request),
             Job::Flush(link) => self.flush(link),
             Job::ToRelay(link, message) => self.reach_relay(link, &message),
-            Job::Dismiss(link) => self.dismiss(link),
             Job::End(link, status) => self.end_link(link, status),
             Job::Probed(link) => self.probed(link),
             Job::Silence(link) => self.silence(link),

@@ -381,13 +381,12 @@ impl Subscription {
         }
         let full = self.is_full(variant);
         let (mut news, mut complete, mut membership_known) = (false, true, true);
-        let is_careless = planted(Bug::PartialCompleteSet);
         let mut parts = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
             let snapshot = turn.snapshot(part.source())?;
             let types = snapshot.of(&self.type_url)?;
             let view = types.view(&part.interest)?;
-            complete &= view.is_complete() || self.dialect.excuses(&part.interest, view) || is_careless;
+            complete &= view.is_complete() || self.dialect.excuses(&part.interest, view);
             membership_known &= view.is_complete() || !part.is_wildcard();
             news |= part.is_behind(part.due(view));
             parts.push(AnswerPart::of(part, snapshot, types, view));
@@ -399,8 +398,7 @@ impl Subscription {
         let holds_nothing = parts.iter().all(|part| {
             !matches!(part.interest, Interest::Wildcard) || (part.held.is_empty() && part.view.is_empty())
         });
-        membership_known |= planted(Bug::GreetedBeforeData);
-        let greeting = self.greeting && membership_known && (full || holds_nothing);
+        let greeting = self.greets(membership_known) && (full || holds_nothing);
         let in_doubt = |name: &&ResourceName| parts.iter().any(|part| part.may_have(name));
         let departed = self.departed.iter().filter(|name| membership_known && !in_doubt(name)).cloned();
         let departed: Vec<_> = departed.chain(refused).collect();
@@ -430,6 +428,11 @@ impl Subscription {
             chunk: 0,
             begun: turn.carried,
         })
+    }
+
+    /// Whether an empty first answer to the wildcard is due: not before there is known to be nothing (RLY-3).
+    fn greets(&self, membership_known: bool) -> bool {
+        self.greeting && (membership_known || planted(Bug::GreetedBeforeData))
     }
 
     /// The version that the client has, if it may have to be repeated and is known to stand (SST-7).
