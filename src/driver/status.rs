@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::driver::handle::Variant;
+pub use crate::engine::cache::EntryState;
 use crate::xds::{ResourceName, Status, StreamKind, TypeUrl, Version};
 
 /// A read-only view of the running relay. Implemented by the driver, read by the admin room.

@@ -13,11 +13,10 @@ use super::status::{
 };
 use super::stream::StreamState;
 use crate::engine::Time;
-use crate::engine::cache::Known;
+use crate::engine::cache::EntryState;
 use crate::engine::downstream::{Session, SourceId, Subscription};
 use crate::engine::remarks::Remarks;
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
-use crate::engine::upstream::Cause;
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
 impl StatusView for Hub {
@@ -150,22 +149,16 @@ impl Walk {
         type_url: &TypeUrl,
         name: &ResourceName,
         resource: Option<&Resource>,
-        state: ClientStatus,
+        state: EntryState,
         remarks: &Remarks,
     ) -> ResourceStatus {
-        // That the copy in use stands is not the news where a newer one can't be had (DAT-5).
         let error = remarks.error(name);
-        let state = if error.is_some() && state != ClientStatus::DoesNotExist {
-            ClientStatus::ReceivedError
-        } else {
-            state
-        };
         ResourceStatus {
             type_url: type_url.clone(),
             name: name.clone(),
             version: resource.map(|resource| resource.version),
             bytes: resource.map_or(0, |resource| resource.body.value.len()),
-            state,
+            state: client_status(state),
             error: error.map(|error| (**error).clone()),
             expires_in: remarks.lease(name).map(|lease| lease.expires.since(self.now)),
             server: self.server.clone(),
@@ -180,12 +173,7 @@ impl Walk {
                 let Some((name, known)) = types.named.range(behind(last)).next() else {
                     return self.step(type_url, &Place::Members(None));
                 };
-                let state = match known {
-                    Known::Unknown => ClientStatus::Requested,
-                    Known::Present(_) => ClientStatus::Acked,
-                    Known::Absent(Cause::Timeout) => ClientStatus::Timeout,
-                    Known::Absent(_) => ClientStatus::DoesNotExist,
-                };
+                let state = EntryState::of(known, name, &types.remarks);
                 let status =
                     self.status(type_url, name, known.resource().map(Arc::as_ref), state, &types.remarks);
                 Some((status, Place::Names(Some(name.clone()))))
@@ -196,16 +184,30 @@ impl Walk {
                 };
                 let none = Remarks::default();
                 let remarks = types.wildcard.as_ref().map_or(&none, |view| view.remarks());
-                let status = self.status(type_url, name, Some(resource), ClientStatus::Acked, remarks);
+                let state = EntryState::of_member(name, remarks);
+                let status = self.status(type_url, name, Some(resource), state, remarks);
                 Some((status, Place::Members(Some(name.clone()))))
             }
             Place::GlobMembers(last) => {
                 let (name, resource) = types.glob_members.range(behind(last)).next()?;
                 let remarks = &types.glob_remarks;
-                let status = self.status(type_url, name, Some(resource), ClientStatus::Acked, remarks);
+                let state = EntryState::of_member(name, remarks);
+                let status = self.status(type_url, name, Some(resource), state, remarks);
                 Some((status, Place::GlobMembers(Some(name.clone()))))
             }
         }
+    }
+}
+
+/// As CSDS words it: that the copy in use stands is not the news where a newer one can't be had (DAT-5).
+fn client_status(state: EntryState) -> ClientStatus {
+    match state {
+        EntryState::Requested => ClientStatus::Requested,
+        EntryState::DoesNotExist => ClientStatus::DoesNotExist,
+        EntryState::Acked => ClientStatus::Acked,
+        EntryState::Nacked | EntryState::NackedButCached => ClientStatus::Nacked,
+        EntryState::Timeout => ClientStatus::Timeout,
+        EntryState::ReceivedError | EntryState::ReceivedErrorButCached => ClientStatus::ReceivedError,
     }
 }
 

@@ -10,7 +10,7 @@ use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 
 use super::Time;
-use crate::xds::{ResourceName, Status};
+use crate::xds::{Code, ResourceName, Status};
 
 /// The time to live of a resource, as clients are told of it (RLY-39).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,20 @@ pub struct Lease {
     pub ttl: Duration,
 }
 
+/// Where an error about a name comes from (DAT-1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The server said so (ERR-1).
+    #[default]
+    Reported,
+    /// The last instance of the resource was structurally bad and is NACKed (RLY-37).
+    Malformed,
+    /// No answer in time, where that is a transient error (TMR-5).
+    Timeout,
+    /// The server cannot be reached (ERR-10).
+    Unreachable,
+}
+
 /// Errors and leases by name. Cheap to clone; nothing is allocated while there is none.
 #[derive(Clone, Debug, Default)]
 pub struct Remarks(Option<Arc<Maps>>);
@@ -30,6 +44,8 @@ pub struct Remarks(Option<Arc<Maps>>);
 #[derive(Clone, Debug, Default)]
 struct Maps {
     errors: OrdMap<ResourceName, Arc<Status>>,
+    /// Of the errors that the server did not report; never of a name without an error.
+    kinds: OrdMap<ResourceName, ErrorKind>,
     leases: OrdMap<ResourceName, Lease>,
     /// No lease is shorter.
     shortest: Duration,
@@ -52,19 +68,52 @@ impl Remarks {
         self.0.iter().flat_map(|maps| &maps.errors)
     }
 
+    /// The kind of the error that stands, if one does.
+    pub fn error_kind(&self, name: &ResourceName) -> Option<ErrorKind> {
+        let maps = self.0.as_ref().filter(|maps| maps.errors.contains_key(name))?;
+        Some(maps.kinds.get(name).copied().unwrap_or_default())
+    }
+
+    /// Says of the error of a name, if it has one, what kind it is.
+    pub fn set_error_kind(&mut self, name: &ResourceName, kind: ErrorKind) {
+        if self.error_kind(name).is_some_and(|standing| standing != kind) {
+            self.change(|maps| match kind {
+                ErrorKind::Reported => drop(maps.kinds.remove(name)),
+                kind => drop(maps.kinds.insert(name.clone(), kind)),
+            });
+        }
+    }
+
+    /// Names with errors that say nothing about the resource itself, and end when the server is heard again (DAT-1, DAT-7).
+    pub fn transient_errors(&self) -> Vec<ResourceName> {
+        let is_transient = |name: &ResourceName, error: &Status| match self.error_kind(name) {
+            Some(ErrorKind::Malformed) | None => false,
+            Some(ErrorKind::Timeout | ErrorKind::Unreachable) => true,
+            Some(ErrorKind::Reported) => !matches!(error.code, Code::NotFound | Code::PermissionDenied),
+        };
+        self.errors()
+            .filter(|(name, error)| is_transient(name, error))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
     /// No lease is shorter than this; `None` without any.
     pub fn shortest_ttl(&self) -> Option<Duration> {
         self.0.as_ref().filter(|maps| !maps.leases.is_empty()).map(|maps| maps.shortest)
     }
 
-    /// Whether this is news: an error is told once, until it changes (ERR-3).
+    /// Whether this is news: an error is told once, until it changes (ERR-3). One that is news counts as reported by the
+    /// server.
     pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) -> bool {
         if self.error(name) == error {
             return false;
         }
-        self.change(|maps| match error {
-            Some(error) => drop(maps.errors.insert(name.clone(), error.clone())),
-            None => drop(maps.errors.remove(name)),
+        self.change(|maps| {
+            maps.kinds.remove(name);
+            match error {
+                Some(error) => drop(maps.errors.insert(name.clone(), error.clone())),
+                None => drop(maps.errors.remove(name)),
+            }
         });
         true
     }

@@ -27,6 +27,7 @@ pub use super::limit::{Limit, LimitHits};
 use super::process;
 use crate::driver::clock::wall_now;
 use crate::driver::handle::Variant;
+use crate::driver::status::EntryState;
 use crate::xds::{Code, Kind, TypeUrl};
 
 mod checkpoint;
@@ -231,6 +232,7 @@ pub struct TypeMetrics {
     left_out: Counter,
     resource_errors: Counters<2>,
     delivery: DurationHistogram,
+    states: [Gauge; EntryState::ALL.len()],
     present: Gauge,
     absent: Gauge,
     unknown: Gauge,
@@ -293,6 +295,7 @@ impl TypeMetrics {
             absent: GaugePart::new(&self.absent, 0),
             unknown: GaugePart::new(&self.unknown, 0),
             bytes: GaugePart::new(&self.bytes, 0),
+            states: self.states.each_ref().map(|state| GaugePart::new(state, 0)),
         }
     }
 }
@@ -304,6 +307,7 @@ pub struct CacheMetrics {
     absent: GaugePart,
     unknown: GaugePart,
     bytes: GaugePart,
+    states: [GaugePart; EntryState::ALL.len()],
 }
 
 impl CacheMetrics {
@@ -313,6 +317,13 @@ impl CacheMetrics {
         self.absent.set(absent);
         self.unknown.set(unknown);
         self.bytes.set(bytes);
+    }
+
+    /// Resources in each state, in the order of [`EntryState::ALL`] (DAT-8).
+    pub fn set_states(&mut self, counts: [usize; EntryState::ALL.len()]) {
+        for (state, count) in self.states.iter_mut().zip(counts) {
+            state.set(count);
+        }
     }
 }
 
@@ -338,6 +349,7 @@ struct TypeTable {
     delivery: Family<Labels<1>, DurationHistogram>,
     resources: Gauges<2>,
     bytes: Gauges<1>,
+    states: Gauges<2>,
 }
 
 impl TypeTable {
@@ -371,6 +383,10 @@ impl TypeTable {
             resources: catalogue
                 .add("sluice_cache_resources", "Names in the caches by what is known of them"),
             bytes: catalogue.sized("sluice_cache_resource", "Bytes of the resources that are cached"),
+            states: catalogue.add(
+                "sluice_cache_resource_states",
+                "Resources in the caches by their state in the terms of gRFC A88",
+            ),
         }
     }
 
@@ -414,6 +430,8 @@ impl TypeTable {
             absent: cached("absent"),
             unknown: cached("unknown"),
             bytes: self.bytes.get_or_create_owned(&by_type),
+            states: EntryState::ALL
+                .map(|state| self.states.get_or_create_owned(&with("state", state.label()))),
             label: label.clone(),
         }
     }

@@ -7,6 +7,7 @@ use crate::support::proto::Status;
 use crate::support::{Answer, CDS, EDS, Item, LDS, Variant};
 
 const NOT_FOUND: i32 = 5;
+const INVALID_ARGUMENT: i32 = 3;
 const PERMISSION_DENIED: i32 = 7;
 const UNAVAILABLE: i32 = 14;
 
@@ -157,4 +158,61 @@ async fn tmr_5_silence_is_unavailable_where_the_server_reports_absence() {
     client.want(EDS, &["a"]);
     let answer = client.take(EDS).await;
     assert_eq!((codes(&answer.errors), answer.removed.len()), (vec![("a", UNAVAILABLE)], 0));
+}
+
+/// The state of a name at the admin, once the metric counts so many names in the other one.
+async fn state_of(bench: &Bench, name: &str, label: &str, count: f64) -> String {
+    let labels = [r#"type="ClusterLoadAssignment""#, &format!(r#"state="{label}""#)];
+    bench.process().metric_reaches("sluice_cache_resource_states", &labels, count).await;
+    let resources = bench.process().json(&format!("/resources?name={name}")).await;
+    resources["resources"][0]["state"].as_str().unwrap_or_default().to_owned()
+}
+
+/// DAT-2, DAT-5, DAT-8: PERMISSION_DENIED and an instance that is NACKed leave the copy, or take it with the feature.
+#[tokio::test]
+async fn dat_2_dat_5_a_data_error_takes_the_copy_with_fail_on_data_errors_only() {
+    for fails in [false, true] {
+        let feature = if fails { "server_features: [ fail_on_data_errors ]" } else { "server_features: []" };
+        let Some(bench) = Bench::scripted(|setup| setup.upstream(Variant::Delta).server_line(feature)).await
+        else {
+            return;
+        };
+        let mut client = bench.delta("one").await;
+        client.want(EDS, &["a", "b"]);
+        let asked = bench.origin.expect(EDS).await;
+        bench.origin.answer_raw(asked.stream, failing(EDS, "1", &[("a", "1"), ("b", "1")], &[]));
+        client.take(EDS).await;
+        bench.origin.answer_raw(asked.stream, failing(EDS, "2", &[], &[("a", PERMISSION_DENIED)]));
+        let answer = client.take(EDS).await;
+        let told = |code| if fails { Vec::new() } else { vec![code] };
+        let gone = |name: &'static str| if fails { vec![name] } else { Vec::new() };
+        assert_eq!(codes(&answer.errors), told(("a", PERMISSION_DENIED)));
+        assert_eq!(answer.removed, gone("a"));
+        // A cluster in the place of an assignment.
+        let wrong = Answer { items: vec![Item::new(CDS, "b", "2", "2")], ..failing(EDS, "3", &[], &[]) };
+        bench.origin.answer_raw(asked.stream, wrong);
+        bench.origin.expect_that(EDS, |ask| ask.error.is_some()).await;
+        let answer = client.take(EDS).await;
+        assert_eq!(codes(&answer.errors), told(("b", INVALID_ARGUMENT)));
+        assert_eq!(answer.removed, gone("b"));
+        let (errored, nacked) = match fails {
+            true => ("received_error", "nacked"),
+            false => ("received_error_but_cached", "nacked_but_cached"),
+        };
+        assert_eq!(state_of(&bench, "a", errored, 1.0).await, "RECEIVED_ERROR");
+        assert_eq!(state_of(&bench, "b", nacked, 1.0).await, "NACKED");
+        let mut late = bench.delta("two").await;
+        late.want(EDS, &["a"]);
+        let answer = late.take(EDS).await;
+        let copy = if fails { Vec::new() } else { vec!["a"] };
+        assert_eq!(
+            (answer.names(), answer.removed.clone()),
+            (copy, gone("a").into_iter().map(String::from).collect()),
+            "DAT-6"
+        );
+        // Both come back.
+        bench.origin.answer_raw(asked.stream, failing(EDS, "4", &[("a", "4"), ("b", "4")], &[]));
+        assert_eq!(client.take(EDS).await.names(), ["a", "b"]);
+        assert_eq!(state_of(&bench, "a", "acked", 2.0).await, "ACKED");
+    }
 }

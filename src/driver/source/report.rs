@@ -15,6 +15,7 @@ use crate::driver::shared::Shared;
 use crate::driver::source::{Owner, SourceKey};
 use crate::driver::status::{ClassStatus, SourceState, SourceStatus, SourceTypeStatus};
 use crate::engine::Time;
+use crate::engine::cache::EntryState;
 use crate::engine::source::{Source, StreamIndex};
 use crate::engine::upstream::Event;
 use crate::telemetry::Limit;
@@ -225,6 +226,8 @@ impl Report {
                         "a response of the upstream has faults: they were {what}, the rest is used");
                 }
             }
+            // The line about the response names them.
+            Event::Malformed { .. } => {}
             Event::SwitchedToSotw { status } => {
                 info!(%server, %list, %status, "the upstream refuses delta; it is asked for the state of the world for an hour");
             }
@@ -414,7 +417,9 @@ impl Report {
                 bytes: counts.bytes + wildcard.map_or(0, |view| view.bytes()),
                 version: wildcard.map(|view| view.digest()),
             };
-            self.of_type(type_url).cache.set(status.present, status.absent, status.unknown, status.bytes);
+            let cache = &mut self.of_type(type_url).cache;
+            cache.set(status.present, status.absent, status.unknown, status.bytes);
+            cache.set_states(EntryState::ALL.map(|state| counts.states.get(state)));
             statuses.push(status);
         }
         let held: Vec<&TypeUrl> = statuses.iter().map(|status| &status.type_url).collect();

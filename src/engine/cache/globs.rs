@@ -226,6 +226,14 @@ impl GlobCache {
         }
     }
 
+    /// The transient errors are over (DAT-7). The globs of which nothing is known without them.
+    pub fn end_transient_errors(&mut self) -> Vec<ResourceName> {
+        let mut over = self.remarks.transient_errors();
+        over.iter().for_each(|name| self.set_error(name, None));
+        over.retain(|name| self.is_unknown(name));
+        over
+    }
+
     /// How long a member lives from now on.
     pub fn set_lease(&mut self, member: &ResourceName, lease: Option<Lease>) {
         if self.remarks.lease(member) == lease.as_ref()

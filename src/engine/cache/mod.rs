@@ -6,6 +6,7 @@ pub mod aliased;
 pub mod departed;
 pub mod expiry;
 pub mod slots;
+pub mod state;
 pub mod named;
 pub mod wildcard;
 pub mod globs;
@@ -24,6 +25,7 @@ pub use departed::Departed;
 pub use expiry::Expiry;
 pub use globs::GlobCache;
 pub use named::NamedCache;
+pub use state::{EntryState, StateCounts};
 pub use wildcard::WildcardCache;
 
 /// One downstream stream, as a source knows it.
@@ -55,6 +57,7 @@ pub struct Counts {
     pub absent: usize,
     pub unknown: usize,
     pub bytes: usize,
+    pub states: StateCounts,
 }
 
 /// Sessions whose view changed. May name a session more than once.

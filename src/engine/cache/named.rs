@@ -7,10 +7,10 @@ use imbl::OrdMap;
 
 use super::aliased::Aliased;
 use super::slots::{Moved, SlotId, Slots};
-use super::{Counts, Departed, Known, News, SessionId, Stamp};
+use super::{Counts, Departed, EntryState, Known, News, SessionId, Stamp, StateCounts};
 use crate::engine::interest::{NameSet, SetId};
 use crate::engine::planted::{Bug, planted};
-use crate::engine::remarks::{Lease, Remarks};
+use crate::engine::remarks::{ErrorKind, Lease, Remarks};
 use crate::engine::snapshot::{Names, WatchedSet};
 use crate::engine::upstream::Cause;
 use crate::engine::view::View;
@@ -29,6 +29,7 @@ pub struct NamedCache {
     present: usize,
     absent: usize,
     bytes: usize,
+    states: StateCounts,
     slots: Slots,
     /// The last bytes of names that are now absent, and when one last became so.
     pub departed: Departed,
@@ -97,6 +98,7 @@ impl NamedCache {
             match self.known.get(name) {
                 None => {
                     self.known.insert(name.clone(), Known::Unknown);
+                    self.states.add(EntryState::Requested, 1);
                     moved.new.push(name.clone());
                     if planted(Bug::UnknownIsAbsent) {
                         view.put_absent(name, None);
@@ -151,6 +153,7 @@ impl NamedCache {
     pub fn restore(&mut self, name: &ResourceName, resource: &Arc<Resource>) {
         if !self.known.contains_key(name) {
             self.known.insert(name.clone(), Known::Unknown);
+            self.states.add(EntryState::Requested, 1);
             self.watchers.insert(name.clone(), BTreeSet::new());
             self.put_as(name, resource);
         }
@@ -162,11 +165,12 @@ impl NamedCache {
         present.map(|(name, _)| name).filter(|name| !self.is_watched(name))
     }
 
-    /// A name is known not to exist.
+    /// A name is known not to exist, or its copy is given up. The error that is the reason for it stays.
     pub fn put_absent(&mut self, name: &ResourceName, cause: Cause) {
         let Some(old) = self.known.get(name).cloned() else { return };
         self.set_lease(name, None);
-        if self.remarks.error(name).is_some_and(|error| error.code != Code::NotFound) {
+        let is_reason = |error: &Arc<Status>| error.code == Code::NotFound || cause == Cause::DataError;
+        if self.remarks.error(name).is_some_and(|error| !is_reason(error)) {
             self.set_error(name, None);
         }
         if matches!(old, Known::Absent(_)) {
@@ -181,10 +185,33 @@ impl NamedCache {
 
     /// The server cannot supply a name (ERR-1), or can again. What is cached of it stays (ERR-4).
     pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
-        if self.remarks.error(name) != error && self.known.contains_key(name) {
-            self.remarks.set_error(name, error);
-            self.touch_remarks(name, error.is_some());
+        if self.remarks.error(name) != error {
+            self.change_error(name, error, ErrorKind::default());
         }
+    }
+
+    /// A name cannot be had, for this reason. What is cached of it stays (DAT-2, DAT-3).
+    pub fn fail(&mut self, name: &ResourceName, error: &Arc<Status>, kind: ErrorKind) {
+        if self.remarks.error(name) != Some(error) || self.remarks.error_kind(name) != Some(kind) {
+            self.change_error(name, Some(error), kind);
+        }
+    }
+
+    fn change_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>, kind: ErrorKind) {
+        let Some(known) = self.known.get(name) else { return };
+        self.states.sub(EntryState::of(known, name, &self.remarks), 1);
+        self.remarks.set_error(name, error);
+        self.remarks.set_error_kind(name, kind);
+        self.states.add(EntryState::of(known, name, &self.remarks), 1);
+        self.touch_remarks(name, error.is_some());
+    }
+
+    /// The transient errors are over (DAT-7). The names of which nothing is known without them.
+    pub fn end_transient_errors(&mut self) -> Vec<ResourceName> {
+        let mut over = self.remarks.transient_errors();
+        over.iter().for_each(|name| self.set_error(name, None));
+        over.retain(|name| matches!(self.known.get(name), Some(Known::Unknown)));
+        over
     }
 
     /// How long a resource lives from now on.
@@ -209,12 +236,17 @@ impl NamedCache {
     }
 
     fn note(&mut self, name: &ResourceName, old: &Known, new: Known) {
-        self.count(old, false);
-        self.count(&new, true);
+        self.count(name, old, false);
+        self.count(name, &new, true);
         self.known.insert(name.clone(), new);
     }
 
-    fn count(&mut self, known: &Known, joins: bool) {
+    fn count(&mut self, name: &ResourceName, known: &Known, joins: bool) {
+        let state = EntryState::of(known, name, &self.remarks);
+        match joins {
+            true => self.states.add(state, 1),
+            false => self.states.sub(state, 1),
+        }
         let add = |total: usize, part: usize| if joins { total + part } else { total - part };
         match known {
             Known::Unknown => {}
@@ -242,9 +274,9 @@ impl NamedCache {
         self.watchers.remove(name);
         self.departed.back(name);
         self.aliases.remove(name);
-        self.remarks.forget(name);
         let Some(known) = self.known.remove(name) else { return false };
-        self.count(&known, false);
+        self.count(name, &known, false);
+        self.remarks.forget(name);
         true
     }
 
@@ -291,7 +323,7 @@ impl NamedCache {
 
     pub fn counts(&self) -> Counts {
         let unknown = self.known.len() - self.present - self.absent;
-        Counts { present: self.present, absent: self.absent, unknown, bytes: self.bytes }
+        Counts { present: self.present, absent: self.absent, unknown, bytes: self.bytes, states: self.states }
     }
 
     pub fn sets(&self) -> &OrdMap<SetId, WatchedSet> {
@@ -304,6 +336,10 @@ impl NamedCache {
             self.slots.check_invariants(|view| view.len() + view.absent_len() + view.unknown_len());
             let present = self.known.values().filter(|known| known.resource().is_some()).count();
             debug_assert_eq!(present, self.present, "present names are counted");
+            let mut states = StateCounts::default();
+            let all = self.known.iter().map(|(name, known)| EntryState::of(known, name, &self.remarks));
+            all.for_each(|state| states.add(state, 1));
+            debug_assert_eq!(states, self.states, "states are counted");
             debug_assert_eq!(self.known.len(), self.watchers.len(), "every name has its watchers");
         }
     }

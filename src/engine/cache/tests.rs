@@ -13,8 +13,9 @@ use proptest::test_runner::RngSeed;
 use super::slots::{Moved, SlotId};
 use super::*;
 use crate::engine::interest::{HashSeed, Interest, NameSet};
+use crate::engine::remarks::ErrorKind;
 use crate::engine::view::View;
-use crate::xds::{Any, ResourceName, Version};
+use crate::xds::{Any, Code, ResourceName, Status, Version};
 
 const POOL: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -236,4 +237,47 @@ proptest! {
             step(&mut bench, &mut model, each);
         }
     }
+}
+
+/// DAT-5, DAT-8: each state is reached as gRFC A88 says, and the counts follow.
+#[test]
+fn dat_5_dat_8_a_name_is_in_the_state_that_was_heard_of_it_last() {
+    let mut bench = Bench::new();
+    let status = |code| Arc::new(Status::new(code, "why"));
+    let name = ResourceName::new("a");
+    let state = |bench: &Bench| {
+        bench.cache.check_invariants();
+        let states = bench.cache.counts().states;
+        let reached: Vec<_> = EntryState::ALL.into_iter().filter(|state| states.get(*state) > 0).collect();
+        assert_eq!(reached.len(), 1, "one name is in one state");
+        reached[0].label()
+    };
+    bench.watch(1, &["a"]);
+    assert_eq!(state(&bench), "requested");
+    bench.cache.fail(&name, &status(Code::Unavailable), ErrorKind::Unreachable);
+    assert_eq!(state(&bench), "requested", "that says nothing about the resource");
+    bench.cache.fail(&name, &status(Code::Unavailable), ErrorKind::Timeout);
+    assert_eq!(state(&bench), "timeout", "TMR-5");
+    bench.cache.fail(&name, &status(Code::Internal), ErrorKind::Reported);
+    assert_eq!(state(&bench), "received_error");
+    bench.cache.fail(&name, &status(Code::InvalidArgument), ErrorKind::Malformed);
+    assert_eq!(state(&bench), "nacked");
+    bench.cache.put(&resource("a", 1));
+    assert_eq!(state(&bench), "acked", "DAT-7");
+    bench.cache.fail(&name, &status(Code::InvalidArgument), ErrorKind::Malformed);
+    assert_eq!(state(&bench), "nacked_but_cached");
+    bench.cache.fail(&name, &status(Code::PermissionDenied), ErrorKind::Reported);
+    assert_eq!(state(&bench), "received_error_but_cached");
+    bench.cache.put_absent(&name, Cause::DataError);
+    assert_eq!(state(&bench), "received_error", "the reason stays");
+    bench.cache.fail(&name, &status(Code::NotFound), ErrorKind::Reported);
+    assert_eq!(state(&bench), "does_not_exist");
+    bench.cache.put(&resource("a", 1));
+    bench.cache.put_absent(&name, Cause::Timeout);
+    assert_eq!(state(&bench), "does_not_exist", "TMR-5");
+    bench.cache.put(&resource("a", 1));
+    bench.cache.fail(&name, &status(Code::InvalidArgument), ErrorKind::Malformed);
+    bench.watch(1, &[]);
+    assert!(bench.cache.free(&name));
+    assert_eq!(bench.cache.counts().states, StateCounts::default());
 }

@@ -149,6 +149,12 @@ impl WildcardCache {
         self.touched |= Arc::make_mut(&mut self.view).set_error(name, error);
     }
 
+    /// The transient errors are over (DAT-7).
+    pub fn end_transient_errors(&mut self) {
+        let over = self.view.remarks().transient_errors();
+        over.iter().for_each(|name| self.set_error(name, None));
+    }
+
     /// How long a member lives from now on.
     pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) {
         if self.view.remarks().lease(name) != lease.as_ref()

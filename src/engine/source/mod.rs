@@ -626,12 +626,20 @@ impl Source {
     }
 
     /// What is held of each type: the counts of the named resources and of the members of globs, and the members of the
-    /// wildcard if it is watched.
+    /// wildcard if it is watched, which only the states count too.
     pub fn types(&self) -> impl Iterator<Item = (&TypeUrl, Counts, Option<&View>)> {
         self.types.iter().map(|(type_url, cache)| {
             let mut counts = cache.named.counts();
             counts.present += cache.globs.members().len();
             counts.bytes += cache.globs.bytes();
+            let members = cache.globs.members();
+            counts
+                .states
+                .add_members(members.len(), cache.globs.remarks(), |name| members.contains_key(name));
+            if let Some(wildcard) = &cache.wildcard {
+                let (members, remarks) = (wildcard.members(), wildcard.view().remarks());
+                counts.states.add_members(members.len(), remarks, |name| members.contains_key(name));
+            }
             (type_url, counts, cache.wildcard.as_ref().map(|wildcard| &**wildcard.view()))
         })
     }

@@ -9,7 +9,7 @@ use crate::engine::Time;
 use crate::engine::cache::Known;
 use crate::engine::cache::expiry::{Due, Expiry, Leased};
 use crate::engine::interest::Shape;
-use crate::engine::remarks::{Lease, Remarks};
+use crate::engine::remarks::{ErrorKind, Lease, Remarks};
 use crate::engine::upstream::{self, Cause, Changes, Event, Scope};
 use crate::xds::{Code, ResourceName, Status, TypeUrl};
 
@@ -211,12 +211,20 @@ impl Source {
                 {
                     names.extend(cache.named.located(&error.name).cloned());
                 }
-                self.put_errors(index, type_url, &names, &status, now);
+                let errors = names.into_iter().map(|name| (name, status.clone())).collect();
+                self.put_errors(index, type_url, errors, ErrorKind::Reported, now);
+            }
+            Event::Malformed { type_url, faults } => {
+                let status = |reason: &str| self.upkeep.error(Code::InvalidArgument, reason);
+                let errors = faults.iter().map(|(name, reason)| (name.clone(), status(reason))).collect();
+                self.put_errors(index, type_url, errors, ErrorKind::Malformed, now);
             }
             Event::Timeout { type_url, names } => {
                 let status = self.upkeep.error(Code::Unavailable, "no answer for this name in time");
-                self.put_errors(index, type_url, names, &status, now);
+                let errors = names.iter().map(|name| (name.clone(), status.clone())).collect();
+                self.put_errors(index, type_url, errors, ErrorKind::Timeout, now);
             }
+            Event::Heard => self.end_transient_errors(index, now),
             _ => {}
         }
     }
@@ -225,17 +233,17 @@ impl Source {
         &mut self,
         index: StreamIndex,
         type_url: &TypeUrl,
-        names: &[ResourceName],
-        status: &Arc<Status>,
+        errors: Vec<(ResourceName, Arc<Status>)>,
+        kind: ErrorKind,
         now: Time,
     ) {
         let Attachment::Streams(streams) = &self.attachment else { return };
         let Some(shape) = streams.shape_of(index, type_url) else { return };
         let Some(cache) = self.types.get_mut(type_url) else { return };
-        let is_absence = status.code == Code::NotFound;
-        for name in names {
+        for (name, status) in &errors {
+            let is_absence = status.code == Code::NotFound;
             match (shape, &mut cache.wildcard) {
-                (Shape::Names, _) => cache.named.set_error(name, Some(status)),
+                (Shape::Names, _) => cache.named.fail(name, status, kind),
                 (Shape::Globs, _) if name.is_glob() || !is_absence => {
                     cache.globs.set_error(name, Some(status))
                 }
@@ -245,6 +253,31 @@ impl Source {
             }
         }
         self.settle(type_url, now);
+    }
+
+    /// The server is heard: what stood against names because it, or a part of it, could not be had is over until it is said
+    /// again (DAT-7). Names of which nothing is known are waited for as at first.
+    fn end_transient_errors(&mut self, index: StreamIndex, now: Time) {
+        let Attachment::Streams(streams) = &self.attachment else { return };
+        let mut touched = Vec::new();
+        for (type_url, cache) in &mut self.types {
+            let unknown = match (streams.shape_of(index, type_url), &mut cache.wildcard) {
+                (Some(Shape::Names), _) => cache.named.end_transient_errors(),
+                (Some(Shape::Globs), _) => cache.globs.end_transient_errors(),
+                (Some(Shape::Wildcard), Some(members)) => {
+                    members.end_transient_errors();
+                    Vec::new()
+                }
+                (Some(Shape::Wildcard) | None, _) => continue,
+            };
+            if !unknown.is_empty() {
+                self.upkeep.asked(type_url, &unknown, now);
+            }
+            touched.push(type_url.clone());
+        }
+        for type_url in touched {
+            self.settle(&type_url, now);
+        }
     }
 
     /// Names that were asked for long enough ago, of a server that cannot be reached: UNAVAILABLE, never NOT_FOUND
@@ -272,7 +305,8 @@ impl Source {
             let reason = machine.last_error().map(ToString::to_string);
             let text = format!("cannot be reached ({})", reason.as_deref().unwrap_or("still connecting"));
             let status = self.upkeep.error(Code::Unavailable, &text);
-            self.put_errors(index, &type_url, &names, &status, now);
+            let errors = names.into_iter().map(|name| (name, status.clone())).collect();
+            self.put_errors(index, &type_url, errors, ErrorKind::Unreachable, now);
         }
     }
 }

@@ -45,8 +45,9 @@ pub struct Settings {
     pub resource_timeouts: BTreeMap<TypeUrl, Duration>,
     /// `resource_timer_is_transient_error`: a timer that runs out is an [`Event::Timeout`], not an absence (TMR-5).
     pub timeout_is_transient: bool,
-    /// `fail_on_data_errors`: what the server says does not exist is gone, whoever supplied it (RLY-42). The machine passes
-    /// that on in either case; it is for those who choose between servers.
+    /// `fail_on_data_errors`: PERMISSION_DENIED and malformed instances take the copy of a name away (DAT-2), and what the
+    /// server says does not exist is gone, whoever supplied it (RLY-42). Without it the copy stays, as it does for all
+    /// other errors (DAT-3). That a name does not exist is passed on in either case, for clients to decide on (DAT-4, ERR-5).
     pub fails_on_data_errors: bool,
     /// The first change of the subscriptions after a quiet spell is written at once, what follows within this time
     /// is written together (FLW-5). ACKs and NACKs never wait.
@@ -205,6 +206,9 @@ pub enum Cause {
     Timeout,
     /// Its time to live ran out (TTL-8).
     Expired,
+    /// The server denies it or sent a malformed instance of it, and its copy is given up for that, because of
+    /// [`Settings::fails_on_data_errors`] (DAT-2).
+    DataError,
 }
 
 /// What happened, for those who watch.
@@ -241,6 +245,12 @@ pub enum Event {
         type_url: TypeUrl,
         text: String,
         names: Vec<ResourceName>,
+    },
+    /// Instances of wanted names were structurally bad, by name with the reason (DAT-1). Only of names that are asked for
+    /// one by one; [`Event::Nacked`] tells of the response.
+    Malformed {
+        type_url: TypeUrl,
+        faults: Vec<(ResourceName, String)>,
     },
     /// The server refuses delta (RLY-25). Not an unreachability.
     SwitchedToSotw {

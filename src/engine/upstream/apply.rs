@@ -11,7 +11,7 @@ use super::variants::VariantStep;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
-use crate::xds::{Code, Received, ResourceError, ResourceName, TypeUrl, Variant};
+use crate::xds::{BadElement, Code, Received, ResourceError, ResourceName, TypeUrl, Variant};
 
 impl Changes {
     pub(super) fn new(type_url: &TypeUrl, scope: Scope) -> Self {
@@ -60,7 +60,8 @@ impl Subscription {
             Want::Names(names) => {
                 let changes = Changes::new(&self.type_url, Scope::Names);
                 let (mentioned, variants) = Default::default();
-                let step = NamesStep { names, said: &self.said, changes, mentioned, variants };
+                let fails = digest.fails;
+                let step = NamesStep { names, said: &self.said, changes, mentioned, variants, fails };
                 Some(step.run(digest, verdict, &mut events)).filter(|changes| !changes.says_nothing())
             }
             Want::Globs(globs) => {
@@ -103,6 +104,8 @@ struct NamesStep<'a> {
     /// Wanted names of which the response says something, be it only that they are bad.
     mentioned: BTreeSet<ResourceName>,
     variants: VariantStep,
+    /// Data errors take copies away (DAT-2).
+    fails: bool,
 }
 
 impl NamesStep<'_> {
@@ -112,16 +115,19 @@ impl NamesStep<'_> {
         let proves_absence = is_full
             && (!verdict.unidentified || planted(Bug::AbsentThoughUnidentified))
             && (!digest.is_heartbeat() || planted(Bug::HeartbeatIsWholeState));
+        let mut faults = Vec::new();
         for element in digest.resources {
             match element {
                 Ok(received) => self.take(received, variant),
-                Err(bad) => {
-                    // TMR-7: a bad instance of a name proves that the name exists.
-                    let bad = bad.name.map(|name| self.names.meant_by(&name)).unwrap_or_default();
-                    bad.iter().for_each(|name| self.names.cancel_timer(name));
-                    self.mentioned.extend(bad);
+                Err(BadElement { name: Some(name), reason }) => {
+                    let meant = self.take_bad(&name);
+                    faults.extend(meant.into_iter().map(|name| (name, reason.clone())));
                 }
+                Err(BadElement { name: None, .. }) => {}
             }
+        }
+        if !faults.is_empty() {
+            events.push(Event::Malformed { type_url: self.changes.type_url.clone(), faults });
         }
         for name in &digest.removed {
             self.lose(name, Cause::Removed);
@@ -192,6 +198,22 @@ impl NamesStep<'_> {
         }
     }
 
+    /// A bad instance of a name proves that the name exists (TMR-7). The wanted names that are meant.
+    fn take_bad(&mut self, name: &ResourceName) -> BTreeSet<ResourceName> {
+        let meant = self.names.meant_by(name);
+        meant.iter().for_each(|name| self.names.cancel_timer(name));
+        self.fail(name, &meant);
+        self.mentioned.extend(meant.iter().cloned());
+        meant
+    }
+
+    /// A data error: the copy goes where the server is trusted with that (DAT-2). Without a copy there is only the error.
+    fn fail(&mut self, name: &ResourceName, meant: &BTreeSet<ResourceName>) {
+        if self.fails && meant.iter().any(|name| self.names.held(name).is_some()) {
+            self.lose(name, Cause::DataError);
+        }
+    }
+
     /// A name with an error counts as seen (ERR-4). Where the resource came along (against ERR-2), it wins.
     fn take_error(&mut self, error: ResourceError, events: &mut Vec<Event>) {
         let answered = self.names.meant_by(&error.name);
@@ -208,6 +230,8 @@ impl NamesStep<'_> {
         }
         if means_absence(&error) {
             self.lose(&error.name, Cause::NotFound);
+        } else if error.status.code == Code::PermissionDenied {
+            self.fail(&error.name, &answered);
         }
         events.push(Event::ResourceError { type_url: self.changes.type_url.clone(), error });
         self.mentioned.extend(answered);

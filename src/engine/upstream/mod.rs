@@ -484,6 +484,7 @@ impl Upstream {
         }
         let mut digest = Digest::from(response);
         digest.answers_all = self.polls();
+        digest.fails = self.settings.fails_on_data_errors;
         self.digest(digest, now);
         self.expire_proven(now);
     }

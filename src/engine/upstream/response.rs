@@ -21,6 +21,8 @@ pub(super) struct Digest {
     /// It is the complete answer to a request that lists all that is wanted, so that what it lacks is not there
     /// (RST-12).
     pub(super) answers_all: bool,
+    /// Data errors take copies away (DAT-2).
+    pub(super) fails: bool,
 }
 
 impl From<Response> for Digest {
@@ -35,6 +37,7 @@ impl From<Response> for Digest {
                 removed: Vec::new(),
                 errors,
                 answers_all: false,
+                fails: false,
             },
             Response::Delta(DeltaResponse { type_url, nonce, resources, removed, errors, .. }) => Digest {
                 variant: Variant::Delta,
@@ -45,6 +48,7 @@ impl From<Response> for Digest {
                 removed,
                 errors,
                 answers_all: false,
+                fails: false,
             },
         }
     }

@@ -168,8 +168,12 @@ fn the_caches_of_several_sources_add_up() {
     assert_eq!(samples(&metrics, "sluice_cache_resources"), expected(5, 1, 1));
     let bytes = r#"sluice_cache_resource_bytes{type="Cluster"} 450"#;
     assert_eq!(samples(&metrics, bytes), [bytes]);
+    one.set_states(EntryState::ALL.map(|state| usize::from(state == EntryState::NackedButCached)));
+    let nacked = r#"sluice_cache_resource_states{type="Cluster",state="nacked_but_cached"} 1"#;
+    assert_eq!(samples(&metrics, nacked), [nacked], "DAT-8");
     drop(one);
     assert_eq!(samples(&metrics, "sluice_cache_resources"), expected(1, 0, 0));
+    assert!(samples(&metrics, nacked).is_empty());
 }
 
 #[test]

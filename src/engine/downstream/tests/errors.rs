@@ -68,13 +68,17 @@ fn err_5_not_found_is_a_removal_in_delta() {
 /// As the machine of a stream reports it.
 fn not_found(bench: &mut Bench, message: &str, name: &str) {
     bench.fails(message, name, Code::NotFound);
+    absent(bench, message, name, Cause::NotFound);
+}
+
+fn absent(bench: &mut Bench, message: &str, name: &str, cause: Cause) {
     let changes = Changes {
         type_url: url(message),
         scope: Scope::Names,
         present: Vec::new(),
         by_alias: Vec::new(),
         settled: Vec::new(),
-        absent: vec![(name.into(), Cause::NotFound)],
+        absent: vec![(name.into(), cause)],
         refreshed: Vec::new(),
         replaces: false,
         complete: false,
@@ -308,4 +312,89 @@ fn err_7_err_10_a_glob_has_an_error_under_its_own_name() {
     bench.change(client, CDS, "-xdstp:f/*");
     bench.change(client, CDS, "+xdstp:f/*");
     assert_eq!(bench.drain(client), "Cluster xdstp:f/a=1 !xdstp:f/b:PERMISSION_DENIED");
+}
+
+fn malformed(bench: &mut Bench, message: &str, name: &str) {
+    let faults = vec![(name.into(), "bad".to_owned())];
+    bench.sources[0].handle_event(&Event::Malformed { type_url: url(message), faults }, bench.now);
+    bench.settle();
+}
+
+#[test]
+fn dat_2_dat_6_by_default_the_copy_stays_and_the_error_is_told_beside_it() {
+    let mut bench = Bench::cold();
+    let (client, able) = (bench.delta(), capable(&mut bench));
+    bench.change(client, EDS, "+a +b");
+    bench.ask(able, LDS, "a");
+    bench.says(EDS, "a=1");
+    bench.says(LDS, "a=1");
+    bench.drain(client);
+    bench.drain(able);
+    malformed(&mut bench, EDS, "a");
+    malformed(&mut bench, LDS, "a");
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment !a:INVALID_ARGUMENT");
+    assert_eq!(bench.drain(able), "Listener !a:INVALID_ARGUMENT", "ERR-4");
+    let error = bench.snapshots[0].of(&url(EDS)).unwrap().remarks.error(&"a".into()).unwrap().clone();
+    assert_eq!(error.message, "cp-1: bad");
+    // Without a copy there is only the error.
+    malformed(&mut bench, EDS, "b");
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment !b:INVALID_ARGUMENT");
+    let late = bench.delta();
+    bench.change(late, EDS, "+a");
+    assert_eq!(
+        bench.drain(late),
+        "ClusterLoadAssignment a=1; ClusterLoadAssignment !a:INVALID_ARGUMENT",
+        "DAT-6"
+    );
+    // DAT-7: the next delivery ends it.
+    bench.says(EDS, "a=2");
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment a=2");
+}
+
+#[test]
+fn dat_2_a_copy_that_is_given_up_is_told_as_each_dialect_can() {
+    let mut bench = Bench::cold();
+    let (client, plain, able) = (bench.delta(), bench.sotw(), capable(&mut bench));
+    bench.change(client, EDS, "+a");
+    bench.ask(plain, LDS, "a b");
+    bench.ask(able, EDS, "a");
+    bench.says(EDS, "a=1");
+    bench.says(LDS, "a=1 b=1");
+    for id in [client, plain, able] {
+        bench.drain(id);
+    }
+    bench.fails(EDS, "a", Code::PermissionDenied);
+    absent(&mut bench, EDS, "a", Cause::DataError);
+    malformed(&mut bench, LDS, "b");
+    absent(&mut bench, LDS, "b", Cause::DataError);
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment -a");
+    assert_eq!(bench.drain(plain), "Listener a=1 !b:INVALID_ARGUMENT", "the copy is left out");
+    assert_eq!(bench.drain(able), "ClusterLoadAssignment !a:PERMISSION_DENIED");
+    bench.says(EDS, "a=1");
+    for id in [client, able] {
+        assert_eq!(bench.drain(id), "ClusterLoadAssignment a=1");
+    }
+}
+
+#[test]
+fn dat_7_transient_errors_end_when_the_server_is_heard_and_data_errors_do_not() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, EDS, "+a +b +c +d");
+    bench.says(EDS, "a=1 b=1 c=1");
+    bench.drain(client);
+    bench.fails(EDS, "a", Code::Unavailable);
+    bench.fails(EDS, "b", Code::PermissionDenied);
+    malformed(&mut bench, EDS, "c");
+    bench.fails(EDS, "d", Code::Internal);
+    bench.drain(client);
+    bench.sources[0].handle_event(&Event::Heard, bench.now);
+    bench.settle();
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1");
+    let remarks = bench.snapshots[0].of(&url(EDS)).unwrap().remarks.clone();
+    let standing: Vec<_> = remarks.errors().map(|(name, _)| name.as_str().to_owned()).collect();
+    assert_eq!(standing, ["b", "c"]);
+    // ERR-10: what is unknown again is reported again where nobody answers.
+    bench.advance(Duration::from_secs(11));
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment !d:UNAVAILABLE");
 }

@@ -368,3 +368,19 @@ fn rly_43_an_error_of_a_lower_server_beside_a_name_of_the_first_is_nothing() {
     assert_eq!(bench.follow(client), "");
     assert_eq!(bench.serving(client), 0);
 }
+
+#[test]
+fn fbk_3_a_name_of_which_the_only_instance_was_nacked_is_no_reason_to_leave() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a");
+    bench.hear(0);
+    let faults = vec![("a".into(), "bad".to_owned())];
+    let event = Event::Malformed { type_url: url(EDS), faults };
+    bench.sources[0].handle_event(&event, bench.now);
+    bench.settle();
+    bench.follow(client);
+    bench.lose(0);
+    bench.follow(client);
+    assert!(!bench.asks(client, 1));
+}

@@ -185,3 +185,55 @@ fn fu_13_a_response_of_the_other_variant_is_ignored() {
     assert_eq!(script.upstream.poll_output(), Some(ignored));
     assert_eq!(script.upstream.poll_output(), None);
 }
+
+/// DAT-2, DAT-3: PERMISSION_DENIED and a bad instance take the copy of a name where the server is trusted with that, and
+/// only there; other errors never do. What was never had stays unknown.
+#[test]
+fn dat_2_dat_3_a_data_error_takes_the_copy_away_where_the_server_has_the_feature() {
+    let transcript = |denied: &str, bad: &str, versions: &str| {
+        format!(
+            "
+            > + EDS a b c d
+            open Delta
+            > opened
+            send+node EDS n= +a +b +c +d
+            > EDS - n1 a=1 b=1 c=1
+            send EDS n=n1
+            Names EDS a=1 b=1 c=1
+            > EDS - n2 a:PERMISSION_DENIED c:UNAVAILABLE
+            send EDS n=n2
+            error EDS a:PERMISSION_DENIED
+            error EDS c:UNAVAILABLE
+            {denied}
+            > EDS - n3 !b !d
+            send EDS n=n3 NACK INVALID_ARGUMENT: b: bad; d: bad
+            {bad}
+            > closed OK
+            disconnected OK answered 50ms
+            > after 50ms
+            open Delta
+            > opened
+            send+node EDS n= +a +b +c +d {versions}
+            "
+        )
+    };
+    check(delta(), &transcript("", "", "a=1 b=1 c=1"));
+    let fails = Settings { fails_on_data_errors: true, ..delta() };
+    check(fails, &transcript("Names EDS -a:DataError", "Names EDS -b:DataError", "c=1"));
+}
+
+#[test]
+fn dat_1_a_bad_instance_is_told_of_each_wanted_name_and_no_other() {
+    let mut script = Script::new(delta());
+    script.raw("+ EDS a b");
+    script.raw("opened");
+    let faults: Vec<_> = script
+        .raw("EDS - n1 !a !x b=1")
+        .into_iter()
+        .filter_map(|output| match output {
+            Output::Event(Event::Malformed { faults, .. }) => Some(faults),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(faults, [vec![("a".into(), "bad".to_owned())]]);
+}

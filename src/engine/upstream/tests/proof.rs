@@ -17,11 +17,7 @@ fn is_lost(script: &mut Script) -> bool {
     script.upstream.reach().is_lost()
 }
 
-#[test]
-fn fu_9_five_short_streams_within_60_s_make_a_server_unreachable() {
-    check(
-        delta(),
-        "
+const FIVE_SHORT_STREAMS: &str = "
         > + CDS a
         open Delta
         > opened
@@ -84,8 +80,11 @@ fn fu_9_five_short_streams_within_60_s_make_a_server_unreachable() {
         > after 1ms
         > reach
         heard 25860ms
-        ",
-    );
+        ";
+
+#[test]
+fn fu_9_five_short_streams_within_60_s_make_a_server_unreachable() {
+    check(delta(), FIVE_SHORT_STREAMS);
 }
 
 #[test]

@@ -336,7 +336,11 @@ fn show_changes(changes: &Changes) -> String {
 
 fn show_event(event: &Event) -> Option<String> {
     Some(match event {
-        Event::Connected { .. } | Event::Heard | Event::Acked { .. } | Event::Nacked { .. } => return None,
+        Event::Connected { .. }
+        | Event::Heard
+        | Event::Acked { .. }
+        | Event::Nacked { .. }
+        | Event::Malformed { .. } => return None,
         Event::Disconnected { status, answered, retry_in } => {
             let answered = if *answered { "answered" } else { "unanswered" };
             format!("disconnected {status} {answered} {}ms", retry_in.as_millis())

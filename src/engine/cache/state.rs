@@ -1,0 +1,105 @@
+//! The states of cache entries as gRFC A88 names them (DAT-5, DAT-8), and how many names are in each.
+
+use super::Known;
+use crate::engine::remarks::{ErrorKind, Remarks};
+use crate::xds::{Code, ResourceName};
+
+/// The state of one name, with whether a copy is held all the same. There is no `does_not_exist_but_cached`: a deletion
+/// takes the copy away, and clients decide for themselves what it means (DAT-4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryState {
+    Requested,
+    DoesNotExist,
+    Acked,
+    Nacked,
+    NackedButCached,
+    Timeout,
+    ReceivedError,
+    ReceivedErrorButCached,
+}
+
+impl EntryState {
+    pub const ALL: [EntryState; 8] = [
+        EntryState::Requested,
+        EntryState::DoesNotExist,
+        EntryState::Acked,
+        EntryState::Nacked,
+        EntryState::NackedButCached,
+        EntryState::Timeout,
+        EntryState::ReceivedError,
+        EntryState::ReceivedErrorButCached,
+    ];
+
+    /// What is known of a name, and what is said of it beside that.
+    ///
+    /// That the server cannot be reached is no state: it says nothing about the resource. Nor is an error that says once
+    /// more that a name does not exist.
+    pub fn of(known: &Known, name: &ResourceName, remarks: &Remarks) -> EntryState {
+        let kind = remarks.error_kind(name);
+        match (known, kind) {
+            (Known::Present(_), _) => EntryState::of_member(name, remarks),
+            (_, Some(ErrorKind::Malformed)) => EntryState::Nacked,
+            (Known::Unknown, Some(ErrorKind::Timeout)) => EntryState::Timeout,
+            (Known::Unknown, Some(ErrorKind::Reported)) => EntryState::ReceivedError,
+            (Known::Unknown, Some(ErrorKind::Unreachable) | None) => EntryState::Requested,
+            (Known::Absent(_), Some(ErrorKind::Reported)) if !is_not_found(name, remarks) => {
+                EntryState::ReceivedError
+            }
+            (Known::Absent(_), _) => EntryState::DoesNotExist,
+        }
+    }
+
+    /// The same of a resource that is held.
+    pub fn of_member(name: &ResourceName, remarks: &Remarks) -> EntryState {
+        match remarks.error_kind(name) {
+            Some(ErrorKind::Malformed) => EntryState::NackedButCached,
+            Some(ErrorKind::Reported) => EntryState::ReceivedErrorButCached,
+            Some(ErrorKind::Timeout | ErrorKind::Unreachable) | None => EntryState::Acked,
+        }
+    }
+
+    /// The value of the metric (DAT-8).
+    pub fn label(self) -> &'static str {
+        match self {
+            EntryState::Requested => "requested",
+            EntryState::DoesNotExist => "does_not_exist",
+            EntryState::Acked => "acked",
+            EntryState::Nacked => "nacked",
+            EntryState::NackedButCached => "nacked_but_cached",
+            EntryState::Timeout => "timeout",
+            EntryState::ReceivedError => "received_error",
+            EntryState::ReceivedErrorButCached => "received_error_but_cached",
+        }
+    }
+}
+
+fn is_not_found(name: &ResourceName, remarks: &Remarks) -> bool {
+    remarks.error(name).is_some_and(|error| error.code == Code::NotFound)
+}
+
+/// How many names are in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateCounts([usize; EntryState::ALL.len()]);
+
+impl StateCounts {
+    pub fn get(&self, state: EntryState) -> usize {
+        self.0[state as usize]
+    }
+
+    pub fn add(&mut self, state: EntryState, count: usize) {
+        self.0[state as usize] += count;
+    }
+
+    pub fn sub(&mut self, state: EntryState, count: usize) {
+        self.0[state as usize] -= count;
+    }
+
+    /// The members of a collection, at the cost of its errors. `is_member` tells them from other names with errors.
+    pub fn add_members(&mut self, len: usize, remarks: &Remarks, is_member: impl Fn(&ResourceName) -> bool) {
+        self.add(EntryState::Acked, len);
+        for (name, _) in remarks.errors().filter(|(name, _)| is_member(name)) {
+            self.sub(EntryState::Acked, 1);
+            self.add(EntryState::of_member(name, remarks), 1);
+        }
+    }
+}
