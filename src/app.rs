@@ -3,32 +3,34 @@
 //! Logging, then the limit of open files, then what is on disk, then sockets, then readiness. At the end: readiness off,
 //! no new connections, streams drained, the admin last.
 
+mod servers;
+
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::admin::{Admin, Readiness, State};
-use crate::client::{self, GrpcAddress, Pool};
-use crate::config::{
-    self, Address, ApiType, Backoff, Config, Endpoint, GrpcServer, Limits, LogFormat, RestServer, ServerKind,
-    ServerList, UpstreamServer, WildcardForm,
-};
+use crate::config::{self, Address, Config, Limits, LogFormat};
 use crate::driver::handle::WhenUnavailable;
-use crate::driver::servers::{Attach, Server as Upstream, ServerLists};
-use crate::driver::{Hub, Settings};
-use crate::engine::fallback::Policy;
-use crate::engine::{downstream, source, upstream};
+use crate::driver::{Hub, Settings, keep};
+use crate::engine::{downstream, source};
 use crate::server::{self, BoundSocket, Server, ServerLimits};
-use crate::telemetry::metrics::ClientMetrics;
 use crate::telemetry::{Metrics, logging, resident_bytes};
 use crate::wire::deframe::ReaderLimits;
-use crate::xds::Variant;
+
+/// How long the end of the process waits for what cannot be interrupted.
+const HANG_MAX: Duration = Duration::from_secs(1);
+
+/// How long the last write of the checkpoint may take though the drain is shorter.
+const SAVE_MIN: Duration = Duration::from_secs(5);
 
 /// Runs the relay until SIGTERM or SIGINT, and drains.
 pub fn serve(config: Config) -> Result<()> {
@@ -40,7 +42,10 @@ pub fn serve(config: Config) -> Result<()> {
     let _guard = logging::init(format, &config.log.level, &metrics.log).context("log")?;
     raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("runtime")?;
-    runtime.block_on(run(config, metrics))
+    let result = runtime.block_on(run(config, metrics));
+    // A disk that hangs must not keep the process.
+    runtime.shutdown_timeout(HANG_MAX);
+    result
 }
 
 /// Connections cost a file descriptor each: the soft limit is raised to the hard one.
@@ -80,19 +85,27 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     let limits = server_limits(&config.limits, config.drain);
     let server = Server::new(Arc::new(hub.clone()), limits, metrics.downstream.clone());
 
-    let stop_admin = CancellationToken::new();
+    let (stop_admin, keeping) = (CancellationToken::new(), hub.clone());
     let memory = config.limits.memory_bytes.map(|budget| hold_to_memory(hub.clone(), budget)).transpose()?;
     let admin = tokio::spawn(serve_admin(admin_socket, hub, readiness.clone(), metrics, stop_admin.clone()));
     readiness.advance(State::Ready);
     announce(&config);
 
     let draining = readiness.clone();
+    let (last, is_saved) = oneshot::channel();
     let shutdown = async move {
         let signal = stop_signal().await;
         draining.advance(State::Draining);
         info!(signal, "draining");
+        // Before clients leave, and what they want with them.
+        let _ = last.send(tokio::spawn(async move { keeping.save().await }));
     };
     server.serve(listeners, shutdown).await;
+    if let Ok(last) = is_saved.await
+        && timeout(config.drain.max(SAVE_MIN), last).await.is_err()
+    {
+        warn!("the checkpoint could not be written for the last time before the drain was over");
+    }
     stop_admin.cancel();
     if let Some(memory) = memory {
         memory.abort();
@@ -172,7 +185,7 @@ async fn serve_admin(
 fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
     let limits = &config.limits;
     Settings {
-        lists: server_lists(&config.servers, metrics),
+        lists: servers::lists(&config.servers, metrics),
         source: source::Settings {
             linger: config.linger,
             unwatched_bytes_max: size(config.cache.unwatched_bytes),
@@ -196,146 +209,11 @@ fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
         first_answers_per_second: u32::try_from(limits.first_answers_per_second).unwrap_or(u32::MAX),
         first_answers_burst: u32::try_from(limits.first_answers_burst).unwrap_or(u32::MAX),
         encoded_bytes_max: config.cache.encoded_bytes,
-    }
-}
-
-fn server_lists(config: &config::Servers, metrics: &Metrics) -> ServerLists {
-    let mut channels = Channels { metrics, open: Vec::new() };
-    let mut lists = ServerLists::new(channels.servers(&config.default), config.default.fallback.clone());
-    for (type_url, list) in &config.types {
-        lists.add_type(type_url.clone(), channels.servers(list), list.fallback.clone());
-    }
-    let authorities = config.authorities.iter();
-    let authorities =
-        authorities.map(|(name, list)| (name.clone(), channels.servers(list), list.fallback.clone()));
-    lists.set_authorities(authorities.collect());
-    lists
-}
-
-/// The pools made so far, with what their servers' channels are made of.
-struct Channels<'a> {
-    metrics: &'a Metrics,
-    open: Vec<(UpstreamServer, Pool)>,
-}
-
-impl Channels<'_> {
-    fn servers(&mut self, list: &ServerList) -> Vec<Arc<Upstream>> {
-        let mut servers = Vec::new();
-        for server in &list.servers {
-            let attach = match &server.kind {
-                ServerKind::Grpc(grpc) => {
-                    Attach::Grpc { pool: self.pool(server, grpc), settings: protocol_of(grpc, list) }
-                }
-                ServerKind::Rest(rest) => {
-                    attach_rest(rest, self.metrics.of_server(&server.server_uri).client().clone())
-                }
-                ServerKind::Directory(directory) => Attach::Files { directory: directory.clone() },
-            };
-            servers.push(Arc::new(Upstream { uri: server.server_uri.as_str().into(), attach }));
-        }
-        servers
-    }
-
-    /// Entries with the same server, credentials and features share their connections (FED-6).
-    fn pool(&mut self, server: &UpstreamServer, grpc: &GrpcServer) -> Pool {
-        let channel = UpstreamServer { kind: ServerKind::Grpc(channel_of(grpc)), ..server.clone() };
-        if let Some((_, pool)) = self.open.iter().find(|(open, _)| *open == channel) {
-            return pool.clone();
-        }
-        let pool = pool_of(grpc, self.metrics.of_server(&server.server_uri).client().clone());
-        self.open.push((channel, pool.clone()));
-        pool
-    }
-}
-
-/// A server without what concerns its streams only.
-fn channel_of(server: &GrpcServer) -> GrpcServer {
-    let d = GrpcServer::new(server.endpoint.clone());
-    GrpcServer {
-        api_type: d.api_type,
-        wildcard: d.wildcard,
-        resource_timeout: d.resource_timeout,
-        ..server.clone()
-    }
-}
-
-fn pool_of(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Pool {
-    let address = match &server.endpoint {
-        Endpoint::Tcp { host, port } => GrpcAddress::Tcp { host: host.clone(), port: *port },
-        Endpoint::Unix(path) => GrpcAddress::Unix(path.clone()),
-    };
-    let defaults = client::Settings::default();
-    let keepalive = server.tcp_keepalive.clone().unwrap_or_default();
-    let transport = client::Settings {
-        connect_timeout: server.connect_timeout,
-        settings_timeout: server.settings_timeout,
-        open_timeout: server.stream_open_timeout,
-        streams_per_connection: server.streams_per_connection as usize,
-        ping_interval: server.ping_interval,
-        keepalive_idle: keepalive.time,
-        keepalive_interval: keepalive.interval,
-        keepalive_retries: keepalive.probes,
-        user_timeout: keepalive.user_timeout,
-        backoff_initial: server.backoff.initial,
-        backoff_max: server.backoff.max,
-        message_bytes_max: size(server.max_response_bytes),
-        ..defaults
-    };
-    Pool::new(address, transport, metrics)
-}
-
-fn protocol_of(server: &GrpcServer, list: &ServerList) -> upstream::Settings {
-    upstream::Settings {
-        failover: list.fallback.policy == Policy::Envoy && list.servers.len() > 1,
-        fails_on_data_errors: server.fail_on_data_errors,
-        transport: match server.api_type {
-            ApiType::AggregatedDeltaGrpc | ApiType::AggregatedGrpc => upstream::Transport::Aggregated,
-            ApiType::DeltaGrpc | ApiType::Grpc => upstream::Transport::PerType,
-        },
-        variant: match server.api_type {
-            ApiType::AggregatedDeltaGrpc | ApiType::DeltaGrpc => Variant::Delta,
-            ApiType::AggregatedGrpc | ApiType::Grpc => Variant::Sotw,
-        },
-        wildcard: match server.wildcard {
-            WildcardForm::Explicit => upstream::WildcardStyle::Explicit,
-            WildcardForm::Legacy => upstream::WildcardStyle::Legacy,
-        },
-        resource_timeout: server.resource_timeout,
-        resource_timeouts: server.resource_timeouts.clone(),
-        timeout_is_transient: server.resource_timer_is_transient_error,
-        backoff: backoff(&server.backoff),
-        ..upstream::Settings::default()
-    }
-}
-
-fn attach_rest(server: &RestServer, metrics: Arc<ClientMetrics>) -> Attach {
-    let transport = client::Settings {
-        connect_timeout: server.connect_timeout,
-        request_timeout: server.request_timeout,
-        keepalive_idle: server.tcp_keepalive.time,
-        keepalive_interval: server.tcp_keepalive.interval,
-        keepalive_retries: server.tcp_keepalive.probes,
-        user_timeout: server.tcp_keepalive.user_timeout,
-        message_bytes_max: size(server.max_response_bytes),
-        ..client::Settings::default()
-    };
-    let protocol = upstream::Settings {
-        transport: upstream::Transport::Rest { refresh_delay: server.refresh_delay },
-        variant: Variant::Sotw,
-        // A poll has no state: the empty list can mean nothing else, and every server knows it.
-        wildcard: upstream::WildcardStyle::Legacy,
-        backoff: backoff(&server.backoff),
-        ..upstream::Settings::default()
-    };
-    let server = client::RestServer::new(&server.host, server.port, &server.prefix, transport, metrics);
-    Attach::Rest { server, settings: protocol }
-}
-
-fn backoff(backoff: &Backoff) -> upstream::BackoffSettings {
-    upstream::BackoffSettings {
-        initial: backoff.initial,
-        cap: backoff.max,
-        ..upstream::BackoffSettings::default()
+        checkpoint: config.checkpoint.as_ref().map(|checkpoint| keep::Settings {
+            directory: checkpoint.directory.clone(),
+            interval: checkpoint.interval,
+            max_age: checkpoint.max_age,
+        }),
     }
 }
 

@@ -10,6 +10,7 @@ pub mod wire;
 pub mod driver;
 pub mod server;
 pub mod client;
+pub mod checkpoint;
 pub mod admin;
 pub mod telemetry;
 pub mod config;

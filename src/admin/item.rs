@@ -43,6 +43,7 @@ pub(super) struct Client<'a> {
 struct ClientType<'a> {
     r#type: &'a str,
     state: &'static str,
+    restored: bool,
     server: Option<&'a str>,
     stale_seconds: Option<f64>,
     wildcard: bool,
@@ -112,6 +113,7 @@ fn client_type(of: &SessionTypeStatus, now: SystemTime) -> ClientType<'_> {
     ClientType {
         r#type: of.type_url.message(),
         state: of.state.name(),
+        restored: of.restored,
         server: of.server.as_deref(),
         stale_seconds: of.stale_since.map(|since| seconds_since(since, now)),
         wildcard: of.wildcard,
@@ -137,6 +139,7 @@ pub(super) struct Source<'a> {
     last_error: Option<String>,
     answered: bool,
     stale_seconds: Option<f64>,
+    restored: bool,
     variant: Option<&'static str>,
     types: Vec<SourceType<'a>>,
 }
@@ -192,6 +195,7 @@ pub(super) fn source<'a>(
         last_error: source.last_error.as_ref().map(ToString::to_string),
         answered: source.answered,
         stale_seconds: source.stale_since.map(|since| seconds_since(since, now)),
+        restored: source.restored,
         variant: source.variant.map(variant_name),
         types,
     })

@@ -89,6 +89,8 @@ struct Upstream {
     connected: usize,
     backoff: usize,
     stale: usize,
+    /// Of them: those that serve what was held before a restart.
+    restored: usize,
     stale_seconds: Option<f64>,
     last_error: Option<String>,
     /// Resources in the caches of all its sources.
@@ -103,6 +105,7 @@ impl Upstream {
             SourceState::Connected => self.connected += 1,
             SourceState::Backoff { .. } => self.backoff += 1,
         }
+        self.restored += usize::from(source.restored);
         self.present += source.types.iter().map(|types| types.present).sum::<usize>();
         if let Some(since) = source.stale_since {
             self.stale += 1;

@@ -78,6 +78,7 @@ fn session(n: usize) -> SessionStatus {
         version_acked: None,
         nonce: Some("7".into()),
         state: if nacked { ConfigStatus::Error } else { ConfigStatus::Synced },
+        restored: false,
         unacked: nacked.then_some(Duration::from_secs(3)),
         nack: nacked.then(|| nack.clone()),
     };
@@ -131,6 +132,7 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
         since: now,
         last_error: stale.then(|| Status::new(Code::Unavailable, "gone")),
         answered: true,
+        restored: false,
         stale_since: stale.then_some(now - Duration::from_secs(60)),
         variant: Some(Variant::Delta),
         types: vec![of(CLUSTER), of(SECRET)],

@@ -9,6 +9,7 @@ pub mod error;
 mod tree;
 mod units;
 mod reader;
+mod checkpoint;
 pub mod limits;
 pub mod upstream;
 mod rest;
@@ -24,6 +25,7 @@ mod tests;
 
 use std::time::Duration;
 
+pub use checkpoint::Checkpoint;
 pub use error::{ConfigError, Fault, Problem, Warning};
 pub use explain::{explain_classes, explain_servers};
 pub use limits::Limits;
@@ -61,6 +63,8 @@ pub struct Config {
     /// How long names and sources stay subscribed upstream after their last client left (RLY-60).
     pub linger: Duration,
     pub cache: Cache,
+    /// `None`: off.
+    pub checkpoint: Option<Checkpoint>,
     /// How long open streams may take to end when the process is asked to stop.
     pub drain: Duration,
 }
@@ -79,6 +83,7 @@ impl Config {
             coalescing: Duration::from_millis(10),
             linger: Duration::from_secs(30),
             cache: Cache::default(),
+            checkpoint: None,
             drain: Duration::from_secs(10),
         }
     }

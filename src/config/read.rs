@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::checkpoint::read_checkpoint;
 use super::classes::read_classes;
 use super::error::{ConfigError, Warning};
 use super::listener::read_listeners;
@@ -52,8 +53,6 @@ const BOOTSTRAP_KEYS: &[&str] = &[
     "allowed_grpc_services",
 ];
 
-const UNSUPPORTED: &[(&str, &str)] = &[("checkpoint", "after a restart, resources are fetched anew")];
-
 const FORMATS: &[(&str, LogFormat)] = &[("text", LogFormat::Text), ("json", LogFormat::Json)];
 
 /// `None` only beside a fault.
@@ -76,10 +75,10 @@ pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -
         coalescing: map.or("coalescing", d.coalescing, duration(ms(0)..=COALESCING_MAX)),
         linger: map.or("linger", d.linger, duration(ms(0)..=hours(1))),
         cache: map.section("cache", read_cache).unwrap_or(d.cache),
+        checkpoint: map.item("checkpoint").and_then(|item| read_checkpoint(&item, directory)),
         drain: map.or("drain", d.drain, duration(ms(0)..=seconds(3600))),
         servers: d.servers,
     };
-    map.unsupported(UNSUPPORTED);
     map.foreign(BOOTSTRAP_KEYS, "has no effect: it speaks to a gRPC client, and is left to its bootstrap");
     Some(Config { servers: servers?, ..config })
 }

@@ -35,6 +35,7 @@ listeners: [{name: a, address: 'unix:/run/a', mode: '0600'}]
 admin: {address: 'unix:/run/b'}
 authorities: {a: {fallback: {}, fallback_on_reachability_only: false, xds_servers: [{server_uri: 'file:a'}]}}
 types: {a.B: {fallback: {}, xds_servers: [{server_uri: 'file:a'}]}}
+checkpoint: {directory: a}
 ";
 
 /// The keys of a server that only REST has.
@@ -524,9 +525,19 @@ limits: {connections: 0}
         check_rest("lingr: 1s", &["lingr: unknown key; did you mean `linger`?"]);
         check_rest(
             "types: {}\ncheckpoint: {}\nauthorities: {a.example: {}}",
+            &["checkpoint.directory: missing; expected the path of a directory of this relay alone"],
+        );
+        check_rest(
+            "checkpoint: {directory: a, interval: 2h, max_age: 1h, keep: 3}",
             &[
-                "checkpoint: this key is not supported by this version; after a restart, resources are fetched anew",
+                "checkpoint.interval: found \"2h\"; expected a duration from 100ms to 1h, written like 500ms, 10s, 5m \
+                 or 1h",
+                "checkpoint.keep: unknown key; known here: directory, interval, max_age",
             ],
+        );
+        check_rest(
+            "checkpoint: {directory: a, interval: 2m, max_age: 1m}",
+            &["checkpoint.max_age: is shorter than `interval`: whatever is written would be too old at once"],
         );
         check_rest(
             "coalescing: 201ms",

@@ -1,5 +1,6 @@
 //! Encoded bodies, each made once and shared by all clients that stand at the same place.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,6 +133,7 @@ impl Encoder {
         version: Version,
         identifier: &str,
     ) -> Result<Arc<Document>, Status> {
+        let identifier = &*told_of(answer, identifier);
         let composition = answer.located(answer.spelled(answer.compose()));
         let resources = composition.chunks.iter().flat_map(|chunk| &chunk.resources).map(Arc::as_ref);
         let json = write_response(&answer.type_url, version, resources, identifier)?;
@@ -140,6 +142,7 @@ impl Encoder {
     }
 
     fn make(&self, answer: &Answer, identifier: &str) -> Encoded {
+        let identifier = &*told_of(answer, identifier);
         let composition = answer.located(answer.spelled(answer.compose()));
         let messages: Vec<_> = composition
             .chunks
@@ -159,6 +162,15 @@ impl Encoder {
             left_out: composition.left_out,
             _bytes: self.metrics.encodings.bytes(bytes),
         }
+    }
+}
+
+/// What `control_plane.identifier` says of an answer: also that it is restored (RLY-7). Bodies are kept by a key that tells
+/// the two apart.
+fn told_of<'a>(answer: &Answer, identifier: &'a str) -> Cow<'a, str> {
+    match answer.is_restored() {
+        true => format!("{identifier}, restored from a checkpoint").into(),
+        false => identifier.into(),
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use tokio::sync::oneshot;
+
 use super::handle::{Peer, Relay};
 use super::pressure;
 use super::servers::Attach;
 use super::shared::{Settings, Shared};
-use super::source::{Owner, SourceHandle};
+use super::source::{Command, Owner, SourceHandle};
 use super::sources::Sources;
 use super::stream::{Stream, Tables};
 use crate::engine::class::NodeClass;
@@ -28,9 +30,12 @@ impl Hub {
         Hub { tables: Tables { sources, streams: Arc::default() }, shared }
     }
 
-    /// Loads what needs no client to be known: the state of every `file:` server. Resolves once it is there, or with the
+    /// Loads what needs no client to be known: the checkpoint, and the state of every `file:` server. Resolves once it is there, or with the
     /// `server_uri` and the reason why the first state cannot be loaded.
     pub async fn load(&self) -> Result<(), (Arc<str>, Status)> {
+        if let Some(keep) = &self.shared.keep {
+            keep.load(&self.shared.settings.lists).await;
+        }
         for place in self.shared.settings.lists.places() {
             let server = self.shared.server(place);
             if matches!(server.attach, Attach::Files { .. }) {
@@ -41,6 +46,22 @@ impl Hub {
             }
         }
         Ok(())
+    }
+
+    /// Writes the checkpoint for the last time, as it is now (FP1). Resolves when that is done, or could not be.
+    pub async fn save(&self) {
+        let Some(keep) = &self.shared.keep else { return };
+        keep.close();
+        let mut written = Vec::new();
+        for source in self.tables.sources.all() {
+            let (done, is_done) = oneshot::channel();
+            source.send(Command::Save(done)).await;
+            written.push(is_done);
+        }
+        for is_done in written {
+            // The other half is dropped, used or not.
+            let _ = is_done.await;
+        }
     }
 
     /// Holds the process to this many bytes of resident memory (FP7), for as long as the future is polled.

@@ -16,6 +16,8 @@ mod encode;
 mod registry;
 pub mod servers;
 mod uncached;
+mod presented;
+pub mod keep;
 mod shared;
 mod upstream;
 mod source;

@@ -9,6 +9,7 @@ use super::source::{Owner, SourceHandle, Subscriber};
 use super::stream::StreamState;
 use crate::engine::downstream::{Dialect, List, Router, SourceId};
 use crate::engine::realm::{Realm, Space};
+use crate::engine::view::View;
 use crate::xds::{Code, Kind, Node, ResourceName, Status, TypeUrl, Variant};
 
 /// Finds the source of each part of a subscription.
@@ -45,6 +46,10 @@ impl Router for Routes<'_> {
             self.sources.push((id, handle));
         }
         Ok(id)
+    }
+
+    fn presented(&self, view: View) -> Arc<View> {
+        self.stream.shared.presented.share(view)
     }
 
     fn dialect(&self, type_url: &TypeUrl) -> Dialect {

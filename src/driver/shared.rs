@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::clock::Clock;
 use super::encode::Encoder;
+use super::keep::{self, Keep};
 use super::limiter::Limiter;
+use super::presented::Presented;
 use super::pressure;
 use super::registry::lock;
 use super::servers::{Place, Server, ServerLists};
@@ -38,6 +40,8 @@ pub struct Settings {
     pub first_answers_per_second: u32,
     pub first_answers_burst: u32,
     pub encoded_bytes_max: u64,
+    /// `None`: nothing is kept on disk.
+    pub checkpoint: Option<keep::Settings>,
 }
 
 pub struct Shared {
@@ -49,19 +53,24 @@ pub struct Shared {
     pub seed: HashSeed,
     pub pressure: pressure::Gauge,
     pub uncached: Uncached,
+    pub keep: Option<Arc<Keep>>,
+    pub presented: Presented,
     /// Of each listener, the rate of first answers.
     first_answers: Mutex<HashMap<Arc<str>, Limiter>>,
 }
 
 impl Shared {
     pub fn new(settings: Settings, metrics: Arc<Metrics>) -> Shared {
+        let keep = |checkpoint| Keep::new(checkpoint, &settings.node, metrics.checkpoint.clone());
         Shared {
+            keep: settings.checkpoint.clone().map(keep).map(Arc::new),
             encoder: Encoder::new(settings.encoded_bytes_max, metrics.clone()),
             throttle: Throttle::new(metrics.log.clone()),
             clock: Clock::start(),
             seed: HashSeed(fastrand::u128(..)),
             pressure: pressure::Gauge::default(),
             uncached: Uncached::default(),
+            presented: Presented::default(),
             first_answers: Mutex::default(),
             settings,
             metrics,

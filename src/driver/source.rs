@@ -2,6 +2,7 @@
 
 mod health;
 mod report;
+mod saving;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,10 +10,11 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
+use super::keep::Keep;
 use super::servers::{Attach, Place};
 use super::shared::Shared;
 use super::status::SourceStatus;
@@ -30,6 +32,7 @@ use crate::engine::upstream::{Event, Input};
 use crate::wire::upstream::encode_node;
 use crate::xds::{Code, Node, Response, Status, TypeUrl};
 use report::Report;
+use saving::Saving;
 
 /// Changes of interest that may wait for a source's task; streams that have more wait their turn.
 const COMMANDS_MAX: usize = 4096;
@@ -97,6 +100,8 @@ pub enum Command {
     },
     /// The stream is gone.
     Forget(SessionId),
+    /// The process ends: what is held is to be written, and this to be dropped when it is.
+    Save(oneshot::Sender<()>),
     /// The stream went back to a server of higher priority.
     Dismiss(SessionId),
 }
@@ -161,7 +166,8 @@ impl SourceHandle {
             (settings.private, settings.linger) = (true, Duration::ZERO);
         }
         let source = Source::new(fastrand::u64(..), settings, attachment);
-        let (for_task, source) = (handle.clone(), source.of_server(server.uri.clone(), tells_ttl));
+        let mut source = source.of_server(server.uri.clone(), tells_ttl);
+        let for_task = handle.clone();
         tokio::spawn(async move {
             let link = match Link::new(&server.attach, &node).await {
                 Ok(link) => link,
@@ -171,12 +177,14 @@ impl SourceHandle {
                     return;
                 }
             };
+            let saving = restore(&mut source, &mut report, &for_task.key, &shared);
             let task = SourceTask {
                 source,
                 link,
                 streams: HashMap::new(),
                 handle: for_task,
                 report,
+                saving,
                 status_due: None,
                 stalled_until: None,
                 told: false,
@@ -240,6 +248,21 @@ impl SourceHandle {
     }
 }
 
+/// Makes a source what it was before the restart, if that is known, and sees to it that it is kept.
+fn restore(source: &mut Source, report: &mut Report, key: &SourceKey, shared: &Shared) -> Option<Saving> {
+    let keep = shared.keep.as_ref()?;
+    let identity = Keep::identity(key, &shared.settings.lists)?;
+    let (mut saving, restored) = Saving::begin(keep, identity);
+    if let Some(restored) = restored {
+        source.restore(&restored.types, shared.clock.now());
+        if source.is_restored() {
+            report.restored(restored.header.confirmed_at, restored.resources());
+        }
+        saving.restored(source);
+    }
+    Some(saving)
+}
+
 /// The node that a class shows upstream (RLY-15): its own projection; under the relay's id with a digest of the class,
 /// unless the class is made of the client's id.
 fn upstream_node(relay: &Node, class: &Node) -> Node {
@@ -266,6 +289,8 @@ struct SourceTask {
     streams: HashMap<SessionId, Arc<dyn Subscriber>>,
     handle: Arc<SourceHandle>,
     report: Report,
+    /// `None`: it is not kept on disk.
+    saving: Option<Saving>,
     status_due: Option<Instant>,
     /// Timers wait until then.
     stalled_until: Option<Instant>,
@@ -278,10 +303,12 @@ struct SourceTask {
 impl SourceTask {
     async fn run(mut self, mut queue: mpsc::UnboundedReceiver<Queued>) {
         debug!(source = self.handle.id.0, "source begins");
+        self.publish();
         loop {
             let due = self.source.poll_timeout().map(|time| self.shared.clock.instant(time));
             let due = due.map(|due| self.stalled_until.map_or(due, |until| until.max(due)));
-            let due = [due, self.status_due].into_iter().flatten().min();
+            let save_due = self.saving.as_ref().and_then(Saving::due);
+            let due = [due, self.status_due, save_due].into_iter().flatten().min();
             tokio::select! {
                 Some((command, _permit)) = queue.recv() => {
                     self.take(command);
@@ -294,6 +321,7 @@ impl SourceTask {
                 () = wait_until(due) => self.run_timers(),
             }
             self.publish();
+            self.save();
             if self.may_retire() {
                 // What was counted since the last status would be lost.
                 self.report.status(Some(&self.source), &self.shared.clock);
@@ -333,6 +361,11 @@ impl SourceTask {
             Command::Forget(session) => {
                 self.streams.remove(&session);
                 self.source.forget(session, now);
+            }
+            Command::Save(done) => {
+                if let Some(saving) = &mut self.saving {
+                    saving.last(&self.source, now, self.report.confirmed_at(&self.shared.clock), done);
+                }
             }
             Command::Dismiss(session) => {
                 self.streams.remove(&session);
@@ -378,6 +411,7 @@ impl SourceTask {
 
     fn take_response(&mut self, index: StreamIndex, response: Response, now: Time) {
         self.report.response(&response);
+        self.saving.iter_mut().for_each(Saving::heard);
         let type_url = response.type_url().clone();
         let before = self.present(&type_url);
         self.source.handle_upstream(index, Input::Received(response), now);
@@ -406,6 +440,11 @@ impl SourceTask {
                     streams.for_each(|stream| stream.clone().divert(type_url.clone()));
                 }
                 Output::Unserved(type_url) => self.report.unserved(&type_url),
+                Output::Confirmed => {
+                    self.told = true;
+                    self.saving.iter_mut().for_each(Saving::heard);
+                    self.report.confirmed(self.shared.clock.now());
+                }
                 Output::Upstream(index, crate::engine::upstream::Output::Event(event)) => {
                     self.told = true;
                     if event == Event::Heard {
@@ -433,6 +472,10 @@ impl SourceTask {
             }
         }
         let told = std::mem::take(&mut self.told);
+        if changed || told {
+            let lives = told && self.source.has_leases();
+            self.saving.iter_mut().for_each(|saving| saving.note(lives));
+        }
         self.publish_status(changed || told);
     }
 
@@ -450,6 +493,13 @@ impl SourceTask {
         if self.handle.serving.swap(number, Ordering::Relaxed) != number {
             let server = self.shared.server(self.handle.key.place.failover(number));
             self.source.set_server(server.uri.clone());
+        }
+    }
+
+    fn save(&mut self) {
+        if let Some(saving) = &mut self.saving {
+            let (clock, report) = (&self.shared.clock, &self.report);
+            saving.run(&self.source, clock.now(), || report.confirmed_at(clock));
         }
     }
 

@@ -47,6 +47,8 @@ pub struct SourceStatus {
     pub answered: bool,
     /// Since when the server could not be heard; `None` while the stream is up.
     pub stale_since: Option<SystemTime>,
+    /// Some of what it holds is from before a restart, and its server has not spoken of it since (RLY-7).
+    pub restored: bool,
     /// The variant of the current, or last, stream.
     pub variant: Option<Variant>,
     pub types: Vec<SourceTypeStatus>,
@@ -141,6 +143,8 @@ pub struct SessionTypeStatus {
     /// The nonce of the last response.
     pub nonce: Option<Arc<str>>,
     pub state: ConfigStatus,
+    /// Some of it is from before a restart, and unconfirmed (RLY-7).
+    pub restored: bool,
     /// How long the last response has been waiting for its ACK.
     pub unacked: Option<Duration>,
     /// The last NACK, until a later response of the type is ACKed.

@@ -78,6 +78,11 @@ fn servers_of<'a>(sources: impl Iterator<Item = &'a SourceHandle>, shared: &Shar
     }
 }
 
+fn is_restored(subscription: &Subscription, sources: &[(SourceId, Arc<SourceHandle>)]) -> bool {
+    let mut snapshots = sources_of(subscription, sources).map(SourceHandle::snapshot);
+    snapshots.any(|snapshot| snapshot.of(&subscription.type_url).is_some_and(|of| of.restored))
+}
+
 fn type_status(
     subscription: &Subscription,
     session: &Session,
@@ -101,6 +106,7 @@ fn type_status(
         version_acked: flight.version_acked,
         nonce: flight.latest().map(|nonce| session.nonce_text(nonce).into()),
         state,
+        restored: is_restored(subscription, sources),
         unacked: flight.waiting_since().map(|since| shared.clock.now().since(since)),
         nack: flight.nack.as_ref().map(|nack| NackStatus {
             version: Some(nack.version),

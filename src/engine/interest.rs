@@ -10,6 +10,7 @@ use imbl::OrdSet;
 
 use super::class::NameStyle;
 use super::view::Leaving;
+use crate::engine::planted::{Bug, planted};
 use crate::xds::ResourceName;
 
 /// Identifies a set of names by its content, whatever the order in which the names came.
@@ -56,7 +57,8 @@ impl NameSet {
         if self.names.contains(&name) {
             return false;
         }
-        self.id.0 = self.id.0.wrapping_add(seed.hash(&name));
+        let hash = if planted(Bug::SetIdsCollide) { 1 } else { seed.hash(&name) };
+        self.id.0 = self.id.0.wrapping_add(hash);
         self.names.insert(name);
         true
     }
@@ -66,7 +68,8 @@ impl NameSet {
         if self.names.remove(name).is_none() {
             return false;
         }
-        self.id.0 = self.id.0.wrapping_sub(seed.hash(name));
+        let hash = if planted(Bug::SetIdsCollide) { 1 } else { seed.hash(name) };
+        self.id.0 = self.id.0.wrapping_sub(hash);
         true
     }
 

@@ -5,6 +5,7 @@
 //! enums in and gives closed enums out: `handle(input, now)`, drain `poll_output()`, read `poll_timeout()`, call
 //! `handle_timeout(now)`. The same inputs give the same outputs, byte for byte.
 
+pub mod planted;
 pub mod time;
 pub mod reach;
 pub mod interest;

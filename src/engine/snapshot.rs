@@ -51,6 +51,8 @@ pub struct TypeSnapshot {
     /// says it.
     pub remarks: Remarks,
     pub glob_remarks: Remarks,
+    /// Some of it is as it was before the relay was restarted, and its server has not spoken since (I14).
+    pub restored: bool,
 }
 
 impl TypeSnapshot {
@@ -111,6 +113,18 @@ impl TypeSnapshot {
         if all.iter().all(|bodies| bodies.is_empty()) { 0 } else { self.evicted + 1 }
     }
 
+    /// Whether the resources are the very ones of another snapshot, and what is known of memberships as well. Without looking
+    /// at any of them: false may be said of what is equal.
+    pub fn holds_the_same(&self, other: &TypeSnapshot) -> bool {
+        let is_whole = |snapshot: &TypeSnapshot| snapshot.wildcard.as_ref().map(|view| view.is_complete());
+        let same = |one: &Bodies, other: &Bodies| one.ptr_eq(other) || one.is_empty() && other.is_empty();
+        let same_names = self.named.ptr_eq(&other.named) || self.named.is_empty() && other.named.is_empty();
+        same_names
+            && is_whole(self) == is_whole(other)
+            && same(&self.members, &other.members)
+            && same(&self.glob_members, &other.glob_members)
+    }
+
     /// What an interest amounts to; `None` until the source has taken note of it.
     pub fn view(&self, interest: &Interest) -> Option<&Arc<View>> {
         match interest {
@@ -148,6 +162,14 @@ impl Snapshot {
 
     pub fn types(&self) -> impl Iterator<Item = (&TypeUrl, &TypeSnapshot)> {
         self.types.iter()
+    }
+
+    /// As [`TypeSnapshot::holds_the_same`], of all types.
+    pub fn holds_the_same(&self, other: &Snapshot) -> bool {
+        let pairs = || self.types.iter().zip(&other.types);
+        self.types.len() == other.types.len()
+            && pairs()
+                .all(|((one_url, one), (other_url, other))| one_url == other_url && one.holds_the_same(other))
     }
 
     pub(super) fn replace(&mut self, type_url: &TypeUrl, snapshot: TypeSnapshot) {

@@ -86,6 +86,11 @@ impl View {
         View { id, present, ..View::default() }
     }
 
+    /// Of two views that clients presented: whether they say they hold the same.
+    pub fn presents_the_same(&self, other: &View) -> bool {
+        self.present == other.present
+    }
+
     pub fn id(&self) -> ViewId {
         self.id
     }
@@ -220,6 +225,8 @@ impl View {
         for (name, resource) in stand_ins {
             view.id = view.id.derived(("stands in", name, resource.version));
             view.put_as(name, None, resource);
+            // Where there is a resource, an error says nothing (ERR-2), so that its end is no news either (RLY-43).
+            view.drop_remarks(name);
         }
         view
     }

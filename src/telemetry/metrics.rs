@@ -30,10 +30,12 @@ use crate::driver::handle::Variant;
 use crate::driver::status::EntryState;
 use crate::xds::{Code, Kind, TypeUrl};
 
+mod checkpoint;
 mod downstream;
 mod fallback;
 mod upstream;
 
+pub use checkpoint::CheckpointMetrics;
 pub use downstream::{BehindMetrics, CallKind, DownstreamMetrics};
 pub use fallback::FallbackMetrics;
 pub use upstream::{ClientMetrics, ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMetrics};
@@ -70,6 +72,7 @@ pub struct Metrics {
     pub downstream: Arc<DownstreamMetrics>,
     pub upstream: UpstreamMetrics,
     pub encodings: EncodingMetrics,
+    pub checkpoint: Arc<CheckpointMetrics>,
     pub fallback: FallbackMetrics,
     pub log: LogMetrics,
     types: TypeTable,
@@ -104,11 +107,13 @@ impl Metrics {
         let private_sources =
             catalogue.add("sluice_private_sources", "Sources that serve one client stream alone");
         let log = LogMetrics::new(&mut catalogue);
+        let checkpoint = Arc::new(CheckpointMetrics::new(&mut catalogue));
         let process = ProcessMetrics::new(&mut catalogue);
         Metrics {
             downstream,
             upstream,
             encodings,
+            checkpoint,
             fallback,
             log,
             types,

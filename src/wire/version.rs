@@ -4,7 +4,7 @@ use crate::xds::{Resource, ResourceName, Version};
 
 /// Names the format of what is hashed. A change of the format changes the tag, so that replicas of different
 /// builds never agree by accident.
-const FORMAT: &[u8] = b"sluice resource v1";
+pub const FORMAT: &[u8] = b"sluice resource v1";
 
 /// The version of one resource (RLY-30): 128 bits of BLAKE3 over its name, the type URL and bytes of its payload,
 /// and its aliases. TTL, metadata, upstream version and upstream have no part in it, so that replicas, restarts

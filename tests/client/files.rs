@@ -277,3 +277,19 @@ async fn a_directory_that_vanishes_takes_nothing_with_it() {
     fs::rename(root.path().join("next"), &path).unwrap();
     assert_eq!(said(&mut events).await, "Cluster: b");
 }
+
+/// I14: what was wrong is right again, without anything new: the state that is served is confirmed.
+#[tokio::test]
+async fn fil_7_a_file_that_is_mended_without_news_confirms_what_is_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.json");
+    fs::write(&file, clusters(&["a"])).unwrap();
+    let (events_tx, mut events) = mpsc::channel(16);
+    let settings = FileSettings { poll_interval: Duration::from_millis(50), ..quick() };
+    let _handle = FileServer::watch(directory.path(), settings, events_tx).await.unwrap();
+    assert_eq!(said(&mut events).await, "Cluster: a");
+    fs::write(&file, "{").unwrap();
+    assert!(said(&mut events).await.starts_with("bad a.json"));
+    fs::write(&file, clusters(&["a"])).unwrap();
+    assert_eq!(said(&mut events).await, "Cluster: a");
+}

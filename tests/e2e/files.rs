@@ -94,8 +94,12 @@ async fn a_torn_file_changes_nothing_and_is_said() {
         .unwrap();
     client.silence(std::time::Duration::from_millis(600)).await;
     assert!(relay.log_lines("WARN").iter().any(|line| line.contains("clusters.yaml")), "{}", relay.log());
+    // I14: what is served is not what is on disk.
+    let server = format!("file:{}", directory.path().display());
+    relay.is_stale(&server).await;
     fs::write(&file, clusters(&[("a", "1s")])).unwrap();
     assert_eq!(client.take(CDS).await.names(), ["a"]);
+    relay.is_fresh(&server).await;
 }
 
 /// FIL-2: a ConfigMap changes all its files at once, by one rename of a symlink.

@@ -15,4 +15,5 @@ mod memory;
 mod limits;
 mod limits_more;
 mod observed;
+mod restart;
 mod routing;

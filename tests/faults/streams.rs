@@ -32,7 +32,7 @@ async fn fu_8_reset_after_headers() {
         assert_backs_off(&origin.opened_at(), 0, Duration::ZERO);
         relay.is_stale(&origin.address.to_string()).await;
         client.silence(Duration::from_millis(100)).await;
-        assert_eq!(relay.log_lines("WARN").len(), 1, "{:#?}", relay.log_lines("WARN"));
+        relay.warned(1).await;
         let is_asked = |origin: &ControlPlane| {
             let asked = origin.requests(EDS).pop().is_some_and(|last| last.stream == origin.opened());
             asked && origin.live_streams() == 1
@@ -157,8 +157,7 @@ async fn fu_17_over_the_limit() {
     site.newcomers_are_served().await;
     let label = "limit=\"max_response_bytes\"";
     assert!(site.relay.metric("sluice_limit_hits_total", &[label]).await >= 3.0);
-    let warnings = site.relay.log_lines("WARN");
-    assert_eq!(warnings.len(), 1, "one line at the change: {warnings:#?}");
+    let warnings = site.relay.warned(1).await;
     assert!(warnings[0].contains("cannot be read"), "{warnings:#?}");
     site.origin.set(EDS, "e", "small");
     for client in [&mut site.delta, &mut site.sotw] {

@@ -53,6 +53,14 @@ impl Relay {
         self.log_lines("WARN").into_iter().filter(|line| line.contains(text)).collect()
     }
 
+    /// The WARN lines, which are exactly so many. The log is written by a thread of its own, somewhat later.
+    pub async fn warned(&self, count: usize) -> Vec<String> {
+        eventually("the warnings", || async { self.log_lines("WARN").len() >= count }).await;
+        let lines = self.log_lines("WARN");
+        assert_eq!(lines.len(), count, "{lines:#?}");
+        lines
+    }
+
     /// Waits until the relay says everywhere that it serves without this server (I14); returns when metrics said it first.
     pub async fn is_stale(&self, server: &str) -> Instant {
         self.is_stale_within(server, DEADLINE).await

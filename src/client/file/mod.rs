@@ -180,15 +180,17 @@ impl Directory {
     async fn judge(&mut self) {
         match load::merge(&self.path, &self.files) {
             Ok(state) => {
-                let was_bad = !std::mem::take(&mut self.told).is_empty();
                 let is_new = self.served.as_ref() != Some(&state);
                 if is_new {
                     let resources: usize = state.iter().map(|(_, resources)| resources.len()).sum();
                     info!(directory = %self.path.display(), resources, "the directory has a new state");
                     self.served = Some(state.clone());
                 }
-                // The state that is served already is reported to say that it is confirmed.
-                if is_new || was_bad {
+                // What is served already is reported once nothing is wrong and nothing has still to be read, to say that it
+                // is confirmed.
+                let is_confirmed = !self.told.is_empty() && self.settling.timeout().is_none();
+                if is_new || is_confirmed {
+                    self.told.clear();
                     self.report(FileEvent::State(state)).await;
                 }
             }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tracing::{debug, info, warn};
 
 use super::health::Health;
-use crate::driver::clock::Clock;
+use super::saving::Confirmed;
+use crate::driver::clock::{Clock, wall_now};
 use crate::driver::servers::{Attach, Place};
 use crate::driver::shared::Shared;
 use crate::driver::source::{Owner, SourceKey};
@@ -54,6 +55,8 @@ pub struct Report {
     answered: bool,
     /// Since when the server could not be heard (I14).
     stale_since: Option<Time>,
+    /// Since when nobody stood by what it holds: it is from before a restart (RLY-7).
+    restored: Option<SystemTime>,
     /// The operator was told of the outage.
     warned: bool,
     /// The server does not hear of faults in what it said.
@@ -93,6 +96,7 @@ impl Report {
             last_error: None,
             answered: is_whole,
             stale_since: (!is_whole).then_some(now),
+            restored: None,
             warned: false,
             is_polled: matches!(server.attach, Attach::Rest { .. }),
             variant: None,
@@ -325,7 +329,7 @@ impl Report {
             return;
         }
         self.failures = 0;
-        self.metrics.stale(false);
+        self.metrics.stale(self.restored.is_some());
         let since = self.stale_since.take();
         if std::mem::take(&mut self.warned)
             && let Some(suppressed) = self.allow("answers again")
@@ -334,6 +338,32 @@ impl Report {
             info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, ?outage, suppressed,
                 "the upstream answers again");
         }
+    }
+
+    // === what was there before ===
+
+    /// The source serves what it held before a restart. `since`: when its server last stood by that.
+    pub fn restored(&mut self, since: SystemTime, resources: usize) {
+        self.restored = Some(since);
+        self.metrics.restored(true);
+        self.metrics.stale(true);
+        info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, resources,
+            "what was held before the restart is served until the upstream has spoken");
+    }
+
+    /// The server has spoken of all of it.
+    pub fn confirmed(&mut self, now: Time) {
+        self.restored = None;
+        self.metrics.restored(false);
+        info!(server = %self.server_uri, list = %self.list, class = %self.class.digest,
+            "the upstream has spoken of all that was restored from the checkpoint");
+        self.refresh(now);
+    }
+
+    /// When the server last stood by what is held, and whether it does now.
+    pub fn confirmed_at(&self, clock: &Clock) -> Confirmed {
+        let since = self.restored.or(self.stale_since.map(|since| clock.wall(since)));
+        Confirmed { at: since.unwrap_or_else(wall_now), is_fresh: since.is_none() }
     }
 
     fn enter(&mut self, state: SourceState, now: Time) {
@@ -365,7 +395,8 @@ impl Report {
             since: clock.wall(self.since),
             last_error: self.last_error.clone(),
             answered: self.answered,
-            stale_since: self.stale_since.map(|since| clock.wall(since)),
+            stale_since: self.restored.or(self.stale_since.map(|since| clock.wall(since))),
+            restored: self.restored.is_some(),
             variant: self.variant,
             types,
         }

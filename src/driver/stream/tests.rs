@@ -37,6 +37,7 @@ fn hub() -> Hub {
         changes_burst: 100,
         first_answers_per_second: 100,
         first_answers_burst: 100,
+        checkpoint: None,
         encoded_bytes_max: 1 << 20,
     };
     Hub::new(settings, metrics)

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::engine::Time;
 use crate::engine::interest::Shape;
+use crate::engine::planted::{Bug, planted};
 use crate::engine::remarks::Lease;
 use crate::xds::{ResourceName, TypeUrl};
 
@@ -75,15 +76,32 @@ impl Expiry {
         now: Time,
     ) -> Option<Option<Lease>> {
         let Some(ttl) = ttl else {
-            return self.cancel(what).then_some(None);
+            return (!planted(Bug::TtlOutlivesItsEnd) && self.cancel(what)).then_some(None);
         };
         let term = self.take(what).filter(|term| term.ttl == ttl && told.is_some());
+        if planted(Bug::TtlNeverRunsOut) {
+            return None;
+        }
         let third = ttl / 3;
         let told = term.map(|term| term.told).filter(|told| now < *told + third);
         let lease = told.is_none().then(|| self.lease(ttl, now + ttl));
         let (told, fresh) = (told.unwrap_or(now), told.is_some());
         self.put(what.clone(), Term { ttl, expires: now + ttl, told, fresh, due: Time::ZERO });
         lease.filter(|_| self.tells).map(Some)
+    }
+
+    /// The resource lived for this long yet when the relay was restarted: its time goes on (I17). What clients are to be
+    /// told of it.
+    pub fn resumed(&mut self, what: &Leased, ttl: Duration, left: Duration, now: Time) -> Option<Lease> {
+        let expires = now + left.min(ttl);
+        let lease = self.lease(ttl, expires);
+        self.put(what.clone(), Term { ttl, expires, told: now, fresh: false, due: Time::ZERO });
+        Some(lease).filter(|_| self.tells)
+    }
+
+    /// What is left of the time of each.
+    pub fn left(&self, now: Time) -> impl Iterator<Item = (&Leased, Duration)> {
+        self.terms.iter().map(move |(what, term)| (what, term.expires.since(now)))
     }
 
     /// A heartbeat (TTL-4), with the TTL that it states. Of a resource without one it means nothing.
@@ -95,6 +113,9 @@ impl Expiry {
         now: Time,
     ) -> Option<Option<Lease>> {
         let known = self.terms.get(what)?.ttl;
+        if planted(Bug::TtlNotRenewed) {
+            return None;
+        }
         self.stated(what, Some(ttl.unwrap_or(known)), told, now)
     }
 

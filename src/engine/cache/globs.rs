@@ -285,6 +285,18 @@ impl GlobCache {
         self.slots.touch(self.globs.get(glob).into_iter().flat_map(|glob| &glob.watchers), change);
     }
 
+    /// A glob that nobody watches yet, with the members that it had as a whole before the relay was restarted (RLY-7).
+    pub fn restore<'a>(&mut self, glob: &ResourceName, members: impl Iterator<Item = &'a Arc<Resource>>) {
+        self.globs.entry(glob.clone()).or_default();
+        members.for_each(|member| self.put(member));
+        self.resolve(glob);
+    }
+
+    /// The globs whose membership is known as a whole.
+    pub fn complete(&self) -> impl Iterator<Item = &ResourceName> {
+        self.globs.iter().filter(|(_, glob)| glob.complete).map(|(name, _)| name)
+    }
+
     /// Frees a glob that nobody watches (RLY-61), and adds what its members were to `freed`. Whether it was there and could
     /// be freed.
     pub fn free(&mut self, name: &ResourceName, freed: &mut Vec<ResourceName>) -> bool {
@@ -317,6 +329,11 @@ impl GlobCache {
         let members = self.globs.get(name).into_iter().flat_map(|glob| &glob.members);
         let members = members.filter_map(|member| self.members.get(member));
         members.map(|member| member.size()).sum::<usize>() + name.as_str().len() + 64
+    }
+
+    /// Whether a glob has members, as far as is known.
+    pub fn has_members(&self, name: &ResourceName) -> bool {
+        self.globs.get(name).is_some_and(|glob| !glob.members.is_empty())
     }
 
     /// Stamps the views that changed and adds the sessions that watch them to `news`.

@@ -9,6 +9,7 @@ use super::aliased::Aliased;
 use super::slots::{Moved, SlotId, Slots};
 use super::{Counts, Departed, EntryState, Known, News, SessionId, Stamp, StateCounts};
 use crate::engine::interest::{NameSet, SetId};
+use crate::engine::planted::{Bug, planted};
 use crate::engine::remarks::{ErrorKind, Lease, Remarks};
 use crate::engine::snapshot::{Names, WatchedSet};
 use crate::engine::upstream::Cause;
@@ -89,7 +90,9 @@ impl NamedCache {
         for name in names.minus(old) {
             let watchers = self.watchers.entry(name.clone()).or_default();
             let unwatched = watchers.is_empty();
-            watchers.insert(id);
+            if !planted(Bug::JoinerMissed) || watchers.is_empty() {
+                watchers.insert(id);
+            }
             view.add_unknown();
             view.remark(name, &self.remarks);
             match self.known.get(name) {
@@ -97,6 +100,9 @@ impl NamedCache {
                     self.known.insert(name.clone(), Known::Unknown);
                     self.states.add(EntryState::Requested, 1);
                     moved.new.push(name.clone());
+                    if planted(Bug::UnknownIsAbsent) {
+                        view.put_absent(name, None);
+                    }
                     continue;
                 }
                 Some(Known::Unknown) => {}
@@ -143,6 +149,22 @@ impl NamedCache {
         self.touch(name, &old, |view| view.put_as(name, old.resource().map(Arc::as_ref), resource));
     }
 
+    /// A name that nobody watches yet, with the resource that it had before the relay was restarted (RLY-7).
+    pub fn restore(&mut self, name: &ResourceName, resource: &Arc<Resource>) {
+        if !self.known.contains_key(name) {
+            self.known.insert(name.clone(), Known::Unknown);
+            self.states.add(EntryState::Requested, 1);
+            self.watchers.insert(name.clone(), BTreeSet::new());
+            self.put_as(name, resource);
+        }
+    }
+
+    /// The names that are present and that nobody watches.
+    pub fn unwatched(&self) -> impl Iterator<Item = &ResourceName> {
+        let present = self.known.iter().filter(|(_, known)| known.resource().is_some());
+        present.map(|(name, _)| name).filter(|name| !self.is_watched(name))
+    }
+
     /// A name is known not to exist, or its copy is given up. The error that is the reason for it stays.
     pub fn put_absent(&mut self, name: &ResourceName, cause: Cause) {
         let Some(old) = self.known.get(name).cloned() else { return };
@@ -156,7 +178,9 @@ impl NamedCache {
         }
         self.departed.lose(name, old.resource());
         self.note(name, &old, Known::Absent(cause));
-        self.touch(name, &old, |view| view.put_absent(name, old.resource().map(Arc::as_ref)));
+        if !planted(Bug::AbsenceNotTold) {
+            self.touch(name, &old, |view| view.put_absent(name, old.resource().map(Arc::as_ref)));
+        }
     }
 
     /// The server cannot supply a name (ERR-1), or can again. What is cached of it stays (ERR-4).

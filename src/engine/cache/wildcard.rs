@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Departed, News, SessionId, Stamp};
+use crate::engine::planted::{Bug, planted};
 use crate::engine::remarks::Lease;
 use crate::engine::snapshot::Bodies;
 use crate::engine::upstream::Changes;
@@ -172,7 +173,9 @@ impl WildcardCache {
         let (id, now) = stamp.next();
         Arc::make_mut(&mut self.view).stamp(id, now, lost);
         let list = if std::mem::take(&mut self.resolved) { &mut news.first } else { &mut news.update };
-        list.extend(self.sessions.iter().copied());
+        if !planted(Bug::WildcardWakeMissing) {
+            list.extend(self.sessions.iter().copied());
+        }
     }
 
     pub fn view(&self) -> &Arc<View> {

@@ -12,10 +12,11 @@ use super::dialect::{Asides, Dialect};
 use super::located::Located;
 use super::order::targets;
 use super::spelling::Spellings;
+use super::subscription::Part;
 use crate::engine::Time;
 use crate::engine::cache::aliased::Aliased;
 use crate::engine::interest::Interest;
-use crate::engine::snapshot::Snapshot;
+use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::engine::view::{View, ViewId, difference};
 use crate::xds::{Constraints, Resource, ResourceName, Status, TypeUrl, Variant, Version};
 
@@ -29,6 +30,8 @@ pub struct AnswerKey {
     full: bool,
     greeting: bool,
     dialect: Dialect,
+    /// It is said in the body that some of it is from before a restart.
+    restored: bool,
     ids: ViewId,
 }
 
@@ -162,7 +165,13 @@ impl Answer {
         let is_timed = self.told_at != Time::ZERO || self.repeats.is_some();
         let ids = if is_timed { ids.derived((self.told_at, self.repeats)) } else { ids };
         let Answer { variant, full, greeting, dialect, .. } = *self;
-        AnswerKey { variant, full, greeting, dialect, ids }
+        AnswerKey { variant, full, greeting, dialect, restored: self.is_restored(), ids }
+    }
+
+    /// Some of it is as it was before the relay was restarted, and unconfirmed since (RLY-7, I14).
+    pub fn is_restored(&self) -> bool {
+        let mut snapshots = self.parts.iter().filter_map(|part| part.snapshot.of(&self.type_url));
+        snapshots.any(|snapshot| snapshot.restored)
     }
 
     pub fn compose(&self) -> Composition {
@@ -305,6 +314,23 @@ impl Answer {
 }
 
 impl AnswerPart {
+    pub(super) fn of(
+        part: &Part,
+        snapshot: &Arc<Snapshot>,
+        types: &TypeSnapshot,
+        view: &Arc<View>,
+    ) -> AnswerPart {
+        AnswerPart {
+            interest: part.interest.clone(),
+            held: part.held.clone(),
+            view: view.clone(),
+            keeps: part.keeps(),
+            due: part.due(view),
+            last_bytes: types.last_bytes(),
+            snapshot: snapshot.clone(),
+        }
+    }
+
     /// Of the wildcard or of globs: the name may be in it, but it is not known yet whether it is.
     pub fn may_have(&self, name: &ResourceName) -> bool {
         let is_open = match &self.interest {

@@ -1,5 +1,7 @@
 //! Where a subscription goes: its parts, and the sources that each of them is asked of.
 
+use std::sync::Arc;
+
 use super::dialect::Dialect;
 use super::session::{Excess, Session};
 use super::spelling::SPELLINGS_MAX;
@@ -7,6 +9,7 @@ use super::subscription::{Change, Key, NameSetChange, Part, SourceId, Subscripti
 use super::views::{List, Views};
 use crate::engine::interest::{Collection, Interest, Shape};
 use crate::engine::realm::Realm;
+use crate::engine::view::View;
 use crate::xds::{Code, ResourceName, Status, TypeUrl};
 
 /// A change of interest for the driver to bring to a source.
@@ -24,6 +27,11 @@ pub trait Router {
     /// `server`: which of its list, 0 being the preferred one.
     fn source(&mut self, type_url: &TypeUrl, realm: Realm, server: u16) -> Result<SourceId, Status>;
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status>;
+
+    /// What the client says it holds (RLY-6): shared with others that hold the same.
+    fn presented(&self, view: View) -> Arc<View> {
+        Arc::new(view)
+    }
 
     /// What the client understands of a type.
     fn dialect(&self, _type_url: &TypeUrl) -> Dialect {
@@ -107,6 +115,8 @@ impl Session {
             let realm = router.realm_of(&type_url, None);
             set_part(subscription, (Shape::Wildcard, realm), interest, views, router, &mut watches)?;
         }
+        // What a round holds of a lower server stands in for the names that were asked for when it began (RLY-42).
+        self.round.take_if(|_| self.views.iter().any(|view| view.fallback.serving() > 0));
         let names: usize = self.subscriptions.iter().map(Subscription::names_len).sum();
         if names > self.limits.names_per_stream {
             self.excess = Some(Excess::Names);

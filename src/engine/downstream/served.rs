@@ -13,6 +13,7 @@ use super::subscription::{Part, SourceId, Subscription};
 use super::views::ListView;
 use crate::engine::Time;
 use crate::engine::interest::Interest;
+use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
@@ -69,7 +70,7 @@ impl ListView {
         let is_deleting =
             self.list.deleting.checked_shr(u32::from(serving)).is_some_and(|bits| bits & 1 == 1);
         let Interest::Names(names) = &part.interest else { return Vec::new() };
-        if serving == 0 || is_deleting {
+        if serving == 0 || is_deleting || planted(Bug::StandInsForgotten) {
             return Vec::new();
         }
         let own = latest(part.source());

@@ -22,6 +22,7 @@ use super::subscription::{Change, SourceId, Subscription};
 use super::views::Views;
 use crate::engine::Time;
 use crate::engine::interest::{HashSeed, Interest};
+use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::View;
 use crate::xds::service::is_v2_type;
@@ -142,6 +143,9 @@ impl Session {
             (false, false) => subscription.flight.judge(nonce_number, error.clone(), now),
         };
         subscription.follow(nonce_number, &verdict, self.kind.variant);
+        if planted(Bug::ResentAfterNack) && matches!(verdict, Verdict::Nack { .. }) {
+            subscription.force_all();
+        }
         if is_first {
             subscription.legacy_wildcard = router.legacy_wildcard(&type_url)?;
             subscription.dialect = router.dialect(&type_url);
@@ -160,7 +164,8 @@ impl Session {
         if let Request::Delta(request) = request
             && is_first
         {
-            self.subscriptions[index].present(&request.initial_resource_versions, seed);
+            let share = |view| router.presented(view);
+            self.subscriptions[index].present(&request.initial_resource_versions, seed, &share);
         }
         let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.news().next());
         let refused = news.filter(|_| changed).map(|(name, error)| (name.clone(), error.clone()));
@@ -210,7 +215,7 @@ impl Session {
         self.begin_round(&newest, now);
         if let Some(round) = self.round.take() {
             let answer = self.poll_from(&round, true, now);
-            if answer.is_some() {
+            if answer.is_some() || planted(Bug::RoundNeverEnds) {
                 self.round = Some(round);
                 return answer;
             }
@@ -259,7 +264,10 @@ impl Session {
     /// before them: endpoints that never rest, or a client that is slow to ACK, keep no route from it for ever (ORD-10).
     fn hold_routes(&mut self, cluster_side: usize, turn: &Turn<'_>) -> bool {
         let (clusters, _) = self.subscriptions.split_at(cluster_side);
-        if turn.overdue || !clusters.iter().any(|subscription| subscription.holds_back(turn)) {
+        if turn.overdue
+            || planted(Bug::RoutesDoNotWait)
+            || !clusters.iter().any(|subscription| subscription.holds_back(turn))
+        {
             self.held_since = self.held_since.filter(|_| turn.overdue);
             return false;
         }
@@ -309,13 +317,17 @@ impl Session {
         if chunks == 0 {
             return None;
         }
-        self.nonces += 1;
+        self.nonces += u64::from(!planted(Bug::NonceReused) || self.nonces < 2);
         let nonce = self.nonces;
         subscription.flight.depart(nonce, version, now, changed_at);
         if is_last {
             subscription.went(answer.begun, nonce);
         }
-        if is_last && answer.type_url.kind() == Kind::Cluster && !endpoints.is_empty() {
+        if planted(Bug::AnswersLeak) {
+            std::mem::forget(answer.clone());
+        }
+        let forces = !endpoints.is_empty() && !planted(Bug::EndpointsNotForced);
+        if is_last && answer.type_url.kind() == Kind::Cluster && forces {
             let eds =
                 self.subscriptions.iter_mut().filter(|s| s.type_url.kind() == Kind::ClusterLoadAssignment);
             for subscription in eds {
@@ -376,17 +388,8 @@ impl Subscription {
             let view = types.view(&part.interest)?;
             complete &= view.is_complete() || self.dialect.excuses(&part.interest, view);
             membership_known &= view.is_complete() || !part.is_wildcard();
-            let due = part.due(view);
-            news |= part.is_behind(due);
-            parts.push(AnswerPart {
-                interest: part.interest.clone(),
-                held: part.held.clone(),
-                view: view.clone(),
-                keeps: part.keeps(),
-                due,
-                last_bytes: types.last_bytes(),
-                snapshot: snapshot.clone(),
-            });
+            news |= part.is_behind(part.due(view));
+            parts.push(AnswerPart::of(part, snapshot, types, view));
         }
         // Never a partial answer where absence means deletion (RLY-5), nor a guess (RLY-3): what becomes of a name that was
         // given up beside the wildcard is known when the membership is (DEL-19).
@@ -395,7 +398,7 @@ impl Subscription {
         let holds_nothing = parts.iter().all(|part| {
             !matches!(part.interest, Interest::Wildcard) || (part.held.is_empty() && part.view.is_empty())
         });
-        let greeting = self.greeting && membership_known && (full || holds_nothing);
+        let greeting = self.greets(membership_known) && (full || holds_nothing);
         let in_doubt = |name: &&ResourceName| parts.iter().any(|part| part.may_have(name));
         let departed = self.departed.iter().filter(|name| membership_known && !in_doubt(name)).cloned();
         let departed: Vec<_> = departed.chain(refused).collect();
@@ -427,6 +430,11 @@ impl Subscription {
         })
     }
 
+    /// Whether an empty first answer to the wildcard is due: not before there is known to be nothing (RLY-3).
+    fn greets(&self, membership_known: bool) -> bool {
+        self.greeting && (membership_known || planted(Bug::GreetedBeforeData))
+    }
+
     /// The version that the client has, if it may have to be repeated and is known to stand (SST-7).
     fn repeats(&self, parts: &[AnswerPart]) -> Option<Version> {
         let has_remarks =
@@ -437,7 +445,7 @@ impl Subscription {
     /// A wildcard client that reconnects with the current version has it all already (STR-10).
     fn is_current(&mut self, presented: Version, full: bool, parts: &[AnswerPart]) -> bool {
         let ([part], [answer]) = (self.parts.as_mut_slice(), parts) else { return false };
-        let current = full && part.is_wildcard() && self.type_url.is_full_state() && answer.view.digest() == presented
+        let current = full && part.is_wildcard() && self.type_url.is_full_state() && (answer.view.digest() == presented || planted(Bug::PresentedVersionTrusted))
                 // Its timers have to start again (TTL-3).
                 && !(self.dialect.ttl && answer.view.remarks().shortest_ttl().is_some());
         if current {

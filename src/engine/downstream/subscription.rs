@@ -13,6 +13,7 @@ use super::order::{Refused, Trail, Withheld};
 use super::routing::Asked;
 use super::spelling::{Peculiar, Refusals, Spellings, key_of};
 use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
+use crate::engine::planted::{Bug, planted};
 use crate::engine::realm::Realm;
 use crate::engine::view::{Leaving, View, ViewId};
 use crate::xds::{DeltaRequest, Resource, ResourceName, SotwRequest, TypeUrl, Version};
@@ -68,7 +69,9 @@ impl Part {
 
     /// The client was told all that there is to say of this view, which is what was `due`. `deletes`: absence too.
     pub fn bring_to(&mut self, view: &Arc<View>, due: ViewId, deletes: bool) {
-        self.held = self.held.brought_to(view, |name| self.interest.covers(name), deletes);
+        if !planted(Bug::HeldNotBrought) || self.held.is_empty() {
+            self.held = self.held.brought_to(view, |name| self.interest.covers(name), deletes);
+        }
         self.at = Some(due);
     }
 
@@ -496,6 +499,9 @@ impl Subscription {
             let Some(key) = self.give_up(name, seed) else { continue };
             let place = self.holding(&key).unwrap_or_else(|| (Shape::of(&key), realm_of(&key)));
             let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
+            if planted(Bug::UnsubscribedStillServed) {
+                continue;
+            }
             if set.remove(&key, seed) {
                 self.forget_name(&key);
                 departed.push(key);
@@ -509,7 +515,7 @@ impl Subscription {
         waiting.retain(|name| wildcard || is_covered(name));
         departed.retain(|name| wildcard || is_covered(name));
         self.departed = waiting;
-        for name in &departed {
+        for name in departed.iter().filter(|_| !planted(Bug::GivenUpNotAnswered)) {
             self.depart(name);
         }
         self.peculiar.take_if(|peculiar| peculiar.is_empty());
@@ -555,6 +561,9 @@ impl Subscription {
     }
 
     fn forget_name(&mut self, name: &ResourceName) {
+        if planted(Bug::UnsubscribedStillHeld) {
+            return;
+        }
         self.interrupt();
         for part in &mut self.parts {
             part.forget(name);
@@ -589,6 +598,12 @@ impl Subscription {
                 self.fresh = true;
             }
         }
+    }
+
+    /// What the planted bug does that sends all again after a NACK.
+    pub fn force_all(&mut self) {
+        let held: Vec<_> = self.parts.iter().flat_map(|part| part.held.names()).cloned().collect();
+        held.iter().for_each(|name| self.force(name));
     }
 
     /// Sets what is wanted of one collection; an empty set of names takes the part away. What the client holds stays. Gives
@@ -692,16 +707,21 @@ impl Subscription {
     }
 
     /// What a reconnecting delta client says it holds (DEL-29 to DEL-31): counted where it is subscribed to.
-    pub fn present(&mut self, versions: &[(ResourceName, String)], seed: HashSeed) {
+    pub fn present(
+        &mut self,
+        versions: &[(ResourceName, String)],
+        seed: HashSeed,
+        share: &dyn Fn(View) -> Arc<View>,
+    ) {
         let key =
             |name: &ResourceName| key_of(name, &self.type_url).ok().flatten().unwrap_or_else(|| name.clone());
         let versions: Vec<_> = versions.iter().map(|(name, version)| (key(name), version)).collect();
-        for part in &mut self.parts {
+        for part in self.parts.iter_mut().filter(|_| !planted(Bug::PresentedIgnored)) {
             let held = versions.iter().filter(|(name, _)| part.interest.covers(name));
             // A version that another server made matches no content (RLY-32).
             let held =
                 held.map(|(name, version)| (name.clone(), Version::parse(version).unwrap_or_default()));
-            part.hold(Arc::new(View::presented(held, seed)));
+            part.hold(share(View::presented(held, seed)));
         }
     }
 }

@@ -185,7 +185,7 @@ impl Session {
         server: u16,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
     ) -> Sight {
-        let mut sight = Sight { reach: Reach::Pending, unknown: 0, is_current: true };
+        let mut sight = Sight { reach: Reach::Pending, unknown: 0, is_current: true, is_noted: true };
         let mut is_heard = true;
         for (subscription, part) in self.parts_of(view.list.number) {
             let is_serving = server == view.fallback.serving();
@@ -204,6 +204,7 @@ impl Session {
             }
             let Some(snapshot) = latest(source) else { continue };
             let types = snapshot.of(&subscription.type_url);
+            sight.is_noted &= types.is_some_and(|types| types.view(&part.interest).is_some());
             sight.is_current &= types.is_some_and(|types| types.is_current);
             is_heard &= snapshot.reach().is_heard();
             let is_later = snapshot.reach().since() > sight.reach.since();

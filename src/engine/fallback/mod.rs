@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use super::Time;
 use super::reach::Reach;
+use crate::engine::planted::{Bug, planted};
 
 /// After so many changes of server in close succession, a session is held where it is (FU25).
 const STRIKES_MAX: u8 = 3;
@@ -35,6 +36,8 @@ pub struct Sight {
     pub unknown: usize,
     /// It answered for every type that is wanted since it was last lost.
     pub is_current: bool,
+    /// Its sources took note of all that is wanted: before that, nobody can say that something lacks (FBK-1).
+    pub is_noted: bool,
 }
 
 impl Sight {
@@ -103,10 +106,13 @@ impl Fallback {
         if decision.next.is_some() {
             return decision;
         }
-        if !serving.reach.is_lost() {
+        if !serving.is_noted {
             return decision;
         }
-        let lacks = !serving.has_all();
+        if !serving.reach.is_lost() && !planted(Bug::LeavesServerThatIsHeard) {
+            return decision;
+        }
+        let lacks = !serving.has_all() || planted(Bug::LeavesThoughNothingLacks);
         let is_heard_since = |sight: &Sight| match sight.reach {
             Reach::Heard { since } => Some(since + settings.resolve_timeout),
             Reach::Pending | Reach::Lost { .. } => None,
@@ -123,7 +129,8 @@ impl Fallback {
             }
             decision.look_at = earlier(decision.look_at, timeout);
         }
-        if !lowest.reach.is_lost() || !(lacks || settings.on_reachability_only) {
+        let is_lost = lowest.reach.is_lost() || planted(Bug::LeavesServerThatIsHeard);
+        if !is_lost || !(lacks || settings.on_reachability_only) {
             return decision;
         }
         if self.active + 1 < servers {
@@ -136,7 +143,7 @@ impl Fallback {
     /// A higher server that is heard again and has all that is wanted, or had time enough (FBK-8, RLY-44).
     fn go_up(&self, settings: &Settings, sights: &[Sight], now: Time) -> Decision {
         let mut decision = Decision::default();
-        for (server, sight) in (0..self.active).zip(sights) {
+        for (server, sight) in (0..self.active).zip(sights).filter(|_| !planted(Bug::NeverComesBack)) {
             let Reach::Heard { since } = sight.reach else { continue };
             let timeout = since + settings.resolve_timeout;
             if (sight.has_all() && sight.is_current) || timeout <= now {

@@ -17,7 +17,7 @@ struct World {
 
 impl World {
     fn new(servers: usize) -> World {
-        let sight = Sight { reach: Reach::Pending, unknown: 1, is_current: false };
+        let sight = Sight { reach: Reach::Pending, unknown: 1, is_current: false, is_noted: true };
         World {
             fallback: Fallback::default(),
             settings: Settings::default(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::Time;
 use crate::engine::interest::Shape;
 use crate::engine::reach::Reach;
-use crate::engine::upstream::{Interest, Output, Settings, Transport, Upstream};
+use crate::engine::upstream::{Interest, Output, Resumed, Settings, Transport, Upstream};
 use crate::xds::{Code, Resource, ResourceName, Service, Status, TypeUrl, Variant};
 
 /// Which stream of a source.
@@ -54,6 +54,24 @@ impl Streams {
             machine.subscribe(type_url, interest, now);
         }
         true
+    }
+
+    /// Wants again what was wanted and held before the relay was restarted. False as for [`Streams::subscribe`].
+    pub fn resume(&mut self, type_url: &TypeUrl, resumed: Resumed, now: Time) -> bool {
+        if !self.subscribe(type_url, resumed.interest(), now) {
+            return false;
+        }
+        let index = self.placed(type_url, resumed.interest().shape());
+        if let Some(machine) = index.and_then(|index| self.machine(index)) {
+            machine.resume(type_url, resumed, now);
+        }
+        true
+    }
+
+    /// The server's versions of what is held of a collection; see [`Upstream::versions`].
+    pub fn versions(&self, type_url: &TypeUrl, shape: Shape) -> Vec<(ResourceName, Box<str>)> {
+        let machine = self.placed(type_url, shape).and_then(|index| self.machines.get(index));
+        machine.map(|machine| machine.upstream.versions(type_url)).unwrap_or_default()
     }
 
     /// Finds a stream for a collection that has none, or makes one. Streams stay when nothing is wanted of them any more:

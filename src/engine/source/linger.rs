@@ -4,10 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::engine::Time;
+use crate::engine::planted::{Bug, planted};
 use crate::xds::{ResourceName, TypeUrl};
 
 /// Something that lingers: a name, or (`None`) a type's wildcard.
 pub type Lingering = (TypeUrl, Option<ResourceName>);
+
+#[derive(Debug)]
+struct Entry {
+    deadline: Time,
+    bytes: usize,
+    /// The server supplied something under it.
+    has_content: bool,
+}
 
 /// A queue of what lingers, oldest first.
 #[derive(Debug)]
@@ -18,7 +27,7 @@ pub struct Linger {
     /// What is kept past its time, as long as `is_held`.
     parked: BTreeSet<(Time, Lingering)>,
     is_held: bool,
-    entries: BTreeMap<Lingering, (Time, usize)>,
+    entries: BTreeMap<Lingering, Entry>,
     bytes: usize,
     evicted: u64,
 }
@@ -38,19 +47,28 @@ impl Linger {
         }
     }
 
-    /// The last one who watched it is gone. Secrets go at once (RLY-60).
-    pub fn add(&mut self, what: Lingering, bytes: usize, now: Time) {
-        self.remove(&what);
+    /// The last one who watched it is gone. Secrets go at once (RLY-60). `bytes`: what it weighs, with content or without.
+    pub fn add(&mut self, what: Lingering, bytes: usize, has_content: bool, now: Time) {
         let linger = if what.0.is_secret() { Duration::ZERO } else { self.linger };
-        let deadline = now + linger;
+        let linger = if planted(Bug::LingersNever) { Duration::ZERO } else { linger };
+        let mut deadline = now + linger;
+        if planted(Bug::LingerFollowsTheClock) {
+            deadline = Time::from_micros(deadline.as_micros() / 1_000_000 * 1_000_000);
+        }
+        self.add_until(what, bytes, has_content, deadline);
+    }
+
+    /// It lingers until then.
+    pub fn add_until(&mut self, what: Lingering, bytes: usize, has_content: bool, deadline: Time) {
+        self.remove(&what);
         self.bytes += bytes;
         self.queue.insert((deadline, what.clone()));
-        self.entries.insert(what, (deadline, bytes));
+        self.entries.insert(what, Entry { deadline, bytes, has_content });
     }
 
     /// Somebody watches it again.
     pub fn remove(&mut self, what: &Lingering) {
-        if let Some((deadline, bytes)) = self.entries.remove(what) {
+        if let Some(Entry { deadline, bytes, .. }) = self.entries.remove(what) {
             self.bytes -= bytes;
             let key = (deadline, what.clone());
             let _ = self.queue.remove(&key) || self.parked.remove(&key);
@@ -64,7 +82,9 @@ impl Linger {
             self.evicted += u64::from(deadline > now || self.is_held);
             return Some(self.let_go(what));
         }
-        while self.queue.first().is_some_and(|(deadline, _)| *deadline <= now) {
+        while self.queue.first().is_some_and(|(deadline, _)| *deadline <= now)
+            && !planted(Bug::LingersForever)
+        {
             let (deadline, what) = self.queue.pop_first()?;
             if self.is_held && self.is_worth_keeping(&what) {
                 self.parked.insert((deadline, what));
@@ -83,13 +103,12 @@ impl Linger {
 
     /// A name under which there is nothing is not; nor may a secret outlive its user.
     fn is_worth_keeping(&self, what: &Lingering) -> bool {
-        let has_bytes = self.entries.get(what).is_some_and(|(_, bytes)| *bytes > 0);
-        has_bytes && !what.0.is_secret()
+        self.entries.get(what).is_some_and(|entry| entry.has_content) && !what.0.is_secret()
     }
 
     fn let_go(&mut self, what: Lingering) -> Lingering {
-        if let Some((_, bytes)) = self.entries.remove(&what) {
-            self.bytes -= bytes;
+        if let Some(entry) = self.entries.remove(&what) {
+            self.bytes -= entry.bytes;
         }
         what
     }
@@ -98,7 +117,8 @@ impl Linger {
         if self.bytes > self.bytes_max {
             return Some(Time::ZERO);
         }
-        self.queue.first().map(|(deadline, _)| *deadline)
+        let first = self.queue.first().filter(|_| !planted(Bug::LingersForever));
+        first.map(|(deadline, _)| *deadline)
     }
 
     pub fn bytes(&self) -> usize {
@@ -127,14 +147,14 @@ mod tests {
     fn rly_60_names_linger_and_secrets_do_not() {
         let mut linger = Linger::new(Duration::from_secs(30), 1000);
         let start = Time::from_micros(5);
-        linger.add(name("a"), 10, start);
+        linger.add(name("a"), 10, true, start);
         assert_eq!(linger.pop(start + Duration::from_secs(29)), None);
         assert_eq!(linger.poll_timeout(), Some(start + Duration::from_secs(30)));
         assert_eq!(linger.pop(start + Duration::from_secs(30)), Some(name("a")));
         assert_eq!(linger.evicted(), 0);
         let secret =
             (TypeUrl::of_message("envoy.extensions.transport_sockets.tls.v3.Secret"), Some("s".into()));
-        linger.add(secret.clone(), 10, start);
+        linger.add(secret.clone(), 10, true, start);
         assert_eq!(linger.pop(start), Some(secret));
         assert!(linger.is_empty());
     }
@@ -142,9 +162,9 @@ mod tests {
     #[test]
     fn over_the_bound_the_oldest_goes_first() {
         let mut linger = Linger::new(Duration::from_secs(30), 25);
-        linger.add(name("a"), 10, Time::ZERO);
-        linger.add(name("b"), 10, Time::from_micros(1));
-        linger.add(name("c"), 10, Time::from_micros(2));
+        linger.add(name("a"), 10, true, Time::ZERO);
+        linger.add(name("b"), 10, true, Time::from_micros(1));
+        linger.add(name("c"), 10, true, Time::from_micros(2));
         assert_eq!(linger.pop(Time::from_micros(3)), Some(name("a")));
         assert_eq!(linger.pop(Time::from_micros(3)), None);
         assert_eq!((linger.bytes(), linger.evicted()), (20, 1));
@@ -156,12 +176,12 @@ mod tests {
     fn rly_46_while_the_server_is_lost_what_it_supplied_is_kept() {
         let mut linger = Linger::new(Duration::from_secs(30), 25);
         let after = |seconds| Time::ZERO + Duration::from_secs(seconds);
-        linger.add(name("a"), 10, after(0));
-        linger.add(name("nothing"), 0, after(0));
+        linger.add(name("a"), 10, true, after(0));
+        linger.add(name("nothing"), 1, false, after(0));
         linger.hold(true);
         assert_eq!(linger.pop(after(3600)), Some(name("nothing")));
         assert_eq!((linger.pop(after(3600)), linger.poll_timeout()), (None, None));
-        linger.add(name("b"), 20, after(3600));
+        linger.add(name("b"), 20, true, after(3600));
         assert_eq!(linger.pop(after(3600)), Some(name("a")), "the bound holds all the same");
         assert_eq!(linger.pop(after(3700)), None);
         linger.hold(false);

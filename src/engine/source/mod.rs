@@ -9,6 +9,7 @@
 mod attachment;
 mod linger;
 mod private;
+mod restore;
 mod upkeep;
 #[cfg(test)]
 mod tests;
@@ -25,12 +26,15 @@ use super::interest::{Interest, NameSet, Shape};
 use super::snapshot::{Snapshot, TypeSnapshot};
 use super::upstream::{self, Cause, Changes, Scope};
 use super::view::View;
+use crate::engine::planted::{Bug, planted};
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
 pub use super::interest::Collection;
 pub use attachment::{Attachment, Files, StreamIndex, Streams};
 use linger::{Linger, Lingering};
 use private::Private;
+use restore::Restoring;
+pub use restore::{Image, Kept, RestoredType};
 use upkeep::Upkeep;
 
 /// What a source may cost and how long it waits.
@@ -72,6 +76,8 @@ pub enum Output {
     /// The server does not want this name, or (`None`) what is in this wildcard, cached or shared. These sessions wait
     /// for it, and have to ask for themselves (CCH-1).
     DoNotCache { type_url: TypeUrl, name: Option<ResourceName>, sessions: Vec<SessionId> },
+    /// The server has spoken of all that was restored from before a restart of the relay (I14).
+    Confirmed,
 }
 
 #[derive(Debug, Default)]
@@ -87,13 +93,17 @@ impl TypeCache {
         self.named.is_empty() && self.wildcard.is_none() && self.globs.is_empty()
     }
 
-    /// What a name or a glob weighs that nobody watches; `None` if somebody does.
-    fn unwatched_bytes(&self, name: &ResourceName) -> Option<usize> {
-        let (is_watched, weight) = match name.is_glob() {
-            true => (self.globs.is_watched(name), self.globs.weight(name)),
-            false => (self.named.is_watched(name), self.named.weight(name)),
+    /// What a name or a glob weighs that nobody watches, and whether it has content; `None` if somebody does.
+    fn unwatched(&self, name: &ResourceName) -> Option<(usize, bool)> {
+        let (is_watched, weight, has_content) = match name.is_glob() {
+            true => (self.globs.is_watched(name), self.globs.weight(name), self.globs.has_members(name)),
+            false => {
+                let has_content =
+                    self.named.known().get(name).is_some_and(|known| known.resource().is_some());
+                (self.named.is_watched(name), self.named.weight(name), has_content)
+            }
         };
-        (!is_watched).then_some(weight)
+        (!is_watched).then_some((weight, has_content))
     }
 
     /// Routes may name what has left types of the cluster side (RLY-51); nothing refers to what left the others.
@@ -147,6 +157,7 @@ pub struct Source {
     snapshot: Snapshot,
     snapshot_changed: bool,
     upkeep: Upkeep,
+    restoring: Restoring,
     news: News,
     woken_at: Option<Time>,
     outputs: VecDeque<Output>,
@@ -166,6 +177,7 @@ impl Source {
             snapshot: Snapshot::default(),
             snapshot_changed: false,
             upkeep: Upkeep::default(),
+            restoring: Restoring::default(),
             news: News::default(),
             woken_at: None,
             outputs: VecDeque::new(),
@@ -349,7 +361,8 @@ impl Source {
     /// A session went back to a server of higher priority. With the last one nothing lingers: its streams close (RLY-60).
     pub fn dismiss(&mut self, session: SessionId, now: Time) {
         self.forget(session, now);
-        if self.sessions.is_empty() {
+        if self.sessions.is_empty() && !planted(Bug::LowerServerLingers) {
+            self.give_up_restored(now);
             let lingering = std::iter::from_fn(|| self.linger.pop_any()).collect();
             self.free(lingering, now);
             self.after(now);
@@ -370,7 +383,7 @@ impl Source {
     /// A session is gone.
     pub fn forget(&mut self, session: SessionId, now: Time) {
         for watched in self.sessions.remove(&session).unwrap_or_default() {
-            if watched.wildcard {
+            if watched.wildcard && !planted(Bug::ForgottenWildcardStays) {
                 self.drop_wildcard(session, &watched.type_url, now);
             }
             if let Some(slot) = watched.globs {
@@ -388,9 +401,9 @@ impl Source {
             return;
         };
         wildcard.unwatch(session);
-        if !wildcard.is_watched() {
-            let bytes = wildcard.view().bytes();
-            self.linger.add((type_url.clone(), None), bytes, now);
+        let (is_watched, bytes) = (wildcard.is_watched(), wildcard.view().bytes());
+        if !is_watched && !self.is_kept(type_url, None) {
+            self.linger.add((type_url.clone(), None), bytes, bytes > 0, now);
         }
     }
 
@@ -405,8 +418,9 @@ impl Source {
         let Some(cache) = self.types.get(type_url) else { return };
         for name in names {
             // A session that moves between two sets leaves the old one after it joined the new one.
-            if let Some(bytes) = cache.unwatched_bytes(&name) {
-                self.linger.add((type_url.clone(), Some(name)), bytes, now);
+            let unwatched = cache.unwatched(&name).filter(|_| !self.is_kept(type_url, Some(&name)));
+            if let Some((bytes, has_content)) = unwatched {
+                self.linger.add((type_url.clone(), Some(name)), bytes, has_content, now);
             }
         }
     }
@@ -549,10 +563,8 @@ impl Source {
         };
         let departed = self.types.values().flat_map(TypeCache::departed);
         let departed = departed.filter_map(Departed::poll_timeout).min();
-        [machines, self.linger.poll_timeout(), departed, self.upkeep.poll_timeout(), self.wake_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        let own = [self.linger.poll_timeout(), self.upkeep.poll_timeout(), self.restoring.poll_timeout()];
+        [machines, departed, self.wake_at()].into_iter().chain(own).flatten().min()
     }
 
     pub fn handle_timeout(&mut self, now: Time) {
@@ -566,6 +578,7 @@ impl Source {
         self.expire_linger(now);
         self.expire_departed(now);
         self.keep_up(now);
+        self.keep_restored(now);
         self.after(now);
     }
 
@@ -587,7 +600,16 @@ impl Source {
 
     /// The current snapshot, if it changed since this was last asked.
     pub fn take_snapshot(&mut self) -> Option<Arc<Snapshot>> {
-        std::mem::take(&mut self.snapshot_changed).then(|| Arc::new(self.snapshot.clone()))
+        let snapshot = std::mem::take(&mut self.snapshot_changed).then(|| Arc::new(self.snapshot.clone()));
+        if planted(Bug::SnapshotsLeak) {
+            std::mem::forget(snapshot.clone());
+        }
+        snapshot
+    }
+
+    /// What is held now; unlike [`Source::take_snapshot`] this takes no note that it was seen.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
     }
 
     pub fn attachment(&self) -> &Attachment {
@@ -638,6 +660,7 @@ impl Source {
         while let Attachment::Streams(streams) = &mut self.attachment
             && let Some((index, output)) = streams.poll_output()
         {
+            self.note_output(index, &output, now);
             match output {
                 upstream::Output::Changes(changes) => self.apply(changes, now),
                 upstream::Output::Event(event) => {
@@ -647,9 +670,14 @@ impl Source {
                 other => self.outputs.push_back(Output::Upstream(index, other)),
             }
         }
+        self.given_up_unless_watched(now);
         self.note_reach();
+        self.confirm_silence(now);
         let first = std::mem::take(&mut self.news.first);
         self.wake(first);
+        if planted(Bug::CoalescingLosesLast) && self.wake_at().is_some_and(|due| due > now) {
+            self.news.update.clear();
+        }
         if self.wake_at().is_some_and(|due| due <= now) {
             self.woken_at = Some(now);
             let update = std::mem::take(&mut self.news.update);
@@ -678,7 +706,7 @@ impl Source {
         self.linger.hold(reach.is_lost() && !self.settings.private);
         self.snapshot.set_reach(reach);
         self.snapshot_changed = true;
-        if self.settings.tells_reach {
+        if self.settings.tells_reach && !planted(Bug::ReachNotTold) {
             self.news.first.extend(self.sessions.keys());
         }
     }
@@ -735,6 +763,7 @@ impl Source {
             evicted: cache.departed().map(Departed::evicted).sum(),
             remarks: cache.named.remarks().clone(),
             glob_remarks: cache.globs.remarks().clone(),
+            restored: self.restoring.has_type(type_url),
         };
         self.snapshot.replace(type_url, snapshot);
     }

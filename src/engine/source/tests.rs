@@ -246,6 +246,21 @@ fn rly_60_secrets_go_at_once() {
 }
 
 #[test]
+fn rly_46_of_a_lost_server_names_with_content_are_kept_and_others_go() {
+    let mut bench = Bench::streams();
+    bench.source.watch(SessionId(1), &url(EDS), &set("a b"), bench.now);
+    let status = Status::new(Code::Unavailable, "refused");
+    bench.says(EDS, Scope::Names, "a=1", false);
+    bench.source.handle_upstream(0, upstream::Input::ConnectFailed { status }, bench.now);
+    bench.source.forget(SessionId(1), bench.now);
+    bench.now = bench.now + Duration::from_secs(31);
+    bench.source.handle_timeout(bench.now);
+    let snapshot = bench.source.take_snapshot().unwrap();
+    let names = &snapshot.of(&url(EDS)).unwrap().named;
+    assert_eq!(names.keys().map(ResourceName::as_str).collect::<Vec<_>>(), ["a"]);
+}
+
+#[test]
 fn what_lingers_has_a_bound() {
     let settings = Settings { unwatched_bytes_max: 2500, ..Settings::default() };
     let streams = Attachment::Streams(Box::new(Streams::new(StreamSettings::default())));

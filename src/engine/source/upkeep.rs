@@ -1,6 +1,6 @@
 //! What time does to a source: resources run out (TTL-8), and names that cannot be had are reported (ERR-10).
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +43,14 @@ impl Upkeep {
     /// The members of the wildcard are freed.
     pub(super) fn freed_wildcard(&mut self, type_url: &TypeUrl) {
         self.expiry.keep_only(type_url, Shape::Wildcard, |_| false);
+    }
+
+    pub(super) fn left(&self, now: Time) -> BTreeMap<Leased, Duration> {
+        self.expiry.left(now).map(|(what, left)| (what.clone(), left)).collect()
+    }
+
+    pub(super) fn has_leases(&self) -> bool {
+        !self.expiry.is_empty()
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
@@ -113,6 +121,13 @@ impl Source {
         }
         for (what, lease) in leases {
             self.set_lease(&what, lease);
+        }
+    }
+
+    /// A resource of a TTL lives for this long yet (I17).
+    pub(super) fn lease_resumed(&mut self, what: &Leased, ttl: Duration, left: Duration, now: Time) {
+        if let Some(lease) = self.upkeep.expiry.resumed(what, ttl, left, now) {
+            self.set_lease(what, Some(lease));
         }
     }
 

@@ -10,6 +10,7 @@ use super::subscription::{Said, Subscription, Want};
 use super::variants::VariantStep;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
+use crate::engine::planted::{Bug, planted};
 use crate::xds::{BadElement, Code, Received, ResourceError, ResourceName, TypeUrl, Variant};
 
 impl Changes {
@@ -111,7 +112,9 @@ impl NamesStep<'_> {
     fn run(mut self, digest: Digest, verdict: &Verdict, events: &mut Vec<Event>) -> Changes {
         let variant = digest.variant;
         let is_full = digest.answers_all || variant == Variant::Sotw && digest.type_url.is_full_state();
-        let proves_absence = is_full && !verdict.unidentified && !digest.is_heartbeat();
+        let proves_absence = is_full
+            && (!verdict.unidentified || planted(Bug::AbsentThoughUnidentified))
+            && (!digest.is_heartbeat() || planted(Bug::HeartbeatIsWholeState));
         let mut faults = Vec::new();
         for element in digest.resources {
             match element {
@@ -249,7 +252,8 @@ struct WildcardStep<'a> {
 impl WildcardStep<'_> {
     fn run(mut self, digest: Digest, verdict: &Verdict, now: Time, events: &mut Vec<Event>) -> Changes {
         let (variant, size) = (digest.variant, digest.size());
-        let proves_membership = !verdict.unidentified && !digest.is_heartbeat();
+        let proves_membership =
+            !verdict.unidentified && !digest.is_heartbeat() || planted(Bug::WildcardWholeTooEarly);
         for element in digest.resources {
             match element {
                 Ok(received) => self.take(received, variant),
@@ -332,6 +336,10 @@ impl WildcardStep<'_> {
         self.changes.replaces = self.mentioned.is_empty();
         let brought = self.changes.present.iter().map(|resource| resource.name.clone());
         let stay: BTreeSet<_> = brought.chain(self.mentioned.iter().cloned()).collect();
+        if planted(Bug::OmittedMembersStay) {
+            self.changes.replaces = false;
+            return;
+        }
         let omitted = self.wildcard.take_omitted(&stay);
         if !self.changes.replaces {
             self.changes.absent.extend(omitted.into_iter().map(|name| (name, Cause::Omitted)));

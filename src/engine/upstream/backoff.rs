@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::engine::planted::{Bug, planted};
+
 /// Exponential backoff between streams that were not answered (CLI-4).
 #[derive(Clone, Debug)]
 pub struct BackoffSettings {
@@ -70,6 +72,9 @@ impl Backoff {
 
     pub(super) fn after_unanswered(&mut self, settings: &BackoffSettings, jitter: f64) -> Duration {
         self.unanswered = self.unanswered.saturating_add(1);
+        if planted(Bug::BackoffForgotten) {
+            return Duration::ZERO;
+        }
         settings.delay(self.unanswered, jitter)
     }
 

@@ -2,6 +2,7 @@
 
 use super::api::WildcardStyle;
 use super::subscription::{Subscription, Want};
+use crate::engine::planted::{Bug, planted};
 use crate::xds::{DeltaRequest, Status};
 
 /// The next request of the type. The first one on the stream states everything and what is held already (DEL-35,
@@ -23,7 +24,11 @@ pub(super) fn request(
         type_url: subscription.type_url.as_str().to_owned(),
         subscribe,
         unsubscribe: said.leave.iter().cloned().collect(),
-        initial_resource_versions: if is_first { subscription.versions() } else { Vec::new() },
+        initial_resource_versions: if is_first || planted(Bug::VersionsRestatedLater) {
+            subscription.versions()
+        } else {
+            Vec::new()
+        },
         response_nonce: if is_answer { said.nonce.clone() } else { String::new() },
         error_detail,
     }

@@ -68,6 +68,22 @@ impl Globs {
         }
     }
 
+    /// The members that a wanted glob had before the relay was restarted, when it was known as a whole.
+    pub(super) fn resume(
+        &mut self,
+        glob: &ResourceName,
+        members: impl Iterator<Item = (ResourceName, Held)>,
+    ) {
+        if let Some(glob) = self.wanted.get_mut(glob) {
+            glob.members.extend(members);
+            glob.complete = true;
+        }
+    }
+
+    pub(super) fn members(&self) -> impl Iterator<Item = (&ResourceName, &Held)> {
+        self.wanted.values().flat_map(|glob| &glob.members)
+    }
+
     /// The first request on a stream, which restates all members, is written now.
     pub(super) fn restated(&mut self) {
         self.wanted.values_mut().for_each(Wildcard::restated);

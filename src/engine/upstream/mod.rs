@@ -32,6 +32,7 @@ mod sotw;
 mod delta;
 mod poll;
 mod proof;
+mod resume;
 mod view;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ use std::time::Duration;
 
 pub use api::{Cause, Changes, Event, Input, Interest, Output, Scope, Settings, Transport, WildcardStyle};
 pub use backoff::BackoffSettings;
+pub use resume::{Former, Resumed};
 pub use view::{State, TypeView};
 
 use backoff::Backoff;
@@ -52,6 +54,7 @@ use subscription::{Subscription, Want};
 
 use super::Time;
 use super::reach::Reach;
+use crate::engine::planted::{Bug, planted};
 use crate::xds::{Code, Kind, Request, ResourceName, Response, Status, TypeUrl, Variant};
 
 /// How long a server that refused delta is asked by SotW (RLY-25).
@@ -251,6 +254,9 @@ impl Upstream {
             (Input::Closed { status, jitter }, Phase::Opening) => self.unanswered(status, jitter, now),
             (Input::Closed { status, jitter }, Phase::Open(stream)) if stream.ends_well(&status) => {
                 let lived = now.since(stream.opened);
+                if planted(Bug::AnsweredStreamIsLost) {
+                    self.reach.lose(status.clone(), now);
+                }
                 let retry_in = self.backoff.after_answered(&self.settings.backoff, lived, jitter);
                 let is_found_unsteady = self.is_found_unsteady(now);
                 self.ask_primary();
@@ -309,7 +315,9 @@ impl Upstream {
             Phase::Open(stream) => {
                 if stream.gather_until.is_some_and(|until| until <= now) {
                     stream.gather_until = None;
-                    self.write_changes_gathered(now);
+                    if !planted(Bug::GatheredChangesForgotten) {
+                        self.write_changes_gathered(now);
+                    }
                 }
                 self.run_timers(now);
                 self.become_steady(now);
@@ -443,6 +451,9 @@ impl Upstream {
     }
 
     fn disconnected(&mut self, status: Status, answered: bool, retry_in: Duration, now: Time) {
+        if planted(Bug::RemovesOnDisconnect) {
+            self.lose_all_names();
+        }
         self.stream_ended();
         self.lose_currency();
         self.is_polled = false;
@@ -450,6 +461,17 @@ impl Upstream {
         self.last_error = Some(status.clone());
         self.event(Event::Disconnected { status, answered, retry_in });
         self.enter(Phase::Waiting { until: self.retry_at }, now);
+    }
+
+    /// What the planted bug does that takes the end of a stream for the end of its names.
+    fn lose_all_names(&mut self) {
+        for (type_url, subscription) in &mut self.subscriptions {
+            if let Want::Names(names) = &mut subscription.want {
+                let all: Vec<_> = names.iter().cloned().collect();
+                let changes = Changes::of_names(type_url, all, Cause::Omitted);
+                self.outputs.push_back(Output::Changes(changes));
+            }
+        }
     }
 
     fn received(&mut self, response: Response, now: Time) {
@@ -490,19 +512,25 @@ impl Upstream {
         let (Some(subscription), true) = (subscription, digest.variant == self.variant) else {
             return self.event(Event::Ignored { type_url });
         };
-        subscription.said.nonce.clone_from(&digest.nonce);
+        if subscription.said.nonce.is_empty() || !planted(Bug::UpstreamNonceStale) {
+            subscription.said.nonce.clone_from(&digest.nonce);
+        }
         if !matches!(subscription.want, Want::Names(_)) {
             digest.refuse_variants();
         }
         let verdict = Verdict::of(&digest);
         let says_what_there_is = !digest.is_heartbeat();
-        let occasion = if verdict.is_good() {
+        let occasion = if verdict.is_good() || planted(Bug::FaultsAcked) {
             subscription.accept(&digest);
             Occasion::Ack
         } else {
             Occasion::Nack(verdict.status(self.settings.nack_text_max))
         };
-        let applied = if verdict.void { None } else { Some(subscription.apply(digest, &verdict, now)) };
+        let applied = if verdict.void && !planted(Bug::VoidApplied) {
+            None
+        } else {
+            Some(subscription.apply(digest, &verdict, now))
+        };
         self.answer(&type_url, occasion, &verdict, now);
         let (changes, events) = applied.unwrap_or_default();
         let count = changes.as_ref().map_or(0, |changes| changes.refreshed.len());

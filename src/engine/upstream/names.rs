@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::variants::Variants;
 use crate::engine::Time;
+use crate::engine::planted::{Bug, planted};
 use crate::xds::{Received, Resource, ResourceName};
 
 /// A resource that the source holds, and the string by which this server knows its version.
@@ -38,6 +39,12 @@ impl Held {
 
     pub(super) fn set_version(&mut self, (version, restate): (Box<str>, bool)) {
         (self.version, self.restate) = (version, restate);
+    }
+
+    /// Of what was held before the relay was restarted.
+    pub(super) fn of_former(version: &str, restate: bool) -> Held {
+        let restate = restate && !version.is_empty();
+        Held { version: if restate { version.into() } else { Box::default() }, restate, canonical: None }
     }
 
     pub(super) fn forget_version(&mut self) {
@@ -171,7 +178,8 @@ impl Names {
     /// Names whose omission from a full-state response proves their absence (RLY-27 a, b).
     pub(super) fn omitted(&self, mentioned: &BTreeSet<ResourceName>) -> Vec<ResourceName> {
         let proves = |wanted: &Wanted| {
-            (wanted.seen || wanted.in_first_request) && !matches!(wanted.holding, Holding::Absent)
+            (wanted.seen || wanted.in_first_request || planted(Bug::OmissionOfLateNames))
+                && !matches!(wanted.holding, Holding::Absent)
         };
         let omitted =
             self.wanted.iter().filter(|(name, wanted)| proves(wanted) && !mentioned.contains(*name));
@@ -215,10 +223,14 @@ impl Names {
         for wanted in self.wanted.values_mut() {
             wanted.in_first_request = false;
             wanted.seen = false;
-            wanted.timer = None;
+            if !planted(Bug::TimerOutlivesStream) {
+                wanted.timer = None;
+            }
         }
-        self.due.clear();
-        self.unproven.clear();
+        if !planted(Bug::TimerOutlivesStream) {
+            self.due.clear();
+            self.unproven.clear();
+        }
         self.variants_are_old();
     }
 
@@ -232,7 +244,7 @@ impl Names {
         while self.next_due().is_some_and(|due| due <= now) {
             let Some((_, name)) = self.due.pop_first() else { break };
             let timer = self.wanted.get(&name).and_then(|wanted| wanted.timer.as_ref());
-            if timer.is_some_and(|timer| signs > timer.signs) {
+            if timer.is_some_and(|timer| signs > timer.signs) || planted(Bug::TimerOnSilentTransport) {
                 out.push(name);
             } else {
                 self.unproven.insert(name);

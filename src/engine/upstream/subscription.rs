@@ -10,6 +10,7 @@ use super::proof::Currency;
 use super::response::Digest;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
+use crate::engine::planted::{Bug, planted};
 use crate::xds::{ResourceName, TypeUrl, Variant};
 
 /// What is wanted of a type: the wildcard, globs or names, never two of them.
@@ -88,6 +89,7 @@ impl Subscription {
     pub(super) fn must_leave_first(&self, interest: &Interest) -> bool {
         match interest {
             Interest::Wildcard => false,
+            _ if planted(Bug::LeftAndEnteredTogether) => false,
             Interest::Names(names) | Interest::Globs(names) => {
                 names.iter().any(|name| self.said.leave.contains(name))
             }
@@ -158,7 +160,8 @@ impl Subscription {
             (Want::Wildcard(_), Interest::Wildcard) => self.drop_all(),
             (Want::Names(wanted), Interest::Names(names)) => {
                 for name in names {
-                    if wanted.remove(&name) && !self.said.enter.remove(&name) {
+                    let is_said = wanted.remove(&name) && !self.said.enter.remove(&name);
+                    if is_said && !planted(Bug::NeverUnsubscribed) {
                         self.said.leave.insert(name);
                     }
                 }
@@ -222,6 +225,9 @@ impl Subscription {
     pub(super) fn written(&mut self, variant: Variant, due: Time, signs: u64) {
         let is_first = !self.said.asked;
         let entered = std::mem::take(&mut self.said.enter);
+        if planted(Bug::NamesAskedTwice) {
+            self.said.enter.clone_from(&entered);
+        }
         self.said.leave.clear();
         self.said.asked = true;
         if is_first {

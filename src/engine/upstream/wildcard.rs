@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::names::Held;
 use crate::engine::Time;
+use crate::engine::planted::{Bug, planted};
 use crate::xds::ResourceName;
 
 /// The first delta response to a wildcard that weighs less than this is the whole set. Servers split larger sets
@@ -77,7 +78,10 @@ impl Wildcard {
     pub(super) fn settle(&mut self) -> Vec<ResourceName> {
         self.complete = true;
         self.settles_at = None;
-        let gone: Vec<_> = std::mem::take(&mut self.unconfirmed).into_iter().collect();
+        let mut gone: Vec<_> = std::mem::take(&mut self.unconfirmed).into_iter().collect();
+        if planted(Bug::UnconfirmedMembersStay) {
+            gone.clear();
+        }
         for name in &gone {
             self.members.remove(name);
         }

@@ -26,6 +26,7 @@ pub struct UpstreamMetrics {
     connected: Gauges<1>,
     sources: Gauges<3>,
     stale: Gauges<2>,
+    restored: Gauges<2>,
     streams: Gauges<2>,
     stream_closes: Counters<2>,
     responses: Counters<2>,
@@ -50,6 +51,10 @@ impl UpstreamMetrics {
             stale: catalogue.add(
                 "sluice_upstream_sources_stale",
                 "Sources that serve what they can't have confirmed now",
+            ),
+            restored: catalogue.add(
+                "sluice_upstream_sources_restored",
+                "Sources that serve what they held before a restart and can't have confirmed yet",
             ),
             streams: catalogue.add("sluice_upstream_streams", "Streams to the server that are open"),
             stream_closes: catalogue.add(
@@ -88,6 +93,7 @@ impl UpstreamMetrics {
             origin: self.origin,
             sources: self.sources.clone(),
             stale: self.stale.clone(),
+            restored: self.restored.clone(),
             sources_connected: Gauge::default(),
             streams: VARIANTS
                 .map(|variant| self.streams.get_or_create_owned(&with("variant", variant_name(variant)))),
@@ -122,6 +128,7 @@ pub struct ServerMetrics {
     origin: Instant,
     sources: Gauges<3>,
     stale: Gauges<2>,
+    restored: Gauges<2>,
     /// Over all server lists.
     sources_connected: Gauge,
     streams: [Gauge; 2],
@@ -149,7 +156,8 @@ impl ServerMetrics {
         SourceMetrics {
             states,
             connected: GaugePart::new(&self.sources_connected, 0),
-            stale: GaugePart::new(&self.stale.get_or_create_owned(&[server, list]), 0),
+            stale: GaugePart::new(&self.stale.get_or_create_owned(&[server.clone(), list.clone()]), 0),
+            restored: GaugePart::new(&self.restored.get_or_create_owned(&[server, list]), 0),
             server: self.clone(),
         }
     }
@@ -208,6 +216,7 @@ pub struct SourceMetrics {
     states: [GaugePart; 3],
     connected: GaugePart,
     stale: GaugePart,
+    restored: GaugePart,
 }
 
 impl SourceMetrics {
@@ -220,6 +229,11 @@ impl SourceMetrics {
             part.set(usize::from(index == state.index()));
         }
         self.connected.set(usize::from(state == SourceState::Connected));
+    }
+
+    /// Whether the source serves what was held before a restart (RLY-7).
+    pub fn restored(&mut self, restored: bool) {
+        self.restored.set(usize::from(restored));
     }
 
     /// Whether the source serves while its server can't be heard (I14).

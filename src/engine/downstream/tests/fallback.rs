@@ -6,7 +6,7 @@ use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, streams, url};
 use crate::engine::downstream::SourceId;
 use crate::engine::reach::Reach;
 use crate::engine::upstream::{Event, Input, Scope};
-use crate::xds::{Code, DeltaResponse, Response, Status};
+use crate::xds::{Code, DeltaResponse, ResourceError, Response, Status};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -327,6 +327,46 @@ fn rly_4_a_session_is_stranded_when_no_server_can_answer_what_it_lacks() {
     assert!(stranded(&bench, false));
     bench.hear(1);
     assert!(!stranded(&bench, true), "whoever is heard may answer yet");
+}
+
+#[test]
+fn fbk_1_what_a_source_was_not_told_of_yet_does_not_lack() {
+    let mut bench = servers(2);
+    let (first, second) = (bench.delta(), bench.delta());
+    bench.change(first, EDS, "+a +b");
+    bench.hear(0);
+    bench.names(0, EDS, "a=1 b=1");
+    bench.lose(0);
+    bench.slow_watches = true;
+    bench.change(second, EDS, "+a");
+    assert_eq!((bench.follow(second).as_str(), bench.asks(second, 1)), ("", false));
+    bench.deliver(second, 1);
+    assert_eq!(bench.follow(second), "ClusterLoadAssignment a=1");
+    assert!(!bench.asks(second, 1));
+}
+
+#[test]
+fn rly_43_an_error_of_a_lower_server_beside_a_name_of_the_first_is_nothing() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a +b");
+    bench.hear(0);
+    bench.names(0, EDS, "a=1");
+    bench.follow(client);
+    bench.lose(0);
+    bench.follow(client);
+    bench.hear(1);
+    bench.names(1, EDS, "b=1 -a");
+    let error = ResourceError { name: "a".into(), status: Status::new(Code::PermissionDenied, "no") };
+    let event = Event::ResourceError { type_url: url(EDS), error };
+    bench.sources[1].handle_event(&event, bench.now);
+    bench.settle();
+    assert_eq!(bench.follow(client), "ClusterLoadAssignment b=1");
+    assert_eq!(bench.serving(client), 1);
+    bench.hear(0);
+    bench.names(0, EDS, "b=1");
+    assert_eq!(bench.follow(client), "");
+    assert_eq!(bench.serving(client), 0);
 }
 
 #[test]

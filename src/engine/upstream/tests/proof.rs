@@ -51,8 +51,6 @@ const FIVE_SHORT_STREAMS: &str = "
         send CDS n=n
         > closed INTERNAL
         disconnected INTERNAL answered 2560ms
-        > reach
-        heard 0ms
         > after 2560ms
         open Delta
         > opened
@@ -62,16 +60,12 @@ const FIVE_SHORT_STREAMS: &str = "
         > closed INTERNAL
         disconnected INTERNAL answered 4096ms
         unreachable UNAVAILABLE: 5 streams within 60s ended soon after they were answered, the last one with INTERNAL
-        > reach
-        lost 5210ms UNAVAILABLE
         > after 4096ms
         open Delta
         > opened
         send+node CDS n= +a a=1
         > CDS - n
         send CDS n=n
-        > reach
-        lost 5210ms UNAVAILABLE
         > closed INTERNAL
         disconnected INTERNAL answered 6553ms
         > after 6554ms

@@ -1,0 +1,93 @@
+//! The hot paths in instructions, at sizes that valgrind is done with in seconds. `benches/check` compares them with the
+//! committed baseline.
+#![allow(clippy::expect_used, clippy::panic, reason = "a bench that cannot run says so")]
+#![allow(clippy::print_stderr, reason = "it is a command")]
+
+mod paths;
+
+/// Apart, since the macros make a `main` of their own.
+mod counted {
+    use std::hint::black_box;
+
+    use bytes::Bytes;
+    use gungraun::{library_benchmark, library_benchmark_group};
+    use sluice::engine::class::NodeClass;
+    use sluice::engine::downstream::{Answer, Verdict};
+    use sluice::xds::{DeltaResponse, Response, Variant};
+
+    use super::paths::decode::{FirstRequest, decode, delta_response};
+    use super::paths::fan_out::{FanOut, encode_once as encode, full_set};
+    use super::paths::relay::Encoded;
+    use super::paths::subscribe::Subscribe;
+
+    const SESSIONS: usize = 500;
+
+    fn changed(variant: Variant) -> (FanOut, Response) {
+        let mut relay = FanOut::new(variant, SESSIONS, 1_000);
+        let response = relay.next();
+        (relay, response)
+    }
+
+    // What was set up is given back, so that dropping it does not count.
+
+    #[library_benchmark(setup = changed)]
+    #[bench::delta(Variant::Delta)]
+    #[bench::sotw(Variant::Sotw)]
+    fn fan_out((mut relay, response): (FanOut, Response)) -> (FanOut, usize) {
+        let bytes = relay.tell(black_box(response));
+        (relay, bytes)
+    }
+
+    fn set(variant: Variant) -> Answer {
+        full_set(variant, 100)
+    }
+
+    #[library_benchmark(setup = set)]
+    #[bench::delta(Variant::Delta)]
+    #[bench::sotw(Variant::Sotw)]
+    fn encode_once(answer: Answer) -> (Encoded, Answer) {
+        (encode(black_box(&answer)), answer)
+    }
+
+    #[library_benchmark]
+    #[bench::first(Subscribe::first(1_000))]
+    #[bench::repeated(Subscribe::repeated(1_000))]
+    fn subscribe(mut session: Subscribe) -> (Subscribe, Verdict) {
+        let verdict = black_box(&mut session).take();
+        (session, verdict)
+    }
+
+    #[library_benchmark]
+    #[bench::envoy(FirstRequest::new())]
+    fn node_class(request: FirstRequest) -> (NodeClass, FirstRequest) {
+        (black_box(&request).classify(), request)
+    }
+
+    #[library_benchmark]
+    #[bench::hundred(delta_response(100))]
+    fn delta_response_decoded(message: Bytes) -> (DeltaResponse, Bytes) {
+        (decode(black_box(message.clone())), message)
+    }
+
+    library_benchmark_group!(
+        name = counts,
+        benchmarks = [fan_out, encode_once, subscribe, node_class, delta_response_decoded]
+    );
+
+    gungraun::main!(library_benchmark_groups = counts);
+
+    pub fn run() {
+        main();
+    }
+}
+
+/// Where `benches/check` installs what runs the counts; `.cargo/config.toml` says so.
+const RUNNER: Option<&str> = option_env!("GUNGRAUN_RUNNER");
+
+fn main() {
+    if RUNNER.is_some_and(|runner| std::path::Path::new(runner).exists()) {
+        counted::run();
+    } else {
+        eprintln!("instruction counts: skipped, gungraun-runner is not installed; benches/check does it");
+    }
+}

@@ -1,0 +1,107 @@
+//! What peers send, from bytes to words.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sluice::engine::class::{NameStyle, NodeClass, NodeClasses};
+use sluice::wire::response::{Beside, delta_body, head};
+use sluice::wire::upstream::{decode_delta_response, encode_node};
+use sluice::wire::{ReaderLimits, RequestReader};
+use sluice::xds::{
+    DeltaResponse, Locality, Node, Request, Resource, TypeUrl, UserAgentVersion, Value, Variant, Version,
+};
+
+use super::{CLUSTER, field, resource};
+
+/// Bytes of a default Envoy's node, nearly all of them its extensions.
+const NODE_BYTES: usize = 61_000;
+
+/// Bytes in which an HTTP/2 connection hands a large request on.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// Bytes of gRPC's header of a message.
+const HEADER_BYTES: usize = 5;
+
+/// The first request of a stream as Envoy sends it, in the pieces in which it arrives.
+pub struct FirstRequest {
+    chunks: Vec<Bytes>,
+    classes: NodeClasses,
+    type_url: TypeUrl,
+}
+
+impl FirstRequest {
+    pub fn new() -> FirstRequest {
+        let type_url = TypeUrl::of_message(CLUSTER);
+        let mut message = field(1, &envoy_node());
+        message.extend(field(2, type_url.as_str().as_bytes()));
+        let mut body = vec![0];
+        body.extend((message.len() as u32).to_be_bytes());
+        body.extend(message);
+        let chunks = body.chunks(CHUNK_BYTES).map(Bytes::copy_from_slice).collect();
+        FirstRequest { chunks, classes: NodeClasses::default(), type_url }
+    }
+
+    /// Reads the request as the server does, and finds the client's class by the default rules.
+    pub fn classify(&self) -> NodeClass {
+        let mut reader = RequestReader::new(Variant::Delta, ReaderLimits::default());
+        let mut request = None;
+        for chunk in &self.chunks {
+            reader.push(chunk.clone());
+            request = reader.next();
+        }
+        let Some(Ok(Request::Delta(request))) = request else { panic!("a request: {request:?}") };
+        let class = self.classes.classify(request.node.as_deref(), &self.type_url, NameStyle::Old);
+        class.expect("a class")
+    }
+}
+
+fn envoy_node() -> Vec<u8> {
+    let text = |text: &str| Value::String(text.to_owned());
+    let labels = (0..12).map(|number| (format!("label-{number}"), text("some-value-of-it")));
+    let node = Node {
+        id: "sidecar~10.0.0.1~service-000001.default~default.svc.cluster.local".to_owned(),
+        cluster: "service-000001.default".to_owned(),
+        metadata: [
+            ("NAMESPACE".to_owned(), text("default")),
+            ("MESH_ID".to_owned(), text("cluster.local")),
+            ("LABELS".to_owned(), Value::Struct(labels.collect())),
+        ]
+        .into(),
+        locality: Some(Locality {
+            region: "region-1".to_owned(),
+            zone: "zone-a".to_owned(),
+            sub_zone: "rack-7".to_owned(),
+        }),
+        user_agent_name: "envoy".to_owned(),
+        user_agent_version: Some(UserAgentVersion::Build { major: 1, minor: 37, patch: 0 }),
+        client_features: vec!["envoy.lb.does_not_support_overprovisioning".to_owned()],
+        dynamic_parameters: Vec::new(),
+    };
+    let mut bytes = encode_node(&node);
+    for number in 0.. {
+        if bytes.len() >= NODE_BYTES {
+            break;
+        }
+        let mut extension = field(1, format!("envoy.filters.http.extension_{number:03}").as_bytes());
+        extension.extend(field(2, b"envoy.filters.http"));
+        extension
+            .extend(field(5, format!("envoy.extensions.filters.http.v3.Extension{number:03}").as_bytes()));
+        bytes.extend(field(9, &extension));
+    }
+    bytes
+}
+
+/// A delta response of an upstream with so many clusters, without gRPC's header.
+pub fn delta_response(clusters: usize) -> Bytes {
+    let type_url = TypeUrl::of_message(CLUSTER);
+    let resources: Vec<Arc<Resource>> = (0..clusters).map(|number| resource(&type_url, number, 0)).collect();
+    let resources = resources.iter().map(Arc::as_ref);
+    let body =
+        delta_body(&type_url, Version(1), resources, [].iter(), &[], Beside::default(), "control-plane-0");
+    let head = head("1", body.len()).expect("a message that can be framed");
+    [&head[HEADER_BYTES..], &body].concat().into()
+}
+
+pub fn decode(message: Bytes) -> DeltaResponse {
+    decode_delta_response(message).expect("a response")
+}

@@ -1,0 +1,79 @@
+//! One cluster of a wildcard changes, and every session is told; and a complete set, encoded once.
+
+use sluice::engine::downstream::Answer;
+use sluice::xds::{Response, TypeUrl, Variant};
+
+use super::CLUSTER;
+use super::relay::{Encoded, Relay, encode};
+
+/// Sessions that hold all clusters, and a server about to change one of them.
+pub struct FanOut {
+    relay: Relay,
+    type_url: TypeUrl,
+    clusters: usize,
+    revision: usize,
+}
+
+impl FanOut {
+    pub fn new(variant: Variant, sessions: usize, clusters: usize) -> FanOut {
+        let mut relay = Relay::new();
+        let type_url = TypeUrl::of_message(CLUSTER);
+        for client in 0..sessions {
+            relay.join(variant);
+            let request = relay.request(client, &type_url, &[]);
+            relay.take(client, &request);
+            relay.settle();
+        }
+        let all = relay.response(&type_url, 0..clusters, 0);
+        relay.receive(all);
+        let mut made = Vec::new();
+        for client in 0..sessions {
+            assert!(relay.send(client, &mut made) > clusters * super::RESOURCE_BYTES);
+        }
+        assert_eq!(made.len(), 1, "one body for all");
+        FanOut { relay, type_url, clusters, revision: 0 }
+    }
+
+    /// Every client has ACKed; gives the response with the next change.
+    pub fn next(&mut self) -> Response {
+        for client in 0..self.relay.clients.len() {
+            let ack = self.relay.request(client, &self.type_url, &[]);
+            self.relay.take(client, &ack);
+        }
+        self.relay.settle();
+        self.revision += 1;
+        let number = self.revision % self.clusters;
+        self.relay.response(&self.type_url, std::iter::once(number), self.revision)
+    }
+
+    /// The source applies the change and wakes; every session polls and commits; the body is made once. Gives the bytes
+    /// for all connections.
+    pub fn tell(&mut self, response: Response) -> usize {
+        let mut made = Vec::new();
+        let woken = self.relay.receive(response);
+        let bytes = woken.iter().map(|session| self.relay.send(session.0 as usize, &mut made)).sum();
+        assert!(woken.len() == self.relay.clients.len() && made.len() == 1, "one body for all");
+        bytes
+    }
+}
+
+/// The first answer to a wildcard of so many clusters.
+pub fn full_set(variant: Variant, clusters: usize) -> Answer {
+    let mut relay = Relay::new();
+    let type_url = TypeUrl::of_message(CLUSTER);
+    relay.join(variant);
+    let request = relay.request(0, &type_url, &[]);
+    relay.take(0, &request);
+    relay.settle();
+    let all = relay.response(&type_url, 0..clusters, 0);
+    relay.receive(all);
+    let (_, answer) = relay.poll(0).expect("a first answer");
+    let encoded = encode(&answer);
+    assert!(encoded.bytes() > clusters * super::RESOURCE_BYTES);
+    answer
+}
+
+/// Composes and encodes it.
+pub fn encode_once(answer: &Answer) -> Encoded {
+    encode(answer)
+}

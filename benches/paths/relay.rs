@@ -1,0 +1,240 @@
+//! One source, its server's side of the conversation, and the sessions that it serves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice::engine::Time;
+use sluice::engine::cache::SessionId;
+use sluice::engine::downstream::{
+    Answer, AnswerKey, Composition, Limits, Router, Session, SourceId, Taken, Watch,
+};
+use sluice::engine::interest::HashSeed;
+use sluice::engine::realm::{Realm, Space};
+use sluice::engine::snapshot::Snapshot;
+use sluice::engine::source::{self, Attachment, Output, Source, Streams};
+use sluice::engine::upstream::{self, Input};
+use sluice::wire::response::{self, Beside};
+use sluice::xds::{
+    DeltaRequest, DeltaResponse, Request, ResourceName, Response, SotwRequest, Status, TypeUrl, Variant,
+    Version,
+};
+
+use super::received;
+use bytes::Bytes;
+
+/// What a server says of itself in every response.
+const IDENTIFIER: &str = "control-plane-0";
+
+/// The router of a relay with one server, for clients of one class.
+struct OneSource;
+
+impl Router for OneSource {
+    fn realm_of(&self, _: &TypeUrl, name: Option<&ResourceName>) -> Realm {
+        name.map_or(Space::Old, Space::of_style).shared()
+    }
+
+    fn source(&mut self, _: &TypeUrl, _: Realm, _: u16) -> Result<SourceId, Status> {
+        Ok(SourceId(0))
+    }
+
+    fn legacy_wildcard(&self, _: &TypeUrl) -> Result<bool, Status> {
+        Ok(true)
+    }
+}
+
+pub struct Relay {
+    source: Source,
+    snapshot: Arc<Snapshot>,
+    pub clients: Vec<Client>,
+    now: Time,
+    nonces: u64,
+}
+
+pub struct Client {
+    session: Session,
+    /// Nonce and version of the newest response, as the client would repeat them.
+    nonce: String,
+    version: String,
+}
+
+/// What an answer amounts to on the wire, but for the nonces.
+pub struct Encoded {
+    bodies: Vec<(Bytes, Version)>,
+    composition: Composition,
+}
+
+impl Relay {
+    pub fn new() -> Relay {
+        let streams = Streams::new(upstream::Settings::default());
+        let attachment = Attachment::Streams(Box::new(streams));
+        Relay {
+            source: Source::new(0, source::Settings::default(), attachment),
+            snapshot: Arc::default(),
+            clients: Vec::new(),
+            now: Time::from_micros(1_000_000),
+            nonces: 0,
+        }
+    }
+
+    pub fn join(&mut self, variant: Variant) {
+        let nonce_prefix = self.clients.len() as u32;
+        let session = Session::new(variant, Limits::default(), HashSeed(7), nonce_prefix);
+        self.clients.push(Client { session, nonce: String::new(), version: String::new() });
+    }
+
+    /// A request that subscribes to these names, or to the wildcard if there are none. It repeats what the client was sent
+    /// last, so that it is an ACK too.
+    pub fn request(&self, client: usize, type_url: &TypeUrl, names: &[ResourceName]) -> Request {
+        let Client { session, nonce, version } = &self.clients[client];
+        match session.variant() {
+            Variant::Sotw => Request::Sotw(SotwRequest {
+                version_info: version.clone(),
+                resource_names: names.to_vec(),
+                type_url: type_url.as_str().to_owned(),
+                response_nonce: nonce.clone(),
+                ..SotwRequest::default()
+            }),
+            Variant::Delta => Request::Delta(DeltaRequest {
+                subscribe: names.to_vec(),
+                type_url: type_url.as_str().to_owned(),
+                response_nonce: nonce.clone(),
+                ..DeltaRequest::default()
+            }),
+        }
+    }
+
+    /// A client's request, and what follows from it for the source.
+    pub fn take(&mut self, client: usize, request: &Request) -> Taken {
+        let session = &mut self.clients[client].session;
+        let mut taken = session.request(request, &mut OneSource, self.now).expect("a request that is served");
+        for watch in std::mem::take(&mut taken.watches) {
+            let session = SessionId(client as u64);
+            match watch {
+                Watch::Watch { type_url, interest, .. } => {
+                    self.source.watch(session, &type_url, &interest, self.now);
+                }
+                Watch::Unwatch { type_url, collection, .. } => {
+                    self.source.unwatch(session, &type_url, collection, self.now);
+                }
+            }
+        }
+        taken
+    }
+
+    /// Does what the source asks for; gives whom it wakes.
+    pub fn settle(&mut self) -> Vec<SessionId> {
+        let mut woken = Vec::new();
+        let mut opens = Vec::new();
+        while let Some(output) = self.source.poll_output() {
+            match output {
+                Output::Wake(sessions) => woken.extend(sessions),
+                Output::Upstream(stream, upstream::Output::Open { .. }) => opens.push(stream),
+                _ => {}
+            }
+        }
+        if let Some(snapshot) = self.source.take_snapshot() {
+            self.snapshot = snapshot;
+        }
+        for stream in opens {
+            self.source.handle_upstream(stream, Input::Opened, self.now);
+            woken.extend(self.settle());
+        }
+        woken
+    }
+
+    /// The server's next delta response: these resources, in this revision.
+    pub fn response(
+        &mut self,
+        type_url: &TypeUrl,
+        numbers: impl Iterator<Item = usize>,
+        revision: usize,
+    ) -> Response {
+        self.nonces += 1;
+        Response::Delta(DeltaResponse {
+            system_version_info: revision.to_string(),
+            type_url: type_url.clone(),
+            nonce: self.nonces.to_string(),
+            resources: numbers.map(|number| Ok(received(type_url, number, revision))).collect(),
+            removed: Vec::new(),
+            errors: Vec::new(),
+            control_plane: IDENTIFIER.to_owned(),
+        })
+    }
+
+    /// The server's response arrives, long enough after the one before that nothing is gathered. Gives whom it wakes.
+    pub fn receive(&mut self, response: Response) -> Vec<SessionId> {
+        self.now = self.now + Duration::from_secs(1);
+        self.source.handle_upstream(0, Input::Received(response), self.now);
+        self.settle()
+    }
+
+    pub fn poll(&mut self, client: usize) -> Option<(usize, Answer)> {
+        let snapshot = &self.snapshot;
+        self.clients[client].session.poll_answer(&|_| Some(snapshot.clone()), self.now)
+    }
+
+    /// The client is sent the next answer, if there is one: bodies are taken from `made`, and put there by the first that
+    /// needs them. Gives the bytes that its connection would carry.
+    pub fn send(&mut self, client: usize, made: &mut Vec<(AnswerKey, Encoded)>) -> usize {
+        let Some((index, answer)) = self.poll(client) else { return 0 };
+        let key = answer.key();
+        let at = made.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+            made.push((key, encode(&answer)));
+            made.len() - 1
+        });
+        let Encoded { bodies, composition } = &made[at].1;
+        let (body, version) = &bodies[answer.chunk];
+        let Client { session, nonce, version: text } = &mut self.clients[client];
+        let number = session
+            .commit(
+                index,
+                &answer,
+                bodies.len(),
+                *version,
+                &composition.endpoints,
+                &composition.targets,
+                self.now,
+            )
+            .expect("the nonce of a message");
+        *nonce = session.nonce_text(number);
+        if session.variant() == Variant::Sotw {
+            *text = version.to_string();
+        }
+        let head = response::head(nonce, body.len()).expect("a message that can be framed");
+        head.len() + body.len()
+    }
+}
+
+/// As the driver's encoder does it for the first who needs an answer.
+pub fn encode(answer: &Answer) -> Encoded {
+    let composition = answer.located(answer.spelled(answer.compose()));
+    let type_url = &answer.type_url;
+    let body = |chunk: &sluice::engine::downstream::answer::Chunk| {
+        let resources = chunk.resources.iter().map(Arc::as_ref);
+        let ttls = Some(&chunk.ttls).filter(|ttls| !ttls.is_empty());
+        let beside = Beside { ttls, beats: &chunk.beats, errors: &chunk.errors };
+        match answer.variant {
+            Variant::Sotw => response::sotw_body(type_url, chunk.version, resources, beside, IDENTIFIER),
+            Variant::Delta => {
+                let (removed, variants) = (chunk.removed.iter(), &chunk.removed_variants);
+                response::delta_body(
+                    type_url,
+                    chunk.version,
+                    resources,
+                    removed,
+                    variants,
+                    beside,
+                    IDENTIFIER,
+                )
+            }
+        }
+    };
+    let bodies = composition.chunks.iter().map(|chunk| (body(chunk), chunk.version)).collect();
+    Encoded { bodies, composition }
+}
+
+impl Encoded {
+    pub fn bytes(&self) -> usize {
+        self.bodies.iter().map(|(body, _)| body.len()).sum()
+    }
+}

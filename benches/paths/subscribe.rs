@@ -1,0 +1,47 @@
+//! A session asks for many names.
+
+use sluice::engine::downstream::Verdict;
+use sluice::xds::{Request, ResourceName, TypeUrl, Variant};
+
+use super::relay::Relay;
+use super::{ENDPOINTS, name};
+
+/// A session, and the request that it is about to take.
+pub struct Subscribe {
+    relay: Relay,
+    request: Request,
+}
+
+impl Subscribe {
+    /// The first request of the type, for names that nobody asked for before.
+    pub fn first(names: usize) -> Subscribe {
+        let mut relay = Relay::new();
+        relay.join(Variant::Sotw);
+        let request = relay.request(0, &TypeUrl::of_message(ENDPOINTS), &list(names));
+        Subscribe { relay, request }
+    }
+
+    /// The ACK of the first answer: a SotW client repeats its list in each.
+    pub fn repeated(names: usize) -> Subscribe {
+        let Subscribe { mut relay, request } = Subscribe::first(names);
+        let type_url = TypeUrl::of_message(ENDPOINTS);
+        relay.take(0, &request);
+        relay.settle();
+        let all = relay.response(&type_url, 0..names, 0);
+        relay.receive(all);
+        assert!(relay.send(0, &mut Vec::new()) > names * super::RESOURCE_BYTES);
+        let request = relay.request(0, &type_url, &list(names));
+        Subscribe { relay, request }
+    }
+
+    /// The session takes the request, the source what follows from it.
+    pub fn take(&mut self) -> Verdict {
+        let taken = self.relay.take(0, &self.request);
+        self.relay.settle();
+        taken.verdict
+    }
+}
+
+fn list(names: usize) -> Vec<ResourceName> {
+    (0..names).map(name).collect()
+}

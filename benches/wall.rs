@@ -1,0 +1,67 @@
+//! The hot paths in wall time, at the sizes of a large relay.
+#![allow(clippy::expect_used, clippy::panic, reason = "a bench that cannot run says so")]
+
+mod paths;
+
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use sluice::xds::Variant;
+
+use paths::decode::{FirstRequest, decode, delta_response};
+use paths::fan_out::{FanOut, encode_once, full_set};
+use paths::subscribe::Subscribe;
+
+/// That of the relay.
+#[cfg(not(target_env = "msvc"))]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+const SESSIONS: usize = 10_000;
+
+fn fan_out(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("fan_out");
+    group.throughput(Throughput::Elements(SESSIONS as u64));
+    group.sample_size(20).measurement_time(Duration::from_secs(4));
+    for (name, variant) in [("delta", Variant::Delta), ("sotw", Variant::Sotw)] {
+        let relay = RefCell::new(FanOut::new(variant, SESSIONS, 1_000));
+        group.bench_function(name, |bencher| {
+            bencher.iter_batched(
+                || relay.borrow_mut().next(),
+                |response| relay.borrow_mut().tell(response),
+                BatchSize::PerIteration,
+            );
+        });
+    }
+}
+
+fn encode(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("encode_once");
+    for (name, variant) in [("delta", Variant::Delta), ("sotw", Variant::Sotw)] {
+        let answer = full_set(variant, 100);
+        group.bench_function(name, |bencher| bencher.iter(|| encode_once(black_box(&answer))));
+    }
+}
+
+fn subscribe(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("subscribe");
+    group.bench_function("first", |bencher| {
+        bencher.iter_batched_ref(|| Subscribe::first(1_000), Subscribe::take, BatchSize::LargeInput);
+    });
+    group.bench_function("repeated", |bencher| {
+        bencher.iter_batched_ref(|| Subscribe::repeated(1_000), Subscribe::take, BatchSize::LargeInput);
+    });
+}
+
+fn decoding(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("decode");
+    let request = FirstRequest::new();
+    group.bench_function("node_class", |bencher| bencher.iter(|| black_box(&request).classify()));
+    let message = delta_response(100);
+    group.bench_function("delta_response", |bencher| bencher.iter(|| decode(black_box(message.clone()))));
+}
+
+criterion_group!(benches, fan_out, encode, subscribe, decoding);
+criterion_main!(benches);

@@ -1,0 +1,397 @@
+//! The file of one source.
+//!
+//! ```text
+//! "SLUICECP" | format: u32 LE | records | BLAKE3 of all before, 32 bytes
+//! record:  kind: u8 | length: u32 LE | payload | checksum: 8 bytes of BLAKE3 over its number and all before in it
+//! records: HEADER, then per type: TYPE, NAME..., WILDCARD MEMBER..., (GLOB MEMBER...)..., and at last END
+//! ```
+//!
+//! Integers are little-endian; text and bytes stand behind their length in four bytes, what may be missing behind a byte that
+//! is 0 or 1. A build that knows another format, or computes versions of content in another way, does not read the file.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+
+use super::record::{Fields, Payload, Reader, Sink, Writer};
+use super::{Digest, Identity, micros, time_of};
+use crate::engine::cache::expiry::Leased;
+use crate::engine::interest::Shape;
+use crate::engine::snapshot::TypeSnapshot;
+use crate::engine::source::{Image, Kept, RestoredType};
+use crate::wire::version::FORMAT as VERSIONS;
+use crate::xds::{Any, Resource, ResourceName, TypeUrl, Version};
+
+const MAGIC: &[u8; 8] = b"SLUICECP";
+
+/// Rises with every change that an older build would misread.
+const FORMAT: u32 = 1;
+
+const START_BYTES: usize = MAGIC.len() + 4;
+const WHOLE_BYTES: usize = 32;
+
+const HEADER: u8 = 1;
+const TYPE: u8 = 2;
+const NAME: u8 = 3;
+const WILDCARD: u8 = 4;
+const GLOB: u8 = 5;
+const MEMBER: u8 = 6;
+const END: u8 = 7;
+
+/// Why a file is not used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    #[error("it is no checkpoint")]
+    Foreign,
+    #[error("it is of format {0}, and this build reads format {FORMAT}")]
+    Format(u32),
+    #[error("it is damaged{}", .record.map(|record| format!(": the first fault is in record {record}")).unwrap_or_default())]
+    Damaged { record: Option<u64> },
+    #[error("its versions were computed in another way, by another build")]
+    Versions,
+}
+
+/// What a file says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub identity: Identity,
+    /// Of the relay as its servers see it; another one might be answered otherwise.
+    pub relay: Digest,
+    pub written_at: SystemTime,
+    /// When the server last stood by what is in it.
+    pub confirmed_at: SystemTime,
+}
+
+/// What a file holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    pub header: Header,
+    pub types: Vec<RestoredType>,
+}
+
+impl Restored {
+    pub fn resources(&self) -> usize {
+        self.types.iter().map(RestoredType::resources).sum()
+    }
+}
+
+// === writing ===
+
+/// Writes a file piece by piece. How many bytes it has.
+///
+/// # Errors
+/// Those of the sink, and of a resource that is too long.
+pub fn encode<'a>(header: &Header, image: &Image, sink: &'a mut Sink<'a>) -> io::Result<u64> {
+    let start = [&MAGIC[..], &FORMAT.to_le_bytes()].concat();
+    let mut writer = Writer::new(sink, &start);
+    writer.record(HEADER, |payload| put_header(payload, header))?;
+    for (type_url, snapshot) in image.snapshot.types().filter(|(type_url, _)| !type_url.is_secret()) {
+        OfType { image, type_url, snapshot }.encode(&mut writer)?;
+    }
+    let records = writer.records();
+    writer.record(END, |payload| payload.u64(records))?;
+    writer.finish()
+}
+
+/// Whether there is anything in an image that would be written.
+pub fn is_empty(image: &Image) -> bool {
+    let is_held = |(type_url, snapshot): (&TypeUrl, &TypeSnapshot)| {
+        let of = OfType { image, type_url, snapshot };
+        of.names().next().is_some() || of.has_wildcard() || image.complete_globs.contains_key(type_url)
+    };
+    !image.snapshot.types().filter(|(type_url, _)| !type_url.is_secret()).any(is_held)
+}
+
+fn put_header(payload: &mut Payload<'_>, header: &Header) {
+    payload.text(&header.identity.list);
+    payload.text(&header.identity.server);
+    payload.raw(&header.identity.class);
+    payload.raw(&header.relay);
+    payload.u64(micros(header.written_at));
+    payload.u64(micros(header.confirmed_at));
+    payload.bytes(VERSIONS);
+}
+
+struct OfType<'a> {
+    image: &'a Image,
+    type_url: &'a TypeUrl,
+    snapshot: &'a TypeSnapshot,
+}
+
+impl<'a> OfType<'a> {
+    /// What was asked for by name and is there. Names with dynamic parameters have what the server's variants make of them,
+    /// and are asked for anew (DYN-7).
+    fn names(&self) -> impl Iterator<Item = (&'a ResourceName, &'a Arc<Resource>)> {
+        let known = self.snapshot.named.iter().filter(|(name, _)| !name.is_located());
+        known
+            .filter_map(|(name, known)| Some((name, known.resource()?)))
+            .filter(|(_, resource)| may_be_kept(resource))
+    }
+
+    /// A membership of which a part may not be kept could not be stated as a whole.
+    fn has_wildcard(&self) -> bool {
+        let is_whole = self.snapshot.wildcard.as_ref().is_some_and(|view| view.is_complete());
+        is_whole && self.snapshot.members.values().all(|resource| may_be_kept(resource))
+    }
+
+    fn encode(&self, writer: &mut Writer<'_>) -> io::Result<()> {
+        writer.record(TYPE, |payload| payload.text(self.type_url.as_str()))?;
+        for (name, resource) in self.names() {
+            writer.record(NAME, |payload| {
+                payload.text(name.as_str());
+                self.put(payload, Shape::Names, name, resource);
+            })?;
+        }
+        if self.has_wildcard() {
+            writer.record(WILDCARD, |_| {})?;
+            for (name, resource) in &self.snapshot.members {
+                writer.record(MEMBER, |payload| self.put(payload, Shape::Wildcard, name, resource))?;
+            }
+        }
+        let mut globs: BTreeMap<ResourceName, Vec<_>> = BTreeMap::new();
+        for (name, resource) in &self.snapshot.glob_members {
+            name.glob().into_iter().for_each(|glob| globs.entry(glob).or_default().push((name, resource)));
+        }
+        for glob in self.image.complete_globs.get(self.type_url).into_iter().flatten() {
+            let members = globs.remove(glob).unwrap_or_default();
+            if members.iter().any(|(_, resource)| !may_be_kept(resource)) {
+                continue;
+            }
+            writer.record(GLOB, |payload| payload.text(glob.as_str()))?;
+            for (name, resource) in members {
+                writer.record(MEMBER, |payload| self.put(payload, Shape::Globs, name, resource))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&self, payload: &mut Payload<'_>, shape: Shape, name: &ResourceName, resource: &Resource) {
+        let versions = self.image.versions.get(&(self.type_url.clone(), shape));
+        let version = versions.and_then(|versions| {
+            let at = versions.binary_search_by(|(known, _)| known.cmp(name)).ok()?;
+            versions.get(at).map(|(_, version)| &**version)
+        });
+        let left = resource.ttl.and_then(|_| self.image.left.get(&Leased::new(self.type_url, shape, name)));
+        payload.text(resource.name.as_str());
+        payload.raw(&resource.version.0.to_le_bytes());
+        let own_type =
+            (*resource.body.type_url != *self.type_url.as_str()).then_some(&*resource.body.type_url);
+        payload.option(own_type, |payload, type_url| payload.text(type_url));
+        payload.bytes(&resource.body.value);
+        payload.u64(resource.aliases.len() as u64);
+        resource.aliases.iter().for_each(|alias| payload.text(alias.as_str()));
+        payload.option(resource.metadata.as_ref(), |payload, metadata| payload.bytes(metadata));
+        payload.option(resource.endpoints.as_ref(), |payload, name| payload.text(name.as_str()));
+        payload.option(resource.ttl, put_duration);
+        payload.option(left.copied(), put_duration);
+        payload.text(version.unwrap_or_default());
+    }
+}
+
+fn put_duration(payload: &mut Payload<'_>, duration: Duration) {
+    payload.u64(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
+}
+
+/// CCH-1. What is meant for some parameters only is not held without them.
+fn may_be_kept(resource: &Resource) -> bool {
+    !resource.do_not_cache && resource.constraints.is_none()
+}
+
+// === reading ===
+
+/// Reads a whole file. Any change of a bit and any cut is found.
+///
+/// # Errors
+/// Why it can't be used.
+pub fn decode(file: &[u8], now: SystemTime) -> Result<Restored, Fault> {
+    let (start, rest) = file.split_at_checked(START_BYTES).ok_or(Fault::Foreign)?;
+    let format = start.strip_prefix(MAGIC).and_then(|format| format.try_into().ok()).ok_or(Fault::Foreign)?;
+    let format = u32::from_le_bytes(format);
+    if format != FORMAT {
+        return Err(Fault::Format(format));
+    }
+    let length = rest.len().checked_sub(WHOLE_BYTES).ok_or(Fault::Damaged { record: None })?;
+    let (records, whole) = rest.split_at(length);
+    let found = blake3::hash(file.get(..START_BYTES + length).unwrap_or_default());
+    if found.as_bytes() != whole {
+        return Err(Fault::Damaged { record: first_damaged(records) });
+    }
+    read(records, now)
+}
+
+/// Which record is damaged; of none if it is the end that is missing.
+fn first_damaged(records: &[u8]) -> Option<u64> {
+    let mut reader = Reader::new(records);
+    while let Some(record) = reader.next(true) {
+        if let Err(Fault::Damaged { record }) = record {
+            return record;
+        }
+    }
+    None
+}
+
+fn read(records: &[u8], now: SystemTime) -> Result<Restored, Fault> {
+    let mut reader = Reader::new(records);
+    let header = match reader.next(false) {
+        Some(Ok((HEADER, mut fields))) => read_header(&mut fields)?,
+        Some(Err(fault)) => return Err(fault),
+        _ => return Err(Fault::Damaged { record: Some(0) }),
+    };
+    // A clock that was set back says nothing of how much time went by (FP6).
+    let elapsed = now.duration_since(header.written_at).ok();
+    let mut types = Types { elapsed, types: Vec::new(), open: Open::Nothing };
+    while let Some(record) = reader.next(false) {
+        let (kind, mut fields) = record?;
+        if kind == END {
+            let is_all = fields.u64()? + 1 == reader.records() && reader.next(false).is_none();
+            return if is_all {
+                Ok(Restored { header, types: types.finish() })
+            } else {
+                Err(fields.malformed())
+            };
+        }
+        types.take(kind, &mut fields)?;
+        fields.end()?;
+    }
+    Err(Fault::Damaged { record: Some(reader.records()) })
+}
+
+fn read_header(fields: &mut Fields<'_>) -> Result<Header, Fault> {
+    let (list, server) = (fields.text()?.into(), fields.text()?.into());
+    let (class, relay) = (fields.array()?, fields.array()?);
+    let (written_at, confirmed_at) = (time_of(fields.u64()?), time_of(fields.u64()?));
+    if fields.bytes()? != VERSIONS {
+        return Err(Fault::Versions);
+    }
+    fields.end()?;
+    Ok(Header { identity: Identity { list, server, class }, relay, written_at, confirmed_at })
+}
+
+/// Which collection the members that follow belong to.
+enum Open {
+    Nothing,
+    Wildcard,
+    Glob,
+    /// One that cannot be restored: a member of it can't.
+    Lost,
+}
+
+struct Types {
+    /// Time since the file was written; `None` if the clock can't say.
+    elapsed: Option<Duration>,
+    types: Vec<RestoredType>,
+    open: Open,
+}
+
+/// What became of a resource meanwhile.
+enum Read {
+    Lives(Kept),
+    /// Its time to live ran out: it is gone as if its server had removed it (TTL-8).
+    Expired,
+    /// Nobody knows what is left of its time.
+    Unknown,
+}
+
+impl Types {
+    fn take(&mut self, kind: u8, fields: &mut Fields<'_>) -> Result<(), Fault> {
+        if kind == TYPE {
+            self.types.push(RestoredType::new(TypeUrl::new(fields.text()?)));
+            self.open = Open::Nothing;
+            return Ok(());
+        }
+        let elapsed = self.elapsed;
+        let Some(of_type) = self.types.last_mut() else { return Err(fields.malformed()) };
+        match (kind, &self.open) {
+            (NAME, Open::Nothing) => {
+                let name = ResourceName::new(fields.text()?);
+                if let Read::Lives(kept) = read_resource(fields, &of_type.type_url, Some(name), elapsed)? {
+                    of_type.names.push(kept);
+                }
+            }
+            (WILDCARD, Open::Nothing) => {
+                of_type.wildcard = Some(Vec::new());
+                self.open = Open::Wildcard;
+            }
+            (GLOB, _) => {
+                of_type.globs.push((ResourceName::new(fields.text()?), Vec::new()));
+                self.open = Open::Glob;
+            }
+            (MEMBER, Open::Wildcard) => match read_resource(fields, &of_type.type_url, None, elapsed)? {
+                Read::Lives(kept) => of_type.wildcard.get_or_insert_default().push(kept),
+                Read::Expired => {}
+                Read::Unknown => {
+                    of_type.wildcard = None;
+                    self.open = Open::Lost;
+                }
+            },
+            (MEMBER, Open::Glob) => match read_resource(fields, &of_type.type_url, None, elapsed)? {
+                Read::Lives(kept) => {
+                    if let Some((_, members)) = of_type.globs.last_mut() {
+                        members.push(kept);
+                    }
+                }
+                Read::Expired => {}
+                Read::Unknown => {
+                    of_type.globs.pop();
+                    self.open = Open::Lost;
+                }
+            },
+            (MEMBER, Open::Lost) => drop(read_resource(fields, &of_type.type_url, None, elapsed)?),
+            _ => return Err(fields.malformed()),
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Vec<RestoredType> {
+        let is_something =
+            |of: &RestoredType| !of.names.is_empty() || of.wildcard.is_some() || !of.globs.is_empty();
+        self.types.into_iter().filter(is_something).collect()
+    }
+}
+
+/// `asked`: the name by which it was asked for, if that is not its own.
+fn read_resource(
+    fields: &mut Fields<'_>,
+    type_url: &TypeUrl,
+    asked: Option<ResourceName>,
+    elapsed: Option<Duration>,
+) -> Result<Read, Fault> {
+    let own = ResourceName::new(fields.text()?);
+    // The two are one text mostly, and share it.
+    let (name, own) = match asked {
+        Some(asked) if asked == own => (asked.clone(), asked),
+        Some(asked) => (asked, own),
+        None => (own.clone(), own),
+    };
+    let version = Version(u128::from_le_bytes(fields.array()?));
+    let own_type = fields.option(|fields| fields.text().map(Arc::<str>::from))?;
+    let value = Bytes::copy_from_slice(fields.bytes()?);
+    let aliases =
+        (0..fields.count()?).map(|_| fields.text().map(ResourceName::new)).collect::<Result<_, _>>()?;
+    let metadata = fields.option(|fields| fields.bytes().map(Bytes::copy_from_slice))?;
+    let endpoints = fields.option(|fields| fields.text().map(ResourceName::new))?;
+    let ttl = fields.option(|fields| fields.u64().map(Duration::from_micros))?;
+    let left = fields.option(|fields| fields.u64().map(Duration::from_micros))?;
+    let server_version = fields.text()?.into();
+    let left = match (ttl, left, elapsed) {
+        (None, _, _) => None,
+        (Some(_), Some(left), Some(elapsed)) if left > elapsed => Some(left - elapsed),
+        (Some(_), Some(_), Some(_)) => return Ok(Read::Expired),
+        (Some(_), _, _) => return Ok(Read::Unknown),
+    };
+    let resource = Resource {
+        name: own,
+        version,
+        body: Any { type_url: own_type.unwrap_or_else(|| type_url.shared()), value },
+        aliases,
+        ttl,
+        do_not_cache: false,
+        metadata,
+        endpoints,
+        constraints: None,
+    };
+    Ok(Read::Lives(Kept { name, resource: Arc::new(resource), server_version, left }))
+}

@@ -1,0 +1,216 @@
+//! Records: a kind, a length, a payload, and a checksum over all of it and its place.
+
+use std::io;
+
+use super::format::Fault;
+
+/// Bytes of the checksum of one record.
+pub const CHECK_BYTES: usize = 8;
+
+/// Bytes before the payload.
+pub const HEAD_BYTES: usize = 5;
+
+/// Records are handed on in pieces of about this many bytes.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Depends on the place of the record, so that two that change places are found out.
+pub fn check(place: u64, head_and_payload: &[u8]) -> [u8; CHECK_BYTES] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&place.to_le_bytes());
+    hasher.update(head_and_payload);
+    let mut check = [0; CHECK_BYTES];
+    hasher.finalize_xof().fill(&mut check);
+    check
+}
+
+/// Where pieces of a file go.
+pub type Sink<'a> = dyn FnMut(&[u8]) -> io::Result<()> + 'a;
+
+/// Writes a file record by record.
+pub struct Writer<'a> {
+    sink: &'a mut Sink<'a>,
+    piece: Vec<u8>,
+    /// Over all that was written.
+    whole: blake3::Hasher,
+    records: u64,
+    bytes: u64,
+}
+
+impl<'a> Writer<'a> {
+    pub fn new(sink: &'a mut Sink<'a>, start: &[u8]) -> Writer<'a> {
+        let mut whole = blake3::Hasher::new();
+        whole.update(start);
+        Writer { sink, piece: start.to_vec(), whole, records: 0, bytes: start.len() as u64 }
+    }
+
+    pub fn record(&mut self, kind: u8, write: impl FnOnce(&mut Payload<'_>)) -> io::Result<()> {
+        let start = self.piece.len();
+        self.piece.extend([kind, 0, 0, 0, 0]);
+        write(&mut Payload(&mut self.piece));
+        let length = self.piece.len() - start - HEAD_BYTES;
+        let length = u32::try_from(length)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a resource of more than 4 GiB"))?;
+        if let Some(place) = self.piece.get_mut(start + 1..start + HEAD_BYTES) {
+            place.copy_from_slice(&length.to_le_bytes());
+        }
+        let check = check(self.records, self.piece.get(start..).unwrap_or_default());
+        self.piece.extend(check);
+        self.whole.update(self.piece.get(start..).unwrap_or_default());
+        self.bytes += (self.piece.len() - start) as u64;
+        self.records += 1;
+        if self.piece.len() >= PIECE_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (self.sink)(&self.piece)?;
+        self.piece.clear();
+        Ok(())
+    }
+
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Ends the file with the checksum of all of it. How many bytes it has.
+    pub fn finish(mut self) -> io::Result<u64> {
+        let whole = self.whole.finalize();
+        self.piece.extend(whole.as_bytes());
+        self.flush()?;
+        Ok(self.bytes + whole.as_bytes().len() as u64)
+    }
+}
+
+/// The payload of a record that is being written.
+pub struct Payload<'a>(&'a mut Vec<u8>);
+
+impl Payload<'_> {
+    pub fn u64(&mut self, value: u64) {
+        self.0.extend(value.to_le_bytes());
+    }
+
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.0.extend(bytes);
+    }
+
+    /// Behind their length. No part of a record is longer than the record, whose length is checked.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.0.extend(u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
+        self.0.extend(bytes);
+    }
+
+    pub fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    pub fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
+        self.0.push(u8::from(value.is_some()));
+        if let Some(value) = value {
+            write(self, value);
+        }
+    }
+}
+
+/// Reads the records of a file one by one.
+pub struct Reader<'a> {
+    rest: &'a [u8],
+    records: u64,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(records: &'a [u8]) -> Reader<'a> {
+        Reader { rest: records, records: 0 }
+    }
+
+    /// How many were read.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    fn damaged(&self) -> Fault {
+        Fault::Damaged { record: Some(self.records) }
+    }
+
+    /// The next record: its kind and its payload. `verify`: against its checksum, too.
+    pub fn next(&mut self, verify: bool) -> Option<Result<(u8, Fields<'a>), Fault>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        Some(self.take(verify))
+    }
+
+    fn take(&mut self, verify: bool) -> Result<(u8, Fields<'a>), Fault> {
+        let (head, _) = self.rest.split_at_checked(HEAD_BYTES).ok_or_else(|| self.damaged())?;
+        let [kind, length @ ..] = head else { return Err(self.damaged()) };
+        let length: [u8; 4] = length.try_into().map_err(|_| self.damaged())?;
+        let length = usize::try_from(u32::from_le_bytes(length)).map_err(|_| self.damaged())?;
+        let split = self.rest.split_at_checked(HEAD_BYTES + length);
+        let (record, rest) = split.ok_or_else(|| self.damaged())?;
+        let (found, rest) = rest.split_at_checked(CHECK_BYTES).ok_or_else(|| self.damaged())?;
+        if verify && found != check(self.records, record) {
+            return Err(self.damaged());
+        }
+        let payload = record.get(HEAD_BYTES..).unwrap_or_default();
+        let fields = Fields { rest: payload, record: self.records };
+        self.rest = rest;
+        self.records += 1;
+        Ok((*kind, fields))
+    }
+}
+
+/// The payload of a record that is being read.
+pub struct Fields<'a> {
+    rest: &'a [u8],
+    record: u64,
+}
+
+impl<'a> Fields<'a> {
+    pub fn malformed(&self) -> Fault {
+        Fault::Damaged { record: Some(self.record) }
+    }
+
+    pub fn raw(&mut self, length: usize) -> Result<&'a [u8], Fault> {
+        let (found, rest) = self.rest.split_at_checked(length).ok_or_else(|| self.malformed())?;
+        self.rest = rest;
+        Ok(found)
+    }
+
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+        self.raw(N)?.try_into().map_err(|_| self.malformed())
+    }
+
+    pub fn u64(&mut self) -> Result<u64, Fault> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    pub fn bytes(&mut self) -> Result<&'a [u8], Fault> {
+        let length = u32::from_le_bytes(self.array()?);
+        self.raw(usize::try_from(length).map_err(|_| self.malformed())?)
+    }
+
+    pub fn text(&mut self) -> Result<&'a str, Fault> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| self.malformed())
+    }
+
+    pub fn option<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, Fault>,
+    ) -> Result<Option<T>, Fault> {
+        match self.array()? {
+            [0] => Ok(None),
+            [1] => read(self).map(Some),
+            _ => Err(self.malformed()),
+        }
+    }
+
+    pub fn count(&mut self) -> Result<usize, Fault> {
+        usize::try_from(self.u64()?).map_err(|_| self.malformed())
+    }
+
+    /// Nothing is left.
+    pub fn end(&self) -> Result<(), Fault> {
+        if self.rest.is_empty() { Ok(()) } else { Err(self.malformed()) }
+    }
+}

@@ -1,0 +1,88 @@
+//! A real directory: who may use it, and which files.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use super::*;
+use crate::checkpoint::store::Unwanted;
+
+fn load(store: &Store) -> Loaded {
+    store.load(wall_now(), &|_| Ok(())).unwrap()
+}
+
+/// A directory with one file, and that file.
+fn written() -> (tempfile::TempDir, Store, std::path::PathBuf) {
+    let parent = tempfile::tempdir().unwrap();
+    let store = Store::new(parent.path().join("made/when/needed"));
+    store.open().unwrap();
+    store.write(&header(), &small(1)).unwrap();
+    let file = store.directory().join(header().identity.file_name());
+    (parent, store, file)
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let (_parent, store, file) = written();
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(store.directory()).unwrap().permissions().mode() & 0o777, 0o700);
+    let loaded = load(&store);
+    assert!(loaded.refused.is_empty() && loaded.sources.len() == 1);
+    store.remove(&header().identity).unwrap();
+    store.remove(&header().identity).unwrap();
+    assert!(load(&store).sources.is_empty());
+}
+
+#[test]
+fn fp_13_a_directory_is_of_one_process() {
+    let (_parent, store, _) = written();
+    store.open().unwrap();
+    let other = Store::new(store.directory().to_owned());
+    assert!(matches!(other.open(), Err(StoreError::Locked)));
+    drop(store);
+    other.open().unwrap();
+    assert_eq!(load(&other).sources.len(), 1);
+}
+
+#[test]
+fn fp_4_a_file_that_others_may_write_is_refused() {
+    for mode in [0o620, 0o602, 0o666] {
+        let (_parent, store, file) = written();
+        fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+        let loaded = load(&store);
+        assert!(loaded.sources.is_empty());
+        assert_eq!(loaded.refused[0].1.to_string(), format!("others may write to it (mode {mode:03o})"));
+    }
+}
+
+#[test]
+fn fp_4_what_is_no_file_of_this_source_is_refused() {
+    let (_parent, store, file) = written();
+    let elsewhere = store.directory().join("elsewhere.checkpoint");
+    fs::rename(&file, &elsewhere).unwrap();
+    assert!(matches!(load(&store).refused[..], [(_, Refused::Misplaced)]));
+    symlink(&elsewhere, &file).unwrap();
+    let refused = load(&store).refused;
+    assert!(refused.iter().any(|(path, reason)| *path == file && matches!(reason, Refused::Irregular)));
+    fs::write(store.directory().join("a.txt"), "of no concern").unwrap();
+    assert_eq!(load(&store).refused.len(), 2);
+}
+
+#[test]
+fn fp_5_what_is_too_old_goes_and_what_is_of_another_server_stays() {
+    let (_parent, store, file) = written();
+    let other = || Unwanted::Server { list: "l".into(), server: "s".into() };
+    assert_eq!(store.load(wall_now(), &|_| Err(other())).unwrap().refused.len(), 1);
+    assert!(file.exists());
+    let too_old = |_: &Header| Err(Unwanted::TooOld { age: 2, max: 1 });
+    assert_eq!(store.load(wall_now(), &too_old).unwrap().refused.len(), 1);
+    assert!(!file.exists());
+}
+
+#[test]
+fn fp_2_what_a_crash_left_unfinished_is_removed() {
+    let (_parent, store, file) = written();
+    let unfinished = file.with_extension("checkpoint.unfinished");
+    fs::write(&unfinished, "half").unwrap();
+    assert_eq!(load(&store).sources.len(), 1);
+    assert!(!unfinished.exists());
+}

@@ -1,0 +1,42 @@
+//! Where the last good state is kept for a restart.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::reader::{Item, Map};
+use super::tree::Tree;
+use super::units::{duration, hours, ms, seconds, text};
+
+/// Without it nothing is written to a disk (RLY-7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Of this relay alone; it is made if it is not there.
+    pub directory: PathBuf,
+    /// How long changes are gathered before they are written.
+    pub interval: Duration,
+    /// What its server stood by longer ago is not served after a restart.
+    pub max_age: Duration,
+}
+
+/// `None`: off, or beside a fault.
+pub(super) fn read_checkpoint(item: &Item<'_>, directory: &Path) -> Option<Checkpoint> {
+    match item.tree {
+        Tree::Text(text) if text == "off" => None,
+        _ => item.map(|map| read_keys(map, directory)).flatten(),
+    }
+}
+
+fn read_keys(map: &mut Map<'_>, directory: &Path) -> Option<Checkpoint> {
+    let (interval, max_age) = (seconds(5), hours(24));
+    let path = map.required("directory", "the path of a directory of this relay alone");
+    let interval = map.or("interval", interval, duration(ms(100)..=hours(1)));
+    let max_age = map.or("max_age", max_age, duration(seconds(1)..=hours(24 * 365)));
+    if max_age < interval {
+        map.contradiction(
+            "max_age",
+            "is shorter than `interval`: whatever is written would be too old at once",
+        );
+    }
+    let path = path?.parse(text)?;
+    Some(Checkpoint { directory: directory.join(path), interval, max_age })
+}

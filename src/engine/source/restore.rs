@@ -1,0 +1,336 @@
+//! What a source gives away so that it can be made again after a restart of the relay, and how it goes on from there
+//! (RLY-7).
+//!
+//! A restored source is one whose server was just lost: what was PRESENT is served, memberships that were known as a whole
+//! still are, and nothing is ABSENT (RLY-2, RLY-46). It asks for all of it at once, so that the first requests of its
+//! streams restate what is held, and finds out what is gone as after any reconnect (RLY-27, RLY-28): no timer runs for what
+//! is held (TMR-3), so that none deletes it.
+//!
+//! Until the server has spoken of a collection, nothing of it is let go because nobody watches it. It has spoken with its
+//! first response, or with its silence: a delta server that was told of everything that is held and has no word for it
+//! within the time in which it has to answer for a name (TMR-1), on a transport that is alive then (RLY-29), has no news.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Attachment, Output, Source, StreamIndex};
+use crate::engine::Time;
+use crate::engine::cache::expiry::Leased;
+use crate::engine::cache::{GlobCache, NamedCache, WildcardCache};
+use crate::engine::interest::Shape;
+use crate::engine::snapshot::Snapshot;
+use crate::engine::upstream::{self, Event, Former, Resumed};
+use crate::xds::{Resource, ResourceName, TypeUrl};
+
+/// A restored source waits at least this long for the first who wants something of it, though nothing is to linger.
+const PATIENCE_MIN: Duration = Duration::from_secs(10);
+
+/// One resource of a source that is to be made again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The name by which it was asked for; of members, their own.
+    pub name: ResourceName,
+    pub resource: Arc<Resource>,
+    /// The server's version of it; empty if it has none that may be claimed (RLY-64).
+    pub server_version: Box<str>,
+    /// What is left of its time to live (I17).
+    pub left: Option<Duration>,
+}
+
+/// One type of a source that is to be made again. What is not in it is UNKNOWN.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoredType {
+    pub type_url: TypeUrl,
+    pub names: Vec<Kept>,
+    /// The members of the wildcard, if it was known as a whole.
+    pub wildcard: Option<Vec<Kept>>,
+    /// The globs that were known as a whole.
+    pub globs: Vec<(ResourceName, Vec<Kept>)>,
+}
+
+impl RestoredType {
+    pub fn new(type_url: TypeUrl) -> RestoredType {
+        RestoredType { type_url, names: Vec::new(), wildcard: None, globs: Vec::new() }
+    }
+
+    pub fn resources(&self) -> usize {
+        let globs: usize = self.globs.iter().map(|(_, members)| members.len()).sum();
+        self.names.len() + self.wildcard.as_ref().map_or(0, Vec::len) + globs
+    }
+}
+
+/// Versions by name, sorted.
+pub type Versions = Vec<(ResourceName, Box<str>)>;
+
+/// What a source holds at a moment, with all that is needed to make it again.
+#[derive(Clone, Debug, Default)]
+pub struct Image {
+    pub snapshot: Snapshot,
+    /// The server's versions of what is held.
+    pub versions: BTreeMap<(TypeUrl, Shape), Versions>,
+    /// What is left of the time of those that have a TTL.
+    pub left: BTreeMap<Leased, Duration>,
+    pub complete_globs: BTreeMap<TypeUrl, Vec<ResourceName>>,
+}
+
+/// What a source has from before a restart.
+#[derive(Debug, Default)]
+pub(super) struct Restoring {
+    /// The collections of which the server has not spoken yet, and whether it is told of all that is held of them.
+    unheard: BTreeMap<(TypeUrl, Shape), bool>,
+    /// When the source gives up what it has, because nobody wants it.
+    given_up_at: Option<Time>,
+}
+
+impl Restoring {
+    pub(super) fn is_over(&self) -> bool {
+        self.unheard.is_empty()
+    }
+
+    pub(super) fn has_type(&self, type_url: &TypeUrl) -> bool {
+        let mut shapes = [Shape::Wildcard, Shape::Globs, Shape::Names].into_iter();
+        !self.is_over() && shapes.any(|shape| self.has(type_url, shape))
+    }
+
+    fn has(&self, type_url: &TypeUrl, shape: Shape) -> bool {
+        self.unheard.contains_key(&(type_url.clone(), shape))
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.given_up_at
+    }
+}
+
+/// Of one collection: as its stream is to hold it.
+fn former(kept: &[Kept]) -> Vec<Former> {
+    let one = |kept: &Kept| Former {
+        name: kept.name.clone(),
+        own: kept.resource.name.clone(),
+        version: kept.server_version.clone(),
+    };
+    kept.iter().map(one).collect()
+}
+
+impl Source {
+    /// What is held now. Costs O(names) where the server's versions are known, else O(types).
+    pub fn image(&self, now: Time) -> Image {
+        let mut image = Image { snapshot: self.snapshot.clone(), ..Image::default() };
+        image.left = self.upkeep.left(now);
+        let Attachment::Streams(streams) = &self.attachment else { return image };
+        for (type_url, cache) in self.types.iter().filter(|(type_url, _)| !type_url.is_secret()) {
+            for shape in [Shape::Wildcard, Shape::Globs, Shape::Names] {
+                let versions = streams.versions(type_url, shape);
+                if !versions.is_empty() {
+                    image.versions.insert((type_url.clone(), shape), versions);
+                }
+            }
+            let globs: Vec<_> = cache.globs.complete().cloned().collect();
+            if !globs.is_empty() {
+                image.complete_globs.insert(type_url.clone(), globs);
+            }
+        }
+        image
+    }
+
+    /// Whether anything of it has a time to live, which goes on without any change that a snapshot shows.
+    pub fn has_leases(&self) -> bool {
+        self.upkeep.has_leases()
+    }
+
+    /// Takes up what the source was before a restart. To be called before anything else.
+    pub fn restore(&mut self, types: &[RestoredType], now: Time) {
+        for restored in
+            types.iter().filter(|restored| restored.resources() > 0 || restored.wildcard.is_some())
+        {
+            self.restore_type(restored, now);
+        }
+        self.given_up_unless_watched(now);
+        self.after(now);
+    }
+
+    fn restore_type(&mut self, restored: &RestoredType, now: Time) {
+        let type_url = &restored.type_url;
+        if !restored.names.is_empty() && self.resume(type_url, Resumed::Names(former(&restored.names)), now) {
+            let named: &mut NamedCache = &mut self.types.entry(type_url.clone()).or_default().named;
+            restored.names.iter().for_each(|kept| named.restore(&kept.name, &kept.resource));
+            self.lease_again(type_url, Shape::Names, &restored.names, now);
+        }
+        if let Some(members) = &restored.wildcard
+            && self.resume(type_url, Resumed::Wildcard(former(members)), now)
+        {
+            let cache = self.types.entry(type_url.clone()).or_default();
+            let wildcard = cache.wildcard.get_or_insert_with(|| WildcardCache::new(self.stamp.at(now)));
+            let by_name = members.iter().map(|kept| (kept.name.clone(), kept.resource.clone())).collect();
+            wildcard.replace(&by_name);
+            self.lease_again(type_url, Shape::Wildcard, members, now);
+        }
+        let globs = restored.globs.iter().map(|(glob, members)| (glob.clone(), former(members))).collect();
+        if !restored.globs.is_empty() && self.resume(type_url, Resumed::Globs(globs), now) {
+            for (glob, members) in &restored.globs {
+                let globs: &mut GlobCache = &mut self.types.entry(type_url.clone()).or_default().globs;
+                globs.restore(glob, members.iter().map(|kept| &kept.resource));
+                self.lease_again(type_url, Shape::Globs, members, now);
+            }
+        }
+        self.settle(type_url, now);
+    }
+
+    /// Whether the server can be asked for it.
+    fn resume(&mut self, type_url: &TypeUrl, resumed: Resumed, now: Time) -> bool {
+        let Attachment::Streams(streams) = &mut self.attachment else { return false };
+        let (shape, restated) = (resumed.interest().shape(), resumed.is_restated());
+        let can_be_asked = streams.resume(type_url, resumed, now);
+        if can_be_asked {
+            self.restoring.unheard.insert((type_url.clone(), shape), restated);
+        }
+        can_be_asked
+    }
+
+    fn lease_again(&mut self, type_url: &TypeUrl, shape: Shape, kept: &[Kept], now: Time) {
+        for kept in kept {
+            if let (Some(ttl), Some(left)) = (kept.resource.ttl, kept.left) {
+                let what = Leased::new(type_url, shape, &kept.name);
+                self.lease_resumed(&what, ttl, left, now);
+            }
+        }
+    }
+
+    /// Whether some of what it holds is from before a restart, and unconfirmed.
+    pub fn is_restored(&self) -> bool {
+        !self.restoring.is_over()
+    }
+
+    /// Something of a collection is not let go yet, though nobody watches it: its server has not spoken of it.
+    pub(super) fn is_kept(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> bool {
+        if self.restoring.is_over() {
+            return false;
+        }
+        let Some(cache) = self.types.get(type_url) else { return false };
+        match name {
+            None => {
+                let is_whole = cache.wildcard.as_ref().is_some_and(|wildcard| wildcard.view().is_complete());
+                is_whole && self.restoring.has(type_url, Shape::Wildcard)
+            }
+            Some(glob) if glob.is_glob() => {
+                !cache.globs.is_unknown(glob) && self.restoring.has(type_url, Shape::Globs)
+            }
+            Some(name) => {
+                let known = cache.named.known().get(name);
+                let is_present = known.is_some_and(|known| known.resource().is_some());
+                is_present && self.restoring.has(type_url, Shape::Names)
+            }
+        }
+    }
+
+    /// While nobody watches a restored source and its server is silent, it is kept as long as anything lingers.
+    pub(super) fn given_up_unless_watched(&mut self, now: Time) {
+        let is_unwatched = !self.restoring.is_over() && self.sessions.is_empty();
+        let patience = self.settings.linger.max(PATIENCE_MIN);
+        match (is_unwatched, self.restoring.given_up_at) {
+            (true, None) => self.restoring.given_up_at = Some(now + patience),
+            (false, Some(_)) => self.restoring.given_up_at = None,
+            _ => {}
+        }
+    }
+
+    // === what the server does ===
+
+    /// The collections that a stream carries and of which it has not spoken.
+    fn unheard_of(&self, stream: StreamIndex) -> Vec<(TypeUrl, Shape)> {
+        let Attachment::Streams(streams) = &self.attachment else { return Vec::new() };
+        let unheard = self.restoring.unheard.keys();
+        unheard.filter(|(url, shape)| streams.placed(url, *shape) == Some(stream)).cloned().collect()
+    }
+
+    /// Silence is an answer where the server was told of all that is held; who was not owes a response.
+    pub(super) fn confirm_silence(&mut self, now: Time) {
+        let restated = self.restoring.unheard.iter().filter(|(_, is_restated)| **is_restated);
+        let is_current = restated.filter(|((type_url, _), _)| self.attachment.is_current(type_url));
+        let collections = is_current.map(|(key, _)| key.clone()).collect();
+        self.confirm(collections, now);
+    }
+
+    /// Sees what a machine decided before the driver does.
+    pub(super) fn note_output(&mut self, stream: StreamIndex, output: &upstream::Output, now: Time) {
+        if self.restoring.is_over() {
+            return;
+        }
+        let upstream::Output::Event(
+            Event::Acked { type_url } | Event::Nacked { type_url, .. } | Event::Unchanged { type_url },
+        ) = output
+        else {
+            return;
+        };
+        let mut of_type = self.unheard_of(stream);
+        of_type.retain(|(url, _)| url == type_url);
+        self.confirm(of_type, now);
+    }
+
+    /// The server has spoken of these collections: what nobody watches of them lingers from now on.
+    fn confirm(&mut self, collections: Vec<(TypeUrl, Shape)>, now: Time) {
+        if collections.is_empty() {
+            return;
+        }
+        for (type_url, shape) in collections {
+            self.restoring.unheard.remove(&(type_url.clone(), shape));
+            let Some(cache) = self.types.get(&type_url) else { continue };
+            match shape {
+                Shape::Wildcard => {
+                    let unwatched = cache.wildcard.as_ref().filter(|wildcard| !wildcard.is_watched());
+                    if let Some(bytes) = unwatched.map(|wildcard| wildcard.view().bytes()) {
+                        self.linger.add((type_url.clone(), None), bytes, bytes > 0, now);
+                    }
+                }
+                Shape::Globs => {
+                    let globs: Vec<_> = cache.globs.complete().cloned().collect();
+                    self.start_linger(&type_url, globs, now);
+                }
+                Shape::Names => {
+                    let names: Vec<_> = cache.named.unwatched().cloned().collect();
+                    self.start_linger(&type_url, names, now);
+                }
+            }
+            self.settle(&type_url, now);
+        }
+        if self.restoring.is_over() {
+            self.restoring.given_up_at = None;
+            self.outputs.push_back(Output::Confirmed);
+        }
+    }
+
+    // === time ===
+
+    pub(super) fn keep_restored(&mut self, now: Time) {
+        if self.restoring.given_up_at.is_some_and(|due| due <= now) {
+            self.give_up_restored(now);
+        }
+    }
+
+    /// Nobody wants what is there, and the server has not spoken: whoever wants it later has it restored once more.
+    pub(super) fn give_up_restored(&mut self, now: Time) {
+        let collections: Vec<_> = std::mem::take(&mut self.restoring).unheard.into_keys().collect();
+        for (type_url, shape) in collections {
+            let Some(cache) = self.types.get(&type_url) else { continue };
+            match shape {
+                Shape::Wildcard => self.linger_briefly(&type_url, None, now),
+                Shape::Globs => {
+                    let globs: Vec<_> = cache.globs.complete().cloned().collect();
+                    globs.into_iter().for_each(|glob| self.linger_briefly(&type_url, Some(glob), now));
+                }
+                Shape::Names => {
+                    let names: Vec<_> = cache.named.unwatched().cloned().collect();
+                    names.into_iter().for_each(|name| self.linger_briefly(&type_url, Some(name), now));
+                }
+            }
+        }
+        self.expire_linger(now);
+    }
+
+    fn linger_briefly(&mut self, type_url: &TypeUrl, name: Option<ResourceName>, now: Time) {
+        self.linger.add_until((type_url.clone(), name), 0, false, now);
+    }
+}

@@ -1,0 +1,476 @@
+//! A warm restart: what was served is served again while the control plane is dead, and only differences go out when it
+//! is back (§27.7).
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::support::control_plane::eventually;
+use crate::support::{Ask, CDS, Client, ControlPlane, EDS, Relay, SDS, Setup, Variant};
+
+/// A control plane, and a directory that outlives the relays.
+struct Bench {
+    origin: ControlPlane,
+    kept: TempDir,
+}
+
+impl Bench {
+    async fn new() -> Bench {
+        Bench { origin: ControlPlane::obedient().await, kept: tempfile::tempdir().unwrap() }
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.kept.path().join("checkpoint")
+    }
+
+    fn setup(&self) -> Setup {
+        self.setup_with("interval: 100ms")
+    }
+
+    fn setup_with(&self, keys: &str) -> Setup {
+        let line = format!("checkpoint: {{ directory: {:?}, {keys} }}", self.directory());
+        Setup::of(self.origin.address).line(&line).line("drain: 1s")
+    }
+
+    async fn relay(&self) -> Relay {
+        Relay::start(self.setup()).await
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.directory()).into_iter().flatten();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "checkpoint")).collect()
+    }
+
+    /// What is held of two clusters and of endpoints, and is on disk.
+    async fn serve(&self, relay: &Relay) -> Client {
+        self.origin.set_many(CDS, &[("a", "1"), ("b", "1")]);
+        self.origin.set(EDS, "e", "1");
+        let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+        client.want(CDS, &["*"]);
+        client.settle(CDS, &[("a", "1"), ("b", "1")]).await;
+        client.want(EDS, &["e"]);
+        client.settle(EDS, &[("e", "1")]).await;
+        client
+    }
+
+    /// A relay served two clusters and endpoints, and is gone; the control plane too.
+    async fn outage() -> Bench {
+        let mut bench = Bench::new().await;
+        let mut relay = bench.relay().await;
+        let client = bench.serve(&relay).await;
+        drop(client);
+        relay.sigterm();
+        assert_eq!(relay.exit().await.code(), Some(0));
+        bench.origin.down().await;
+        bench
+    }
+}
+
+async fn metric(relay: &Relay, series: &str) -> f64 {
+    let (_, text) = relay.get("/metrics").await;
+    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {series} in\n{text}")).parse().unwrap()
+}
+
+async fn sum_of(relay: &Relay, name: &str) -> f64 {
+    let (_, text) = relay.get("/metrics").await;
+    let lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+    lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
+}
+
+/// Waits until everything that is held is on disk.
+async fn written(relay: &Relay, times: f64) {
+    eventually("a checkpoint", || async { metric(relay, "sluice_checkpoint_writes_total").await >= times })
+        .await;
+}
+
+fn holds_nothing(relay: &Relay) -> bool {
+    relay.log_lines("WARN").iter().any(|line| line.contains("starts cold"))
+}
+
+/// N7, FP1, RLY-7, I14: the control plane is dead, and clients of both variants get what there was, marked as such.
+#[tokio::test]
+async fn n7_a_restart_during_an_outage_serves_what_there_was_and_says_so() {
+    let bench = Bench::outage().await;
+    let relay = bench.relay().await;
+    for variant in Variant::BOTH {
+        let mut client = Client::open(&relay.address, variant, "one").await;
+        client.want(CDS, &["*"]);
+        let answer = client.take(CDS).await;
+        assert_eq!(answer.texts(), [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "1".to_owned())]);
+        assert!(answer.control_plane.ends_with("restored from a checkpoint"), "{}", answer.control_plane);
+        client.want(EDS, &["e", "unknown"]);
+        client.settle(EDS, &[("e", "1")]).await;
+        // RLY-2: what was never seen is neither there nor absent.
+        client.silence(Duration::from_millis(1500)).await;
+    }
+    assert_eq!(sum_of(&relay, "sluice_upstream_sources_restored").await, 1.0);
+    assert_eq!(sum_of(&relay, "sluice_upstream_sources_stale").await, 1.0);
+    assert_eq!(metric(&relay, "sluice_checkpoint_resources_read").await, 3.0);
+    eventually("readiness", || async {
+        let (status, ready) = relay.get("/ready").await;
+        status == 200 && ready.contains("\"restored\":1") && ready.contains("\"stale\":1")
+    })
+    .await;
+    eventually("the status", || async { relay.get("/sources").await.1.contains("\"restored\":true") }).await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "watched").await;
+    client.want(CDS, &["*"]);
+    client.take(CDS).await;
+    assert!(relay.get("/clients").await.1.contains("\"restored\":true"));
+}
+
+/// N8, I12, I4: deletions come once, after the first complete answer; what is unchanged is not sent.
+#[tokio::test]
+async fn n8_when_the_control_plane_is_back_only_differences_go_out() {
+    for upstream in Variant::BOTH {
+        let mut bench = Bench::new().await;
+        let relay = Relay::start(bench.setup().upstream(upstream)).await;
+        let client = bench.serve(&relay).await;
+        let (clusters, endpoints) = (client.versions(CDS), client.versions(EDS));
+        let mut sotw = Client::open(&relay.address, Variant::Sotw, "two").await;
+        sotw.want(CDS, &["*"]);
+        sotw.take(CDS).await;
+        written(&relay, 1.0).await;
+        bench.origin.down().await;
+        let mut relay = relay;
+        relay.sigterm();
+        relay.exit().await;
+        bench.origin.change(|world| {
+            world.remove(CDS, "b");
+            world.restart();
+        });
+
+        let relay = Relay::start(bench.setup().upstream(upstream)).await;
+        let mut delta = Client::open(&relay.address, Variant::Delta, "one").await;
+        delta.send(Ask { initial: clusters.clone(), ..Ask::of(CDS).subscribe(&["*"]) });
+        delta.send(Ask { initial: endpoints.clone(), ..Ask::of(EDS).subscribe(&["e"]) });
+        let mut sotw = Client::open(&relay.address, Variant::Sotw, "two").await;
+        sotw.want(CDS, &["*"]);
+        assert_eq!(sotw.take(CDS).await.names(), ["a", "b"]);
+        delta.silence(Duration::from_millis(300)).await;
+        bench.origin.up().await;
+        let answer = delta.take(CDS).await;
+        assert_eq!((answer.names(), &answer.removed[..]), (vec![], &["b".to_owned()][..]), "{upstream:?}");
+        assert!(!answer.control_plane.contains("restored"), "{}", answer.control_plane);
+        assert_eq!(sotw.take(CDS).await.names(), ["a"]);
+        delta.quiet().await;
+        sotw.quiet().await;
+        // A SotW server owes an answer for each type; a delta server may have nothing to say, and is asked whether it lives.
+        eventually("the confirmation", || async {
+            sum_of(&relay, "sluice_upstream_sources_restored").await == 0.0
+        })
+        .await;
+        eventually("readiness", || async { relay.get("/ready").await.1.contains("\"restored\":0") }).await;
+    }
+}
+
+/// I12: with unchanged data a client that presents what it has hears nothing, before and after the control plane is back.
+#[tokio::test]
+async fn n8_unchanged_data_is_no_news_for_anyone() {
+    let mut bench = Bench::new().await;
+    let mut relay = bench.relay().await;
+    let client = bench.serve(&relay).await;
+    let versions = client.versions(CDS);
+    drop(client);
+    relay.sigterm();
+    relay.exit().await;
+    bench.origin.down().await;
+    let relay = bench.relay().await;
+    let mut again = Client::open(&relay.address, Variant::Delta, "one").await;
+    again.send(Ask { initial: versions, ..Ask::of(CDS).subscribe(&["*"]) });
+    again.silence(Duration::from_millis(500)).await;
+    bench.origin.up().await;
+    eventually("the confirmation", || async {
+        sum_of(&relay, "sluice_upstream_sources_restored").await == 0.0
+            && relay.log().contains("the upstream has spoken of all")
+    })
+    .await;
+    again.quiet().await;
+}
+
+/// RLY-64: the server is told of what was kept by its own versions, and so sends only what changed.
+#[tokio::test]
+async fn rly_64_the_control_plane_is_asked_for_differences_only() {
+    let mut bench = Bench::outage().await;
+    let relay = bench.relay().await;
+    bench.origin.set(CDS, "c", "1");
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(CDS, &["*"]);
+    client.settle(CDS, &[("a", "1"), ("b", "1")]).await;
+    bench.origin.up().await;
+    client.settle(CDS, &[("a", "1"), ("b", "1"), ("c", "1")]).await;
+    let again = bench.origin.expect_that(CDS, |ask| !ask.initial.is_empty()).await;
+    let names: Vec<_> = again.ask.initial.keys().map(String::as_str).collect();
+    assert_eq!(names, ["a", "b"]);
+}
+
+/// FP2: killed without a word, as soon as the first checkpoint is there.
+#[tokio::test]
+async fn fp_2_a_killed_relay_comes_back_with_its_last_checkpoint() {
+    let mut bench = Bench::new().await;
+    let relay = bench.relay().await;
+    let client = bench.serve(&relay).await;
+    written(&relay, 1.0).await;
+    // What came together may have been written in two steps.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    drop(relay);
+    drop(client);
+    bench.origin.down().await;
+    let relay = bench.relay().await;
+    let mut client = Client::open(&relay.address, Variant::Sotw, "one").await;
+    client.want(CDS, &["*"]);
+    assert_eq!(client.take(CDS).await.names(), ["a", "b"]);
+}
+
+/// FP2, F8: killed at any moment of writing. Whatever is there afterwards is a state that there was.
+#[tokio::test]
+async fn fp_2_killed_while_it_writes_it_never_comes_back_with_a_mix() {
+    let bench = Bench::new().await;
+    for round in 0..8_u64 {
+        let relay = bench.relay().await;
+        let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+        client.want(CDS, &["*"]);
+        let start = Instant::now();
+        let lives = Duration::from_millis(250 + 37 * round);
+        let mut change = 0;
+        while start.elapsed() < lives {
+            change += 1;
+            // Both change together, so that a mix shows.
+            let text = format!("{round}-{change}-{}", "x".repeat(20_000));
+            bench.origin.set_many(CDS, &[("a", &text), ("b", &text)]);
+            tokio::time::sleep(Duration::from_millis(7)).await;
+        }
+        drop(relay);
+    }
+    let mut bench = bench;
+    bench.origin.down().await;
+    let relay = bench.relay().await;
+    assert!(!holds_nothing(&relay), "{}", relay.log());
+    let mut client = Client::open(&relay.address, Variant::Sotw, "one").await;
+    client.want(CDS, &["*"]);
+    let answer = client.take(CDS).await;
+    let texts = answer.texts();
+    assert_eq!((texts.len(), &texts[0].1), (2, &texts[1].1));
+}
+
+/// FP3: a directory that can't be written is said once and counted; serving goes on, and it is tried again.
+#[tokio::test]
+async fn fp_3_a_directory_that_cannot_be_used_stops_nothing() {
+    let bench = Bench::new().await;
+    // In the place of the directory there is a file, which not even root can write into.
+    fs::write(bench.directory(), "in the way").unwrap();
+    let relay = bench.relay().await;
+    let mut client = bench.serve(&relay).await;
+    eventually("a failure", || async { metric(&relay, "sluice_checkpoint_failing").await == 1.0 }).await;
+    let about =
+        || relay.log_lines("WARN").into_iter().filter(|line| line.contains("checkpoint")).collect::<Vec<_>>();
+    assert_eq!(about().len(), 1, "{:#?}", about());
+    fs::remove_file(bench.directory()).unwrap();
+    eventually("a write", || async { metric(&relay, "sluice_checkpoint_failing").await == 0.0 }).await;
+    bench.origin.set(CDS, "a", "2");
+    client.settle(CDS, &[("a", "2"), ("b", "1")]).await;
+    eventually("a file", || async { bench.files().len() == 1 }).await;
+    assert!(relay.log().contains("the checkpoint is written again"));
+}
+
+/// FP3: a full disk, as a process sees it that may write no file beyond some bytes. The last good file stays.
+#[tokio::test]
+async fn fp_3_when_the_disk_is_full_the_last_good_file_stays() {
+    let mut bench = Bench::outage().await;
+    let before = fs::read(&bench.files()[0]).unwrap();
+    bench.origin.up().await;
+    // The unfinished file cannot be made: something that is no file has its name.
+    let mut unfinished = bench.files()[0].clone().into_os_string();
+    unfinished.push(".unfinished");
+    let relay = bench.relay().await;
+    fs::create_dir(&unfinished).unwrap();
+    fs::write(Path::new(&unfinished).join("full"), "").unwrap();
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(CDS, &["*"]);
+    bench.origin.set(CDS, "a", "2");
+    client.settle(CDS, &[("a", "2"), ("b", "1")]).await;
+    eventually("failures", || async {
+        metric(&relay, "sluice_checkpoint_write_failures_total").await >= 1.0
+    })
+    .await;
+    assert_eq!(fs::read(&bench.files()[0]).unwrap(), before);
+    fs::remove_dir_all(&unfinished).unwrap();
+    eventually("a write", || async { metric(&relay, "sluice_checkpoint_failing").await == 0.0 }).await;
+    assert_ne!(fs::read(&bench.files()[0]).unwrap(), before);
+}
+
+/// FP4: damaged, cut, foreign, or writable by others: said with file and reason, and a cold start.
+#[tokio::test]
+async fn fp_4_a_bad_file_is_named_and_the_start_is_cold() {
+    type Spoil = fn(&Path);
+    let spoils: [(&str, Spoil); 4] = [
+        ("it is damaged", |path| {
+            let mut bytes = fs::read(path).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            fs::write(path, bytes).unwrap();
+        }),
+        ("it is damaged", |path| {
+            let bytes = fs::read(path).unwrap();
+            fs::write(path, &bytes[..bytes.len() - 1]).unwrap();
+        }),
+        ("it is no checkpoint", |path| fs::write(path, "a shopping list").unwrap()),
+        ("others may write to it", |path| {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
+        }),
+    ];
+    let bench = Bench::outage().await;
+    let good = fs::read(&bench.files()[0]).unwrap();
+    for (reason, spoil) in spoils {
+        let file = bench.files().remove(0);
+        spoil(&file);
+        let mut relay = bench.relay().await;
+        refused(&relay, "of the checkpoint").await;
+        let warnings: Vec<_> =
+            relay.log_lines("WARN").into_iter().filter(|l| l.contains("of the checkpoint")).collect();
+        let name = file.file_name().unwrap().to_str().unwrap();
+        assert_eq!(warnings.len(), 1, "{warnings:#?}");
+        assert!(warnings[0].contains(reason) && warnings[0].contains(name), "{}", warnings[0]);
+        assert_eq!(metric(&relay, "sluice_checkpoint_files_refused").await, 1.0);
+        let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+        client.want(CDS, &["*"]);
+        client.silence(Duration::from_millis(300)).await;
+        drop(client);
+        relay.sigterm();
+        relay.exit().await;
+        fs::write(&file, &good).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+}
+
+async fn refused(relay: &Relay, reason: &str) {
+    let is_said = || async { relay.log_lines("WARN").iter().any(|line| line.contains(reason)) };
+    eventually(reason, is_said).await;
+}
+
+/// FP5: too old, or of another server.
+#[tokio::test]
+async fn fp_5_what_is_not_meant_for_this_relay_now_is_not_used() {
+    let bench = Bench::outage().await;
+    let mut setup = bench.setup();
+    setup.server = "127.0.0.1:1".to_owned();
+    refused(&Relay::start(setup).await, "which the configuration does not name").await;
+    assert_eq!(bench.files().len(), 1);
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    refused(&Relay::start(bench.setup_with("interval: 100ms, max_age: 1s")).await, "`max_age` is 1 s").await;
+    assert_eq!(bench.files().len(), 0);
+}
+
+/// FP13: one directory, two relays.
+#[tokio::test]
+async fn fp_13_a_second_relay_with_the_same_directory_starts_cold() {
+    let bench = Bench::new().await;
+    let first = bench.relay().await;
+    let _client = bench.serve(&first).await;
+    written(&first, 1.0).await;
+    let before = bench.files();
+    let second = bench.relay().await;
+    refused(&second, "starts cold").await;
+    refused(&second, "another process uses the directory").await;
+    assert_eq!(metric(&second, "sluice_checkpoint_resources_read").await, 0.0);
+    let mut client = Client::open(&second.address, Variant::Delta, "one").await;
+    client.want(CDS, &["*"]);
+    client.settle(CDS, &[("a", "1"), ("b", "1")]).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(metric(&second, "sluice_checkpoint_writes_total").await, 0.0);
+    assert_eq!(bench.files(), before);
+    // The directory is free again.
+    drop(first);
+    bench.origin.set(CDS, "a", "2");
+    client.settle(CDS, &[("a", "2"), ("b", "1")]).await;
+    eventually("the second one's turn", || async {
+        metric(&second, "sluice_checkpoint_writes_total").await >= 1.0
+    })
+    .await;
+}
+
+/// What did not change is not written again, whoever comes and goes.
+#[tokio::test]
+async fn an_unchanged_source_is_not_written_again() {
+    let bench = Bench::new().await;
+    let relay = bench.relay().await;
+    let _client = bench.serve(&relay).await;
+    written(&relay, 1.0).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let before = metric(&relay, "sluice_checkpoint_writes_total").await;
+    let mut other = Client::open(&relay.address, Variant::Sotw, "two").await;
+    other.want(CDS, &["*"]);
+    other.take(CDS).await;
+    other.want(EDS, &["e"]);
+    other.take(EDS).await;
+    drop(other);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(metric(&relay, "sluice_checkpoint_writes_total").await, before);
+    bench.origin.set(EDS, "e", "2");
+    written(&relay, before + 1.0).await;
+}
+
+/// I13: no Secret is ever on disk.
+#[tokio::test]
+async fn i13_no_secret_is_written() {
+    let bench = Bench::new().await;
+    let relay = bench.relay().await;
+    bench.origin.set(SDS, "s", "hunter2-hunter2");
+    let mut client = bench.serve(&relay).await;
+    client.want(SDS, &["s"]);
+    client.settle(SDS, &[("s", "hunter2-hunter2")]).await;
+    written(&relay, 1.0).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let files = bench.files();
+    assert!(!files.is_empty());
+    for file in files {
+        let bytes = fs::read(file).unwrap();
+        assert!(!bytes.windows(7).any(|window| window == b"hunter2"));
+    }
+}
+
+/// F9: 100,000 resources are served within a second of the start. A figure of the release build:
+/// `cargo test --release --test e2e f9 -- --ignored --nocapture`.
+#[tokio::test]
+#[ignore = "measures; wants the release build and a machine of its own"]
+async fn f9_a_hundred_thousand_resources_are_served_within_a_second() {
+    const COUNT: usize = 100_000;
+    let mut bench = Bench::new().await;
+    let text = "x".repeat(200);
+    let names: Vec<String> = (0..COUNT).map(|n| format!("cluster-{n:06}")).collect();
+    let resources: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), text.as_str())).collect();
+    bench.origin.set_many(CDS, &resources);
+    let mut relay = bench.relay().await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(CDS, &["*"]);
+    while client.holds(CDS).len() < COUNT {
+        client.take(CDS).await;
+    }
+    drop(client);
+    relay.sigterm();
+    relay.exit().await;
+    bench.origin.down().await;
+    let bytes = fs::metadata(&bench.files()[0]).unwrap().len();
+    let start = Instant::now();
+    let relay = bench.relay().await;
+    let ready = start.elapsed();
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(CDS, &["*"]);
+    let mut count = client.take(CDS).await.items.len();
+    let first = start.elapsed();
+    while count < COUNT {
+        count += client.take(CDS).await.items.len();
+    }
+    let all = start.elapsed();
+    #[allow(clippy::print_stdout)]
+    {
+        println!("{bytes} bytes; ready {ready:?}, first answer {first:?}, all {all:?}");
+        let read = relay.log_lines("INFO").into_iter().find(|line| line.contains("checkpoint read"));
+        println!("{}", read.unwrap_or_default());
+    }
+    assert!(first < Duration::from_secs(1), "{first:?}");
+}

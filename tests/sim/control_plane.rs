@@ -1,0 +1,355 @@
+//! A model of a control plane: correct by itself; what makes it wrong is done to its messages on purpose.
+
+use std::collections::BTreeMap;
+
+use sluice::xds::{DeltaRequest, Request, SotwRequest, Variant};
+
+use super::message::{Item, Message};
+use super::rng::Rng;
+use super::words::{Content, Lexicon, Mask, NAMES, OLD, SDS, TYPES, bit, bits, is_full_state};
+
+/// One resource as the control plane has it for one class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub content: Content,
+    /// Selected for the wildcard.
+    pub member: bool,
+    /// Microseconds.
+    pub ttl: Option<u64>,
+}
+
+pub type Truth = [[Option<Entry>; NAMES]; TYPES];
+
+/// What connecting to it leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reachable {
+    Yes,
+    Refused,
+    Silent,
+}
+
+/// One control plane.
+pub struct ControlPlane {
+    /// By class.
+    pub truth: Vec<Truth>,
+    pub reachable: Reachable,
+    /// It knows delta.
+    pub delta: bool,
+    /// It never says that a name does not exist.
+    pub mute: bool,
+    /// How many of a hundred messages are spoilt.
+    pub wrong: u64,
+    /// Its version strings say so: a restarted one knows none of the old.
+    epoch: u32,
+    streams: BTreeMap<u64, Stream>,
+}
+
+struct Stream {
+    class: usize,
+    variant: Variant,
+    nonces: u32,
+    types: [Subscription; TYPES],
+}
+
+#[derive(Clone, Debug, Default)]
+struct Subscription {
+    asked: bool,
+    wildcard: bool,
+    names: Mask,
+    /// What the client has as far as is known; of delta, zero content is something unknown.
+    sent: [Option<Content>; NAMES],
+    /// Names that must be answered whatever was sent.
+    due: Mask,
+    /// The first request was not answered yet.
+    greeting: bool,
+    nonce: String,
+}
+
+impl ControlPlane {
+    pub fn new(classes: usize, delta: bool, mute: bool) -> ControlPlane {
+        ControlPlane {
+            truth: vec![Truth::default(); classes],
+            reachable: Reachable::Yes,
+            delta,
+            mute,
+            wrong: 0,
+            epoch: 1,
+            streams: BTreeMap::new(),
+        }
+    }
+
+    /// Forgets every stream. The version strings change.
+    pub fn restart(&mut self) {
+        self.epoch += 1;
+        self.streams.clear();
+    }
+
+    pub fn open(&mut self, link: u64, class: usize, variant: Variant) {
+        self.streams.insert(link, Stream { class, variant, nonces: 0, types: Default::default() });
+    }
+
+    pub fn close(&mut self, link: u64) {
+        self.streams.remove(&link);
+    }
+
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub fn links(&self) -> impl Iterator<Item = u64> {
+        self.streams.keys().copied()
+    }
+
+    fn version_of(&self, content: Content) -> Box<str> {
+        format!("{}.{content:x}", self.epoch).into()
+    }
+
+    // === requests ===
+
+    pub fn request(&mut self, words: &Lexicon, link: u64, request: &Request) {
+        let (epoch, Some(stream)) = (self.epoch, self.streams.get_mut(&link)) else { return };
+        match request {
+            Request::Sotw(request) => stream.take_sotw(words, request),
+            Request::Delta(request) => stream.take_delta(words, request, epoch),
+        }
+    }
+
+    /// What is to be said on a stream now, in the order of the types.
+    pub fn flush(&mut self, link: u64) -> Vec<Message> {
+        let mut messages = Vec::new();
+        let is_served = |stream: &Stream| self.delta || stream.variant == Variant::Sotw;
+        if !self.streams.get(&link).is_some_and(is_served) {
+            return messages;
+        }
+        let Some(mut stream) = self.streams.remove(&link) else { return messages };
+        for ty in 0..TYPES {
+            let message = match stream.variant {
+                Variant::Sotw => self.sotw(&mut stream, ty),
+                Variant::Delta => self.delta(&mut stream, ty),
+            };
+            messages.extend(message);
+        }
+        self.streams.insert(link, stream);
+        messages
+    }
+
+    /// Heartbeats of what has a time to live (TTL-4).
+    pub fn beats(&mut self, link: u64) -> Vec<Message> {
+        let Some(stream) = self.streams.get(&link) else { return Vec::new() };
+        let (class, variant) = (stream.class, stream.variant);
+        let mut messages = Vec::new();
+        for ty in 0..TYPES {
+            let stream = &self.streams[&link];
+            let wanted = |name: usize| stream.types[ty].sent[name].is_some();
+            let live: Vec<_> = (0..NAMES)
+                .filter(|name| wanted(*name))
+                .filter_map(|name| {
+                    let entry = self.truth[class][ty][name]?;
+                    entry.ttl.filter(|_| stream.types[ty].sent[name] == Some(entry.content))?;
+                    Some(Item::Bare { name, version: self.version_of(entry.content), ttl: entry.ttl })
+                })
+                .collect();
+            if !live.is_empty()
+                && let Some(stream) = self.streams.get_mut(&link)
+            {
+                messages.push(stream.message(ty, variant, live, 0));
+            }
+        }
+        messages
+    }
+
+    fn sotw(&self, stream: &mut Stream, ty: usize) -> Option<Message> {
+        let truth = &self.truth[stream.class][ty];
+        let subscription = &mut stream.types[ty];
+        if !subscription.asked {
+            return None;
+        }
+        let is_full = is_full_state(ty) || subscription.wildcard;
+        let current = subscription.current(truth);
+        let is_news = |name: usize| subscription.sent[name] != current[name].map(|entry| entry.content);
+        let news: Mask = (0..NAMES).filter(|name| is_news(*name)).fold(0, |mask, name| mask | bit(name));
+        let there: Mask = (0..NAMES).filter(|name| current[*name].is_some()).fold(0, |mask, n| mask | bit(n));
+        let due = std::mem::take(&mut subscription.due);
+        let greeting = std::mem::take(&mut subscription.greeting);
+        let told = if is_full { there } else { (news | due) & there };
+        let says_something = if is_full {
+            news != 0 || due != 0 || greeting
+        } else {
+            told != 0 || subscription.wildcard && greeting
+        };
+        if !says_something {
+            return None;
+        }
+        let items = bits(told).filter_map(|name| self.item(name, current[name]?)).collect();
+        for name in 0..NAMES {
+            subscription.sent[name] = current[name].map(|entry| entry.content);
+        }
+        Some(stream.message(ty, Variant::Sotw, items, 0))
+    }
+
+    fn delta(&self, stream: &mut Stream, ty: usize) -> Option<Message> {
+        let truth = &self.truth[stream.class][ty];
+        let subscription = &mut stream.types[ty];
+        if !subscription.asked {
+            return None;
+        }
+        let current = subscription.current(truth);
+        let due = std::mem::take(&mut subscription.due);
+        let (mut items, mut removed) = (Vec::new(), 0);
+        for name in 0..NAMES {
+            let sent = subscription.sent[name];
+            match current[name] {
+                Some(entry) if sent != Some(entry.content) || due & bit(name) != 0 => {
+                    items.extend(self.item(name, entry));
+                    subscription.sent[name] = Some(entry.content);
+                }
+                None if sent.is_some() || (due & bit(name) != 0 && !self.mute) => {
+                    removed |= bit(name);
+                    subscription.sent[name] = None;
+                }
+                _ => {}
+            }
+        }
+        let greeting = std::mem::take(&mut subscription.greeting) && subscription.wildcard;
+        if items.is_empty() && removed == 0 && !greeting {
+            return None;
+        }
+        Some(stream.message(ty, Variant::Delta, items, removed))
+    }
+
+    fn item(&self, name: usize, entry: Entry) -> Option<Item> {
+        Some(Item::Resource {
+            name,
+            content: entry.content,
+            version: self.version_of(entry.content),
+            ttl: entry.ttl,
+        })
+    }
+
+    // === faults ===
+
+    /// Makes a message wrong in one of the ways of FU12 to FU24. Gives what was done.
+    pub fn spoil(&self, message: &mut Message, list: usize, rng: &mut Rng) -> &'static str {
+        let name = if list == 0 {
+            rng.below(OLD as u64) as usize
+        } else {
+            OLD + rng.below((NAMES - OLD) as u64) as usize
+        };
+        let is_new =
+            !message.items.iter().any(|item| item.name() == Some(name)) && message.removed & bit(name) == 0;
+        match rng.below(9) {
+            0 if is_new => {
+                message.items.push(Item::Bad(Some(name)));
+                "a bad element"
+            }
+            1 => {
+                message.items.push(Item::Bad(None));
+                "an element without a name"
+            }
+            2 if !message.items.is_empty() => {
+                let again = message.items[0].clone();
+                message.items.push(again);
+                "a name twice"
+            }
+            3 if message.variant == Variant::Delta && is_new => {
+                message.removed |= bit(name);
+                "a removal of something else"
+            }
+            4 => {
+                message.nonce = String::new();
+                "no nonce"
+            }
+            5 => {
+                message.nonce = "1".to_owned();
+                "an old nonce"
+            }
+            6 => {
+                for item in &mut message.items {
+                    if let Item::Resource { version, .. } = item {
+                        *version = "7".into();
+                    }
+                }
+                message.version = "7".to_owned();
+                "a version that says nothing"
+            }
+            7 => {
+                for item in &mut message.items {
+                    if let Item::Resource { version, .. } = item {
+                        *version = "".into();
+                    }
+                }
+                "no version"
+            }
+            _ if is_new && message.ty != SDS => {
+                let content = super::words::content(200, rng.below(1000) as u32);
+                message.items.push(Item::Resource { name, content, version: "9".into(), ttl: None });
+                "a resource that nobody asked for, perhaps"
+            }
+            _ => "nothing",
+        }
+    }
+}
+
+impl Subscription {
+    fn current(&self, truth: &[Option<Entry>; NAMES]) -> [Option<Entry>; NAMES] {
+        std::array::from_fn(|name| {
+            let is_named = self.names & bit(name) != 0;
+            truth[name].filter(|entry| is_named || (self.wildcard && entry.member))
+        })
+    }
+}
+
+impl Stream {
+    fn message(&mut self, ty: usize, variant: Variant, items: Vec<Item>, removed: Mask) -> Message {
+        self.nonces += 1;
+        let nonce = self.nonces.to_string();
+        self.types[ty].nonce.clone_from(&nonce);
+        Message { variant, ty, version: nonce.clone(), nonce, items, removed }
+    }
+
+    fn take_sotw(&mut self, words: &Lexicon, request: &SotwRequest) {
+        let Some(ty) = words.types.iter().position(|url| url.as_str() == request.type_url) else { return };
+        let subscription = &mut self.types[ty];
+        let mask = words.mask_of(&request.resource_names);
+        let wildcard = request.resource_names.iter().any(|name| name.is_wildcard())
+            || (request.resource_names.is_empty() && (!subscription.asked || subscription.wildcard));
+        subscription.due |= mask & !subscription.names;
+        subscription.greeting |= !subscription.asked || (wildcard && !subscription.wildcard);
+        for name in bits(!mask & subscription.names & ((1 << NAMES) - 1)) {
+            subscription.sent[name] = None;
+        }
+        subscription.names = mask;
+        subscription.wildcard = wildcard;
+        subscription.asked = true;
+    }
+
+    fn take_delta(&mut self, words: &Lexicon, request: &DeltaRequest, epoch: u32) {
+        let Some(ty) = words.types.iter().position(|url| url.as_str() == request.type_url) else { return };
+        let subscription = &mut self.types[ty];
+        let is_first = !std::mem::replace(&mut subscription.asked, true);
+        let by_omission = is_first && request.subscribe.is_empty() && request.unsubscribe.is_empty();
+        let add = words.mask_of(&request.subscribe);
+        let remove = words.mask_of(&request.unsubscribe);
+        if request.subscribe.iter().any(|name| name.is_wildcard()) || by_omission {
+            subscription.wildcard = true;
+            subscription.greeting = true;
+        }
+        if request.unsubscribe.iter().any(|name| name.is_wildcard()) {
+            subscription.wildcard = false;
+        }
+        subscription.due |= add;
+        subscription.names = (subscription.names | add) & !remove;
+        for name in bits(remove) {
+            subscription.sent[name] = None;
+            subscription.due &= !bit(name);
+        }
+        for (name, version) in request.initial_resource_versions.iter().filter(|_| is_first) {
+            let Some(name) = words.name_of(name) else { continue };
+            let content = version.split_once('.').filter(|(by, _)| **by == epoch.to_string());
+            let content = content.and_then(|(_, text)| Content::from_str_radix(text, 16).ok());
+            subscription.sent[name] = Some(content.unwrap_or(0));
+            // What is presented in its current version is not sent again (DEL-29).
+            subscription.due &= !bit(name);
+        }
+    }
+}

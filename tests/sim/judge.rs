@@ -1,0 +1,694 @@
+//! The judge: what must hold after every step, whatever happened before.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use sluice::engine::cache::Known;
+use sluice::engine::downstream::{SourceId, Verdict};
+use sluice::engine::interest::Shape;
+use sluice::engine::source::Attachment;
+use sluice::engine::upstream::Cause;
+use sluice::xds::{Request, Resource, TypeUrl, Variant};
+
+use super::held::{Held, Sent};
+use super::reference::{Source, State};
+use super::relay::{Slot, StreamSlot, show_sent};
+use super::schedule::{MILLI, SECOND};
+use super::words::{
+    ALL, CDS, Content, EDS, Mask, NAMES, SHORT, TYPES, bit, bits, has_endpoints, is_cluster_side, is_routing,
+    names_of_list, read, show, show_content,
+};
+use super::world::{Invariant, World};
+
+/// How long routing types wait for the cluster side, and removals for the routing types (ORD-10, RLY-51).
+const HOLD: u64 = 15 * SECOND;
+
+/// The responses of one type on one stream that a client has not answered.
+#[derive(Debug, Default)]
+pub struct Flight {
+    unanswered: VecDeque<(String, Vec<(usize, Content)>)>,
+    latest: Option<String>,
+    /// What the client rejected.
+    rejected: [Content; NAMES],
+}
+
+impl Flight {
+    pub fn is_waiting(&self) -> bool {
+        !self.unanswered.is_empty()
+    }
+
+    /// What the relay should make of a nonce (NON-1, NON-5, NON-6).
+    fn judge(&mut self, nonce: &str, is_error: bool) -> &'static str {
+        let Some(at) = self.unanswered.iter().position(|(sent, _)| sent == nonce) else {
+            return if self.latest.as_deref() == Some(nonce) { "none" } else { "stale" };
+        };
+        let put = self.unanswered[at].1.clone();
+        if self.latest.as_deref() == Some(nonce) {
+            self.unanswered.clear();
+        } else {
+            self.unanswered.remove(at);
+        }
+        if !is_error {
+            return "ACK";
+        }
+        for (name, content) in put {
+            self.rejected[name] = content;
+        }
+        "NACK"
+    }
+}
+
+/// Why a response cannot be explained by a moment of the reference.
+struct Unexplained {
+    invariant: Invariant,
+    text: String,
+}
+
+/// What a client should see of a name at a moment.
+pub fn due_of(source: &Source, ty: usize, name: usize, held: &Held, is_full: bool, moment: u32) -> State {
+    let mut due = State::Absent;
+    if held.wildcard && name < super::words::OLD {
+        due = source.members[ty][name].state_at(moment);
+    }
+    if held.wanted & bit(name) != 0 {
+        match source.names[ty][name].state_at(moment) {
+            State::Unknown if is_full || due == State::Absent => due = State::Unknown,
+            State::Present(content) => due = State::Present(content),
+            // That it does not exist is an answer; a complete set waits until the wildcard is known too (RLY-5).
+            State::Absent if due == State::Unknown && !is_full => due = State::Absent,
+            // What becomes of a name that its own subscription knows to be absent, the wildcard says (DEL-22).
+            State::Unknown | State::Absent => {}
+        }
+    }
+    due
+}
+
+impl World {
+    // === what clients ask for ===
+
+    pub fn judge_request(&mut self, stream: &mut StreamSlot, request: &Request, verdict: Option<&Verdict>) {
+        let (url, nonce, error) = match request {
+            Request::Sotw(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
+            Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
+        };
+        let Some(ty) = self.words.types.iter().position(|known| known.as_str() == url) else { return };
+        let is_first = !stream.mirror[ty].asked;
+        let expected = match is_first || nonce.is_empty() {
+            true => "none",
+            false => stream.flights[ty].judge(nonce, error.is_some()),
+        };
+        let found = match verdict {
+            Some(Verdict::Ack { .. }) => "ACK",
+            Some(Verdict::Nack { .. }) => "NACK",
+            Some(Verdict::Stale) => "stale",
+            Some(Verdict::None) => "none",
+            None => "an error",
+        };
+        if found != expected {
+            let who = self.show_stream(stream);
+            self.fail(Invariant::Nonces, || {
+                format!("{who}: {nonce:?} is {expected}, and was taken for {found}")
+            });
+        }
+        let mirror = &mut stream.mirror[ty];
+        match request {
+            Request::Sotw(request) => {
+                let star = request.resource_names.iter().any(|name| name.is_wildcard());
+                mirror.want_sotw(self.words.mask_of(&request.resource_names), star);
+            }
+            Request::Delta(request) => {
+                let has_star =
+                    |names: &[sluice::xds::ResourceName]| names.iter().any(|name| name.is_wildcard());
+                let star = match (has_star(&request.subscribe), has_star(&request.unsubscribe)) {
+                    (_, true) => Some(false),
+                    (true, false) => Some(true),
+                    (false, false) => None,
+                };
+                let names = request.initial_resource_versions.iter().map(|(name, _)| name);
+                let presented = self.words.mask_of(names);
+                if is_first {
+                    for name in bits(ALL & !presented) {
+                        mirror.resources[name] = 0;
+                    }
+                }
+                let add = self.words.mask_of(&request.subscribe);
+                mirror.want_delta(add, self.words.mask_of(&request.unsubscribe), star, presented);
+            }
+        }
+    }
+
+    // === what clients are sent ===
+
+    /// Every byte is of the type, the name and the class for which it is served (I3).
+    pub fn judge_bytes(&mut self, stream: &StreamSlot, ty: usize, resource: &Resource) {
+        let (of_type, name, class, content) = read(resource);
+        let is_named = self.words.name_of(&resource.name) == Some(name);
+        if of_type != ty || !is_named || class != stream.class {
+            let who = self.show_stream(stream);
+            self.fail(Invariant::Isolation, || {
+                format!(
+                    "{who} of class {} is sent {} {} of class {class}, {}",
+                    stream.class,
+                    SHORT[of_type],
+                    resource.name,
+                    show_content(content)
+                )
+            });
+        }
+    }
+
+    pub fn judge_sent(&mut self, stream: &mut StreamSlot, sent: &Sent) {
+        let who = self.show_stream(stream);
+        self.tell(|| format!("client {} is sent {}", stream.client, show_sent(&SHORT, sent)));
+        if sent.nonce.is_empty() || !stream.nonces.insert(sent.nonce.clone()) {
+            self.fail(Invariant::Nonces, || format!("{who}: the nonce {:?} is not unique", sent.nonce));
+        }
+        let (ty, put) = (sent.ty, sent.put_mask());
+        let mirror = &stream.mirror[ty];
+        let asked = mirror.wanted | if mirror.wildcard { super::words::ALL_OLD } else { 0 };
+        if put & !asked != 0 {
+            self.fail(Invariant::Isolation, || {
+                format!("SUB-18: {who} never asked for {} {}", SHORT[ty], show(put & !asked))
+            });
+        }
+        if put & sent.removed != 0 || put.count_ones() as usize != sent.put.len() {
+            self.fail(Invariant::JustifiedRemoval, || format!("DEL-16: {who} is told of a name twice"));
+        }
+        for list in 0..2 {
+            self.explain(stream, sent, list);
+        }
+        let says_nothing = put | sent.removed | sent.errors | sent.beats == 0;
+        let slot = self.slot_of(stream, 0);
+        if stream.variant == Variant::Delta && says_nothing && !self.slots[slot].reference.complete[ty] {
+            self.fail(Invariant::JustifiedRemoval, || {
+                format!("{who} is told that there is no {}, and nobody knows", SHORT[ty])
+            });
+        }
+        self.judge_order(stream, sent);
+        let is_routing = is_routing(ty);
+        let before = stream.mirror[ty].resources;
+        let (due, known) = (stream.mirror[ty].due, stream.mirror[ty].known);
+        let is_asked_anew = stream.mirror[ty].due_all;
+        let idle = stream.mirror[ty].take(sent);
+        if idle != 0 {
+            let rejected = bits(idle & put)
+                .any(|name| stream.flights[ty].rejected[name] == stream.mirror[ty].resources[name]);
+            let invariant = if rejected { Invariant::NackContainment } else { Invariant::Silence };
+            self.fail(invariant, || {
+                format!("{who} is sent {} {} again without a reason", SHORT[ty], show(idle & ALL))
+            });
+        }
+        if ty == CDS {
+            for (name, content) in sent.put.iter().filter(|(_, content)| has_endpoints(*content)) {
+                if is_asked_anew || before[*name] != *content || (due | !known) & bit(*name) != 0 {
+                    stream.mirror[EDS].due |= bit(*name);
+                    let holds = stream.mirror[EDS].resources[*name] != 0
+                        && stream.mirror[EDS].wanted & bit(*name) != 0;
+                    if holds && before[*name] != *content {
+                        stream.forced |= bit(*name);
+                    }
+                }
+            }
+        }
+        if ty == EDS {
+            stream.forced &= !(put | sent.removed);
+        }
+        if is_routing {
+            // What waited too long goes as a round of all routing types, from one snapshot.
+            stream.is_round |= self.now >= stream.routes_free_at + HOLD;
+            stream.routes_free_at = self.now;
+        }
+        let flight = &mut stream.flights[ty];
+        flight.unanswered.push_back((sent.nonce.clone(), sent.put.clone()));
+        flight.latest = Some(sent.nonce.clone());
+    }
+
+    /// Finds the first moment of the reference, not before the one that the client was shown last (I2), at which all of the
+    /// response was true together (I7b), and every removal in it justified (I4).
+    fn explain(&mut self, stream: &StreamSlot, sent: &Sent, list: usize) {
+        let slot = self.slot_of(stream, list);
+        let (ty, held) = (sent.ty, &stream.mirror[sent.ty]);
+        let asks = held.wanted & names_of_list(list) != 0 || (list == 0 && held.wildcard);
+        let told = (sent.put_mask() | sent.removed) & names_of_list(list);
+        if !asks && told == 0 {
+            return;
+        }
+        let is_full = held.is_full(ty, stream.variant);
+        let source = &self.slots[slot].reference;
+        // While a lower server serves, a name that it lacks is as the higher one supplied it (RLY-42); and what only the one
+        // before had may be withheld (RLY-51).
+        let first = stream.class * self.servers.len() + list * 2;
+        let others = [first, first + 1].into_iter().filter(|other| *other != slot && self.plan.fallback);
+        let others: Vec<&Source> = others.map(|other| &self.slots[other].reference).collect();
+        let is_lower = slot != first;
+        let last = self.clients[stream.client].explained.get(&slot).map_or(0, |moments| moments[ty]);
+        let mut why = None;
+        let mut moment = last;
+        while moment <= source.moment {
+            match holds_at(is_lower, &others, source, sent, held, list, is_full, moment) {
+                Ok(()) => break,
+                Err(unexplained) => why = Some(unexplained),
+            }
+            moment += 1;
+        }
+        if moment <= source.moment {
+            self.clients[stream.client].explained.entry(slot).or_default()[ty] = moment;
+            return;
+        }
+        let is_old = (0..last)
+            .any(|moment| holds_at(is_lower, &others, source, sent, held, list, is_full, moment).is_ok());
+        let Some(why) = why else { return };
+        let who = self.show_stream(stream);
+        let is_mixed = is_lower || (self.plan.fallback && why.invariant == Invariant::Isolation);
+        let invariant = match (is_old, is_mixed) {
+            (true, _) => Invariant::NoGoingBack,
+            (false, true) => Invariant::Revert,
+            (false, false) => why.invariant,
+        };
+        self.fail(invariant, || format!("{who}, {} of list {list}, of slot {slot}: {}", SHORT[ty], why.text));
+    }
+
+    pub fn slot_of(&self, stream: &StreamSlot, list: usize) -> usize {
+        stream.class * self.servers.len() + list * 2 + self.serving(stream, list)
+    }
+
+    /// I10, I6: a session asks a lower server only if the one that serves it is lost, and is served by one only then.
+    pub fn judge_shift(&mut self, stream: &StreamSlot, before: [usize; 2], asked: &[bool]) {
+        for (list, before) in before.into_iter().enumerate() {
+            let first = stream.class * self.servers.len() + list * 2;
+            let now = self.serving(stream, list);
+            let opens = stream.session.uses(SourceId(first as u64 + 1)) && !asked[first + 1];
+            if opens && !self.lacks(stream, list, first + before) {
+                let who = self.show_stream(stream);
+                self.fail(Invariant::Gate, || {
+                    format!("{who} asks a second server of list {list}, and lacks nothing")
+                });
+            }
+            if opens {
+                self.tell(|| format!("client {} asks the second server of list {list}", stream.client));
+            }
+            if now != before {
+                self.tell(|| format!("client {} is served by server {now} of list {list}", stream.client));
+            }
+            if (opens || now > before) && !self.slots[first + before].is_lost(self.now) {
+                let who = self.show_stream(stream);
+                self.fail(Invariant::Gate, || {
+                    format!("{who} leaves server {before} of list {list}, which is not lost")
+                });
+            }
+        }
+    }
+
+    /// Whether something that a client asks for is unknown to the source that serves it.
+    fn lacks(&self, stream: &StreamSlot, list: usize, slot: usize) -> bool {
+        let source = &self.slots[slot].reference;
+        (0..TYPES).any(|ty| {
+            let held = &stream.mirror[ty];
+            let unknown = |name: usize| source.names[ty][name].state() == State::Unknown;
+            let lacks_members = list == 0 && held.asked && held.wildcard && !source.complete[ty];
+            lacks_members || bits(held.wanted & names_of_list(list)).any(unknown)
+        })
+    }
+
+    /// RLY-50: no routing type runs ahead of the clusters and endpoints that were there before it.
+    fn judge_order(&mut self, stream: &StreamSlot, sent: &Sent) {
+        let overdue = stream.is_round || self.now >= stream.routes_free_at + HOLD;
+        if !is_routing(sent.ty) || overdue || !stream.watches.is_empty() {
+            return;
+        }
+        for list in 0..2 {
+            let slot = self.slot_of(stream, list);
+            let explained = self.clients[stream.client].explained.get(&slot).copied().unwrap_or_default();
+            let source = &self.slots[slot].reference;
+            let route = explained[sent.ty];
+            for ty in [CDS, EDS] {
+                let held = &stream.mirror[ty];
+                let is_full = held.is_full(ty, stream.variant);
+                let due = |name: usize| due_of(source, ty, name, held, is_full, source.moment);
+                if !held.asked || (is_full && (0..NAMES).any(|name| due(name) == State::Unknown)) {
+                    continue;
+                }
+                let behind = bits(names_of_list(list)).find(|name| {
+                    let State::Present(content) = due_of(source, ty, *name, held, is_full, route) else {
+                        return false;
+                    };
+                    let changed = source.names[ty][*name]
+                        .changed_at(route)
+                        .max(source.members[ty][*name].changed_at(route));
+                    // What is gone again by now, or has changed since, may be so in the snapshot that the route was taken from.
+                    let stands = due(*name) == State::Present(content)
+                        && source.names[ty][*name]
+                            .changed_at(source.moment)
+                            .max(source.members[ty][*name].changed_at(source.moment))
+                            == changed;
+                    // Where its own subscription knows nothing of it yet, the client keeps what it has.
+                    let is_open =
+                        held.wanted & bit(*name) != 0 && source.names[ty][*name].state() == State::Unknown;
+                    stands
+                        && !is_open
+                        && held.resources[*name] != content
+                        && explained[ty] < changed
+                        && changed < route
+                });
+                if let Some(name) = behind {
+                    let who = self.show_stream(stream);
+                    let text =
+                        format!("{who} is sent {} before {} {}", SHORT[sent.ty], SHORT[ty], show(bit(name)));
+                    return self.fail(Invariant::Order, || text);
+                }
+            }
+        }
+    }
+
+    // === what sources hold ===
+
+    /// The snapshot of a source is what the reference says.
+    pub fn compare(&mut self, slot: usize) {
+        if self.failure.is_some() {
+            return;
+        }
+        let snapshot = self.slots[slot].snapshot.clone();
+        for ty in 0..TYPES {
+            let types = snapshot.of(&self.words.types[ty]);
+            let wanted = self.slots[slot].reference.wanted(ty);
+            let known = types.map_or(0, |types| self.words.mask_of(types.named.keys()));
+            if known != wanted {
+                let invariant =
+                    if known & !wanted != 0 { Invariant::Hygiene } else { Invariant::UpstreamEconomy };
+                return self.fail(invariant, || {
+                    format!(
+                        "slot {slot} keeps {} {}, and {} are wanted",
+                        SHORT[ty],
+                        show(known),
+                        show(wanted)
+                    )
+                });
+            }
+            for name in bits(known) {
+                let known = types.and_then(|types| types.named.get(&self.words.names[ty][name])).cloned();
+                self.compare_name(slot, ty, name, &known.unwrap_or_default());
+            }
+            let wildcard = types.and_then(|types| types.wildcard.as_ref());
+            let reference = &self.slots[slot].reference;
+            if wildcard.is_some() != reference.wants_wildcard(ty) {
+                return self.fail(Invariant::Hygiene, || {
+                    format!("slot {slot} keeps a {} wildcard, or none", SHORT[ty])
+                });
+            }
+            if let (Some(view), Some(types)) = (wildcard, types) {
+                if view.is_complete() != reference.complete[ty] {
+                    let is_early = view.is_complete();
+                    let invariant =
+                        if is_early { Invariant::JustifiedRemoval } else { Invariant::NoLostUpdate };
+                    return self.fail(invariant, || {
+                        format!("slot {slot} takes {} for whole: {is_early}", SHORT[ty])
+                    });
+                }
+                for name in 0..NAMES {
+                    let member =
+                        types.members.get(&self.words.names[ty][name]).map(|resource| read(resource).3);
+                    let due = match self.slots[slot].reference.members[ty][name].state() {
+                        State::Present(content) => Some(content),
+                        State::Unknown | State::Absent => None,
+                    };
+                    self.compare_content(slot, ty, name, "member", member, due);
+                }
+            }
+        }
+        self.judge_memory(slot);
+    }
+
+    fn compare_name(&mut self, slot: usize, ty: usize, name: usize, known: &Known) {
+        let now = self.now;
+        let reference = &mut self.slots[slot].reference;
+        let state = reference.names[ty][name].state();
+        match (known, state) {
+            (Known::Unknown, State::Unknown) | (Known::Absent(_), State::Absent) => {}
+            (Known::Absent(Cause::Timeout), State::Unknown) if reference.time_out(ty, name, now) => {}
+            (Known::Absent(cause), state) => {
+                let invariant =
+                    if *cause == Cause::Expired { Invariant::Ttl } else { Invariant::JustifiedRemoval };
+                self.fail(invariant, || {
+                    format!(
+                        "slot {slot} takes {} {} for absent ({cause:?}), which is {state:?}",
+                        SHORT[ty],
+                        show(bit(name))
+                    )
+                });
+            }
+            (known, state) => {
+                let found = known.resource().map(|resource| read(resource).3);
+                let due = if let State::Present(content) = state { Some(content) } else { None };
+                if due.is_none() && found.is_none() {
+                    return self.fail(Invariant::NoLostUpdate, || {
+                        format!(
+                            "slot {slot} knows nothing of {} {}, which is absent",
+                            SHORT[ty],
+                            show(bit(name))
+                        )
+                    });
+                }
+                self.compare_content(slot, ty, name, "name", found, due);
+            }
+        }
+    }
+
+    fn compare_content(
+        &mut self,
+        slot: usize,
+        ty: usize,
+        name: usize,
+        what: &str,
+        found: Option<Content>,
+        due: Option<Content>,
+    ) {
+        if found == due {
+            return;
+        }
+        let reference = &self.slots[slot].reference;
+        let track = if what == "name" { &reference.names[ty][name] } else { &reference.members[ty][name] };
+        let invariant = match (found, due) {
+            (Some(_), None) if track.has_expired => Invariant::Ttl,
+            (None, Some(_)) => Invariant::JustifiedRemoval,
+            _ => Invariant::NoLostUpdate,
+        };
+        self.fail(invariant, || {
+            let text = |content: Option<Content>| content.map_or("nothing".to_owned(), show_content);
+            format!(
+                "slot {slot} has {} as the {} {what} {}, which is {}",
+                text(found),
+                SHORT[ty],
+                show(bit(name)),
+                text(due)
+            )
+        });
+    }
+
+    /// I8: nothing keeps old snapshots but streams that are in the middle of something.
+    fn judge_memory(&mut self, slot: usize) {
+        let streams = self.streams.iter().flatten().count();
+        let published = &mut self.slots[slot].published;
+        if published.len() < 24 {
+            return;
+        }
+        published.retain(|snapshot| snapshot.strong_count() > 0);
+        let kept = published.len();
+        if kept > 3 + 2 * streams {
+            self.fail(Invariant::BoundedMemory, || {
+                format!("slot {slot}: {kept} snapshots are kept by {streams} streams")
+            });
+        }
+    }
+
+    // === what servers are asked ===
+
+    pub fn judge_written(&mut self, slot: usize, index: usize, request: &Request) {
+        let url = match request {
+            Request::Sotw(request) => &request.type_url,
+            Request::Delta(request) => &request.type_url,
+        };
+        let Some(ty) = self.words.types.iter().position(|known| known.as_str() == url) else { return };
+        let now = self.now;
+        let listed = |world: &World| {
+            let stream = world.slots[slot].reference.streams.get(index).and_then(Option::as_ref);
+            stream.map(|stream| (stream.types[ty].listed, stream.types[ty].asked)).unwrap_or_default()
+        };
+        let (before, asked) = listed(self);
+        let (add, remove, star) = match request {
+            Request::Sotw(request) => {
+                let mask = self.words.mask_of(&request.resource_names);
+                let star = request.resource_names.iter().any(|name| name.is_wildcard());
+                (mask & !before, before & !mask, star || request.resource_names.is_empty())
+            }
+            Request::Delta(request) => {
+                let star =
+                    request.subscribe.iter().any(|name| name.is_wildcard()) || request.subscribe.is_empty();
+                for (name, version) in &request.initial_resource_versions {
+                    let Some(name) = self.words.name_of(name) else { continue };
+                    if asked || !self.slots[slot].reference.holds(ty, name, version) {
+                        self.fail(Invariant::NoLostUpdate, || {
+                            format!(
+                                "slot {slot} claims {} {} in version {version:?}",
+                                SHORT[ty],
+                                show(bit(name))
+                            )
+                        });
+                    }
+                }
+                (self.words.mask_of(&request.subscribe), self.words.mask_of(&request.unsubscribe), star)
+            }
+        };
+        let twice = self.slots[slot].reference.wrote(index, ty, add, remove, star, now);
+        if twice != 0 {
+            self.fail(Invariant::UpstreamEconomy, || {
+                format!("slot {slot}.{index} asks twice for {} {}", SHORT[ty], show(twice))
+            });
+        }
+    }
+
+    /// I6: what a server is asked for is what is wanted or lingers, but for the time that changes are gathered.
+    pub fn judge_listed(&mut self, slot: usize) {
+        let (now, within) = (self.now, self.plan.gather + 20 * MILLI);
+        let mut late = None;
+        let legacy = self.plan.legacy_wildcard;
+        let Slot { reference, source, .. } = &mut self.slots[slot];
+        let wanted: [Mask; TYPES] = std::array::from_fn(|ty| reference.wanted(ty));
+        let streams = reference.streams.iter_mut().enumerate();
+        for (index, stream) in streams.filter_map(|(index, stream)| Some((index, stream.as_mut()?))) {
+            for (ty, said) in
+                stream.types.iter_mut().enumerate().filter(|(_, said)| said.asked && !said.wildcard)
+            {
+                let is_here = shape_of(source.as_ref(), index, &self.words.types[ty]) == Some(Shape::Names);
+                let wanted = if is_here { wanted[ty] } else { 0 };
+                if said.listed == wanted || (legacy && wanted == 0) {
+                    said.differs_since = None;
+                } else if now > *said.differs_since.get_or_insert(now) + within {
+                    late = Some((ty, said.listed));
+                }
+            }
+        }
+        if let Some((ty, listed)) = late {
+            self.fail(Invariant::UpstreamEconomy, || {
+                format!(
+                    "slot {slot} asks for {} {}, and {} are wanted",
+                    SHORT[ty],
+                    show(listed),
+                    show(wanted[ty])
+                )
+            });
+        }
+    }
+
+    /// CLI-4: a server that does not answer is not asked again at once.
+    pub fn judge_retry(&mut self, slot: usize, index: usize, answered: bool, retry_in: Duration) {
+        let server = self.slots[slot].server;
+        let refuses_delta = !self.servers[server].delta;
+        if !answered && !refuses_delta && retry_in < Duration::from_millis(790) {
+            self.fail(Invariant::Hygiene, || format!("slot {slot}.{index} tries again in {retry_in:?}"));
+        }
+        if retry_in > Duration::from_secs(37) {
+            self.fail(Invariant::Convergence, || {
+                format!("slot {slot}.{index} tries again in {retry_in:?} only")
+            });
+        }
+    }
+}
+
+/// Which collection of a type the engine has put on a stream; that is its own affair.
+pub fn shape_of(
+    source: Option<&sluice::engine::source::Source>,
+    index: usize,
+    type_url: &TypeUrl,
+) -> Option<Shape> {
+    match source?.attachment() {
+        Attachment::Streams(streams) => streams.shape_of(index, type_url),
+        Attachment::Files(_) => None,
+    }
+}
+
+/// Whether all that a response says of the names of one list was true after the response of the server with this number.
+#[allow(clippy::too_many_arguments, reason = "the response, who gets it, and what it is held against")]
+fn holds_at(
+    is_lower: bool,
+    others: &[&Source],
+    source: &Source,
+    sent: &Sent,
+    held: &Held,
+    list: usize,
+    is_full: bool,
+    moment: u32,
+) -> Result<(), Unexplained> {
+    let ty = sent.ty;
+    let told = sent.put_mask() | sent.removed;
+    for name in bits(names_of_list(list)).filter(|name| is_full || told & bit(*name) != 0) {
+        let due = due_of(source, ty, name, held, is_full, moment);
+        let found = sent.content(name);
+        let (names, members) = (&source.names[ty][name], &source.members[ty][name]);
+        let is_last = |content: Content| {
+            names.last_content(moment) == Some(content) || members.last_content(moment) == Some(content)
+        };
+        let because = |invariant: Invariant| {
+            let found = found.map_or("gone".to_owned(), show_content);
+            let text = format!(
+                "{} is told as {found}, and was never {due:?} together with the rest",
+                show(bit(name))
+            );
+            Err(Unexplained { invariant, text: text.replace("never", "at last") })
+        };
+        match (found, due) {
+            (Some(found), State::Present(content)) if found == content => {}
+            // What left the cluster side is withheld, or sent once more behind its cluster, with its last bytes (RLY-51, SST-6).
+            (Some(found), State::Absent | State::Unknown)
+                if is_cluster_side(ty)
+                    && (held.mask() | held.known) & bit(name) != 0
+                    && is_last(found)
+                    && due_is_gone(due, is_full) => {}
+            (Some(found), _)
+                if !matches!(names.state_at(moment), State::Present(_))
+                    && stands_in(others, held, ty, name, found) => {}
+            (Some(found), State::Absent | State::Unknown)
+                if is_cluster_side(ty)
+                    && !others.is_empty()
+                    && held.resources[name] != 0
+                    && (held.resources[name] == found || was_supplied(others, ty, name, found)) => {}
+            (Some(_), State::Present(_)) => return because(Invariant::NoLostUpdate),
+            (Some(_), _) => return because(Invariant::Isolation),
+            // A lower server's word deletes nothing that the higher one supplied (RLY-42).
+            (None, State::Absent)
+                if is_lower && held.resources[name] != 0 && is_supplied(others, held, ty, name) =>
+            {
+                return because(Invariant::JustifiedRemoval);
+            }
+            (None, State::Absent) => {}
+            (None, State::Unknown) if is_full && !others.is_empty() && held.wanted & bit(name) != 0 => {}
+            (None, State::Unknown) if !is_full && sent.removed & bit(name) == 0 => {}
+            (None, _) => return because(Invariant::JustifiedRemoval),
+        }
+    }
+    Ok(())
+}
+
+/// A named resource that the other server of the list has.
+fn is_supplied(others: &[&Source], held: &Held, ty: usize, name: usize) -> bool {
+    let has = |other: &&Source| matches!(other.names[ty][name].state(), State::Present(_));
+    held.wanted & bit(name) != 0 && others.iter().any(has)
+}
+
+/// What another server of the list had last.
+fn was_supplied(others: &[&Source], ty: usize, name: usize, found: Content) -> bool {
+    others.iter().any(|other| {
+        let tracks = [&other.names[ty][name], &other.members[ty][name]];
+        tracks.iter().any(|track| track.last_content(other.moment) == Some(found))
+    })
+}
+
+/// A named resource as another server of the list supplies it.
+fn stands_in(others: &[&Source], held: &Held, ty: usize, name: usize, found: Content) -> bool {
+    let supplied = |other: &&Source| other.names[ty][name].last_content(other.moment) == Some(found);
+    held.wanted & bit(name) != 0 && others.iter().any(supplied)
+}
+
+/// Of a complete set, nothing may be unknown (RLY-5).
+fn due_is_gone(due: State, is_full: bool) -> bool {
+    due == State::Absent || !is_full
+}

@@ -1,0 +1,176 @@
+//! The simulator: seeded schedules drive the real machines of the relay, without sockets and without sleeping, and a judge
+//! checks the invariants after every step. See `README.md` beside this file.
+//!
+//! By itself it is a test: it runs as many schedules as fit 60 s, and at least 2,000. `--seeds N` runs N of them, from
+//! `--first N` on, over `--threads N`; with `--all` it lists those that fail. `--story SEED` tells one.
+//! Built with the feature `planted`, `--planted` plants one bug after the other, and fails if one is not found.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+// Names and types are numbers here, and every table is indexed by them.
+#![allow(clippy::needless_range_loop)]
+// The runner measures how fast schedules go; in them time is a number.
+#![allow(clippy::disallowed_methods)]
+
+mod client;
+mod control_plane;
+mod faults;
+mod held;
+mod judge;
+mod message;
+#[cfg(feature = "planted")]
+mod planted;
+mod reference;
+mod relay;
+mod rest;
+mod rng;
+mod run;
+mod schedule;
+mod upstream;
+mod words;
+mod world;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use run::{Batch, run_batch, tell};
+use schedule::{EVENTS_MIN, Plan};
+
+/// What `cargo test` gives the schedules, and how many it asks for at least.
+const WITHIN: Duration = Duration::from_secs(60);
+const SEEDS_MIN: u64 = 2_000;
+
+/// A named test and what it found.
+type Test = (&'static str, fn() -> Result<String, String>);
+
+const TESTS: &[Test] = &[
+    ("the_same_seed_gives_the_same_events", the_same_seed_gives_the_same_events),
+    ("i18_the_clock_does_not_matter", i18_the_clock_does_not_matter),
+    ("a_schedule_has_at_least_200_events", a_schedule_has_at_least_200_events),
+    ("no_schedule_violates_an_invariant", no_schedule_violates_an_invariant),
+];
+
+fn main() -> ExitCode {
+    // Panics of the engine are findings, and told as such.
+    std::panic::set_hook(Box::new(|_| {}));
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let value = |name: &str| {
+        let at = args.iter().position(|arg| arg == name)?;
+        args.get(at + 1)?.parse::<u64>().ok()
+    };
+    if args.iter().any(|arg| arg == "--list") {
+        TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    if let Some(seed) = value("--story") {
+        return story(seed);
+    }
+    if let Some(count) = value("--seeds") {
+        let threads = value("--threads").map_or_else(cores, |threads| threads as usize);
+        let first = value("--first").unwrap_or(0);
+        let batch = Batch { first, count, within: None, threads, shows_progress: true };
+        if args.iter().any(|arg| arg == "--all") {
+            return list(&run::survey(&batch));
+        }
+        return verdict(&[("seeds", run_seeds(batch))]);
+    }
+    #[cfg(feature = "planted")]
+    if args.iter().any(|arg| arg == "--planted") {
+        return verdict(&[("every_planted_bug_is_found", every_planted_bug_is_found())]);
+    }
+    let filter = args.iter().find(|arg| !arg.starts_with('-'));
+    let chosen = TESTS.iter().filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter.as_str())));
+    let results: Vec<_> = chosen.map(|(name, test)| (*name, test())).collect();
+    verdict(&results)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Prints the results as cargo's own harness does, so that they are counted with the others.
+fn verdict(results: &[(&str, Result<String, String>)]) -> ExitCode {
+    for (name, result) in results {
+        match result {
+            Ok(text) => println!("test {name} ... ok {text}"),
+            Err(text) => println!("test {name} ... FAILED\n{text}"),
+        }
+    }
+    let failed = results.iter().filter(|(_, result)| result.is_err()).count();
+    let (passed, word) = (results.len() - failed, if failed == 0 { "ok" } else { "FAILED" });
+    println!(
+        "\ntest result: {word}. {passed} passed; {failed} failed; 0 ignored; 0 measured; 0 filtered out\n"
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn story(seed: u64) -> ExitCode {
+    let plan = Plan::of_seed(seed);
+    let outcome = run::run(&plan, &plan.acts(), 0, true);
+    println!("{plan:#?}\n{}", outcome.story.join("\n"));
+    if outcome.failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// All failing seeds, by invariant.
+fn list(all: &[run::Found]) -> ExitCode {
+    for found in all {
+        println!("{} seed {}: {}", found.failure.invariant.id(), found.seed, found.failure.text);
+    }
+    println!("{} seeds fail", all.len());
+    if all.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_seeds(batch: Batch) -> Result<String, String> {
+    let report = run_batch(&batch);
+    let text = format!("({} schedules, {:.0} a second)", report.seeds, report.rate());
+    match &report.found {
+        None => Ok(text),
+        Some(found) => Err(format!("{text}\n{}", tell(found))),
+    }
+}
+
+#[cfg(feature = "planted")]
+fn every_planted_bug_is_found() -> Result<String, String> {
+    let (_, missed) = planted::table(cores());
+    if missed.is_empty() { Ok(String::new()) } else { Err(format!("not found: {missed:?}")) }
+}
+
+fn the_same_seed_gives_the_same_events() -> Result<String, String> {
+    for seed in 0..20 {
+        let (one, other) = (run::run_seed(seed).hash, run::run_seed(seed).hash);
+        if one != other {
+            return Err(format!("seed {seed}: {one:x} and {other:x}"));
+        }
+    }
+    let hashes: std::collections::BTreeSet<u64> = (0..20).map(|seed| run::run_seed(seed).hash).collect();
+    if hashes.len() == 20 {
+        Ok(String::new())
+    } else {
+        Err("different seeds give the same events".to_owned())
+    }
+}
+
+fn i18_the_clock_does_not_matter() -> Result<String, String> {
+    for seed in 0..40 {
+        let plan = Plan::of_seed(seed);
+        let acts = plan.acts();
+        let hash = |origin: u64| run::run(&plan, &acts, origin, false).hash;
+        let (one, other) = (hash(0), hash(1 << 50));
+        if one != other {
+            return Err(format!("seed {seed}: {one:x} and {other:x}"));
+        }
+    }
+    Ok(String::new())
+}
+
+fn a_schedule_has_at_least_200_events() -> Result<String, String> {
+    let fewest = (0..200).map(|seed| Plan::of_seed(seed).acts().len()).min().unwrap_or_default();
+    if fewest >= EVENTS_MIN { Ok(String::new()) } else { Err(format!("one has {fewest}")) }
+}
+
+fn no_schedule_violates_an_invariant() -> Result<String, String> {
+    let batch =
+        |first, count, within| Batch { first, count, within, threads: cores(), shows_progress: false };
+    let least = run_seeds(batch(0, SEEDS_MIN, None))?;
+    let rest = run_seeds(batch(SEEDS_MIN, u64::MAX >> 1, Some(WITHIN)))?;
+    Ok(format!("{least} and {rest}"))
+}

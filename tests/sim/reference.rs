@@ -1,0 +1,487 @@
+//! The reference model of one source: what its server said, and what that means, name by name.
+//!
+//! It is told the same responses as the engine, and keeps for every name the whole history of accepted values, with the
+//! number of the response that brought each. It knows no views, slots, differences or snapshots, and shares no code with
+//! the engine.
+
+use std::collections::BTreeMap;
+
+use super::message::{Item, Message};
+use super::words::{Content, Mask, NAMES, SDS, TYPES, bit, bits, is_full_state};
+use sluice::engine::interest::Shape;
+use sluice::xds::Variant;
+
+/// The three states of a name (RLY-2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum State {
+    #[default]
+    Unknown,
+    Present(Content),
+    Absent,
+}
+
+/// From the response with this number on.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    from: u32,
+    state: State,
+}
+
+/// A resource that was asked for by name, or a member of the wildcard.
+#[derive(Clone, Debug, Default)]
+pub struct Track {
+    history: Vec<Entry>,
+    /// When its time to live runs out, and how long that was.
+    pub expires: Option<(u64, u64)>,
+    /// It ran out, and was not stated since.
+    pub has_expired: bool,
+    upstream_version: Box<str>,
+}
+
+impl Track {
+    pub fn state(&self) -> State {
+        self.history.last().map(|entry| entry.state).unwrap_or_default()
+    }
+
+    fn entry(&self, moment: u32) -> Option<&Entry> {
+        self.history.iter().rev().find(|entry| entry.from <= moment)
+    }
+
+    /// After the response with this number.
+    pub fn state_at(&self, moment: u32) -> State {
+        self.entry(moment).map(|entry| entry.state).unwrap_or_default()
+    }
+
+    /// What it was last before it became absent, if it is absent at that moment.
+    pub fn last_content(&self, moment: u32) -> Option<Content> {
+        self.history.iter().rev().filter(|entry| entry.from <= moment).find_map(|entry| match entry.state {
+            State::Present(content) => Some(content),
+            _ => None,
+        })
+    }
+
+    /// The last moment up to `moment` at which it changed.
+    pub fn changed_at(&self, moment: u32) -> u32 {
+        self.entry(moment).map_or(0, |entry| entry.from)
+    }
+
+    fn set(&mut self, state: State, from: u32) {
+        self.has_expired &= !matches!(state, State::Present(_));
+        if self.state() == state {
+            return;
+        }
+        match self.history.last_mut() {
+            Some(last) if last.from == from => last.state = state,
+            _ => self.history.push(Entry { from, state }),
+        }
+    }
+
+    fn lose(&mut self, state: State, from: u32) {
+        self.expires = None;
+        self.upstream_version = Box::default();
+        self.set(state, from);
+    }
+}
+
+/// What sessions want of a type.
+#[derive(Clone, Debug, Default)]
+struct Interest {
+    /// Names that are wanted or linger.
+    held: Mask,
+    /// Since when nobody wants it, and whether it had content then.
+    idle_since: [Option<(u64, bool)>; NAMES],
+    wildcard: bool,
+    wildcard_idle_since: Option<(u64, bool)>,
+}
+
+/// One upstream stream.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    pub variant: Variant,
+    pub types: [StreamType; TYPES],
+    /// How many signs of life it gave.
+    pub signs: u32,
+}
+
+/// What was written of one type on one stream.
+#[derive(Clone, Debug, Default)]
+pub struct StreamType {
+    pub asked: bool,
+    pub wildcard: bool,
+    /// Names that the requests written so far amount to.
+    pub listed: Mask,
+    in_first: Mask,
+    seen: Mask,
+    /// Members that were held before this stream and of which it may tell nothing (delta).
+    unconfirmed: Mask,
+    /// Since when a name has been asked for without an answer, and the signs of life until then.
+    waiting: [Option<(u64, u32)>; NAMES],
+    /// Since when what is listed differs from what is wanted.
+    pub differs_since: Option<u64>,
+}
+
+impl Stream {
+    pub fn new(variant: Variant) -> Stream {
+        Stream { variant, types: Default::default(), signs: 0 }
+    }
+}
+
+/// One source.
+pub struct Source {
+    pub names: [[Track; NAMES]; TYPES],
+    pub members: [[Track; NAMES]; TYPES],
+    pub complete: [bool; TYPES],
+    interest: [Interest; TYPES],
+    /// Names and wildcards by session.
+    sessions: BTreeMap<u64, [(Mask, bool); TYPES]>,
+    /// The streams by index.
+    pub streams: Vec<Option<Stream>>,
+    /// How many responses and timers changed something.
+    pub moment: u32,
+    linger: u64,
+    resource_timeout: u64,
+}
+
+impl Source {
+    pub fn new(linger: u64, resource_timeout: u64) -> Source {
+        Source {
+            names: Default::default(),
+            members: Default::default(),
+            complete: [false; TYPES],
+            interest: Default::default(),
+            sessions: BTreeMap::new(),
+            streams: Vec::new(),
+            moment: 1,
+            linger,
+            resource_timeout,
+        }
+    }
+
+    // === interest ===
+
+    pub fn wanted(&self, ty: usize) -> Mask {
+        self.interest[ty].held
+    }
+
+    pub fn wants_wildcard(&self, ty: usize) -> bool {
+        self.interest[ty].wildcard
+    }
+
+    /// Nothing is wanted, and nothing lingers.
+    pub fn is_idle(&self) -> bool {
+        self.interest.iter().all(|interest| interest.held == 0 && !interest.wildcard)
+    }
+
+    pub fn watch(&mut self, session: u64, ty: usize, names: Option<Mask>, wildcard: Option<bool>, now: u64) {
+        let watched = &mut self.sessions.entry(session).or_default()[ty];
+        watched.0 = names.unwrap_or(watched.0);
+        watched.1 = wildcard.unwrap_or(watched.1);
+        if self.sessions[&session].iter().all(|(names, wildcard)| *names == 0 && !wildcard) {
+            self.sessions.remove(&session);
+        }
+        self.settle_interest(ty, now);
+    }
+
+    pub fn forget(&mut self, session: u64, now: u64) {
+        if self.sessions.remove(&session).is_some() {
+            (0..TYPES).for_each(|ty| self.settle_interest(ty, now));
+        }
+    }
+
+    /// What sessions want of names beside the wildcard, and of the wildcard, together.
+    fn settle_interest(&mut self, ty: usize, now: u64) {
+        let names = self.sessions.values().fold(0, |mask, watched| mask | watched[ty].0);
+        let wildcard = self.sessions.values().any(|watched| watched[ty].1);
+        let interest = &mut self.interest[ty];
+        let is_present = |track: &Track| matches!(track.state(), State::Present(_));
+        for name in 0..NAMES {
+            let idle = &mut interest.idle_since[name];
+            if names & bit(name) != 0 {
+                *idle = None;
+            } else if interest.held & bit(name) != 0 {
+                idle.get_or_insert((now, is_present(&self.names[ty][name])));
+            }
+        }
+        interest.held |= names;
+        if wildcard {
+            interest.wildcard_idle_since = None;
+            interest.wildcard = true;
+        } else if interest.wildcard {
+            let has_members = self.members[ty].iter().any(is_present);
+            interest.wildcard_idle_since.get_or_insert((now, has_members));
+        }
+    }
+
+    pub fn knows(&self, session: u64) -> bool {
+        self.sessions.contains_key(&session)
+    }
+
+    /// A session went back to a higher server. With the last one nothing lingers (RLY-60).
+    pub fn dismiss(&mut self, session: u64, now: u64) {
+        self.forget(session, now);
+        if self.sessions.is_empty() {
+            self.moment += 1;
+            for ty in 0..TYPES {
+                bits(self.interest[ty].held).for_each(|name| self.free(ty, name));
+                self.free_wildcard(ty);
+            }
+        }
+    }
+
+    fn free_wildcard(&mut self, ty: usize) {
+        self.interest[ty].wildcard = false;
+        self.interest[ty].wildcard_idle_since = None;
+        self.complete[ty] = false;
+        let moment = self.moment;
+        for member in &mut self.members[ty] {
+            member.lose(State::Unknown, moment);
+        }
+    }
+
+    /// Time passes: what lingered long enough is freed (RLY-61), but for content of a server that is lost (RLY-46); and what
+    /// has a time to live runs out (TTL-8).
+    pub fn pass(&mut self, now: u64, is_lost: bool) {
+        self.moment += 1;
+        for ty in 0..TYPES {
+            let linger = if ty == SDS { 0 } else { self.linger };
+            let is_over = |idle: Option<(u64, bool)>| {
+                idle.is_some_and(|(since, has_content)| {
+                    since + linger <= now && !(is_lost && has_content && ty != SDS)
+                })
+            };
+            for name in bits(self.interest[ty].held) {
+                if is_over(self.interest[ty].idle_since[name]) {
+                    self.free(ty, name);
+                }
+            }
+            if is_over(self.interest[ty].wildcard_idle_since) {
+                self.free_wildcard(ty);
+            }
+            let moment = self.moment;
+            let over = |track: &&mut Track| track.expires.is_some_and(|(at, _)| at <= now);
+            for track in self.names[ty].iter_mut().chain(&mut self.members[ty]).filter(over) {
+                track.lose(State::Absent, moment);
+                track.has_expired = true;
+            }
+        }
+    }
+
+    /// Whether this is the server's own version of what is held.
+    pub fn holds(&self, ty: usize, name: usize, version: &str) -> bool {
+        let is =
+            |track: &Track| matches!(track.state(), State::Present(_)) && *track.upstream_version == *version;
+        is(&self.names[ty][name]) || is(&self.members[ty][name])
+    }
+
+    fn free(&mut self, ty: usize, name: usize) {
+        self.interest[ty].held &= !bit(name);
+        self.interest[ty].idle_since[name] = None;
+        self.names[ty][name].lose(State::Unknown, self.moment);
+        for stream in self.streams.iter_mut().flatten().filter(|stream| !stream.types[ty].wildcard) {
+            let said = &mut stream.types[ty];
+            said.seen &= !bit(name);
+            said.in_first &= !bit(name);
+            said.waiting[name] = None;
+        }
+    }
+
+    // === what is written ===
+
+    /// A request was written. Gives the names that it asks for although the stream has asked for them already.
+    pub fn wrote(&mut self, index: usize, ty: usize, add: Mask, remove: Mask, star: bool, now: u64) -> Mask {
+        let Some(Some(stream)) = self.streams.get_mut(index) else { return 0 };
+        let signs = stream.signs;
+        let said = &mut stream.types[ty];
+        let is_first = !std::mem::replace(&mut said.asked, true);
+        let twice = said.listed & add;
+        if star && is_first {
+            said.wildcard = true;
+            if stream.variant == Variant::Delta {
+                for (name, member) in self.members[ty].iter().enumerate() {
+                    let is_member = matches!(member.state(), State::Present(_));
+                    if is_member && member.upstream_version.is_empty() {
+                        said.unconfirmed |= bit(name);
+                    }
+                }
+            }
+        }
+        for name in bits(add & !said.listed) {
+            if is_first {
+                said.in_first |= bit(name);
+            } else {
+                said.in_first &= !bit(name);
+            }
+            if self.names[ty][name].state() == State::Unknown {
+                said.waiting[name] = Some((now, signs));
+            }
+        }
+        said.listed = (said.listed | add) & !remove;
+        for name in bits(remove) {
+            said.waiting[name] = None;
+            said.seen &= !bit(name);
+        }
+        twice
+    }
+
+    // === what is received ===
+
+    /// A response was delivered on a stream, which is there for this collection of its type.
+    pub fn receive(&mut self, index: usize, shape: Option<Shape>, message: &Message, now: u64) {
+        self.moment += 1;
+        let Some(Some(stream)) = self.streams.get_mut(index) else { return };
+        stream.signs += 1;
+        if !stream.types[message.ty].asked || message.variant != stream.variant || message.is_void() {
+            return;
+        }
+        match (shape, stream.types[message.ty].wildcard) {
+            (Some(Shape::Wildcard), true) => self.receive_members(index, message, now),
+            (Some(Shape::Names), false) => self.receive_names(index, message, now),
+            // What was asked for on this stream is not wanted any more, or on another one (RLY-61).
+            _ => {}
+        }
+    }
+
+    fn receive_names(&mut self, index: usize, message: &Message, now: u64) {
+        let (ty, moment) = (message.ty, self.moment);
+        let wanted = self.interest[ty].held;
+        let Some(Some(stream)) = self.streams.get_mut(index) else { return };
+        let said = &mut stream.types[ty];
+        let mut mentioned = 0;
+        let mut removed = message.removed;
+        for item in &message.items {
+            let Some(name) = item.name().filter(|name| wanted & bit(*name) != 0) else { continue };
+            mentioned |= bit(name);
+            let track = &mut self.names[ty][name];
+            match item {
+                Item::Resource { content, version, ttl, .. } => {
+                    track.set(State::Present(*content), moment);
+                    track.expires = ttl.map(|ttl| (now + ttl, ttl));
+                    track.upstream_version = version.clone();
+                    said.seen |= said.listed & bit(name);
+                    said.waiting[name] = None;
+                }
+                Item::Bare { version, ttl, .. } if is_beat(track, message.variant, version) => {
+                    refresh(track, *ttl, now);
+                }
+                Item::Bare { .. } => removed |= bit(name),
+                Item::Bad(_) => said.waiting[name] = None,
+            }
+        }
+        if message.variant == Variant::Sotw
+            && is_full_state(ty)
+            && !message.is_unidentified()
+            && !message.is_heartbeat()
+        {
+            removed |= (said.seen | said.in_first) & !mentioned;
+        }
+        for name in bits(removed & wanted & said.listed) {
+            said.waiting[name] = None;
+            self.names[ty][name].lose(State::Absent, moment);
+        }
+    }
+
+    fn receive_members(&mut self, index: usize, message: &Message, now: u64) {
+        let (ty, moment) = (message.ty, self.moment);
+        if !self.interest[ty].wildcard {
+            return;
+        }
+        let Some(Some(stream)) = self.streams.get_mut(index) else { return };
+        let unconfirmed = &mut stream.types[ty].unconfirmed;
+        let mut stay = 0;
+        let mut removed = message.removed;
+        for item in &message.items {
+            let Some(name) = item.name() else { continue };
+            let track = &mut self.members[ty][name];
+            let is_member = matches!(track.state(), State::Present(_));
+            match item {
+                Item::Resource { content, version, ttl, .. } => {
+                    track.set(State::Present(*content), moment);
+                    track.expires = ttl.map(|ttl| (now + ttl, ttl));
+                    track.upstream_version = version.clone();
+                    *unconfirmed &= !bit(name);
+                    stay |= bit(name);
+                }
+                Item::Bare { version, ttl, .. } if is_beat(track, message.variant, version) => {
+                    if is_member {
+                        refresh(track, *ttl, now);
+                        *unconfirmed &= !bit(name);
+                        stay |= bit(name);
+                    }
+                }
+                Item::Bare { .. } => removed |= bit(name),
+                Item::Bad(_) => {
+                    *unconfirmed &= !bit(name);
+                    stay |= bit(name);
+                }
+            }
+        }
+        *unconfirmed &= !removed;
+        let proves = !message.is_unidentified() && !message.is_heartbeat();
+        let gone = match message.variant {
+            Variant::Sotw if proves => !stay,
+            Variant::Delta if proves => removed | std::mem::take(unconfirmed),
+            _ => removed,
+        };
+        self.complete[ty] |= proves;
+        let absent = if self.complete[ty] { State::Absent } else { State::Unknown };
+        for (name, member) in self.members[ty].iter_mut().enumerate() {
+            let is_member = matches!(member.state(), State::Present(_));
+            if !is_member || gone & bit(name) != 0 {
+                // A member that leaves before the membership is known may still be there for all that clients are told.
+                member.lose(absent, moment);
+            }
+        }
+    }
+
+    /// The engine holds that a name does not exist because its timer ran out (TMR-5). Whether that is so: it was asked for
+    /// long enough ago on a stream that gave a sign of life since (RLY-29), and nothing was ever said of it.
+    pub fn time_out(&mut self, ty: usize, name: usize, now: u64) -> bool {
+        let timeout = self.resource_timeout;
+        let is_over = |stream: &Stream| {
+            let waiting = stream.types[ty].waiting[name];
+            waiting.is_some_and(|(since, signs)| since + timeout <= now && stream.signs > signs)
+        };
+        let is_due = self.streams.iter().flatten().any(is_over);
+        if is_due && self.names[ty][name].state() == State::Unknown {
+            self.names[ty][name].lose(State::Absent, self.moment);
+            for stream in self.streams.iter_mut().flatten() {
+                stream.types[ty].waiting[name] = None;
+            }
+            return true;
+        }
+        false
+    }
+
+    /// The stream ended: nothing that was said on it counts on the next (DEL-28, TMR-4).
+    pub fn stream_ended(&mut self, index: usize) {
+        if let Some(stream) = self.streams.get_mut(index) {
+            *stream = None;
+        }
+    }
+
+    pub fn stream_opened(&mut self, index: usize, variant: Variant) {
+        if self.streams.len() <= index {
+            self.streams.resize_with(index + 1, || None);
+        }
+        self.streams[index] = Some(Stream::new(variant));
+    }
+
+    pub fn alive(&mut self, index: usize) {
+        if let Some(Some(stream)) = self.streams.get_mut(index) {
+            stream.signs += 1;
+        }
+    }
+}
+
+/// A payload-less element repeats the version that is held, or is a heartbeat whatever it says (TTL-4, TTL-10).
+fn is_beat(track: &Track, variant: Variant, version: &str) -> bool {
+    let is_held = matches!(track.state(), State::Present(_));
+    variant == Variant::Sotw || (is_held && !version.is_empty() && *track.upstream_version == *version)
+}
+
+fn refresh(track: &mut Track, ttl: Option<u64>, now: u64) {
+    if let (Some((_, known)), State::Present(_)) = (track.expires, track.state()) {
+        let ttl = ttl.unwrap_or(known);
+        track.expires = Some((now + ttl, ttl));
+    }
+}

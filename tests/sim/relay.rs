@@ -1,0 +1,564 @@
+//! The relay around the machines: what the driver does, without tasks and sockets.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use sluice::engine::Time;
+use sluice::engine::cache::SessionId;
+use sluice::engine::downstream::{Limits, List, Router, Session, SourceId, Watch};
+use sluice::engine::fallback;
+use sluice::engine::interest::{Collection, HashSeed, Interest};
+use sluice::engine::realm::{Authorities, Realm, Space};
+use sluice::engine::snapshot::Snapshot;
+use sluice::engine::source::{self, Attachment, Output, Source, Streams};
+use sluice::engine::upstream::{self, WildcardStyle};
+use sluice::xds::{Request, ResourceName, Status, TypeUrl, Variant};
+
+use super::held::{Held, Sent};
+use super::judge::Flight;
+use super::reference;
+use super::schedule::{MILLI, SECOND};
+use super::words::{Mask, TYPES, bit, read, show};
+use super::world::{Invariant, Job, World};
+
+pub const LINGER: u64 = 30 * SECOND;
+pub const RESOURCE_TIMEOUT: u64 = 10 * SECOND;
+
+/// One source, with what the driver keeps of it.
+pub struct Slot {
+    pub server: usize,
+    pub class: usize,
+    pub source: Option<Source>,
+    pub snapshot: Arc<Snapshot>,
+    pub links: Vec<Option<u64>>,
+    pub reference: reference::Source,
+    /// By stream: it could not be opened, or ended before a response, and none came since (CLI-1).
+    pub lost: Vec<bool>,
+    /// When streams ended that had been answered.
+    pub ends: Vec<u64>,
+    /// When the machine wants to be called.
+    pub due: Option<u64>,
+    /// Snapshots that were published, as long as somebody may hold them.
+    pub published: Vec<Weak<Snapshot>>,
+    /// The moment of the reference that was compared last.
+    pub compared: u32,
+}
+
+impl Slot {
+    /// A stream of it is lost, or so many ended one after the other that it may count as lost, until one has lasted (FU9).
+    pub fn is_lost(&self, now: u64) -> bool {
+        self.lost.contains(&true) || self.ends.iter().filter(|at| **at + 300 * SECOND >= now).count() >= 5
+    }
+
+    pub fn set_lost(&mut self, index: usize, is_lost: bool) {
+        if self.lost.len() <= index {
+            self.lost.resize(index + 1, false);
+        }
+        self.lost[index] = is_lost;
+    }
+}
+
+/// One downstream stream, with what the driver and the judge keep of it.
+pub struct StreamSlot {
+    pub id: u64,
+    pub client: usize,
+    pub class: usize,
+    pub variant: Variant,
+    pub session: Session,
+    pub watches: VecDeque<Watch>,
+    pub watch_at: u64,
+    /// A message waits for the client to take it.
+    pub is_busy: bool,
+    /// The message that a client does not read.
+    pub unread: Option<Box<Sent>>,
+    pub is_polled: bool,
+    /// When to poll although nothing happened.
+    pub wakes_at: Option<u64>,
+    looks_at: Option<Time>,
+    /// A move between servers is on its way to the sources.
+    is_shifting: bool,
+    /// The sources that were told of this stream.
+    told: BTreeSet<usize>,
+    /// When what was sent last arrives.
+    pub down: u64,
+    pub up: u64,
+    // The judge's.
+    pub mirror: [Held; TYPES],
+    pub flights: [Flight; TYPES],
+    pub nonces: BTreeSet<String>,
+    /// When a routing type last went, or the cluster side was at rest.
+    pub routes_free_at: u64,
+    /// Clusters that changed, whose endpoints have to follow (ORD-5).
+    pub forced: Mask,
+    /// Routing types that waited too long have their turn.
+    pub is_round: bool,
+}
+
+/// Where the subscriptions of one session go.
+pub struct Routes<'a> {
+    authorities: &'a Authorities,
+    class: usize,
+    servers: usize,
+    fallback: bool,
+}
+
+impl Router for Routes<'_> {
+    fn realm_of(&self, _: &TypeUrl, name: Option<&ResourceName>) -> Realm {
+        name.map_or(Space::Old, |name| self.authorities.space_of(name)).shared()
+    }
+
+    fn source(&mut self, type_url: &TypeUrl, realm: Realm, server: u16) -> Result<SourceId, Status> {
+        let first = self.class * self.servers + 2 * usize::from(self.list(type_url, realm));
+        Ok(SourceId((first + usize::from(server)) as u64))
+    }
+
+    fn legacy_wildcard(&self, _: &TypeUrl) -> Result<bool, Status> {
+        Ok(true)
+    }
+
+    fn list(&self, _: &TypeUrl, realm: Realm) -> u16 {
+        u16::from(realm.space != Space::Old)
+    }
+
+    fn fallback(&self, number: u16) -> Option<List> {
+        let list = List { number, servers: 2, settings: fallback::Settings::default(), deleting: 0 };
+        self.fallback.then_some(list)
+    }
+}
+
+impl World {
+    // === starting and stopping ===
+
+    pub fn start_relay(&mut self) {
+        self.generation += 1;
+        let servers = self.servers.len();
+        self.slots = (0..servers * self.plan.classes)
+            .map(|slot| {
+                let (server, class) = (slot % servers, slot / servers);
+                let id = self.generation << 8 | slot as u64;
+                Slot {
+                    server,
+                    class,
+                    source: Some(self.source(id)),
+                    snapshot: Arc::default(),
+                    links: Vec::new(),
+                    reference: reference::Source::new(LINGER, RESOURCE_TIMEOUT),
+                    lost: Vec::new(),
+                    ends: Vec::new(),
+                    due: None,
+                    published: Vec::new(),
+                    compared: 0,
+                }
+            })
+            .collect();
+    }
+
+    fn source(&self, id: u64) -> Source {
+        let wildcard =
+            if self.plan.legacy_wildcard { WildcardStyle::Legacy } else { WildcardStyle::Explicit };
+        let upstream = upstream::Settings {
+            wildcard,
+            gather: Duration::from_micros(self.plan.gather),
+            resource_timeout: Duration::from_micros(RESOURCE_TIMEOUT),
+            ..upstream::Settings::default()
+        };
+        let settings = source::Settings {
+            tells_reach: self.plan.fallback,
+            linger: Duration::from_micros(LINGER),
+            coalescing: Duration::from_micros(self.plan.coalescing),
+            ..source::Settings::default()
+        };
+        let attachment = Attachment::Streams(Box::new(Streams::new(upstream)));
+        Source::new(id, settings, attachment).of_server("cp".into(), false)
+    }
+
+    /// The process ends and starts again, with nothing in its hands.
+    pub fn restart_relay(&mut self) {
+        self.tell(|| "the relay restarts".to_owned());
+        self.note(20, 0, 0);
+        for id in 0..self.streams.len() {
+            if let Some(stream) = self.streams[id].take() {
+                self.lose_stream(stream.client);
+            }
+        }
+        for (id, link) in std::mem::take(&mut self.links) {
+            self.after(MILLI, Job::ServerCloses(link.server, id));
+        }
+        self.clients.iter_mut().for_each(|client| client.explained.clear());
+        self.start_relay();
+    }
+
+    // === sources ===
+
+    /// Takes what came out of a source after a call, and compares it with the reference.
+    pub fn drain(&mut self, slot: usize) {
+        while let Some(output) = self.slots[slot].source.as_mut().and_then(Source::poll_output) {
+            match output {
+                Output::Upstream(index, output) => self.upstream_output(slot, index, output),
+                Output::Wake(sessions) => {
+                    for session in sessions {
+                        self.wake(session.0);
+                    }
+                }
+                // Of sources that were restored from a checkpoint; there is none here.
+                Output::Confirmed => {}
+                Output::Unserved(_) | Output::DoNotCache { .. } => {
+                    self.fail(Invariant::NoLostUpdate, || format!("slot {slot} serves less than it should"));
+                }
+            }
+        }
+        let relative = |world: &World, time| world.relative(time);
+        let due =
+            self.slots[slot].source.as_ref().and_then(Source::poll_timeout).map(|at| relative(self, at));
+        let this = &mut self.slots[slot];
+        this.due = due;
+        let snapshot = this.source.as_mut().and_then(Source::take_snapshot);
+        let is_new = snapshot.is_some();
+        if let Some(snapshot) = snapshot {
+            this.published.push(Arc::downgrade(&snapshot));
+            this.snapshot = snapshot;
+        }
+        if is_new || this.compared != this.reference.moment {
+            this.compared = this.reference.moment;
+            self.compare(slot);
+        }
+        self.judge_listed(slot);
+    }
+
+    pub fn run_timers(&mut self) {
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].due.is_some_and(|due| due <= self.now) {
+                let time = self.time();
+                let is_lost = self.slots[slot].snapshot.reach().is_lost();
+                self.slots[slot].reference.pass(self.now, is_lost);
+                if let Some(source) = &mut self.slots[slot].source {
+                    source.handle_timeout(time);
+                }
+                self.drain(slot);
+            }
+        }
+    }
+
+    // === sessions ===
+
+    pub fn wake(&mut self, id: u64) {
+        let Some(Some(stream)) = self.streams.get_mut(id as usize) else { return };
+        if !stream.is_polled {
+            stream.is_polled = true;
+            let delay = self.rng.below(200);
+            self.after(delay, Job::Poll(id));
+        }
+    }
+
+    pub fn run_holds(&mut self) {
+        for id in 0..self.streams.len() {
+            let Some(stream) = &mut self.streams[id] else { continue };
+            if stream.wakes_at.is_some_and(|at| at <= self.now) {
+                stream.wakes_at = None;
+                self.poll(id as u64);
+            }
+        }
+    }
+
+    pub fn new_stream(&mut self, client: usize) -> u64 {
+        let id = self.streams.len() as u64;
+        let plan = &self.plan.clients[client];
+        let variant = if plan.delta { Variant::Delta } else { Variant::Sotw };
+        let prefix = 0xab00 + u32::try_from(id).unwrap();
+        self.streams.push(Some(Box::new(StreamSlot {
+            id,
+            client,
+            class: plan.class,
+            variant,
+            session: Session::new(variant, Limits::default(), HashSeed(7), prefix),
+            watches: VecDeque::new(),
+            watch_at: 0,
+            is_busy: false,
+            unread: None,
+            is_polled: false,
+            wakes_at: None,
+            looks_at: None,
+            is_shifting: false,
+            told: BTreeSet::new(),
+            down: 0,
+            up: 0,
+            mirror: Default::default(),
+            flights: Default::default(),
+            nonces: BTreeSet::new(),
+            routes_free_at: self.now,
+            is_round: false,
+            forced: 0,
+        })));
+        id
+    }
+
+    /// The stream ends on the relay's side.
+    pub fn end_stream(&mut self, id: u64) {
+        let Some(stream) = self.streams[id as usize].take() else { return };
+        self.note(21, id, 0);
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].class == stream.class {
+                self.forget(slot, id);
+            }
+        }
+    }
+
+    fn forget(&mut self, slot: usize, id: u64) {
+        let time = self.time();
+        self.slots[slot].reference.forget(id, self.now);
+        if let Some(source) = &mut self.slots[slot].source {
+            source.forget(SessionId(id), time);
+        }
+        self.drain(slot);
+    }
+
+    pub fn take_request(&mut self, id: u64, request: &Request) {
+        let Some(mut stream) = self.streams.get_mut(id as usize).and_then(Option::take) else { return };
+        let time = self.time();
+        let taken = stream.session.request(request, &mut self.routes(stream.class), time);
+        self.note(22, id, 0);
+        self.judge_request(&mut stream, request, taken.as_ref().ok().map(|taken| &taken.verdict));
+        match taken {
+            Ok(taken) => self.queue_watches(&mut stream, taken.watches),
+            Err(status) => self.fail(Invariant::Hygiene, || format!("stream {id} is ended: {status}")),
+        }
+        self.streams[id as usize] = Some(stream);
+        self.wake(id);
+    }
+
+    fn routes(&self, class: usize) -> Routes<'_> {
+        let (servers, fallback) = (self.servers.len(), self.plan.fallback);
+        Routes { authorities: &self.authorities, class, servers, fallback }
+    }
+
+    fn queue_watches(&mut self, stream: &mut StreamSlot, watches: Vec<Watch>) {
+        for watch in watches {
+            let late = if self.plan.slow_watches { self.rng.below(30 * MILLI) } else { 0 };
+            stream.watch_at = stream.watch_at.max(self.now + late);
+            let at = stream.watch_at;
+            stream.watches.push_back(watch);
+            self.at(at, Job::Watch(stream.id));
+        }
+    }
+
+    /// Moves a session between the servers of its lists, if that is due.
+    fn follow_servers(&mut self, stream: &mut StreamSlot) {
+        let (slots, time) = (&self.slots, self.time());
+        let latest = |id: SourceId| slots.get(id.0 as usize).map(|slot| slot.snapshot.clone());
+        let decision = stream.session.look(&latest, time);
+        stream.looks_at = decision.look_at;
+        if decision.next.is_none() {
+            return;
+        }
+        let before = [self.serving(stream, 0), self.serving(stream, 1)];
+        let asked: Vec<bool> =
+            (0..self.slots.len()).map(|slot| stream.session.uses(SourceId(slot as u64))).collect();
+        let shift = stream.session.shift(&latest, &mut self.routes(stream.class), time);
+        let Ok(shift) = shift else { return self.fail(Invariant::Hygiene, || "a shift failed".to_owned()) };
+        self.note(25, stream.id, shift.moves.len() as u64);
+        self.judge_shift(stream, before, &asked);
+        stream.is_shifting = true;
+        self.queue_watches(stream, shift.watches);
+        if stream.watches.is_empty() {
+            self.leave_unused(stream);
+        }
+        let (slots, time) = (&self.slots, self.time());
+        let latest = |id: SourceId| slots.get(id.0 as usize).map(|slot| slot.snapshot.clone());
+        stream.looks_at = stream.session.look(&latest, time).look_at;
+    }
+
+    /// The server of a list that serves a session.
+    pub fn serving(&self, stream: &StreamSlot, list: usize) -> usize {
+        let served = stream.session.served_by().find(|(number, _)| usize::from(*number) == list);
+        served.map_or(0, |(_, server)| usize::from(server))
+    }
+
+    /// Says farewell to sources that the session no longer uses, once all were told.
+    fn leave_unused(&mut self, stream: &mut StreamSlot) {
+        let dismisses = std::mem::take(&mut stream.is_shifting);
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].class != stream.class || stream.session.uses(SourceId(slot as u64)) {
+                continue;
+            }
+            if self.slots[slot].reference.knows(stream.id) || dismisses && stream.told.contains(&slot) {
+                self.say_farewell(slot, stream.id, dismisses);
+            }
+            stream.told.remove(&slot);
+        }
+    }
+
+    fn say_farewell(&mut self, slot: usize, id: u64, dismisses: bool) {
+        let time = self.time();
+        let this = &mut self.slots[slot];
+        if dismisses {
+            this.reference.dismiss(id, self.now)
+        } else {
+            this.reference.forget(id, self.now)
+        }
+        if let Some(source) = &mut this.source {
+            if dismisses { source.dismiss(SessionId(id), time) } else { source.forget(SessionId(id), time) }
+        }
+        self.drain(slot);
+    }
+
+    /// A source hears of a change of what a session wants.
+    pub fn tell_source(&mut self, id: u64) {
+        let Some(mut stream) = self.streams.get_mut(id as usize).and_then(Option::take) else { return };
+        if let Some(watch) = stream.watches.pop_front() {
+            self.pass_on(&mut stream, watch);
+        }
+        if stream.watches.is_empty() {
+            self.leave_unused(&mut stream);
+        }
+        self.streams[id as usize] = Some(stream);
+        self.wake(id);
+    }
+
+    fn pass_on(&mut self, stream: &mut StreamSlot, watch: Watch) {
+        let id = stream.id;
+        let (time, now) = (self.time(), self.now);
+        let slot = match watch {
+            Watch::Watch { source, type_url, interest } => {
+                let slot = source.0 as usize;
+                stream.told.insert(slot);
+                let ty = self.words.type_of(&type_url);
+                let reference = &mut self.slots[slot].reference;
+                match &interest {
+                    Interest::Wildcard => reference.watch(id, ty, None, Some(true), now),
+                    Interest::Globs(names) | Interest::Names(names) => {
+                        let mask = self.words.mask_of(names.iter());
+                        reference.watch(id, ty, Some(mask), None, now);
+                    }
+                }
+                if let Some(source) = &mut self.slots[slot].source {
+                    source.watch(SessionId(id), &type_url, &interest, time);
+                }
+                slot
+            }
+            Watch::Unwatch { source, type_url, collection } => {
+                let slot = source.0 as usize;
+                let ty = self.words.type_of(&type_url);
+                let reference = &mut self.slots[slot].reference;
+                match collection {
+                    Collection::Wildcard => reference.watch(id, ty, None, Some(false), now),
+                    Collection::Globs(_) | Collection::Names(_) => {
+                        reference.watch(id, ty, Some(0), None, now)
+                    }
+                }
+                if let Some(source) = &mut self.slots[slot].source {
+                    source.unwatch(SessionId(id), &type_url, collection, time);
+                }
+                slot
+            }
+        };
+        self.drain(slot);
+    }
+
+    /// The stream can take a message: the newest answer goes, one message at a time.
+    pub fn poll(&mut self, id: u64) {
+        let Some(mut stream) = self.streams.get_mut(id as usize).and_then(Option::take) else { return };
+        stream.is_polled = false;
+        if !stream.is_busy {
+            if self.plan.fallback {
+                self.follow_servers(&mut stream);
+            }
+            match self.next_message(&mut stream) {
+                Some(sent) => {
+                    stream.is_busy = true;
+                    stream.wakes_at = None;
+                    let within = self.clients[stream.client].reads_within();
+                    let delay = self.rng.below(within.max(1));
+                    self.after(delay, Job::Taken(id, Box::new(sent)));
+                }
+                None => {
+                    if std::mem::take(&mut stream.is_round) {
+                        stream.routes_free_at = self.now;
+                    }
+                    let held_until = stream.session.held_until();
+                    let wakes_at = held_until.into_iter().chain(stream.looks_at).min();
+                    stream.wakes_at = wakes_at.map(|at| self.relative(at).max(self.now));
+                    let waits = |ty: usize| stream.flights[ty].is_waiting();
+                    if !waits(0) && !waits(1) && held_until.is_none() {
+                        stream.routes_free_at = self.now;
+                    }
+                }
+            }
+        }
+        self.streams[id as usize] = Some(stream);
+    }
+
+    fn next_message(&mut self, stream: &mut StreamSlot) -> Option<Sent> {
+        loop {
+            let (slots, time) = (&self.slots, self.time());
+            let latest = |id: SourceId| slots.get(id.0 as usize).map(|slot| slot.snapshot.clone());
+            let (index, answer) = stream.session.poll_answer(&latest, time)?;
+            let composition = answer.spelled(answer.compose());
+            let chunks = composition.chunks.len();
+            let chunk = composition.chunks.get(answer.chunk);
+            let version = chunk.map(|chunk| chunk.version).unwrap_or_default();
+            let (endpoints, targets) = (&composition.endpoints, &composition.targets);
+            let nonce = stream.session.commit(index, &answer, chunks, version, endpoints, targets, time);
+            let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
+            let ty = self.words.type_of(&answer.type_url);
+            for resource in &chunk.resources {
+                self.judge_bytes(stream, ty, resource);
+            }
+            let put = chunk.resources.iter().map(|resource| {
+                let (_, name, _, content) = read(resource);
+                (name, content)
+            });
+            let sent = Sent {
+                ty,
+                nonce: stream.session.nonce_text(nonce),
+                version: version.to_string(),
+                put: put.collect(),
+                removed: self.words.mask_of(&chunk.removed),
+                errors: self.words.mask_of(chunk.errors.iter().map(|(name, _)| name)),
+                beats: self.words.mask_of(chunk.beats.iter().map(|resource| &resource.name)),
+                wanted: stream.mirror[ty].wanted,
+                wildcard: stream.mirror[ty].wildcard,
+                is_full: stream.mirror[ty].is_full(ty, stream.variant),
+            };
+            self.note(
+                23,
+                stream.id << 8 | ty as u64,
+                sent.put.iter().fold(0, |sum: u64, (_, c)| super::rng::mix(sum + u64::from(*c)) >> 8),
+            );
+            self.note(24, u64::from(sent.removed), nonce);
+            self.judge_sent(stream, &sent);
+            return Some(sent);
+        }
+    }
+
+    /// The client read the message: the writer is free, and the message arrives.
+    pub fn taken(&mut self, id: u64, sent: Box<Sent>) {
+        let Some(Some(stream)) = self.streams.get_mut(id as usize) else { return };
+        if self.clients[stream.client].is_blocked {
+            stream.unread = Some(sent);
+            return;
+        }
+        stream.is_busy = false;
+        stream.down = stream.down.max(self.now + 1 + self.rng.below(2 * MILLI));
+        let at = stream.down;
+        self.at(at, Job::ToClient(id, sent));
+        self.wake(id);
+    }
+
+    pub fn show_stream(&self, stream: &StreamSlot) -> String {
+        format!("client {} (stream {}, {:?})", stream.client, stream.id, stream.variant)
+    }
+}
+
+pub fn show_sent(words: &[&str], sent: &Sent) -> String {
+    let put = sent
+        .put
+        .iter()
+        .map(|(name, content)| format!(" {}={}", show(bit(*name)), super::words::show_content(*content)));
+    let put: String = put.collect();
+    let list = |sign: char, mask: Mask| {
+        super::words::bits(mask).map(|n| format!(" {sign}{}", show(bit(n)))).collect::<String>()
+    };
+    let (removed, errors) = (list('-', sent.removed), list('!', sent.errors));
+    format!("{}{put}{removed}{errors}{}", words[sent.ty], list('~', sent.beats))
+}

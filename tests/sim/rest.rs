@@ -1,0 +1,153 @@
+//! The judge at the end of a schedule: everything has come to rest, and then everybody has left.
+
+use sluice::xds::Variant;
+
+use super::judge::due_of;
+use super::reference::State;
+use super::words::{EDS, NAMES, SHORT, TYPES, bit, bits, is_full_state, list_of, show, show_content};
+use super::world::{Invariant, World};
+
+impl World {
+    /// I1: every client holds what its servers have, and has learnt so from what they said last.
+    pub fn judge_rest(&mut self) {
+        for client in 0..self.clients.len() {
+            let Some(id) = self.clients[client].stream else {
+                if !self.clients[client].has_left {
+                    self.fail(Invariant::Convergence, || format!("client {client} has no stream"));
+                }
+                continue;
+            };
+            let Some(Some(stream)) = self.streams.get(id as usize) else { continue };
+            let served = [self.serving(stream, 0), self.serving(stream, 1)];
+            if served != [0, 0] {
+                self.fail(Invariant::Revert, || {
+                    format!("client {client} is served by {served:?}, though all is well")
+                });
+            }
+            let Some(Some(stream)) = self.streams.get(id as usize) else { continue };
+            let slots = [self.slot_of(stream, 0), self.slot_of(stream, 1)];
+            // Of those that the relay knows the client to hold, and that are there.
+            let held = stream.mirror[EDS].wanted & stream.mirror[EDS].mask() & stream.mirror[EDS].known;
+            let is_there = |name: &usize| {
+                let source = &self.slots[slots[list_of(*name)]].reference;
+                matches!(source.names[EDS][*name].state(), State::Present(_))
+            };
+            let forced = bits(stream.forced & held).filter(is_there).fold(0, |mask, name| mask | bit(name));
+            if forced != 0 {
+                self.fail(Invariant::Order, || {
+                    format!("ORD-5: client {client} waits for the endpoints of the clusters {}", show(forced))
+                });
+            }
+            for ty in 0..TYPES {
+                for name in 0..NAMES {
+                    self.judge_rest_of(client, slots[list_of(name)], ty, name);
+                }
+            }
+        }
+        for slot in 0..self.slots.len() {
+            let this = &self.slots[slot];
+            let is_lower = this.server % 2 == 1;
+            if is_lower && (!this.reference.is_idle() || this.links.iter().any(Option::is_some)) {
+                self.fail(Invariant::Revert, || {
+                    format!("slot {slot} is still asked, though the higher server is back")
+                });
+            }
+            self.judge_truth(slot);
+            self.judge_listed(slot);
+        }
+    }
+
+    fn judge_rest_of(&mut self, client: usize, slot: usize, ty: usize, name: usize) {
+        let held = &self.clients[client].types[ty];
+        if !held.asked || (held.wanted & bit(name) == 0 && !(held.wildcard && list_of(name) == 0)) {
+            return;
+        }
+        let variant = self.clients[client].variant();
+        let is_full = held.is_full(ty, variant);
+        let source = &self.slots[slot].reference;
+        let due = due_of(source, ty, name, held, is_full, source.moment);
+        let found = held.resources[name];
+        let is_right = match due {
+            State::Present(content) => found == content,
+            State::Unknown => false,
+            // A SotW client is not told that something of these types is gone (SST-6).
+            State::Absent if variant == Variant::Sotw && !is_full => true,
+            State::Absent => found == 0 || held.stale & bit(name) != 0,
+        };
+        if !is_right {
+            let what = format!(
+                "client {client} ({variant:?}) holds {} {} as {}",
+                SHORT[ty],
+                show(bit(name)),
+                show_content(found)
+            );
+            self.fail(Invariant::Convergence, || format!("{what}, and slot {slot} has {due:?}"));
+        }
+    }
+
+    /// What a source holds is what its server has.
+    fn judge_truth(&mut self, slot: usize) {
+        let (server, class) = (self.slots[slot].server, self.slots[slot].class);
+        for ty in 0..TYPES {
+            for name in 0..NAMES {
+                let reference = &self.slots[slot].reference;
+                let truth = self.servers[server].truth[class][ty][name];
+                if reference.wanted(ty) & bit(name) != 0 {
+                    let state = reference.names[ty][name].state();
+                    let is_right = match (state, truth) {
+                        (State::Present(content), Some(entry)) => entry.content == content,
+                        (State::Absent, None) => true,
+                        (State::Present(_), None) => !self.servers[server].delta && !is_full_state(ty),
+                        (State::Absent, Some(_)) | (State::Unknown, _) => false,
+                    };
+                    if !is_right {
+                        self.fail(Invariant::Convergence, || {
+                            format!(
+                                "slot {slot} holds {} {} as {state:?}, and its server {truth:?}",
+                                SHORT[ty],
+                                show(bit(name))
+                            )
+                        });
+                    }
+                }
+                let reference = &self.slots[slot].reference;
+                if reference.wants_wildcard(ty) {
+                    let state = reference.members[ty][name].state();
+                    let due = truth.filter(|entry| entry.member).map(|entry| entry.content);
+                    let is_right = match state {
+                        State::Present(content) => due == Some(content),
+                        State::Absent => due.is_none(),
+                        State::Unknown => false,
+                    };
+                    if !is_right {
+                        self.fail(Invariant::Convergence, || {
+                            format!(
+                                "slot {slot} has the {} member {} as {state:?}, and its server {truth:?}",
+                                SHORT[ty],
+                                show(bit(name))
+                            )
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    /// I16: nobody is left, and nothing is.
+    pub fn judge_idle(&mut self) {
+        for slot in 0..self.slots.len() {
+            let (this, reference) = (&self.slots[slot], &self.slots[slot].reference);
+            let Some(source) = &this.source else { continue };
+            let left = source.types().count();
+            let is_idle = source.is_idle() && left == 0 && source.lingering_bytes() == 0;
+            let is_quiet = this.links.iter().all(Option::is_none) && this.snapshot.types().next().is_none();
+            if !is_idle || !is_quiet || !reference.is_idle() {
+                self.fail(Invariant::Hygiene, || format!("slot {slot} is not idle: {left} types are left"));
+            }
+        }
+        let open = self.servers.iter().map(|server| server.streams()).sum::<usize>();
+        if open + self.links.len() > 0 {
+            self.fail(Invariant::Hygiene, || format!("{open} streams are open for nobody"));
+        }
+    }
+}

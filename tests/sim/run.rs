@@ -1,0 +1,174 @@
+//! Runs seeds over all cores, and makes a failing one short.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::schedule::{Act, Plan};
+use super::world::{self, Failure, Invariant, Outcome};
+
+/// Seeds, and how long to try them.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    pub first: u64,
+    pub count: u64,
+    pub within: Option<Duration>,
+    pub threads: usize,
+    pub shows_progress: bool,
+}
+
+/// A schedule that violates something.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub seed: u64,
+    pub failure: Failure,
+}
+
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// How many schedules were run.
+    pub seeds: u64,
+    pub took: Duration,
+    /// The lowest of the seeds that were found to fail.
+    pub found: Option<Found>,
+}
+
+impl Report {
+    pub fn rate(&self) -> f64 {
+        self.seeds as f64 / self.took.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Where the engine's clock stands when a schedule begins; it must not matter (I18).
+fn origin_of(seed: u64) -> u64 {
+    super::rng::mix(seed) >> 14
+}
+
+pub fn run_seed(seed: u64) -> Outcome {
+    let plan = Plan::of_seed(seed);
+    run(&plan, &plan.acts(), origin_of(seed), false)
+}
+
+/// A panic of the engine is a violation like any other (I16).
+pub fn run(plan: &Plan, acts: &[Act], origin: u64, tells: bool) -> Outcome {
+    let caught = std::panic::catch_unwind(|| world::run(plan, acts, origin, tells));
+    caught.unwrap_or_else(|panic| {
+        let text =
+            panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        let text = format!("panic: {}", text.unwrap_or("?"));
+        let failure = Failure { invariant: Invariant::Hygiene, text: text.clone(), at: 0 };
+        Outcome { hash: 0, failure: Some(failure), story: vec![text] }
+    })
+}
+
+pub fn run_batch(batch: &Batch) -> Report {
+    let started = Instant::now();
+    let (next, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (stop, found) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None::<Found>)));
+    std::thread::scope(|scope| {
+        for _ in 0..batch.threads {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let offset = next.fetch_add(1, Ordering::Relaxed);
+                    let is_late = batch.within.is_some_and(|within| started.elapsed() > within);
+                    if offset >= batch.count || is_late {
+                        break;
+                    }
+                    let seed = batch.first + offset;
+                    let outcome = run_seed(seed);
+                    done.fetch_add(1, Ordering::Relaxed);
+                    if let Some(failure) = outcome.failure {
+                        stop.store(true, Ordering::Relaxed);
+                        let mut found = found.lock().unwrap();
+                        if found.as_ref().is_none_or(|found| seed < found.seed) {
+                            *found = Some(Found { seed, failure });
+                        }
+                    }
+                }
+            });
+        }
+        if batch.shows_progress {
+            scope.spawn(|| {
+                let mut last = 0;
+                while !stop.load(Ordering::Relaxed) && done.load(Ordering::Relaxed) < batch.count {
+                    std::thread::sleep(Duration::from_millis(200));
+                    let (seconds, seeds) = (started.elapsed().as_secs(), done.load(Ordering::Relaxed));
+                    if seconds >= last + 10 {
+                        last = seconds;
+                        println!("{seeds} of {} schedules, {} a second", batch.count, seeds / seconds.max(1));
+                    }
+                }
+            });
+        }
+    });
+    let found = found.lock().unwrap().take();
+    Report { seeds: done.load(Ordering::Relaxed), took: started.elapsed(), found }
+}
+
+/// Runs on after failures, and gives them.
+pub fn survey(batch: &Batch) -> Vec<Found> {
+    let next = AtomicU64::new(0);
+    let all = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..batch.threads {
+            scope.spawn(|| {
+                loop {
+                    let offset = next.fetch_add(1, Ordering::Relaxed);
+                    if offset >= batch.count {
+                        break;
+                    }
+                    let seed = batch.first + offset;
+                    if let Some(failure) = run_seed(seed).failure {
+                        all.lock().unwrap().push(Found { seed, failure });
+                    }
+                }
+            });
+        }
+    });
+    let mut all = all.into_inner().unwrap();
+    all.sort_by_key(|found| (found.failure.invariant, found.seed));
+    all
+}
+
+/// Leaves out events as long as the same invariant is violated: first many at once, then one by one.
+pub fn shrink(seed: u64, failure: &Failure) -> Vec<Act> {
+    let plan = Plan::of_seed(seed);
+    let fails = |acts: &[Act]| {
+        let outcome = run(&plan, acts, origin_of(seed), false);
+        outcome.failure.is_some_and(|found| found.invariant == failure.invariant)
+    };
+    let mut acts = plan.acts();
+    let mut size = acts.len() / 2;
+    while size > 0 {
+        let mut at = 0;
+        while at < acts.len() {
+            let mut fewer = acts.clone();
+            fewer.drain(at..(at + size).min(acts.len()));
+            if fails(&fewer) {
+                acts = fewer;
+            } else {
+                at += size;
+            }
+        }
+        size /= 2;
+    }
+    acts
+}
+
+/// The story of a failing seed, as short as it gets.
+pub fn tell(found: &Found) -> String {
+    let plan = Plan::of_seed(found.seed);
+    let acts = shrink(found.seed, &found.failure);
+    let outcome = run(&plan, &acts, origin_of(found.seed), true);
+    let all = plan.acts().len();
+    let failure = outcome.failure.unwrap_or_else(|| found.failure.clone());
+    format!(
+        "seed {}: {} is violated after {:.3} s: {}\n{plan:#?}\n{} of {all} events are left:\n{}\n",
+        found.seed,
+        failure.invariant.id(),
+        failure.at as f64 / 1e6,
+        failure.text,
+        acts.len(),
+        outcome.story.join("\n")
+    )
+}

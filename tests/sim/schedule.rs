@@ -1,0 +1,147 @@
+//! What happens in a schedule, drawn from its seed before it runs, so that single events can be left out of it.
+
+use super::rng::{Rng, mix};
+
+/// At least this many events make a schedule.
+pub const EVENTS_MIN: usize = 200;
+
+/// Whether faults go on to the end, or cease so that everything must come to rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Safety,
+    Liveness,
+}
+
+/// Microseconds.
+pub const MILLI: u64 = 1_000;
+pub const SECOND: u64 = 1_000_000;
+
+/// What a client is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The wildcard of CDS and LDS, and EDS and RDS by the names that these bring.
+    Envoy,
+    /// One listener by name, then its route, clusters and endpoints by name, in a chain.
+    Grpc,
+    /// Asks for anything.
+    Free,
+    /// Asks for anything, says nonsense of nonces, rejects, floods.
+    Hostile,
+}
+
+#[derive(Clone, Debug)]
+pub struct ClientPlan {
+    pub kind: Kind,
+    pub delta: bool,
+    pub class: usize,
+    /// How long it takes to read a message, and to answer it, at most.
+    pub read_within: u64,
+    pub answers_within: u64,
+    /// How many of a hundred responses it rejects.
+    pub rejects: u64,
+    /// It spells the wildcard `*`.
+    pub star: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct ServerPlan {
+    pub delta: bool,
+    /// It never says that a name does not exist.
+    pub mute: bool,
+    /// The most that a message takes on the way, or waits in the server.
+    pub latency: u64,
+}
+
+/// What holds for a whole schedule.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    pub mode: Mode,
+    pub classes: usize,
+    /// Two for each list.
+    pub servers: Vec<ServerPlan>,
+    /// The servers of a list have the same resources.
+    pub agree: bool,
+    pub clients: Vec<ClientPlan>,
+    pub coalescing: u64,
+    pub gather: u64,
+    pub legacy_wildcard: bool,
+    /// What a session wants reaches its sources late.
+    pub slow_watches: bool,
+    /// Some resources have a time to live.
+    pub ttls: bool,
+    /// The servers of a list stand in for each other (A71).
+    pub fallback: bool,
+    /// How many of a hundred messages of servers may be spoilt.
+    pub wrong: u64,
+}
+
+/// One event.
+#[derive(Clone, Copy, Debug)]
+pub struct Act {
+    /// Since the one before.
+    pub gap: u64,
+    pub what: u8,
+    /// Chooses from what there is then.
+    pub choice: u64,
+}
+
+impl Plan {
+    pub fn of_seed(seed: u64) -> Plan {
+        let mut rng = Rng::new(mix(seed) ^ 0x5eed);
+        let mode = if seed.is_multiple_of(2) { Mode::Liveness } else { Mode::Safety };
+        let server = |rng: &mut Rng| ServerPlan {
+            delta: rng.percent(60),
+            mute: rng.percent(20),
+            latency: [MILLI, 20 * MILLI, 300 * MILLI, 3 * SECOND][rng.below(4) as usize],
+        };
+        let classes = 1 + rng.below(2) as usize;
+        let count = 2 + rng.below(3) as usize;
+        Plan {
+            seed,
+            mode,
+            classes,
+            servers: (0..4).map(|_| server(&mut rng)).collect(),
+            agree: rng.percent(40),
+            clients: (0..count).map(|_| client(&mut rng, classes)).collect(),
+            coalescing: [0, 10 * MILLI, 200 * MILLI][rng.below(3) as usize],
+            gather: [0, 50 * MILLI][rng.below(2) as usize],
+            legacy_wildcard: rng.percent(20),
+            slow_watches: rng.percent(40),
+            ttls: rng.percent(25),
+            fallback: rng.percent(50),
+            wrong: [0, 0, 3, 15][rng.below(4) as usize],
+        }
+    }
+
+    pub fn acts(&self) -> Vec<Act> {
+        let mut rng = Rng::new(mix(self.seed) ^ 0xac75);
+        let count = EVENTS_MIN + rng.below(60) as usize;
+        let act = |rng: &mut Rng| Act {
+            gap: match rng.below(100) {
+                0..55 => rng.below(2 * MILLI),
+                55..80 => rng.below(40 * MILLI),
+                80..97 => rng.below(2 * SECOND),
+                _ => rng.below(40 * SECOND),
+            },
+            what: rng.below(100) as u8,
+            choice: rng.next(),
+        };
+        (0..count).map(|_| act(&mut rng)).collect()
+    }
+}
+
+fn client(rng: &mut Rng, classes: usize) -> ClientPlan {
+    let kind =
+        [Kind::Envoy, Kind::Envoy, Kind::Grpc, Kind::Free, Kind::Free, Kind::Hostile][rng.below(6) as usize];
+    let within = |rng: &mut Rng| [0, 5 * MILLI, 400 * MILLI, 20 * SECOND][rng.below(4) as usize];
+    ClientPlan {
+        kind,
+        delta: rng.percent(50),
+        class: rng.below(classes as u64) as usize,
+        read_within: if rng.percent(60) { MILLI } else { within(rng) },
+        answers_within: if rng.percent(60) { MILLI } else { within(rng) },
+        rejects: if kind == Kind::Hostile { 30 } else { [0, 0, 0, 10][rng.below(4) as usize] },
+        star: rng.percent(50),
+    }
+}

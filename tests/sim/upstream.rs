@@ -1,0 +1,381 @@
+//! The way between the relay and its servers: connections that fail, delay, fall silent and end.
+
+use sluice::engine::upstream::{Event, Input, Output};
+use sluice::xds::{Code, Request, Status, Variant};
+
+use super::control_plane::Reachable;
+use super::judge::shape_of;
+use super::message::Item;
+use super::message::Message;
+use super::schedule::{MILLI, SECOND};
+use super::words::{SHORT, bits, show, show_content};
+use super::world::{Invariant, Job, World};
+
+/// How long a connection that went silent is believed in: TCP's keepalive (FU3).
+const SILENCE: u64 = 20 * SECOND;
+/// How long an answer to a probe is waited for (RLY-29).
+const PROBE: u64 = 10 * SECOND;
+const CONNECT_TIMEOUT: u64 = 3 * SECOND;
+const CONNECT_BACKOFF_MAX: u64 = 30 * SECOND;
+
+/// One upstream stream, from the wish to open it to its end.
+#[derive(Debug)]
+pub struct Link {
+    pub slot: usize,
+    pub index: usize,
+    pub server: usize,
+    pub variant: Variant,
+    pub is_open: bool,
+    /// Nothing arrives any more, on either side, and nobody was told.
+    pub is_silent: bool,
+    is_answered: bool,
+    is_dismissed: bool,
+    /// Failed attempts to connect.
+    attempts: u32,
+    /// When what was sent last arrives: on one stream nothing overtakes.
+    up: u64,
+    down: u64,
+    /// A response that the relay has to answer: its type, its nonce and whether it has to be rejected.
+    expected: Option<(usize, String, bool)>,
+    /// A flush is on its way.
+    flushing: bool,
+}
+
+fn unavailable(text: &str) -> Status {
+    Status::new(Code::Unavailable, text)
+}
+
+impl World {
+    pub fn latency(&mut self, server: usize) -> u64 {
+        let most = if self.is_healed { MILLI } else { self.plan.servers[server].latency };
+        1 + self.rng.below(most)
+    }
+
+    // === what a source says ===
+
+    pub fn upstream_output(&mut self, slot: usize, index: usize, output: Output) {
+        match output {
+            Output::Open { variant, .. } => self.open_link(slot, index, variant),
+            Output::Close => self.drop_link(slot, index),
+            Output::Send { request, .. } => self.send(slot, index, request),
+            Output::Probe => {
+                let Some(link) = self.link_of(slot, index) else { return };
+                let is_silent = self.links[&link].is_silent;
+                self.note(1, link, u64::from(is_silent));
+                let latency = self.latency(self.links[&link].server);
+                self.after(if is_silent { PROBE } else { latency }, Job::Probed(link));
+            }
+            Output::Changes(_) => {}
+            Output::Event(event) => self.upstream_event(slot, index, &event),
+        }
+    }
+
+    fn upstream_event(&mut self, slot: usize, index: usize, event: &Event) {
+        // To an old server an ACK that lists nothing cannot be written.
+        if let Event::Ignored { .. } = event
+            && self.plan.legacy_wildcard
+            && let Some(link) = self.link_of(slot, index).and_then(|link| self.links.get_mut(&link))
+        {
+            link.expected = None;
+        }
+        if let Event::Disconnected { retry_in, answered, .. } = event {
+            self.note(2, slot as u64, retry_in.as_micros() as u64);
+            self.judge_retry(slot, index, *answered, *retry_in);
+        }
+    }
+
+    pub fn link_of(&self, slot: usize, index: usize) -> Option<u64> {
+        self.slots[slot].links.get(index).copied().flatten()
+    }
+
+    fn open_link(&mut self, slot: usize, index: usize, variant: Variant) {
+        if self.link_of(slot, index).is_some() {
+            self.fail(Invariant::UpstreamEconomy, || format!("slot {slot} opens stream {index} twice"));
+        }
+        self.link_numbers += 1;
+        let (id, server) = (self.link_numbers, self.slots[slot].server);
+        let links = &mut self.slots[slot].links;
+        if links.len() <= index {
+            links.resize(index + 1, None);
+        }
+        links[index] = Some(id);
+        if links.iter().flatten().count() > 2 {
+            self.fail(Invariant::UpstreamEconomy, || format!("slot {slot} has more than two streams"));
+        }
+        let link = Link {
+            slot,
+            index,
+            server,
+            variant,
+            is_open: false,
+            is_silent: false,
+            is_answered: false,
+            is_dismissed: false,
+            attempts: 0,
+            up: 0,
+            down: 0,
+            expected: None,
+            flushing: false,
+        };
+        self.links.insert(id, link);
+        self.note(3, id, slot as u64);
+        let latency = self.latency(server);
+        self.after(latency, Job::Connect(id));
+    }
+
+    /// The relay drops a stream: the server hears of it later.
+    fn drop_link(&mut self, slot: usize, index: usize) {
+        let Some(id) = self.slots[slot].links.get_mut(index).and_then(Option::take) else { return };
+        self.slots[slot].reference.stream_ended(index);
+        let Some(link) = self.links.remove(&id) else { return };
+        self.note(4, id, 0);
+        self.tell(|| format!("slot {slot} drops stream {index}"));
+        self.after(MILLI, Job::ServerCloses(link.server, id));
+    }
+
+    fn send(&mut self, slot: usize, index: usize, request: Request) {
+        let Some(id) = self.link_of(slot, index) else {
+            self.fail(Invariant::UpstreamEconomy, || "a request without a stream".to_owned());
+            return;
+        };
+        self.tell(|| format!("slot {slot}.{index} > {}", show_request(&request)));
+        self.judge_written(slot, index, &request);
+        let latency = self.latency(self.links[&id].server);
+        let now = self.now;
+        let Some(link) = self.links.get_mut(&id) else { return };
+        if !link.is_open {
+            self.fail(Invariant::UpstreamEconomy, || "a request before the stream is open".to_owned());
+            return;
+        }
+        judge_answer(link, &request).unwrap_or_else(|text| self.fail(Invariant::Nonces, || text));
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.up = link.up.max(now + latency);
+        let at = link.up;
+        if !link.is_silent {
+            self.at(at, Job::ToServer(id, Box::new(request)));
+        }
+    }
+
+    // === connecting ===
+
+    pub fn connect(&mut self, id: u64) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let (slot, index, server, variant) = (link.slot, link.index, link.server, link.variant);
+        match self.servers[server].reachable {
+            Reachable::Yes => {
+                link.is_open = true;
+                let class = self.slots[slot].class;
+                self.servers[server].open(id, class, variant);
+                self.slots[slot].reference.stream_opened(index, variant);
+                self.tell(|| format!("slot {slot}.{index} is open, {variant:?}"));
+                if variant == Variant::Delta && !self.servers[server].delta {
+                    let status = Status::new(Code::Unimplemented, "delta is not served");
+                    self.after(2 * MILLI, Job::End(id, status));
+                }
+                self.input(slot, index, Input::Opened);
+            }
+            other => {
+                link.attempts += 1;
+                let backoff = (SECOND << link.attempts.min(6)).min(CONNECT_BACKOFF_MAX);
+                let timeout = if other == Reachable::Silent { CONNECT_TIMEOUT } else { 0 };
+                self.after(timeout + backoff, Job::Connect(id));
+                self.tell(|| format!("slot {slot}.{index} cannot connect"));
+                self.slots[slot].set_lost(index, true);
+                self.input(slot, index, Input::ConnectFailed { status: unavailable("refused") });
+            }
+        }
+    }
+
+    /// Tells a source what happened on one of its streams.
+    pub fn input(&mut self, slot: usize, index: usize, input: Input) {
+        let time = self.time();
+        if let Some(source) = &mut self.slots[slot].source {
+            source.handle_upstream(index, input, time);
+        }
+        self.drain(slot);
+    }
+
+    // === ending ===
+
+    pub fn end_link(&mut self, id: u64, status: Status) {
+        let Some(link) = self.links.remove(&id) else { return };
+        let (slot, index) = (link.slot, link.index);
+        self.servers[link.server].close(id);
+        self.slots[slot].links[index] = None;
+        self.slots[slot].reference.stream_ended(index);
+        self.note(5, id, 0);
+        self.tell(|| format!("slot {slot}.{index} ends: {status}"));
+        if link.is_answered {
+            self.slots[slot].ends.push(self.now);
+        } else if !link.is_dismissed && status.code != Code::Unimplemented {
+            self.slots[slot].set_lost(index, true);
+        }
+        let jitter = self.rng.unit();
+        self.input(slot, index, Input::Closed { status, jitter });
+    }
+
+    pub fn dismiss(&mut self, id: u64) {
+        let Some(link) = self.links.get(&id).filter(|link| link.is_open) else { return };
+        let (slot, index) = (link.slot, link.index);
+        self.tell(|| format!("slot {slot}.{index} is dismissed"));
+        self.after(5 * MILLI, Job::End(id, unavailable("maximum age")));
+        if let Some(link) = self.links.get_mut(&id) {
+            link.is_dismissed = true;
+        }
+        self.input(slot, index, Input::GoingAway);
+    }
+
+    pub fn probed(&mut self, id: u64) {
+        let Some(link) = self.links.get(&id) else { return };
+        if link.is_silent {
+            return self.end_link(id, unavailable("no answer to a PING"));
+        }
+        let (slot, index) = (link.slot, link.index);
+        self.slots[slot].reference.alive(index);
+        self.tell(|| format!("slot {slot}.{index} is alive"));
+        self.input(slot, index, Input::Alive);
+    }
+
+    /// The connection falls silent: nothing on its way arrives, and nobody is told before the keepalive finds out.
+    pub fn fall_silent(&mut self, id: u64) {
+        let Some(link) = self.links.get_mut(&id).filter(|link| link.is_open && !link.is_silent) else {
+            return;
+        };
+        link.is_silent = true;
+        let (slot, index) = (link.slot, link.index);
+        self.tell(|| format!("slot {slot}.{index} falls silent"));
+        self.after(SILENCE, Job::Silence(id));
+    }
+
+    pub fn silence(&mut self, id: u64) {
+        if self.links.get(&id).is_some_and(|link| link.is_silent) {
+            self.end_link(id, unavailable("keepalive timed out"));
+        }
+    }
+
+    // === the server's side ===
+
+    pub fn reach_server(&mut self, id: u64, request: &Request) {
+        let Some(link) = self.links.get(&id).filter(|link| !link.is_silent) else { return };
+        let server = link.server;
+        self.servers[server].request(&self.words, id, request);
+        self.flush_soon(id);
+    }
+
+    /// The server will say what it has to say on a stream.
+    pub fn flush_soon(&mut self, id: u64) {
+        let Some(link) = self.links.get(&id).filter(|link| link.is_open && !link.flushing) else { return };
+        let latency = self.latency(link.server);
+        if let Some(link) = self.links.get_mut(&id) {
+            link.flushing = true;
+        }
+        self.after(latency, Job::Flush(id));
+    }
+
+    pub fn flush(&mut self, id: u64) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.flushing = false;
+        let server = link.server;
+        let messages = self.servers[server].flush(id);
+        self.deliver(id, server, messages);
+    }
+
+    pub fn deliver(&mut self, id: u64, server: usize, messages: Vec<Message>) {
+        for mut message in messages {
+            let wrong = self.servers[server].wrong;
+            if wrong > 0 && self.rng.percent(wrong) {
+                let how = self.servers[server].spoil(&mut message, server / 2, &mut self.rng);
+                self.tell(|| format!("server {server} spoils its next message: {how}"));
+            }
+            let latency = self.latency(server);
+            let now = self.now;
+            let Some(link) = self.links.get_mut(&id).filter(|link| !link.is_silent) else { return };
+            link.down = link.down.max(now + latency);
+            let at = link.down;
+            self.at(at, Job::ToRelay(id, Box::new(message)));
+        }
+    }
+
+    // === what arrives at the relay ===
+
+    pub fn reach_relay(&mut self, id: u64, message: &Message) {
+        let Some(link) = self.links.get_mut(&id).filter(|link| !link.is_silent) else { return };
+        link.is_answered = true;
+        let (slot, index) = (link.slot, link.index);
+        self.slots[slot].set_lost(index, false);
+        let class = self.slots[slot].class;
+        self.tell(|| format!("slot {slot}.{index} < {}", show_message(message)));
+        self.note(6, id, message.items.len() as u64 | u64::from(message.removed) << 8);
+        let shape = shape_of(self.slots[slot].source.as_ref(), index, &self.words.types[message.ty]);
+        let reference = &mut self.slots[slot].reference;
+        let asked = reference.streams[index].as_ref().is_some_and(|stream| stream.types[message.ty].asked);
+        reference.receive(index, shape, message, self.now);
+        if let Some(link) = self.links.get_mut(&id).filter(|_| asked) {
+            link.expected = Some((message.ty, message.nonce.clone(), message.has_faults()));
+        }
+        let response = message.response(&self.words, class);
+        self.input(slot, index, Input::Received(response));
+        if let Some(link) = self.links.get_mut(&id)
+            && let Some((ty, nonce, _)) = link.expected.take()
+        {
+            self.fail(Invariant::Nonces, || format!("ACK-8: {} {nonce:?} is not answered", SHORT[ty]));
+        }
+    }
+}
+
+/// Of the first request after a response: it answers it, with an error exactly if there was a fault (ACK-8, RLY-37).
+fn judge_answer(link: &mut Link, request: &Request) -> Result<(), String> {
+    let (nonce, error) = match request {
+        Request::Sotw(request) => (&request.response_nonce, &request.error_detail),
+        Request::Delta(request) => (&request.response_nonce, &request.error_detail),
+    };
+    let Some((ty, expected, is_bad)) = link.expected.take() else { return Ok(()) };
+    if *nonce != expected {
+        return Err(format!("{} {expected:?} is answered with {nonce:?}", SHORT[ty]));
+    }
+    if error.is_some() != is_bad {
+        return Err(format!(
+            "{} {expected:?} is {} with {error:?}",
+            SHORT[ty],
+            if is_bad { "bad" } else { "good" }
+        ));
+    }
+    Ok(())
+}
+
+pub fn show_request(request: &Request) -> String {
+    let short = |url: &str| url.rsplit('.').next().unwrap_or_default().to_owned();
+    match request {
+        Request::Sotw(request) => format!(
+            "{} {:?} nonce {:?} version {:?}{}",
+            short(&request.type_url),
+            request.resource_names,
+            request.response_nonce,
+            request.version_info,
+            if request.error_detail.is_some() { " NACK" } else { "" }
+        ),
+        Request::Delta(request) => format!(
+            "{} +{:?} -{:?} nonce {:?} has {:?}{}",
+            short(&request.type_url),
+            request.subscribe,
+            request.unsubscribe,
+            request.response_nonce,
+            request.initial_resource_versions,
+            if request.error_detail.is_some() { " NACK" } else { "" }
+        ),
+    }
+}
+
+fn show_message(message: &Message) -> String {
+    let items = message.items.iter().map(|item| match item {
+        Item::Resource { name, content, ttl, .. } => {
+            let ttl = ttl.map(|ttl| format!("@{}s", ttl / SECOND)).unwrap_or_default();
+            format!(" {}={}{ttl}", show(1 << name), show_content(*content))
+        }
+        Item::Bare { name, .. } => format!(" ~{}", show(1 << name)),
+        Item::Bad(name) => format!(" !{}", name.map(|name| show(1 << name)).unwrap_or_default()),
+    });
+    let removed = bits(message.removed).map(|name| format!(" -{}", show(1 << name)));
+    let text: String = items.chain(removed).collect();
+    format!("{:?} {}{text} nonce {:?}", message.variant, SHORT[message.ty], message.nonce)
+}

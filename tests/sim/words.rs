@@ -1,0 +1,184 @@
+//! The few types and names that schedules are made of, and contents that tell where they come from.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sluice::xds::{Any, Kind, Resource, ResourceName, TypeUrl, Version};
+
+use super::rng::mix;
+
+pub const TYPES: usize = 5;
+pub const CDS: usize = 0;
+pub const EDS: usize = 1;
+pub const LDS: usize = 2;
+pub const RDS: usize = 3;
+pub const SDS: usize = 4;
+
+const MESSAGES: [&str; TYPES] = [
+    "envoy.config.cluster.v3.Cluster",
+    "envoy.config.endpoint.v3.ClusterLoadAssignment",
+    "envoy.config.listener.v3.Listener",
+    "envoy.config.route.v3.RouteConfiguration",
+    "envoy.extensions.transport_sockets.tls.v3.Secret",
+];
+
+pub const SHORT: [&str; TYPES] = ["CDS", "EDS", "LDS", "RDS", "SDS"];
+
+/// Old-style names are `a` to `f`; the others are of the authority `auth`.
+pub const OLD: usize = 6;
+pub const NAMES: usize = 9;
+pub const AUTHORITY: &str = "auth";
+
+/// A set of names.
+pub type Mask = u16;
+pub const ALL_OLD: Mask = (1 << OLD) - 1;
+pub const ALL: Mask = (1 << NAMES) - 1;
+
+/// What a resource says: who made it (the upper eight bits) and which edition it is. Zero: nothing.
+pub type Content = u32;
+
+pub fn content(maker: usize, edition: u32) -> Content {
+    ((maker as u32 + 1) << 24) | (edition & 0xff_ffff)
+}
+
+pub fn maker(content: Content) -> usize {
+    (content >> 24) as usize - 1
+}
+
+pub fn bits(mask: Mask) -> impl Iterator<Item = usize> {
+    (0..NAMES).filter(move |name| mask & (1 << name) != 0)
+}
+
+pub fn bit(name: usize) -> Mask {
+    1 << name
+}
+
+/// Server lists: the default one for old-style names, that of the authority for the others.
+pub fn list_of(name: usize) -> usize {
+    usize::from(name >= OLD)
+}
+
+pub fn names_of_list(list: usize) -> Mask {
+    if list == 0 { ALL_OLD } else { ALL & !ALL_OLD }
+}
+
+pub fn is_full_state(ty: usize) -> bool {
+    ty == CDS || ty == LDS
+}
+
+pub fn is_cluster_side(ty: usize) -> bool {
+    ty == CDS || ty == EDS
+}
+
+pub fn is_routing(ty: usize) -> bool {
+    ty == LDS || ty == RDS
+}
+
+/// Whether a cluster of this content has its endpoints by EDS (ORD-5).
+pub fn has_endpoints(content: Content) -> bool {
+    !content.is_multiple_of(4)
+}
+
+/// The words as the engine knows them.
+pub struct Lexicon {
+    pub types: [TypeUrl; TYPES],
+    pub names: [[ResourceName; NAMES]; TYPES],
+    pub star: ResourceName,
+}
+
+impl Lexicon {
+    pub fn new() -> Lexicon {
+        let name = |ty: usize, name: usize| match name {
+            0..OLD => ResourceName::new(&"abcdef"[name..=name]),
+            _ => {
+                let letter = &"xyz"[name - OLD..=name - OLD];
+                ResourceName::from(format!("xdstp://{AUTHORITY}/{}/{letter}", MESSAGES[ty]))
+            }
+        };
+        Lexicon {
+            types: MESSAGES.map(TypeUrl::of_message),
+            names: std::array::from_fn(|ty| std::array::from_fn(|index| name(ty, index))),
+            star: ResourceName::new("*"),
+        }
+    }
+
+    /// The number of a type.
+    pub fn type_of(&self, url: &TypeUrl) -> usize {
+        match url.kind() {
+            Kind::Cluster => CDS,
+            Kind::ClusterLoadAssignment => EDS,
+            Kind::Listener => LDS,
+            Kind::RouteConfiguration => RDS,
+            _ => SDS,
+        }
+    }
+
+    /// The number of a name; `None` if it is none of these.
+    pub fn name_of(&self, name: &ResourceName) -> Option<usize> {
+        let text = name.as_str().as_bytes();
+        let index = match text {
+            [letter @ b'a'..=b'f'] => usize::from(letter - b'a'),
+            [b'x', b'd', .., b'/', letter @ b'x'..=b'z'] => usize::from(letter - b'x') + OLD,
+            _ => return None,
+        };
+        Some(index)
+    }
+
+    pub fn mask_of<'a>(&self, names: impl IntoIterator<Item = &'a ResourceName>) -> Mask {
+        names.into_iter().filter_map(|name| self.name_of(name)).fold(0, |mask, name| mask | bit(name))
+    }
+
+    pub fn list(&self, ty: usize, mask: Mask) -> Vec<ResourceName> {
+        bits(mask).map(|name| self.names[ty][name].clone()).collect()
+    }
+
+    /// A resource whose bytes say of which type, name, class and server it is (I3).
+    pub fn resource(
+        &self,
+        ty: usize,
+        name: usize,
+        class: usize,
+        content: Content,
+        ttl: Option<Duration>,
+    ) -> Arc<Resource> {
+        let [a, b, c, d] = content.to_le_bytes();
+        let bytes = [ty as u8, name as u8, class as u8, a, b, c, d];
+        let has_endpoints = ty == CDS && has_endpoints(content);
+        Arc::new(Resource {
+            name: self.names[ty][name].clone(),
+            version: version(ty, name, class, content),
+            body: Any { type_url: self.types[ty].shared(), value: Bytes::copy_from_slice(&bytes) },
+            aliases: Box::default(),
+            ttl,
+            do_not_cache: false,
+            metadata: None,
+            endpoints: has_endpoints.then(|| self.names[EDS][name].clone()),
+            constraints: None,
+        })
+    }
+}
+
+pub fn version(ty: usize, name: usize, class: usize, content: Content) -> Version {
+    let place = ((ty * NAMES + name) * 8 + class) as u64;
+    let low = mix(u64::from(content) << 16 | place);
+    Version(u128::from(mix(low)) << 64 | u128::from(low))
+}
+
+/// Type, name, class and content, as the bytes say.
+pub fn read(resource: &Resource) -> (usize, usize, usize, Content) {
+    let bytes = &resource.body.value;
+    let content = Content::from_le_bytes([bytes[3], bytes[4], bytes[5], bytes[6]]);
+    (usize::from(bytes[0]), usize::from(bytes[1]), usize::from(bytes[2]), content)
+}
+
+/// `a b x`
+pub fn show(mask: Mask) -> String {
+    let letters: Vec<_> = bits(mask).map(|name| &"abcdefxyz"[name..=name]).collect();
+    letters.join(" ")
+}
+
+/// `1:7`: the seventh edition of the second maker.
+pub fn show_content(content: Content) -> String {
+    if content == 0 { "-".to_owned() } else { format!("{}:{}", maker(content), content & 0xff_ffff) }
+}

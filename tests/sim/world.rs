@@ -1,0 +1,300 @@
+//! The world of one schedule: a clock of its own, a queue of what is on its way, and everyone in it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use sluice::engine::Time;
+use sluice::engine::realm::Authorities;
+use sluice::xds::{Request, Status};
+
+use super::client::Client;
+use super::control_plane::ControlPlane;
+use super::held::Sent;
+use super::message::Message;
+use super::relay::{Slot, StreamSlot};
+use super::rng::{Rng, mix};
+use super::schedule::{Act, Mode, Plan, SECOND};
+use super::upstream::Link;
+use super::words::{AUTHORITY, Lexicon};
+
+/// An invariant of the reliability sheet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Invariant {
+    Convergence = 1,
+    NoGoingBack,
+    Isolation,
+    JustifiedRemoval,
+    Nonces,
+    UpstreamEconomy,
+    NoLostUpdate,
+    BoundedMemory,
+    Revert,
+    Gate,
+    NackContainment,
+    Silence,
+    Order = 15,
+    Hygiene,
+    Ttl,
+}
+
+impl Invariant {
+    pub fn id(self) -> String {
+        format!("I{}", self as u8)
+    }
+}
+
+/// What was violated, and how.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub invariant: Invariant,
+    pub text: String,
+    /// Microseconds since the schedule began.
+    pub at: u64,
+}
+
+/// What is on its way, or due.
+#[derive(Debug)]
+pub enum Job {
+    // Upstream.
+    Connect(u64),
+    ToServer(u64, Box<Request>),
+    Flush(u64),
+    ToRelay(u64, Box<Message>),
+    End(u64, Status),
+    Probed(u64),
+    /// The keepalive of a connection that went silent.
+    Silence(u64),
+    ServerCloses(usize, u64),
+    // Downstream.
+    Watch(u64),
+    Poll(u64),
+    Taken(u64, Box<Sent>),
+    ToClient(u64, Box<Sent>),
+    Request(u64, Box<Request>),
+    Answer(usize, u64, usize),
+    Reconnect(usize),
+}
+
+struct Due {
+    at: u64,
+    number: u64,
+    job: Job,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Due) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+/// How many jobs may run without the clock going on.
+const BUSY_MAX: u32 = 20_000;
+
+pub struct World {
+    pub plan: Plan,
+    pub words: Lexicon,
+    pub authorities: Authorities,
+    /// Microseconds since the schedule began.
+    pub now: u64,
+    /// What the engine's clock said then (I18).
+    pub origin: u64,
+    pub rng: Rng,
+    queue: BinaryHeap<Reverse<Due>>,
+    numbers: u64,
+    busy: u32,
+    /// Identifies all that happened.
+    pub hash: u64,
+    pub failure: Option<Failure>,
+    pub story: Option<Vec<String>>,
+    // Who is there.
+    pub servers: Vec<ControlPlane>,
+    pub links: BTreeMap<u64, Link>,
+    pub link_numbers: u64,
+    pub slots: Vec<Slot>,
+    /// How often the relay was started.
+    pub generation: u64,
+    pub streams: Vec<Option<Box<StreamSlot>>>,
+    pub clients: Vec<Client>,
+    pub edition: u32,
+    /// Faults are over.
+    pub is_healed: bool,
+}
+
+pub struct Outcome {
+    pub hash: u64,
+    pub failure: Option<Failure>,
+    pub story: Vec<String>,
+}
+
+/// Runs a schedule to its end or to the first violation.
+pub fn run(plan: &Plan, acts: &[Act], origin: u64, tells: bool) -> Outcome {
+    let mut world = World::new(plan.clone(), origin, tells);
+    world.start();
+    for act in acts {
+        world.advance(act.gap);
+        if world.failure.is_some() {
+            break;
+        }
+        world.rng = Rng::new(act.choice);
+        world.act(act);
+    }
+    world.advance(SECOND);
+    if world.plan.mode == Mode::Liveness {
+        world.come_to_rest();
+    }
+    Outcome { hash: world.hash, failure: world.failure, story: world.story.unwrap_or_default() }
+}
+
+impl World {
+    fn new(plan: Plan, origin: u64, tells: bool) -> World {
+        let servers =
+            plan.servers.iter().map(|server| ControlPlane::new(plan.classes, server.delta, server.mute));
+        let clients = plan.clients.iter().map(|client| Client::new(client.clone())).collect();
+        World {
+            servers: servers.collect(),
+            clients,
+            words: Lexicon::new(),
+            authorities: Authorities::new([AUTHORITY]),
+            now: 0,
+            origin,
+            rng: Rng::new(mix(plan.seed)),
+            plan,
+            queue: BinaryHeap::new(),
+            numbers: 0,
+            busy: 0,
+            hash: 0,
+            failure: None,
+            story: tells.then(Vec::new),
+            links: BTreeMap::new(),
+            link_numbers: 0,
+            slots: Vec::new(),
+            generation: 0,
+            streams: Vec::new(),
+            edition: 0,
+            is_healed: false,
+        }
+    }
+
+    fn start(&mut self) {
+        for server in 0..self.servers.len() {
+            for class in 0..self.plan.classes {
+                self.furnish(server, class);
+            }
+        }
+        self.start_relay();
+        for client in 0..self.clients.len() {
+            let within = self.rng.below(SECOND);
+            self.after(within, Job::Reconnect(client));
+        }
+    }
+
+    // === time ===
+
+    /// As the engine is told it.
+    pub fn time(&self) -> Time {
+        Time::from_micros(self.origin + self.now)
+    }
+
+    pub fn relative(&self, time: Time) -> u64 {
+        time.as_micros().saturating_sub(self.origin)
+    }
+
+    pub fn after(&mut self, delay: u64, job: Job) {
+        self.at(self.now + delay, job);
+    }
+
+    pub fn at(&mut self, at: u64, job: Job) {
+        self.numbers += 1;
+        self.queue.push(Reverse(Due { at, number: self.numbers, job }));
+    }
+
+    /// Lets time pass, and everything that is due in it happen.
+    pub fn advance(&mut self, by: u64) {
+        let end = self.now + by;
+        while self.failure.is_none() {
+            let job = self.queue.peek().map(|due| due.0.at);
+            let timer = self.slots.iter().filter_map(|slot| slot.due).min();
+            let hold = self.streams.iter().flatten().filter_map(|stream| stream.wakes_at).min();
+            let Some(next) = [job, timer, hold].into_iter().flatten().min().filter(|next| *next <= end)
+            else {
+                break;
+            };
+            self.pass_to(next);
+            if timer.is_some_and(|timer| timer <= self.now) {
+                self.run_timers();
+            } else if hold.is_some_and(|hold| hold <= self.now) {
+                self.run_holds();
+            } else if let Some(Reverse(due)) = self.queue.pop() {
+                self.dispatch(due.job);
+            }
+        }
+        self.now = self.now.max(end);
+    }
+
+    fn pass_to(&mut self, next: u64) {
+        if next > self.now {
+            self.now = next;
+            self.busy = 0;
+        }
+        self.busy += 1;
+        if self.busy > BUSY_MAX {
+            self.fail(Invariant::Hygiene, || "a busy loop: time stands still".to_owned());
+        }
+    }
+
+    fn dispatch(&mut self, job: Job) {
+        match job {
+            Job::Connect(link) => self.connect(link),
+            Job::ToServer(link, request) => self.reach_server(link, &request),
+            Job::Flush(link) => self.flush(link),
+            Job::ToRelay(link, message) => self.reach_relay(link, &message),
+            Job::End(link, status) => self.end_link(link, status),
+            Job::Probed(link) => self.probed(link),
+            Job::Silence(link) => self.silence(link),
+            Job::ServerCloses(server, link) => self.servers[server].close(link),
+            Job::Watch(stream) => self.tell_source(stream),
+            Job::Poll(stream) => self.poll(stream),
+            Job::Taken(stream, sent) => self.taken(stream, sent),
+            Job::ToClient(stream, sent) => self.reach_client(stream, &sent),
+            Job::Request(stream, request) => self.take_request(stream, &request),
+            Job::Answer(client, stream, ty) => self.answer(client, stream, ty),
+            Job::Reconnect(client) => self.open_stream(client),
+        }
+    }
+
+    // === telling ===
+
+    /// Notes what happened, for the hash.
+    pub fn note(&mut self, what: u64, a: u64, b: u64) {
+        self.hash = mix(self.hash ^ mix(self.now) ^ mix(what << 48 | a << 24 | b)).wrapping_add(1);
+    }
+
+    pub fn tell(&mut self, text: impl FnOnce() -> String) {
+        let now = self.now;
+        if let Some(story) = &mut self.story {
+            story.push(format!("{:>12.6}  {}", now as f64 / 1e6, text()));
+        }
+    }
+
+    pub fn fail(&mut self, invariant: Invariant, text: impl FnOnce() -> String) {
+        if self.failure.is_none() {
+            let text = text();
+            self.tell(|| format!("VIOLATED {}: {text}", invariant.id()));
+            self.failure = Some(Failure { invariant, text, at: self.now });
+        }
+    }
+}
