@@ -116,6 +116,7 @@ fn element(words: &Lexicon, ty: usize, class: usize, item: &Item) -> Element {
         Item::Bad(name) => Err(BadElement {
             name: name.map(|name| words.names[ty][name].clone()),
             reason: "it is bad".to_owned(),
+            is_instance: true,
         }),
     }
 }
