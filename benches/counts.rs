@@ -1,7 +1,11 @@
 //! The hot paths in instructions, at sizes that valgrind is done with in seconds. `benches/check` compares them with the
 //! committed baseline.
 #![allow(clippy::expect_used, clippy::panic, reason = "a bench that cannot run says so")]
-#![allow(clippy::print_stderr, clippy::disallowed_methods, reason = "it is a command, and has nothing to drain")]
+#![allow(
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "it is a command, and has nothing to drain"
+)]
 
 mod paths;
 

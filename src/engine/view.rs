@@ -231,6 +231,17 @@ impl View {
         view
     }
 
+    /// This view, as a client knows it that was not told the errors of these names.
+    #[must_use]
+    pub fn without_errors_of(&self, names: &[&ResourceName]) -> View {
+        let mut view = self.clone();
+        for name in names {
+            view.id = view.id.derived(("error untold", name));
+            view.remarks.set_error(name, None);
+        }
+        view
+    }
+
     pub fn remarks(&self) -> &Remarks {
         &self.remarks
     }

@@ -109,6 +109,33 @@ pub struct Composition {
     pub left_out: usize,
 }
 
+impl Composition {
+    /// A name whose resource goes with it may be told no error beside it (ERR-2), for which there is no second message: the
+    /// client does not hold that error then, so that its end is no news (ERR-3).
+    fn leave_errors_untold(&mut self, answer: &Answer) {
+        if answer.parts.iter().all(|part| part.view.remarks().errors().next().is_none()) {
+            return;
+        }
+        let resources = self.chunks.iter().flat_map(|chunk| &chunk.resources);
+        let mut sent: BTreeSet<_> =
+            resources.flat_map(|resource| std::iter::once(&resource.name).chain(&resource.aliases)).collect();
+        for (name, _) in self.chunks.iter().flat_map(|chunk| &chunk.errors) {
+            sent.remove(name);
+        }
+        let views = answer.parts.iter().enumerate().map(|(index, part)| {
+            let view = self.targets.get(index).unwrap_or(&part.view);
+            let untold: Vec<_> =
+                view.remarks().errors().map(|(name, _)| name).filter(|name| sent.contains(name)).collect();
+            if untold.is_empty() { view.clone() } else { Arc::new(view.without_errors_of(&untold)) }
+        });
+        let views: Vec<_> = views.collect();
+        let is_own = |(view, part): (&Arc<View>, &AnswerPart)| view.id() == part.view.id();
+        if !self.targets.is_empty() || !views.iter().zip(&answer.parts).all(is_own) {
+            self.targets = views;
+        }
+    }
+}
+
 /// How what the client holds differs from what it should hold, over all parts.
 #[derive(Debug, Default)]
 pub(super) struct News {
@@ -176,10 +203,12 @@ impl Answer {
 
     pub fn compose(&self) -> Composition {
         let targets = targets(self);
-        if targets.is_empty() {
-            return self.difference();
-        }
-        Composition { targets: targets.clone(), ..self.brought_to(&targets).difference() }
+        let mut composition = match targets.is_empty() {
+            true => self.difference(),
+            false => Composition { targets: targets.clone(), ..self.brought_to(&targets).difference() },
+        };
+        composition.leave_errors_untold(self);
+        composition
     }
 
     /// This answer, with these views for those of the sources.

@@ -398,3 +398,18 @@ fn dat_7_transient_errors_end_when_the_server_is_heard_and_data_errors_do_not() 
     bench.advance(Duration::from_secs(11));
     assert_eq!(bench.drain(client), "ClusterLoadAssignment !d:UNAVAILABLE");
 }
+
+/// A client of SotW is told errors beside data only (SST-7), and none of a name whose resource it is sent (ERR-2).
+#[test]
+fn err_3_an_error_that_was_not_told_has_no_end() {
+    let mut bench = Bench::cold();
+    let (first, late) = (bench.sotw(), bench.sotw());
+    bench.ask(first, EDS, "a");
+    bench.says(EDS, "a=1");
+    bench.drain(first);
+    bench.fails(EDS, "a", Code::Internal);
+    bench.ask(late, EDS, "a");
+    assert_eq!(bench.drain(late), "ClusterLoadAssignment a=1");
+    bench.says(EDS, "a=1");
+    assert_eq!(bench.drain(late), "", "RLY-36");
+}
