@@ -139,6 +139,7 @@ impl Remarks {
     pub fn copy(&mut self, name: &ResourceName, from: &Remarks) {
         if !(self.is_empty() && from.is_empty()) {
             self.set_error(name, from.error(name));
+            self.set_error_kind(name, from.error_kind(name).unwrap_or_default());
             self.set_lease(name, from.lease(name).copied());
         }
     }

@@ -12,7 +12,7 @@ use super::slots::{Moved, SlotId, Slots};
 use super::wildcard::ERRORS_MAX;
 use super::{Departed, News, SessionId, Stamp};
 use crate::engine::interest::{NameSet, SetId};
-use crate::engine::remarks::{Lease, Remarks};
+use crate::engine::remarks::{ErrorKind, Lease, Remarks};
 use crate::engine::snapshot::{Bodies, WatchedSet};
 use crate::engine::upstream::Changes;
 use crate::engine::view::View;
@@ -212,6 +212,15 @@ impl GlobCache {
 
     /// The server cannot supply a member or a glob (ERR-1, ERR-7), or can again. What is cached of it stays (ERR-4).
     pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
+        self.change_error(name, error, ErrorKind::default());
+    }
+
+    /// A member or a glob cannot be had, for this reason.
+    pub fn fail(&mut self, name: &ResourceName, error: &Arc<Status>, kind: ErrorKind) {
+        self.change_error(name, Some(error), kind);
+    }
+
+    fn change_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>, kind: ErrorKind) {
         let is_known = || self.globs.contains_key(name) || self.members.contains_key(name);
         let is_one_too_many = || !is_known() && self.remarks.errors().count() >= ERRORS_MAX;
         if self.remarks.error(name) == error || (error.is_some() && is_one_too_many()) {
@@ -220,6 +229,7 @@ impl GlobCache {
         let glob = if name.is_glob() { Some(name.clone()) } else { name.glob() };
         let Some(glob) = glob.filter(|glob| self.globs.contains_key(glob)) else { return };
         self.remarks.set_error(name, error);
+        self.remarks.set_error_kind(name, kind);
         self.touch_remarks(&glob, name);
         if let Some(glob) = self.globs.get(name).filter(|glob| error.is_some() && !glob.complete) {
             self.slots.resolve(&glob.watchers);

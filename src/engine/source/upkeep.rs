@@ -244,9 +244,7 @@ impl Source {
             let is_absence = status.code == Code::NotFound;
             match (shape, &mut cache.wildcard) {
                 (Shape::Names, _) => cache.named.fail(name, status, kind),
-                (Shape::Globs, _) if name.is_glob() || !is_absence => {
-                    cache.globs.set_error(name, Some(status))
-                }
+                (Shape::Globs, _) if name.is_glob() || !is_absence => cache.globs.fail(name, status, kind),
                 (Shape::Wildcard, Some(members)) if !is_absence => members.set_error(name, Some(status)),
                 // That a member does not exist, its leaving says.
                 (Shape::Wildcard | Shape::Globs, _) => {}
