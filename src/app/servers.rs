@@ -104,6 +104,7 @@ fn pool_of(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Pool {
 fn protocol_of(server: &GrpcServer, list: &ServerList) -> upstream::Settings {
     upstream::Settings {
         failover: list.fallback.policy == Policy::Envoy && list.servers.len() > 1,
+        needs_answer: list.fallback.policy == Policy::Grpc && list.servers.len() > 1,
         fails_on_data_errors: server.fail_on_data_errors,
         transport: match server.api_type {
             ApiType::AggregatedDeltaGrpc | ApiType::AggregatedGrpc => upstream::Transport::Aggregated,

@@ -10,6 +10,7 @@ pub mod handle;
 pub mod status;
 pub mod clock;
 mod limiter;
+mod outings;
 mod delivery;
 mod pressure;
 mod encode;

@@ -8,6 +8,7 @@ use super::clock::Clock;
 use super::encode::Encoder;
 use super::keep::{self, Keep};
 use super::limiter::Limiter;
+use super::outings::Outings;
 use super::presented::Presented;
 use super::pressure;
 use super::registry::lock;
@@ -55,6 +56,7 @@ pub struct Shared {
     pub uncached: Uncached,
     pub keep: Option<Arc<Keep>>,
     pub presented: Presented,
+    pub outings: Outings,
     /// Of each listener, the rate of first answers.
     first_answers: Mutex<HashMap<Arc<str>, Limiter>>,
 }
@@ -71,6 +73,7 @@ impl Shared {
             pressure: pressure::Gauge::default(),
             uncached: Uncached::default(),
             presented: Presented::default(),
+            outings: Outings::default(),
             first_answers: Mutex::default(),
             settings,
             metrics,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tracing::{debug, warn};
 
 use super::handle::WhenUnavailable;
+use super::outings::Outing;
 use super::registry::lock;
 use super::routes::Routes;
 use super::servers::ListId;
@@ -22,7 +23,7 @@ use crate::xds::{Code, Status};
 const FAIL_AFTER: Duration = Duration::from_secs(10);
 
 /// The lists in which a stream is not served by the preferred server, counted.
-pub(super) type Fallen = Vec<(u16, GaugePart)>;
+pub(super) type Fallen = Vec<(u16, GaugePart, Arc<Outing>)>;
 
 /// The newest snapshot of each source that a stream uses.
 pub(super) fn newest(
@@ -53,17 +54,23 @@ impl StreamState {
                 let sources = inner.sources.clone();
                 let mut routes = Routes { stream, node: inner.node.as_deref(), sources: &mut inner.sources };
                 let shifted = inner.session.shift(&newest(&sources), &mut routes, stream.shared.clock.now());
-                if let Ok(shift) = &shifted {
-                    stream.note_moves(&mut inner.fallen, &shift.moves);
-                }
+                stream.note_moves(&mut inner.fallen, &shifted.moves);
                 shifted
             };
-            match shifted {
-                Ok(shift) => stream.tell_and_leave(shift.watches).await,
-                Err(status) => Subscriber::end(&**stream, status),
+            if let Some(status) = shifted.refused {
+                // It stays where it is, and looks again in a while: whatever else may go wrong, its stream is sound.
+                stream.note_refused_move(&status);
             }
+            stream.tell_and_leave(shifted.watches).await;
             Subscriber::wake(&**stream);
         });
+    }
+
+    fn note_refused_move(&self, status: &Status) {
+        if let Some(suppressed) = self.shared.throttle.allow("refused moves") {
+            warn!(listener = %self.peer.listener, stream = self.number(), error = %status.message, suppressed,
+                "a client stays with a server of its list that cannot serve it: the next one cannot be asked");
+        }
     }
 
     fn note_moves(&self, fallen: &mut Fallen, moves: &[Moved]) {
@@ -71,20 +78,15 @@ impl StreamState {
             let list = self.shared.settings.lists.list(ListId::of(*number));
             let uri = |server: u16| list.servers.get(usize::from(server)).map(|server| server.uri.clone());
             let (Some(from_uri), Some(to_uri)) = (uri(*from), uri(*to)) else { continue };
-            fallen.retain(|(known, _)| known != number);
-            let counted = self.shared.metrics.fallback.moved(&list.label, &to_uri, *to == 0);
-            fallen.extend(counted.map(|counted| (*number, counted)));
             debug!(stream = self.number(), list = %list.label, from = %from_uri, to = %to_uri, "a stream is served by another server");
-            let key = if to > from { "fallback" } else { "fallback ends" };
-            if let Some(suppressed) = self.shared.throttle.allow(key) {
-                let what = match to > from {
-                    true => {
-                        "clients lack something that their unreachable server should supply: they are served by the next one"
-                    }
-                    false => "a server of higher priority answers again: clients return to it",
-                };
-                warn!(list = %list.label, from = %from_uri, to = %to_uri, suppressed, "{what}");
-            }
+            let counted = self.shared.metrics.fallback.moved(&list.label, &to_uri, *to == 0);
+            let fell = counted.map(|counted| {
+                let (list, server) = ((*number, &list.label), (*to, &to_uri));
+                let outing = self.shared.outings.join(list, server, &from_uri, &self.shared.throttle);
+                (*number, counted, outing)
+            });
+            fallen.retain(|(known, ..)| known != number);
+            fallen.extend(fell);
         }
     }
 

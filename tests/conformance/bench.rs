@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::support::control_plane::eventually;
 use crate::support::{
     Attachment, CDS, Client, ControlPlane, Downstream, Relay, SILENCE, Setup, Variant, judge,
 };
@@ -86,6 +87,12 @@ impl Bench {
     /// The WARN lines of the relay so far.
     pub fn warnings(&self) -> Vec<String> {
         self.relay.as_ref().map(|relay| relay.log_lines("WARN")).unwrap_or_default()
+    }
+
+    /// The WARN lines, one of which has this text. The log is written by a thread of its own, somewhat later.
+    pub async fn warned_of(&self, text: &str) -> Vec<String> {
+        eventually(text, || async { self.warnings().iter().any(|line| line.contains(text)) }).await;
+        self.warnings()
     }
 
     pub fn target(&self) -> &str {

@@ -116,7 +116,7 @@ async fn dyn_4_of_several_one_is_taken_and_the_log_tells() {
         bench.origin.answer(&asked, version, items, &[]);
         assert_eq!(told(&client.take(EDS).await), [(Some(env("prod")), version.to_owned())]);
     }
-    let warnings = bench.warnings();
+    let warnings = bench.warned_of("several variants").await;
     let of_variants = warnings.iter().filter(|line| line.contains("several variants")).count();
     assert_eq!(of_variants, 1, "{warnings:?}");
 }

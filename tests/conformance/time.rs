@@ -162,7 +162,8 @@ async fn wir_9_led_4_rly_23_a_type_without_names_goes_wrapped_or_not_at_all() {
             continue;
         }
         client.quiet().await;
-        assert_eq!(bench.warnings().len(), 1, "{:?}", bench.warnings());
+        let warnings = bench.warned_of("").await;
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
         let log = bench.process().get("/metrics").await.1;
         assert!(log.contains("sluice_downstream_resources_left_out_total{type=\"LbEndpointCollection\"} 1"));
     }

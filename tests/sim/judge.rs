@@ -325,7 +325,12 @@ impl World {
                 let held = &stream.mirror[ty];
                 let is_full = held.is_full(ty, stream.variant);
                 let due = |name: usize| due_of(source, ty, name, held, is_full, source.moment);
-                if !held.asked || (is_full && (0..NAMES).any(|name| due(name) == State::Unknown)) {
+                // A set that is not known as a whole cannot be sent (RLY-5), and the routing types do not wait for it: it may
+                // never be whole (ORD-10).
+                let is_open = is_full
+                    && (held.wildcard && !source.complete[ty]
+                        || (0..NAMES).any(|name| due(name) == State::Unknown));
+                if !held.asked || is_open {
                     continue;
                 }
                 let behind = bits(names_of_list(list)).find(|name| {
@@ -523,7 +528,13 @@ impl World {
             Request::Delta(request) => {
                 let star =
                     request.subscribe.iter().any(|name| name.is_wildcard()) || request.subscribe.is_empty();
-                for (name, version) in &request.initial_resource_versions {
+                // Where other servers stand in for it, it must be given something to say (RLY-44).
+                let provoking = usize::from(self.plan.fallback);
+                let claims = request.initial_resource_versions.iter().enumerate();
+                for (name, version) in claims
+                    .filter(|(at, (_, version))| *at >= provoking || !version.is_empty())
+                    .map(|(_, claim)| claim)
+                {
                     let Some(name) = self.words.name_of(name) else { continue };
                     if asked || !self.slots[slot].reference.holds(ty, name, version) {
                         self.fail(Invariant::NoLostUpdate, || {

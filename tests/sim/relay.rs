@@ -161,6 +161,7 @@ impl World {
             wildcard,
             gather: Duration::from_micros(self.plan.gather),
             resource_timeout: Duration::from_micros(RESOURCE_TIMEOUT),
+            needs_answer: self.plan.fallback,
             ..upstream::Settings::default()
         };
         let settings = source::Settings {
@@ -355,7 +356,9 @@ impl World {
         let asked: Vec<bool> =
             (0..self.slots.len()).map(|slot| stream.session.uses(SourceId(slot as u64))).collect();
         let shift = stream.session.shift(&latest, &mut self.routes(stream.class), time);
-        let Ok(shift) = shift else { return self.fail(Invariant::Hygiene, || "a shift failed".to_owned()) };
+        if shift.refused.is_some() {
+            return self.fail(Invariant::Hygiene, || "a shift was refused".to_owned());
+        }
         self.note(25, stream.id, shift.moves.len() as u64);
         self.judge_shift(stream, before, &asked);
         stream.is_shifting = true;

@@ -105,9 +105,9 @@ pub fn run_batch(batch: &Batch) -> Report {
     Report { seeds: done.load(Ordering::Relaxed), took: started.elapsed(), found }
 }
 
-/// Runs on after failures, and gives them.
+/// Runs on after failures, tells them as they come, and gives them.
 pub fn survey(batch: &Batch) -> Vec<Found> {
-    let next = AtomicU64::new(0);
+    let (started, next) = (Instant::now(), AtomicU64::new(0));
     let all = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..batch.threads {
@@ -118,7 +118,12 @@ pub fn survey(batch: &Batch) -> Vec<Found> {
                         break;
                     }
                     let seed = batch.first + offset;
+                    if offset > 0 && offset.is_multiple_of(10_000) {
+                        let rate = offset / started.elapsed().as_secs().max(1);
+                        println!("{offset} of {} schedules, {rate} a second", batch.count);
+                    }
                     if let Some(failure) = run_seed(seed).failure {
+                        println!("{} seed {seed}: {}", failure.invariant.id(), failure.text);
                         all.lock().unwrap().push(Found { seed, failure });
                     }
                 }

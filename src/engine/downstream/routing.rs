@@ -147,13 +147,19 @@ impl Session {
         list: Option<u16>,
         router: &mut dyn Router,
     ) -> Result<Vec<Watch>, Status> {
-        let mut watches = Vec::new();
         let is_of = |part: &Part| list.is_none_or(|list| part.asked.list == list);
+        // All is found before anything changes: a source that cannot be had leaves the session as it was.
+        let mut found = Vec::new();
+        for subscription in &self.subscriptions {
+            for part in subscription.parts.iter().filter(|part| is_of(part)) {
+                found.push(Asked::find(&subscription.type_url, part.realm, &mut self.views, router)?);
+            }
+        }
+        let (mut found, mut watches) = (found.into_iter(), Vec::new());
         for subscription in self.subscriptions.iter_mut().filter(|s| s.parts.iter().any(is_of)) {
             subscription.interrupt();
             let type_url = subscription.type_url.clone();
-            for part in subscription.parts.iter_mut().filter(|part| is_of(part)) {
-                let asked = Asked::find(&type_url, part.realm, &mut self.views, router)?;
+            for (part, asked) in subscription.parts.iter_mut().filter(|part| is_of(part)).zip(&mut found) {
                 let old = std::mem::replace(&mut part.asked, asked);
                 unwatch(&old, &part.asked, &type_url, part.interest.collection(), &mut watches);
                 let is_new = |source: &SourceId| !old.sources().any(|known| known == *source);

@@ -15,7 +15,7 @@ use crate::engine::Time;
 use crate::engine::interest::Interest;
 use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;
-use crate::xds::{Resource, ResourceName, TypeUrl};
+use crate::xds::{Resource, ResourceName};
 
 type Latest<'a> = &'a dyn Fn(SourceId) -> Option<Arc<Snapshot>>;
 
@@ -32,7 +32,7 @@ impl Session {
         for view in self.views.iter().filter(|view| view.needs_help()) {
             for (subscription, part) in self.parts_of(view.list.number) {
                 let type_url = &subscription.type_url;
-                let stand_ins = view.stand_ins(type_url, part, &|id| snapshot_of(&snapshots, id));
+                let stand_ins = view.stand_ins(subscription, part, &|id| snapshot_of(&snapshots, id));
                 let lasts = view.last_bytes(subscription, part, self.variant(), &snapshots);
                 if stand_ins.is_empty() && lasts.is_empty() {
                     continue;
@@ -62,10 +62,11 @@ impl ListView {
     /// Of names that a server other than the preferred one lacks: what the nearest higher one supplied (RLY-42).
     fn stand_ins(
         &self,
-        type_url: &TypeUrl,
+        subscription: &Subscription,
         part: &Part,
         latest: Latest<'_>,
     ) -> Vec<(ResourceName, Arc<Resource>)> {
+        let type_url = &subscription.type_url;
         let serving = self.fallback.serving();
         let is_deleting =
             self.list.deleting.checked_shr(u32::from(serving)).is_some_and(|bits| bits & 1 == 1);
@@ -74,9 +75,12 @@ impl ListView {
             return Vec::new();
         }
         let own = latest(part.source());
-        let Some(own) = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.interest)) else {
-            return Vec::new();
-        };
+        let Some(types) = own.as_ref().and_then(|own| own.of(type_url)) else { return Vec::new() };
+        let Some(own) = types.view(&part.interest) else { return Vec::new() };
+        // What the server supplies in its wildcard or a glob it does not lack, though it did not name it yet.
+        let beside =
+            subscription.parts.iter().filter(|other| other.source() == part.source() && other.is_broad());
+        let beside: Vec<_> = beside.filter_map(|other| types.view(&other.interest)).collect();
         let higher: Vec<_> = part.asked.others().rev().filter(|(server, _)| *server < serving).collect();
         let higher: Vec<_> = higher.into_iter().filter_map(|(_, source)| latest(source)).collect();
         let supplied = |name: &ResourceName| {
@@ -85,15 +89,22 @@ impl ListView {
         };
         let unknown = names.iter().filter(|_| own.unknown_len() > 0);
         let unknown = unknown.filter(|name| !own.has(name) && !own.knows_absent(name));
-        own.absent_names().chain(unknown).filter_map(supplied).collect()
+        let lacking = own.absent_names().chain(unknown);
+        lacking.filter(|name| !beside.iter().any(|view| view.has(name))).filter_map(supplied).collect()
     }
 
     /// How many of the names that are UNKNOWN at the server that serves are known all the same.
-    pub(super) fn unknown_stand_ins(&self, type_url: &TypeUrl, part: &Part, latest: Latest<'_>) -> usize {
+    pub(super) fn unknown_stand_ins(
+        &self,
+        subscription: &Subscription,
+        part: &Part,
+        latest: Latest<'_>,
+    ) -> usize {
+        let type_url = &subscription.type_url;
         let own = latest(part.source());
         let view = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.interest));
         let Some(view) = view.filter(|view| view.unknown_len() > 0) else { return 0 };
-        let stand_ins = self.stand_ins(type_url, part, latest);
+        let stand_ins = self.stand_ins(subscription, part, latest);
         stand_ins.iter().filter(|(name, _)| !view.knows_absent(name)).count()
     }
 

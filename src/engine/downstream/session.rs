@@ -388,8 +388,9 @@ impl Subscription {
             let view = types.view(&part.interest)?;
             complete &= view.is_complete() || self.dialect.excuses(&part.interest, view);
             membership_known &= view.is_complete() || !part.is_wildcard();
-            news |= part.is_behind(part.due(view));
-            parts.push(AnswerPart::of(part, snapshot, types, view));
+            let answered = AnswerPart::of(part, snapshot, types, view);
+            news |= part.is_behind(answered.due);
+            parts.push(answered);
         }
         // Never a partial answer where absence means deletion (RLY-5), nor a guess (RLY-3): what becomes of a name that was
         // given up beside the wildcard is known when the membership is (DEL-19).

@@ -149,7 +149,7 @@ impl Part {
     }
 
     /// What a server, not the client, says is in it: the wildcard, or globs.
-    fn is_broad(&self) -> bool {
+    pub fn is_broad(&self) -> bool {
         self.interest.shape() != Shape::Names
     }
 

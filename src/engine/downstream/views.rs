@@ -5,6 +5,7 @@
 //! client holds stays, so that it is sent the differences alone, clusters before routes, removals last.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::order::{HOLD, Snapshots};
 use super::routing::{Router, Watch};
@@ -13,6 +14,7 @@ use super::subscription::{Part, SourceId, Subscription};
 use crate::engine::Time;
 use crate::engine::fallback::{Decision, Fallback, Settings, Sight};
 use crate::engine::reach::Reach;
+use crate::engine::remarks::ErrorKind;
 use crate::engine::snapshot::Snapshot;
 use crate::xds::{ResourceName, Status};
 
@@ -40,7 +42,12 @@ pub struct Moved {
 pub struct Shift {
     pub watches: Vec<Watch>,
     pub moves: Vec<Moved>,
+    /// The session stays where it is in some list, for a while, because a source there cannot be had.
+    pub refused: Option<Status>,
 }
+
+/// A move for which there was no source is tried again after this time.
+const RETRY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
 pub struct Views(Vec<ListView>);
@@ -50,6 +57,8 @@ pub struct Views(Vec<ListView>);
 pub(super) struct ListView {
     pub list: List,
     pub fallback: Fallback,
+    /// A move could not be made; until then the session stays where it is.
+    refused_until: Option<Time>,
     /// What the sources had that served before, as long as removals may wait that need the last bytes (RLY-51).
     pub former: Option<Box<Former>>,
 }
@@ -68,7 +77,12 @@ impl Views {
             None => {
                 let list = router.fallback(number)?;
                 self.0.reserve_exact(1);
-                self.0.push(ListView { list, fallback: Fallback::default(), former: None });
+                self.0.push(ListView {
+                    list,
+                    fallback: Fallback::default(),
+                    refused_until: None,
+                    former: None,
+                });
                 self.0.len() - 1
             }
         };
@@ -112,7 +126,7 @@ impl Session {
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
         router: &mut dyn Router,
         now: Time,
-    ) -> Result<Shift, Status> {
+    ) -> Shift {
         let mut shift = Shift::default();
         for index in 0..self.views.0.len() {
             let servers = self.views.0.get(index).map_or(0, |view| view.list.servers);
@@ -124,17 +138,27 @@ impl Session {
                 let former = self.parts_of(list).map(|(_, part)| part.source());
                 let former: Snapshots = former.map(|source| (source, latest(source))).collect();
                 let Some(view) = self.views.0.get_mut(index) else { break };
+                let before = view.fallback.clone();
                 view.fallback.make(next, &view.list.settings, now);
                 let to = view.fallback.serving();
+                let replaced = self.replace(Some(list), router);
+                let Some(view) = self.views.0.get_mut(index) else { break };
+                match replaced {
+                    Ok(watches) => shift.watches.extend(watches),
+                    Err(status) => {
+                        (view.fallback, view.refused_until) = (before, Some(now + RETRY));
+                        shift.refused = Some(status);
+                        break;
+                    }
+                }
                 if from != to {
                     view.former = Some(Box::new(Former { snapshots: former, until: now + HOLD * 2 }));
                     self.round = None;
                     shift.moves.push(Moved { list, from, to });
                 }
-                shift.watches.extend(self.replace(Some(list), router)?);
             }
         }
-        Ok(shift)
+        shift
     }
 
     /// Nothing can be answered, and no server of some list is there that could be asked (RLY-4): each is lost, or with
@@ -173,6 +197,9 @@ impl Session {
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
         now: Time,
     ) -> Decision {
+        if let Some(until) = view.refused_until.filter(|until| *until > now) {
+            return Decision { next: None, look_at: Some(until) };
+        }
         let sights: Vec<_> =
             (0..=view.fallback.active()).map(|server| self.sight(view, server, latest)).collect();
         view.fallback.decide(&view.list.settings, view.list.servers, &sights, now)
@@ -196,11 +223,8 @@ impl Session {
             let Some(source) = source else { continue };
             sight.unknown += unknown(subscription, part, source, latest);
             if is_serving {
-                sight.unknown = sight.unknown.saturating_sub(view.unknown_stand_ins(
-                    &subscription.type_url,
-                    part,
-                    latest,
-                ));
+                sight.unknown =
+                    sight.unknown.saturating_sub(view.unknown_stand_ins(subscription, part, latest));
             }
             let Some(snapshot) = latest(source) else { continue };
             let types = snapshot.of(&subscription.type_url);
@@ -220,7 +244,8 @@ impl Session {
     }
 }
 
-/// How much of a part is UNKNOWN at a source. What has an error is known to have one (FBK-3).
+/// How much of a part is UNKNOWN at a source. What has an error is known to have one (FBK-3), but that its server cannot be
+/// reached, the relay says itself (ERR-10): it is why another one is asked, and no answer.
 fn unknown(
     subscription: &Subscription,
     part: &Part,
@@ -236,6 +261,8 @@ fn unknown(
     }
     let is_known = |name: &ResourceName| view.has(name) || view.knows_absent(name) || view.knows_glob(name);
     let asked = |name: &ResourceName| part.names().is_some_and(|names| names.contains(name));
-    let errors = view.remarks().errors().filter(|(name, _)| asked(name) && !is_known(name)).count();
+    let is_answer = |name: &ResourceName| view.remarks().error_kind(name) != Some(ErrorKind::Unreachable);
+    let errors = view.remarks().errors().map(|(name, _)| name);
+    let errors = errors.filter(|name| asked(name) && !is_known(name) && is_answer(name)).count();
     view.unknown_len().saturating_sub(errors)
 }

@@ -689,7 +689,9 @@ impl Source {
     /// Publishes whether the server can be heard, and which types are current.
     fn note_reach(&mut self) {
         let reach = self.attachment.reach();
-        let mut is_news = reach != *self.snapshot.reach();
+        let is_changed = reach != *self.snapshot.reach();
+        // That it is lost for another reason, or with other words, moves nobody.
+        let mut is_news = std::mem::discriminant(&reach) != std::mem::discriminant(self.snapshot.reach());
         for type_url in self.types.keys() {
             let is_current = self.attachment.is_current(type_url);
             if let Some(types) = self.snapshot.of_mut(type_url).filter(|types| types.is_current != is_current)
@@ -700,13 +702,12 @@ impl Source {
                 is_news |= is_current;
             }
         }
-        if !is_news {
-            return;
+        if is_changed {
+            self.linger.hold(reach.is_lost() && !self.settings.private);
+            self.snapshot.set_reach(reach);
+            self.snapshot_changed = true;
         }
-        self.linger.hold(reach.is_lost() && !self.settings.private);
-        self.snapshot.set_reach(reach);
-        self.snapshot_changed = true;
-        if self.settings.tells_reach && !planted(Bug::ReachNotTold) {
+        if is_news && self.settings.tells_reach && !planted(Bug::ReachNotTold) {
             self.news.first.extend(self.sessions.keys());
         }
     }

@@ -49,6 +49,9 @@ pub struct Settings {
     /// server says does not exist is gone, whoever supplied it (RLY-42). Without it the copy stays, as it does for all
     /// other errors (DAT-3). That a name does not exist is passed on in either case, for clients to decide on (DAT-4, ERR-5).
     pub fails_on_data_errors: bool,
+    /// A server that was lost is asked so that it has something to say: others serve in its place until it is heard, and one
+    /// that finds every version current would keep silent (RLY-44).
+    pub needs_answer: bool,
     /// The first change of the subscriptions after a quiet spell is written at once, what follows within this time
     /// is written together (FLW-5). ACKs and NACKs never wait.
     pub gather: Duration,
@@ -72,6 +75,7 @@ impl Default for Settings {
             resource_timeouts: BTreeMap::new(),
             timeout_is_transient: false,
             fails_on_data_errors: false,
+            needs_answer: false,
             gather: Duration::from_millis(50),
             backoff: BackoffSettings::default(),
             failover: false,

@@ -597,10 +597,13 @@ impl Upstream {
             _ => self.settings.wildcard,
         };
         let is_answer = !matches!(occasion, Occasion::Change);
+        let must_answer = self.settings.needs_answer && self.reach.is_lost();
         let error = if let Occasion::Nack(status) = occasion { Some(status) } else { None };
         let request = match self.variant {
-            Variant::Sotw => sotw::request(subscription, style, error).map(Request::Sotw),
-            Variant::Delta => Some(Request::Delta(delta::request(subscription, style, is_answer, error))),
+            Variant::Sotw => sotw::request(subscription, style, must_answer, error).map(Request::Sotw),
+            Variant::Delta => {
+                Some(Request::Delta(delta::request(subscription, style, is_answer, must_answer, error)))
+            }
         };
         let Some(request) = request else {
             self.outputs.extend(unserved(subscription).map(Output::Event));

@@ -7,6 +7,8 @@ use crate::xds::{SotwRequest, Status};
 /// The next request of the type: first request, change, ACK or NACK, all in one form. It always tells the complete
 /// list of names (SUB-1), the newest nonce (ACK-9) and the version accepted last.
 ///
+/// `must_answer`: no version is claimed in the first request, so that all is sent again.
+///
 /// `None` if nothing is wanted any more of an old server: it would read the empty list as the wildcard (SUB-10).
 /// `None` too if globs are wanted, which SotW cannot express (SUB-21).
 ///
@@ -14,6 +16,7 @@ use crate::xds::{SotwRequest, Status};
 pub(super) fn request(
     subscription: &Subscription,
     style: WildcardStyle,
+    must_answer: bool,
     error_detail: Option<Status>,
 ) -> Option<SotwRequest> {
     let resource_names = match (&subscription.want, style) {
@@ -21,8 +24,9 @@ pub(super) fn request(
         (Want::Wildcard(_), WildcardStyle::Legacy) => Vec::new(),
         _ => subscription.listed(),
     };
+    let claims_nothing = must_answer && !subscription.said.asked;
     Some(SotwRequest {
-        version_info: subscription.accepted.clone(),
+        version_info: if claims_nothing { String::new() } else { subscription.accepted.clone() },
         node: None,
         resource_names,
         type_url: subscription.type_url.as_str().to_owned(),

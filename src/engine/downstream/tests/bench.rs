@@ -103,6 +103,8 @@ pub struct Routes {
     /// `xdstp` say.
     pub servers: u16,
     pub reachability_only: bool,
+    /// The server of which no source can be had.
+    pub without: Option<u16>,
     pub deleting: u64,
     pub old: u64,
     pub xdstp: u64,
@@ -123,6 +125,9 @@ impl Router for Routes {
     }
 
     fn source(&mut self, _: &TypeUrl, realm: Realm, server: u16) -> Result<SourceId, Status> {
+        if self.without == Some(server) {
+            return Err(Status::new(Code::ResourceExhausted, "too many sources"));
+        }
         if self.servers > 0 {
             return Ok(SourceId(u64::from(server)));
         }
@@ -311,6 +316,7 @@ impl Bench {
             session: Session::new(variant, limits, HashSeed(7), 0xab00 + u32::try_from(id).unwrap()),
             variant,
             routes: Routes {
+                without: None,
                 servers: self.servers,
                 reachability_only: self.reachability_only,
                 deleting: self.deleting,
@@ -395,7 +401,7 @@ impl Bench {
             return Shift::default();
         }
         let mut routes = this.routes;
-        let shift = this.session.shift(&latest, &mut routes, now).unwrap();
+        let shift = this.session.shift(&latest, &mut routes, now);
         this.on_the_way.extend(shift.watches.iter().cloned());
         self.deliver(client, usize::MAX);
         for source in 0..self.sources.len() {

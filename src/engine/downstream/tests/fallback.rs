@@ -24,27 +24,46 @@ fn down() -> Status {
 impl Bench {
     /// A server cannot be connected to, or no longer.
     fn lose(&mut self, server: usize) {
-        self.sources[server].handle_upstream(0, Input::Closed { status: down(), jitter: 0.0 }, self.now);
+        self.lose_all(server, 1);
+    }
+
+    /// So with each of its streams.
+    fn lose_all(&mut self, server: usize, streams: usize) {
+        for stream in 0..streams {
+            let closed = Input::Closed { status: down(), jitter: 0.0 };
+            self.sources[server].handle_upstream(stream, closed, self.now);
+        }
         self.advance(SECOND);
-        self.sources[server].handle_upstream(0, Input::ConnectFailed { status: down() }, self.now);
+        for stream in 0..streams {
+            let failed = Input::ConnectFailed { status: down() };
+            self.sources[server].handle_upstream(stream, failed, self.now);
+        }
         self.settle();
         assert!(matches!(self.snapshots[server].reach(), Reach::Lost { .. }), "server {server}");
     }
 
     /// A server answers on a stream, for every type; what it says of them comes with [`Bench::changes`].
     fn hear(&mut self, server: usize) {
-        self.sources[server].handle_upstream(0, Input::Opened, self.now);
-        for message in [CDS, EDS, LDS, RDS] {
-            let response = DeltaResponse {
-                system_version_info: String::new(),
-                type_url: url(message),
-                nonce: "n".into(),
-                resources: Vec::new(),
-                removed: Vec::new(),
-                errors: Vec::new(),
-                control_plane: String::new(),
-            };
-            self.sources[server].handle_upstream(0, Input::Received(Response::Delta(response)), self.now);
+        self.hear_all(server, 1);
+    }
+
+    /// So on each of its streams.
+    fn hear_all(&mut self, server: usize, streams: usize) {
+        for stream in 0..streams {
+            self.sources[server].handle_upstream(stream, Input::Opened, self.now);
+            for message in [CDS, EDS, LDS, RDS] {
+                let response = DeltaResponse {
+                    system_version_info: String::new(),
+                    type_url: url(message),
+                    nonce: "n".into(),
+                    resources: Vec::new(),
+                    removed: Vec::new(),
+                    errors: Vec::new(),
+                    control_plane: String::new(),
+                };
+                let received = Input::Received(Response::Delta(response));
+                self.sources[server].handle_upstream(stream, received, self.now);
+            }
         }
         self.settle();
         assert!(matches!(self.snapshots[server].reach(), Reach::Heard { .. }), "server {server}");
@@ -383,4 +402,74 @@ fn fbk_3_a_name_of_which_the_only_instance_was_nacked_is_no_reason_to_leave() {
     bench.lose(0);
     bench.follow(client);
     assert!(!bench.asks(client, 1));
+}
+
+#[test]
+fn fbk_3_that_no_server_is_reachable_is_no_answer() {
+    let mut bench = servers(2);
+    let (cached, client) = (bench.delta(), bench.delta());
+    bench.change(cached, EDS, "+a");
+    bench.hear(0);
+    bench.names(0, EDS, "a=1");
+    bench.follow(cached);
+    // A server that hangs: what is awaited is told to be unavailable (ERR-10) before it is known that the server is lost.
+    bench.sources[0].handle_upstream(0, Input::Closed { status: down(), jitter: 0.0 }, bench.now);
+    bench.settle();
+    bench.change(client, EDS, "+a +b");
+    bench.advance(SECOND * 11);
+    assert_eq!(bench.follow(client), "ClusterLoadAssignment a=1 !b:UNAVAILABLE");
+    bench.sources[0].handle_upstream(0, Input::ConnectFailed { status: down() }, bench.now);
+    bench.settle();
+    bench.follow(client);
+    assert!(bench.asks(client, 1), "FBK-1: b lacks still");
+}
+
+#[test]
+fn rly_42_what_the_wildcard_of_the_second_server_has_it_does_not_lack_as_a_name() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, CDS, "+* +f");
+    bench.hear_all(0, 2);
+    bench.all(0, CDS, "f=1");
+    bench.names(0, CDS, "f=1");
+    assert_eq!(bench.follow(client), "Cluster f=1");
+    bench.lose_all(0, 2);
+    bench.change(client, EDS, "+z");
+    bench.follow(client);
+    bench.hear_all(1, 2);
+    // It did not say of the name until the client takes it as it is (RLY-41).
+    bench.all(1, CDS, "f=2");
+    bench.advance(SECOND * 16);
+    bench.names(1, EDS, "z=2");
+    assert_eq!(bench.follow(client), "Cluster f=2; ClusterLoadAssignment z=2");
+    bench.check(client, CDS, "f=2");
+}
+
+#[test]
+fn rly_40_a_session_that_cannot_move_stays_as_it_is_and_tries_again() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, CDS, "+a");
+    bench.hear(0);
+    bench.names(0, CDS, "a=1");
+    bench.follow(client);
+    bench.lose(0);
+    bench.change(client, EDS, "+b");
+    bench.clients[client].routes.without = Some(1);
+    let shift = bench.shift(client);
+    assert_eq!(shift.refused.map(|status| status.code), Some(Code::ResourceExhausted));
+    assert!(shift.watches.is_empty() && shift.moves.is_empty());
+    assert!(bench.asks(client, 0) && !bench.asks(client, 1));
+    // Not over and over, and what it has is still kept up.
+    assert!(bench.shift(client).refused.is_none(), "it waits");
+    bench.clients[client].routes.without = None;
+    bench.follow(client);
+    assert!(!bench.asks(client, 1));
+    bench.advance(SECOND * 5);
+    bench.follow(client);
+    assert!(bench.asks(client, 1));
+    bench.hear(1);
+    bench.names(1, CDS, "a=2");
+    bench.names(1, EDS, "b=2");
+    assert_eq!(bench.follow(client), "Cluster a=2; ClusterLoadAssignment b=2");
 }

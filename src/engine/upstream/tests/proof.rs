@@ -215,6 +215,60 @@ fn cli_1_a_server_with_nothing_to_say_is_heard_when_its_silence_has_lasted_and_t
 }
 
 #[test]
+fn rly_44_a_lost_server_that_others_stand_in_for_is_asked_so_that_it_must_answer() {
+    let lose = "
+        > closed OK
+        disconnected OK answered 50ms
+        > after 50ms
+        open VARIANT
+        > closed UNAVAILABLE
+        disconnected UNAVAILABLE unanswered 1000ms
+        unreachable UNAVAILABLE
+        > after 1s
+        open VARIANT
+        > opened";
+    check(
+        Settings { needs_answer: true, ..delta() },
+        &format!(
+            "
+        > + CDS a b
+        open Delta
+        > opened
+        send+node CDS n= +a +b
+        > CDS - n a=1 b=2
+        send CDS n=n
+        Names CDS a=1 b=2
+        {}
+        send+node CDS n= +a +b a= b=2
+        > CDS - n2 a=1
+        send CDS n=n2
+        Names CDS a=1
+        > current CDS
+        true
+        ",
+            lose.replace("VARIANT", "Delta")
+        ),
+    );
+    check(
+        Settings { needs_answer: true, ..sotw() },
+        &format!(
+            r#"
+        > + CDS a
+        open Sotw
+        > opened
+        send+node CDS v= n= ["a"]
+        > CDS v1 n1 a=1
+        send CDS v=v1 n=n1 ["a"]
+        Names CDS a=1
+        {}
+        send+node CDS v= n= ["a"]
+        "#,
+            lose.replace("VARIANT", "Sotw")
+        ),
+    );
+}
+
+#[test]
 fn cli_1_silence_on_a_dead_transport_proves_nothing() {
     check(
         delta(),
