@@ -144,6 +144,17 @@ impl Remarks {
         }
     }
 
+    /// Takes over the lease of a name, which was told as it is. `ends_error`: with its resource, which no error outlives
+    /// (ERR-3).
+    pub fn copy_lease(&mut self, name: &ResourceName, from: &Remarks, ends_error: bool) {
+        if !(self.is_empty() && from.is_empty()) {
+            if ends_error {
+                self.set_error(name, None);
+            }
+            self.set_lease(name, from.lease(name).copied());
+        }
+    }
+
     /// Forgets a name. Whether there was something.
     pub fn forget(&mut self, name: &ResourceName) -> bool {
         let error = self.set_error(name, None);

@@ -420,6 +420,19 @@ impl View {
         }
     }
 
+    /// The client was told of these names how long they live, and if `with_resources` that they are there.
+    pub fn hold_leases<'a>(
+        &mut self,
+        names: impl Iterator<Item = &'a ResourceName>,
+        view: &View,
+        with_resources: bool,
+    ) {
+        for name in names {
+            self.remarks.copy_lease(name, &view.remarks, with_resources);
+            self.id = self.id.derived(("leased", name, view.id));
+        }
+    }
+
     /// The client was brought to this view, but for its errors: of those it knows what `before` says (SST-7).
     pub fn without_errors_since(&mut self, before: &View) {
         if before.remarks.news(&self.remarks).errors.is_empty() {

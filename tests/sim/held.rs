@@ -19,6 +19,8 @@ pub struct Sent {
     /// What the client wanted as far as the relay knew.
     pub wanted: Mask,
     pub wildcard: bool,
+    /// See [`Held::stars`].
+    pub stars: u32,
     /// It is the complete set.
     pub is_full: bool,
 }
@@ -39,6 +41,8 @@ pub struct Held {
     pub asked: bool,
     pub wanted: Mask,
     pub wildcard: bool,
+    /// How often it gave the wildcard up.
+    pub stars: u32,
     /// Some SotW list was not empty (SUB-10).
     named: bool,
     /// Zero: not there.
@@ -97,7 +101,8 @@ impl Held {
                 idle = before | (1 << NAMES);
             }
             self.resources = [0; NAMES];
-            self.stale = 0;
+            // What was given up while this was on its way.
+            self.stale = sent.wanted & !self.wanted;
             self.due = 0;
             self.due_all = false;
         } else {
@@ -117,7 +122,8 @@ impl Held {
         }
         for (name, content) in &sent.put {
             // What was on its way when the client gave it up is nothing that it asked for since.
-            let is_asked = (self.wanted & sent.wanted) & bit(*name) != 0 || (self.wildcard && sent.wildcard);
+            let is_asked = (self.wanted & sent.wanted) & bit(*name) != 0
+                || (self.wildcard && sent.wildcard && self.stars == sent.stars);
             if is_asked {
                 self.resources[*name] = *content;
             }
@@ -135,6 +141,7 @@ impl Held {
         self.wildcard = star || !self.named;
         self.due_all |= self.wildcard && !was_wildcard;
         self.due |= names & !self.wanted;
+        self.stars += u32::from(was_wildcard && !self.wildcard);
         if self.wildcard {
             self.stale |= self.wanted & !names;
         } else {
@@ -147,6 +154,8 @@ impl Held {
 
     pub fn want_delta(&mut self, add: Mask, remove: Mask, star: Option<bool>, presented: Mask) {
         let is_first = !std::mem::replace(&mut self.asked, true);
+        // Endpoints of clusters that went before they were asked for (ORD-5).
+        let due_before = self.due;
         let by_omission = is_first && add == 0 && remove == 0 && star.is_none();
         if star == Some(true) {
             self.due |= self.mask();
@@ -155,6 +164,7 @@ impl Held {
         self.wanted |= add;
         self.due |= add;
         if star == Some(false) {
+            self.stars += u32::from(self.wildcard);
             self.wildcard = false;
             self.drop_all_but(self.wanted);
         }
@@ -168,7 +178,7 @@ impl Held {
         }
         self.is_mixed |= self.wildcard && self.wanted != 0;
         if is_first {
-            self.due &= !presented;
+            self.due = due_before | (self.due & !presented);
             self.known = presented;
         }
     }

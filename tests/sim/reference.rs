@@ -35,7 +35,7 @@ pub struct Track {
     pub expires: Option<(u64, u64)>,
     /// It ran out, and was not stated since.
     pub has_expired: bool,
-    upstream_version: Box<str>,
+    pub upstream_version: Box<str>,
 }
 
 impl Track {

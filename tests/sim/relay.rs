@@ -521,6 +521,7 @@ impl World {
                 beats: self.words.mask_of(chunk.beats.iter().map(|resource| &resource.name)),
                 wanted: stream.mirror[ty].wanted,
                 wildcard: stream.mirror[ty].wildcard,
+                stars: stream.mirror[ty].stars,
                 is_full: stream.mirror[ty].is_full(ty, stream.variant),
             };
             self.note(

@@ -327,7 +327,9 @@ impl Session {
             std::mem::forget(answer.clone());
         }
         let forces = !endpoints.is_empty() && !planted(Bug::EndpointsNotForced);
-        if is_last && answer.type_url.kind() == Kind::Cluster && forces {
+        // With the first message, since newer clusters may take the place of the rest, and with the last one for endpoints that
+        // were asked for meanwhile.
+        if (is_last || answer.chunk == 0) && answer.type_url.kind() == Kind::Cluster && forces {
             let eds =
                 self.subscriptions.iter_mut().filter(|s| s.type_url.kind() == Kind::ClusterLoadAssignment);
             for subscription in eds {

@@ -115,8 +115,10 @@ impl Part {
             sent.filter(|(name, version)| view.version_of(name) == Some(*version) || is_left(name)).collect();
         held.hold(sent.into_iter(), chunk.removed.iter().filter(|name| self.interest.covers(name)));
         if !(held.remarks().is_empty() && view.remarks().is_empty()) {
-            let told = chunk.resources.iter().chain(&chunk.beats).flat_map(names);
-            held.hold_remarks(told.chain(chunk.errors.iter().map(|(name, _)| name)), view);
+            // An error that goes with a later message is not told yet, though the resource of its name is.
+            held.hold_leases(chunk.resources.iter().flat_map(names), view, true);
+            held.hold_leases(chunk.beats.iter().flat_map(names), view, false);
+            held.hold_remarks(chunk.errors.iter().map(|(name, _)| name), view);
         }
     }
 

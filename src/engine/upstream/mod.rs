@@ -105,6 +105,8 @@ struct Stream {
     has_spoken: bool,
     /// When the first response came.
     answered: Option<Time>,
+    /// When its silence was found to be an answer.
+    silent: Option<Time>,
     /// It proves that the server can be heard.
     is_heard: bool,
     /// The server asked for its connection to be left: the end that follows is its wish, not its failure (KAL-5).
@@ -403,6 +405,7 @@ impl Upstream {
                 opened: now,
                 has_spoken: false,
                 answered: None,
+                silent: None,
                 is_heard: self.is_polled && self.reach.is_heard(),
                 is_dismissed: false,
                 signs: 0,

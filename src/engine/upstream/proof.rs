@@ -122,7 +122,7 @@ impl Upstream {
     /// When an unsteady server has been steady for long enough.
     pub(super) fn steady_at(&self) -> Option<Time> {
         let Phase::Open(stream) = &self.phase else { return None };
-        let answered = stream.answered.filter(|_| self.flaps.is_unsteady)?;
+        let answered = stream.answered.or(stream.silent).filter(|_| self.flaps.is_unsteady)?;
         Some(answered + self.settings.backoff.short_life)
     }
 
@@ -174,7 +174,14 @@ impl Upstream {
         let mut asked =
             self.subscriptions.values().filter(is_asked).map(|of_type| of_type.currency).peekable();
         let is_all = asked.peek().is_some() && asked.all(|currency| currency == Currency::Current);
-        if is_all && !self.flaps.is_unsteady {
+        if !is_all {
+            return;
+        }
+        if self.flaps.is_unsteady {
+            // It has to last now, as after a first response (FU9).
+            let Phase::Open(stream) = &mut self.phase else { return };
+            stream.silent.get_or_insert(now);
+        } else {
             self.hear(now);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bench::{Bench, CDS, ClientId, EDS, LDS, names, resource, streams, url};
+use super::bench::{Bench, CDS, ClientId, EDS, LDS, names, resource, streams, url, version_of};
 use crate::engine::downstream::Dialect;
 use crate::engine::downstream::dialect::upstream_features;
 use crate::engine::source::{Attachment, Files};
@@ -412,4 +412,39 @@ fn err_3_an_error_that_was_not_told_has_no_end() {
     assert_eq!(bench.drain(late), "ClusterLoadAssignment a=1");
     bench.says(EDS, "a=1");
     assert_eq!(bench.drain(late), "", "RLY-36");
+}
+
+#[test]
+fn err_2_err_3_an_error_that_was_still_to_be_told_has_no_end_when_a_newer_answer_came() {
+    let mut bench = Bench::cold();
+    let (first, client) = (bench.delta(), bench.delta());
+    bench.change(first, EDS, "+a");
+    bench.says(EDS, "a=1");
+    bench.fails(EDS, "a", Code::Unavailable);
+    bench.drain(first);
+    bench.change(client, EDS, "+a");
+    assert_eq!(bench.poll(client), "ClusterLoadAssignment a=1", "its error comes with the next message");
+    bench.change(client, EDS, "+b");
+    bench.says(EDS, "a=1 b=1");
+    // What was still to be told is over.
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment b=1");
+}
+
+#[test]
+fn ord_5_endpoints_follow_the_clusters_of_an_answer_that_a_newer_one_cut_short() {
+    let mut bench = Bench::cold();
+    let (first, client) = (bench.delta(), bench.delta());
+    bench.change(first, CDS, "+a");
+    bench.change(first, EDS, "+a");
+    bench.says(CDS, "a=e1");
+    bench.says(EDS, "a=1");
+    bench.fails(CDS, "a", Code::Unavailable);
+    bench.drain(first);
+    bench.change_with(client, EDS, "+a", "", &[("a", version_of(EDS, "a=1"))], None);
+    bench.held(client, EDS).resources.insert("a".into(), "1".to_owned());
+    bench.change(client, CDS, "+a");
+    assert_eq!(bench.poll(client), "Cluster a=e1", "its error comes with the next message");
+    bench.change(client, CDS, "+b");
+    bench.says(CDS, "b=1");
+    assert_eq!(bench.drain(client), "Cluster b=1 !a:UNAVAILABLE; ClusterLoadAssignment a=1");
 }

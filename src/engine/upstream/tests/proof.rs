@@ -118,6 +118,28 @@ fn fu_9_a_server_that_was_unsteady_and_then_steady_may_flap_again_as_often() {
 }
 
 #[test]
+fn fu_9_an_unsteady_server_that_lasts_is_heard_though_it_has_nothing_to_say() {
+    let mut script = Script::new(delta());
+    script.raw("+ CDS a");
+    for _ in 0..5 {
+        script.raw("opened");
+        script.raw("CDS - n a=1");
+        script.raw("closed INTERNAL");
+        script.raw("after 10s");
+    }
+    assert!(is_lost(&mut script));
+    script.raw("opened");
+    // It is silent for the resource timeout, found alive, and lasts.
+    script.raw("after 10s");
+    script.raw("alive");
+    assert!(is_lost(&mut script));
+    script.raw("after 9999ms");
+    assert!(is_lost(&mut script));
+    script.raw("after 1ms");
+    assert!(!is_lost(&mut script));
+}
+
+#[test]
 fn fu_9_streams_that_end_rarely_do_not_count_together() {
     let mut script = Script::new(delta());
     script.raw("+ CDS a");
