@@ -346,9 +346,11 @@ impl World {
                             .changed_at(source.moment)
                             .max(source.members[ty][*name].changed_at(source.moment))
                             == changed;
-                    // Where its own subscription knows nothing of it yet, the client keeps what it has.
-                    let is_open =
-                        held.wanted & bit(*name) != 0 && source.names[ty][*name].state() == State::Unknown;
+                    // Where its own subscription knows nothing of it yet, the client keeps what it has. Where that knows it to be
+                    // gone, what the wildcard has comes with the next response, and routes do not wait for it.
+                    let own = source.names[ty][*name].state();
+                    let is_open = held.wanted & bit(*name) != 0
+                        && (own == State::Unknown || (held.wildcard && own == State::Absent));
                     stands
                         && !is_open
                         && held.resources[*name] != content

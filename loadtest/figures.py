@@ -1,0 +1,337 @@
+#!/usr/bin/env python3
+"""Takes the figures of `loadtest/results.md`: each row a fresh relay, several runs, medians.
+
+    cargo build --release --workspace --bins
+    python3 loadtest/figures.py                      # all rows, five runs each; about an hour on two quiet cores
+    python3 loadtest/figures.py --runs 1 rss cpu     # rows whose names begin so
+    python3 loadtest/figures.py --growth             # the curves instead, one run for each point
+    python3 loadtest/figures.py --tiers              # a relay behind a relay instead
+
+Prints Markdown tables; `--json FILE` keeps every figure of every run. Rows are interleaved over the runs, so that a machine
+that drifts does so for all of them. Needs nothing but the two binaries and Python's standard library; everything stays on
+loopback. A run needs as many file descriptors as it has clients (`ulimit -Hn`).
+"""
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+KIB = 1024.0
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Relay:
+    """A relay of its own, below one control plane."""
+
+    def __init__(self, sluice, upstream, extra=""):
+        self.directory = tempfile.TemporaryDirectory(prefix="sluice-figures-")
+        self.port, self.admin = free_port(), free_port()
+        config = Path(self.directory.name, "sluice.yaml")
+        config.write_text(
+            f'xds_servers: [ {{ server_uri: "127.0.0.1:{upstream}", channel_creds: [ {{ type: insecure }} ] }} ]\n'
+            f'listeners: [ {{ name: main, address: "127.0.0.1:{self.port}" }} ]\n'
+            f'admin: {{ address: "127.0.0.1:{self.admin}" }}\n{extra}'
+        )
+        self.log = open(Path(self.directory.name, "log"), "w")
+        self.process = subprocess.Popen([sluice, "serve", "--config", config], stdout=self.log, stderr=self.log)
+
+    def __enter__(self):
+        for _ in range(200):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/ready", timeout=1) as answer:
+                    if answer.status == 200:
+                        return self
+            except OSError:
+                time.sleep(0.05)
+        raise SystemExit(f"a relay did not become ready: {Path(self.log.name).read_text()[-2000:]}")
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(20)
+        self.log.close()
+        self.directory.cleanup()
+
+    def metric(self, name):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics", timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
+
+    def cpu_s(self):
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def rss(self):
+        fields = Path(f"/proc/{self.process.pid}/statm").read_text().split()
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class ControlPlane:
+    """The tool's control plane in a process of its own, so that its CPU is not the clients'."""
+
+    def __init__(self, tool, resources, size):
+        self.listen, self.commands = free_port(), free_port()
+        self.process = subprocess.Popen(
+            [tool, "control-plane", "--listen", f"127.0.0.1:{self.listen}", "--commands", f"127.0.0.1:{self.commands}"]
+            + ["--resources", str(resources), "--size", str(size)],
+            stdout=subprocess.PIPE,
+        )
+
+    def __enter__(self):
+        self.process.stdout.readline()
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+def value_of(arguments, option, default):
+    words = shlex.split(arguments)
+    return words[words.index(option) + 1] if option in words else default
+
+
+def measure(binaries, arguments, probes=()):
+    """One run of the tool on a fresh relay: its figures, and the relay's own metrics of `probes`."""
+    sluice, tool = binaries
+    resources, size = value_of(arguments, "--resources", 100), value_of(arguments, "--size", 500)
+    with ControlPlane(tool, resources, size) as plane, Relay(sluice, plane.listen) as relay:
+        with tempfile.NamedTemporaryFile() as file:
+            command = [tool, "run", "--target", f"127.0.0.1:{relay.port}", "--pid", str(relay.process.pid)]
+            command += ["--remote-control-plane", f"127.0.0.1:{plane.commands}", "--json", file.name]
+            # A watcher reads what the relay says of itself while the clients are there.
+            process = subprocess.Popen(command + shlex.split(arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            seen, peak = {name: 0.0 for name in probes}, relay.rss()
+            while process.poll() is None:
+                peak = max(peak, relay.rss())
+                for name in probes:
+                    seen[name] = max(seen[name], relay.metric(name))
+                time.sleep(0.5)
+            output = process.stdout.read().decode()
+            if process.returncode not in (0, 1) or os.path.getsize(file.name) == 0:
+                raise SystemExit(f"the tool failed: {' '.join(map(str, command))} {arguments}\n{output[-2000:]}")
+            figures = json.load(open(file.name))
+    figures["probes"], figures["peak_rss"] = seen, peak
+    return figures
+
+
+def kib(key):
+    return lambda figures: figures[key] / KIB
+
+
+def plain(key):
+    return lambda figures: figures[key]
+
+
+def inside(key, part):
+    return lambda figures: figures[key][part]
+
+
+def phase_ratio(figures):
+    return figures["p99_ratio"]
+
+
+def growth_mib(figures):
+    return (figures["peak_rss"] - figures["rss"]["all_clients"]) / KIB / KIB
+
+
+US = ("server CPU, us per client and update", plain("server_cpu_us_per_update"))
+CLIENT_US = ("clients' CPU, us", plain("client_cpu_us_per_update"))
+LAST = ("last client, ms", plain("last_client_ms_p50"))
+RSS = ("RSS per client, KiB", kib("rss_bytes_per_client"))
+RSS_AFTER = ("after the changes, KiB", kib("rss_bytes_per_client_after_changes"))
+SERVED = ("all served, ms", plain("connect_ms"))
+BASE = ("RSS with one client, MiB", lambda figures: figures["rss"]["one_client"] / KIB / KIB)
+STREAMS = ("upstream streams", lambda figures: figures["probes"]["sluice_upstream_streams"])
+
+# name: (arguments, [(column, figure, what it must reach or None)], probes)
+ROWS = {
+    "rss-100": ("--clients 5000 --mode delta --resources 100 --changes 50 --pause-ms 50", [(*RSS, 24), (*RSS_AFTER, 24), (*BASE, None)], ()),
+    "rss-1000": ("--clients 5000 --mode delta --resources 1000 --changes 50 --pause-ms 50", [(*RSS, 24), (*RSS_AFTER, 24), (*BASE, None)], ()),
+    "rss-10000": ("--clients 3000 --mode delta --resources 10000 --changes 50 --pause-ms 50", [(*RSS, 24), (*RSS_AFTER, 24), (*BASE, None)], ()),
+    "rss-reconnect": ("--scenario storm --clients 5000 --mode delta --duration 12", [(*RSS, 24), (*RSS_AFTER, 24)], ()),
+    "rss-envoy": ("--clients 5000 --mode delta --node-bytes 61000", [(*RSS, 40), (*RSS_AFTER, 40), (*US, None)], ()),
+    "rss-envoy-acks": ("--clients 5000 --mode delta --node-bytes 61000 --node-every-request --size 1024", [(*RSS, 48), (*RSS_AFTER, 48), (*US, 40)], ()),
+    "cpu-delta-100": ("--clients 5000 --mode delta --resources 100", [(*US, 20), (*CLIENT_US, None), (*LAST, 100)], ()),
+    "cpu-delta-1000": ("--clients 5000 --mode delta --resources 1000", [(*US, 20), (*CLIENT_US, None), (*LAST, 100)], ()),
+    "cpu-sotw-50k": ("--clients 5000 --mode sotw --resources 100", [(*US, 45), (*CLIENT_US, None), (*LAST, 200)], ()),
+    "last-1k": ("--clients 10000 --mode delta --size 1024", [(*LAST, 200), (*US, None), (*STREAMS, 1)], ("sluice_upstream_streams",)),
+    "last-100k": ("--clients 10000 --mode delta --resources 2 --size 102400", [(*LAST, 500), (*US, None)], ()),
+    "last-1m": ("--clients 10000 --mode delta --resources 2 --size 1048576 --changes 3", [(*LAST, 2500), (*US, None)], ()),
+    "few-of-many": ("--clients 10000 --mode delta --resources 10000 --named eds --names 3 --names-step 1 --rotate --changes 20 --pause-ms 100", [(*LAST, None), (*US, None)], ()),
+    "few-of-few": ("--clients 3 --mode delta --resources 10000 --named eds --names 3 --names-step 0 --changes 20 --pause-ms 100", [(*LAST, None), (*US, None)], ()),
+    "storm-100k": (
+        "--clients 10000 --mode sotw --resources 200 --in-flight 10000 --changes 0 --leave",
+        [(*SERVED, 1500), ("connects of more than 1 s", plain("slow_connects"), 0), ("RSS per departed client, KiB", kib("rss_bytes_per_departed_client"), 3)],
+        (),
+    ),
+    "stuck": (
+        "--scenario stuck --clients 10000 --share 50 --mode sotw --resources 2 --size 2097152 --rate 1 --duration 120",
+        [("RSS grows by, MiB", growth_mib, 400), ("p99 of the others, ratio", phase_ratio, 1.5)],
+        (),
+    ),
+    "big-source": (
+        "--scenario steady --mode delta --clients 1000 --resources 100000 --touch 1000 --rotate --named eds --names 500 --names-step 97 --duration 30",
+        [("p99, ms", inside("update_ms", "p99"), None), (*US, None), (*RSS, None), (*RSS_AFTER, None)],
+        (),
+    ),
+    "churn": (
+        "--scenario churn --mode delta --clients 1000 --resources 10000 --names 50 --churn-rate 1 --churn-names 10 --duration 30",
+        [("new names, p99 ms", inside("subscribe_ms", "p99"), None), ("updates, p99 ms", inside("update_ms", "p99"), None), (*RSS_AFTER, None)],
+        (),
+    ),
+    "multiplexed": ("--clients 10000 --mode delta --clients-per-connection 100", [(*RSS, None), (*US, None), (*LAST, None)], ()),
+}
+
+# axis: [(x, arguments)]
+GROWTH = {
+    "clients (delta, one of 100 clusters)": [(n, f"--mode delta --clients {n}") for n in (100, 1000, 5000, 10000, 19000)],
+    "clients (SotW, 50 KB)": [(n, f"--mode sotw --clients {n}") for n in (100, 1000, 5000, 10000)],
+    "resources (1,000 delta clients, wildcard)": [
+        (n, f"--mode delta --clients 1000 --resources {n}") for n in (100, 1000, 10000, 100000)
+    ],
+    "names of each client (1,000 delta clients)": [
+        (n, f"--mode delta --clients 1000 --resources 10000 --named eds --names {n} --names-step 0")
+        for n in (10, 100, 1000)
+    ],
+    "bytes of the update (1,000 delta clients)": [
+        (n, f"--mode delta --clients 1000 --resources 2 --size {n}") for n in (1024, 10240, 102400, 1048576)
+    ],
+    "changes a second (1,000 delta clients, 20 s)": [
+        (n, f"--scenario steady --mode delta --clients 1000 --rate {n} --duration 20") for n in (1, 10, 40)
+    ],
+}
+
+
+def table(header, lines):
+    print("\n| " + " | ".join(header) + " |\n|" + "---|" * len(header))
+    for line in lines:
+        print("| " + " | ".join(line) + " |")
+    sys.stdout.flush()
+
+
+def number(value):
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
+
+
+def rows(binaries, chosen, runs, kept):
+    taken = {name: [] for name in chosen}
+    for run in range(runs):
+        for name in chosen:
+            arguments, _, probes = ROWS[name]
+            figures = measure(binaries, arguments, probes)
+            taken[name].append(figures)
+            kept.append({"row": name, "figures": figures})
+            print(f"run {run + 1} of {name}: errors {figures['errors']}", file=sys.stderr)
+    lines = []
+    for name in chosen:
+        for column, of, aim in ROWS[name][1]:
+            values = [of(figures) for figures in taken[name]]
+            values = [value for value in values if value is not None]
+            middle = statistics.median(values) if values else None
+            span = f"{number(min(values))} to {number(max(values))}" if values else "-"
+            verdict = "" if aim is None or middle is None else ("yes" if middle <= aim else "NO")
+            lines.append([name, column, number(middle), span, "" if aim is None else number(aim), verdict])
+        errors = sum(figures["errors"] for figures in taken[name])
+        busy = max(figures["client_thread_busy"] or 0 for figures in taken[name])
+        lines.append([name, "errors; clients' thread busy, %", f"{errors}; {busy * 100:.0f}", "", "", ""])
+    table(["row", "figure", "median", "range", "aim", "reached"], lines)
+    table(["row", "`sluice-load run --target ... --pid ...` with"], [[name, f"`{ROWS[name][0]}`"] for name in chosen])
+
+
+def growth(binaries, kept):
+    for axis, points in GROWTH.items():
+        lines = []
+        for x, arguments in points:
+            figures = measure(binaries, arguments)
+            kept.append({"axis": axis, "x": x, "figures": figures})
+            update = figures["update_ms"] or {}
+            lines.append(
+                [f"{x:,}", number(figures["rss"]["all_clients"] / KIB / KIB), number(figures["rss_bytes_per_client"] / KIB)]
+                + [number(figures["server_cpu_us_per_update"]), number(figures["bytes_per_update"])]
+                + [number(figures["last_client_ms_p50"] if "rounds" in figures["scenario"] else None), number(update.get("p99"))]
+                + [number(figures["client_thread_busy"] * 100), str(figures["errors"])]
+            )
+        header = ["RSS, MiB", "RSS per client, KiB", "CPU, us per client and update", "bytes of it", "last client, ms"]
+        table([axis, *header, "p99, ms", "tool busy, %", "errors"], lines)
+
+
+def tiers(binaries, kept, clients=4000, leaves=2):
+    """A root relay, leaves below it, clients below the leaves; one set of clients orders the changes, all count them."""
+    sluice, tool = binaries
+    with ControlPlane(tool, 100, 500) as plane, Relay(sluice, plane.listen) as root:
+        relays = [Relay(sluice, root.port).__enter__() for _ in range(leaves)]
+        files = [tempfile.NamedTemporaryFile() for _ in relays]
+        base, before = root.rss(), root.cpu_s()
+        tools = []
+        for number_of, (leaf, file) in enumerate(zip(relays, files)):
+            command = [tool, "run", "--target", f"127.0.0.1:{leaf.port}", "--pid", str(leaf.process.pid), "--mode", "delta"]
+            command += ["--clients", str(clients), "--scenario", "steady", "--duration", "30", "--json", file.name]
+            orders = ["--remote-control-plane", f"127.0.0.1:{plane.commands}", "--rate", "2"]
+            tools.append(subprocess.Popen(command + (orders if number_of == 0 else ["--no-control-plane"]), stdout=subprocess.DEVNULL))
+        for process in tools:
+            process.wait()
+        lines = []
+        for index, (leaf, file) in enumerate(zip(relays, files)):
+            figures = json.load(open(file.name))
+            kept.append({"tier": "leaf", "figures": figures})
+            update = figures["update_ms"] or {}
+            lines.append([f"leaf {index + 1}", str(clients), number(figures["rss_bytes_per_client"] / KIB)]
+                         + [number(figures["server_cpu_us_per_update"]), number(update.get("p50")), number(update.get("p99")), number(update.get("max"))])
+        changes = 60
+        used = (root.cpu_s() - before) * 1e6 / changes / leaves
+        lines.append(["root", str(leaves), number((root.rss() - base) / KIB / leaves), number(used), "", "", ""])
+        kept.append({"tier": "root", "cpu_us_per_change_and_leaf": used, "rss": root.rss(), "streams": root.metric("sluice_downstream_streams")})
+        table(["relay", "clients", "RSS per client, KiB", "CPU, us per client and update", "p50, ms", "p99, ms", "max, ms"], lines)
+        for leaf in relays:
+            leaf.__exit__()
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    arguments.add_argument("rows", nargs="*", help="beginnings of the names of rows; all without any")
+    arguments.add_argument("--sluice", type=Path, default=ROOT / "target/release/sluice")
+    arguments.add_argument("--tool", type=Path, default=ROOT / "target/release/sluice-load")
+    arguments.add_argument("--runs", type=int, default=5)
+    arguments.add_argument("--growth", action="store_true", help="the curves instead")
+    arguments.add_argument("--tiers", action="store_true", help="a relay behind a relay instead")
+    arguments.add_argument("--json", type=Path, help="keep every figure of every run in this file")
+    given = arguments.parse_args()
+    binaries, kept = (given.sluice, given.tool), []
+    for binary in binaries:
+        if not binary.exists():
+            raise SystemExit(f"{binary} is not there: cargo build --release --workspace --bins")
+    chosen = [name for name in ROWS if not given.rows or any(name.startswith(row) for row in given.rows)]
+    if not chosen:
+        raise SystemExit(f"no row begins so; there are {', '.join(ROWS)}")
+    try:
+        if given.growth:
+            growth(binaries, kept)
+        elif given.tiers:
+            tiers(binaries, kept)
+        else:
+            rows(binaries, chosen, given.runs, kept)
+    finally:
+        if given.json:
+            given.json.write_text(json.dumps(kept, indent=1))
+
+
+if __name__ == "__main__":
+    main()
