@@ -1,6 +1,7 @@
 //! From the servers of a configuration to what sources are attached to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::size;
 use crate::client::{self, GrpcAddress, Pool};
@@ -14,6 +15,10 @@ use crate::engine::upstream;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::Variant;
+
+/// How long a connection to a server in reserve is kept without streams: it is closed within a second after the last client
+/// has returned to a server before it (RLY-60, I9), and outlives the pause between two streams.
+const RESERVE_IDLE: Duration = Duration::from_millis(500);
 
 pub(super) fn lists(config: &config::Servers, metrics: &Metrics) -> ServerLists {
     let mut channels = Channels { metrics, open: Vec::new() };
@@ -37,11 +42,12 @@ struct Channels<'a> {
 impl Channels<'_> {
     fn servers(&mut self, list: &ServerList) -> Vec<Arc<Upstream>> {
         let mut servers = Vec::new();
-        for server in &list.servers {
+        for (number, server) in list.servers.iter().enumerate() {
             let attach = match &server.kind {
-                ServerKind::Grpc(grpc) => {
-                    Attach::Grpc { pool: self.pool(server, grpc), settings: protocol_of(grpc, list) }
-                }
+                ServerKind::Grpc(grpc) => Attach::Grpc {
+                    pool: self.pool(server, grpc, number > 0),
+                    settings: protocol_of(grpc, list),
+                },
                 ServerKind::Rest(rest) => {
                     attach_rest(rest, self.metrics.of_server(&server.server_uri).client().clone())
                 }
@@ -53,12 +59,12 @@ impl Channels<'_> {
     }
 
     /// Entries with the same server, credentials and features share their connections (FED-6).
-    fn pool(&mut self, server: &UpstreamServer, grpc: &GrpcServer) -> Pool {
+    fn pool(&mut self, server: &UpstreamServer, grpc: &GrpcServer, in_reserve: bool) -> Pool {
         let channel = UpstreamServer { kind: ServerKind::Grpc(channel_of(grpc)), ..server.clone() };
         if let Some((_, pool)) = self.open.iter().find(|(open, _)| *open == channel) {
             return pool.clone();
         }
-        let pool = pool_of(grpc, self.metrics.of_server(&server.server_uri).client().clone());
+        let pool = pool_of(grpc, in_reserve, self.metrics.of_server(&server.server_uri).client().clone());
         self.open.push((channel, pool.clone()));
         pool
     }
@@ -76,7 +82,8 @@ fn channel_of(server: &GrpcServer) -> GrpcServer {
     }
 }
 
-fn pool_of(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Pool {
+/// `in_reserve`: it stands behind another one in the list where it was first found.
+fn pool_of(server: &GrpcServer, in_reserve: bool, metrics: Arc<ClientMetrics>) -> Pool {
     let address = match &server.endpoint {
         Endpoint::Tcp { host, port } => GrpcAddress::Tcp { host: host.clone(), port: *port },
         Endpoint::Unix(path) => GrpcAddress::Unix(path.clone()),
@@ -96,6 +103,7 @@ fn pool_of(server: &GrpcServer, metrics: Arc<ClientMetrics>) -> Pool {
         backoff_initial: server.backoff.initial,
         backoff_max: server.backoff.max,
         message_bytes_max: size(server.max_response_bytes),
+        idle_timeout: if in_reserve { RESERVE_IDLE } else { defaults.idle_timeout },
         ..defaults
     };
     Pool::new(address, transport, metrics)

@@ -162,6 +162,10 @@ async fn fu_5_loss_towards_the_relay() {
 
 /// FU10, KAL-5: a server that asks for its connection to be left, and ends it: nobody downstream hears of it, and it is
 /// no outage.
+///
+/// New streams go to another connection from the GOAWAY on; the one that is open goes on until the server ends it, and is
+/// opened again at once. It is not opened twice meanwhile: a control plane may take the second stream of a node for the same
+/// client and end the first, and what it says between the two ends comes with the first answer of the new one.
 #[tokio::test]
 async fn fu_10_goaway_and_a_limit_of_age() {
     let mut site = Site::new().await;

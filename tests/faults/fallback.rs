@@ -42,10 +42,12 @@ impl Server {
         self.proxy.address.to_string()
     }
 
-    /// RLY-60, I9: nobody is attached to it any more.
-    async fn is_left(&self) {
+    /// RLY-60, I9: nobody is attached to it any more, nor connected.
+    async fn is_left(&self, relay: &Relay) {
         let start = Instant::now();
         self.origin.wait_for("no stream", |origin| origin.live_streams() == 0).await;
+        let label = format!("server=\"{}\"", self.uri());
+        relay.metric_reaches("sluice_upstream_connections", &[&label], 0.0).await;
         assert!(start.elapsed() < Duration::from_secs(1) + SLACK, "left after {:?}", start.elapsed());
     }
 
@@ -110,7 +112,7 @@ async fn g_1_p_1_both_down_then_up_then_down() {
     first.revive().await;
     let answer = holds(&mut client, &[("a", "first")]).await;
     assert!(answer.control_plane.ends_with(&format!("via {}", first.uri())), "{}", answer.control_plane);
-    second.is_left().await;
+    second.is_left(&relay).await;
     assert_eq!(relay.metric("sluice_fallback_streams", &[&label]).await, 0.0);
 
     first.die().await;
@@ -139,7 +141,7 @@ async fn g_2_p_3_the_first_dies_before_an_update() {
     first.origin.set_many(EDS, &[("a", "new"), ("b", "new")]);
     first.revive().await;
     holds(&mut client, &[("a", "new"), ("b", "new")]).await;
-    second.is_left().await;
+    second.is_left(&relay).await;
 }
 
 /// G3, P2: the first server supplies the cluster and dies when its endpoints are asked for.
@@ -158,7 +160,7 @@ async fn g_3_p_2_the_first_dies_during_the_start() {
     first.origin.set(EDS, "a", "first");
     first.revive().await;
     holds(&mut client, &[("a", "first")]).await;
-    second.is_left().await;
+    second.is_left(&relay).await;
 }
 
 /// G4: a client that comes while the first server is down is served without delay.
@@ -172,7 +174,7 @@ async fn g_4_the_first_is_down_at_the_start() {
     assert!(start.elapsed() < Duration::from_millis(1500) + SLACK, "{:?}", start.elapsed());
     first.revive().await;
     holds(&mut client, &[("a", "first")]).await;
-    second.is_left().await;
+    second.is_left(&relay).await;
 }
 
 /// G5: down the whole list, and up again one by one.
@@ -185,10 +187,10 @@ async fn g_5_three_servers() {
     holds(&mut client, &[("a", "third")]).await;
     second.revive().await;
     holds(&mut client, &[("a", "second")]).await;
-    third.is_left().await;
+    third.is_left(&relay).await;
     first.revive().await;
     holds(&mut client, &[("a", "first")]).await;
-    second.is_left().await;
+    second.is_left(&relay).await;
 }
 
 /// P4, FU8: one in the middle that refuses every stream is passed over.
@@ -246,7 +248,7 @@ async fn p_6_one_moves_and_the_other_stays() {
     first.revive().await;
     holds(&mut moves, &[("a", "first"), ("b", "first")]).await;
     stays.silence(Duration::from_millis(500)).await;
-    second.is_left().await;
+    second.is_left(&relay).await;
 }
 
 /// FU9: a server that answers and dies, over and over, counts as unreachable after the fifth time within a minute, although
@@ -338,7 +340,7 @@ async fn fu_26_fu_27_servers_that_disagree() {
         first.revive().await;
         client.settle(CDS, &[("c", "first"), ("only-first", "first")]).await;
         holds(&mut client, &[("a", "first"), (&late, "first")]).await;
-        second.is_left().await;
+        second.is_left(&relay).await;
         first.origin.set(CDS, "leaves", "first");
     }
 }
@@ -369,6 +371,6 @@ async fn fu_2_fu_4_fallback_from_silence() {
         cached.silence(Duration::from_millis(100)).await;
         first.proxy.heal();
         holds(&mut client, &[("a", "first"), ("b", "first")]).await;
-        second.is_left().await;
+        second.is_left(&relay).await;
     }
 }

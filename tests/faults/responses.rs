@@ -179,6 +179,10 @@ async fn fu_16_unknown_fields() {
 }
 
 /// FU20, WIR-2: other bytes under the same version are news; FU21: whatever comes last is the newest, versions say nothing.
+///
+/// Neither is counted. Versions are opaque, so that none is known to go backwards: one that comes again is a rollback as often
+/// as a fault. Bytes that change under a version do harm where the relay claims that version on a new stream, and the server
+/// keeps silent: nobody can count those. The others are delivered, and to see them would cost a digest per held name.
 #[tokio::test]
 async fn fu_20_fu_21_versions_prove_nothing() {
     for upstream in Variant::BOTH {

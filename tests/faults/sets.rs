@@ -10,7 +10,8 @@ fn names(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("name-{number:03}")).collect()
 }
 
-/// FU18, SST-4: an empty wildcard response deletes everything, as the protocol has it; the operator is told, once.
+/// FU18, SST-4: an empty wildcard response deletes everything, as the protocol has it; the operator is told, once. This is the
+/// policy `honour`, and the only one: docs/failure-modes.md says why nothing is held back.
 #[tokio::test]
 async fn fu_18_mass_deletion() {
     for upstream in Variant::BOTH {

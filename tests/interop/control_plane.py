@@ -120,6 +120,11 @@ class Subscription:
 class Sotw(Subscription):
     """State of the world."""
 
+    @staticmethod
+    def asked(request):
+        """The names that it asks for."""
+        return request.resource_names
+
     def handle(self, request):
         if request.response_nonce and request.response_nonce != self.nonce:
             return  # stale
@@ -163,6 +168,11 @@ class Sotw(Subscription):
 
 class Delta(Subscription):
     """Incremental."""
+
+    @staticmethod
+    def asked(request):
+        """The names that it asks for."""
+        return request.resource_names_subscribe
 
     def handle(self, request):
         asked = set(request.resource_names_subscribe)
@@ -226,7 +236,11 @@ class ControlPlane(grpc.GenericRpcHandler):
         self.beat_interval = None
         self.nacks = []
         self.calls = []
+        self.opened = self.live = 0  # streams
+        self.refuses = False
+        self.fatal = None
         self.server = self.rest = None
+        self.running = threading.Lock()
 
     # What a test does.
 
@@ -261,20 +275,27 @@ class ControlPlane(grpc.GenericRpcHandler):
             pause.wait(interval)
 
     def start(self):
-        self.server = grpc.server(futures.ThreadPoolExecutor(max_workers=64), options=[("grpc.so_reuseport", 0)])
-        self.server.add_generic_rpc_handlers((self,))
-        self.server.add_insecure_port(f"127.0.0.1:{self.port}")
-        self.server.start()
-        self.rest = rest_server(self)
-        threading.Thread(target=self.rest.serve_forever, args=(0.05,), daemon=True).start()
+        with self.running:
+            self.server = grpc.server(futures.ThreadPoolExecutor(max_workers=64), options=[("grpc.so_reuseport", 0)])
+            self.server.add_generic_rpc_handlers((self,))
+            self.server.add_insecure_port(f"127.0.0.1:{self.port}")
+            self.server.start()
+            self.rest = rest_server(self)
+            threading.Thread(target=self.rest.serve_forever, args=(0.05,), daemon=True).start()
 
     def stop(self):
         """An outage: every stream ends, nobody listens. What there is to serve stays for a later start()."""
-        if self.server:
-            self.server.stop(0).wait()
-            self.rest.shutdown()
-            self.rest.server_close()
-            self.server = self.rest = None
+        with self.running:
+            if self.server:
+                self.server.stop(0).wait()
+                self.rest.shutdown()
+                self.rest.server_close()
+                self.server = self.rest = None
+                self.fatal = None
+
+    def stop_when_asked(self, type_url, name):
+        """The next outage begins when somebody asks for this, instead of an answer."""
+        self.fatal = (type_url, name)
 
     def evidence(self):
         """What there is to say about it when a test fails."""
@@ -304,17 +325,22 @@ class ControlPlane(grpc.GenericRpcHandler):
         else:
             return None
         return grpc.stream_stream_rpc_method_handler(
-            lambda requests, _: self._serve(requests, implied, session, method),
+            lambda requests, context: self._serve(requests, context, implied, session, method),
             request_deserializer=request.FromString,
             response_serializer=lambda response: response.SerializeToString(),
         )
 
-    def _serve(self, requests, implied, session, method):
+    def _serve(self, requests, context, implied, session, method):
         """One stream: its requests are read by a thread of their own, its responses made here."""
+        if self.refuses:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "this control plane serves nobody")
         subscriptions = {}
         ended = threading.Event()
         # The node need be in the first request only.
         features = set()
+        with self.changed:
+            self.opened += 1
+            self.live += 1
 
         def read():
             try:
@@ -322,9 +348,12 @@ class ControlPlane(grpc.GenericRpcHandler):
                     with self.changed:
                         features.update(request.node.client_features)
                         type_url = implied or request.type_url
+                        self.calls.append(f"{method}: {said(request)}")
+                        if self.fatal and self.fatal[0] == type_url and self.fatal[1] in session.asked(request):
+                            threading.Thread(target=self.stop, daemon=True).start()
+                            continue
                         if type_url not in subscriptions:
                             subscriptions[type_url] = session(self, type_url, features)
-                        self.calls.append(f"{method}: {said(request)}")
                         if request.HasField("error_detail"):
                             self.nacks.append(f"{type_url}: {request.error_detail.message}")
                         subscriptions[type_url].handle(request)
@@ -333,6 +362,7 @@ class ControlPlane(grpc.GenericRpcHandler):
                 pass  # the peer went away, or this server stopped
             with self.changed:
                 ended.set()
+                self.live -= 1
                 self.changed.notify_all()
 
         threading.Thread(target=read, daemon=True).start()

@@ -2,8 +2,10 @@
 
 usage: grpc_peer.py serve PORT
        grpc_peer.py call TARGET [PORT...]
+       grpc_peer.py watch TARGET
 
 Without ports the client takes them from its input, one in a line. The port `nobody` is reached when calls fail at once.
+With `watch` it calls until it is killed, and says of each call what it reached.
 """
 
 import sys
@@ -26,19 +28,20 @@ def backend(port):
     return server
 
 
+def reach(channel):
+    """One call: the port that it reached, and the reason if that is nobody."""
+    try:
+        return channel.unary_unary(METHOD)(b"", timeout=5).decode(), ""
+    except grpc.RpcError as error:
+        return "nobody", f" ({error.code()} {error.details()})"
+
+
 def call(target, ports):
     with grpc.insecure_channel(target) as channel:
-        which = channel.unary_unary(METHOD)
         for port in map(str.strip, ports):
             end = time.monotonic() + 25
             while True:
-                try:
-                    reached = which(b"", timeout=5).decode()
-                except grpc.RpcError as error:
-                    reached = "nobody"
-                    reason = f" ({error.code()} {error.details()})"
-                else:
-                    reason = ""
+                reached, reason = reach(channel)
                 if reached == port:
                     print(f"reached {port}", flush=True)
                     break
@@ -47,8 +50,17 @@ def call(target, ports):
                 time.sleep(0.1)
 
 
+def watch(target):
+    with grpc.insecure_channel(target) as channel:
+        while True:
+            print("reached {}{}".format(*reach(channel)), flush=True)
+            time.sleep(0.02)
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
         backend(sys.argv[2]).wait_for_termination()
+    elif sys.argv[1] == "watch":
+        watch(sys.argv[2])
     else:
         call(sys.argv[2], sys.argv[3:] or sys.stdin)

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import http.client
 import http.server
+import itertools
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from typing import ClassVar
 
 import grpc_peer
 import packages
@@ -110,7 +112,13 @@ class Process:
                 **{"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **pipes},
             )
         stage.callback(self.end)
-        stage.witness(f"the end of {self.log.name}", lambda: self.log.read_text(errors="replace")[-4000:])
+        stage.witness(f"the end of {self.log.name}", self.end_of_log)
+
+    def end_of_log(self):
+        """Of lines that repeat, one with their number."""
+        lines = itertools.groupby(self.log.read_text(errors="replace").splitlines())
+        counted = [(line, len(list(same))) for line, same in lines]
+        return "\n".join(line if count == 1 else f"{line} ({count} times)" for line, count in counted)[-4000:]
 
     def end(self):
         self.child.terminate()
@@ -154,6 +162,17 @@ class Files:
         fresh.replace(self.directory / f"{name}.json")
 
 
+def server_entry(plane, kind):
+    """A control plane in the relay's list of servers."""
+    server = {"server_uri": f"127.0.0.1:{plane.port}", "api_type": kind}
+    server["channel_creds"] = [{"type": "insecure"}]
+    if kind == "REST":
+        server |= {"server_uri": f"http://127.0.0.1:{plane.rest_port}", "refresh_delay": "100ms"}
+    # The control plane comes back within the case.
+    server["backoff"] = {"initial": "100ms", "max": "500ms"}
+    return server
+
+
 class Stage(contextlib.ExitStack):
     """All that one case starts. Its witnesses are asked when it fails."""
 
@@ -163,6 +182,7 @@ class Stage(contextlib.ExitStack):
         self.direct = direct
         self.directory = pathlib.Path(self.enter_context(tempfile.TemporaryDirectory()))
         self.witnesses = []
+        self.reserve = []
 
     def witness(self, name, tell):
         self.witnesses.append((name, tell))
@@ -187,34 +207,48 @@ class Stage(contextlib.ExitStack):
             plane = Files(self.directory / "served")
             server = {"server_uri": "file:served"}
         else:
-            plane = ControlPlane(PORTS.take(), PORTS.take())
+            plane = self.control_plane("the control plane")
             plane.start()
-            self.callback(plane.stop)
-            self.witness("the control plane", plane.evidence)
-            server = {"server_uri": f"127.0.0.1:{plane.port}", "api_type": kind}
-            server["channel_creds"] = [{"type": "insecure"}]
-            if kind == "REST":
-                server |= {"server_uri": f"http://127.0.0.1:{plane.rest_port}", "refresh_delay": "100ms"}
-            # The control plane comes back within the case.
-            server["backoff"] = {"initial": "100ms", "max": "500ms"}
+            server = server_entry(plane, kind)
         if self.direct:
             self.xds, self.rest = plane.port, plane.rest_port
         else:
-            self.xds = self.rest = self.relay(server)
+            self.xds = self.rest = self.relay([server])
         return plane
 
-    def relay(self, server):
+    def upstreams(self, *names, kind="AGGREGATED_DELTA_GRPC"):
+        """Control planes that don't run yet, the preferred one first, with the relay over all of them; if the cases are
+        run without the relay, a gRPC client has them all in its bootstrap."""
+        planes = [self.control_plane(name) for name in names]
+        if self.direct:
+            self.xds, *self.reserve = [plane.port for plane in planes]
+        else:
+            # What a case moves, it moves more often than a server should.
+            fallback = {"resolve_timeout": "2s", "hold_down": "0s"}
+            self.xds = self.relay([server_entry(plane, kind) for plane in planes], fallback=fallback)
+        return planes
+
+    def control_plane(self, name):
+        """One that doesn't run yet."""
+        plane = ControlPlane(PORTS.take(), PORTS.take())
+        self.callback(plane.stop)
+        self.witness(name, plane.evidence)
+        return plane
+
+    def relay(self, servers, **more):
         """Starts the relay; the port that it serves on."""
         xds, self.admin = PORTS.take(), PORTS.take()
         config = {
-            "xds_servers": [server],
+            "xds_servers": servers,
             "listeners": [{"name": "main", "address": f"127.0.0.1:{xds}"}],
             "admin": {"address": f"127.0.0.1:{self.admin}"},
+            **more,
         }
         (self.directory / "sluice.json").write_text(json.dumps(config))
         relay = Process(self, "sluice", [self.sluice, "serve", "--config", "sluice.json"])
         self.witness("the relay's clients", lambda: get(self.admin, "/clients").body)
         self.witness("the relay's sources", lambda: get(self.admin, "/sources").body)
+        self.witness("the relay's fallback", lambda: "\n".join(self.metrics("sluice_fallback")))
 
         def is_ready():
             assert relay.child.poll() is None, f"the relay ended with exit code {relay.child.poll()}"
@@ -222,6 +256,15 @@ class Stage(contextlib.ExitStack):
 
         eventually("the relay is ready", is_ready)
         return xds
+
+    def metrics(self, prefix):
+        """The relay's metrics whose names begin so, as they are exposed."""
+        return [line for line in get(self.admin, "/metrics").body.splitlines() if line.startswith(prefix)]
+
+    def metric(self, name, plane):
+        """The sum of a metric of the relay's over everything that concerns this control plane."""
+        label = f'server="127.0.0.1:{plane.port}"'
+        return sum(float(line.rpartition(" ")[2]) for line in self.metrics(f"{name}{{") if label in line)
 
     def sluice_says(self, *arguments):
         """What a command of the relay's prints."""
@@ -333,14 +376,17 @@ class Envoy:
 class GrpcClient:
     """A proxyless gRPC client of a target xds:///<name>, in a process of its own; C-core, or grpc-js in Node.js."""
 
+    MODE = "call"
+    PIPES: ClassVar = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+
     def __init__(self, stage, target, bootstrap=None, in_node=False, name="client"):
         if bootstrap is None and not stage.direct:
             bootstrap = stage.sluice_says("bootstrap", "grpc", "--config", "sluice.json")
         if bootstrap is None:
-            server = {"server_uri": f"127.0.0.1:{stage.xds}", "channel_creds": [{"type": "insecure"}]}
-            server["server_features"] = ["xds_v3"]
+            server = {"channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}
+            servers = [{"server_uri": f"127.0.0.1:{port}", **server} for port in (stage.xds, *stage.reserve)]
             node = {"id": name, "cluster": "interop", "locality": {}}
-            bootstrap = json.dumps({"xds_servers": [server], "node": node})
+            bootstrap = json.dumps({"xds_servers": servers, "node": node})
         file = stage.directory / f"{name}.json"
         file.write_text(bootstrap)
         environment = {"GRPC_XDS_BOOTSTRAP": str(file)}
@@ -348,8 +394,8 @@ class GrpcClient:
         if in_node:
             command = ["node", packages.HERE / "grpc_peer.js"]
             environment["NODE_PATH"] = str(packages.NODE / "node_modules")
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.process = Process(stage, name, [*command, "call", f"xds:///{target}"], environment, **pipes)
+        command += [self.MODE, f"xds:///{target}"]
+        self.process = Process(stage, name, command, environment, **self.PIPES)
 
     def reaches(self, port):
         """Waits until a call reaches this port, or until calls fail if it is `nobody`."""
@@ -361,3 +407,37 @@ class GrpcClient:
         line = child.stdout.readline()
         timer.cancel()
         assert line == f"reached {port}\n", f"the client says {line!r} instead of having reached {port}"
+
+
+class GrpcCaller(GrpcClient):
+    """A C-core client that calls all the time, so that no call that failed is missed."""
+
+    MODE = "watch"
+    PIPES: ClassVar = {}
+
+    def __init__(self, stage, target, **more):
+        super().__init__(stage, target, **more)
+        self.is_direct = stage.direct
+
+    def calls(self):
+        """What each call has reached, a port or `nobody`."""
+        lines = self.process.log.read_text(errors="replace").splitlines()
+        return [line.split()[1] for line in lines if line.startswith("reached ")]
+
+    def has_reached(self, *ports):
+        """Waits until the last of these is reached. Since the client began it has reached them in this order, and
+        nothing else. Without the relay failures are passed over: on its way back C-core itself may lose a call."""
+        wanted = [str(port) for port in ports]
+        eventually(f"calls reach {wanted[-1]}", lambda: self.calls()[-1:] == wanted[-1:])
+        passed_over = {"nobody"} - set(wanted[-1:]) if self.is_direct else set()
+        calls = [port for port in self.calls() if port not in passed_over]
+        wanted = [port for port in wanted if port not in passed_over]
+        reached = [port for port, _ in itertools.groupby(calls)]
+        assert reached == wanted, f"calls reached {reached} instead of {wanted}"
+
+    def goes_on(self, count=50):
+        """So many further calls reach what the last one did."""
+        before = self.calls()
+        eventually(f"{count} more calls", lambda: len(self.calls()) >= len(before) + count)
+        further = self.calls()[len(before) :]
+        assert set(further) == {before[-1]}, f"after {before[-1]} calls reached {further}"

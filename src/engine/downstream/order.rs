@@ -6,6 +6,10 @@
 //! each has nothing unsent and nothing unanswered, or it ACKed an answer that was begun since. News that come later are not
 //! waited for, so that routes that never rest hold no removal up; nor is anything for longer than [`HOLD`].
 //!
+//! A client that asks by name says itself what it uses, as gRPC does in the state-of-the-world variant. Where another server
+//! took over, which may lead it to other names from the listener on, a name goes from its complete sets when the client has
+//! left it, which it does as the last step on that way (ORD-11).
+//!
 //! No names are kept for it. [`Withheld`] is the views that still have them: pointers, shared by all clients at the same
 //! place. [`targets`] makes of them what the client is brought to, once for all of these, where the answer is composed.
 
@@ -17,6 +21,7 @@ use super::answer::{Answer, AnswerPart};
 use super::flight::Verdict;
 use super::subscription::{Part, SourceId, Subscription};
 use crate::engine::Time;
+use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::{View, ViewId, difference};
 use crate::xds::{ResourceName, TypeUrl, Variant, Version};
@@ -36,6 +41,8 @@ pub struct Turn<'a> {
     /// How many responses the stream has carried.
     pub carried: u64,
     pub now: Time,
+    /// Server lists in which another server took over lately.
+    pub moved: Vec<u16>,
     /// The routing types waited as long as they may: the cluster side is sent beside what is unACKed (NON-4), each type
     /// once, and the routing types after it.
     pub overdue: bool,
@@ -124,11 +131,26 @@ impl Part {
         }
     }
 
-    /// Notes what is gone from `view`, and lets go what waited long enough.
-    fn withhold(&mut self, view: &Arc<View>, waiting: bool, may_go: &dyn Fn(u64) -> bool, turn: &Turn<'_>) {
+    /// Whether the client, which asks by name, may be on its way to other names of another server.
+    fn may_be_leaving(&self, routes: &[Subscription], turn: &Turn<'_>) -> bool {
+        let mut hangs_below = routes.iter().flat_map(|subscription| &subscription.parts);
+        matches!(self.interest, Interest::Names(_))
+            && turn.moved.contains(&self.asked.list)
+            && hangs_below.any(|route| route.source() == self.source())
+    }
+
+    /// Notes what is gone from `view`, and lets go what waited long enough: what `may_go` as far as the routing types are
+    /// concerned, and, where the client leaves names by itself, what it has left.
+    fn withhold(
+        &mut self,
+        view: &Arc<View>,
+        (waiting, is_leaving): (bool, bool),
+        may_go: &dyn Fn(u64) -> bool,
+        turn: &Turn<'_>,
+    ) {
         if self.withheld().is_none() {
             self.withheld = None;
-            if !self.held.may_lose(view) || (!waiting && may_go(turn.carried)) {
+            if !self.held.may_lose(view) || (!waiting && !is_leaving && may_go(turn.carried)) {
                 return;
             }
             let gone = difference(&self.held, view, self.leaving()).gone;
@@ -141,8 +163,10 @@ impl Part {
         }
         let Some(withheld) = &mut self.withheld else { return };
         withheld.lose(view, turn);
-        let first =
-            withheld.losses.iter().position(|loss| loss.since + HOLD > turn.now && !may_go(loss.carried));
+        let held = &self.held;
+        let is_left = |loss: &Loss| !loss.base.beside(view).any(|(name, _)| held.has(&name));
+        let may_go = |loss: &Loss| may_go(loss.carried) && (!is_leaving || is_left(loss));
+        let first = withheld.losses.iter().position(|loss| loss.since + HOLD > turn.now && !may_go(loss));
         withheld.losses.drain(..first.unwrap_or(withheld.losses.len()));
         if first.is_none() && !self.is_behind(view.id()) {
             self.withheld = None;
@@ -177,7 +201,8 @@ pub fn withhold(
                 !before.iter().flat_map(|subscription| &subscription.parts).any(follows)
                     && routes.iter().all(|route| route.has_followed(source, carried, turn))
             };
-            part.withhold(view, waiting, &may_go, turn);
+            let is_leaving = variant == Variant::Sotw && part.may_be_leaving(routes, turn);
+            part.withhold(view, (waiting, is_leaving), &may_go, turn);
             let first = part.withheld().and_then(|withheld| withheld.losses.first());
             until = until.into_iter().chain(first.map(|loss| loss.since + HOLD)).min();
         }

@@ -230,7 +230,7 @@ impl Session {
         if self.round.is_some() || self.held_since.is_none_or(|since| since + HOLD > now) {
             return;
         }
-        let turn = Turn { snapshots: newest, carried: self.nonces, now, overdue: true };
+        let turn = self.turn(newest, true, now);
         let mut routes = self.subscriptions.iter().filter(|s| s.type_url.kind().refers_to_clusters());
         match routes.any(|subscription| subscription.is_due(&turn)) {
             true => self.round = Some(Box::new(newest.clone())),
@@ -238,8 +238,12 @@ impl Session {
         }
     }
 
+    fn turn<'a>(&self, snapshots: &'a Snapshots, overdue: bool, now: Time) -> Turn<'a> {
+        Turn { snapshots, carried: self.nonces, now, moved: self.views.moved(), overdue }
+    }
+
     fn poll_from(&mut self, snapshots: &Snapshots, overdue: bool, now: Time) -> Option<(usize, Answer)> {
-        let turn = Turn { snapshots, carried: self.nonces, now, overdue };
+        let turn = self.turn(snapshots, overdue, now);
         let cluster_side = self.subscriptions.partition_point(|s| s.type_url.kind().is_cluster_side());
         self.held_until = order::withhold(&mut self.subscriptions, cluster_side, self.kind.variant, &turn);
         let mut held = false;

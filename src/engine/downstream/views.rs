@@ -98,6 +98,11 @@ impl Views {
         self.0.iter()
     }
 
+    /// The lists in which another server took over so lately that removals may still wait.
+    pub(super) fn moved(&self) -> Vec<u16> {
+        self.0.iter().filter(|view| view.former.is_some()).map(|view| view.list.number).collect()
+    }
+
     /// Gives up last bytes for which nothing waits any more.
     pub(super) fn forget_former(&mut self, now: Time) {
         for view in &mut self.0 {

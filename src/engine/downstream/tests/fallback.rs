@@ -240,6 +240,49 @@ fn rly_42_a_wildcard_is_taken_as_a_whole_and_removals_come_last() {
     }
 }
 
+/// Client and servers have the listener's name in common alone, so that it leads to other routes and another cluster.
+#[test]
+fn rly_51_on_the_way_back_a_cluster_stays_until_the_client_has_left_it() {
+    for leaves in [true, false] {
+        let mut bench = servers(2);
+        let client = bench.sotw();
+        bench.ask(client, LDS, "l");
+        bench.lose(0);
+        bench.follow(client);
+        bench.hear(1);
+        bench.names(1, LDS, "l=second");
+        bench.follow(client);
+        bench.ask(client, RDS, "second");
+        bench.names(1, RDS, "second=1");
+        bench.ask(client, CDS, "second");
+        bench.names(1, CDS, "second=1");
+        assert_eq!(bench.follow(client), "Cluster second=1; RouteConfiguration second=1");
+
+        bench.hear(0);
+        bench.names(0, LDS, "l=first");
+        bench.names(0, RDS, "-second");
+        bench.names(0, CDS, "-second");
+        assert_eq!(bench.follow(client), "Listener l=first", "it has no other routes yet");
+        bench.ask(client, RDS, "first");
+        assert_eq!(bench.follow(client), "");
+        bench.names(0, RDS, "first=1");
+        assert_eq!(bench.follow(client), "RouteConfiguration first=1");
+        bench.ask(client, CDS, "first second");
+        assert_eq!(bench.follow(client), "");
+        bench.names(0, CDS, "first=1");
+        assert_eq!(bench.follow(client), "Cluster first=1 second=1");
+        if leaves {
+            bench.ask(client, CDS, "first");
+            assert_eq!(bench.follow(client), "");
+        } else {
+            // No source needs a timer for this.
+            bench.now = bench.now + SECOND * 16;
+            assert_eq!(bench.follow(client), "Cluster first=1", "nothing waits for ever");
+        }
+        bench.check(client, CDS, "first=1");
+    }
+}
+
 #[test]
 fn rly_44_and_rly_60_a_return_waits_for_all_and_closes_the_lower_server_at_once() {
     let mut bench = servers(2);
