@@ -38,6 +38,13 @@ struct Term {
     due: Time,
 }
 
+/// A time to live, as it was stated last, and what is left of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    pub ttl: Duration,
+    pub left: Duration,
+}
+
 /// What is due of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
@@ -99,9 +106,11 @@ impl Expiry {
         Some(lease).filter(|_| self.tells)
     }
 
-    /// What is left of the time of each.
-    pub fn left(&self, now: Time) -> impl Iterator<Item = (&Leased, Duration)> {
-        self.terms.iter().map(move |(what, term)| (what, term.expires.since(now)))
+    /// The time to live of each, and what is left of it.
+    pub fn left(&self, now: Time) -> impl Iterator<Item = (&Leased, Left)> {
+        self.terms
+            .iter()
+            .map(move |(what, term)| (what, Left { ttl: term.ttl, left: term.expires.since(now) }))
     }
 
     /// A heartbeat (TTL-4), with the TTL that it states. Of a resource without one it means nothing.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use super::{Attachment, Output, Source, StreamIndex};
 use crate::engine::Time;
-use crate::engine::cache::expiry::Leased;
+use crate::engine::cache::expiry::{Leased, Left};
 use crate::engine::cache::{GlobCache, NamedCache, WildcardCache};
 use crate::engine::interest::Shape;
 use crate::engine::snapshot::Snapshot;
@@ -58,8 +58,12 @@ impl RestoredType {
     }
 
     pub fn resources(&self) -> usize {
-        let globs: usize = self.globs.iter().map(|(_, members)| members.len()).sum();
-        self.names.len() + self.wildcard.as_ref().map_or(0, Vec::len) + globs
+        self.all().count()
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Kept> {
+        let members = self.globs.iter().flat_map(|(_, members)| members);
+        self.names.iter().chain(self.wildcard.iter().flatten()).chain(members)
     }
 }
 
@@ -72,8 +76,8 @@ pub struct Image {
     pub snapshot: Snapshot,
     /// The server's versions of what is held.
     pub versions: BTreeMap<(TypeUrl, Shape), Versions>,
-    /// What is left of the time of those that have a TTL.
-    pub left: BTreeMap<Leased, Duration>,
+    /// Of those that have a TTL: what the server stated last, which the resource itself may not say, and what is left of it.
+    pub left: BTreeMap<Leased, Left>,
     pub complete_globs: BTreeMap<TypeUrl, Vec<ResourceName>>,
 }
 
@@ -314,6 +318,8 @@ impl Source {
     pub(super) fn give_up_restored(&mut self, now: Time) {
         let collections: Vec<_> = std::mem::take(&mut self.restoring).unheard.into_keys().collect();
         for (type_url, shape) in collections {
+            // What is published of it says no longer that it was restored.
+            self.settle(&type_url, now);
             let Some(cache) = self.types.get(&type_url) else { continue };
             match shape {
                 Shape::Wildcard => self.linger_briefly(&type_url, None, now),
