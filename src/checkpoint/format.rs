@@ -20,8 +20,10 @@ use super::record::{Fields, Payload, Reader, Sink, Writer};
 use super::{Digest, Identity, micros, time_of};
 use crate::engine::cache::expiry::Leased;
 use crate::engine::interest::Shape;
+use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::TypeSnapshot;
 use crate::engine::source::{Image, Kept, RestoredType};
+use crate::engine::view::View;
 use crate::wire::version::FORMAT as VERSIONS;
 use crate::xds::{Any, Resource, ResourceName, TypeUrl, Version};
 
@@ -106,7 +108,8 @@ pub fn encode<'a>(header: &Header, image: &Image, sink: &'a mut Sink<'a>) -> io:
     let start = [&MAGIC[..], &FORMAT.to_le_bytes()].concat();
     let mut writer = Writer::new(sink, &start);
     writer.record(HEADER, |payload| put_header(payload, header))?;
-    for (type_url, snapshot) in image.snapshot.types().filter(|(type_url, _)| !type_url.is_secret()) {
+    let may_be_written = |type_url: &TypeUrl| !type_url.is_secret() || planted(Bug::SecretsWritten);
+    for (type_url, snapshot) in image.snapshot.types().filter(|(type_url, _)| may_be_written(type_url)) {
         OfType { image, type_url, snapshot }.encode(&mut writer)?;
     }
     let records = writer.records();
@@ -151,7 +154,8 @@ impl<'a> OfType<'a> {
 
     /// A membership of which a part may not be kept could not be stated as a whole.
     fn has_wildcard(&self) -> bool {
-        let is_whole = self.snapshot.wildcard.as_ref().is_some_and(|view| view.is_complete());
+        let is_whole = |view: &Arc<View>| view.is_complete() || planted(Bug::PartWrittenAsWhole);
+        let is_whole = self.snapshot.wildcard.as_ref().is_some_and(is_whole);
         is_whole && self.snapshot.members.values().all(|resource| may_be_kept(resource))
     }
 

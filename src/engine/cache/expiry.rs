@@ -100,7 +100,7 @@ impl Expiry {
     /// The resource lived for this long yet when the relay was restarted: its time goes on (I17). What clients are to be
     /// told of it.
     pub fn resumed(&mut self, what: &Leased, ttl: Duration, left: Duration, now: Time) -> Option<Lease> {
-        let expires = now + left.min(ttl);
+        let expires = now + if planted(Bug::TtlBeginsAnew) { ttl } else { left.min(ttl) };
         let lease = self.lease(ttl, expires);
         self.put(what.clone(), Term { ttl, expires, told: now, fresh: false, due: Time::ZERO });
         Some(lease).filter(|_| self.tells)

@@ -22,6 +22,7 @@ use crate::engine::Time;
 use crate::engine::cache::expiry::{Leased, Left};
 use crate::engine::cache::{GlobCache, NamedCache, WildcardCache};
 use crate::engine::interest::Shape;
+use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::upstream::{self, Event, Former, Resumed};
 use crate::xds::{Resource, ResourceName, TypeUrl};
@@ -105,7 +106,7 @@ impl Restoring {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        self.given_up_at
+        self.given_up_at.filter(|_| !planted(Bug::NeverGivenUp))
     }
 }
 
@@ -116,7 +117,13 @@ fn former(kept: &[Kept]) -> Vec<Former> {
         own: kept.resource.name.clone(),
         version: kept.server_version.clone(),
     };
-    kept.iter().map(one).collect()
+    let mut all: Vec<_> = kept.iter().map(one).collect();
+    if planted(Bug::FormerVersionsMixed)
+        && let Some(first) = all.first().map(|former| former.version.clone())
+    {
+        all.iter_mut().for_each(|former| former.version.clone_from(&first));
+    }
+    all
 }
 
 impl Source {
@@ -188,7 +195,7 @@ impl Source {
         let Attachment::Streams(streams) = &mut self.attachment else { return false };
         let (shape, restated) = (resumed.interest().shape(), resumed.is_restated());
         let can_be_asked = streams.resume(type_url, resumed, now);
-        if can_be_asked {
+        if can_be_asked && !planted(Bug::ConfirmedAtOnce) {
             self.restoring.unheard.insert((type_url.clone(), shape), restated);
         }
         can_be_asked
@@ -210,7 +217,7 @@ impl Source {
 
     /// Something of a collection is not let go yet, though nobody watches it: its server has not spoken of it.
     pub(super) fn is_kept(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> bool {
-        if self.restoring.is_over() {
+        if self.restoring.is_over() || planted(Bug::RestoredLingers) {
             return false;
         }
         let Some(cache) = self.types.get(type_url) else { return false };
@@ -260,7 +267,7 @@ impl Source {
 
     /// Sees what a machine decided before the driver does.
     pub(super) fn note_output(&mut self, stream: StreamIndex, output: &upstream::Output, now: Time) {
-        if self.restoring.is_over() {
+        if self.restoring.is_over() || planted(Bug::NeverConfirmed) {
             return;
         }
         let upstream::Output::Event(
@@ -309,7 +316,7 @@ impl Source {
     // === time ===
 
     pub(super) fn keep_restored(&mut self, now: Time) {
-        if self.restoring.given_up_at.is_some_and(|due| due <= now) {
+        if self.restoring.poll_timeout().is_some_and(|due| due <= now) {
             self.give_up_restored(now);
         }
     }
