@@ -146,6 +146,8 @@ impl Held {
     }
 
     pub fn want_delta(&mut self, add: Mask, remove: Mask, star: Option<bool>, presented: Mask) {
+        // Clusters may have been sent before their endpoints were asked for (ORD-5).
+        let due_before = self.due;
         let is_first = !std::mem::replace(&mut self.asked, true);
         let by_omission = is_first && add == 0 && remove == 0 && star.is_none();
         if star == Some(true) {
@@ -168,7 +170,7 @@ impl Held {
         }
         self.is_mixed |= self.wildcard && self.wanted != 0;
         if is_first {
-            self.due &= !presented;
+            self.due &= !presented | due_before;
             self.known = presented;
         }
     }
