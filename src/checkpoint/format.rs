@@ -20,8 +20,10 @@ use super::record::{Fields, Payload, Reader, Sink, Writer};
 use super::{Digest, Identity, micros, time_of};
 use crate::engine::cache::expiry::Leased;
 use crate::engine::interest::Shape;
+use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::TypeSnapshot;
 use crate::engine::source::{Image, Kept, RestoredType};
+use crate::engine::view::View;
 use crate::wire::version::FORMAT as VERSIONS;
 use crate::xds::{Any, Resource, ResourceName, TypeUrl, Version};
 
@@ -76,6 +78,24 @@ impl Restored {
     pub fn resources(&self) -> usize {
         self.types.iter().map(RestoredType::resources).sum()
     }
+
+    /// What is left of it so long after it was read: times to live go on meanwhile (I17), and what ran out is gone as if its
+    /// server had removed it (TTL-8).
+    pub fn later(self: &Arc<Self>, elapsed: Duration) -> Arc<Restored> {
+        if !self.types.iter().flat_map(RestoredType::all).any(|kept| kept.left.is_some()) {
+            return self.clone();
+        }
+        let go_on = |all: &mut Vec<Kept>| {
+            all.retain(|kept| kept.left.is_none_or(|left| left > elapsed));
+            all.iter_mut().filter_map(|kept| kept.left.as_mut()).for_each(|left| *left -= elapsed);
+        };
+        let mut later = Restored::clone(self);
+        for of_type in &mut later.types {
+            let globs = of_type.globs.iter_mut().map(|(_, members)| members);
+            std::iter::once(&mut of_type.names).chain(&mut of_type.wildcard).chain(globs).for_each(go_on);
+        }
+        Arc::new(later)
+    }
 }
 
 // === writing ===
@@ -88,7 +108,8 @@ pub fn encode<'a>(header: &Header, image: &Image, sink: &'a mut Sink<'a>) -> io:
     let start = [&MAGIC[..], &FORMAT.to_le_bytes()].concat();
     let mut writer = Writer::new(sink, &start);
     writer.record(HEADER, |payload| put_header(payload, header))?;
-    for (type_url, snapshot) in image.snapshot.types().filter(|(type_url, _)| !type_url.is_secret()) {
+    let may_be_written = |type_url: &TypeUrl| !type_url.is_secret() || planted(Bug::SecretsWritten);
+    for (type_url, snapshot) in image.snapshot.types().filter(|(type_url, _)| may_be_written(type_url)) {
         OfType { image, type_url, snapshot }.encode(&mut writer)?;
     }
     let records = writer.records();
@@ -133,7 +154,8 @@ impl<'a> OfType<'a> {
 
     /// A membership of which a part may not be kept could not be stated as a whole.
     fn has_wildcard(&self) -> bool {
-        let is_whole = self.snapshot.wildcard.as_ref().is_some_and(|view| view.is_complete());
+        let is_whole = |view: &Arc<View>| view.is_complete() || planted(Bug::PartWrittenAsWhole);
+        let is_whole = self.snapshot.wildcard.as_ref().is_some_and(is_whole);
         is_whole && self.snapshot.members.values().all(|resource| may_be_kept(resource))
     }
 
@@ -174,7 +196,8 @@ impl<'a> OfType<'a> {
             let at = versions.binary_search_by(|(known, _)| known.cmp(name)).ok()?;
             versions.get(at).map(|(_, version)| &**version)
         });
-        let left = resource.ttl.and_then(|_| self.image.left.get(&Leased::new(self.type_url, shape, name)));
+        // A server may state another time to live, or none, with the same bytes: then the resource is as it was.
+        let left = self.image.left.get(&Leased::new(self.type_url, shape, name));
         payload.text(resource.name.as_str());
         payload.raw(&resource.version.0.to_le_bytes());
         let own_type =
@@ -185,8 +208,8 @@ impl<'a> OfType<'a> {
         resource.aliases.iter().for_each(|alias| payload.text(alias.as_str()));
         payload.option(resource.metadata.as_ref(), |payload, metadata| payload.bytes(metadata));
         payload.option(resource.endpoints.as_ref(), |payload, name| payload.text(name.as_str()));
-        payload.option(resource.ttl, put_duration);
-        payload.option(left.copied(), put_duration);
+        payload.option(left.map(|of| of.ttl), put_duration);
+        payload.option(left.map(|of| of.left), put_duration);
         payload.text(version.unwrap_or_default());
     }
 }

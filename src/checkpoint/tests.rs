@@ -275,6 +275,46 @@ fn fp_6_a_set_is_whole_without_what_ran_out_only() {
     assert_eq!(members(header.written_at - SECOND), None);
 }
 
+/// The same bytes under another time to live, or under none, are the same resource to whoever holds it.
+#[test]
+fn i17_the_time_to_live_that_was_stated_last_is_written() {
+    let mut bench = Bench::new();
+    bench.watch(CDS, &["*"]);
+    let with = |ttl: Option<u32>| Resource { ttl: ttl.map(|ttl| SECOND * ttl), ..resource(CDS, "a", 1) };
+    for (first, last) in [(Some(60), None), (None, Some(60)), (Some(60), Some(90))] {
+        bench.says(CDS, vec![with(first)], &[], vec![]);
+        bench.says(CDS, vec![with(last)], &[], vec![]);
+        let header = header();
+        let restored = decode(&bytes_of(&header, &bench.image()), header.written_at + SECOND * 15).unwrap();
+        let members = restored.types[0].wildcard.as_ref().unwrap();
+        assert_eq!(members.len(), 1, "the set is whole");
+        assert_eq!(members[0].left, last.map(|ttl| SECOND * (ttl - 15)));
+        assert_eq!(members[0].resource.ttl, last.map(|ttl| SECOND * ttl));
+    }
+}
+
+/// A source begins with its first client, which may be long after everything was read.
+#[test]
+fn i17_a_time_to_live_goes_on_until_the_first_client_comes() {
+    let mut bench = Bench::new();
+    bench.watch(CDS, &["*"]);
+    bench.watch(EDS, &["short"]);
+    let short = |message| Resource { ttl: Some(SECOND * 60), ..resource(message, "short", 1) };
+    bench.says(CDS, vec![resource(CDS, "a", 1), short(CDS)], &[], vec![]);
+    bench.says(EDS, vec![short(EDS)], &[], vec![]);
+    let header = header();
+    let restored = Arc::new(decode(&bytes_of(&header, &bench.image()), header.written_at).unwrap());
+    let of = |elapsed| {
+        let types = restored.later(elapsed).types.clone();
+        let members =
+            types[0].wildcard.as_ref().map(|members| members.iter().map(|kept| kept.left).collect());
+        (members, types[1].names.iter().map(|kept| kept.left).collect::<Vec<_>>())
+    };
+    let left = Some(SECOND * 50);
+    assert_eq!(of(SECOND * 10), (Some(vec![None, left]), vec![left]));
+    assert_eq!(of(SECOND * 60), (Some(vec![None]), vec![]), "TTL-8");
+}
+
 #[test]
 fn a_failing_sink_ends_the_writing() {
     let result = encode(&header(), &small(1), &mut |_| Err(io::Error::from(io::ErrorKind::StorageFull)));

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::Mutex as TaskMutex;
@@ -58,6 +58,8 @@ pub struct Keep {
     metrics: Arc<CheckpointMetrics>,
     /// What was read at the start, until the server of the source has spoken.
     restored: Mutex<HashMap<Identity, Arc<Restored>>>,
+    /// When it was read.
+    read_at: OnceLock<Instant>,
     /// The sources that there are now.
     live: Mutex<HashMap<Identity, u32>>,
     /// Whose turn it is to use the disk.
@@ -76,6 +78,7 @@ impl Keep {
             relay: digest_of_relay(node),
             metrics,
             restored: Mutex::default(),
+            read_at: OnceLock::new(),
             live: Mutex::default(),
             turn: TaskMutex::default(),
             failing: Mutex::default(),
@@ -156,6 +159,7 @@ impl Keep {
         let resources: usize = loaded.sources.iter().map(Restored::resources).sum();
         let (sources, bytes, took) = (loaded.sources.len(), loaded.bytes, begun.elapsed());
         self.metrics.loaded(sources, resources, loaded.refused.len());
+        let _ = self.read_at.set(begun);
         let mut restored = lock(&self.restored);
         restored.extend(loaded.sources.into_iter().map(|s| (s.header.identity.clone(), Arc::new(s))));
         let directory = self.store.directory().display();
@@ -169,7 +173,9 @@ impl Keep {
         let mut restored = lock(&self.restored);
         restored
             .retain(|_, kept| now.duration_since(kept.header.confirmed_at).unwrap_or_default() <= max_age);
-        restored.get(identity).cloned()
+        // Times to live did not wait for the first client.
+        let elapsed = self.read_at.get().map_or(Duration::ZERO, Instant::elapsed);
+        restored.get(identity).map(|kept| kept.later(elapsed))
     }
 
     /// The server of a source has spoken: what it was before the restart is over.

@@ -68,6 +68,16 @@ pub enum Bug {
     AnsweredStreamIsLost,
     StandInsForgotten,
     ReachNotTold,
+    // What outlives the process.
+    ConfirmedAtOnce,
+    NeverConfirmed,
+    FormerVersionsMixed,
+    FormerNamesUnheld,
+    RestoredLingers,
+    NeverGivenUp,
+    TtlBeginsAnew,
+    SecretsWritten,
+    PartWrittenAsWhole,
 }
 
 impl Bug {
@@ -128,6 +138,15 @@ impl Bug {
         Bug::AnsweredStreamIsLost,
         Bug::StandInsForgotten,
         Bug::ReachNotTold,
+        Bug::ConfirmedAtOnce,
+        Bug::NeverConfirmed,
+        Bug::FormerVersionsMixed,
+        Bug::FormerNamesUnheld,
+        Bug::RestoredLingers,
+        Bug::NeverGivenUp,
+        Bug::TtlBeginsAnew,
+        Bug::SecretsWritten,
+        Bug::PartWrittenAsWhole,
     ];
 }
 

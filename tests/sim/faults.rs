@@ -67,7 +67,7 @@ impl World {
                 self.servers[server].wrong =
                     if self.servers[server].wrong == 0 { self.plan.wrong } else { 0 };
             }
-            89..90 => self.restart_relay(),
+            89..90 => self.restart_relay(act.choice),
             90..95 => self.beat(&mut rng),
             _ => self.leave_or_return(&mut rng),
         }

@@ -395,6 +395,9 @@ impl World {
                 let known = types.and_then(|types| types.named.get(&self.words.names[ty][name])).cloned();
                 self.compare_name(slot, ty, name, &known.unwrap_or_default());
             }
+            if let Some(types) = types {
+                self.judge_restored(slot, ty, types.restored);
+            }
             let wildcard = types.and_then(|types| types.wildcard.as_ref());
             let reference = &self.slots[slot].reference;
             if wildcard.is_some() != reference.wants_wildcard(ty) {

@@ -11,6 +11,7 @@
 // The runner measures how fast schedules go; in them time is a number.
 #![allow(clippy::disallowed_methods)]
 
+mod checkpoint;
 mod client;
 mod control_plane;
 mod faults;
@@ -22,6 +23,7 @@ mod planted;
 mod reference;
 mod relay;
 mod rest;
+mod restored;
 mod rng;
 mod run;
 mod schedule;

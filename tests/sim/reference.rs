@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::message::{Item, Message};
+use super::restored::Restoring;
 use super::words::{Content, Mask, NAMES, SDS, TYPES, bit, bits, is_full_state};
 use sluice::engine::interest::Shape;
 use sluice::xds::Variant;
@@ -35,7 +36,7 @@ pub struct Track {
     pub expires: Option<(u64, u64)>,
     /// It ran out, and was not stated since.
     pub has_expired: bool,
-    pub upstream_version: Box<str>,
+    pub(super) upstream_version: Box<str>,
 }
 
 impl Track {
@@ -65,7 +66,7 @@ impl Track {
         self.entry(moment).map_or(0, |entry| entry.from)
     }
 
-    fn set(&mut self, state: State, from: u32) {
+    pub(super) fn set(&mut self, state: State, from: u32) {
         self.has_expired &= !matches!(state, State::Present(_));
         if self.state() == state {
             return;
@@ -85,12 +86,12 @@ impl Track {
 
 /// What sessions want of a type.
 #[derive(Clone, Debug, Default)]
-struct Interest {
+pub(super) struct Interest {
     /// Names that are wanted or linger.
-    held: Mask,
+    pub(super) held: Mask,
     /// Since when nobody wants it, and whether it had content then.
     idle_since: [Option<(u64, bool)>; NAMES],
-    wildcard: bool,
+    pub(super) wildcard: bool,
     wildcard_idle_since: Option<(u64, bool)>,
 }
 
@@ -118,6 +119,10 @@ pub struct StreamType {
     waiting: [Option<(u64, u32)>; NAMES],
     /// Since when what is listed differs from what is wanted.
     pub differs_since: Option<u64>,
+    /// When it was asked for first, and the signs of life until then.
+    pub(super) asked_at: Option<(u64, u32)>,
+    /// The server has said of it what it has to say.
+    pub(super) is_answered: bool,
 }
 
 impl Stream {
@@ -131,15 +136,16 @@ pub struct Source {
     pub names: [[Track; NAMES]; TYPES],
     pub members: [[Track; NAMES]; TYPES],
     pub complete: [bool; TYPES],
-    interest: [Interest; TYPES],
+    pub(super) interest: [Interest; TYPES],
     /// Names and wildcards by session.
-    sessions: BTreeMap<u64, [(Mask, bool); TYPES]>,
+    pub(super) sessions: BTreeMap<u64, [(Mask, bool); TYPES]>,
     /// The streams by index.
     pub streams: Vec<Option<Stream>>,
     /// How many responses and timers changed something.
     pub moment: u32,
-    linger: u64,
-    resource_timeout: u64,
+    pub(super) linger: u64,
+    pub(super) resource_timeout: u64,
+    pub restoring: Restoring,
 }
 
 impl Source {
@@ -154,6 +160,7 @@ impl Source {
             moment: 1,
             linger,
             resource_timeout,
+            restoring: Restoring::default(),
         }
     }
 
@@ -180,25 +187,29 @@ impl Source {
             self.sessions.remove(&session);
         }
         self.settle_interest(ty, now);
+        self.settle_patience(now);
     }
 
     pub fn forget(&mut self, session: u64, now: u64) {
         if self.sessions.remove(&session).is_some() {
             (0..TYPES).for_each(|ty| self.settle_interest(ty, now));
+            self.settle_patience(now);
         }
     }
 
     /// What sessions want of names beside the wildcard, and of the wildcard, together.
-    fn settle_interest(&mut self, ty: usize, now: u64) {
+    pub(super) fn settle_interest(&mut self, ty: usize, now: u64) {
         let names = self.sessions.values().fold(0, |mask, watched| mask | watched[ty].0);
         let wildcard = self.sessions.values().any(|watched| watched[ty].1);
+        let kept = std::array::from_fn::<bool, NAMES, _>(|name| self.is_kept(ty, name));
+        let is_whole_kept = self.restoring.has(ty, Shape::Wildcard);
         let interest = &mut self.interest[ty];
         let is_present = |track: &Track| matches!(track.state(), State::Present(_));
         for name in 0..NAMES {
             let idle = &mut interest.idle_since[name];
             if names & bit(name) != 0 {
                 *idle = None;
-            } else if interest.held & bit(name) != 0 {
+            } else if interest.held & bit(name) != 0 && !kept[name] {
                 idle.get_or_insert((now, is_present(&self.names[ty][name])));
             }
         }
@@ -206,7 +217,7 @@ impl Source {
         if wildcard {
             interest.wildcard_idle_since = None;
             interest.wildcard = true;
-        } else if interest.wildcard {
+        } else if interest.wildcard && !is_whole_kept {
             let has_members = self.members[ty].iter().any(is_present);
             interest.wildcard_idle_since.get_or_insert((now, has_members));
         }
@@ -221,6 +232,7 @@ impl Source {
         self.forget(session, now);
         if self.sessions.is_empty() {
             self.moment += 1;
+            self.restoring = Restoring::default();
             for ty in 0..TYPES {
                 bits(self.interest[ty].held).for_each(|name| self.free(ty, name));
                 self.free_wildcard(ty);
@@ -228,7 +240,7 @@ impl Source {
         }
     }
 
-    fn free_wildcard(&mut self, ty: usize) {
+    pub(super) fn free_wildcard(&mut self, ty: usize) {
         self.interest[ty].wildcard = false;
         self.interest[ty].wildcard_idle_since = None;
         self.complete[ty] = false;
@@ -263,7 +275,11 @@ impl Source {
                 track.lose(State::Absent, moment);
                 track.has_expired = true;
             }
+            // What was only kept because it was restored lingers from now on.
+            self.settle_interest(ty, now);
         }
+        self.give_up_restored(now);
+        self.hear_silence(now);
     }
 
     /// Whether this is the server's own version of what is held.
@@ -273,7 +289,7 @@ impl Source {
         is(&self.names[ty][name]) || is(&self.members[ty][name])
     }
 
-    fn free(&mut self, ty: usize, name: usize) {
+    pub(super) fn free(&mut self, ty: usize, name: usize) {
         self.interest[ty].held &= !bit(name);
         self.interest[ty].idle_since[name] = None;
         self.names[ty][name].lose(State::Unknown, self.moment);
@@ -293,6 +309,7 @@ impl Source {
         let signs = stream.signs;
         let said = &mut stream.types[ty];
         let is_first = !std::mem::replace(&mut said.asked, true);
+        said.asked_at.get_or_insert((now, signs));
         let twice = said.listed & add;
         if star && is_first {
             said.wildcard = true;
@@ -330,9 +347,15 @@ impl Source {
         self.moment += 1;
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         stream.signs += 1;
-        if !stream.types[message.ty].asked || message.variant != stream.variant || message.is_void() {
+        if !stream.types[message.ty].asked || message.variant != stream.variant {
             return;
         }
+        stream.types[message.ty].is_answered |= !message.is_heartbeat();
+        if let Some(shape) = shape {
+            self.confirm(message.ty, shape, now);
+        }
+        self.hear_silence(now);
+        let Some(Some(stream)) = self.streams.get_mut(index).filter(|_| !message.is_void()) else { return };
         match (shape, stream.types[message.ty].wildcard) {
             (Some(Shape::Wildcard), true) => self.receive_members(index, message, now),
             (Some(Shape::Names), false) => self.receive_names(index, message, now),
@@ -466,10 +489,11 @@ impl Source {
         self.streams[index] = Some(Stream::new(variant));
     }
 
-    pub fn alive(&mut self, index: usize) {
+    pub fn alive(&mut self, index: usize, now: u64) {
         if let Some(Some(stream)) = self.streams.get_mut(index) {
             stream.signs += 1;
         }
+        self.hear_silence(now);
     }
 }
 

@@ -43,6 +43,8 @@ pub struct Slot {
     pub published: Vec<Weak<Snapshot>>,
     /// The moment of the reference that was compared last.
     pub compared: u32,
+    /// Somebody wanted something of it.
+    pub has_begun: bool,
 }
 
 impl Slot {
@@ -93,6 +95,13 @@ pub struct StreamSlot {
     pub forced: Mask,
     /// Routing types that waited too long have their turn.
     pub is_round: bool,
+}
+
+impl StreamSlot {
+    /// A source was told of it.
+    pub fn has_told(&self, slot: usize) -> bool {
+        self.told.contains(&slot)
+    }
 }
 
 /// Where the subscriptions of one session go.
@@ -149,12 +158,13 @@ impl World {
                     due: None,
                     published: Vec::new(),
                     compared: 0,
+                    has_begun: false,
                 }
             })
             .collect();
     }
 
-    fn source(&self, id: u64) -> Source {
+    pub fn source(&self, id: u64) -> Source {
         let wildcard =
             if self.plan.legacy_wildcard { WildcardStyle::Legacy } else { WildcardStyle::Explicit };
         let upstream = upstream::Settings {
@@ -174,9 +184,10 @@ impl World {
         Source::new(id, settings, attachment).of_server("cp".into(), false)
     }
 
-    /// The process ends and starts again, with nothing in its hands.
-    pub fn restart_relay(&mut self) {
+    /// The process ends and starts again, with nothing in its hands but what its checkpoint says.
+    pub fn restart_relay(&mut self, choice: u64) {
         self.tell(|| "the relay restarts".to_owned());
+        self.reload(choice);
         self.note(20, 0, 0);
         for id in 0..self.streams.len() {
             if let Some(stream) = self.streams[id].take() {
@@ -202,8 +213,7 @@ impl World {
                         self.wake(session.0);
                     }
                 }
-                // Of sources that were restored from a checkpoint; there is none here.
-                Output::Confirmed => {}
+                Output::Confirmed => self.heard(slot),
                 Output::Unserved(_) | Output::DoNotCache { .. } => {
                     self.fail(Invariant::NoLostUpdate, || format!("slot {slot} serves less than it should"));
                 }
@@ -424,6 +434,8 @@ impl World {
         let slot = match watch {
             Watch::Watch { source, type_url, interest } => {
                 let slot = source.0 as usize;
+                self.begin_source(slot, stream);
+                self.slots[slot].has_begun = true;
                 stream.told.insert(slot);
                 let ty = self.words.type_of(&type_url);
                 let reference = &mut self.slots[slot].reference;
@@ -504,6 +516,7 @@ impl World {
             let nonce = stream.session.commit(index, &answer, chunks, version, endpoints, targets, time);
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
             let ty = self.words.type_of(&answer.type_url);
+            self.judge_marked(stream, ty, &answer);
             for resource in &chunk.resources {
                 self.judge_bytes(stream, ty, resource);
             }

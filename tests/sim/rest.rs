@@ -92,17 +92,19 @@ impl World {
             for name in 0..NAMES {
                 let reference = &self.slots[slot].reference;
                 let truth = self.servers[server].truth[class][ty][name];
-                // What came without a version cannot be claimed after a reconnect, and of what is not claimed a mute server does
-                // not say that it is gone: it stays, for silence withdraws nothing.
-                let is_versionless = reference.names[ty][name].upstream_version.is_empty();
-                let is_untold = is_versionless && self.servers[server].mute && truth.is_none();
                 if reference.wanted(ty) & bit(name) != 0 {
                     let state = reference.names[ty][name].state();
+                    // What was held under no version cannot be claimed, so that a server that is mute about what does not exist
+                    // says nothing of it on the next stream, and nothing may be derived from that (RLY-28).
+                    let is_unclaimed = reference.names[ty][name].upstream_version.is_empty();
+                    let tells_nothing = match self.servers[server].delta {
+                        true => self.servers[server].mute && is_unclaimed,
+                        false => !is_full_state(ty),
+                    };
                     let is_right = match (state, truth) {
                         (State::Present(content), Some(entry)) => entry.content == content,
                         (State::Absent, None) => true,
-                        (State::Present(_), None) if is_untold => true,
-                        (State::Present(_), None) => !self.servers[server].delta && !is_full_state(ty),
+                        (State::Present(_), None) => tells_nothing,
                         (State::Absent, Some(_)) | (State::Unknown, _) => false,
                     };
                     if !is_right {

@@ -74,6 +74,8 @@ pub struct Plan {
     pub fallback: bool,
     /// How many of a hundred messages of servers may be spoilt.
     pub wrong: u64,
+    /// The relay keeps a checkpoint, and comes back from it.
+    pub checkpoint: bool,
 }
 
 /// One event.
@@ -111,6 +113,7 @@ impl Plan {
             ttls: rng.percent(25),
             fallback: rng.percent(50),
             wrong: [0, 0, 3, 15][rng.below(4) as usize],
+            checkpoint: rng.percent(60),
         }
     }
 

@@ -231,7 +231,8 @@ impl World {
             return self.end_link(id, unavailable("no answer to a PING"));
         }
         let (slot, index) = (link.slot, link.index);
-        self.slots[slot].reference.alive(index);
+        let now = self.now;
+        self.slots[slot].reference.alive(index, now);
         self.tell(|| format!("slot {slot}.{index} is alive"));
         self.input(slot, index, Input::Alive);
     }
@@ -303,6 +304,7 @@ impl World {
         link.is_answered = true;
         let (slot, index) = (link.slot, link.index);
         self.slots[slot].set_lost(index, false);
+        self.heard(slot);
         let class = self.slots[slot].class;
         self.tell(|| format!("slot {slot}.{index} < {}", show_message(message)));
         self.note(6, id, message.items.len() as u64 | u64::from(message.removed) << 8);

@@ -7,6 +7,7 @@ use sluice::engine::Time;
 use sluice::engine::realm::Authorities;
 use sluice::xds::{Request, Status};
 
+use super::checkpoint::Disk;
 use super::client::Client;
 use super::control_plane::ControlPlane;
 use super::held::Sent;
@@ -32,7 +33,9 @@ pub enum Invariant {
     Gate,
     NackContainment,
     Silence,
-    Order = 15,
+    CrashSafeDisk,
+    HonestStaleness,
+    Order,
     Hygiene,
     Ttl,
 }
@@ -132,6 +135,7 @@ pub struct World {
     pub edition: u32,
     /// Faults are over.
     pub is_healed: bool,
+    pub disk: Disk,
 }
 
 pub struct Outcome {
@@ -150,6 +154,7 @@ pub fn run(plan: &Plan, acts: &[Act], origin: u64, tells: bool) -> Outcome {
             break;
         }
         world.rng = Rng::new(act.choice);
+        world.save_sometimes(act.choice);
         world.act(act);
     }
     world.advance(SECOND);
@@ -186,6 +191,7 @@ impl World {
             streams: Vec::new(),
             edition: 0,
             is_healed: false,
+            disk: Disk::default(),
         }
     }
 

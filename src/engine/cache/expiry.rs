@@ -38,6 +38,13 @@ struct Term {
     due: Time,
 }
 
+/// A time to live, as it was stated last, and what is left of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    pub ttl: Duration,
+    pub left: Duration,
+}
+
 /// What is due of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
@@ -93,15 +100,17 @@ impl Expiry {
     /// The resource lived for this long yet when the relay was restarted: its time goes on (I17). What clients are to be
     /// told of it.
     pub fn resumed(&mut self, what: &Leased, ttl: Duration, left: Duration, now: Time) -> Option<Lease> {
-        let expires = now + left.min(ttl);
+        let expires = now + if planted(Bug::TtlBeginsAnew) { ttl } else { left.min(ttl) };
         let lease = self.lease(ttl, expires);
         self.put(what.clone(), Term { ttl, expires, told: now, fresh: false, due: Time::ZERO });
         Some(lease).filter(|_| self.tells)
     }
 
-    /// What is left of the time of each.
-    pub fn left(&self, now: Time) -> impl Iterator<Item = (&Leased, Duration)> {
-        self.terms.iter().map(move |(what, term)| (what, term.expires.since(now)))
+    /// The time to live of each, and what is left of it.
+    pub fn left(&self, now: Time) -> impl Iterator<Item = (&Leased, Left)> {
+        self.terms
+            .iter()
+            .map(move |(what, term)| (what, Left { ttl: term.ttl, left: term.expires.since(now) }))
     }
 
     /// A heartbeat (TTL-4), with the TTL that it states. Of a resource without one it means nothing.

@@ -19,9 +19,10 @@ use std::time::Duration;
 
 use super::{Attachment, Output, Source, StreamIndex};
 use crate::engine::Time;
-use crate::engine::cache::expiry::Leased;
+use crate::engine::cache::expiry::{Leased, Left};
 use crate::engine::cache::{GlobCache, NamedCache, WildcardCache};
 use crate::engine::interest::Shape;
+use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::upstream::{self, Event, Former, Resumed};
 use crate::xds::{Resource, ResourceName, TypeUrl};
@@ -58,8 +59,12 @@ impl RestoredType {
     }
 
     pub fn resources(&self) -> usize {
-        let globs: usize = self.globs.iter().map(|(_, members)| members.len()).sum();
-        self.names.len() + self.wildcard.as_ref().map_or(0, Vec::len) + globs
+        self.all().count()
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Kept> {
+        let members = self.globs.iter().flat_map(|(_, members)| members);
+        self.names.iter().chain(self.wildcard.iter().flatten()).chain(members)
     }
 }
 
@@ -72,8 +77,8 @@ pub struct Image {
     pub snapshot: Snapshot,
     /// The server's versions of what is held.
     pub versions: BTreeMap<(TypeUrl, Shape), Versions>,
-    /// What is left of the time of those that have a TTL.
-    pub left: BTreeMap<Leased, Duration>,
+    /// Of those that have a TTL: what the server stated last, which the resource itself may not say, and what is left of it.
+    pub left: BTreeMap<Leased, Left>,
     pub complete_globs: BTreeMap<TypeUrl, Vec<ResourceName>>,
 }
 
@@ -101,7 +106,7 @@ impl Restoring {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        self.given_up_at
+        self.given_up_at.filter(|_| !planted(Bug::NeverGivenUp))
     }
 }
 
@@ -112,7 +117,13 @@ fn former(kept: &[Kept]) -> Vec<Former> {
         own: kept.resource.name.clone(),
         version: kept.server_version.clone(),
     };
-    kept.iter().map(one).collect()
+    let mut all: Vec<_> = kept.iter().map(one).collect();
+    if planted(Bug::FormerVersionsMixed)
+        && let Some(first) = all.first().map(|former| former.version.clone())
+    {
+        all.iter_mut().for_each(|former| former.version.clone_from(&first));
+    }
+    all
 }
 
 impl Source {
@@ -184,7 +195,7 @@ impl Source {
         let Attachment::Streams(streams) = &mut self.attachment else { return false };
         let (shape, restated) = (resumed.interest().shape(), resumed.is_restated());
         let can_be_asked = streams.resume(type_url, resumed, now);
-        if can_be_asked {
+        if can_be_asked && !planted(Bug::ConfirmedAtOnce) {
             self.restoring.unheard.insert((type_url.clone(), shape), restated);
         }
         can_be_asked
@@ -206,7 +217,7 @@ impl Source {
 
     /// Something of a collection is not let go yet, though nobody watches it: its server has not spoken of it.
     pub(super) fn is_kept(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> bool {
-        if self.restoring.is_over() {
+        if self.restoring.is_over() || planted(Bug::RestoredLingers) {
             return false;
         }
         let Some(cache) = self.types.get(type_url) else { return false };
@@ -256,7 +267,7 @@ impl Source {
 
     /// Sees what a machine decided before the driver does.
     pub(super) fn note_output(&mut self, stream: StreamIndex, output: &upstream::Output, now: Time) {
-        if self.restoring.is_over() {
+        if self.restoring.is_over() || planted(Bug::NeverConfirmed) {
             return;
         }
         let upstream::Output::Event(
@@ -305,7 +316,7 @@ impl Source {
     // === time ===
 
     pub(super) fn keep_restored(&mut self, now: Time) {
-        if self.restoring.given_up_at.is_some_and(|due| due <= now) {
+        if self.restoring.poll_timeout().is_some_and(|due| due <= now) {
             self.give_up_restored(now);
         }
     }
@@ -314,6 +325,8 @@ impl Source {
     pub(super) fn give_up_restored(&mut self, now: Time) {
         let collections: Vec<_> = std::mem::take(&mut self.restoring).unheard.into_keys().collect();
         for (type_url, shape) in collections {
+            // What is published of it says no longer that it was restored.
+            self.settle(&type_url, now);
             let Some(cache) = self.types.get(&type_url) else { continue };
             match shape {
                 Shape::Wildcard => self.linger_briefly(&type_url, None, now),

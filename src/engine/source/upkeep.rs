@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Attachment, Output, Source, StreamIndex};
 use crate::engine::Time;
 use crate::engine::cache::Known;
-use crate::engine::cache::expiry::{Due, Expiry, Leased};
+use crate::engine::cache::expiry::{Due, Expiry, Leased, Left};
 use crate::engine::interest::Shape;
 use crate::engine::remarks::{ErrorKind, Lease, Remarks};
 use crate::engine::upstream::{self, Cause, Changes, Event, Scope};
@@ -45,7 +45,7 @@ impl Upkeep {
         self.expiry.keep_only(type_url, Shape::Wildcard, |_| false);
     }
 
-    pub(super) fn left(&self, now: Time) -> BTreeMap<Leased, Duration> {
+    pub(super) fn left(&self, now: Time) -> BTreeMap<Leased, Left> {
         self.expiry.left(now).map(|(what, left)| (what.clone(), left)).collect()
     }
 
@@ -153,7 +153,7 @@ impl Source {
         while let Some((what, due)) = self.upkeep.expiry.pop(now) {
             match due {
                 Due::Beat(lease) => self.set_lease(&what, Some(lease)),
-                Due::Expired if self.drop_expired(&what) => match expired.last_mut() {
+                Due::Expired if self.drop_expired(&what, now) => match expired.last_mut() {
                     Some((last, count)) if *last == what.type_url => *count += 1,
                     _ => expired.push((what.type_url.clone(), 1)),
                 },
@@ -173,8 +173,9 @@ impl Source {
     }
 
     /// Whether there still was something to expire: it may have been freed meanwhile.
-    fn drop_expired(&mut self, what: &Leased) -> bool {
+    fn drop_expired(&mut self, what: &Leased, now: Time) -> bool {
         let Leased { type_url, shape, name } = what;
+        let was_kept = *shape == Shape::Names && self.is_kept(type_url, Some(name));
         let Some(cache) = self.types.get_mut(type_url) else { return false };
         let was_present = match (shape, &mut cache.wildcard) {
             (Shape::Wildcard, Some(members)) => members.take(name),
@@ -196,6 +197,10 @@ impl Source {
             && let Some(machine) = streams.placed(type_url, *shape).and_then(|index| streams.machine(index))
         {
             machine.expire(type_url, name);
+        }
+        if was_kept {
+            // Only its content kept it from lingering.
+            self.start_linger(type_url, vec![name.clone()], now);
         }
         true
     }

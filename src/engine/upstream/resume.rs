@@ -4,6 +4,7 @@ use super::names::Held;
 use super::subscription::Want;
 use super::{Interest, Upstream};
 use crate::engine::Time;
+use crate::engine::planted::{Bug, planted};
 use crate::xds::{ResourceName, TypeUrl, Variant};
 
 /// A resource that was held before the relay was restarted.
@@ -58,7 +59,7 @@ impl Upstream {
         let held = |former: &Former| Held::of_former(&former.version, restate);
         let Some(subscription) = self.subscriptions.get_mut(type_url) else { return };
         match (&mut subscription.want, &resumed) {
-            (Want::Names(names), Resumed::Names(list)) => {
+            (Want::Names(names), Resumed::Names(list)) if !planted(Bug::FormerNamesUnheld) => {
                 for former in list {
                     names.hold(&former.name, &former.own, held(former), false);
                 }

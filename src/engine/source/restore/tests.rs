@@ -164,7 +164,7 @@ impl Bench {
         let kept = |type_url: &TypeUrl, shape: Shape, name: &ResourceName, resource: &Arc<Resource>| {
             let versions = image.versions.get(&(type_url.clone(), shape));
             let version = versions.and_then(|list| list.iter().find(|(known, _)| known == name));
-            let left = image.left.get(&Leased::new(type_url, shape, name)).copied();
+            let left = image.left.get(&Leased::new(type_url, shape, name)).map(|of| of.left);
             let server_version = version.map(|(_, version)| version.clone()).unwrap_or_default();
             Kept { name: name.clone(), resource: resource.clone(), server_version, left }
         };
@@ -398,6 +398,38 @@ fn i17_a_time_to_live_goes_on_and_is_not_lengthened() {
         again.advance(SECOND * 2);
         assert_eq!(again.view(CDS, "*"), "", "TTL-8: it is removed in its time, its server dead or not");
     }
+}
+
+/// Endpoints `x`, which live for 12 s yet, as they were before a restart; a session wants something else of the source.
+fn with_a_short_name() -> Bench {
+    let received = resource(EDS, "x=1", Some(SECOND * 30));
+    let (name, server_version, left) = ("x".into(), "v1".into(), Some(SECOND * 12));
+    let kept = Kept { name, resource: received.resource.unwrap(), server_version, left };
+    let mut again = Bench::new(Variant::Delta);
+    again.source.restore(&[RestoredType { names: vec![kept], ..RestoredType::new(url(EDS)) }], again.now);
+    again.watch(1, CDS, "*");
+    again
+}
+
+#[test]
+fn rly_61_a_restored_name_that_ran_out_unwatched_lingers_and_goes() {
+    let mut again = with_a_short_name();
+    again.advance(SECOND * 13);
+    assert!(again.source.snapshot().of(&url(EDS)).is_some());
+    again.advance(SECOND * 30);
+    assert!(again.source.snapshot().of(&url(EDS)).is_none(), "I16: nobody wants it, and there is nothing");
+}
+
+#[test]
+fn i14_what_was_given_up_is_not_marked_as_restored() {
+    let mut again = with_a_short_name();
+    again.advance(SECOND * 5);
+    again.source.forget(SessionId(1), again.now);
+    again.drain();
+    // It ran out before the source was given up, and lingers beyond that.
+    again.advance(SECOND * 32);
+    assert!(!again.source.is_restored());
+    assert!(!again.source.snapshot().of(&url(EDS)).unwrap().restored);
 }
 
 #[test]

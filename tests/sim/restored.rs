@@ -1,0 +1,199 @@
+//! What the reference model of a source knows of checkpoints: what one says, and what is still as it said after a restart.
+
+use std::collections::BTreeMap;
+
+use sluice::engine::interest::Shape;
+
+use super::reference::{Source, State, Track};
+use super::schedule::SECOND;
+use super::words::{Content, Mask, NAMES, SDS, TYPES, bit, bits};
+
+/// A restored source that nobody watches waits at least this long.
+const PATIENCE_MIN: u64 = 10 * SECOND;
+
+/// One resource in a checkpoint.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    pub content: Content,
+    /// The server's version, if it may be claimed.
+    pub version: Box<str>,
+    /// When its time to live runs out, and how long that was.
+    pub expires: Option<(u64, u64)>,
+}
+
+pub type Names = BTreeMap<usize, Saved>;
+
+/// What the checkpoint of a source says.
+#[derive(Clone, Debug, Default)]
+pub struct Checkpoint {
+    pub names: [Names; TYPES],
+    /// The members of wildcards that were known as a whole.
+    pub members: [Option<Names>; TYPES],
+}
+
+impl Checkpoint {
+    /// After a while: what has a time to live may be gone. Nobody knows that if the clock was set back, nor what the
+    /// wildcards are of which it is a part.
+    pub fn at(mut self, now: u64, is_set_back: bool) -> Checkpoint {
+        let lives = |saved: &Saved| saved.expires.is_none_or(|(at, _)| at > now && !is_set_back);
+        for names in &mut self.names {
+            names.retain(|_, saved| lives(saved));
+        }
+        for members in &mut self.members {
+            let is_lost =
+                |members: &Names| is_set_back && members.values().any(|saved| saved.expires.is_some());
+            *members = members.take().filter(|members| !is_lost(members));
+            members.iter_mut().for_each(|members| members.retain(|_, saved| lives(saved)));
+        }
+        self
+    }
+
+    /// What is there by name, and what as members.
+    pub fn masks(&self) -> [(Mask, Option<Mask>); TYPES] {
+        let mask = |names: &Names| names.keys().fold(0, |mask, name| mask | bit(*name));
+        std::array::from_fn(|ty| (mask(&self.names[ty]), self.members[ty].as_ref().map(mask)))
+    }
+}
+
+/// What of a source is still as a checkpoint said.
+#[derive(Clone, Debug, Default)]
+pub struct Restoring {
+    /// The collections of which the server has not spoken, and whether it is told of all that is held of them.
+    unheard: BTreeMap<(usize, Shape), bool>,
+    /// Since when nobody watches the source.
+    unwatched_since: Option<u64>,
+}
+
+impl Restoring {
+    pub fn has(&self, ty: usize, shape: Shape) -> bool {
+        self.unheard.contains_key(&(ty, shape))
+    }
+
+    /// Something of a type is as the checkpoint said, and its server has not spoken of it (I14).
+    pub fn has_type(&self, ty: usize) -> bool {
+        self.unheard.keys().any(|(of, _)| *of == ty)
+    }
+}
+
+impl Source {
+    /// What is there and may be kept, as it is now (RLY-7): no secrets, and nothing of what is absent or unknown. Versions
+    /// mean something in delta only (RLY-64).
+    pub fn checkpoint(&self, is_delta: bool) -> Checkpoint {
+        let saved = |track: &Track| match track.state() {
+            State::Present(content) => {
+                let version = if is_delta { track.upstream_version.clone() } else { Box::default() };
+                Some(Saved { content, version, expires: track.expires })
+            }
+            State::Absent | State::Unknown => None,
+        };
+        let all = |tracks: &[Track; NAMES]| -> Names {
+            let there = tracks.iter().enumerate().filter_map(|(name, track)| Some((name, saved(track)?)));
+            there.collect()
+        };
+        let mut checkpoint = Checkpoint::default();
+        for ty in (0..TYPES).filter(|ty| *ty != SDS) {
+            checkpoint.names[ty] = all(&self.names[ty]);
+            checkpoint.members[ty] =
+                (self.interest[ty].wildcard && self.complete[ty]).then(|| all(&self.members[ty]));
+        }
+        checkpoint
+    }
+
+    /// The source begins with what a checkpoint says.
+    pub fn restore(&mut self, checkpoint: &Checkpoint, now: u64) {
+        self.moment += 1;
+        let moment = self.moment;
+        let is_restated = |names: &Names| names.values().all(|saved| !saved.version.is_empty());
+        let put = |track: &mut Track, saved: &Saved| {
+            track.set(State::Present(saved.content), moment);
+            track.upstream_version.clone_from(&saved.version);
+            track.expires = saved.expires;
+        };
+        self.restoring = Restoring::default();
+        for ty in 0..TYPES {
+            let names = &checkpoint.names[ty];
+            if !names.is_empty() {
+                names.iter().for_each(|(name, saved)| put(&mut self.names[ty][*name], saved));
+                self.interest[ty].held |= checkpoint.masks()[ty].0;
+                self.restoring.unheard.insert((ty, Shape::Names), is_restated(names));
+            }
+            if let Some(members) = &checkpoint.members[ty] {
+                for name in 0..NAMES {
+                    match members.get(&name) {
+                        Some(saved) => put(&mut self.members[ty][name], saved),
+                        None => self.members[ty][name].set(State::Absent, moment),
+                    }
+                }
+                self.interest[ty].wildcard = true;
+                self.complete[ty] = true;
+                self.restoring.unheard.insert((ty, Shape::Wildcard), is_restated(members));
+            }
+        }
+        self.settle_patience(now);
+    }
+
+    /// Nobody lets a name go that is there and of which the server has not spoken since the restart.
+    pub fn is_kept(&self, ty: usize, name: usize) -> bool {
+        let is_present = matches!(self.names[ty][name].state(), State::Present(_));
+        is_present && self.restoring.has(ty, Shape::Names)
+    }
+
+    /// The server has spoken of a collection.
+    pub fn confirm(&mut self, ty: usize, shape: Shape, now: u64) {
+        if self.restoring.unheard.remove(&(ty, shape)).is_some() {
+            self.settle_interest(ty, now);
+            self.settle_patience(now);
+        }
+    }
+
+    /// A server that was told of all that is held, and has said nothing for long enough on a stream that is alive, has no
+    /// news (RLY-29, DEL-35).
+    pub fn hear_silence(&mut self, now: u64) {
+        let restated = self.restoring.unheard.iter().filter(|(_, is_restated)| **is_restated);
+        let due: Vec<_> = restated.map(|(key, _)| *key).filter(|(ty, _)| self.is_current(*ty, now)).collect();
+        due.into_iter().for_each(|(ty, shape)| self.confirm(ty, shape, now));
+    }
+
+    /// Of each collection of a type that is wanted the server has said, by words or silence, what it has to say.
+    fn is_current(&self, ty: usize, now: u64) -> bool {
+        let interest = &self.interest[ty];
+        let wanted = [(true, interest.wildcard), (false, interest.held != 0)];
+        let says = |wildcard: bool| {
+            let mut types = self.streams.iter().flatten().map(|stream| (stream.signs, &stream.types[ty]));
+            types.any(|(signs, said)| {
+                let is_silent =
+                    |(since, before): (u64, u32)| since + self.resource_timeout <= now && signs > before;
+                said.wildcard == wildcard && (said.is_answered || said.asked_at.is_some_and(is_silent))
+            })
+        };
+        let mut wanted = wanted.into_iter().filter(|(_, is_wanted)| *is_wanted).peekable();
+        // Of what is not wanted any more nothing is said.
+        wanted.peek().is_some() && wanted.all(|(wildcard, _)| says(wildcard))
+    }
+
+    pub fn settle_patience(&mut self, now: u64) {
+        let is_unwatched = !self.restoring.unheard.is_empty() && self.sessions.is_empty();
+        let since = self.restoring.unwatched_since.filter(|_| is_unwatched);
+        self.restoring.unwatched_since = since.or_else(|| is_unwatched.then_some(now));
+    }
+
+    /// What nobody has watched for long enough, and of which the server has not spoken, is given up, whether or not the
+    /// server is lost: it can be restored again.
+    pub fn give_up_restored(&mut self, now: u64) {
+        let patience = self.linger.max(PATIENCE_MIN);
+        if self.restoring.unwatched_since.is_none_or(|since| since + patience > now) {
+            return;
+        }
+        for (ty, shape) in std::mem::take(&mut self.restoring).unheard.into_keys() {
+            match shape {
+                Shape::Wildcard => self.free_wildcard(ty),
+                Shape::Names | Shape::Globs => {
+                    let is_present =
+                        |name: &usize| matches!(self.names[ty][*name].state(), State::Present(_));
+                    let there: Vec<_> = bits(self.interest[ty].held).filter(is_present).collect();
+                    there.into_iter().for_each(|name| self.free(ty, name));
+                }
+            }
+        }
+    }
+}
