@@ -24,6 +24,7 @@ mod service;
 mod unary;
 mod status;
 mod streams;
+mod cut;
 mod transport;
 
 use std::future::Future;

@@ -12,6 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 
+use super::cut::Cutter;
+
 /// RFC 9113 §3.4.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -61,18 +63,19 @@ pub(super) struct Transport {
     /// What is left of the first bytes to give out.
     opening: Bytes,
     /// Of HTTP/2.
-    control_frames: Option<ControlFrames>,
+    frames: Option<(ControlFrames, Cutter)>,
 }
 
 impl Transport {
     pub(super) fn http2(socket: Socket, control_frames_per_second_max: u32) -> Self {
-        let control_frames = Some(ControlFrames::new(control_frames_per_second_max, Instant::now()));
-        Transport { socket, opening: Bytes::from_static(PREFACE), control_frames }
+        let control_frames = ControlFrames::new(control_frames_per_second_max, Instant::now());
+        let frames = Some((control_frames, Cutter::default()));
+        Transport { socket, opening: Bytes::from_static(PREFACE), frames }
     }
 
     /// `opening`: what was read to tell the protocol.
     pub(super) fn http1(socket: Socket, opening: Bytes) -> Self {
-        Transport { socket, opening, control_frames: None }
+        Transport { socket, opening, frames: None }
     }
 }
 
@@ -90,12 +93,23 @@ impl AsyncRead for Transport {
             buffer.put_slice(&now);
             return Poll::Ready(Ok(()));
         }
+        let Some((control_frames, cutter)) = &mut this.frames else {
+            return Pin::new(&mut this.socket).poll_read(context, buffer);
+        };
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut this.socket).poll_read(context, buffer))?;
-        if let Some(control_frames) = &mut this.control_frames
-            && control_frames.count(&buffer.filled()[before..])
-        {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::QuotaExceeded, "too many control frames")));
+        while !cutter.give(buffer) {
+            ready!(Pin::new(&mut this.socket).poll_read(context, buffer))?;
+            if buffer.filled().len() == before {
+                break;
+            }
+            if control_frames.count(&buffer.filled()[before..]) {
+                let error = "too many control frames";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::QuotaExceeded, error)));
+            }
+            cutter.take(buffer, before);
+            if buffer.filled().len() > before {
+                break;
+            }
         }
         Poll::Ready(Ok(()))
     }

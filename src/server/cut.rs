@@ -1,0 +1,230 @@
+//! Cuts the long DATA frames of a client (RFC 9113 §6.1) into short ones, before h2 sees them.
+//!
+//! h2 keeps for the life of a connection a buffer for the longest frame that came. An Envoy opens with a request of 61 KB in
+//! frames of 16 KiB, and sends some hundred bytes at a time from then on: its connection would weigh twice as much for ever.
+//! Short frames fit into the buffer that each connection begins with. To the flow control and to everything above it is the
+//! same; what is padded, and every other type of frame, is left as it came.
+//!
+//! Bytes of clients that send no such frames pass where they lie. Else a piece of what was read waits here, never more than
+//! one read brought.
+
+use tokio::io::ReadBuf;
+
+/// What a frame may be long, so that it fits with its head into the buffer that h2 begins with.
+const PIECE_BYTES: usize = 8192 - HEAD_BYTES;
+
+const HEAD_BYTES: usize = 9;
+const DATA: u8 = 0x0;
+const END_STREAM: u8 = 0x1;
+const PADDED: u8 = 0x8;
+
+/// Follows one connection from its first frame on.
+#[derive(Debug, Default)]
+pub(super) struct Cutter {
+    /// Payload that passes until the next head.
+    rest: usize,
+    /// A head that is being handed out: its last bytes.
+    head: Vec<u8>,
+    /// What is left of a frame that is being cut.
+    long: Option<Long>,
+    /// What was read and not handed out yet.
+    ahead: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Long {
+    left: usize,
+    flags: u8,
+    stream: [u8; 4],
+}
+
+impl Cutter {
+    /// Takes what was just read into `buffer` after `before`. What cannot pass as it is, is taken out.
+    pub(super) fn take(&mut self, buffer: &mut ReadBuf<'_>, before: usize) {
+        let read = &buffer.filled()[before..];
+        if self.ahead.is_empty() && self.head.is_empty() && self.passes(read) {
+            return;
+        }
+        self.ahead.extend_from_slice(read);
+        buffer.set_filled(before);
+    }
+
+    /// Hands out what can be handed out of that. Whether there was something.
+    pub(super) fn give(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
+        if self.ahead.is_empty() && self.head.is_empty() {
+            return false;
+        }
+        let before = buffer.filled().len();
+        let mut given = 0;
+        while buffer.remaining() > 0 {
+            if !self.head.is_empty() {
+                let count = self.head.len().min(buffer.remaining());
+                buffer.put_slice(&self.head[..count]);
+                self.head.drain(..count);
+            } else if self.rest > 0 {
+                let count = self.rest.min(self.ahead.len() - given).min(buffer.remaining());
+                if count == 0 {
+                    break;
+                }
+                buffer.put_slice(&self.ahead[given..given + count]);
+                (self.rest, given) = (self.rest - count, given + count);
+            } else if let Some(long) = self.long.take() {
+                self.cut(long);
+            } else {
+                let Some(head) = self.ahead.get(given..given + HEAD_BYTES) else { break };
+                let length = length_of(head);
+                if is_long(head) {
+                    let [.., flags, a, b, c, d] = *head else { break };
+                    self.long = Some(Long { left: length, flags, stream: [a, b, c, d] });
+                } else {
+                    self.head.extend_from_slice(head);
+                    self.rest = length;
+                }
+                given += HEAD_BYTES;
+            }
+        }
+        self.ahead.drain(..given);
+        // A connection that has nothing ahead keeps no room for it.
+        if self.ahead.is_empty() {
+            self.ahead = Vec::new();
+        }
+        if self.head.is_empty() {
+            self.head = Vec::new();
+        }
+        buffer.filled().len() > before
+    }
+
+    /// Begins the next piece of a long frame.
+    fn cut(&mut self, long: Long) {
+        // Pieces of like size, since h2 counts very short frames against the client.
+        let pieces = long.left.div_ceil(PIECE_BYTES);
+        let piece = long.left.div_ceil(pieces.max(1));
+        let is_last = piece == long.left;
+        let flags = if is_last { long.flags } else { long.flags & !END_STREAM };
+        let [_, a, b, c] = u32::try_from(piece).unwrap_or(0).to_be_bytes();
+        self.head.extend_from_slice(&[a, b, c, DATA, flags]);
+        self.head.extend_from_slice(&long.stream);
+        self.rest = piece;
+        self.long = (!is_last).then(|| Long { left: long.left - piece, ..long });
+    }
+
+    /// Whether these bytes may pass as they are; if so they have.
+    fn passes(&mut self, mut bytes: &[u8]) -> bool {
+        if self.long.is_some() && self.rest < bytes.len() {
+            return false;
+        }
+        let mut rest = self.rest;
+        loop {
+            let skipped = rest.min(bytes.len());
+            (rest, bytes) = (rest - skipped, &bytes[skipped..]);
+            if bytes.is_empty() {
+                self.rest = rest;
+                return true;
+            }
+            let Some(head) = bytes.get(..HEAD_BYTES) else { return false };
+            if is_long(head) {
+                return false;
+            }
+            (rest, bytes) = (length_of(head), &bytes[HEAD_BYTES..]);
+        }
+    }
+}
+
+fn length_of(head: &[u8]) -> usize {
+    head.iter().take(3).fold(0, |length, byte| length << 8 | usize::from(*byte))
+}
+
+fn is_long(head: &[u8]) -> bool {
+    let (frame_type, flags) = (head.get(3).copied(), head.get(4).copied().unwrap_or_default());
+    frame_type == Some(DATA) && flags & PADDED == 0 && length_of(head) > PIECE_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(frame_type: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+        let [_, a, b, c] = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        let mut frame = vec![a, b, c, frame_type, flags, 0, 0, 0, stream];
+        frame.extend_from_slice(payload);
+        frame
+    }
+
+    /// What comes out of a connection that brings `input` in reads of `read` bytes, into a buffer of `room`.
+    fn through(input: &[u8], read: usize, room: usize) -> Vec<u8> {
+        let (mut cutter, mut output) = (Cutter::default(), Vec::new());
+        for bytes in input.chunks(read.min(room)) {
+            let mut storage = vec![0; room];
+            let mut buffer = ReadBuf::new(&mut storage);
+            buffer.put_slice(bytes);
+            cutter.take(&mut buffer, 0);
+            output.extend_from_slice(buffer.filled());
+            loop {
+                let mut storage = vec![0; room];
+                let mut buffer = ReadBuf::new(&mut storage);
+                if !cutter.give(&mut buffer) {
+                    break;
+                }
+                output.extend_from_slice(buffer.filled());
+            }
+            assert!(cutter.ahead.len() <= read + HEAD_BYTES, "no more than one read waits");
+        }
+        output
+    }
+
+    type Frame = (u8, u8, u8, Vec<u8>);
+
+    fn frames(mut bytes: &[u8]) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        while !bytes.is_empty() {
+            let (head, rest) = bytes.split_at(HEAD_BYTES);
+            let (payload, rest) = rest.split_at(length_of(head));
+            frames.push((head[3], head[4], head[8], payload.to_vec()));
+            bytes = rest;
+        }
+        frames
+    }
+
+    #[test]
+    fn long_data_comes_out_in_pieces_and_all_else_as_it_was() {
+        let long: Vec<u8> = (0..16_384u32).map(|at| (at % 251) as u8).collect();
+        let input = [
+            frame(0x1, 0x4, 1, b"headers"),
+            frame(DATA, 0, 1, &long),
+            frame(DATA, END_STREAM, 1, &long[..10_000]),
+            frame(DATA, 0, 3, b"ack"),
+            frame(DATA, PADDED, 3, &long[..9000]),
+            frame(0x6, 0, 0, b"pingpong"),
+            frame(DATA, 0, 3, &long[..8193]),
+        ];
+        let plain = input.concat();
+        for (read, room) in
+            [(1, 1), (1, 8192), (3, 8192), (9, 20), (100, 4096), (8192, 8192), (100_000, 100_000)]
+        {
+            let frames = frames(&through(&plain, read, room));
+            let lengths: Vec<_> = frames.iter().map(|(_, _, _, payload)| payload.len()).collect();
+            let expected = [7, 5462, 5461, 5461, 5000, 5000, 3, 9000, 8, 4097, 4096];
+            assert_eq!(lengths, expected, "reads of {read} into {room}");
+            let flags: Vec<_> = frames.iter().map(|(_, flags, _, _)| *flags).collect();
+            assert_eq!(flags, [0x4, 0, 0, 0, 0, END_STREAM, 0, PADDED, 0, 0, 0]);
+            let of_first: Vec<u8> = frames
+                .iter()
+                .filter(|frame| (frame.0, frame.2) == (DATA, 1))
+                .flat_map(|frame| frame.3.clone())
+                .collect();
+            assert_eq!(of_first, [&long[..], &long[..10_000]].concat());
+        }
+    }
+
+    #[test]
+    fn short_frames_pass_where_they_lie() {
+        let mut storage = [0; 200];
+        let mut buffer = ReadBuf::new(&mut storage);
+        let mut cutter = Cutter::default();
+        let input = [frame(DATA, 0, 1, b"ack"), frame(0x8, 0, 0, &[0, 0, 0, 9])].concat();
+        buffer.put_slice(&input);
+        cutter.take(&mut buffer, 0);
+        assert_eq!(buffer.filled(), input);
+        assert_eq!((cutter.ahead.capacity(), cutter.head.capacity()), (0, 0));
+    }
+}
