@@ -101,6 +101,12 @@ class ControlPlane:
         self.process.wait()
 
 
+def overflows():
+    """How often the accept queue of a socket was full, so that a client had to try again (the whole machine's)."""
+    names, values = [line.split() for line in Path("/proc/net/netstat").read_text().splitlines() if line.startswith("TcpExt:")]
+    return int(values[names.index("ListenOverflows")])
+
+
 def value_of(arguments, option, default):
     words = shlex.split(arguments)
     return words[words.index(option) + 1] if option in words else default
@@ -109,6 +115,7 @@ def value_of(arguments, option, default):
 def measure(binaries, arguments, probes=()):
     """One run of the tool on a fresh relay: its figures, and the relay's own metrics of `probes`."""
     sluice, tool = binaries
+    turned_away = overflows()
     resources, size = value_of(arguments, "--resources", 100), value_of(arguments, "--size", 500)
     with ControlPlane(tool, resources, size) as plane, Relay(sluice, plane.listen) as relay:
         with tempfile.NamedTemporaryFile() as file:
@@ -126,7 +133,7 @@ def measure(binaries, arguments, probes=()):
             if process.returncode not in (0, 1) or os.path.getsize(file.name) == 0:
                 raise SystemExit(f"the tool failed: {' '.join(map(str, command))} {arguments}\n{output[-2000:]}")
             figures = json.load(open(file.name))
-    figures["probes"], figures["peak_rss"] = seen, peak
+    figures["probes"], figures["peak_rss"], figures["overflows"] = seen, peak, overflows() - turned_away
     return figures
 
 
@@ -177,11 +184,11 @@ ROWS = {
     "few-of-few": ("--clients 3 --mode delta --resources 10000 --named eds --names 3 --names-step 0 --changes 20 --pause-ms 100", [(*LAST, None), (*US, None)], ()),
     "storm-100k": (
         "--clients 10000 --mode sotw --resources 200 --in-flight 10000 --changes 0 --leave",
-        [(*SERVED, 1500), ("connects of more than 1 s", plain("slow_connects"), 0), ("RSS per departed client, KiB", kib("rss_bytes_per_departed_client"), 3)],
+        [(*SERVED, 1500), ("connections that the kernel turned away for a while", plain("overflows"), 0), ("RSS per departed client, KiB", kib("rss_bytes_per_departed_client"), 3)],
         (),
     ),
     "stuck": (
-        "--scenario stuck --clients 10000 --share 50 --mode sotw --resources 2 --size 2097152 --rate 1 --duration 120",
+        "--scenario stuck --clients 5100 --share 98 --mode sotw --resources 2 --size 2097152 --rate 1 --duration 120",
         [("RSS grows by, MiB", growth_mib, 400), ("p99 of the others, ratio", phase_ratio, 1.5)],
         (),
     ),
@@ -202,8 +209,8 @@ ROWS = {
 GROWTH = {
     "clients (delta, one of 100 clusters)": [(n, f"--mode delta --clients {n}") for n in (100, 1000, 5000, 10000, 19000)],
     "clients (SotW, 50 KB)": [(n, f"--mode sotw --clients {n}") for n in (100, 1000, 5000, 10000)],
-    "resources (1,000 delta clients, wildcard)": [
-        (n, f"--mode delta --clients 1000 --resources {n}") for n in (100, 1000, 10000, 100000)
+    "resources (100 delta clients, wildcard)": [
+        (n, f"--mode delta --clients 100 --resources {n}") for n in (100, 1000, 10000, 100000)
     ],
     "names of each client (1,000 delta clients)": [
         (n, f"--mode delta --clients 1000 --resources 10000 --named eds --names {n} --names-step 0")
