@@ -251,6 +251,25 @@ async fn p_6_one_moves_and_the_other_stays() {
     second.is_left(&relay).await;
 }
 
+/// RLY-44: a first server that comes back and finds every version current would have nothing to say, and is heard all the
+/// same, long before its silence counts as an answer.
+#[tokio::test]
+async fn rly_44_a_server_that_comes_back_unchanged_is_heard_at_once() {
+    let (mut first, second) = (Server::new("first").await, Server::new("second").await);
+    let relay =
+        relay_with(&[&first, &second], |setup| setup.line("fallback_on_reachability_only: true")).await;
+    let mut client = open(&relay, "one", &["a"]).await;
+    holds(&mut client, &[("a", "first")]).await;
+    first.die().await;
+    holds(&mut client, &[("a", "second")]).await;
+    first.revive().await;
+    let start = Instant::now();
+    holds(&mut client, &[("a", "first")]).await;
+    // Its resource timeout is a minute.
+    assert!(start.elapsed() < Duration::from_secs(5), "back after {:?}", start.elapsed());
+    second.is_left(&relay).await;
+}
+
 /// FU9: a server that answers and dies, over and over, counts as unreachable after the fifth time within a minute, although
 /// each of these ends is no error by itself (CLI-2).
 #[tokio::test]
