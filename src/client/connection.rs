@@ -239,7 +239,7 @@ impl Driver {
         pool.metrics().probes.inc();
     }
 
-    /// No further streams here; those that are open go on (KAL-5, FU10).
+    /// No further streams here; those that are open go on until there is a connection for them (KAL-5, FU10).
     fn leave(&mut self, error: &h2::Error) {
         if self.leaving {
             return;

@@ -26,8 +26,8 @@ pub enum StreamEvent {
     Undecodable(Status),
     /// The answer to [`super::StreamHandle::probe`].
     Alive,
-    /// The server asked with a GOAWAY for its connection to be left. The stream lives on until `Closed`, which is
-    /// then no failure of the server even if there was no response (KAL-5, FU10, FU32).
+    /// The server asked with a GOAWAY for its connection to be left. The stream lives on until there is another connection
+    /// or its server ends it; `Closed` is then no failure of the server even if there was no response (KAL-5, FU10, FU32).
     GoingAway,
     /// The stream ended; nothing follows. The status is the server's, or what gRPC makes of the way it ended.
     Closed(Status),

@@ -128,6 +128,16 @@ impl Shared {
 
     /// Waits for a place on a ready connection ("wait for ready"), reporting each attempt to connect that fails.
     pub(super) async fn place(self: &Arc<Self>, events: &mpsc::Sender<StreamEvent>) -> (Place, SendRequest) {
+        self.wait(Some(events)).await
+    }
+
+    /// Returns once a stream whose connection is to be left would find a place on another one. That attempts to connect
+    /// fail meanwhile is no news, as that stream goes on.
+    pub(super) async fn replacement(self: &Arc<Self>) {
+        self.wait(None).await;
+    }
+
+    async fn wait(self: &Arc<Self>, events: Option<&mpsc::Sender<StreamEvent>>) -> (Place, SendRequest) {
         self.state().waiting += 1;
         let _waiting = Waiting(self);
         let mut news = self.news.subscribe();
@@ -138,7 +148,8 @@ impl Shared {
                 return taken;
             }
             let is_known = self.connect();
-            if let Some(status) = now.failed.filter(|_| is_known)
+            if let Some(events) = events
+                && let Some(status) = now.failed.filter(|_| is_known)
                 && reported != Some(now.failures)
             {
                 reported = Some(now.failures);

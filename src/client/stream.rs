@@ -154,6 +154,7 @@ impl Stream {
 
         let mut phase = connection.phase();
         let mut told = false;
+        let mut replaced = pin!(self.pool.replacement());
         let mut read = pin!(self.read(connection, response));
         let mut write = pin!(self.write(connection, request));
         let mut probe = pin!(self.answer_probes(connection));
@@ -165,6 +166,11 @@ impl Stream {
                 () = until_leaving(&mut phase), if !told => {
                     told = true;
                     self.report(StreamEvent::GoingAway).await;
+                }
+                // First the new connection, then the farewell to the old one (FU10). Both streams at once would not do:
+                // a control plane may take them for one client, and end the first for the second.
+                () = &mut replaced, if told => {
+                    break Status::new(Code::Unavailable, "the server asked for its connection to be left").into();
                 }
             }
         };

@@ -12,7 +12,7 @@ use sluice::xds::{Status, Variant};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 /// Nothing on loopback takes this long.
@@ -52,6 +52,8 @@ pub struct Peer {
     pub streams: mpsc::Receiver<PeerStream>,
     pub connections: mpsc::Receiver<mpsc::Sender<Order>>,
     pub ended: mpsc::Receiver<usize>,
+    /// While it holds, connections are accepted and nothing is said on them.
+    pub deaf: watch::Sender<bool>,
 }
 
 impl Peer {
@@ -64,9 +66,12 @@ impl Peer {
         let (streams_tx, streams) = mpsc::channel(1000);
         let (connections_tx, connections) = mpsc::channel(1000);
         let (ended_tx, ended) = mpsc::channel(1000);
+        let deaf = watch::Sender::new(false);
+        let mut hears = deaf.subscribe();
         tokio::spawn(async move {
             for number in 0.. {
                 let Ok((socket, _)) = listener.accept().await else { return };
+                let _ = hears.wait_for(|deaf| !deaf).await;
                 let (orders_tx, orders) = mpsc::channel(8);
                 connections_tx.send(orders_tx).await.unwrap();
                 let (streams, ended, builder) = (streams_tx.clone(), ended_tx.clone(), builder.clone());
@@ -76,7 +81,7 @@ impl Peer {
                 });
             }
         });
-        Peer { port, streams, connections, ended }
+        Peer { port, streams, connections, ended, deaf }
     }
 
     pub async fn stream(&mut self) -> PeerStream {

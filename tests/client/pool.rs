@@ -124,24 +124,28 @@ async fn a_unix_socket_serves_as_well() {
 }
 
 #[tokio::test]
-async fn fu10_after_goaway_streams_go_on_and_new_ones_go_elsewhere() {
+async fn fu10_after_goaway_a_stream_goes_on_until_there_is_another_connection() {
     let mut peer = Peer::start(Builder::new()).await;
     let pool = pool(peer.port, settings());
     let mut old = Client::open(&pool);
     old.opened().await;
     let mut old_stream = peer.stream().await;
     let mut old_reply = old_stream.headers();
+    old_reply.send_data(response("early"), false).unwrap();
+    assert_eq!(old.said().await, "Response early");
     let orders = soon(peer.connections.recv()).await.unwrap();
+    // Nobody answers a new connection.
+    peer.deaf.send_replace(true);
     orders.send(Order::Leave).await.unwrap();
     assert_eq!(old.said().await, "GoingAway");
+    old_reply.send_data(response("late"), false).unwrap();
+    assert_eq!(old.said().await, "Response late");
+    peer.deaf.send_replace(false);
+    assert_eq!(old.closed().await.code, Code::Unavailable);
 
     let mut new = Client::open(&pool);
     new.opened().await;
-    assert_eq!(peer.stream().await.connection, 1);
-    old_reply.send_data(response("late"), false).unwrap();
-    assert_eq!(old.said().await, "Response late");
-    old_reply.send_trailers(trailers("0", "")).unwrap();
-    assert_eq!(old.closed().await.code, Code::Ok);
+    assert_eq!(peer.stream().await.connection, 1, "the connection that was made first");
     assert_eq!(
         soon(peer.ended.recv()).await,
         Some(0),
