@@ -2,7 +2,8 @@
 //!
 //! h2 keeps for the life of a connection a buffer for the longest frame that came. An Envoy opens with a request of 61 KB in
 //! frames of 16 KiB, and sends some hundred bytes at a time from then on: its connection would weigh twice as much for ever.
-//! Short frames fit into the buffer that each connection begins with. To the flow control and to everything above it is the
+//! Short frames fit into the buffer that each connection begins with. Only a client that goes on with long frames has them as
+//! they are. To the flow control and to everything above it is the
 //! same; what is padded, and every other type of frame, is left as it came.
 //!
 //! Bytes of clients that send no such frames pass where they lie. Else a piece of what was read waits here, never more than
@@ -12,6 +13,10 @@ use tokio::io::ReadBuf;
 
 /// What a frame may be long, so that it fits with its head into the buffer that h2 begins with.
 const PIECE_BYTES: usize = 8192 - HEAD_BYTES;
+
+/// A client that sent as much in long frames does so all the time: an Envoy whose every request says its node. From then on
+/// each piece would cost more than the buffer is worth.
+const LONG_BYTES_CUT: usize = 256 * 1024;
 
 const HEAD_BYTES: usize = 9;
 const DATA: u8 = 0x0;
@@ -29,6 +34,8 @@ pub(super) struct Cutter {
     long: Option<Long>,
     /// What was read and not handed out yet.
     ahead: Vec<u8>,
+    /// What came in long frames until now.
+    long_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -73,9 +80,10 @@ impl Cutter {
             } else {
                 let Some(head) = self.ahead.get(given..given + HEAD_BYTES) else { break };
                 let length = length_of(head);
-                if is_long(head) {
+                if self.cuts(head) {
                     let [.., flags, a, b, c, d] = *head else { break };
                     self.long = Some(Long { left: length, flags, stream: [a, b, c, d] });
+                    self.long_bytes += length;
                 } else {
                     self.head.extend_from_slice(head);
                     self.rest = length;
@@ -108,6 +116,11 @@ impl Cutter {
         self.long = (!is_last).then(|| Long { left: long.left - piece, ..long });
     }
 
+    /// Whether the frame with this head is to be cut.
+    fn cuts(&self, head: &[u8]) -> bool {
+        self.long_bytes < LONG_BYTES_CUT && is_long(head)
+    }
+
     /// Whether these bytes may pass as they are; if so they have.
     fn passes(&mut self, mut bytes: &[u8]) -> bool {
         if self.long.is_some() && self.rest < bytes.len() {
@@ -122,7 +135,7 @@ impl Cutter {
                 return true;
             }
             let Some(head) = bytes.get(..HEAD_BYTES) else { return false };
-            if is_long(head) {
+            if self.cuts(head) {
                 return false;
             }
             (rest, bytes) = (length_of(head), &bytes[HEAD_BYTES..]);
@@ -213,6 +226,20 @@ mod tests {
                 .flat_map(|frame| frame.3.clone())
                 .collect();
             assert_eq!(of_first, [&long[..], &long[..10_000]].concat());
+        }
+    }
+
+    #[test]
+    fn long_frames_that_keep_coming_pass_as_they_are() {
+        let long = vec![7; 16_384];
+        let count = LONG_BYTES_CUT / long.len();
+        let input = frame(DATA, 0, 1, &long).repeat(count + 3);
+        for (read, room) in [(100, 8192), (8192, 8192), (100_000, 100_000)] {
+            let frames = frames(&through(&input, read, room));
+            assert_eq!(frames.len(), 3 * count + 3, "reads of {read} into {room}");
+            let bytes: usize = frames.iter().map(|(_, _, _, payload)| payload.len()).sum();
+            assert_eq!(bytes, (count + 3) * long.len());
+            assert!(frames[3 * count..].iter().all(|(_, _, _, payload)| payload.len() == long.len()));
         }
     }
 

@@ -40,8 +40,9 @@ pub struct ServerLimits {
     /// Receive window of a connection: what a peer may send while its readers are held up. h2 allows half of it
     /// for small unread DATA frames, so less than 1 MiB would kill well-behaved clients that ACK a lot.
     pub connection_window_bytes: u32,
-    /// Receive window of one stream: the largest piece of a request that is in flight unread. Envoy's first
-    /// request has 61 KB.
+    /// Receive window of one stream: the largest piece of a request that is in flight unread. The connection's window
+    /// bounds what all of them hold, so that a smaller one would save nothing; but it would have to be opened again, with
+    /// a write, after every other request of an Envoy that says its 61 KB in each.
     pub stream_window_bytes: u32,
     /// Bytes of one stream that may stand in the HTTP/2 queue before the next message is built. Small, so that a
     /// slow client gets the newest state (FLW-2); large enough for the private part of a message to leave in one
@@ -81,7 +82,7 @@ impl Default for ServerLimits {
             pending_accept_resets_max: 20,
             header_list_bytes_max: 8 * KIB,
             connection_window_bytes: 1024 * KIB,
-            stream_window_bytes: 256 * KIB,
+            stream_window_bytes: 1024 * KIB,
             send_queue_bytes: 8 * 1024,
             control_frames_per_second_max: 10_000,
             keepalive_interval: Duration::from_secs(30),
