@@ -78,7 +78,8 @@ pub struct Session {
     /// Since when the routing types had no turn, because the cluster side has something to say or waits for an ACK.
     held_since: Option<Time>,
     held_until: Option<Time>,
-    /// The routing types waited as long as they may: until they have had their turn, answers are built from these.
+    /// The routing types waited as long as they may: until they have had their turn, answers are built from what the sources
+    /// had themselves when it began (see [`Session::served_in`]).
     pub(super) round: Option<Box<Snapshots>>,
     pub(super) excess: Option<Excess>,
 }
