@@ -208,8 +208,7 @@ impl World {
         let this = &mut self.slots[slot];
         this.reference.restore(&reference, now);
         (this.source, this.has_begun) = (Some(source), true);
-        this.lost.clear();
-        this.ends.clear();
+        this.heard.clear();
         self.note(31, slot as u64, 0);
         self.drain(slot);
     }

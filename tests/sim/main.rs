@@ -15,6 +15,7 @@ mod checkpoint;
 mod client;
 mod control_plane;
 mod faults;
+mod hearing;
 mod held;
 mod judge;
 mod message;

@@ -15,6 +15,7 @@ use sluice::engine::source::{self, Attachment, Output, Source, Streams};
 use sluice::engine::upstream::{self, WildcardStyle};
 use sluice::xds::{Request, ResourceName, Status, TypeUrl, Variant};
 
+use super::hearing::Hearing;
 use super::held::{Held, Sent};
 use super::judge::Flight;
 use super::reference;
@@ -33,10 +34,8 @@ pub struct Slot {
     pub snapshot: Arc<Snapshot>,
     pub links: Vec<Option<u64>>,
     pub reference: reference::Source,
-    /// By stream: it could not be opened, or ended before a response, and none came since (CLI-1).
-    pub lost: Vec<bool>,
-    /// When streams ended that had been answered.
-    pub ends: Vec<u64>,
+    /// By stream.
+    pub heard: Vec<Hearing>,
     /// When the machine wants to be called.
     pub due: Option<u64>,
     /// Snapshots that were published, as long as somebody may hold them.
@@ -48,16 +47,16 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// A stream of it is lost, or so many ended one after the other that it may count as lost, until one has lasted (FU9).
+    /// One of its streams is lost.
     pub fn is_lost(&self, now: u64) -> bool {
-        self.lost.contains(&true) || self.ends.iter().filter(|at| **at + 300 * SECOND >= now).count() >= 5
+        self.heard.iter().any(|stream| stream.is_lost(now))
     }
 
-    pub fn set_lost(&mut self, index: usize, is_lost: bool) {
-        if self.lost.len() <= index {
-            self.lost.resize(index + 1, false);
+    pub fn hearing(&mut self, index: usize) -> &mut Hearing {
+        if self.heard.len() <= index {
+            self.heard.resize_with(index + 1, Hearing::default);
         }
-        self.lost[index] = is_lost;
+        &mut self.heard[index]
     }
 }
 
@@ -153,8 +152,7 @@ impl World {
                     snapshot: Arc::default(),
                     links: Vec::new(),
                     reference: reference::Source::new(LINGER, RESOURCE_TIMEOUT),
-                    lost: Vec::new(),
-                    ends: Vec::new(),
+                    heard: Vec::new(),
                     due: None,
                     published: Vec::new(),
                     compared: 0,

@@ -127,6 +127,8 @@ impl World {
     fn drop_link(&mut self, slot: usize, index: usize) {
         let Some(id) = self.slots[slot].links.get_mut(index).and_then(Option::take) else { return };
         self.slots[slot].reference.stream_ended(index);
+        let now = self.now;
+        self.slots[slot].hearing(index).leave(now);
         let Some(link) = self.links.remove(&id) else { return };
         self.note(4, id, 0);
         self.tell(|| format!("slot {slot} drops stream {index}"));
@@ -180,7 +182,7 @@ impl World {
                 let timeout = if other == Reachable::Silent { CONNECT_TIMEOUT } else { 0 };
                 self.after(timeout + backoff, Job::Connect(id));
                 self.tell(|| format!("slot {slot}.{index} cannot connect"));
-                self.slots[slot].set_lost(index, true);
+                self.slots[slot].hearing(index).fail();
                 self.input(slot, index, Input::ConnectFailed { status: unavailable("refused") });
             }
         }
@@ -205,10 +207,13 @@ impl World {
         self.slots[slot].reference.stream_ended(index);
         self.note(5, id, 0);
         self.tell(|| format!("slot {slot}.{index} ends: {status}"));
-        if link.is_answered {
-            self.slots[slot].ends.push(self.now);
-        } else if !link.is_dismissed && status.code != Code::Unimplemented {
-            self.slots[slot].set_lost(index, true);
+        let now = self.now;
+        // A stream that was heard by its silence may end in good order without a response.
+        if link.is_answered || status.code == Code::Ok {
+            self.slots[slot].hearing(index).end(now);
+        }
+        if !link.is_answered && !link.is_dismissed && status.code != Code::Unimplemented {
+            self.slots[slot].hearing(index).fail();
         }
         let jitter = self.rng.unit();
         self.input(slot, index, Input::Closed { status, jitter });
@@ -303,7 +308,8 @@ impl World {
         let Some(link) = self.links.get_mut(&id).filter(|link| !link.is_silent) else { return };
         link.is_answered = true;
         let (slot, index) = (link.slot, link.index);
-        self.slots[slot].set_lost(index, false);
+        let now = self.now;
+        self.slots[slot].hearing(index).answer(now);
         self.heard(slot);
         let class = self.slots[slot].class;
         self.tell(|| format!("slot {slot}.{index} < {}", show_message(message)));

@@ -113,7 +113,9 @@ impl Composition {
     /// A name whose resource goes with it may be told no error beside it (ERR-2), for which there is no second message: the
     /// client does not hold that error then, so that its end is no news (ERR-3).
     fn leave_errors_untold(&mut self, answer: &Answer) {
-        if answer.parts.iter().all(|part| part.view.remarks().errors().next().is_none()) {
+        // What stays though its source has it no more carries the errors that the client was told.
+        let mut views = answer.parts.iter().map(|part| &part.view).chain(&self.targets);
+        if views.all(|view| view.remarks().errors().next().is_none()) {
             return;
         }
         let resources = self.chunks.iter().flat_map(|chunk| &chunk.resources);

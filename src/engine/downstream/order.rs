@@ -59,6 +59,22 @@ impl Turn<'_> {
     }
 }
 
+/// Whether sources have taken note of something that is wanted of the cluster side since these snapshots were taken.
+pub fn has_more_noted(subscriptions: &[Subscription], newest: &Snapshots, taken: &Snapshots) -> bool {
+    let is_noted = |snapshots: &Snapshots, type_url: &TypeUrl, part: &Part| {
+        let snapshot = snapshots.iter().find(|(id, _)| *id == part.source());
+        let types = snapshot.and_then(|(_, snapshot)| snapshot.as_ref()?.of(type_url));
+        types.is_some_and(|types| types.view(&part.interest).is_some())
+    };
+    subscriptions.iter().filter(|subscription| subscription.type_url.kind().is_cluster_side()).any(
+        |subscription| {
+            let type_url = &subscription.type_url;
+            let mut parts = subscription.parts.iter();
+            parts.any(|part| !is_noted(taken, type_url, part) && is_noted(newest, type_url, part))
+        },
+    )
+}
+
 // === what is withheld ===
 
 /// Removals of one part that the client is not told yet.

@@ -115,8 +115,6 @@ impl Session {
             let realm = router.realm_of(&type_url, None);
             set_part(subscription, (Shape::Wildcard, realm), interest, views, router, &mut watches)?;
         }
-        // What a round holds of a lower server stands in for the names that were asked for when it began (RLY-42).
-        self.round.take_if(|_| self.views.iter().any(|view| view.fallback.serving() > 0));
         let names: usize = self.subscriptions.iter().map(Subscription::names_len).sum();
         if names > self.limits.names_per_stream {
             self.excess = Some(Excess::Names);

@@ -28,7 +28,26 @@ impl Session {
 
     /// See [`Session::serve_from`].
     pub(super) fn served(&self, latest: Latest<'_>) -> Snapshots {
-        let mut snapshots: Snapshots = self.sources.iter().map(|source| (*source, latest(*source))).collect();
+        self.with_help(self.newest(latest))
+    }
+
+    /// What the sources have themselves.
+    pub(super) fn newest(&self, latest: Latest<'_>) -> Snapshots {
+        self.sources.iter().map(|source| (*source, latest(*source))).collect()
+    }
+
+    /// What is served in a round: the servers that serve are as they were when it began, and what stands in is what the
+    /// others have by now, so that nothing is told as gone that a higher server has come to supply (RLY-42).
+    pub(super) fn served_in(&self, round: &Snapshots, latest: Latest<'_>) -> Snapshots {
+        let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
+        let of_round = |source| match parts().any(|part| part.source() == source) {
+            true => snapshot_of(round, source),
+            false => latest(source),
+        };
+        self.with_help(self.newest(&of_round))
+    }
+
+    fn with_help(&self, mut snapshots: Snapshots) -> Snapshots {
         for view in self.views.iter().filter(|view| view.needs_help()) {
             for (subscription, part) in self.parts_of(view.list.number) {
                 let type_url = &subscription.type_url;
@@ -46,6 +65,11 @@ impl Session {
             }
         }
         snapshots
+    }
+
+    /// Whether a server serves that others help out.
+    pub(super) fn needs_help(&self) -> bool {
+        self.views.iter().any(ListView::needs_help)
     }
 }
 

@@ -78,7 +78,8 @@ pub struct Session {
     /// Since when the routing types had no turn, because the cluster side has something to say or waits for an ACK.
     held_since: Option<Time>,
     held_until: Option<Time>,
-    /// The routing types waited as long as they may: until they have had their turn, answers are built from these.
+    /// The routing types waited as long as they may: until they have had their turn, answers are built from what the sources
+    /// had themselves when it began (see [`Session::served_in`]).
     pub(super) round: Option<Box<Snapshots>>,
     pub(super) excess: Option<Excess>,
 }
@@ -212,9 +213,12 @@ impl Session {
     ) -> Option<(usize, Answer)> {
         // One snapshot per source for all types, so that no type runs ahead of another.
         let newest = self.serve_from(latest, now);
-        self.begin_round(&newest, now);
+        self.begin_round(&newest, latest, now);
         if let Some(round) = self.round.take() {
-            let answer = self.poll_from(&round, true, now);
+            let answer = match self.needs_help() {
+                true => self.poll_from(&self.served_in(&round, latest), true, now),
+                false => self.poll_from(&round, true, now),
+            };
             if answer.is_some() || planted(Bug::RoundNeverEnds) {
                 self.round = Some(round);
                 return answer;
@@ -225,15 +229,22 @@ impl Session {
     }
 
     /// The routing types waited as long as they may (ORD-10): answers are built from what there is now, until they have had
-    /// their turn, whatever comes meanwhile.
-    fn begin_round(&mut self, newest: &Snapshots, now: Time) {
+    /// their turn, whatever comes meanwhile. It begins anew with what the client came to want of the cluster side, since no
+    /// routing type goes before that (RLY-50).
+    fn begin_round(
+        &mut self,
+        newest: &Snapshots,
+        latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
+        now: Time,
+    ) {
+        self.round.take_if(|round| order::has_more_noted(&self.subscriptions, newest, round));
         if self.round.is_some() || self.held_since.is_none_or(|since| since + HOLD > now) {
             return;
         }
         let turn = self.turn(newest, true, now);
         let mut routes = self.subscriptions.iter().filter(|s| s.type_url.kind().refers_to_clusters());
         match routes.any(|subscription| subscription.is_due(&turn)) {
-            true => self.round = Some(Box::new(newest.clone())),
+            true => self.round = Some(Box::new(self.newest(latest))),
             false => self.held_since = None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bench::{Bench, CDS, ClientId, EDS, LDS, names, resource, streams, url, version_of};
+use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, names, resource, streams, url, version_of};
 use crate::engine::downstream::Dialect;
 use crate::engine::downstream::dialect::upstream_features;
 use crate::engine::source::{Attachment, Files};
@@ -447,4 +447,31 @@ fn ord_5_endpoints_follow_the_clusters_of_an_answer_that_a_newer_one_cut_short()
     bench.change(client, CDS, "+b");
     bench.says(CDS, "b=1");
     assert_eq!(bench.drain(client), "Cluster b=1 !a:UNAVAILABLE; ClusterLoadAssignment a=1");
+}
+
+#[test]
+fn err_3_last_bytes_end_the_error_of_what_is_withheld() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    for (message, name) in [(CDS, "+a"), (EDS, "+a"), (RDS, "+r")] {
+        bench.change(client, message, name);
+    }
+    bench.says(CDS, "a=e1");
+    bench.says(EDS, "a=1");
+    bench.says(RDS, "r=1");
+    bench.drain(client);
+    bench.fails(EDS, "a", Code::Unavailable);
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment !a:UNAVAILABLE");
+    // They come without it and go, which waits for the route, and the cluster changes meanwhile (RLY-51, ORD-5).
+    bench.says(RDS, "r=2");
+    assert_eq!(bench.poll(client), "RouteConfiguration r=2");
+    bench.says(EDS, "a=1");
+    bench.says(EDS, "-a");
+    assert_eq!(bench.poll(client), "");
+    bench.says(CDS, "a=e2");
+    assert_eq!(bench.poll(client), "Cluster a=e2");
+    assert_eq!(bench.poll(client), "ClusterLoadAssignment a=1", "with its last bytes");
+    bench.ack(client, EDS);
+    bench.says(EDS, "a=1");
+    assert_eq!(bench.drain(client), "", "the error was over when they went");
 }

@@ -188,6 +188,42 @@ fn rly_42_absence_on_the_second_server_deletes_no_name_that_the_first_supplied()
 }
 
 #[test]
+fn rly_42_overdue_types_are_told_what_a_higher_server_supplies_by_now() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a +b");
+    bench.change(client, RDS, "+r +s");
+    bench.hear(0);
+    bench.names(0, RDS, "s=1");
+    bench.drain(client);
+    bench.lose(0);
+    bench.shift(client);
+    bench.hear(1);
+    bench.names(1, EDS, "a=1 b=1");
+    bench.names(1, RDS, "r=1 -s");
+    assert_eq!(bench.follow(client), "ClusterLoadAssignment a=1 b=1; RouteConfiguration r=1");
+    assert_eq!(bench.serving(client), 1);
+
+    bench.names(1, EDS, "b=2");
+    assert_eq!(bench.poll(client), "ClusterLoadAssignment b=2");
+    bench.names(1, EDS, "b=3");
+    bench.names(1, RDS, "r=2");
+    assert_eq!(bench.poll(client), "");
+    bench.advance(SECOND * 15);
+    bench.names(1, EDS, "b=4 -a");
+    bench.names(1, RDS, "r=2 -s");
+    assert_eq!(bench.poll(client), "ClusterLoadAssignment b=4", "what is gone waits for the route (RLY-51)");
+    // The turn of the routing types has begun, the client is slow, and the first server comes back meanwhile.
+    bench.advance(SECOND * 15);
+    bench.hear(0);
+    bench.names(0, EDS, "a=5");
+    bench.names(0, RDS, "s=5");
+    assert_eq!(bench.poll(client), "ClusterLoadAssignment a=5");
+    assert_eq!(bench.poll(client), "RouteConfiguration r=2 s=5");
+    assert_eq!(bench.serving(client), 1);
+}
+
+#[test]
 fn rly_42_a_server_whose_errors_count_deletes() {
     let mut bench = servers(2);
     bench.deleting = 0b10;

@@ -120,6 +120,32 @@ fn ord_10_but_not_for_ever() {
     assert_eq!(bench.clients[client].session.held_until(), None);
 }
 
+#[test]
+fn ord_10_overdue_routes_wait_for_endpoints_that_were_asked_for_meanwhile() {
+    for delta in [false, true] {
+        let mut bench = Bench::files(&[(CDS, "x=1"), (EDS, "x=1 y=1"), (RDS, "r=1")]);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        let ask = |bench: &mut Bench, message: &str, list: &str| match delta {
+            true => bench.change(client, message, list),
+            false => bench.ask(client, message, list.replace('+', "").as_str()),
+        };
+        ask(&mut bench, CDS, "");
+        ask(&mut bench, EDS, "+x");
+        ask(&mut bench, RDS, "+r");
+        bench.drain(client);
+        bench.state(0, &[(CDS, "x=1 y=1"), (EDS, "x=1 y=1"), (RDS, "r=1")]);
+        assert_eq!(bench.poll(client), if delta { "Cluster y=1" } else { "Cluster x=1 y=1" });
+        bench.state(0, &[(CDS, "x=1 y=2"), (EDS, "x=1 y=1"), (RDS, "r=2")]);
+        assert_eq!(bench.poll(client), "");
+        bench.advance(Duration::from_secs(15));
+        assert_eq!(bench.poll(client), if delta { "Cluster y=2" } else { "Cluster x=1 y=2" });
+        // The turn of the routing types has begun.
+        ask(&mut bench, EDS, if delta { "+y" } else { "+x +y" });
+        assert_eq!(bench.poll(client), "ClusterLoadAssignment y=1");
+        assert_eq!(bench.poll(client), "RouteConfiguration r=2");
+    }
+}
+
 // === FLW, pace ===
 
 #[test]
