@@ -17,12 +17,12 @@ use crate::driver::status::{ClassStatus, SourceState, SourceStatus, SourceTypeSt
 use crate::engine::Time;
 use crate::engine::cache::EntryState;
 use crate::engine::source::{Source, StreamIndex};
-use crate::engine::upstream::Event;
+use crate::engine::upstream::{Event, Lower};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{
-    CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics,
+    CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics, VersionAnomaly,
 };
-use crate::xds::{Code, Node, Parameters, ResourceName, Response, Status, TypeUrl, Variant};
+use crate::xds::{Code, Node, Parameters, ResourceName, Response, Status, TypeUrl, Variant, Version};
 
 /// So many resources may leave in one response without an alarm, however many there were.
 const MASS_DELETION_MIN: usize = 10;
@@ -247,6 +247,8 @@ impl Report {
                 }
             }
             Event::Ambiguous { type_url, name } => self.ambiguous(type_url, name),
+            Event::SameVersion { type_url, contents } => self.other_bytes(type_url, contents),
+            Event::WentBackwards { type_url, lower } => self.went_backwards(type_url, lower),
             Event::Refreshed { type_url, count } => self.of_type(type_url).upstream.heartbeats(*count),
             Event::Expired { type_url, count } => {
                 self.of_type(type_url).upstream.expired(*count);
@@ -259,6 +261,21 @@ impl Report {
                 debug!(%server, %list, %type_url, ?names, "no answer for these names in time");
             }
         }
+    }
+
+    fn other_bytes(&mut self, type_url: &TypeUrl, contents: &[(ResourceName, Version)]) {
+        self.of_type(type_url).upstream.version_anomaly(VersionAnomaly::SameVersionOtherBytes);
+        let first = contents.first().map(|(name, _)| name.as_str()).unwrap_or_default();
+        debug!(server = %self.server_uri, list = %self.list, %type_url, resources = contents.len(), first,
+            "the upstream gave other bytes the version of those before; they are used");
+    }
+
+    fn went_backwards(&mut self, type_url: &TypeUrl, lower: &Lower) {
+        self.of_type(type_url).upstream.version_anomaly(VersionAnomaly::WentBackwards);
+        let Lower { name, version, before } = lower;
+        let name = name.as_ref().map(ResourceName::as_str);
+        debug!(server = %self.server_uri, list = %self.list, %type_url, name, version, before,
+            "a version of the upstream is lower than the one before; what came last is used");
     }
 
     fn ambiguous(&self, type_url: &TypeUrl, name: &ResourceName) {

@@ -665,7 +665,8 @@ impl Source {
                 upstream::Output::Changes(changes) => self.apply(changes, now),
                 upstream::Output::Event(event) => {
                     self.take_errors(index, &event, now);
-                    self.outputs.push_back(Output::Upstream(index, upstream::Output::Event(event)));
+                    let told = self.told(index, event).map(upstream::Output::Event);
+                    self.outputs.extend(told.map(|event| Output::Upstream(index, event)));
                 }
                 other => self.outputs.push_back(Output::Upstream(index, other)),
             }

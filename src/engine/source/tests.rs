@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod versions;
+
 use bytes::Bytes;
 
 use super::*;

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backoff::BackoffSettings;
+use super::order::Lower;
 use crate::engine::interest::Shape;
-use crate::xds::{Request, Resource, ResourceError, ResourceName, Response, Status, TypeUrl, Variant};
+use crate::xds::{
+    Request, Resource, ResourceError, ResourceName, Response, Status, TypeUrl, Variant, Version,
+};
 
 /// How a wildcard is asked for (RLY-18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,6 +282,17 @@ pub enum Event {
     Ambiguous {
         type_url: TypeUrl,
         name: ResourceName,
+    },
+    /// Resources came under the version that the server gave what is held of these names; of each, what it contains. The
+    /// source knows what is held, and passes on those that differ from it (FU20, WIR-2).
+    SameVersion {
+        type_url: TypeUrl,
+        contents: Vec<(ResourceName, Version)>,
+    },
+    /// A response has a version that is lower than the one before it (FU21), or brings such resources; the first of them.
+    WentBackwards {
+        type_url: TypeUrl,
+        lower: Lower,
     },
     /// Heartbeats came (TTL-4).
     Refreshed {
