@@ -193,6 +193,7 @@ impl Source {
         if !was_present {
             return false;
         }
+        self.guard.forget(type_url, *shape, std::slice::from_ref(name));
         if let Attachment::Streams(streams) = &mut self.attachment
             && let Some(machine) = streams.placed(type_url, *shape).and_then(|index| streams.machine(index))
         {

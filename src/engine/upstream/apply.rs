@@ -15,7 +15,7 @@ use crate::engine::planted::{Bug, planted};
 use crate::xds::{BadElement, Code, Received, ResourceError, ResourceName, TypeUrl, Variant};
 
 impl Changes {
-    pub(super) fn new(type_url: &TypeUrl, scope: Scope) -> Self {
+    pub(in crate::engine) fn new(type_url: &TypeUrl, scope: Scope) -> Self {
         let (present, by_alias, absent, refreshed, settled) = Default::default();
         Changes {
             type_url: type_url.clone(),

@@ -29,6 +29,7 @@ fn touched() -> (Metrics, Box<dyn Any>) {
     server.stream_closed(Code::Unavailable);
     let held = (
         server.source(&"xds_servers".into()),
+        server.of_type(&types).held_back(),
         metrics.downstream.stream(Variant::Delta),
         metrics.downstream.behind(),
         metrics.fallback.moved(&"xds_servers".into(), &"cp-2".into(), false),

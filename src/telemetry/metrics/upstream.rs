@@ -287,6 +287,12 @@ impl UpstreamTypeMetrics {
         self.mass_deletions.inc();
     }
 
+    /// Resources that one source serves although the server took them away (FU18); they count until the handle is dropped.
+    pub fn held_back(&self) -> GaugePart {
+        let labels = [("server", self.server.label.clone()), ("type", self.label.clone())];
+        GaugePart::new(&self.server.beside.held_back.get_or_create_owned(&labels), 0)
+    }
+
     /// A response whose versions don't fit those before it (FU20, FU21).
     pub fn version_anomaly(&self, kind: VersionAnomaly) {
         let (server, label) = (&self.server, self.label.clone());
@@ -331,6 +337,7 @@ struct BesideFamilies {
     heartbeats: Counters<2>,
     expiries: Counters<2>,
     mass_deletions: Counters<2>,
+    held_back: Gauges<2>,
     version_anomalies: Counters<3>,
     errors: Counters<3>,
 }
@@ -349,6 +356,10 @@ impl BesideFamilies {
             mass_deletions: catalogue.add(
                 "sluice_upstream_mass_deletions",
                 "Responses of the server that took away most of what there was of a type",
+            ),
+            held_back: catalogue.add(
+                "sluice_upstream_resources_held_back",
+                "Resources served although the server took them away in a mass deletion",
             ),
             version_anomalies: catalogue.add(
                 "sluice_upstream_version_anomalies",
