@@ -120,6 +120,11 @@ impl Source {
     pub(super) fn hold_back(&mut self, changes: &mut Changes, now: Time) {
         let Attachment::Streams(streams) = &mut self.attachment else { return };
         let Some(hold) = streams.mass_deletion_hold() else { return };
+        // A timer that ran out is no answer.
+        let is_timer = |(_, cause): &(ResourceName, Cause)| *cause == Cause::Timeout;
+        if !changes.absent.is_empty() && changes.absent.iter().all(is_timer) {
+            return;
+        }
         let (type_url, shape) = (changes.type_url.clone(), changes.scope.shape());
         let key = (type_url.clone(), shape);
         let server = streams.placed(&type_url, shape).and_then(|index| streams.machine(index));
