@@ -152,6 +152,9 @@ struct SourceType<'a> {
     present: usize,
     absent: usize,
     unknown: usize,
+    /// Of what is present: what the server took away (FU18).
+    #[serde(skip_serializing_if = "is_zero")]
+    held_back: usize,
     /// Absent for Secrets.
     #[serde(flatten)]
     content: Option<SourceContent>,
@@ -201,6 +204,10 @@ pub(super) fn source<'a>(
     })
 }
 
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
 fn source_type(of: &SourceTypeStatus) -> SourceType<'_> {
     SourceType {
         r#type: of.type_url.message(),
@@ -209,6 +216,7 @@ fn source_type(of: &SourceTypeStatus) -> SourceType<'_> {
         present: of.present,
         absent: of.absent,
         unknown: of.unknown,
+        held_back: of.held_back,
         content: (!of.type_url.is_secret()).then(|| SourceContent {
             bytes: of.bytes,
             version: of.version.map(|version| version.to_string()),

@@ -95,6 +95,8 @@ struct Upstream {
     last_error: Option<String>,
     /// Resources in the caches of all its sources.
     present: usize,
+    /// Of them: those that the server took away, and that are served on for a while.
+    held_back: usize,
 }
 
 impl Upstream {
@@ -107,6 +109,7 @@ impl Upstream {
         }
         self.restored += usize::from(source.restored);
         self.present += source.types.iter().map(|types| types.present).sum::<usize>();
+        self.held_back += source.types.iter().map(|types| types.held_back).sum::<usize>();
         if let Some(since) = source.stale_since {
             self.stale += 1;
             let seconds = seconds_since(since, now);

@@ -117,6 +117,7 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
         present: 5,
         absent: 0,
         unknown: 1,
+        held_back: 0,
         bytes: 4711,
         version: Some(Version(0xabc)),
     };

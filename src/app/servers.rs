@@ -78,6 +78,7 @@ fn channel_of(server: &GrpcServer) -> GrpcServer {
         wildcard: d.wildcard,
         resource_timeout: d.resource_timeout,
         resource_timeouts: d.resource_timeouts,
+        mass_deletion: d.mass_deletion,
         ..server.clone()
     }
 }
@@ -128,6 +129,7 @@ fn protocol_of(server: &GrpcServer, list: &ServerList) -> upstream::Settings {
         },
         resource_timeout: server.resource_timeout,
         resource_timeouts: server.resource_timeouts.clone(),
+        mass_deletion_hold: server.mass_deletion.hold(),
         timeout_is_transient: server.resource_timer_is_transient_error,
         backoff: backoff(&server.backoff),
         ..upstream::Settings::default()
@@ -150,6 +152,7 @@ fn attach_rest(server: &RestServer, metrics: Arc<ClientMetrics>) -> Attach {
         variant: Variant::Sotw,
         // A poll has no state: the empty list can mean nothing else, and every server knows it.
         wildcard: upstream::WildcardStyle::Legacy,
+        mass_deletion_hold: server.mass_deletion.hold(),
         backoff: backoff(&server.backoff),
         ..upstream::Settings::default()
     };
@@ -171,6 +174,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::config::MassDeletion;
     use crate::xds::TypeUrl;
 
     #[test]
@@ -182,6 +186,7 @@ mod tests {
             wildcard: WildcardForm::Legacy,
             resource_timeout: Duration::from_secs(1),
             resource_timeouts: timeouts,
+            mass_deletion: MassDeletion::HoldThenHonour { hold: Duration::from_secs(1) },
             ..plain.clone()
         };
         assert_eq!(channel_of(&other), channel_of(&plain));

@@ -10,6 +10,7 @@ mod tree;
 mod units;
 mod reader;
 mod checkpoint;
+mod deletion;
 pub mod limits;
 pub mod upstream;
 mod rest;
@@ -26,6 +27,7 @@ mod tests;
 use std::time::Duration;
 
 pub use checkpoint::Checkpoint;
+pub use deletion::MassDeletion;
 pub use error::{ConfigError, Fault, Problem, Warning};
 pub use explain::{explain_classes, explain_servers};
 pub use limits::Limits;

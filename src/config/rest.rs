@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::deletion::MassDeletion;
 use super::reader::Map;
 use super::units::{duration, hours, ms};
 use super::upstream::{
@@ -23,6 +24,7 @@ pub struct RestServer {
     pub connect_timeout: Duration,
     pub tcp_keepalive: TcpKeepalive,
     pub backoff: Backoff,
+    pub mass_deletion: MassDeletion,
     /// The largest response body that is read: bytes.
     pub max_response_bytes: u64,
 }
@@ -39,6 +41,7 @@ impl RestServer {
             connect_timeout: Duration::from_secs(3),
             tcp_keepalive: TcpKeepalive::default(),
             backoff: Backoff::default(),
+            mass_deletion: MassDeletion::default(),
             max_response_bytes: 256 << 20,
         }
     }
@@ -63,6 +66,7 @@ impl RestServer {
             connect_timeout: map.or("connect_timeout", d.connect_timeout, timeout()),
             tcp_keepalive: map.section("tcp_keepalive", TcpKeepalive::read).unwrap_or_default(),
             backoff: map.section("backoff", Backoff::read).unwrap_or_default(),
+            mass_deletion: map.section("mass_deletion", MassDeletion::read).unwrap_or_default(),
             max_response_bytes: map.or("max_response_bytes", d.max_response_bytes, response_bytes()),
             ..d
         };

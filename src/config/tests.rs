@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod deletion;
 mod fallback;
 
 use std::collections::BTreeSet;
@@ -39,7 +40,8 @@ checkpoint: {directory: a}
 ";
 
 /// The keys of a server that only REST has.
-const REST: &str = "xds_servers: [{server_uri: 'http://localhost:1', refresh_delay: 5s}]";
+const REST: &str = "xds_servers: [{server_uri: 'http://localhost:1', refresh_delay: 5s, \
+                    mass_deletion: {policy: hold_then_honour}}]";
 
 fn read(text: &str) -> Result<Loaded, ConfigError> {
     parse(text, Format::Yaml, Path::new("/etc/sluice"), "host-1")

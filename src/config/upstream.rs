@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::classes::read_type_name;
+use super::deletion::MassDeletion;
 use super::reader::{Item, Map, Parsed};
 use super::rest::{RestServer, web_address};
 use super::tree::Tree;
@@ -45,6 +46,7 @@ pub struct GrpcServer {
     pub resource_timer_is_transient_error: bool,
     /// What it says does not exist is gone, whoever supplied it (RLY-42).
     pub fail_on_data_errors: bool,
+    pub mass_deletion: MassDeletion,
     pub connect_timeout: Duration,
     /// From the TCP connection to the server's SETTINGS.
     pub settings_timeout: Duration,
@@ -73,6 +75,7 @@ impl GrpcServer {
             resource_timeouts: BTreeMap::new(),
             resource_timer_is_transient_error: false,
             fail_on_data_errors: false,
+            mass_deletion: MassDeletion::default(),
             connect_timeout: Duration::from_secs(3),
             settings_timeout: Duration::from_secs(5),
             stream_open_timeout: Duration::from_secs(5),
@@ -94,6 +97,7 @@ impl GrpcServer {
             ("wildcard", self.wildcard != other.wildcard),
             ("resource_timeout", self.resource_timeout != other.resource_timeout),
             ("resource_timeouts", self.resource_timeouts != other.resource_timeouts),
+            ("mass_deletion", self.mass_deletion != other.mass_deletion),
             ("backoff", self.backoff != other.backoff),
         ];
         differences.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
@@ -192,6 +196,7 @@ const NETWORK_KEYS: &[&str] = &[
     "ping_interval",
     "tcp_keepalive",
     "backoff",
+    "mass_deletion",
     "max_response_bytes",
     "refresh_delay",
     "request_timeout",
@@ -304,6 +309,7 @@ impl GrpcServer {
             resource_timeouts: read_resource_timeouts(map),
             resource_timer_is_transient_error: features.transient,
             fail_on_data_errors: features.fail,
+            mass_deletion: map.section("mass_deletion", MassDeletion::read).unwrap_or_default(),
             connect_timeout: map.or("connect_timeout", d.connect_timeout, timeout()),
             settings_timeout: map.or("settings_timeout", d.settings_timeout, timeout()),
             stream_open_timeout: map.or("stream_open_timeout", d.stream_open_timeout, timeout()),

@@ -105,6 +105,8 @@ pub struct SourceTypeStatus {
     pub present: usize,
     pub absent: usize,
     pub unknown: usize,
+    /// Of what is present: what the server took away, and is served on for a while (FU18).
+    pub held_back: usize,
     /// Bytes of what is present.
     pub bytes: usize,
     /// The version of the whole set (RLY-31).

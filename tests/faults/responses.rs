@@ -179,10 +179,7 @@ async fn fu_16_unknown_fields() {
 }
 
 /// FU20, WIR-2: other bytes under the same version are news; FU21: whatever comes last is the newest, versions say nothing.
-///
-/// Neither is counted. Versions are opaque, so that none is known to go backwards: one that comes again is a rollback as often
-/// as a fault. Bytes that change under a version do harm where the relay claims that version on a new stream, and the server
-/// keeps silent: nobody can count those. The others are delivered, and to see them would cost a digest per held name.
+/// Both are counted.
 #[tokio::test]
 async fn fu_20_fu_21_versions_prove_nothing() {
     for upstream in Variant::BOTH {
@@ -194,6 +191,21 @@ async fn fu_20_fu_21_versions_prove_nothing() {
         }
         // The other way round, equal bytes under another version are none (RLY-36).
         site.answer("6", item("6", "fourth"));
+        // Of versions that have no order, none is lower.
+        for (version, text) in [("b7", "fifth"), ("a7", "sixth"), ("", "seventh"), ("", "eighth")] {
+            site.answer(version, item(version, text));
+            assert_eq!(site.text_of("a").await, text);
+        }
+        let label = format!("server=\"{}\"", site.origin.address);
+        for kind in ["same_version_other_bytes", "went_backwards"] {
+            let labels = [&label, "type=\"ClusterLoadAssignment\"", &format!("kind=\"{kind}\"")];
+            site.relay.metric_reaches("sluice_upstream_version_anomalies_total", &labels, 1.0).await;
+            assert!(
+                site.relay.metric("sluice_upstream_version_anomalies_total", &labels).await < 2.0,
+                "{kind}"
+            );
+        }
+        assert_eq!(site.relay.log_lines("WARN"), [""; 0]);
         site.lives_on().await;
     }
 }

@@ -11,7 +11,7 @@ fn names(count: usize) -> Vec<String> {
 }
 
 /// FU18, SST-4: an empty wildcard response deletes everything, as the protocol has it; the operator is told, once. This is the
-/// policy `honour`, and the only one: docs/failure-modes.md says why nothing is held back.
+/// policy `honour`, which is the default.
 #[tokio::test]
 async fn fu_18_mass_deletion() {
     for upstream in Variant::BOTH {
@@ -37,6 +37,49 @@ async fn fu_18_mass_deletion() {
             .await;
         let warnings = relay.warned(1).await;
         assert!(warnings[0].contains("removed=20") && warnings[0].contains("Cluster"), "{warnings:#?}");
+    }
+}
+
+/// FU18: with `hold_then_honour` what was deleted is served on, to newcomers too, and goes when its time is over; what the
+/// control plane has again meanwhile stays. The operator sees how much is held back.
+#[tokio::test]
+async fn fu_18_mass_deletion_held_back() {
+    for upstream in Variant::BOTH {
+        let origin = ControlPlane::obedient().await;
+        let held = "mass_deletion: { policy: hold_then_honour, hold: 5s }";
+        let relay = Relay::start(quick(origin.address).upstream(upstream).server_line(held)).await;
+        let server = origin.address.to_string();
+        let names = names(20);
+        let all: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "1")).collect();
+        origin.set_many(CDS, &all);
+        let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+        client.want(CDS, &["*"]);
+        client.settle(CDS, &all).await;
+        let start = Instant::now();
+        origin.change(|world| names.iter().for_each(|name| world.remove(CDS, name)));
+        let labels = [&format!("server=\"{server}\""), "type=\"Cluster\""];
+        relay.metric_reaches("sluice_upstream_mass_deletions_total", &labels, 1.0).await;
+        relay.metric_reaches("sluice_upstream_resources_held_back", &labels, 20.0).await;
+        assert_eq!(relay.upstream(&server).await["held_back"], 20);
+        let warnings = relay.warned(1).await;
+        assert!(
+            warnings[0].contains("served on for a while") && warnings[0].contains("removed=20"),
+            "{warnings:#?}"
+        );
+        let mut newcomer = Client::open(&relay.address, Variant::Sotw, "two").await;
+        newcomer.want(CDS, &["*"]);
+        newcomer.settle(CDS, &all).await;
+        let again: Vec<(&str, &str)> = all[..5].iter().map(|(name, _)| (*name, "2")).collect();
+        origin.set_many(CDS, &again);
+        client.settle(CDS, &[&again, &all[5..]].concat()).await;
+        assert!(start.elapsed() < Duration::from_secs(5), "the machine was too slow to see it");
+        for client in [&mut client, &mut newcomer] {
+            client.settle(CDS, &again).await;
+        }
+        assert!(start.elapsed() >= Duration::from_secs(5), "gone after {:?}", start.elapsed());
+        let warnings = relay.warned(2).await;
+        assert!(warnings[1].contains("removed=15"), "{warnings:#?}");
+        assert_eq!(relay.metric("sluice_upstream_mass_deletions_total", &labels).await, 1.0);
     }
 }
 

@@ -145,6 +145,7 @@ fn fbk_20_envoys_failover_is_for_two_grpc_servers_that_are_alike() {
         ("wildcard", "legacy"),
         ("resource_timeout", "11s"),
         ("resource_timeouts", "{a.B: 1s}"),
+        ("mass_deletion", "{policy: hold_then_honour}"),
         ("backoff", "{max: 9s}"),
     ] {
         let second = second.replace("server_uri", &format!("{key}: {value}, server_uri"));

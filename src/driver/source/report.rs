@@ -16,22 +16,20 @@ use crate::driver::source::{Owner, SourceKey};
 use crate::driver::status::{ClassStatus, SourceState, SourceStatus, SourceTypeStatus};
 use crate::engine::Time;
 use crate::engine::cache::EntryState;
-use crate::engine::source::{Source, StreamIndex};
-use crate::engine::upstream::Event;
+use crate::engine::source::{Source, StreamIndex, is_mass};
+use crate::engine::upstream::{Event, Lower};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{
-    CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics,
+    CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics, VersionAnomaly,
 };
-use crate::xds::{Code, Node, Parameters, ResourceName, Response, Status, TypeUrl, Variant};
-
-/// So many resources may leave in one response without an alarm, however many there were.
-const MASS_DELETION_MIN: usize = 10;
+use crate::xds::{Code, Node, Parameters, ResourceName, Response, Status, TypeUrl, Variant, Version};
 
 /// The handles of one type.
 struct TypeReport {
     types: Arc<TypeMetrics>,
     upstream: UpstreamTypeMetrics,
     cache: CacheMetrics,
+    held_back: GaugePart,
 }
 
 pub struct Report {
@@ -131,7 +129,8 @@ impl Report {
     fn of_type(&mut self, type_url: &TypeUrl) -> &mut TypeReport {
         self.types.entry(type_url.clone()).or_insert_with(|| {
             let types = self.shared.metrics.of_type(type_url);
-            TypeReport { upstream: self.metrics.server().of_type(&types), cache: types.cache(), types }
+            let upstream = self.metrics.server().of_type(&types);
+            TypeReport { held_back: upstream.held_back(), upstream, cache: types.cache(), types }
         })
     }
 
@@ -145,7 +144,7 @@ impl Report {
     /// obeyed, as it may mean it; but when it doesn't, somebody should know soon (FU18).
     pub fn changed(&mut self, type_url: &TypeUrl, before: usize, after: usize) {
         let removed = before.saturating_sub(after);
-        if removed <= MASS_DELETION_MIN || removed <= before / 2 {
+        if !is_mass(removed, before) {
             return;
         }
         self.of_type(type_url).upstream.mass_deletion();
@@ -247,17 +246,64 @@ impl Report {
                 }
             }
             Event::Ambiguous { type_url, name } => self.ambiguous(type_url, name),
+            Event::SameVersion { type_url, contents } => self.other_bytes(type_url, contents),
+            Event::WentBackwards { type_url, lower } => self.went_backwards(type_url, lower),
             Event::Refreshed { type_url, count } => self.of_type(type_url).upstream.heartbeats(*count),
-            Event::Expired { type_url, count } => {
-                self.of_type(type_url).upstream.expired(*count);
-                if let Some(suppressed) = self.shared.throttle.allow("resources expired") {
-                    warn!(%server, %list, %type_url, count, suppressed,
-                        "the upstream did not refresh resources within their TTL: they are removed");
-                }
+            Event::Expired { type_url, count } => self.expired(type_url, *count),
+            Event::DeletionHeld { type_url, count, left, hold } => {
+                self.deletion_held(type_url, *count, *left, *hold);
             }
+            Event::DeletionWithdrawn { type_url, count } => self.deletion_withdrawn(type_url, *count),
+            Event::DeletionCarriedOut { type_url, count } => self.deletion_carried_out(type_url, *count),
             Event::Timeout { type_url, names } => {
                 debug!(%server, %list, %type_url, ?names, "no answer for these names in time");
             }
+        }
+    }
+
+    fn other_bytes(&mut self, type_url: &TypeUrl, contents: &[(ResourceName, Version)]) {
+        self.of_type(type_url).upstream.version_anomaly(VersionAnomaly::SameVersionOtherBytes);
+        let first = contents.first().map(|(name, _)| name.as_str()).unwrap_or_default();
+        debug!(server = %self.server_uri, list = %self.list, %type_url, resources = contents.len(), first,
+            "the upstream gave other bytes the version of those before; they are used");
+    }
+
+    fn went_backwards(&mut self, type_url: &TypeUrl, lower: &Lower) {
+        self.of_type(type_url).upstream.version_anomaly(VersionAnomaly::WentBackwards);
+        let Lower { name, version, before } = lower;
+        let name = name.as_ref().map(ResourceName::as_str);
+        debug!(server = %self.server_uri, list = %self.list, %type_url, name, version, before,
+            "a version of the upstream is lower than the one before; what came last is used");
+    }
+
+    fn expired(&mut self, type_url: &TypeUrl, count: usize) {
+        self.of_type(type_url).upstream.expired(count);
+        if let Some(suppressed) = self.shared.throttle.allow("resources expired") {
+            warn!(server = %self.server_uri, list = %self.list, %type_url, count, suppressed,
+                "the upstream did not refresh resources within their TTL: they are removed");
+        }
+    }
+
+    /// FU18: clients keep what the server took away.
+    fn deletion_held(&mut self, type_url: &TypeUrl, removed: usize, left: usize, hold: Duration) {
+        self.of_type(type_url).upstream.mass_deletion();
+        if let Some(suppressed) = self.allow("mass deletion") {
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, left, ?hold,
+                suppressed, "the upstream deleted most resources of a type in one response; they are served on for a while");
+        }
+    }
+
+    fn deletion_withdrawn(&self, type_url: &TypeUrl, count: usize) {
+        if let Some(suppressed) = self.allow("deletion withdrawn") {
+            info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, count, suppressed,
+                "the upstream has resources again whose deletion was held back");
+        }
+    }
+
+    fn deletion_carried_out(&self, type_url: &TypeUrl, removed: usize) {
+        if let Some(suppressed) = self.allow("deletion carried out") {
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, suppressed,
+                "the upstream did not bring back what it deleted; clients are told so");
         }
     }
 
@@ -414,10 +460,13 @@ impl Report {
                 present: counts.present + members,
                 absent: counts.absent,
                 unknown: counts.unknown + unknown,
+                held_back: source.held_back(type_url),
                 bytes: counts.bytes + wildcard.map_or(0, |view| view.bytes()),
                 version: wildcard.map(|view| view.digest()),
             };
-            let cache = &mut self.of_type(type_url).cache;
+            let report = self.of_type(type_url);
+            report.held_back.set(status.held_back);
+            let cache = &mut report.cache;
             cache.set(status.present, status.absent, status.unknown, status.bytes);
             cache.set_states(EntryState::ALL.map(|state| counts.states.get(state)));
             statuses.push(status);

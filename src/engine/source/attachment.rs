@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::engine::Time;
 use crate::engine::interest::Shape;
@@ -35,6 +36,11 @@ struct Machine {
 impl Streams {
     pub fn new(settings: Settings) -> Streams {
         Streams { settings, machines: Vec::new(), placed: BTreeMap::new() }
+    }
+
+    /// How long what most of a type vanishes in is held back (FU18).
+    pub fn mass_deletion_hold(&self) -> Option<Duration> {
+        self.settings.mass_deletion_hold
     }
 
     /// False if the server can't be asked for this type: it has no service, or none of this kind (RPC-2, RPC-9). What is

@@ -7,6 +7,7 @@
 //! [`Source::handle_timeout`]; after each call drain [`Source::poll_output`] and take [`Source::snapshot`] if it changed.
 
 mod attachment;
+mod guard;
 mod linger;
 mod private;
 mod restore;
@@ -31,6 +32,8 @@ use crate::xds::{Resource, ResourceName, TypeUrl};
 
 pub use super::interest::Collection;
 pub use attachment::{Attachment, Files, StreamIndex, Streams};
+use guard::Guard;
+pub use guard::is_mass;
 use linger::{Linger, Lingering};
 use private::Private;
 use restore::Restoring;
@@ -158,6 +161,7 @@ pub struct Source {
     snapshot_changed: bool,
     upkeep: Upkeep,
     restoring: Restoring,
+    guard: Guard,
     news: News,
     woken_at: Option<Time>,
     outputs: VecDeque<Output>,
@@ -178,6 +182,7 @@ impl Source {
             snapshot_changed: false,
             upkeep: Upkeep::default(),
             restoring: Restoring::default(),
+            guard: Guard::default(),
             news: News::default(),
             woken_at: None,
             outputs: VecDeque::new(),
@@ -449,8 +454,10 @@ impl Source {
             cache.private.forget(&names);
             cache.private.forget(&globs);
             let (no_names, no_globs) = (cache.named.is_empty(), cache.globs.is_empty());
-            self.upkeep.freed(&type_url, Shape::Names, &names);
-            self.upkeep.freed(&type_url, Shape::Globs, &members);
+            for (shape, freed) in [(Shape::Names, &names), (Shape::Globs, &members)] {
+                self.upkeep.freed(&type_url, shape, freed);
+                self.guard.forget(&type_url, shape, freed);
+            }
             if let Attachment::Streams(streams) = &mut self.attachment {
                 streams.unsubscribe(&type_url, upstream::Interest::Names(names), no_names, now);
                 streams.unsubscribe(&type_url, upstream::Interest::Globs(globs), no_globs, now);
@@ -467,6 +474,7 @@ impl Source {
         cache.wildcard = None;
         cache.private.wildcard = false;
         self.upkeep.freed_wildcard(type_url);
+        self.guard.forget_wildcard(type_url);
         if let Attachment::Streams(streams) = &mut self.attachment {
             streams.unsubscribe(type_url, upstream::Interest::Wildcard, true, now);
         }
@@ -514,14 +522,19 @@ impl Source {
     /// Applies one upstream response as one step (I7b).
     fn apply(&mut self, mut changes: Changes, now: Time) {
         self.give_up_private(&mut changes);
+        self.hold_back(&mut changes, now);
+        self.carry_out(&changes, now);
+    }
+
+    fn carry_out(&mut self, changes: &Changes, now: Time) {
         let Some(cache) = self.types.get_mut(&changes.type_url) else { return };
         match changes.scope {
             Scope::Wildcard => {
                 if let Some(wildcard) = &mut cache.wildcard {
-                    wildcard.apply(&changes);
+                    wildcard.apply(changes);
                 }
             }
-            Scope::Globs => cache.globs.apply(&changes),
+            Scope::Globs => cache.globs.apply(changes),
             Scope::Names => {
                 for resource in &changes.present {
                     cache.named.put(resource);
@@ -534,7 +547,7 @@ impl Source {
                 }
             }
         }
-        self.lease(&changes, now);
+        self.lease(changes, now);
         self.settle(&changes.type_url, now);
     }
 
@@ -564,7 +577,7 @@ impl Source {
         let departed = self.types.values().flat_map(TypeCache::departed);
         let departed = departed.filter_map(Departed::poll_timeout).min();
         let own = [self.linger.poll_timeout(), self.upkeep.poll_timeout(), self.restoring.poll_timeout()];
-        [machines, departed, self.wake_at()].into_iter().chain(own).flatten().min()
+        [machines, departed, self.wake_at(), self.guard.poll_timeout()].into_iter().chain(own).flatten().min()
     }
 
     pub fn handle_timeout(&mut self, now: Time) {
@@ -578,6 +591,7 @@ impl Source {
         self.expire_linger(now);
         self.expire_departed(now);
         self.keep_up(now);
+        self.let_deletions_go(now);
         self.keep_restored(now);
         self.after(now);
     }
@@ -665,7 +679,8 @@ impl Source {
                 upstream::Output::Changes(changes) => self.apply(changes, now),
                 upstream::Output::Event(event) => {
                     self.take_errors(index, &event, now);
-                    self.outputs.push_back(Output::Upstream(index, upstream::Output::Event(event)));
+                    let told = self.told(index, event).map(upstream::Output::Event);
+                    self.outputs.extend(told.map(|event| Output::Upstream(index, event)));
                 }
                 other => self.outputs.push_back(Output::Upstream(index, other)),
             }
@@ -742,6 +757,7 @@ impl Source {
         self.snapshot_changed = true;
         if cache.is_empty() {
             self.types.remove(type_url);
+            self.guard.forget_type(type_url);
             self.snapshot.remove(type_url);
             return;
         }

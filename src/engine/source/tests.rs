@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod guard;
+mod versions;
+
 use bytes::Bytes;
 
 use super::*;

@@ -193,6 +193,7 @@ impl Source {
         if !was_present {
             return false;
         }
+        self.guard.forget(type_url, *shape, std::slice::from_ref(name));
         if let Attachment::Streams(streams) = &mut self.attachment
             && let Some(machine) = streams.placed(type_url, *shape).and_then(|index| streams.machine(index))
         {
@@ -232,6 +233,23 @@ impl Source {
             Event::Heard => self.end_transient_errors(index, now),
             _ => {}
         }
+    }
+
+    /// An event as it is passed on: of the resources that came under the version of what is held, those with other bytes
+    /// (FU20). What is held is as it was before the response.
+    pub(super) fn told(&self, index: StreamIndex, event: Event) -> Option<Event> {
+        let Event::SameVersion { type_url, mut contents } = event else { return Some(event) };
+        let Attachment::Streams(streams) = &self.attachment else { return None };
+        let (shape, cache) = (streams.shape_of(index, &type_url)?, self.types.get(&type_url)?);
+        contents.retain(|(name, content)| {
+            let held = match (shape, &cache.wildcard) {
+                (Shape::Names, _) => cache.named.known().get(name).and_then(Known::resource),
+                (Shape::Globs, _) => cache.globs.members().get(name),
+                (Shape::Wildcard, wildcard) => wildcard.as_ref().and_then(|held| held.members().get(name)),
+            };
+            held.is_some_and(|held| held.version != *content)
+        });
+        (!contents.is_empty()).then_some(Event::SameVersion { type_url, contents })
     }
 
     fn put_errors(

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backoff::BackoffSettings;
+use super::order::Lower;
 use crate::engine::interest::Shape;
-use crate::xds::{Request, Resource, ResourceError, ResourceName, Response, Status, TypeUrl, Variant};
+use crate::xds::{
+    Request, Resource, ResourceError, ResourceName, Response, Status, TypeUrl, Variant, Version,
+};
 
 /// How a wildcard is asked for (RLY-18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub struct Settings {
     /// A server that refuses delta is asked by SotW for an hour (RLY-25).
     pub fall_back_to_sotw: bool,
     pub wildcard: WildcardStyle,
+    /// What most of a type vanishes in at once is obeyed after this time, or at once (FU18). The source sees to it.
+    pub mass_deletion_hold: Option<Duration>,
     /// How long a name may stay unanswered before it is taken as absent (TMR-1, RLY-29).
     pub resource_timeout: Duration,
     /// The same for types that have one of their own (RLY-29).
@@ -71,6 +76,7 @@ impl Default for Settings {
             variant: Variant::Delta,
             fall_back_to_sotw: true,
             wildcard: WildcardStyle::Explicit,
+            mass_deletion_hold: None,
             resource_timeout: Duration::from_secs(10),
             resource_timeouts: BTreeMap::new(),
             timeout_is_transient: false,
@@ -280,8 +286,37 @@ pub enum Event {
         type_url: TypeUrl,
         name: ResourceName,
     },
+    /// Resources came under the version that the server gave what is held of these names; of each, what it contains. The
+    /// source knows what is held, and passes on those that differ from it (FU20, WIR-2).
+    SameVersion {
+        type_url: TypeUrl,
+        contents: Vec<(ResourceName, Version)>,
+    },
+    /// A response has a version that is lower than the one before it (FU21), or brings such resources; the first of them.
+    WentBackwards {
+        type_url: TypeUrl,
+        lower: Lower,
+    },
     /// Heartbeats came (TTL-4).
     Refreshed {
+        type_url: TypeUrl,
+        count: usize,
+    },
+    /// A response took `count` resources away and left `left`: they are served on for the time that is set for it (FU18). The
+    /// source says so, as of the next two.
+    DeletionHeld {
+        type_url: TypeUrl,
+        count: usize,
+        left: usize,
+        hold: Duration,
+    },
+    /// The server has so many of them again.
+    DeletionWithdrawn {
+        type_url: TypeUrl,
+        count: usize,
+    },
+    /// The time of so many of them is over: they are gone.
+    DeletionCarriedOut {
         type_url: TypeUrl,
         count: usize,
     },

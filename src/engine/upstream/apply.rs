@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::api::{Cause, Changes, Event, Scope};
 use super::globs::GlobsStep;
 use super::names::{Held, Names};
+use super::order::Versions;
 use super::response::{Digest, Verdict, is_invalid};
 use super::subscription::{Said, Subscription, Want};
 use super::variants::VariantStep;
@@ -14,7 +15,7 @@ use crate::engine::planted::{Bug, planted};
 use crate::xds::{BadElement, Code, Received, ResourceError, ResourceName, TypeUrl, Variant};
 
 impl Changes {
-    pub(super) fn new(type_url: &TypeUrl, scope: Scope) -> Self {
+    pub(in crate::engine) fn new(type_url: &TypeUrl, scope: Scope) -> Self {
         let (present, by_alias, absent, refreshed, settled) = Default::default();
         Changes {
             type_url: type_url.clone(),
@@ -59,9 +60,10 @@ impl Subscription {
             Want::Nothing => None,
             Want::Names(names) => {
                 let changes = Changes::new(&self.type_url, Scope::Names);
-                let (mentioned, variants) = Default::default();
+                let (mentioned, variants, versions) = Default::default();
                 let fails = digest.fails;
-                let step = NamesStep { names, said: &self.said, changes, mentioned, variants, fails };
+                let said = &self.said;
+                let step = NamesStep { names, said, changes, mentioned, variants, versions, fails };
                 Some(step.run(digest, verdict, &mut events)).filter(|changes| !changes.says_nothing())
             }
             Want::Globs(globs) => {
@@ -72,7 +74,8 @@ impl Subscription {
             Want::Wildcard(wildcard) => {
                 let was_complete = wildcard.complete;
                 let changes = Changes::new(&self.type_url, Scope::Wildcard);
-                let step = WildcardStep { wildcard, changes, mentioned: BTreeSet::new() };
+                let (mentioned, versions) = Default::default();
+                let step = WildcardStep { wildcard, changes, mentioned, versions };
                 let changes = step.run(digest, verdict, now, &mut events);
                 let is_news = changes.complete && !was_complete;
                 Some(changes).filter(|changes| is_news || !changes.says_nothing())
@@ -104,6 +107,7 @@ struct NamesStep<'a> {
     /// Wanted names of which the response says something, be it only that they are bad.
     mentioned: BTreeSet<ResourceName>,
     variants: VariantStep,
+    versions: Versions,
     /// Data errors take copies away (DAT-2).
     fails: bool,
 }
@@ -144,6 +148,7 @@ impl NamesStep<'_> {
                 self.changes.absent.push((name, Cause::Omitted));
             }
         }
+        events.extend(self.versions.events(&self.changes.type_url));
         self.changes
     }
 
@@ -172,6 +177,7 @@ impl NamesStep<'_> {
             return;
         };
         for name in &answered {
+            self.versions.compare(name, self.names.held(name), &received, resource, variant);
             let held = Held::new(&received, resource, variant == Variant::Delta);
             self.names.hold(name, &received.name, held, !self.said.enter.contains(name));
             if *name != received.name {
@@ -247,6 +253,7 @@ struct WildcardStep<'a> {
     changes: Changes,
     /// Names that the response mentions without bringing their resource: they stay members if they are.
     mentioned: BTreeSet<ResourceName>,
+    versions: Versions,
 }
 
 impl WildcardStep<'_> {
@@ -275,6 +282,7 @@ impl WildcardStep<'_> {
             }
         }
         self.changes.complete = self.wildcard.complete;
+        events.extend(self.versions.events(&self.changes.type_url));
         self.changes
     }
 
@@ -290,6 +298,8 @@ impl WildcardStep<'_> {
             }
             return;
         };
+        let before = self.wildcard.members.get(&received.name);
+        self.versions.compare(&received.name, before, &received, resource, variant);
         self.wildcard.hold(&received.name, Held::new(&received, resource, variant == Variant::Delta));
         self.changes.present.push(resource.clone());
     }

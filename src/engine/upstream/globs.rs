@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::api::{Cause, Changes, Event, Scope};
 use super::apply::{is_heartbeat, means_absence};
 use super::names::Held;
+use super::order::Versions;
 use super::response::{Digest, Verdict, is_invalid};
 use super::subscription::Said;
 use super::wildcard::Wildcard;
@@ -148,11 +149,14 @@ pub(super) struct GlobsStep<'a> {
     changes: Changes,
     /// Globs of which the response brings or takes members.
     answered: BTreeSet<ResourceName>,
+    versions: Versions,
 }
 
 impl<'a> GlobsStep<'a> {
     pub(super) fn new(globs: &'a mut Globs, said: &'a Said, type_url: &TypeUrl) -> Self {
-        GlobsStep { globs, said, changes: Changes::new(type_url, Scope::Globs), answered: BTreeSet::new() }
+        let changes = Changes::new(type_url, Scope::Globs);
+        let (answered, versions) = Default::default();
+        GlobsStep { globs, said, changes, answered, versions }
     }
 
     pub(super) fn run(
@@ -177,6 +181,7 @@ impl<'a> GlobsStep<'a> {
         if proves_membership {
             self.settle(size, now);
         }
+        events.extend(self.versions.events(&self.changes.type_url));
         self.changes
     }
 
@@ -193,6 +198,8 @@ impl<'a> GlobsStep<'a> {
             }
             return;
         };
+        let before = glob.members.get(&received.name);
+        self.versions.compare(&received.name, before, &received, resource, Variant::Delta);
         glob.hold(&received.name, Held::new(&received, resource, true));
         self.changes.present.push(resource.clone());
         self.answered.insert(name);

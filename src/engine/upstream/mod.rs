@@ -33,6 +33,7 @@ mod delta;
 mod poll;
 mod proof;
 mod resume;
+mod order;
 mod view;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,7 @@ use std::time::Duration;
 
 pub use api::{Cause, Changes, Event, Input, Interest, Output, Scope, Settings, Transport, WildcardStyle};
 pub use backoff::BackoffSettings;
+pub use order::Lower;
 pub use resume::{Former, Resumed};
 pub use view::{State, TypeView};
 
@@ -523,6 +525,7 @@ impl Upstream {
         }
         let verdict = Verdict::of(&digest);
         let says_what_there_is = !digest.is_heartbeat();
+        let lower = subscription.lower(&digest);
         let occasion = if verdict.is_good() || planted(Bug::FaultsAcked) {
             subscription.accept(&digest);
             Occasion::Ack
@@ -532,7 +535,10 @@ impl Upstream {
         let applied = if verdict.void && !planted(Bug::VoidApplied) {
             None
         } else {
-            Some(subscription.apply(digest, &verdict, now))
+            let (changes, mut events) = subscription.apply(digest, &verdict, now);
+            let type_url = &type_url;
+            events.extend(lower.map(|lower| Event::WentBackwards { type_url: type_url.clone(), lower }));
+            Some((changes, events))
         };
         self.answer(&type_url, occasion, &verdict, now);
         let (changes, events) = applied.unwrap_or_default();

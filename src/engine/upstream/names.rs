@@ -47,6 +47,11 @@ impl Held {
         Held { version: if restate { version.into() } else { Box::default() }, restate, canonical: None }
     }
 
+    /// Whether it is the resource of this own name, as held under `name`.
+    pub(super) fn is_of(&self, name: &ResourceName, own: &ResourceName) -> bool {
+        self.canonical.as_ref().unwrap_or(name) == own
+    }
+
     pub(super) fn forget_version(&mut self) {
         self.version = Box::default();
         self.restate = false;

@@ -6,6 +6,7 @@ use super::api::Interest;
 use super::failover::Stash;
 use super::globs::Globs;
 use super::names::Names;
+use super::order::Lower;
 use super::proof::Currency;
 use super::response::Digest;
 use super::wildcard::Wildcard;
@@ -111,6 +112,11 @@ impl Subscription {
         if !(digest.answers_all && self.has_news()) {
             self.accepted.clone_from(&digest.version_info);
         }
+    }
+
+    /// SotW: the version of the response, if it is lower than the one accepted before it (FU21).
+    pub(super) fn lower(&self, digest: &Digest) -> Option<Lower> {
+        Lower::of(None, &digest.version_info, &self.accepted)
     }
 
     /// An interest of the other kind than the one before takes its place.

@@ -12,4 +12,5 @@ mod script;
 mod streams;
 mod timers;
 mod variants;
+mod versions;
 mod wildcards;

@@ -24,10 +24,12 @@ fn touched() -> (Metrics, Box<dyn Any>) {
     let server = metrics.of_server("cp-1");
     server.of_type(&types).response();
     server.of_type(&types).resource_error(Code::Internal);
+    server.of_type(&types).version_anomaly(VersionAnomaly::WentBackwards);
     types.beside(1, &[Code::Internal]);
     server.stream_closed(Code::Unavailable);
     let held = (
         server.source(&"xds_servers".into()),
+        server.of_type(&types).held_back(),
         metrics.downstream.stream(Variant::Delta),
         metrics.downstream.behind(),
         metrics.fallback.moved(&"xds_servers".into(), &"cp-2".into(), false),
@@ -74,8 +76,10 @@ fn the_catalogue_parses_and_every_name_follows_the_template() {
         assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
     }
     let labels: BTreeSet<_> = families.values().flatten().map(String::as_str).collect();
-    let allowed =
-        ["code", "le", "limit", "list", "method", "reason", "server", "state", "type", "variant", "version"];
+    let allowed = [
+        "code", "kind", "le", "limit", "list", "method", "reason", "server", "state", "type", "variant",
+        "version",
+    ];
     assert_eq!(labels.into_iter().collect::<Vec<_>>(), allowed);
 }
 

@@ -287,6 +287,19 @@ impl UpstreamTypeMetrics {
         self.mass_deletions.inc();
     }
 
+    /// Resources that one source serves although the server took them away (FU18); they count until the handle is dropped.
+    pub fn held_back(&self) -> GaugePart {
+        let labels = [("server", self.server.label.clone()), ("type", self.label.clone())];
+        GaugePart::new(&self.server.beside.held_back.get_or_create_owned(&labels), 0)
+    }
+
+    /// A response whose versions don't fit those before it (FU20, FU21).
+    pub fn version_anomaly(&self, kind: VersionAnomaly) {
+        let (server, label) = (&self.server, self.label.clone());
+        let labels = [("server", server.label.clone()), ("type", label), ("kind", kind.label().into())];
+        server.beside.version_anomalies.get_or_create(&labels).inc();
+    }
+
     /// Resources ran out, because the server did not refresh them (TTL-8).
     pub fn expired(&self, count: usize) {
         self.expiries.inc_by(count as u64);
@@ -300,12 +313,32 @@ impl UpstreamTypeMetrics {
     }
 }
 
+/// What can be told against the versions of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionAnomaly {
+    /// It brings a resource under the version that it had, with other bytes (FU20, WIR-2).
+    SameVersionOtherBytes,
+    /// A version is lower than the one before it, where versions have an order (FU21).
+    WentBackwards,
+}
+
+impl VersionAnomaly {
+    fn label(self) -> &'static str {
+        match self {
+            VersionAnomaly::SameVersionOtherBytes => "same_version_other_bytes",
+            VersionAnomaly::WentBackwards => "went_backwards",
+        }
+    }
+}
+
 /// What servers say beside resources.
 #[derive(Clone, Debug)]
 struct BesideFamilies {
     heartbeats: Counters<2>,
     expiries: Counters<2>,
     mass_deletions: Counters<2>,
+    held_back: Gauges<2>,
+    version_anomalies: Counters<3>,
     errors: Counters<3>,
 }
 
@@ -323,6 +356,14 @@ impl BesideFamilies {
             mass_deletions: catalogue.add(
                 "sluice_upstream_mass_deletions",
                 "Responses of the server that took away most of what there was of a type",
+            ),
+            held_back: catalogue.add(
+                "sluice_upstream_resources_held_back",
+                "Resources served although the server took them away in a mass deletion",
+            ),
+            version_anomalies: catalogue.add(
+                "sluice_upstream_version_anomalies",
+                "Responses of the server whose versions don't fit those before, by kind",
             ),
             errors: catalogue.add(
                 "sluice_upstream_resource_errors",

@@ -1,0 +1,39 @@
+//! `mass_deletion` of a server: FU18.
+
+use super::*;
+use crate::config::MassDeletion;
+
+/// Of a gRPC server with these keys.
+fn policy(keys: &str) -> MassDeletion {
+    let server = format!("{{server_uri: 'localhost:1', channel_creds: [{{type: insecure}}]{keys}}}");
+    grpc(&config(&format!("xds_servers: [{server}]"))).mass_deletion
+}
+
+fn faults(server: &str) -> Vec<String> {
+    let text = format!("xds_servers: [{{{server}}}]");
+    read(&text).expect_err(&text).to_string().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn fu_18_a_mass_deletion_is_obeyed_at_once_unless_a_time_is_set() {
+    assert_eq!(policy(""), MassDeletion::Honour);
+    assert_eq!(policy(", mass_deletion: {policy: honour}"), MassDeletion::Honour);
+    let held = |seconds| MassDeletion::HoldThenHonour { hold: Duration::from_secs(seconds) };
+    assert_eq!(policy(", mass_deletion: {policy: hold_then_honour}"), held(300));
+    assert_eq!(policy(", mass_deletion: {policy: hold_then_honour, hold: 1h}"), held(3600));
+    let rest = config(REST);
+    let ServerKind::Rest(rest) = &rest.servers.default.servers[0].kind else { panic!("not REST") };
+    assert_eq!(rest.mass_deletion, held(300));
+}
+
+#[test]
+fn fu_18_a_time_without_its_policy_means_nothing() {
+    assert_eq!(
+        faults("server_uri: 'localhost:1', channel_creds: [{type: insecure}], mass_deletion: {hold: 5s}"),
+        ["xds_servers[0].mass_deletion.hold: has no meaning for `policy: honour`"]
+    );
+    assert_eq!(
+        faults("server_uri: 'file:a', mass_deletion: {policy: hold_then_honour}"),
+        ["xds_servers[0].mass_deletion: has no meaning for a file: server"]
+    );
+}

@@ -1,0 +1,152 @@
+//! What the version strings of a server tell against it: one that stands for other bytes than before (FU20, WIR-2), and one
+//! that is lower than the one before (FU21).
+//!
+//! Neither changes what is done with a response. Versions are opaque to the protocol, so two of them are put in an order only
+//! where both are written in one way that shows it; see [`is_lower`].
+
+use super::api::Event;
+use super::names::Held;
+use crate::xds::{Received, Resource, ResourceName, TypeUrl, Variant, Version};
+
+/// A version that is lower than the one before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lower {
+    /// The resource; `None` in SotW, whose versions are of responses.
+    pub name: Option<ResourceName>,
+    pub version: Box<str>,
+    pub before: Box<str>,
+}
+
+impl Lower {
+    pub(super) fn of(name: Option<&ResourceName>, version: &str, before: &str) -> Option<Lower> {
+        is_lower(version, before).then(|| Lower {
+            name: name.cloned(),
+            version: version.into(),
+            before: before.into(),
+        })
+    }
+}
+
+/// The versions of one response, beside those of what is held.
+#[derive(Debug, Default)]
+pub(super) struct Versions {
+    /// By the wanted name, the content of resources that came under the version of the one that is held.
+    repeated: Vec<(ResourceName, Version)>,
+    lower: Option<Lower>,
+}
+
+impl Versions {
+    /// A resource came for a name, where this one is held. An alias may have moved on from another resource (ALI-2), of which
+    /// the version says nothing.
+    pub(super) fn compare(
+        &mut self,
+        name: &ResourceName,
+        held: Option<&Held>,
+        received: &Received,
+        resource: &Resource,
+        variant: Variant,
+    ) {
+        let Some(held) = held.filter(|held| held.is_of(name, &received.name)) else { return };
+        let version = &received.upstream_version;
+        if held.version == *version {
+            if !version.is_empty() {
+                self.repeated.push((name.clone(), resource.version));
+            }
+        } else if variant == Variant::Delta && self.lower.is_none() {
+            self.lower = Lower::of(Some(&received.name), version, &held.version);
+        }
+    }
+
+    pub(super) fn events(self, type_url: &TypeUrl) -> impl Iterator<Item = Event> {
+        let Versions { repeated: contents, lower } = self;
+        let repeated =
+            (!contents.is_empty()).then(|| Event::SameVersion { type_url: type_url.clone(), contents });
+        let lower = lower.map(|lower| Event::WentBackwards { type_url: type_url.clone(), lower });
+        repeated.into_iter().chain(lower)
+    }
+}
+
+/// Whether a version is known to be lower than another one: both are decimal numbers, after the same words without a digit
+/// (`12`, `v12`), or both are a time of RFC 3339 in UTC and a number (`2026-01-31T12:00:00Z/12`, as istiod has it). All others
+/// have no order.
+pub(super) fn is_lower(version: &str, before: &str) -> bool {
+    if version == before {
+        return false;
+    }
+    let (Some(version), Some(before)) = (Ordered::of(version), Ordered::of(before)) else { return false };
+    let is_alike = version.words == before.words && version.time.is_empty() == before.time.is_empty();
+    is_alike && (version.time, version.rank()) < (before.time, before.rank())
+}
+
+struct Ordered<'a> {
+    words: &'a str,
+    /// Empty, or of one length and one form, so that the order of the text is that of time.
+    time: &'a str,
+    /// Without leading zeros.
+    number: &'a str,
+}
+
+/// `2026-01-31T12:00:00Z/`, 0 for any digit.
+const TIME: &[u8] = b"0000-00-00T00:00:00Z/";
+
+impl Ordered<'_> {
+    fn of(version: &str) -> Option<Ordered<'_>> {
+        let start = version.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        let (head, number) = version.split_at_checked(start).filter(|(_, number)| !number.is_empty())?;
+        let is_time = head.len() == TIME.len()
+            && head.bytes().zip(TIME).all(|(found, form)| match form {
+                b'0' => found.is_ascii_digit(),
+                _ => found == *form,
+            });
+        let (words, time) = if is_time { ("", head) } else { (head, "") };
+        let number = number.trim_start_matches('0');
+        (!words.contains(|c: char| c.is_ascii_digit())).then_some(Ordered { words, time, number })
+    }
+
+    fn rank(&self) -> (usize, &str) {
+        (self.number.len(), self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_lower;
+
+    #[test]
+    fn fu_21_versions_of_one_form_have_an_order() {
+        let lower = [
+            ("4", "5"),
+            ("9", "10"),
+            ("0", "1"),
+            ("v9", "v12"),
+            ("config-007", "config-8"),
+            ("18446744073709551616", "18446744073709551617"),
+            ("2026-01-31T12:00:00Z/12", "2026-01-31T12:00:00Z/13"),
+            ("2026-01-31T11:59:59Z/14", "2026-01-31T12:00:00Z/13"),
+        ];
+        for (version, before) in lower {
+            assert!(is_lower(version, before), "{version} after {before}");
+            assert!(!is_lower(before, version) && !is_lower(version, version), "{before} after {version}");
+        }
+        assert!(!is_lower("007", "7") && !is_lower("7", "007"));
+    }
+
+    #[test]
+    fn fu_21_others_have_none() {
+        let others = [
+            ("", "5"),
+            ("4", ""),
+            ("v4", "5"),
+            ("v4", "w5"),
+            ("v1.4", "v2.3"),
+            ("a3f4", "b7c9"),
+            ("4 ", "5 "),
+            ("4a", "5a"),
+            ("12", "2026-01-31T12:00:00Z/13"),
+            ("2026-01-31T12:00:00+01:00/1", "2026-01-31T12:00:00+01:00/2"),
+        ];
+        for (version, before) in others {
+            assert!(!is_lower(version, before) && !is_lower(before, version), "{version} and {before}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Versions that are lower than the ones before them: FU21.
+
+use super::super::*;
+use super::script::{Script, delta, sotw};
+
+/// Runs the lines; what of each response went backwards: `NAME 5>4`, `-` for a response of SotW as a whole.
+fn backwards(settings: Settings, lines: &str) -> Vec<String> {
+    let mut script = Script::new(settings);
+    let lines = lines.lines().map(str::trim).filter(|line| !line.is_empty());
+    let outputs: Vec<_> = lines.flat_map(|line| script.raw(line)).collect();
+    let told = outputs.iter().filter_map(|output| match output {
+        Output::Event(Event::WentBackwards { lower: Lower { name, version, before }, .. }) => {
+            Some(format!("{} {before}>{version}", name.as_ref().map_or("-", ResourceName::as_str)))
+        }
+        _ => None,
+    });
+    told.collect()
+}
+
+#[test]
+fn fu_21_delta_versions_are_of_resources() {
+    let wildcard = "
+        + CDS *
+        opened
+        CDS - n1 a=5 b=9
+        CDS - n2 b=10
+        CDS - n3 a=4 b=3
+        CDS - n4 a=4
+        CDS - n5 a=x b=v12
+        CDS - n6 a=1 b=v9
+        ";
+    let expected = ["a 5>4", "b v12>v9"];
+    assert_eq!(backwards(delta(), wildcard), expected, "once for each response");
+    assert_eq!(backwards(delta(), &wildcard.replace('*', "a b")), expected);
+    let glob = "
+        + CDS xdstp://x/envoy.config.cluster.v3.Cluster/*
+        opened
+        CDS - n1 xdstp://x/envoy.config.cluster.v3.Cluster/a=5
+        CDS - n2 xdstp://x/envoy.config.cluster.v3.Cluster/a=4
+        ";
+    assert_eq!(backwards(delta(), glob), ["xdstp://x/envoy.config.cluster.v3.Cluster/a 5>4"]);
+}
+
+#[test]
+fn fu_21_sotw_versions_are_of_responses() {
+    let lines = "
+        + EDS a b
+        opened
+        EDS 5 n1 a=9 b=9
+        EDS 6 n2 a=8
+        EDS 4 n3 b=10
+        EDS 4 n4 b=11
+        ";
+    assert_eq!(backwards(sotw(), lines), ["- 6>4"]);
+}
+
+/// A response of which nothing is used counts for nothing, and one that is rejected in part is none to compare with.
+#[test]
+fn fu_21_what_is_not_accepted_is_not_compared_with() {
+    let lines = "
+        + EDS a b
+        opened
+        EDS 5 n1 a=5
+        EDS 4 n2 a=4 a=4
+        EDS 9 n3 a=9 !b
+        EDS 8 n4 a=8
+        ";
+    assert_eq!(backwards(sotw(), lines), [""; 0]);
+}
+
+/// A replica behind the one before, or a server that counts from the start again.
+#[test]
+fn fu_21_the_order_outlives_the_stream() {
+    let lines = "
+        + CDS *
+        opened
+        CDS 5 n1 a=5
+        closed UNAVAILABLE
+        after 60s
+        opened
+        CDS 1 n1 a=1
+        ";
+    assert_eq!(backwards(delta(), lines), ["a 5>1"]);
+    assert_eq!(backwards(sotw(), lines), ["- 5>1"]);
+}
+
+/// ALI-2: an alias that moves to another resource has another line of versions.
+#[test]
+fn fu_21_an_alias_moves_to_another_resource() {
+    let lines = "
+        + CDS x
+        opened
+        CDS - n1 a=5/x
+        CDS - n2 b=4/x
+        CDS - n3 b=3/x
+        ";
+    assert_eq!(backwards(delta(), lines), ["b 4>3"]);
+}
