@@ -173,7 +173,7 @@ ROWS = {
     "rss-10000": ("--clients 3000 --mode delta --resources 10000 --changes 50 --pause-ms 50", [(*RSS, 24), (*RSS_AFTER, 24), (*BASE, None)], ()),
     "rss-reconnect": ("--scenario storm --clients 5000 --mode delta --duration 12", [(*RSS, 24), (*RSS_AFTER, 24)], ()),
     "rss-envoy": ("--clients 5000 --mode delta --node-bytes 61000", [(*RSS, 40), (*RSS_AFTER, 40), (*US, None)], ()),
-    "rss-envoy-acks": ("--clients 5000 --mode delta --node-bytes 61000 --node-every-request --size 1024", [(*RSS, 48), (*RSS_AFTER, 48), (*US, 40)], ()),
+    "rss-envoy-acks": ("--clients 5000 --mode delta --node-bytes 61000 --node-every-request --size 1024 --changes 20", [(*RSS, 48), (*RSS_AFTER, 48), (*US, 40)], ()),
     "cpu-delta-100": ("--clients 5000 --mode delta --resources 100", [(*US, 20), (*CLIENT_US, None), (*LAST, 100)], ()),
     "cpu-delta-1000": ("--clients 5000 --mode delta --resources 1000", [(*US, 20), (*CLIENT_US, None), (*LAST, 100)], ()),
     "cpu-sotw-50k": ("--clients 5000 --mode sotw --resources 100", [(*US, 45), (*CLIENT_US, None), (*LAST, 200)], ()),

@@ -16,7 +16,7 @@ const PIECE_BYTES: usize = 8192 - HEAD_BYTES;
 
 /// A client that sent as much in long frames does so all the time: an Envoy whose every request says its node. From then on
 /// each piece would cost more than the buffer is worth.
-const LONG_BYTES_CUT: usize = 256 * 1024;
+const LONG_BYTES_CUT: usize = 128 * 1024;
 
 const HEAD_BYTES: usize = 9;
 const DATA: u8 = 0x0;
