@@ -9,9 +9,10 @@
 //! | `GET /clients?node=&type=&state=&limit=` | the downstream streams: per type what was sent, ACKed and NACKed |
 //! | `GET /sources?server=&type=&state=&limit=` | the upstream attachments: state, staleness, last error, what each holds |
 //! | `GET /resources?type=&name=&state=&limit=` | what is cached: names, versions, sizes, states |
+//! | `POST /confirm_deletions?server=&type=` | says that mass deletions were meant which are held back; JSON with what went |
 //!
 //! No payload is ever shown, and of a Secret nothing but its name (reliability.md §4.3). The room reads what drivers
-//! publish through [`StatusView`] and holds no lock; lists are written item by item, so that a dump of all clients
+//! publish, through [`Controls`], and holds no lock; lists are written item by item, so that a dump of all clients
 //! costs a small buffer however slow its reader is. Requests, connections, headers and times are bounded.
 
 mod readiness;
@@ -19,6 +20,7 @@ mod query;
 mod item;
 mod list;
 mod connection;
+mod confirm;
 
 pub use readiness::{Readiness, State};
 
@@ -31,7 +33,7 @@ use axum::extract::{Request, State as Shared};
 use axum::http::{StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::serve::Listener;
 use http_body::Body as _;
 use http_body_util::BodyExt;
@@ -41,7 +43,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::driver::clock::wall_now;
-use crate::driver::status::StatusView;
+use crate::driver::control::Controls;
 use crate::telemetry::metrics::CONTENT_TYPE;
 use crate::telemetry::{Limit, Metrics};
 use query::{ClientsQuery, ResourcesQuery, SourcesQuery};
@@ -63,12 +65,13 @@ GET /metrics     OpenMetrics text
 GET /clients     ?node=&type=&state=&limit=    the downstream streams
 GET /sources     ?server=&type=&state=&limit=  the upstream attachments
 GET /resources   ?type=&name=&state=&limit=    what is cached
+POST /confirm_deletions  ?server=&type=        mass deletions that are held back were meant
 ";
 
 /// The admin server.
 #[derive(Clone)]
 pub struct Admin {
-    view: Arc<dyn StatusView>,
+    relay: Arc<dyn Controls>,
     readiness: Arc<Readiness>,
     metrics: Arc<Metrics>,
     requests: Arc<Semaphore>,
@@ -79,13 +82,13 @@ impl Admin {
     /// a unix socket.
     pub async fn serve(
         mut listener: impl Listener,
-        view: Arc<dyn StatusView>,
+        relay: Arc<dyn Controls>,
         readiness: Arc<Readiness>,
         metrics: Arc<Metrics>,
         shutdown: CancellationToken,
     ) {
         let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
-        let router = Admin { view, readiness, metrics: metrics.clone(), requests }.router();
+        let router = Admin { relay, readiness, metrics: metrics.clone(), requests }.router();
         let mut connections = JoinSet::new();
         while let Some((io, _)) = shutdown.run_until_cancelled(listener.accept()).await {
             while connections.try_join_next().is_some() {}
@@ -108,6 +111,7 @@ impl Admin {
             .route("/clients", get(clients))
             .route("/sources", get(sources))
             .route("/resources", get(resources))
+            .route("/confirm_deletions", post(confirm::deletions_meant))
             .route_layer(from_fn_with_state(self.clone(), bound));
         Router::new()
             .route("/", get(|| async { ENDPOINTS }))
@@ -146,7 +150,7 @@ async fn bound(Shared(admin): Shared<Admin>, request: Request, next: Next) -> Re
 }
 
 async fn ready(Shared(admin): Shared<Admin>) -> Response {
-    let (ready, report) = admin.readiness.report(&admin.view.sources(), wall_now());
+    let (ready, report) = admin.readiness.report(&admin.relay.sources(), wall_now());
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, axum::Json(report)).into_response()
 }
@@ -163,7 +167,7 @@ async fn clients(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Res
     let now = wall_now();
     Ok(list::respond("clients", query.limit, move |writer| async move {
         let render = |session: &_, out: &mut _| list::append(out, item::client(session, &query, now));
-        writer.write_all(admin.view.sessions(), render).await
+        writer.write_all(admin.relay.sessions(), render).await
     }))
 }
 
@@ -172,14 +176,14 @@ async fn sources(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Res
     let now = wall_now();
     Ok(list::respond("sources", query.limit, move |writer| async move {
         let render = |source: &Arc<_>, out: &mut _| list::append(out, item::source(source, &query, now));
-        writer.write_all(admin.view.sources().into_iter(), render).await
+        writer.write_all(admin.relay.sources().into_iter(), render).await
     }))
 }
 
 async fn resources(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
     let query = ResourcesQuery::parse(&uri).map_err(bad_request)?;
     Ok(list::respond("resources", query.limit, move |writer| async move {
-        let found = admin.view.resources(&query.filter);
+        let found = admin.relay.resources(&query.filter);
         let render = |found: &_, out: &mut _| list::append(out, item::resource(found, &query.filter));
         writer.write_all(found, render).await
     }))

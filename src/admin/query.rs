@@ -1,8 +1,9 @@
-//! What may follow the `?` of each list. Anything else is refused, naming what is allowed.
+//! What may follow the `?` of each list, and of what is confirmed. Anything else is refused, naming what is allowed.
 
 use axum::extract::Query;
 use axum::http::Uri;
 
+use crate::driver::control::DeletionFilter;
 use crate::driver::status::{ClientStatus, ConfigStatus, ResourceFilter, SourceState};
 
 /// Items of a list without a `limit`.
@@ -57,6 +58,12 @@ impl ResourcesQuery {
         let filter = ResourceFilter { type_name, name, state: one_of(state, &states)? };
         Ok(ResourcesQuery { filter, limit: number(limit)? })
     }
+}
+
+/// `/confirm_deletions`.
+pub(super) fn deletions(uri: &Uri) -> Result<DeletionFilter, String> {
+    let [server, type_name] = values(uri, ["server", "type"])?;
+    Ok(DeletionFilter { server, type_name })
 }
 
 /// The values of the allowed keys, each at most once.

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, SystemTime};
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
@@ -10,10 +12,11 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::*;
+use crate::driver::control::{ConfirmedDeletion, DeletionFilter};
 use crate::driver::handle::Variant;
 use crate::driver::status::{
     ClassStatus, ClientStatus, ConfigStatus, NackStatus, ResourceFilter, ResourceStatus, SessionStatus,
-    SessionTypeStatus, SourceState, SourceStatus, SourceTypeStatus,
+    SessionTypeStatus, SourceState, SourceStatus, SourceTypeStatus, StatusView,
 };
 use crate::xds::{Code, ResourceName, Status, TypeUrl, Version};
 
@@ -58,6 +61,15 @@ impl StatusView for FakeView {
         let types = [CLUSTER, SECRET].map(TypeUrl::of_message);
         let wanted: Vec<_> = types.into_iter().filter(|url| filter.wants_type(url)).collect();
         Box::new(wanted.into_iter().flat_map(|url| (0..5).map(move |n| resource(&url, n))))
+    }
+}
+
+impl Controls for FakeView {
+    fn confirm_deletions(&self, filter: DeletionFilter) -> BoxFuture<'_, Vec<ConfirmedDeletion>> {
+        let sources = self.sources.iter().filter(|source| filter.concerns(source));
+        let confirmed =
+            sources.map(|source| ConfirmedDeletion { source: source.clone(), removed: 7 }).collect();
+        std::future::ready(confirmed).boxed()
     }
 }
 
@@ -261,8 +273,52 @@ async fn endpoints_are_listed_and_everything_else_is_refused() {
         assert_eq!(answer.status, 404, "{path}");
         assert!(answer.body.ends_with(ENDPOINTS));
     }
+    assert!(index.body.contains("POST /confirm_deletions "));
+    let answer = admin.get("/confirm_deletions").await;
+    assert_eq!(answer.status, 405);
+    assert!(answer.head.contains("allow: POST"), "{}", answer.head);
     let with_body = "GET /healthz HTTP/1.1\r\nHost: relay\r\nContent-Length: 1000000\r\n\r\n";
     assert_eq!(admin.send(with_body).await.status, 413);
+}
+
+#[tokio::test]
+async fn fu_18_deletions_are_confirmed_by_tools_and_not_by_pages() {
+    let holding = |server: &str, held_back| {
+        let mut source = SourceStatus::clone(&source(server, SourceState::Connected, false));
+        source.types[0].held_back = held_back;
+        Arc::new(source)
+    };
+    let admin = Fixture::start(vec![holding("cp-1", 7), holding("cp-2", 7), holding("cp-3", 0)], false);
+    let post = |target: &str| get_request(target).replacen("GET", "POST", 1);
+    let from_page =
+        post("/confirm_deletions").replace("\r\n\r\n", "\r\nOrigin: https://evil.example\r\n\r\n");
+    let answer = admin.send(&from_page).await;
+    assert_eq!(answer.status, 403, "{}", answer.body);
+
+    let confirmed = admin.send(&post("/confirm_deletions")).await;
+    assert_eq!(confirmed.status, 200, "{}", confirmed.body);
+    let went = |answer: &Answer| {
+        let all = answer.json()["confirmed"].as_array().unwrap().clone();
+        all.iter()
+            .map(|of| (of["server"].as_str().unwrap().to_owned(), of["removed"].as_u64()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(went(&confirmed), [("cp-1".to_owned(), Some(7)), ("cp-2".to_owned(), Some(7))]);
+    let one = admin.send(&post("/confirm_deletions?server=cp-2&type=Cluster")).await;
+    assert_eq!(went(&one), [("cp-2".to_owned(), Some(7))]);
+
+    for target in ["?type=Listener", "?server=cp-3", "?server=cp-9"] {
+        let answer = admin.send(&post(&format!("/confirm_deletions{target}"))).await;
+        assert_eq!(answer.status, 404, "{target}");
+        assert!(answer.body.contains("nothing is held back"), "{}", answer.body);
+    }
+    let answer = admin.send(&post("/confirm_deletions?tpye=Cluster")).await;
+    assert_eq!(
+        (answer.status, answer.body.contains("allowed: server, type")),
+        (400, true),
+        "{}",
+        answer.body
+    );
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::size;
 use crate::client::{self, GrpcAddress, Pool};
 use crate::config::{
-    self, ApiType, Backoff, Endpoint, GrpcServer, RestServer, ServerKind, ServerList, UpstreamServer,
-    WildcardForm,
+    self, ApiType, Backoff, Endpoint, GrpcServer, MassDeletion, RestServer, ServerKind, ServerList,
+    UpstreamServer, WildcardForm,
 };
 use crate::driver::servers::{Attach, Server as Upstream, ServerLists};
 use crate::engine::fallback::Policy;
@@ -129,10 +129,18 @@ fn protocol_of(server: &GrpcServer, list: &ServerList) -> upstream::Settings {
         },
         resource_timeout: server.resource_timeout,
         resource_timeouts: server.resource_timeouts.clone(),
-        mass_deletion_hold: server.mass_deletion.hold(),
+        mass_deletion_hold: hold(server.mass_deletion),
         timeout_is_transient: server.resource_timer_is_transient_error,
         backoff: backoff(&server.backoff),
         ..upstream::Settings::default()
+    }
+}
+
+fn hold(mass_deletion: MassDeletion) -> Option<upstream::Hold> {
+    match mass_deletion {
+        MassDeletion::Honour => None,
+        MassDeletion::HoldThenHonour { hold } => Some(upstream::Hold::For(hold)),
+        MassDeletion::HoldUntilConfirmed => Some(upstream::Hold::UntilConfirmed),
     }
 }
 
@@ -152,7 +160,7 @@ fn attach_rest(server: &RestServer, metrics: Arc<ClientMetrics>) -> Attach {
         variant: Variant::Sotw,
         // A poll has no state: the empty list can mean nothing else, and every server knows it.
         wildcard: upstream::WildcardStyle::Legacy,
-        mass_deletion_hold: server.mass_deletion.hold(),
+        mass_deletion_hold: hold(server.mass_deletion),
         backoff: backoff(&server.backoff),
         ..upstream::Settings::default()
     };
@@ -174,7 +182,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::MassDeletion;
     use crate::xds::TypeUrl;
 
     #[test]

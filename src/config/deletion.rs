@@ -12,16 +12,22 @@ pub enum MassDeletion {
     Honour,
     /// It is obeyed after this time, unless the server brings the resources back.
     HoldThenHonour { hold: Duration },
+    /// It is obeyed when the operator says that it was meant, unless the server brings the resources back.
+    HoldUntilConfirmed,
 }
 
 #[derive(Clone, Copy)]
 enum Policy {
     Honour,
     HoldThenHonour,
+    HoldUntilConfirmed,
 }
 
-const POLICIES: &[(&str, Policy)] =
-    &[("honour", Policy::Honour), ("hold_then_honour", Policy::HoldThenHonour)];
+const POLICIES: &[(&str, Policy)] = &[
+    ("honour", Policy::Honour),
+    ("hold_then_honour", Policy::HoldThenHonour),
+    ("hold_until_confirmed", Policy::HoldUntilConfirmed),
+];
 
 const HOLD: Duration = Duration::from_secs(5 * 60);
 
@@ -35,14 +41,10 @@ impl MassDeletion {
             Policy::HoldThenHonour => {
                 MassDeletion::HoldThenHonour { hold: map.or("hold", HOLD, duration(seconds(1)..=hours(24))) }
             }
-        }
-    }
-
-    /// How long it is held back, if it is.
-    pub fn hold(self) -> Option<Duration> {
-        match self {
-            MassDeletion::Honour => None,
-            MassDeletion::HoldThenHonour { hold } => Some(hold),
+            Policy::HoldUntilConfirmed => {
+                map.meaningless(&["hold"], "`policy: hold_until_confirmed`");
+                MassDeletion::HoldUntilConfirmed
+            }
         }
     }
 }

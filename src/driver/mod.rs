@@ -8,6 +8,7 @@
 
 pub mod handle;
 pub mod status;
+pub mod control;
 pub mod clock;
 mod limiter;
 mod outings;

@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 use super::keep::Keep;
 use super::servers::{Attach, Place};
 use super::shared::Shared;
-use super::status::SourceStatus;
+use super::status::{SourceStatus, names_type};
 use super::upstream::{Link, LinkEvent};
 use crate::client::{FileEvent, StreamEvent};
 use crate::engine::Time;
@@ -104,6 +104,12 @@ pub enum Command {
     Save(oneshot::Sender<()>),
     /// The stream went back to a server of higher priority.
     Dismiss(SessionId),
+    /// The operator says of these types, or of all, that what is held back of deletions was meant (FU18).
+    ConfirmDeletions {
+        type_name: Option<Arc<str>>,
+        /// Hears how many resources went.
+        done: oneshot::Sender<usize>,
+    },
 }
 
 type Queued = (Command, Option<OwnedSemaphorePermit>);
@@ -370,6 +376,14 @@ impl SourceTask {
             Command::Dismiss(session) => {
                 self.streams.remove(&session);
                 self.source.dismiss(session, now);
+            }
+            Command::ConfirmDeletions { type_name, done } => {
+                self.told = true;
+                let is_meant =
+                    |type_url: &TypeUrl| type_name.as_deref().is_none_or(|text| names_type(text, type_url));
+                let removed = self.source.confirm_deletions(is_meant, now);
+                // The operator may have gone meanwhile.
+                let _ = done.send(removed);
             }
         }
     }

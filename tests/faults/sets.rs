@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::site::quick;
+use crate::support::control_plane::eventually;
 use crate::support::{CDS, Client, ControlPlane, EDS, Item, RDS, Relay, Variant};
 
 /// Names that sort as they are counted.
@@ -80,6 +81,40 @@ async fn fu_18_mass_deletion_held_back() {
         let warnings = relay.warned(2).await;
         assert!(warnings[1].contains("removed=15"), "{warnings:#?}");
         assert_eq!(relay.metric("sluice_upstream_mass_deletions_total", &labels).await, 1.0);
+    }
+}
+
+/// FU18: with `hold_until_confirmed` what was deleted is served on until the operator says that it was meant.
+#[tokio::test]
+async fn fu_18_mass_deletion_until_it_is_confirmed() {
+    for upstream in Variant::BOTH {
+        let origin = ControlPlane::obedient().await;
+        let held = "mass_deletion: { policy: hold_until_confirmed }";
+        let relay = Relay::start(quick(origin.address).upstream(upstream).server_line(held)).await;
+        let names = names(20);
+        let all: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "1")).collect();
+        origin.set_many(CDS, &all);
+        let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+        client.want(CDS, &["*"]);
+        client.settle(CDS, &all).await;
+        let (status, text) = relay.post("/confirm_deletions").await;
+        assert_eq!(status, 404, "{text}");
+        origin.change(|world| names[3..].iter().for_each(|name| world.remove(CDS, name)));
+        let labels = [&format!("server=\"{}\"", origin.address), "type=\"Cluster\""];
+        relay.metric_reaches("sluice_upstream_resources_held_back", &labels, 17.0).await;
+        let warnings = relay.warned(1).await;
+        assert!(warnings[0].contains("POST /confirm_deletions"), "{warnings:#?}");
+        client.silence(Duration::from_secs(1)).await;
+        assert_eq!(relay.post("/confirm_deletions?type=Listener").await.0, 404);
+        let (status, text) = relay.post("/confirm_deletions?type=Cluster").await;
+        assert!(status == 200 && text.contains("\"removed\":17"), "{status}: {text}");
+        client.settle(CDS, &all[..3]).await;
+        eventually("nothing held back", || async {
+            relay.metric("sluice_upstream_resources_held_back", &labels).await == 0.0
+        })
+        .await;
+        assert!(relay.log().contains("the operator confirmed what the upstream deleted"));
+        relay.warned(1).await;
     }
 }
 

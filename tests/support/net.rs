@@ -19,8 +19,13 @@ pub fn free_port() -> u16 {
 
 /// `GET path`: the status code and the body. HTTP/1.0, so that the body comes in one piece and ends with the connection.
 pub async fn http_get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
+    http(address, "GET", path).await
+}
+
+/// A request without a body: the status and the body of the answer.
+pub async fn http(address: &str, method: &str, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
-    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
+    let request = format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).await?;

@@ -181,6 +181,10 @@ impl Relay {
         net::http_get(&self.admin, path).await.expect("the admin listener answers")
     }
 
+    pub async fn post(&self, path: &str) -> (u16, String) {
+        net::http(&self.admin, "POST", path).await.expect("the admin listener answers")
+    }
+
     pub fn sigterm(&self) {
         self.signal("TERM");
     }

@@ -21,6 +21,7 @@ fn fu_18_a_mass_deletion_is_obeyed_at_once_unless_a_time_is_set() {
     let held = |seconds| MassDeletion::HoldThenHonour { hold: Duration::from_secs(seconds) };
     assert_eq!(policy(", mass_deletion: {policy: hold_then_honour}"), held(300));
     assert_eq!(policy(", mass_deletion: {policy: hold_then_honour, hold: 1h}"), held(3600));
+    assert_eq!(policy(", mass_deletion: {policy: hold_until_confirmed}"), MassDeletion::HoldUntilConfirmed);
     let rest = config(REST);
     let ServerKind::Rest(rest) = &rest.servers.default.servers[0].kind else { panic!("not REST") };
     assert_eq!(rest.mass_deletion, held(300));
@@ -31,6 +32,13 @@ fn fu_18_a_time_without_its_policy_means_nothing() {
     assert_eq!(
         faults("server_uri: 'localhost:1', channel_creds: [{type: insecure}], mass_deletion: {hold: 5s}"),
         ["xds_servers[0].mass_deletion.hold: has no meaning for `policy: honour`"]
+    );
+    assert_eq!(
+        faults(
+            "server_uri: 'localhost:1', channel_creds: [{type: insecure}], \
+             mass_deletion: {policy: hold_until_confirmed, hold: 5s}"
+        ),
+        ["xds_servers[0].mass_deletion.hold: has no meaning for `policy: hold_until_confirmed`"]
     );
     assert_eq!(
         faults("server_uri: 'file:a', mass_deletion: {policy: hold_then_honour}"),

@@ -17,7 +17,7 @@ use crate::driver::status::{ClassStatus, SourceState, SourceStatus, SourceTypeSt
 use crate::engine::Time;
 use crate::engine::cache::EntryState;
 use crate::engine::source::{Source, StreamIndex, is_mass};
-use crate::engine::upstream::{Event, Lower};
+use crate::engine::upstream::{Event, Hold, Lower};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{
     CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics, VersionAnomaly,
@@ -255,6 +255,7 @@ impl Report {
             }
             Event::DeletionWithdrawn { type_url, count } => self.deletion_withdrawn(type_url, *count),
             Event::DeletionCarriedOut { type_url, count } => self.deletion_carried_out(type_url, *count),
+            Event::DeletionConfirmed { type_url, count } => self.deletion_confirmed(type_url, *count),
             Event::Timeout { type_url, names } => {
                 debug!(%server, %list, %type_url, ?names, "no answer for these names in time");
             }
@@ -285,12 +286,23 @@ impl Report {
     }
 
     /// FU18: clients keep what the server took away.
-    fn deletion_held(&mut self, type_url: &TypeUrl, removed: usize, left: usize, hold: Duration) {
+    fn deletion_held(&mut self, type_url: &TypeUrl, removed: usize, left: usize, hold: Hold) {
         self.of_type(type_url).upstream.mass_deletion();
         if let Some(suppressed) = self.allow("mass deletion") {
-            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, left, ?hold,
-                suppressed, "the upstream deleted most resources of a type in one response; they are served on for a while");
+            let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
+            match hold {
+                Hold::For(hold) => warn!(%server, %list, %class, %type_url, removed, left, ?hold, suppressed,
+                    "the upstream deleted most resources of a type in one response; they are served on for a while"),
+                Hold::UntilConfirmed => warn!(%server, %list, %class, %type_url, removed, left, suppressed,
+                    "the upstream deleted most resources of a type in one response; they are served on until the operator \
+                     confirms it by POST /confirm_deletions to the admin listener"),
+            }
         }
+    }
+
+    fn deletion_confirmed(&self, type_url: &TypeUrl, removed: usize) {
+        info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed,
+            "the operator confirmed what the upstream deleted; clients are told so");
     }
 
     fn deletion_withdrawn(&self, type_url: &TypeUrl, count: usize) {

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::engine::Time;
 use crate::engine::interest::Shape;
 use crate::engine::reach::Reach;
-use crate::engine::upstream::{Interest, Output, Resumed, Settings, Transport, Upstream};
+use crate::engine::upstream::{Hold, Interest, Output, Resumed, Settings, Transport, Upstream};
 use crate::xds::{Code, Resource, ResourceName, Service, Status, TypeUrl, Variant};
 
 /// Which stream of a source.
@@ -38,8 +37,8 @@ impl Streams {
         Streams { settings, machines: Vec::new(), placed: BTreeMap::new() }
     }
 
-    /// How long what most of a type vanishes in is held back (FU18).
-    pub fn mass_deletion_hold(&self) -> Option<Duration> {
+    /// For how long what most of a type vanishes in is held back (FU18).
+    pub fn mass_deletion_hold(&self) -> Option<Hold> {
         self.settings.mass_deletion_hold
     }
 

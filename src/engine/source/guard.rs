@@ -3,7 +3,8 @@
 //! A response is held back if it takes away more than [`NAMES_MIN`] resources of a collection and more than half of what it
 //! had. Held back is what the clients see, and nothing else: the stream has taken the response as it was said. So the server
 //! is not told that the relay has these resources, on this stream or on the next (DEL-35), no later response is asked to
-//! delete them again, and whatever the server brings of them is news. They go when their time is over, as one step.
+//! delete them again, and whatever the server brings of them is news. They go when their time is over or when the operator
+//! says that their deletion was meant, as one step.
 //!
 //! What is stated name by name as no longer there for another reason is not held back: a time to live that runs out (TTL-8),
 //! NOT_FOUND in `resource_errors` (ERR-5), a name without an answer (TMR-5). A first answer deletes nothing, so that none is
@@ -15,7 +16,7 @@ use std::time::Duration;
 use super::{Attachment, Output, Source, TypeCache};
 use crate::engine::Time;
 use crate::engine::interest::Shape;
-use crate::engine::upstream::{self, Cause, Changes, Event, Scope};
+use crate::engine::upstream::{self, Cause, Changes, Event, Hold, Scope};
 use crate::xds::{ResourceName, TypeUrl};
 
 /// So many resources may leave in one response, however many there were.
@@ -40,7 +41,8 @@ pub(super) struct Guard {
 struct Collection {
     /// The number of the server that answered last.
     server: u16,
-    held: BTreeMap<ResourceName, (Time, Cause)>,
+    /// Until when, if not until the operator says so.
+    held: BTreeMap<ResourceName, (Option<Time>, Cause)>,
 }
 
 impl Guard {
@@ -150,8 +152,12 @@ impl Source {
             );
         } else if is_mass(fresh.len(), standing) {
             let (count, left) = (fresh.len(), standing.saturating_sub(fresh.len()));
-            collection.held.extend(fresh.into_iter().map(|(name, cause)| (name, (now + hold, cause))));
-            self.guard.queue.push_back((now + hold, key));
+            let due = match hold {
+                Hold::For(time) => Some(now + time),
+                Hold::UntilConfirmed => None,
+            };
+            collection.held.extend(fresh.into_iter().map(|(name, cause)| (name, (due, cause))));
+            self.guard.queue.extend(due.map(|due| (due, key)));
             events.push(Event::DeletionHeld { type_url, count, left, hold });
         }
         if !collection.held.is_empty() {
@@ -178,37 +184,72 @@ impl Source {
         while self.guard.poll_timeout().is_some_and(|due| due <= now) {
             let Some((_, key)) = self.guard.queue.pop_front() else { return };
             let Some(collection) = self.guard.collections.get_mut(&key) else { continue };
-            let hold = match &self.attachment {
-                Attachment::Streams(streams) => streams.mass_deletion_hold(),
-                Attachment::Files(_) => None,
-            };
-            if let Some(hold) = hold.filter(|_| self.attachment.reach().is_lost()) {
-                self.put_off(key, now, hold);
+            if let Attachment::Streams(streams) = &self.attachment
+                && let Some(Hold::For(time)) = streams.mass_deletion_hold()
+                && self.attachment.reach().is_lost()
+            {
+                self.put_off(key, now, time);
                 continue;
             }
-            let is_over = |_: &ResourceName, held: &mut (Time, Cause)| held.0 <= now;
-            let over: Vec<_> = collection.held.extract_if(.., is_over).collect();
-            if over.is_empty() {
-                continue;
+            let is_over =
+                |_: &ResourceName, held: &mut (Option<Time>, Cause)| held.0.is_some_and(|due| due <= now);
+            let over =
+                collection.held.extract_if(.., is_over).map(|(name, (_, cause))| (name, cause)).collect();
+            let type_url = key.0.clone();
+            let count = self.carry_out_deletion(key, over, now);
+            if count > 0 {
+                self.tell(Event::DeletionCarriedOut { type_url, count });
             }
-            let (type_url, shape) = key;
+        }
+    }
+
+    /// The operator says that these deletions were meant, whether or not they have a time: what is held back of these types
+    /// goes. Returns how many resources that was.
+    pub fn confirm_deletions(&mut self, of: impl Fn(&TypeUrl) -> bool, now: Time) -> usize {
+        let collections = self.guard.collections.iter_mut().filter(|((type_url, _), _)| of(type_url));
+        let held: Vec<_> = collections.map(|(key, it)| (key.clone(), std::mem::take(&mut it.held))).collect();
+        let mut total = 0;
+        for (key, held) in held {
+            let type_url = key.0.clone();
+            let held = held.into_iter().map(|(name, (_, cause))| (name, cause)).collect();
+            let count = self.carry_out_deletion(key, held, now);
+            if count > 0 {
+                self.tell(Event::DeletionConfirmed { type_url, count });
+            }
+            total += count;
+        }
+        total
+    }
+
+    /// Takes out of a collection, as one step, what is held back no longer.
+    fn carry_out_deletion(
+        &mut self,
+        (type_url, shape): Key,
+        names: Vec<(ResourceName, Cause)>,
+        now: Time,
+    ) -> usize {
+        let count = names.len();
+        if count > 0 {
             let scope = match shape {
                 Shape::Wildcard => Scope::Wildcard,
                 Shape::Globs => Scope::Globs,
                 Shape::Names => Scope::Names,
             };
             let mut changes = Changes::new(&type_url, scope);
-            changes.absent = over.into_iter().map(|(name, (_, cause))| (name, cause)).collect();
-            let event = Event::DeletionCarriedOut { type_url, count: changes.absent.len() };
-            self.outputs.push_back(Output::Upstream(0, upstream::Output::Event(event)));
+            changes.absent = names;
             self.carry_out(&changes, now);
         }
+        count
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.outputs.push_back(Output::Upstream(0, upstream::Output::Event(event)));
     }
 
     fn put_off(&mut self, key: Key, now: Time, hold: Duration) {
         let Some(collection) = self.guard.collections.get_mut(&key) else { return };
-        let due = collection.held.values_mut().filter(|(due, _)| *due <= now);
-        if due.map(|held| held.0 = now + hold).count() > 0 {
+        let over = collection.held.values_mut().filter(|(due, _)| due.is_some_and(|due| due <= now));
+        if over.map(|held| held.0 = Some(now + hold)).count() > 0 {
             self.guard.queue.push_back((now + hold, key));
         }
     }

@@ -33,6 +33,14 @@ pub enum Transport {
     Rest { refresh_delay: Duration },
 }
 
+/// For how long a mass deletion is held back (FU18).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    For(Duration),
+    /// Until the operator says that it was meant.
+    UntilConfirmed,
+}
+
 /// How the machine behaves towards its server.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -42,8 +50,8 @@ pub struct Settings {
     /// A server that refuses delta is asked by SotW for an hour (RLY-25).
     pub fall_back_to_sotw: bool,
     pub wildcard: WildcardStyle,
-    /// What most of a type vanishes in at once is obeyed after this time, or at once (FU18). The source sees to it.
-    pub mass_deletion_hold: Option<Duration>,
+    /// What most of a type vanishes in at once is held back, or obeyed at once (FU18). The source sees to it.
+    pub mass_deletion_hold: Option<Hold>,
     /// How long a name may stay unanswered before it is taken as absent (TMR-1, RLY-29).
     pub resource_timeout: Duration,
     /// The same for types that have one of their own (RLY-29).
@@ -308,7 +316,7 @@ pub enum Event {
         type_url: TypeUrl,
         count: usize,
         left: usize,
-        hold: Duration,
+        hold: Hold,
     },
     /// The server has so many of them again.
     DeletionWithdrawn {
@@ -317,6 +325,11 @@ pub enum Event {
     },
     /// The time of so many of them is over: they are gone.
     DeletionCarriedOut {
+        type_url: TypeUrl,
+        count: usize,
+    },
+    /// The operator said of so many of them that their deletion was meant: they are gone.
+    DeletionConfirmed {
         type_url: TypeUrl,
         count: usize,
     },

@@ -41,7 +41,9 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-pub use api::{Cause, Changes, Event, Input, Interest, Output, Scope, Settings, Transport, WildcardStyle};
+pub use api::{
+    Cause, Changes, Event, Hold, Input, Interest, Output, Scope, Settings, Transport, WildcardStyle,
+};
 pub use backoff::BackoffSettings;
 pub use order::Lower;
 pub use resume::{Former, Resumed};

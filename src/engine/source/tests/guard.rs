@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::super::*;
 use crate::engine::interest::HashSeed;
-use crate::engine::upstream::{Event, Input, Settings as StreamSettings};
+use crate::engine::upstream::{Event, Hold, Input, Settings as StreamSettings};
 use crate::xds::{
     Any, Code, DeltaResponse, Received, Request, Response, SotwResponse, Status, Variant, Version,
 };
@@ -60,8 +60,12 @@ impl Bench {
 
     /// A source that has 20 resources by an open stream.
     fn new(variant: Variant, interest: Interest) -> Bench {
+        Bench::holding(Hold::For(HOLD), variant, interest)
+    }
+
+    fn holding(hold: Hold, variant: Variant, interest: Interest) -> Bench {
         let settings =
-            StreamSettings { variant, mass_deletion_hold: Some(HOLD), ..StreamSettings::default() };
+            StreamSettings { variant, mass_deletion_hold: Some(hold), ..StreamSettings::default() };
         let mut bench = Bench::with(settings, interest);
         bench.input(Input::Opened);
         bench.says(0..20, 0..0);
@@ -81,6 +85,7 @@ impl Bench {
                     }
                     Event::DeletionWithdrawn { count, .. } => self.events.push(format!("back {count}")),
                     Event::DeletionCarriedOut { count, .. } => self.events.push(format!("gone {count}")),
+                    Event::DeletionConfirmed { count, .. } => self.events.push(format!("confirmed {count}")),
                     _ => {}
                 },
                 _ => {}
@@ -146,6 +151,12 @@ impl Bench {
 
     fn events(&mut self) -> Vec<String> {
         std::mem::take(&mut self.events)
+    }
+
+    fn confirm(&mut self, type_url: TypeUrl) -> usize {
+        let count = self.source.confirm_deletions(|other| *other == type_url, self.now);
+        self.drain();
+        count
     }
 
     fn close(&mut self) {
@@ -312,7 +323,7 @@ fn fu_18_a_wildcard_that_nobody_wants_is_freed() {
 fn fu_18_the_first_answer_of_another_server_is_obeyed() {
     let settings = StreamSettings {
         variant: Variant::Sotw,
-        mass_deletion_hold: Some(HOLD),
+        mass_deletion_hold: Some(Hold::For(HOLD)),
         failover: true,
         ..StreamSettings::default()
     };
@@ -343,5 +354,45 @@ fn fu_18_where_responses_are_obeyed_nothing_is_kept() {
         bench.says(0..5, 5..20);
         assert_eq!((bench.served(), bench.held_back()), (5, 0));
         assert_eq!(bench.events(), [""; 0]);
+    }
+}
+
+#[test]
+fn fu_18_without_a_time_they_go_when_the_operator_says_so() {
+    for (variant, interest) in all() {
+        let mut bench = Bench::holding(Hold::UntilConfirmed, variant, interest);
+        bench.says(0..5, 5..20);
+        bench.after(1_000_000);
+        assert_eq!((bench.served(), bench.held_back()), (20, 15));
+        // Some come back, so that there is nothing to say of them.
+        match variant {
+            Variant::Sotw => bench.says(0..8, 0..0),
+            Variant::Delta => bench.says(5..8, 0..0),
+        }
+        assert_eq!((bench.served(), bench.held_back()), (20, 12));
+        assert_eq!(bench.confirm(TypeUrl::of_message("envoy.config.listener.v3.Listener")), 0);
+        assert_eq!(bench.served(), 20);
+        assert_eq!(bench.confirm(clusters()), 12);
+        assert_eq!((bench.served(), bench.held_back()), (8, 0), "{variant:?}");
+        assert_eq!(bench.confirm(clusters()), 0);
+        assert_eq!(bench.events(), ["held 15/5", "back 3", "confirmed 12"]);
+        // The next one is judged like the first.
+        bench.says(0..20, 0..0);
+        bench.says(0..5, 5..20);
+        assert_eq!(bench.held_back(), 15);
+    }
+}
+
+#[test]
+fn fu_18_the_operator_need_not_wait_for_a_time() {
+    for (variant, interest) in all() {
+        let mut bench = Bench::new(variant, interest);
+        bench.says(0..5, 5..20);
+        // Not even while the server cannot be heard.
+        bench.close();
+        assert_eq!(bench.confirm(clusters()), 15);
+        assert_eq!((bench.served(), bench.held_back()), (5, 0));
+        bench.after(600);
+        assert_eq!(bench.events(), ["held 15/5", "confirmed 15"]);
     }
 }

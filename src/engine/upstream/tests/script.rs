@@ -356,7 +356,10 @@ fn show_event(event: &Event) -> Option<String> {
         Event::Ambiguous { type_url, name } => format!("ambiguous {} {name}", short(type_url)),
         Event::Refreshed { .. } | Event::Expired { .. } => return None,
         Event::SameVersion { .. } | Event::WentBackwards { .. } => return None,
-        Event::DeletionHeld { .. } | Event::DeletionWithdrawn { .. } | Event::DeletionCarriedOut { .. } => {
+        Event::DeletionHeld { .. }
+        | Event::DeletionWithdrawn { .. }
+        | Event::DeletionCarriedOut { .. }
+        | Event::DeletionConfirmed { .. } => {
             return None;
         }
         Event::Timeout { type_url, names } => format!("timeout {} {names:?}", short(type_url)),

@@ -1,0 +1,53 @@
+//! `POST /confirm_deletions`: the one thing that is done here, and not only shown.
+
+use axum::Json;
+use axum::extract::State as Shared;
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use super::query::deletions;
+use super::{Admin, bad_request};
+
+#[derive(Serialize)]
+struct Answer {
+    confirmed: Vec<Confirmed>,
+}
+
+#[derive(Serialize)]
+struct Confirmed {
+    server: String,
+    list: String,
+    class: String,
+    /// Resources that clients are told of as gone.
+    removed: usize,
+}
+
+/// Lets mass deletions go that are held back (FU18).
+///
+/// A browser says with `Origin` from where a page sends a POST, and lets any page send one to the loopback: whoever says so is
+/// turned away. Tools do not.
+pub(super) async fn deletions_meant(
+    Shared(admin): Shared<Admin>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Response> {
+    if headers.contains_key(header::ORIGIN) {
+        return Err(
+            (StatusCode::FORBIDDEN, "pages may not do that: send it without Origin\n").into_response()
+        );
+    }
+    let filter = deletions(&uri).map_err(bad_request)?;
+    let confirmed = admin.relay.confirm_deletions(filter).await;
+    if confirmed.is_empty() {
+        let text = "nothing is held back that this would concern; GET /sources says what is\n";
+        return Err((StatusCode::NOT_FOUND, text).into_response());
+    }
+    let confirmed = confirmed.into_iter().map(|of| Confirmed {
+        server: of.source.server.to_string(),
+        list: of.source.list.to_string(),
+        class: of.source.class.digest.to_string(),
+        removed: of.removed,
+    });
+    Ok(Json(Answer { confirmed: confirmed.collect() }).into_response())
+}
