@@ -78,13 +78,17 @@ impl Backoff {
         settings.delay(self.unanswered, jitter)
     }
 
+    /// `is_dismissed`: the server asked for the stream's end. A limit on the age of connections may be of few seconds
+    /// (FU10); only one that would let the relay do nothing but connect is held against it.
     pub(super) fn after_answered(
         &mut self,
         settings: &BackoffSettings,
         lived: Duration,
+        is_dismissed: bool,
         jitter: f64,
     ) -> Duration {
-        self.short = if lived < settings.short_life { self.short.saturating_add(1) } else { 0 };
+        let short_life = if is_dismissed { settings.initial } else { settings.short_life };
+        self.short = if lived < short_life { self.short.saturating_add(1) } else { 0 };
         match self.short {
             0 | 1 => settings.good_stream_jitter.mul_f64(unit(jitter)),
             short => settings.delay(short - 1, jitter),
@@ -122,7 +126,7 @@ mod tests {
         let (short, long) = (Duration::from_secs(9), Duration::from_secs(10));
         let mut after = |lived| {
             backoff.answered();
-            millis(backoff.after_answered(&settings, lived, 0.5))
+            millis(backoff.after_answered(&settings, lived, false, 0.5))
         };
         assert_eq!([after(short), after(short), after(short)], [50, 1000, 1600]);
         assert_eq!([after(long), after(short), after(short)], [50, 50, 1000]);

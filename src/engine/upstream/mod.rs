@@ -259,11 +259,12 @@ impl Upstream {
             }
             (Input::Closed { status, jitter }, Phase::Opening) => self.unanswered(status, jitter, now),
             (Input::Closed { status, jitter }, Phase::Open(stream)) if stream.ends_well(&status) => {
-                let lived = now.since(stream.opened);
+                let (lived, is_dismissed) = (now.since(stream.opened), stream.is_dismissed);
                 if planted(Bug::AnsweredStreamIsLost) {
                     self.reach.lose(status.clone(), now);
                 }
-                let retry_in = self.backoff.after_answered(&self.settings.backoff, lived, jitter);
+                let retry_in =
+                    self.backoff.after_answered(&self.settings.backoff, lived, is_dismissed, jitter);
                 let is_found_unsteady = self.is_found_unsteady(now);
                 self.ask_primary();
                 self.disconnected(status.clone(), true, retry_in, now);

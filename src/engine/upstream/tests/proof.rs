@@ -174,6 +174,28 @@ fn rly_48_fu_10_streams_that_lived_or_that_the_server_dismissed_do_not_count() {
 }
 
 #[test]
+fn fu_10_a_server_that_limits_the_age_of_connections_is_asked_again_at_once() {
+    let mut script = Script::new(delta());
+    script.raw("+ CDS a");
+    let mut dismissed_after = |lives: &str| {
+        script.raw("opened");
+        script.raw("CDS - n a=1");
+        script.raw(&format!("after {lives}"));
+        script.raw("going away");
+        let said = script.run("closed UNAVAILABLE");
+        script.raw("after 2s");
+        said
+    };
+    for _ in 0..8 {
+        assert_eq!(dismissed_after("5s"), ["disconnected UNAVAILABLE answered 50ms"]);
+    }
+    // One that dismisses whoever comes gets no rest by it.
+    assert_eq!(dismissed_after("100ms"), ["disconnected UNAVAILABLE answered 50ms"]);
+    assert_eq!(dismissed_after("100ms"), ["disconnected UNAVAILABLE answered 1000ms"]);
+    assert_eq!(dismissed_after("100ms"), ["disconnected UNAVAILABLE answered 1600ms"]);
+}
+
+#[test]
 fn fu_9_interest_that_starts_afresh_forgets_the_unsteadiness() {
     let mut script = Script::new(delta());
     script.raw("+ CDS a");
