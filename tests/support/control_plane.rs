@@ -146,7 +146,7 @@ impl ControlPlane {
 
     /// Listens, again on the same port after [`Self::down`].
     pub async fn up(&mut self) {
-        let listener = TcpListener::bind(self.address).await.expect("the port is still free");
+        let listener = net::listen(self.address).await;
         self.drain = watch::channel(0).0;
         self.server = Some(tokio::spawn(accept(listener, self.shared.clone(), self.drain.subscribe())));
     }

@@ -1,9 +1,12 @@
 //! Ports and plain HTTP.
 
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 /// A port below the ephemeral range, so that no outgoing connection takes it while its owner is down.
 pub fn free_port() -> u16 {
@@ -15,6 +18,20 @@ pub fn free_port() -> u16 {
             return port;
         }
     }
+}
+
+/// Listens on a port of [`free_port`]. It may be held for a moment by a child that another test is starting: until it runs its
+/// own program it has a copy of all that was open here, the look at whether the port is free among it.
+pub async fn listen(address: SocketAddr) -> TcpListener {
+    for _ in 0..200 {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                tokio::time::sleep(Duration::from_millis(10)).await
+            }
+            bound => return bound.expect("a port of this machine"),
+        }
+    }
+    panic!("{address} is in use");
 }
 
 /// `GET path`: the status code and the body. HTTP/1.0, so that the body comes in one piece and ends with the connection.

@@ -193,7 +193,7 @@ impl Proxy {
 
     /// Is back on the same port.
     pub async fn listen(&mut self) {
-        let listener = Arc::new(TcpListener::bind(self.address).await.expect("the port is still free"));
+        let listener = Arc::new(net::listen(self.address).await);
         self.task = Some(tokio::spawn(accept(listener.clone(), self.shared.clone())));
         self.listener = Some(listener);
     }
