@@ -1,11 +1,13 @@
-//! The accept loop: one per listener, never spinning, never giving up.
+//! The accept loop: one per listener, on a thread of its own, never spinning, never giving up.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::gate::{ConnectionPermit, Gate};
 use super::listener::{Accepted, Listener};
@@ -17,8 +19,23 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// At most one WARN of a kind in this time.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Accepts until `stop`, giving each connection that finds a place to `serve`.
-pub(super) async fn accept_loop(
+/// Accepts until `stop`, giving each connection that finds a place to `serve`, which runs within the caller's runtime.
+///
+/// On a thread of its own: as a task it would queue behind thousands of connections that have just come, and the kernel
+/// would turn away those that come meanwhile, each for a second or more (`limits.md` A §4).
+pub(super) fn spawn(
+    acceptors: &TaskTracker,
+    listener: Listener,
+    gate: Arc<Gate>,
+    metrics: Arc<DownstreamMetrics>,
+    stop: CancellationToken,
+    serve: impl Fn(Accepted, ConnectionPermit) + Send + 'static,
+) {
+    let runtime = Handle::current();
+    acceptors.spawn_blocking(move || runtime.block_on(accept_loop(listener, gate, metrics, stop, serve)));
+}
+
+async fn accept_loop(
     listener: Listener,
     gate: Arc<Gate>,
     metrics: Arc<DownstreamMetrics>,
@@ -102,8 +119,12 @@ impl Warnings {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
+    use crate::server::ServerLimits;
 
     #[test]
     fn fd21_a_lack_of_resources_backs_off_and_a_dead_connection_does_not() {
@@ -127,5 +148,36 @@ mod tests {
         assert_eq!(warnings.due(start), None);
         assert_eq!(warnings.due(start + WARN_INTERVAL / 2), None);
         assert_eq!(warnings.due(start + WARN_INTERVAL), Some(2));
+    }
+
+    /// 2,000 tasks that take a millisecond each, one after the other: whoever queues with them waits for seconds.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn connections_are_accepted_beside_a_storm() {
+        const CLIENTS: usize = 300;
+        let stop = CancellationToken::new();
+        for _ in 0..2_000 {
+            let stop = stop.clone();
+            tokio::spawn(async move {
+                while !stop.is_cancelled() {
+                    std::thread::sleep(Duration::from_millis(1));
+                    tokio::task::yield_now().await;
+                }
+            });
+        }
+        let listener = Listener::bind_tcp("main", "127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.address().unwrap();
+        let metrics = Arc::new(DownstreamMetrics::default());
+        let gate = Gate::new(&ServerLimits::default(), metrics.clone(), || false);
+        let acceptors = TaskTracker::new();
+        let (send, accepted) = mpsc::channel();
+        spawn(&acceptors, listener, gate, metrics, stop.clone(), move |connection, permit| {
+            let _ = send.send((connection, permit));
+        });
+        let clients: Vec<_> = (0..CLIENTS).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+        let served = clients.iter().filter(|_| accepted.recv_timeout(Duration::from_secs(1)).is_ok()).count();
+        stop.cancel();
+        assert_eq!(served, CLIENTS);
+        acceptors.close();
+        acceptors.wait().await;
     }
 }

@@ -41,7 +41,6 @@ pub use listener::{BoundSocket, Listener, ListenerOptions};
 
 use crate::driver::handle::{ConnectionCut, Peer, Relay};
 use crate::telemetry::metrics::DownstreamMetrics;
-use accept::accept_loop;
 use gate::{ConnectionPermit, Gate};
 use listener::Accepted;
 use transport::Socket;
@@ -142,13 +141,7 @@ impl<R: Relay> Server<R> {
                 permit,
             ));
         };
-        acceptors.spawn(accept_loop(
-            listener,
-            gate.clone(),
-            self.shared.metrics.clone(),
-            stop.clone(),
-            serve,
-        ));
+        accept::spawn(acceptors, listener, gate.clone(), self.shared.metrics.clone(), stop.clone(), serve);
     }
 
     async fn report(&self, status: ServingStatus) {

@@ -211,7 +211,7 @@ async fn fu_32_too_many_pings() {
     let streams = site.origin.opened();
     site.proxy.inject(&goaway);
     site.relay.metric_reaches("sluice_upstream_too_many_pings_total", &[&site.label()], 1.0).await;
-    site.proxy.cut();
+    // The stream moves by itself (FU10): a cut would meet the new connection in its handshake, and that is another fault.
     site.origin.wait_for("a new stream", |origin| origin.opened() > streams).await;
     site.quiet().await;
     let warnings = site.relay.warned(1).await;
