@@ -54,7 +54,8 @@ struct Document {
 /// Keeps encoded bodies within a budget of bytes; two streams that need the same one at once make it once.
 #[derive(Debug)]
 pub struct Encoder {
-    cache: Cache<AnswerKey, Arc<Encoded>>,
+    /// Every client looks up every update. Keys are of our own making, so that nobody can make them collide.
+    cache: Cache<AnswerKey, Arc<Encoded>, foldhash::fast::RandomState>,
     /// Complete sets in JSON, or why they cannot be said in it. Within a budget of the same size.
     json: Cache<(AnswerKey, Version), Result<Arc<Document>, Status>>,
     metrics: Arc<Metrics>,
@@ -69,7 +70,7 @@ impl Encoder {
                 u32::try_from(bytes + 128).unwrap_or(u32::MAX)
             })
             .time_to_idle(IDLE)
-            .build();
+            .build_with_hasher(foldhash::fast::RandomState::default());
         let json = Cache::builder()
             .max_capacity(bytes_max)
             .weigher(|_, document: &Result<Arc<Document>, Status>| {

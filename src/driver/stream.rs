@@ -56,6 +56,9 @@ pub struct StreamState {
     pub(super) shared: Arc<Shared>,
     tables: Tables,
     pub(super) waker: AtomicWaker,
+    /// Something may be due that was not looked for yet: hyper polls the body once more after each message that it sends, and
+    /// most of those polls have nothing to find.
+    is_stirred: AtomicBool,
     pub(super) answered: AtomicBool,
     unread: Unread,
     behind: BehindMetrics,
@@ -109,6 +112,7 @@ impl Stream {
                 peer,
                 opened_at: shared.clock.now(),
                 waker: AtomicWaker::new(),
+                is_stirred: AtomicBool::new(true),
                 answered: AtomicBool::new(false),
                 unread: Unread::new(),
                 behind: shared.metrics.downstream.behind(),
@@ -184,6 +188,7 @@ impl Subscriber for StreamState {
     }
 
     fn wake(&self) {
+        self.is_stirred.store(true, Ordering::Release);
         self.waker.wake();
     }
 
@@ -390,7 +395,12 @@ impl StreamState {
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
         // Registered before looking, so that no wake is lost in between.
         self.waker.register(context.waker());
+        let is_stirred = self.is_stirred.swap(false, Ordering::AcqRel);
         let inner = &mut *lock(&self.inner);
+        // A moment that was waited for comes without a wake.
+        if !is_stirred && inner.hold.is_none() {
+            return Poll::Pending;
+        }
         if let Some(status) = &inner.end {
             let end = if status.code == Code::Ok { None } else { Some(Err(status.clone())) };
             return Poll::Ready(end);
@@ -401,10 +411,11 @@ impl StreamState {
         }
         let now = self.shared.clock.now();
         let look_at = self.follow_servers(inner, now);
-        let message = self.next_message(inner);
-        match message {
+        match self.next_message(inner, now) {
             Some(message) => {
                 self.answered.store(true, Ordering::Relaxed);
+                // There may be another one.
+                self.is_stirred.store(true, Ordering::Relaxed);
                 let since = inner.waiting_since().map(|since| self.shared.clock.instant(since));
                 self.behind.since(since);
                 Poll::Ready(Some(message))
@@ -452,8 +463,7 @@ impl StreamState {
         (turn > now).then_some(turn)
     }
 
-    fn next_message(&self, inner: &mut Inner) -> Option<Result<Message, Status>> {
-        let now = self.shared.clock.now();
+    fn next_message(&self, inner: &mut Inner, now: Time) -> Option<Result<Message, Status>> {
         let latest = newest(&inner.sources);
         loop {
             let (index, answer) = inner.session.poll_answer(&latest, now)?;

@@ -486,7 +486,7 @@ impl Difference {
 }
 
 /// Whether names that left a view are gone for the client, or only no longer known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Leaving {
     /// The view is of a wildcard: leaving its membership is a removal, once the membership is known.
     Wildcard,

@@ -152,6 +152,11 @@ mod tests {
 
     /// 2,000 tasks that take a millisecond each, one after the other: whoever queues with them waits for seconds.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    #[allow(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "it blocks the worker, which is the point"
+    )]
     async fn connections_are_accepted_beside_a_storm() {
         const CLIENTS: usize = 300;
         let stop = CancellationToken::new();

@@ -1,5 +1,6 @@
 //! The response of a call: written when HTTP/2 can take it, never copied.
 
+use std::io::IoSlice;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -9,7 +10,7 @@ use tokio::task::AbortHandle;
 
 use super::status;
 use super::streams::RegisteredStream;
-use crate::driver::handle::{Delivery, RelayStream};
+use crate::driver::handle::{Delivery, Message, RelayStream};
 use crate::xds::Status;
 
 /// The body of any response.
@@ -21,46 +22,61 @@ pub(super) enum ResponseBody<S: RelayStream> {
     Health(tonic::body::Body),
     /// A whole document.
     Full(Bytes),
-    /// The one message of a `Fetch*` call in its pieces, the next one last; then its trailers.
+    /// The one message of a `Fetch*` call until it is taken, then its trailers.
     Unary {
-        pieces: Vec<Bytes>,
+        message: Option<Piece>,
         ended: bool,
     },
 }
 
 impl<S: RelayStream> ResponseBody<S> {
     pub(super) fn unary(private: Bytes, shared: Bytes) -> Self {
-        ResponseBody::Unary { pieces: vec![shared, private], ended: false }
+        ResponseBody::Unary { message: Some(Piece { private, shared, _delivery: None }), ended: false }
     }
 }
 
-/// Bytes on their way out, and who waits for the last of them to leave: HTTP/2 drops both together.
+/// A message on its way out, and who waits for the last of it to leave: HTTP/2 drops both together.
+///
+/// One DATA frame carries both parts, as each frame costs hyper and h2 a turn of their own.
 pub(super) struct Piece {
-    bytes: Bytes,
+    private: Bytes,
+    shared: Bytes,
     _delivery: Option<Delivery>,
 }
 
 impl From<Bytes> for Piece {
-    fn from(bytes: Bytes) -> Self {
-        Piece { bytes, _delivery: None }
+    fn from(shared: Bytes) -> Self {
+        Piece { private: Bytes::new(), shared, _delivery: None }
     }
 }
 
 impl Buf for Piece {
     fn remaining(&self) -> usize {
-        self.bytes.len()
+        self.private.len() + self.shared.len()
     }
 
     fn chunk(&self) -> &[u8] {
-        &self.bytes
+        if self.private.is_empty() { &self.shared } else { &self.private }
+    }
+
+    /// Both parts, so that they leave in one system call.
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let mut filled = 0;
+        for part in [&self.private, &self.shared] {
+            if let Some(slice) = slices.get_mut(filled)
+                && !part.is_empty()
+            {
+                *slice = IoSlice::new(part);
+                filled += 1;
+            }
+        }
+        filled
     }
 
     fn advance(&mut self, count: usize) {
-        self.bytes.advance(count);
-    }
-
-    fn copy_to_bytes(&mut self, len: usize) -> Bytes {
-        self.bytes.copy_to_bytes(len)
+        let of_private = count.min(self.private.len());
+        self.private.advance(of_private);
+        self.shared.advance(count - of_private);
     }
 }
 
@@ -71,32 +87,22 @@ impl Buf for Piece {
 pub(super) struct StreamBody<S: RelayStream> {
     registered: RegisteredStream<S>,
     reader: AbortHandle,
-    /// What is still to be written of the message that began.
-    shared: Option<Piece>,
     ended: bool,
 }
 
 impl<S: RelayStream> StreamBody<S> {
     /// `reader` is the task that reads the requests of the stream; it ends with the body.
     pub(super) fn new(registered: RegisteredStream<S>, reader: AbortHandle) -> Self {
-        StreamBody { registered, reader, shared: None, ended: false }
+        StreamBody { registered, reader, ended: false }
     }
 
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Frame<Piece>>> {
-        if let Some(shared) = self.shared.take() {
-            return Poll::Ready(Some(Frame::data(shared)));
-        }
         if self.ended {
             return Poll::Ready(None);
         }
         let status = match ready!(self.registered.stream().poll_message(context)) {
-            Some(Ok(message)) => {
-                let shared = Piece { bytes: message.shared, _delivery: message.delivery };
-                if message.private.is_empty() {
-                    return Poll::Ready(Some(Frame::data(shared)));
-                }
-                self.shared = Some(shared);
-                return Poll::Ready(Some(Frame::data(message.private.into())));
+            Some(Ok(Message { private, shared, delivery })) => {
+                return Poll::Ready(Some(Frame::data(Piece { private, shared, _delivery: delivery })));
             }
             Some(Err(status)) => status,
             None => Status::ok(),
@@ -115,9 +121,9 @@ impl<S: RelayStream> Drop for StreamBody<S> {
 }
 
 /// What comes next of a single message.
-fn unary_frame(pieces: &mut Vec<Bytes>, ended: &mut bool) -> Option<Frame<Piece>> {
-    if let Some(piece) = pieces.pop() {
-        return Some(Frame::data(piece.into()));
+fn unary_frame(message: &mut Option<Piece>, ended: &mut bool) -> Option<Frame<Piece>> {
+    if let Some(message) = message.take() {
+        return Some(Frame::data(message));
     }
     let trailers = !std::mem::replace(ended, true);
     trailers.then(|| Frame::trailers(status::trailers(&Status::ok())))
@@ -145,7 +151,7 @@ impl<S: RelayStream> Body for ResponseBody<S> {
                 let document = std::mem::take(document);
                 Poll::Ready((!document.is_empty()).then(|| Ok(Frame::data(document.into()))))
             }
-            ResponseBody::Unary { pieces, ended } => Poll::Ready(unary_frame(pieces, ended).map(Ok)),
+            ResponseBody::Unary { message, ended } => Poll::Ready(unary_frame(message, ended).map(Ok)),
         }
     }
 

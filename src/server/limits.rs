@@ -45,8 +45,7 @@ pub struct ServerLimits {
     /// a write, after every other request of an Envoy that says its 61 KB in each.
     pub stream_window_bytes: u32,
     /// Bytes of one stream that may stand in the HTTP/2 queue before the next message is built. Small, so that a
-    /// slow client gets the newest state (FLW-2); large enough for the private part of a message to leave in one
-    /// write with its shared part.
+    /// slow client gets the newest state (FLW-2).
     pub send_queue_bytes: usize,
     /// PING, SETTINGS, PRIORITY and unknown frames of one connection per second; above, it is closed. A frame
     /// costs 0.1 to 0.3 µs.

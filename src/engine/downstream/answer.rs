@@ -17,7 +17,7 @@ use crate::engine::Time;
 use crate::engine::cache::aliased::Aliased;
 use crate::engine::interest::Interest;
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
-use crate::engine::view::{View, ViewId, difference};
+use crate::engine::view::{Leaving, View, ViewId, difference};
 use crate::xds::{Constraints, Resource, ResourceName, Status, TypeUrl, Variant, Version};
 
 /// Messages of types that may be split stay below this many bytes, since 4 MiB is gRPC's default limit (SST-13).
@@ -32,7 +32,20 @@ pub struct AnswerKey {
     dialect: Dialect,
     /// It is said in the body that some of it is from before a restart.
     restored: bool,
-    ids: ViewId,
+    step: Step,
+}
+
+/// From where to where the answer brings its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Step {
+    /// Of one part, and nothing beside: what nearly all updates are. Nothing of it is hashed, as each client asks for it.
+    Plain {
+        due: ViewId,
+        held: ViewId,
+        leaving: Leaving,
+        last_bytes: u64,
+    },
+    Derived(ViewId),
 }
 
 /// One part of a subscription: one collection of one source.
@@ -171,18 +184,26 @@ impl News {
 
 impl Answer {
     pub fn key(&self) -> AnswerKey {
-        let ids = match self.parts.as_slice() {
-            [part] if self.departed.is_empty() => {
-                part.due.derived((part.held.id(), part.interest.leaving(), part.last_bytes))
-            }
-            parts => {
-                // Without parts nothing else tells one type from another.
-                let start = ViewId::default().derived((&self.departed, self.type_url.as_str()));
-                parts.iter().fold(start, |id, part| {
-                    id.derived((part.due, part.held.id(), part.interest.leaving(), part.last_bytes))
-                })
-            }
-        };
+        let Answer { variant, full, greeting, dialect, .. } = *self;
+        AnswerKey { variant, full, greeting, dialect, restored: self.is_restored(), step: self.step() }
+    }
+
+    fn step(&self) -> Step {
+        let is_timed = self.told_at != Time::ZERO || self.repeats.is_some();
+        if let [part] = self.parts.as_slice()
+            && self.departed.is_empty()
+            && self.spellings.is_none()
+            && self.located.is_none()
+            && !is_timed
+        {
+            let AnswerPart { due, last_bytes, .. } = *part;
+            return Step::Plain { due, held: part.held.id(), leaving: part.interest.leaving(), last_bytes };
+        }
+        // Without parts nothing else tells one type from another.
+        let start = ViewId::default().derived((&self.departed, self.type_url.as_str()));
+        let ids = self.parts.iter().fold(start, |id, part| {
+            id.derived((part.due, part.held.id(), part.interest.leaving(), part.last_bytes))
+        });
         let ids = match &self.spellings {
             Some(spellings) => ids.derived(spellings.id()),
             None => ids,
@@ -191,10 +212,7 @@ impl Answer {
             Some(located) => ids.derived(located),
             None => ids,
         };
-        let is_timed = self.told_at != Time::ZERO || self.repeats.is_some();
-        let ids = if is_timed { ids.derived((self.told_at, self.repeats)) } else { ids };
-        let Answer { variant, full, greeting, dialect, .. } = *self;
-        AnswerKey { variant, full, greeting, dialect, restored: self.is_restored(), ids }
+        Step::Derived(if is_timed { ids.derived((self.told_at, self.repeats)) } else { ids })
     }
 
     /// Some of it is as it was before the relay was restarted, and unconfirmed since (RLY-7, I14).

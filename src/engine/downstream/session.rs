@@ -10,6 +10,7 @@
 //! a snapshot newer than the one to which this stream's CDS and EDS were brought (RLY-50): while the cluster side has news
 //! that the client cannot be sent yet, the routing types wait, though not for ever (ORD-10).
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use super::answer::{Answer, AnswerPart};
@@ -28,6 +29,9 @@ use crate::engine::view::View;
 use crate::xds::service::is_v2_type;
 use crate::xds::xdstp::NameError;
 use crate::xds::{Code, Kind, Request, ResourceName, Status, StreamKind, TypeUrl, Variant, Version};
+
+/// Eight hexadecimal digits, a hyphen and a number of up to twenty digits.
+const NONCE_BYTES_MAX: usize = 8 + 1 + 20;
 
 /// What one stream may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +197,10 @@ impl Session {
 
     /// The nonce as the wire spells it: unique within the stream, never valid on another one (STR-5, RLY-33).
     pub fn nonce_text(&self, nonce: u64) -> String {
-        format!("{:08x}-{nonce}", self.nonce_prefix)
+        let mut text = String::with_capacity(NONCE_BYTES_MAX);
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{:08x}-{nonce}", self.nonce_prefix);
+        text
     }
 
     fn parse_nonce(&self, text: &str) -> Option<u64> {
