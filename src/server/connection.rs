@@ -10,7 +10,6 @@ use std::time::Duration;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::time::{Instant, sleep_until, timeout};
-use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 use super::gate::ConnectionPermit;
@@ -19,7 +18,7 @@ use super::listener::ListenerOptions;
 use super::service::Service;
 use super::streams::{StreamId, Streams};
 use super::transport::{Protocol, Socket, Transport};
-use crate::driver::handle::{ConnectionCut, Peer, Relay, RelayStream};
+use crate::driver::handle::{ConnectionCut, Peer, Relay, RelayStream, Signal};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
 use crate::xds::{Code, Status};
@@ -54,12 +53,12 @@ pub(super) async fn run<R: Relay>(
     peer: Peer,
     options: ListenerOptions,
     shared: Arc<Shared<R>>,
-    draining: CancellationToken,
+    draining: Arc<Signal>,
     _permit: ConnectionPermit,
 ) {
     let metrics = &*shared.metrics;
     let opened = tokio::select! {
-        () = draining.cancelled() => return,
+        () = draining.raised() => return,
         opened = timeout(shared.limits.preface_timeout, socket.read_protocol()) => opened,
     };
     let streams = Streams::new(shared.metrics.clone(), shared.limits.streams_per_connection_max);
@@ -117,7 +116,7 @@ async fn live<R: Relay, C: Connection>(
     mut connection: Pin<&mut C>,
     streams: &Streams<R::Stream>,
     shared: &Shared<R>,
-    draining: &CancellationToken,
+    draining: &Signal,
     cut: &ConnectionCut,
 ) {
     let life = async {
@@ -181,7 +180,7 @@ async fn serve<R: Relay, C: Connection>(
     mut connection: Pin<&mut C>,
     streams: &Streams<R::Stream>,
     shared: &Shared<R>,
-    draining: &CancellationToken,
+    draining: &Signal,
 ) -> Served {
     let start = Instant::now();
     let old = shared.limits.draw_connection_age(fastrand::f64()).map(|age| start + age);
@@ -189,7 +188,7 @@ async fn serve<R: Relay, C: Connection>(
     // `None`: nothing is left to check.
     let mut check_at = Some(old.map_or(used_by, |old| old.min(used_by)));
     let mut check = pin!(sleep_until(used_by));
-    let mut draining = pin!(draining.cancelled());
+    let mut draining = pin!(draining.raised());
     loop {
         if let Some(at) = check_at {
             check.as_mut().reset(at);

@@ -39,7 +39,7 @@ use tonic_health::server::HealthReporter;
 pub use limits::ServerLimits;
 pub use listener::{BoundSocket, Listener, ListenerOptions};
 
-use crate::driver::handle::{ConnectionCut, Peer, Relay};
+use crate::driver::handle::{ConnectionCut, Peer, Relay, Signal};
 use crate::telemetry::metrics::DownstreamMetrics;
 use gate::{ConnectionPermit, Gate};
 use listener::Accepted;
@@ -80,9 +80,9 @@ impl<R: Relay> Server<R> {
     ///
     /// Never fails: what a peer does ends its stream or its connection, and what the kernel refuses is tried again.
     pub async fn serve(self, listeners: Vec<Listener>, shutdown: impl Future<Output = ()>) {
-        let (stop, draining) = (CancellationToken::new(), CancellationToken::new());
+        let (stop, draining) = (CancellationToken::new(), Arc::new(Signal::default()));
         let _stop_on_drop = stop.clone().drop_guard();
-        let _drain_on_drop = draining.clone().drop_guard();
+        let _drain_on_drop = DrainOnDrop(draining.clone());
         let (acceptors, connections) = (TaskTracker::new(), TaskTracker::new());
 
         // Accept and serve.
@@ -104,7 +104,7 @@ impl<R: Relay> Server<R> {
         acceptors.wait().await;
 
         // Every connection sends GOAWAY, ends its streams over the window and is cut at its end (RLY-77).
-        draining.cancel();
+        draining.raise();
         connections.close();
         connections.wait().await;
     }
@@ -116,7 +116,7 @@ impl<R: Relay> Server<R> {
         acceptors: &TaskTracker,
         stop: &CancellationToken,
         connections: &TaskTracker,
-        draining: &CancellationToken,
+        draining: &Arc<Signal>,
     ) {
         let (name, options, shared) = (listener.name().clone(), listener.options(), self.shared.clone());
         let (connections, draining) = (connections.clone(), draining.clone());
@@ -148,5 +148,14 @@ impl<R: Relay> Server<R> {
         for name in HEALTH_NAMES {
             self.health.set_service_status(name, status).await;
         }
+    }
+}
+
+/// Connections go when nobody serves any more, however that came about.
+struct DrainOnDrop(Arc<Signal>);
+
+impl Drop for DrainOnDrop {
+    fn drop(&mut self) {
+        self.0.raise();
     }
 }
