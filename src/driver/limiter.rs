@@ -11,8 +11,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A token bucket by its theoretical arrival time (GCRA): one integer of state.
 #[derive(Debug)]
 pub struct Limiter {
-    interval: Duration,
-    burst: Duration,
+    per_second: u32,
+    burst: u32,
     /// When the bucket will be full again.
     full_at: Time,
     /// Since when every request had to wait.
@@ -30,14 +30,15 @@ pub enum Admission {
 
 impl Limiter {
     pub fn new(per_second: u32, burst: u32) -> Limiter {
-        let interval = Duration::from_secs(1) / per_second.max(1);
-        Limiter { interval, burst: interval * burst.max(1), full_at: Time::ZERO, waiting_since: None }
+        let (per_second, burst) = (per_second.max(1), burst.max(1));
+        Limiter { per_second, burst, full_at: Time::ZERO, waiting_since: None }
     }
 
     /// Takes the next place and tells how long it is away.
     pub fn reserve(&mut self, now: Time) -> Duration {
-        self.full_at = self.full_at.max(now) + self.interval;
-        self.full_at.since(now).saturating_sub(self.burst)
+        let interval = Duration::from_secs(1) / self.per_second;
+        self.full_at = self.full_at.max(now) + interval;
+        self.full_at.since(now).saturating_sub(interval * self.burst)
     }
 
     pub fn admit(&mut self, now: Time) -> Admission {

@@ -64,7 +64,7 @@ impl Wait {
         state.waker.register(context.waker());
         let inner = &mut *lock(&state.inner);
         if let Some(status) = &inner.end {
-            return Poll::Ready(Err(status.clone()));
+            return Poll::Ready(Err(Status::clone(status)));
         }
         // It is over soon: what happens meanwhile wakes it.
         state.follow_servers(inner, state.shared.clock.now());

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::{Either, ready};
 use futures_util::task::AtomicWaker;
 use std::future::Future;
 use std::pin::Pin;
@@ -56,8 +58,8 @@ pub struct StreamState {
     pub(super) shared: Arc<Shared>,
     tables: Tables,
     pub(super) waker: AtomicWaker,
-    /// Something may be due that was not looked for yet: hyper polls the body once more after each message that it sends, and
-    /// most of those polls have nothing to find.
+    /// Something may be due that was not looked for yet: a call is polled at each request, too, and once more after each message,
+    /// and most of those polls have nothing to find.
     is_stirred: AtomicBool,
     pub(super) answered: AtomicBool,
     unread: Unread,
@@ -80,7 +82,7 @@ pub(super) struct Inner {
     /// When the first request came.
     pub(super) asked_at: Option<Time>,
     /// How the stream is to end, once decided.
-    pub(super) end: Option<Status>,
+    pub(super) end: Option<Box<Status>>,
     /// When the first answer may go (RLY-56); drawn when there is one.
     turn: Option<Time>,
     /// Runs while the first answer waits its turn, or the routing types wait for an ACK (ORD-10).
@@ -144,21 +146,25 @@ impl Drop for Guard {
 }
 
 impl RelayStream for Stream {
-    async fn request(&self, request: Request) -> Result<(), Status> {
+    /// Most requests are ACKs, which nobody has to be told of; so only the others have a future of some size, for as long as
+    /// they take.
+    fn request(&self, request: Request) -> impl Future<Output = Result<(), Status>> + Send {
         let stream = self.state();
-        let telling = stream.telling.lock().await;
-        let taken = stream.take(&request)?;
-        let wakes = !taken.watches.is_empty() || stream.has_something_to_say();
-        if taken.changed || matches!(taken.verdict, Verdict::Nack { .. }) {
-            stream.throttle().await?;
+        let Ok(telling) = stream.telling.try_lock() else {
+            return Either::Right(stream.request_in_turn(request).boxed());
+        };
+        match stream.take(&request) {
+            Ok(taken) if taken.is_settled() => {
+                drop(telling);
+                // Mostly nothing is left to say: that costs the connection no turn.
+                if stream.has_something_to_say() {
+                    stream.wake();
+                }
+                Either::Left(ready(Ok(())))
+            }
+            Ok(taken) => Either::Right(stream.follow_up(taken, telling).boxed()),
+            Err(status) => Either::Left(ready(Err(status))),
         }
-        stream.tell(taken.watches).await;
-        drop(telling);
-        // Most requests are ACKs after which nothing is left to say: they cost the connection no turn.
-        if wakes {
-            stream.wake();
-        }
-        Ok(())
     }
 
     fn half_close(&self) {
@@ -193,7 +199,7 @@ impl Subscriber for StreamState {
     }
 
     fn end(&self, status: Status) {
-        lock(&self.inner).end.get_or_insert(status);
+        lock(&self.inner).end.get_or_insert_with(|| Box::new(status));
         self.wake();
     }
 
@@ -261,6 +267,30 @@ impl StreamState {
     }
 
     // === requests ===
+
+    async fn request_in_turn(self: &Arc<Self>, request: Request) -> Result<(), Status> {
+        let telling = self.telling.lock().await;
+        let taken = self.take(&request)?;
+        self.follow_up(taken, telling).await
+    }
+
+    /// Does what a request leaves to be done.
+    async fn follow_up(
+        self: &Arc<Self>,
+        taken: Taken,
+        telling: tokio::sync::MutexGuard<'_, ()>,
+    ) -> Result<(), Status> {
+        let wakes = !taken.watches.is_empty() || self.has_something_to_say();
+        if taken.counts_as_change() {
+            self.throttle().await?;
+        }
+        self.tell(taken.watches).await;
+        drop(telling);
+        if wakes {
+            self.wake();
+        }
+        Ok(())
+    }
 
     fn take(&self, request: &Request) -> Result<Taken, Status> {
         let now = self.shared.clock.now();
@@ -402,7 +432,7 @@ impl StreamState {
             return Poll::Pending;
         }
         if let Some(status) = &inner.end {
-            let end = if status.code == Code::Ok { None } else { Some(Err(status.clone())) };
+            let end = if status.code == Code::Ok { None } else { Some(Err(Status::clone(status))) };
             return Poll::Ready(end);
         }
         if let Some(turn) = self.turn_of_first_answer(inner) {

@@ -60,10 +60,22 @@ pub struct Taken {
     pub type_url: TypeUrl,
     pub verdict: Verdict,
     pub watches: Vec<Watch>,
-    /// The subscription changed, or something must be sent again: such requests are rate-limited, ACKs are not.
+    /// The subscription changed, or something must be sent again.
     pub changed: bool,
     /// A name of the request that cannot be served, and why (NAM-5); there may be more.
     pub refused: Option<(ResourceName, NameError)>,
+}
+
+impl Taken {
+    /// Requests are rate-limited by which something changes, and those that reject something; ACKs are not.
+    pub fn counts_as_change(&self) -> bool {
+        self.changed || matches!(self.verdict, Verdict::Nack { .. })
+    }
+
+    /// Nothing is left to be done for it.
+    pub fn is_settled(&self) -> bool {
+        self.watches.is_empty() && !self.counts_as_change()
+    }
 }
 
 #[derive(Debug)]
