@@ -1,24 +1,60 @@
-//! The response of a call: written when HTTP/2 can take it, never copied.
+//! The bodies of calls: of requests as they came, of responses as they are handed to HTTP.
 
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
+use h2::RecvStream;
 use http_body::{Body, Frame, SizeHint};
-use tokio::task::AbortHandle;
+use hyper::body::Incoming;
 
 use super::status;
-use super::streams::RegisteredStream;
-use crate::driver::handle::{Delivery, Message, RelayStream};
+use crate::driver::handle::Delivery;
 use crate::xds::Status;
 
-/// The body of any response.
+/// The body of a request.
+pub(super) enum RequestBody {
+    Http1(Incoming),
+    Http2(RecvStream),
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match self.get_mut() {
+            RequestBody::Http1(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
+            RequestBody::Http2(body) => {
+                let data = ready!(poll_data(body, context));
+                Poll::Ready(data.map(|data| data.map(Frame::data).map_err(Into::into)))
+            }
+        }
+    }
+}
+
+/// The next bytes of a request, which its sender may follow up with as many.
+pub(super) fn poll_data(
+    body: &mut RecvStream,
+    context: &mut Context<'_>,
+) -> Poll<Option<Result<Bytes, h2::Error>>> {
+    let data = ready!(body.poll_data(context));
+    if let Some(Ok(data)) = &data {
+        // Fails only for more than was received.
+        let _ = body.flow_control().release_capacity(data.len());
+    }
+    Poll::Ready(data)
+}
+
+/// The body of a response that is no stream.
 #[derive(Default)]
-pub(super) enum ResponseBody<S: RelayStream> {
+pub(super) enum ResponseBody {
     #[default]
     Empty,
-    Stream(StreamBody<S>),
     Health(tonic::body::Body),
     /// A whole document.
     Full(Bytes),
@@ -29,19 +65,26 @@ pub(super) enum ResponseBody<S: RelayStream> {
     },
 }
 
-impl<S: RelayStream> ResponseBody<S> {
+impl ResponseBody {
     pub(super) fn unary(private: Bytes, shared: Bytes) -> Self {
-        ResponseBody::Unary { message: Some(Piece { private, shared, _delivery: None }), ended: false }
+        ResponseBody::Unary { message: Some(Piece::new(private, shared, None)), ended: false }
     }
 }
 
 /// A message on its way out, and who waits for the last of it to leave: HTTP/2 drops both together.
 ///
-/// One DATA frame carries both parts, as each frame costs hyper and h2 a turn of their own.
+/// One DATA frame carries both parts, as each frame costs h2 a turn of its own.
+#[derive(Default)]
 pub(super) struct Piece {
     private: Bytes,
     shared: Bytes,
     _delivery: Option<Delivery>,
+}
+
+impl Piece {
+    pub(super) fn new(private: Bytes, shared: Bytes, delivery: Option<Delivery>) -> Self {
+        Piece { private, shared, _delivery: delivery }
+    }
 }
 
 impl From<Bytes> for Piece {
@@ -80,46 +123,6 @@ impl Buf for Piece {
     }
 }
 
-/// An xDS response stream.
-///
-/// hyper asks for a frame only when the one before stands in the HTTP/2 queue, so a client that doesn't read costs
-/// what is queued and one message more, whatever happens meanwhile (FD1, FLW-2).
-pub(super) struct StreamBody<S: RelayStream> {
-    registered: RegisteredStream<S>,
-    reader: AbortHandle,
-    ended: bool,
-}
-
-impl<S: RelayStream> StreamBody<S> {
-    /// `reader` is the task that reads the requests of the stream; it ends with the body.
-    pub(super) fn new(registered: RegisteredStream<S>, reader: AbortHandle) -> Self {
-        StreamBody { registered, reader, ended: false }
-    }
-
-    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Frame<Piece>>> {
-        if self.ended {
-            return Poll::Ready(None);
-        }
-        let status = match ready!(self.registered.stream().poll_message(context)) {
-            Some(Ok(Message { private, shared, delivery })) => {
-                return Poll::Ready(Some(Frame::data(Piece { private, shared, _delivery: delivery })));
-            }
-            Some(Err(status)) => status,
-            None => Status::ok(),
-        };
-        self.ended = true;
-        Poll::Ready(Some(Frame::trailers(status::trailers(&status))))
-    }
-}
-
-impl<S: RelayStream> Drop for StreamBody<S> {
-    /// The response is over: what the client may still send finds nobody, and HTTP/2 resets the stream with
-    /// NO_ERROR (RFC 9113 §8.1).
-    fn drop(&mut self) {
-        self.reader.abort();
-    }
-}
-
 /// What comes next of a single message.
 fn unary_frame(message: &mut Option<Piece>, ended: &mut bool) -> Option<Frame<Piece>> {
     if let Some(message) = message.take() {
@@ -129,10 +132,7 @@ fn unary_frame(message: &mut Option<Piece>, ended: &mut bool) -> Option<Frame<Pi
     trailers.then(|| Frame::trailers(status::trailers(&Status::ok())))
 }
 
-// Nothing in it is pinned.
-impl<S: RelayStream> Unpin for ResponseBody<S> {}
-
-impl<S: RelayStream> Body for ResponseBody<S> {
+impl Body for ResponseBody {
     type Data = Piece;
     type Error = tonic::Status;
 
@@ -142,7 +142,6 @@ impl<S: RelayStream> Body for ResponseBody<S> {
     ) -> Poll<Option<Result<Frame<Piece>, tonic::Status>>> {
         match self.get_mut() {
             ResponseBody::Empty => Poll::Ready(None),
-            ResponseBody::Stream(body) => body.poll_frame(context).map(|frame| frame.map(Ok)),
             ResponseBody::Health(body) => {
                 let frame = ready!(Pin::new(body).poll_frame(context));
                 Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(Piece::from))))
@@ -166,7 +165,7 @@ impl<S: RelayStream> Body for ResponseBody<S> {
     fn is_end_stream(&self) -> bool {
         match self {
             ResponseBody::Empty => true,
-            ResponseBody::Stream(_) | ResponseBody::Unary { .. } => false,
+            ResponseBody::Unary { .. } => false,
             ResponseBody::Full(document) => document.is_empty(),
             ResponseBody::Health(body) => body.is_end_stream(),
         }

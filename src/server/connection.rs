@@ -1,18 +1,20 @@
 //! The life of one connection: preface, service, GOAWAY, end.
 
-use std::error::Error;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::server::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use bytes::Bytes;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Shared;
 use super::gate::ConnectionPermit;
+use super::http2;
 use super::limits::ServerLimits;
 use super::listener::ListenerOptions;
 use super::service::Service;
@@ -26,15 +28,10 @@ use crate::xds::{Code, Status};
 /// An old connection that may not go yet is looked at again after its grace, but not more often than this.
 const AGE_RECHECK_MIN: Duration = Duration::from_millis(100);
 
-/// HTTP/2 itself refuses headers that are so many times as long as allowed, and tells nobody; up to there the service
-/// looks, so that the refusal is counted and has a text.
-const HEADER_LIST_MARGIN: u32 = 4;
-
 /// hyper takes no less.
 const HTTP1_BUFFER_BYTES_MIN: usize = 8192;
 
 type Http1<R> = http1::Connection<TokioIo<Transport>, Service<R>>;
-type Http2<R> = http2::Connection<TokioIo<Transport>, Service<R>, TokioExecutor>;
 
 /// Why a connection is asked to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,96 +45,159 @@ enum Goaway {
 }
 
 /// Serves one connection until it is over; `draining` makes it go within the drain window.
-pub(super) async fn run<R: Relay>(
+#[expect(
+    clippy::manual_async_fn,
+    reason = "it would keep a second place for each argument as long as it lasts"
+)]
+pub(super) fn run<R: Relay>(
     mut socket: Socket,
     peer: Peer,
     options: ListenerOptions,
     shared: Arc<Shared<R>>,
     draining: Arc<Signal>,
-    _permit: ConnectionPermit,
-) {
-    let metrics = &*shared.metrics;
+    permit: ConnectionPermit,
+) -> impl Future<Output = ()> + Send {
+    async move {
+        // Until the end.
+        let _permit = &permit;
+        let Some((protocol, opening)) = open(&mut socket, &shared, &draining).await else { return };
+        let streams = Streams::new(shared.metrics.clone(), shared.limits.streams_per_connection_max);
+        let cut = peer.connection.clone();
+        let service = Service { shared: shared.clone(), streams: streams.clone(), peer, options };
+        match protocol {
+            Protocol::Http2 => {
+                // Boxed, like what it gives: the task lasts as long as the connection, and would keep the room for both.
+                match Box::pin(http2::open(socket, service)).await {
+                    Ok(mut http2) => live(http2.as_mut(), &streams, &shared, &draining, &cut).await,
+                    Err(fault) => fault.count(&shared.metrics),
+                }
+            }
+            // Boxed: few clients poll, and all connections would have room for it.
+            Protocol::Http1 => {
+                let transport = Transport::http1(socket, opening);
+                let http1 = http1_builder(&shared.limits).serve_connection(TokioIo::new(transport), service);
+                live(Box::pin(http1).as_mut(), &streams, &shared, &draining, &cut).await;
+            }
+            Protocol::Unknown => {
+                shared.metrics.closed_not_http.inc();
+            }
+        }
+    }
+}
+
+/// What the client speaks, if it says so in time.
+async fn open<R>(socket: &mut Socket, shared: &Shared<R>, draining: &Signal) -> Option<(Protocol, Bytes)> {
     let opened = tokio::select! {
-        () = draining.raised() => return,
+        () = draining.raised() => return None,
         opened = timeout(shared.limits.preface_timeout, socket.read_protocol()) => opened,
     };
-    let streams = Streams::new(shared.metrics.clone(), shared.limits.streams_per_connection_max);
-    let cut = peer.connection.clone();
-    let service = Service { shared: shared.clone(), streams: streams.clone(), peer, options };
     match opened {
-        Ok(Ok((Protocol::Http2, _))) => {
-            let transport = Transport::http2(socket, shared.limits.control_frames_per_second_max);
-            let http2 = http2_builder(&shared.limits).serve_connection(TokioIo::new(transport), service);
-            live(pin!(http2), &streams, &shared, &draining, &cut).await;
-        }
-        // Boxed: few clients poll, and all connections would have room for it.
-        Ok(Ok((Protocol::Http1, opening))) => {
-            let transport = Transport::http1(socket, opening);
-            let http1 = http1_builder(&shared.limits).serve_connection(TokioIo::new(transport), service);
-            live(Box::pin(http1).as_mut(), &streams, &shared, &draining, &cut).await;
-        }
-        Ok(Ok((Protocol::Unknown, _)) | Err(_)) => {
-            metrics.closed_not_http.inc();
-        }
+        Ok(Ok(opened)) => Some(opened),
+        Ok(Err(_)) => Some((Protocol::Unknown, Bytes::new())),
         Err(_) => {
-            metrics.closed_preface_timeout.inc();
-            metrics.limit_hit(Limit::PrefaceTimeout);
+            shared.metrics.closed_preface_timeout.inc();
+            shared.metrics.limit_hit(Limit::PrefaceTimeout);
+            None
         }
     }
 }
 
 /// A connection of either protocol.
-trait Connection: Future<Output = hyper::Result<()>> {
+pub(super) trait Connection {
+    /// Serves until it is over.
+    fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>>;
+
     /// No new requests: GOAWAY, or the end of keep-alive.
     fn shut_down(self: Pin<&mut Self>);
-
-    /// A timeout that is not one of keep-alive PINGs means that no request came.
-    const TIMEOUT_IS_IDLENESS: bool;
 }
 
-impl<R: Relay> Connection for Http2<R> {
-    const TIMEOUT_IS_IDLENESS: bool = false;
+impl<R: Relay> Connection for Http1<R> {
+    fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.poll(context).map_err(|error| {
+            tracing::debug!(%error, "connection ended");
+            // The only one that there is: no request came.
+            if error.is_timeout() { Fault::Idle } else { Fault::Other }
+        })
+    }
 
     fn shut_down(self: Pin<&mut Self>) {
         self.graceful_shutdown();
     }
 }
 
-impl<R: Relay> Connection for Http1<R> {
-    const TIMEOUT_IS_IDLENESS: bool = true;
+/// Why a connection ended that its peer did not just close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// No request came on it for long.
+    Idle,
+    /// The peer gave no sign of life.
+    KeepaliveTimeout,
+    /// Too many control frames.
+    ControlFlood,
+    /// HTTP/2 saw a limit of its own passed, and said so in a GOAWAY.
+    Abuse,
+    Other,
+}
 
-    fn shut_down(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
+impl From<h2::Error> for Fault {
+    fn from(error: h2::Error) -> Self {
+        tracing::debug!(%error, "connection ended");
+        let is_flood = error.get_io().is_some_and(|io| io.kind() == io::ErrorKind::QuotaExceeded);
+        let is_abuse = error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM);
+        match (is_flood, is_abuse) {
+            (true, _) => Fault::ControlFlood,
+            (_, true) => Fault::Abuse,
+            _ => Fault::Other,
+        }
+    }
+}
+
+impl Fault {
+    fn count(self, metrics: &DownstreamMetrics) {
+        let (ended, limit) = match self {
+            Fault::Idle => (&metrics.closed_idle, None),
+            Fault::KeepaliveTimeout => (&metrics.closed_keepalive, Some(Limit::KeepaliveTimeout)),
+            Fault::ControlFlood => (&metrics.closed_control_flood, Some(Limit::ControlFrames)),
+            Fault::Abuse => (&metrics.goaways_abuse, Some(Limit::Http2Abuse)),
+            Fault::Other => (&metrics.closed_error, None),
+        };
+        ended.inc();
+        if let Some(limit) = limit {
+            metrics.limit_hit(limit);
+        }
     }
 }
 
 /// Serves a connection until it is over, and counts how it ended.
-async fn live<R: Relay, C: Connection>(
-    mut connection: Pin<&mut C>,
-    streams: &Streams<R::Stream>,
-    shared: &Shared<R>,
-    draining: &Signal,
-    cut: &ConnectionCut,
-) {
-    let life = async {
-        match serve(connection.as_mut(), streams, shared, draining).await {
-            Served::Ended(result) => Some(result),
-            Served::Goaway(reason) => wind_down(connection.as_mut(), streams, shared, reason).await,
-        }
-    };
-    let result = tokio::select! {
-        biased;
-        () = cut.requested() => None,
-        result = life => result,
-    };
-    match result {
-        Some(Ok(())) => {}
-        Some(Err(error)) if C::TIMEOUT_IS_IDLENESS && error.is_timeout() => {
-            shared.metrics.closed_idle.inc();
-        }
-        Some(Err(error)) => count_error(&error, &shared.metrics),
-        None => {
-            shared.metrics.closed_cut.inc();
+#[expect(
+    clippy::manual_async_fn,
+    reason = "it would keep a second place for each argument as long as it lasts"
+)]
+fn live<'a, R: Relay, C: Connection>(
+    mut connection: Pin<&'a mut C>,
+    streams: &'a Streams<R::Stream>,
+    shared: &'a Shared<R>,
+    draining: &'a Signal,
+    cut: &'a ConnectionCut,
+) -> impl Future<Output = ()> + use<'a, R, C> {
+    async move {
+        let life = async {
+            match serve(connection.as_mut(), streams, shared, draining).await {
+                Served::Ended(result) => Some(result),
+                Served::Goaway(reason) => wind_down(connection.as_mut(), streams, shared, reason).await,
+            }
+        };
+        let result = tokio::select! {
+            biased;
+            () = cut.requested() => None,
+            result = life => result,
+        };
+        match result {
+            Some(Ok(())) => {}
+            Some(Err(fault)) => fault.count(&shared.metrics),
+            None => {
+                shared.metrics.closed_cut.inc();
+            }
         }
     }
 }
@@ -151,67 +211,53 @@ fn http1_builder(limits: &ServerLimits) -> http1::Builder {
     builder
 }
 
-fn http2_builder(limits: &ServerLimits) -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .auto_date_header(false)
-        .max_concurrent_streams(limits.streams_per_connection_max)
-        .max_local_error_reset_streams(limits.local_error_resets_max)
-        .max_pending_accept_reset_streams(limits.pending_accept_resets_max)
-        .max_header_list_size(limits.header_list_bytes_max.saturating_mul(HEADER_LIST_MARGIN))
-        .adaptive_window(false)
-        .initial_connection_window_size(limits.connection_window_bytes)
-        .initial_stream_window_size(limits.stream_window_bytes)
-        .max_send_buf_size(limits.send_queue_bytes)
-        .keep_alive_interval(limits.keepalive_interval)
-        .keep_alive_timeout(limits.keepalive_timeout);
-    builder
-}
-
 enum Served {
     /// By the peer, or an error.
-    Ended(hyper::Result<()>),
+    Ended(Result<(), Fault>),
     Goaway(Goaway),
 }
 
 /// Serves until the connection ends or has a reason to go.
-async fn serve<R: Relay, C: Connection>(
-    mut connection: Pin<&mut C>,
-    streams: &Streams<R::Stream>,
-    shared: &Shared<R>,
-    draining: &Signal,
-) -> Served {
+fn serve<'a, R: Relay, C: Connection>(
+    mut connection: Pin<&'a mut C>,
+    streams: &'a Streams<R::Stream>,
+    shared: &'a Shared<R>,
+    draining: &'a Signal,
+) -> impl Future<Output = Served> + use<'a, R, C> {
     let start = Instant::now();
     let old = shared.limits.draw_connection_age(fastrand::f64()).map(|age| start + age);
     let used_by = start + shared.limits.first_request_timeout;
     // `None`: nothing is left to check.
     let mut check_at = Some(old.map_or(used_by, |old| old.min(used_by)));
-    let mut check = pin!(sleep_until(used_by));
-    let mut draining = pin!(draining.raised());
-    loop {
-        if let Some(at) = check_at {
-            check.as_mut().reset(at);
-        }
-        tokio::select! {
-            biased;
-            () = &mut draining => return Served::Goaway(Goaway::Drain),
-            result = connection.as_mut() => return Served::Ended(result),
-            () = &mut check, if check_at.is_some() => {}
-        }
-        let now = Instant::now();
-        if !streams.was_used() {
-            return Served::Goaway(Goaway::Idle);
-        }
-        check_at = match old {
-            Some(old) if now >= old && streams.has_unanswered() => {
-                // A client whose stream is closed before the first response takes the server for unreachable (KAL-4).
-                shared.metrics.age_exemptions.inc();
-                Some(now + shared.limits.connection_age_grace.max(AGE_RECHECK_MIN))
+    async move {
+        let mut check = pin!(sleep_until(start));
+        let mut draining = pin!(draining.raised());
+        loop {
+            if let Some(at) = check_at {
+                check.as_mut().reset(at);
             }
-            Some(old) if now >= old => return Served::Goaway(Goaway::Age),
-            later => later,
-        };
+            tokio::select! {
+                biased;
+                () = &mut draining => return Served::Goaway(Goaway::Drain),
+                result = poll_fn(|context| connection.as_mut().poll_end(context)) => {
+                    return Served::Ended(result);
+                }
+                () = &mut check, if check_at.is_some() => {}
+            }
+            let now = Instant::now();
+            if !streams.was_used() {
+                return Served::Goaway(Goaway::Idle);
+            }
+            check_at = match old {
+                Some(old) if now >= old && streams.has_unanswered() => {
+                    // A client whose stream is closed before the first response takes the server for unreachable (KAL-4).
+                    shared.metrics.age_exemptions.inc();
+                    Some(now + shared.limits.connection_age_grace.max(AGE_RECHECK_MIN))
+                }
+                Some(old) if now >= old => return Served::Goaway(Goaway::Age),
+                later => later,
+            };
+        }
     }
 }
 
@@ -221,7 +267,7 @@ async fn wind_down<R: Relay, C: Connection>(
     streams: &Streams<R::Stream>,
     shared: &Shared<R>,
     reason: Goaway,
-) -> Option<hyper::Result<()>> {
+) -> Option<Result<(), Fault>> {
     let (window, counter) = match reason {
         Goaway::Idle => (shared.limits.preface_timeout, &shared.metrics.goaways_idle),
         Goaway::Age => (shared.limits.connection_age_grace, &shared.metrics.goaways_age),
@@ -240,7 +286,7 @@ async fn wind_down<R: Relay, C: Connection>(
         let next = endings.next();
         tokio::select! {
             biased;
-            result = connection.as_mut() => return Some(result),
+            result = poll_fn(|context| connection.as_mut().poll_end(context)) => return Some(result),
             () = sleep_until(next) => {
                 if endings.end_due(streams, Instant::now()) == Progress::Over {
                     return None;
@@ -324,25 +370,4 @@ impl Endings {
         }
         Progress::Going
     }
-}
-
-/// hyper gives the transport's errors as they were, and those of HTTP/2 as h2's.
-fn count_error(error: &hyper::Error, metrics: &DownstreamMetrics) {
-    let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
-    let h2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
-    let is_flood = io.is_some_and(|io| io.kind() == io::ErrorKind::QuotaExceeded);
-    let is_abuse = h2.is_some_and(|h2| h2.is_library() && h2.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM));
-    if is_flood {
-        metrics.closed_control_flood.inc();
-        metrics.limit_hit(Limit::ControlFrames);
-    } else if is_abuse {
-        metrics.goaways_abuse.inc();
-        metrics.limit_hit(Limit::Http2Abuse);
-    } else if error.is_timeout() {
-        metrics.closed_keepalive.inc();
-        metrics.limit_hit(Limit::KeepaliveTimeout);
-    } else {
-        metrics.closed_error.inc();
-    }
-    tracing::debug!(%error, "connection ended");
 }

@@ -28,14 +28,21 @@ const PADDED: u8 = 0x8;
 pub(super) struct Cutter {
     /// Payload that passes until the next head.
     rest: usize,
+    /// What came in long frames until now.
+    long_bytes: usize,
+    /// Boxed, as there is nothing mostly.
+    kept: Option<Box<Kept>>,
+}
+
+/// What cannot pass where it lies.
+#[derive(Debug, Default)]
+struct Kept {
     /// A head that is being handed out: its last bytes.
     head: Vec<u8>,
     /// What is left of a frame that is being cut.
     long: Option<Long>,
     /// What was read and not handed out yet.
     ahead: Vec<u8>,
-    /// What came in long frames until now.
-    long_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -49,71 +56,56 @@ impl Cutter {
     /// Takes what was just read into `buffer` after `before`. What cannot pass as it is, is taken out.
     pub(super) fn take(&mut self, buffer: &mut ReadBuf<'_>, before: usize) {
         let read = &buffer.filled()[before..];
-        if self.ahead.is_empty() && self.head.is_empty() && self.passes(read) {
+        let has_more = self.kept.as_ref().is_some_and(|kept| kept.has_more());
+        if !has_more && self.passes(read) {
             return;
         }
-        self.ahead.extend_from_slice(read);
+        self.kept.get_or_insert_default().ahead.extend_from_slice(read);
         buffer.set_filled(before);
     }
 
     /// Hands out what can be handed out of that. Whether there was something.
     pub(super) fn give(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
-        if self.ahead.is_empty() && self.head.is_empty() {
-            return false;
-        }
+        let Some(mut kept) = self.kept.take_if(|kept| kept.has_more()) else { return false };
         let before = buffer.filled().len();
         let mut given = 0;
         while buffer.remaining() > 0 {
-            if !self.head.is_empty() {
-                let count = self.head.len().min(buffer.remaining());
-                buffer.put_slice(&self.head[..count]);
-                self.head.drain(..count);
+            if !kept.head.is_empty() {
+                let count = kept.head.len().min(buffer.remaining());
+                buffer.put_slice(&kept.head[..count]);
+                kept.head.drain(..count);
             } else if self.rest > 0 {
-                let count = self.rest.min(self.ahead.len() - given).min(buffer.remaining());
+                let count = self.rest.min(kept.ahead.len() - given).min(buffer.remaining());
                 if count == 0 {
                     break;
                 }
-                buffer.put_slice(&self.ahead[given..given + count]);
+                buffer.put_slice(&kept.ahead[given..given + count]);
                 (self.rest, given) = (self.rest - count, given + count);
-            } else if let Some(long) = self.long.take() {
-                self.cut(long);
+            } else if let Some(long) = kept.long.take() {
+                self.rest = kept.cut(long);
             } else {
-                let Some(head) = self.ahead.get(given..given + HEAD_BYTES) else { break };
+                let Some(head) = kept.ahead.get(given..given + HEAD_BYTES) else { break };
                 let length = length_of(head);
                 if self.cuts(head) {
                     let [.., flags, a, b, c, d] = *head else { break };
-                    self.long = Some(Long { left: length, flags, stream: [a, b, c, d] });
+                    kept.long = Some(Long { left: length, flags, stream: [a, b, c, d] });
                     self.long_bytes += length;
                 } else {
-                    self.head.extend_from_slice(head);
+                    kept.head.extend_from_slice(head);
                     self.rest = length;
                 }
                 given += HEAD_BYTES;
             }
         }
-        self.ahead.drain(..given);
+        kept.ahead.drain(..given);
         // A connection that has nothing ahead keeps no room for it.
-        if self.ahead.is_empty() {
-            self.ahead = Vec::new();
-        }
-        if self.head.is_empty() {
-            self.head = Vec::new();
+        if kept.has_more() || kept.long.is_some() {
+            if kept.ahead.is_empty() {
+                kept.ahead = Vec::new();
+            }
+            self.kept = Some(kept);
         }
         buffer.filled().len() > before
-    }
-
-    /// Begins the next piece of a long frame.
-    fn cut(&mut self, long: Long) {
-        // Pieces of like size, since h2 counts very short frames against the client.
-        let pieces = long.left.div_ceil(PIECE_BYTES);
-        let piece = long.left.div_ceil(pieces.max(1));
-        let is_last = piece == long.left;
-        let flags = if is_last { long.flags } else { long.flags & !END_STREAM };
-        let [_, a, b, c] = u32::try_from(piece).unwrap_or(0).to_be_bytes();
-        self.head.extend_from_slice(&[a, b, c, DATA, flags]);
-        self.head.extend_from_slice(&long.stream);
-        self.rest = piece;
-        self.long = (!is_last).then(|| Long { left: long.left - piece, ..long });
     }
 
     /// Whether the frame with this head is to be cut.
@@ -123,7 +115,8 @@ impl Cutter {
 
     /// Whether these bytes may pass as they are; if so they have.
     fn passes(&mut self, mut bytes: &[u8]) -> bool {
-        if self.long.is_some() && self.rest < bytes.len() {
+        let is_cutting = self.kept.as_ref().is_some_and(|kept| kept.long.is_some());
+        if is_cutting && self.rest < bytes.len() {
             return false;
         }
         let mut rest = self.rest;
@@ -140,6 +133,27 @@ impl Cutter {
             }
             (rest, bytes) = (length_of(head), &bytes[HEAD_BYTES..]);
         }
+    }
+}
+
+impl Kept {
+    /// Something may be handed out.
+    fn has_more(&self) -> bool {
+        !self.ahead.is_empty() || !self.head.is_empty()
+    }
+
+    /// Begins the next piece of a long frame. Gives its length.
+    fn cut(&mut self, long: Long) -> usize {
+        // Pieces of like size, since h2 counts very short frames against the client.
+        let pieces = long.left.div_ceil(PIECE_BYTES);
+        let piece = long.left.div_ceil(pieces.max(1));
+        let is_last = piece == long.left;
+        let flags = if is_last { long.flags } else { long.flags & !END_STREAM };
+        let [_, a, b, c] = u32::try_from(piece).unwrap_or(0).to_be_bytes();
+        self.head.extend_from_slice(&[a, b, c, DATA, flags]);
+        self.head.extend_from_slice(&long.stream);
+        self.long = (!is_last).then(|| Long { left: long.left - piece, ..long });
+        piece
     }
 }
 
@@ -180,7 +194,8 @@ mod tests {
                 }
                 output.extend_from_slice(buffer.filled());
             }
-            assert!(cutter.ahead.len() <= read + HEAD_BYTES, "no more than one read waits");
+            let ahead = cutter.kept.as_ref().map_or(0, |kept| kept.ahead.len());
+            assert!(ahead <= read + HEAD_BYTES, "no more than one read waits");
         }
         output
     }
@@ -252,6 +267,6 @@ mod tests {
         buffer.put_slice(&input);
         cutter.take(&mut buffer, 0);
         assert_eq!(buffer.filled(), input);
-        assert_eq!((cutter.ahead.capacity(), cutter.head.capacity()), (0, 0));
+        assert!(cutter.kept.is_none());
     }
 }

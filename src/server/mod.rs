@@ -5,18 +5,21 @@
 //!
 //! - [`limits`]: every limit with its price.
 //! - [`listener`], `gate`, `accept`: bound sockets, who may come in, and the loop that accepts.
-//! - `transport`, `connection`: one connection from its first byte to its last, with its deadlines, its age and its
-//!   GOAWAY.
-//! - `service`: from a path to what answers it. `unary`: REST and `Fetch*`. `reader`, `body`: the two directions of a stream. `streams`: those of
-//!   a connection, so that they can be ended. `status`: gRPC statuses as headers.
+//! - `transport`, `cut`: the bytes of a connection. `connection`: its life from the first to the last of them, with its
+//!   deadlines, its age and its GOAWAY. `http2`: all its calls, in the one task that a connection has; `wakes`: what in it is to
+//!   be looked at.
+//! - `service`: from a path to what answers it. `unary`: REST and `Fetch*`. `call`, `reader`: the two directions of a stream.
+//!   `body`: what travels. `streams`: those of a connection, so that they can be ended. `status`: gRPC statuses as headers.
 //!
-//! Nothing here queues responses: a message is built when HTTP/2 can take it (FLW-2), and requests are read by a
-//! task of their own (FLW-3).
+//! Nothing here queues responses: a message is built when HTTP/2 can take it (FLW-2), and requests are read whatever becomes
+//! of the responses (FLW-3).
 
 mod accept;
 mod body;
+mod call;
 mod connection;
 mod gate;
+mod http2;
 pub mod limits;
 pub mod listener;
 mod reader;
@@ -26,6 +29,7 @@ mod status;
 mod streams;
 mod cut;
 mod transport;
+mod wakes;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,16 +1,18 @@
-//! The task that reads the requests of one stream.
+//! Reads the requests of one stream.
 //!
-//! It is a task of its own because a client whose responses are blocked must still be read (FLW-3), and because
+//! Beside its responses, and whatever becomes of them: a client whose responses are blocked must still be read (FLW-3), and
 //! small frames left unread cost it the connection (`limits.md` A §6).
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::sync::Arc;
 
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use futures_util::FutureExt;
+use h2::RecvStream;
 use tokio::task::coop;
 use tokio::time::{Instant, timeout_at};
 
+use super::body::poll_data;
 use crate::driver::handle::RelayStream;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
@@ -27,7 +29,7 @@ enum End {
 
 /// Hands the requests of `body` to `stream`, in arrival order (STR-14), until one side ends.
 pub(super) fn read_requests<S: RelayStream>(
-    body: Incoming,
+    body: RecvStream,
     reader: RequestReader,
     stream: S,
     first_request_deadline: Instant,
@@ -50,21 +52,25 @@ async fn pump<S: RelayStream>(
     stream: &S,
     first_request_deadline: Instant,
 ) -> Result<Infallible, End> {
-    let Ok(first) = timeout_at(first_request_deadline, requests.next()).await else {
-        requests.metrics.limit_hit(Limit::FirstRequestTimeout);
-        // Not UNAVAILABLE: the fault is the client's, and dashboards shouldn't blame the server. Clients retry both
-        // alike, with back-off.
-        return Err(End::Failed(Status::new(Code::DeadlineExceeded, "no request came in time")));
-    };
-    stream.request(first?).await.map_err(End::Failed)?;
+    // Boxed, as there is one on each stream, once.
+    let mut is_first = true;
     loop {
-        let request = requests.next().await?;
+        let request = match std::mem::take(&mut is_first) {
+            // Boxed, as there is one on each stream, once.
+            true => timeout_at(first_request_deadline, requests.next()).boxed().await.unwrap_or_else(|_| {
+                requests.metrics.limit_hit(Limit::FirstRequestTimeout);
+                // Not UNAVAILABLE: the fault is the client's, and dashboards shouldn't blame the server. Clients retry both
+                // alike, with back-off.
+                Err(End::Failed(Status::new(Code::DeadlineExceeded, "no request came in time")))
+            }),
+            false => requests.next().await,
+        }?;
         stream.request(request).await.map_err(End::Failed)?;
     }
 }
 
 struct Requests {
-    body: Incoming,
+    body: RecvStream,
     reader: RequestReader,
     metrics: Arc<DownstreamMetrics>,
 }
@@ -77,12 +83,10 @@ impl Requests {
             if let Some(request) = self.reader.next() {
                 return request.map_err(|error| self.unreadable(error));
             }
-            match self.body.frame().await {
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        self.metrics.request_bytes.inc_by(data.len() as u64);
-                        self.reader.push(data);
-                    }
+            match poll_fn(|context| poll_data(&mut self.body, context)).await {
+                Some(Ok(data)) => {
+                    self.metrics.request_bytes.inc_by(data.len() as u64);
+                    self.reader.push(data);
                 }
                 Some(Err(_)) => return Err(End::Reset),
                 None => {
@@ -104,7 +108,7 @@ impl Requests {
 
 /// The one request of a call that has no more.
 pub(super) async fn read_one(
-    body: Incoming,
+    body: RecvStream,
     reader: RequestReader,
     deadline: Instant,
     metrics: Arc<DownstreamMetrics>,

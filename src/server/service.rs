@@ -6,19 +6,20 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Ready, ready};
-use http::{HeaderMap, Request, Response, StatusCode, Version, header};
+use h2::RecvStream;
+use http::{HeaderMap, Request, StatusCode, Version, header};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 use tonic::codegen::Service as _;
 
-use super::body::{ResponseBody, StreamBody};
+use super::body::{RequestBody, ResponseBody};
 use super::listener::ListenerOptions;
 use super::reader::read_requests;
 use super::status;
-use super::streams::Streams;
+use super::streams::{RegisteredStream, Streams};
 use super::unary::{Unary, is_rest};
 use super::{HealthService, Shared};
-use crate::driver::handle::{Peer, Relay};
+use crate::driver::handle::{Peer, Relay, RelayStream};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::CallKind;
 use crate::wire::RequestReader;
@@ -48,83 +49,100 @@ pub(super) struct Service<R: Relay> {
     pub(super) options: ListenerOptions,
 }
 
-type Answer<S> = Response<ResponseBody<S>>;
+type Response = http::Response<ResponseBody>;
 
+/// What comes of a call.
+pub(super) enum Answer<F, S: RelayStream> {
+    Now(Response),
+    Later(BoxFuture<'static, Response>),
+    /// A stream, which only HTTP/2 has: `requests` reads what the client says, and hands it to the stream.
+    Stream {
+        requests: F,
+        registered: RegisteredStream<S>,
+    },
+}
+
+/// Of HTTP/1.1.
 impl<R: Relay> hyper::service::Service<Request<Incoming>> for Service<R> {
-    type Response = Answer<R::Stream>;
+    type Response = Response;
     type Error = Infallible;
-    type Future = Either<
-        Ready<Result<Self::Response, Infallible>>,
-        BoxFuture<'static, Result<Self::Response, Infallible>>,
-    >;
+    type Future =
+        Either<Ready<Result<Response, Infallible>>, BoxFuture<'static, Result<Response, Infallible>>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        self.streams.mark_used();
-        if let Some(refused) = self.refuse_long_headers(&request) {
-            return Either::Left(ready(Ok(refused)));
-        }
-        if is_rest(request.uri().path()) {
-            self.shared.metrics.call(CallKind::Rest);
-            return Either::Right(self.unary().rest(request).map(Ok).boxed());
-        }
-        if request.method() != http::Method::POST {
-            let mut response = status::plain(StatusCode::METHOD_NOT_ALLOWED);
-            response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("POST"));
-            return Either::Left(ready(Ok(response)));
-        }
-        if !is_grpc(request.headers()) {
-            let is_known = route(request.uri().path()).is_some();
-            let code = if is_known { StatusCode::UNSUPPORTED_MEDIA_TYPE } else { StatusCode::NOT_FOUND };
-            return Either::Left(ready(Ok(status::plain(code))));
-        }
-        if request.version() < Version::HTTP_2 {
-            // Streams and trailers need HTTP/2.
-            return Either::Left(ready(Ok(status::plain(StatusCode::HTTP_VERSION_NOT_SUPPORTED))));
-        }
-        match route(request.uri().path()) {
-            Some(Route::Discovery(method)) if method.api == ApiVersion::V2 && !self.options.v2 => {
-                let text = format!(
-                    "{} is a method of the v2 API, which `v2: true` on the listener turns on",
-                    request.uri().path()
-                );
-                Either::Left(ready(Ok(self.unimplemented(text))))
-            }
-            Some(Route::Discovery(method)) => match method.call {
-                Call::Stream(variant) => {
-                    let (service, api, v2) = (method.service, method.api, self.options.v2);
-                    let kind = StreamKind { variant, service, api, v2 };
-                    Either::Left(ready(Ok(self.open_stream(kind, request.into_body()))))
-                }
-                Call::Fetch => match method.service {
-                    Some(service) => {
-                        self.shared.metrics.call(CallKind::Fetch);
-                        let answer = self.unary().fetch(service, method.api, request.into_body());
-                        Either::Right(answer.map(Ok).boxed())
-                    }
-                    // There is no aggregated Fetch.
-                    None => {
-                        let text = format!("{} is not served here", request.uri().path());
-                        Either::Left(ready(Ok(self.unimplemented(text))))
-                    }
-                },
-            },
-            Some(Route::Health) => {
-                let time = self.shared.limits.first_request_timeout;
-                Either::Right(
-                    answer_health(self.shared.health_service.clone(), request, time).map(Ok).boxed(),
-                )
-            }
-            None => {
-                let text = format!("{} is not served here", request.uri().path());
-                Either::Left(ready(Ok(self.unimplemented(text))))
-            }
+        match self.answer(request.map(RequestBody::Http1)) {
+            Answer::Now(response) => Either::Left(ready(Ok(response))),
+            Answer::Later(response) => Either::Right(response.map(Ok).boxed()),
+            Answer::Stream { .. } => Either::Left(ready(Ok(no_http2()))),
         }
     }
 }
 
+/// Streams and trailers need HTTP/2.
+fn no_http2() -> Response {
+    status::plain(StatusCode::HTTP_VERSION_NOT_SUPPORTED)
+}
+
 impl<R: Relay> Service<R> {
+    pub(super) fn answer(
+        &self,
+        request: Request<RequestBody>,
+    ) -> Answer<impl Future<Output = ()> + Send + use<R>, R::Stream> {
+        self.streams.mark_used();
+        if let Some(refused) = self.refuse_long_headers(&request) {
+            return Answer::Now(refused);
+        }
+        if is_rest(request.uri().path()) {
+            self.shared.metrics.call(CallKind::Rest);
+            return Answer::Later(self.unary().rest(request).boxed());
+        }
+        if request.method() != http::Method::POST {
+            let mut response = status::plain(StatusCode::METHOD_NOT_ALLOWED);
+            response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("POST"));
+            return Answer::Now(response);
+        }
+        let path = request.uri().path();
+        let route = route(path);
+        if !is_grpc(request.headers()) {
+            let is_known = route.is_some();
+            let code = if is_known { StatusCode::UNSUPPORTED_MEDIA_TYPE } else { StatusCode::NOT_FOUND };
+            return Answer::Now(status::plain(code));
+        }
+        if request.version() < Version::HTTP_2 {
+            return Answer::Now(no_http2());
+        }
+        match route {
+            Some(Route::Discovery(method)) if method.api == ApiVersion::V2 && !self.options.v2 => {
+                let text =
+                    format!("{path} is a method of the v2 API, which `v2: true` on the listener turns on");
+                Answer::Now(self.unimplemented(text))
+            }
+            Some(Route::Discovery(Method { call: Call::Stream(variant), service, api })) => {
+                let kind = StreamKind { variant, service, api, v2: self.options.v2 };
+                let RequestBody::Http2(body) = request.into_body() else { return Answer::Now(no_http2()) };
+                match self.open_stream(kind, body) {
+                    Ok((requests, registered)) => Answer::Stream { requests, registered },
+                    Err(status) => Answer::Now(status::trailers_only(&status)),
+                }
+            }
+            Some(Route::Discovery(Method { call: Call::Fetch, service: Some(service), api })) => {
+                let RequestBody::Http2(body) = request.into_body() else { return Answer::Now(no_http2()) };
+                self.shared.metrics.call(CallKind::Fetch);
+                Answer::Later(self.unary().fetch(service, api, body).boxed())
+            }
+            Some(Route::Health) => {
+                let time = self.shared.limits.first_request_timeout;
+                Answer::Later(answer_health(self.shared.health_service.clone(), request, time).boxed())
+            }
+            // There is no aggregated Fetch.
+            Some(Route::Discovery(_)) | None => {
+                Answer::Now(self.unimplemented(format!("{path} is not served here")))
+            }
+        }
+    }
+
     /// HTTP/2 lets through what is a few times too long; here it is counted and told.
-    fn refuse_long_headers(&self, request: &Request<Incoming>) -> Option<Answer<R::Stream>> {
+    fn refuse_long_headers(&self, request: &Request<RequestBody>) -> Option<Response> {
         let max = self.shared.limits.header_list_bytes_max;
         let found = header_list_bytes(request);
         if found <= max as usize {
@@ -143,29 +161,26 @@ impl<R: Relay> Service<R> {
         Unary { shared, streams, peer, options: self.options }
     }
 
-    fn unimplemented(&self, text: String) -> Answer<R::Stream> {
+    fn unimplemented(&self, text: String) -> Response {
         self.shared.metrics.calls_unimplemented.inc();
         status::trailers_only(&Status::new(Code::Unimplemented, text))
     }
 
-    fn open_stream(&self, kind: StreamKind, body: Incoming) -> Answer<R::Stream> {
+    fn open_stream(
+        &self,
+        kind: StreamKind,
+        body: RecvStream,
+    ) -> Result<(impl Future<Output = ()> + Send + use<R>, RegisteredStream<R::Stream>), Status> {
         let Shared { relay, limits, metrics, .. } = &*self.shared;
         if self.streams.refuses_new() {
-            return status::trailers_only(&draining());
+            return Err(draining());
         }
-        let stream = match relay.open(kind, self.peer.clone()) {
-            Ok(stream) => stream,
-            Err(status) => return status::trailers_only(&status),
-        };
+        let stream = relay.open(kind, self.peer.clone())?;
         metrics.call(if kind.service.is_some() { CallKind::PerType } else { CallKind::Ads });
-        let Some(registered) = self.streams.register(stream.clone(), Some(kind.variant)) else {
-            return status::trailers_only(&draining());
-        };
+        let registered = self.streams.register(stream.clone(), Some(kind.variant)).ok_or_else(draining)?;
         let requests = RequestReader::new(kind.variant, limits.requests);
         let deadline = Instant::now() + limits.first_request_timeout;
-        let reader = tokio::spawn(read_requests(body, requests, stream, deadline, metrics.clone()));
-        let body = StreamBody::new(registered, reader.abort_handle());
-        status::stream_response(ResponseBody::Stream(body))
+        Ok((read_requests(body, requests, stream, deadline, metrics.clone()), registered))
     }
 }
 
@@ -174,7 +189,7 @@ fn draining() -> Status {
 }
 
 /// The size of a call's headers as RFC 9113 §6.5.2 counts it: names and values, and 32 bytes for each field.
-fn header_list_bytes(request: &Request<Incoming>) -> usize {
+fn header_list_bytes(request: &Request<RequestBody>) -> usize {
     const FIELD: usize = 32;
     let uri = request.uri();
     let scheme = uri.scheme_str().map_or(0, |scheme| ":scheme".len() + scheme.len() + FIELD);
@@ -197,11 +212,11 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
-async fn answer_health<S: crate::driver::handle::RelayStream>(
+async fn answer_health(
     mut health: HealthService,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     first_request_timeout: Duration,
-) -> Answer<S> {
+) -> Response {
     match timeout(first_request_timeout, health.call(request)).await {
         Ok(Ok(response)) => response.map(ResponseBody::Health),
         Ok(Err(never)) => match never {},

@@ -4,7 +4,6 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
 use super::body::ResponseBody;
-use crate::driver::handle::RelayStream;
 use crate::xds::Status;
 
 /// What is kept of a message: clients refuse header lists of 8 KiB, and encoding may triple it.
@@ -22,8 +21,8 @@ pub(super) fn trailers(status: &Status) -> HeaderMap {
 }
 
 /// The response that ends a call before its stream begins: HTTP 200, the status among the headers.
-pub(super) fn trailers_only<B: Default>(status: &Status) -> Response<B> {
-    let mut response = stream_response(B::default());
+pub(super) fn trailers_only(status: &Status) -> Response<ResponseBody> {
+    let mut response = stream_response(ResponseBody::Empty);
     add(status, response.headers_mut());
     response
 }
@@ -38,14 +37,14 @@ pub(super) fn stream_response<B>(body: B) -> Response<B> {
 }
 
 /// A response without gRPC, for clients that speak something else.
-pub(super) fn plain<B: Default>(code: StatusCode) -> Response<B> {
-    let mut response = Response::new(B::default());
+pub(super) fn plain(code: StatusCode) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::Empty);
     *response.status_mut() = code;
     response
 }
 
 /// A JSON document.
-pub(super) fn json<S: RelayStream>(code: StatusCode, document: Bytes) -> Response<ResponseBody<S>> {
+pub(super) fn json(code: StatusCode, document: Bytes) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::Full(document));
     *response.status_mut() = code;
     response.headers_mut().insert(header::CONTENT_TYPE, JSON);
@@ -53,7 +52,7 @@ pub(super) fn json<S: RelayStream>(code: StatusCode, document: Bytes) -> Respons
 }
 
 /// A `google.rpc.Status` in JSON, as clients of REST APIs know it.
-pub(super) fn refusal<S: RelayStream>(code: StatusCode, status: &Status) -> Response<ResponseBody<S>> {
+pub(super) fn refusal(code: StatusCode, status: &Status) -> Response<ResponseBody> {
     let end = status.message.floor_char_boundary(MESSAGE_BYTES_MAX);
     let document = serde_json::json!({ "code": status.code as i32, "message": &status.message[..end] });
     json(code, document.to_string().into())

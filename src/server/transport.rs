@@ -4,6 +4,8 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -63,14 +65,41 @@ pub(super) struct Transport {
     /// What is left of the first bytes to give out.
     opening: Bytes,
     /// Of HTTP/2.
-    frames: Option<(ControlFrames, Cutter)>,
+    frames: Option<Frames>,
+}
+
+struct Frames {
+    control: ControlFrames,
+    cutter: Cutter,
+    heard: Arc<Heard>,
+}
+
+/// When the peer of an HTTP/2 connection was last heard.
+#[derive(Debug)]
+pub(super) struct Heard {
+    opened: Instant,
+    /// Nanoseconds after.
+    last: AtomicU64,
+}
+
+impl Heard {
+    fn now(&self) {
+        let nanos = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.last.store(nanos, Ordering::Relaxed);
+    }
+
+    pub(super) fn last(&self) -> Instant {
+        self.opened + Duration::from_nanos(self.last.load(Ordering::Relaxed))
+    }
 }
 
 impl Transport {
-    pub(super) fn http2(socket: Socket, control_frames_per_second_max: u32) -> Self {
-        let control_frames = ControlFrames::new(control_frames_per_second_max, Instant::now());
-        let frames = Some((control_frames, Cutter::default()));
-        Transport { socket, opening: Bytes::from_static(PREFACE), frames }
+    pub(super) fn http2(socket: Socket, control_frames_per_second_max: u32) -> (Self, Arc<Heard>) {
+        let opened = Instant::now();
+        let heard = Arc::new(Heard { opened, last: AtomicU64::new(0) });
+        let control = ControlFrames::new(control_frames_per_second_max, opened);
+        let frames = Frames { control, cutter: Cutter::default(), heard: heard.clone() };
+        (Transport { socket, opening: Bytes::from_static(PREFACE), frames: Some(frames) }, heard)
     }
 
     /// `opening`: what was read to tell the protocol.
@@ -93,7 +122,7 @@ impl AsyncRead for Transport {
             buffer.put_slice(&now);
             return Poll::Ready(Ok(()));
         }
-        let Some((control_frames, cutter)) = &mut this.frames else {
+        let Some(Frames { control, cutter, heard }) = &mut this.frames else {
             return Pin::new(&mut this.socket).poll_read(context, buffer);
         };
         let before = buffer.filled().len();
@@ -102,7 +131,8 @@ impl AsyncRead for Transport {
             if buffer.filled().len() == before {
                 break;
             }
-            if control_frames.count(&buffer.filled()[before..]) {
+            heard.now();
+            if control.count(&buffer.filled()[before..]) {
                 let error = "too many control frames";
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::QuotaExceeded, error)));
             }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use h2::RecvStream;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
-use super::body::ResponseBody;
+use super::body::{RequestBody, ResponseBody};
 use super::listener::ListenerOptions;
 use super::reader::read_one;
 use super::streams::Streams;
@@ -20,7 +20,7 @@ use crate::wire::json::read_request;
 use crate::xds::service::rest_path;
 use crate::xds::{ApiVersion, Code, Request as DiscoveryRequest, Service, SotwRequest, Status, StreamKind};
 
-type Answer<S> = Response<ResponseBody<S>>;
+type Answer = Response<ResponseBody>;
 
 /// REST paths of services that are known and not served: they answer with 501 rather than 404.
 const NOT_SERVED: [&str; 2] = ["client_status", "health_check"];
@@ -61,7 +61,7 @@ impl Refusal {
 }
 
 impl<R: Relay> Unary<R> {
-    pub(super) async fn rest(self, request: Request<Incoming>) -> Answer<R::Stream> {
+    pub(super) async fn rest(self, request: Request<RequestBody>) -> Answer {
         let metrics = self.shared.metrics.clone();
         let answered = self.answer_rest(request).await;
         let response = match answered {
@@ -81,7 +81,7 @@ impl<R: Relay> Unary<R> {
         response
     }
 
-    async fn answer_rest(self, request: Request<Incoming>) -> Result<Polled, Refusal> {
+    async fn answer_rest(self, request: Request<RequestBody>) -> Result<Polled, Refusal> {
         let (service, api) = self.service_of(request.uri().path())?;
         if request.method() != Method::POST {
             let text = format!("{} is not POST", request.method());
@@ -125,7 +125,7 @@ impl<R: Relay> Unary<R> {
     }
 
     /// The whole body, within the limit of a request and in the time of a first one.
-    async fn read_body(&self, body: Incoming) -> Result<Bytes, Refusal> {
+    async fn read_body(&self, body: RequestBody) -> Result<Bytes, Refusal> {
         let Shared { limits, metrics, .. } = &*self.shared;
         let max = limits.requests.message_bytes;
         let body = match timeout(limits.first_request_timeout, Limited::new(body, max).collect()).await {
@@ -152,12 +152,7 @@ impl<R: Relay> Unary<R> {
         Ok(body)
     }
 
-    pub(super) async fn fetch(
-        self,
-        service: &'static Service,
-        api: ApiVersion,
-        body: Incoming,
-    ) -> Answer<R::Stream> {
+    pub(super) async fn fetch(self, service: &'static Service, api: ApiVersion, body: RecvStream) -> Answer {
         let Shared { limits, metrics, .. } = &*self.shared;
         let reader = RequestReader::new(Variant::Sotw, limits.requests);
         let deadline = Instant::now() + limits.first_request_timeout;

@@ -278,6 +278,53 @@ async fn kal_1_pings_are_answered() {
 }
 
 #[tokio::test]
+async fn kal_1_who_answers_pings_stays_and_so_does_who_says_anything_else() {
+    let interval = Duration::from_millis(200);
+    let server = start(ServerLimits {
+        keepalive_interval: interval,
+        keepalive_timeout: interval * 3,
+        ..ServerLimits::default()
+    });
+    let mut client = server.connect().await;
+    let mut call = client.open(SOTW).await;
+    let answering = async {
+        for _ in 0..4 {
+            tokio::time::sleep(interval * 2).await;
+            server.relay.stream(0).await.publish(b"", b"news");
+            assert_eq!(call.message().await.unwrap(), "news");
+        }
+    };
+    // Answers no PING, and says something now and then that is none.
+    let talking = async {
+        let mut socket = TcpStream::connect(server.address).await.unwrap();
+        socket.write_all(&[raw::opening(), raw::headers(1, None)].concat()).await.unwrap();
+        for _ in 0..4 {
+            tokio::time::sleep(interval * 2).await;
+            socket.write_all(&raw::frame(8, 0, 0, &[0, 0, 0, 1])).await.unwrap();
+        }
+        assert_eq!(server.metrics.limit_hits(Limit::KeepaliveTimeout), 0);
+        drop(socket);
+    };
+    tokio::join!(answering, talking);
+    assert_eq!(server.metrics.limit_hits(Limit::KeepaliveTimeout), 0);
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_down_takes_no_other_with_it() {
+    let server = start(ServerLimits::default());
+    let mut client = server.connect().await;
+    let (mut broken, mut whole) = (client.open(SOTW).await, client.open(SOTW).await);
+    let (first, second) = (server.relay.stream(0).await, server.relay.stream(1).await);
+    broken.head().await;
+    first.break_down();
+    eventually("its handle is dropped", || first.is_gone()).await;
+    second.publish(b"", b"still here");
+    assert_eq!(whole.message().await.unwrap(), "still here");
+    assert!(!broken.is_open().await, "it is reset");
+    assert_eq!(server.metrics.streams_open(), 1);
+}
+
+#[tokio::test]
 async fn a_peer_that_does_not_answer_pings_is_closed() {
     let server = start(ServerLimits {
         keepalive_interval: SHORT,

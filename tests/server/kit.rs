@@ -69,6 +69,8 @@ pub struct Script {
     pub failed: Option<Status>,
     /// The status with which the next request ends the stream.
     pub refuse_request: Option<Status>,
+    /// The stream has a bug.
+    pub panics: bool,
     /// Messages handed out.
     pub taken: usize,
     /// The newest state, if it was not taken yet.
@@ -108,6 +110,10 @@ impl RelayStream for FakeStream {
 
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
         let mut script = self.0.lock().unwrap();
+        if script.panics {
+            drop(script);
+            panic!("as the test wants it");
+        }
         if let Some(message) = script.next.take() {
             script.taken += 1;
             return Poll::Ready(Some(Ok(message)));
@@ -172,6 +178,11 @@ impl StreamProbe {
 
     pub fn with<T>(&self, look: impl FnOnce(&mut Script) -> T) -> T {
         look(&mut self.script.upgrade().expect("the stream is open").lock().unwrap())
+    }
+
+    /// Makes the stream fail in a way that nobody foresaw.
+    pub fn break_down(&self) {
+        change(&self.script.upgrade().expect("the stream is open"), |script| script.panics = true);
     }
 
     /// Ends the stream from the relay's side.

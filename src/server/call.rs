@@ -1,0 +1,211 @@
+//! One call over HTTP/2: its response is written as HTTP/2 can take it, never copied.
+
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Buf;
+use futures_util::FutureExt;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use http::{HeaderMap, HeaderValue, Request, Response, header};
+use http_body::Body;
+use http_body_util::BodyExt;
+use pin_project_lite::pin_project;
+use tokio::select;
+
+use super::body::{Piece, RequestBody, ResponseBody};
+use super::service::{Answer, Service};
+use super::status;
+use super::streams::RegisteredStream;
+use crate::driver::handle::{Message, Relay, RelayStream};
+use crate::xds::Status;
+
+/// A call until its response is written, or nobody wants it any more. Dropping it resets what is left of its stream.
+pub(super) type Call = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Begins to answer a call. `None` if that was all.
+pub(super) fn answer<R: Relay>(
+    service: &Service<R>,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Piece>,
+) -> Option<Call> {
+    match service.answer(request.map(RequestBody::Http2)) {
+        Answer::Now(response) => {
+            let (response, body) = begin(response);
+            if body.is_end_stream() {
+                send_head(&mut respond, response, true);
+                return None;
+            }
+            let send = send_head(&mut respond, response, false)?;
+            Some(alone(write_body(body, send)))
+        }
+        Answer::Later(answer) => Some(alone(write_later(answer, respond))),
+        Answer::Stream { requests, registered } => {
+            let send = send_head(&mut respond, status::stream_response(()), false)?;
+            Some(alone(StreamCall { requests: Some(requests), send, registered, waiting: None }))
+        }
+    }
+}
+
+/// What goes wrong in one call ends that one only.
+fn alone(call: impl Future<Output = ()> + Send + 'static) -> Call {
+    // Nobody looks at the call again.
+    Box::pin(AssertUnwindSafe(call).catch_unwind().map(drop))
+}
+
+fn begin(response: Response<ResponseBody>) -> (Response<()>, ResponseBody) {
+    let (head, body) = response.into_parts();
+    let mut response = Response::from_parts(head, ());
+    if !body.is_end_stream()
+        && let Some(length) = body.size_hint().exact()
+    {
+        response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    (response, body)
+}
+
+/// `None` if the stream is gone.
+fn send_head(
+    respond: &mut SendResponse<Piece>,
+    response: Response<()>,
+    is_all: bool,
+) -> Option<SendStream<Piece>> {
+    respond
+        .send_response(response, is_all)
+        .inspect_err(|error| {
+            tracing::debug!(%error, "a response could not begin");
+            respond.send_reset(Reason::INTERNAL_ERROR);
+        })
+        .ok()
+}
+
+async fn write_later(answer: impl Future<Output = Response<ResponseBody>>, mut respond: SendResponse<Piece>) {
+    let response = select! {
+        biased;
+        response = answer => response,
+        _ = poll_fn(|context| respond.poll_reset(context)) => return,
+    };
+    let (response, body) = begin(response);
+    let is_all = body.is_end_stream();
+    if let Some(send) = send_head(&mut respond, response, is_all)
+        && !is_all
+    {
+        write_body(body, send).await;
+    }
+}
+
+async fn write_body(mut body: ResponseBody, mut send: SendStream<Piece>) {
+    loop {
+        let frame = select! {
+            biased;
+            frame = body.frame() => frame,
+            _ = poll_fn(|context| send.poll_reset(context)) => return,
+        };
+        let frame = match frame {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => {
+                tracing::debug!(%error, "a response could not go on");
+                return send.send_reset(Reason::INTERNAL_ERROR);
+            }
+            None => {
+                // An error says that the stream is gone, here and below.
+                let _ = send.send_data(Piece::default(), true);
+                return;
+            }
+        };
+        match frame.into_data() {
+            Ok(piece) => {
+                if piece.has_remaining() {
+                    send.reserve_capacity(1);
+                    if poll_fn(|context| poll_capacity(&mut send, context)).await.is_none() {
+                        return;
+                    }
+                }
+                if send.send_data(piece, false).is_err() {
+                    return;
+                }
+            }
+            Err(frame) => {
+                if let Ok(trailers) = frame.into_trailers() {
+                    end(&mut send, trailers);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn end(send: &mut SendStream<Piece>, trailers: HeaderMap) {
+    // What was reserved is for others on the connection.
+    send.reserve_capacity(0);
+    let _ = send.send_trailers(trailers);
+}
+
+/// Ready when one more message may stand in the queue; `None` if the stream is gone.
+fn poll_capacity(send: &mut SendStream<Piece>, context: &mut Context<'_>) -> Poll<Option<()>> {
+    while send.capacity() == 0 {
+        match ready!(send.poll_capacity(context)) {
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => return Poll::Ready(None),
+        }
+    }
+    Poll::Ready(Some(()))
+}
+
+pin_project! {
+    /// An xDS stream, in both directions.
+    ///
+    /// It is asked for a message only when the one before stands in the HTTP/2 queue, so a client that doesn't read costs what
+    /// is queued and one message more, whatever happens meanwhile (FD1, FLW-2); and it is read all the same (FLW-3).
+    struct StreamCall<F, S: RelayStream> {
+        // Reads the requests, until the client has no more.
+        #[pin]
+        requests: Option<F>,
+        send: SendStream<Piece>,
+        registered: RegisteredStream<S>,
+        // It has no room in the queue yet.
+        waiting: Option<Piece>,
+    }
+}
+
+impl<F: Future<Output = ()>, S: RelayStream> Future for StreamCall<F, S> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        if let Some(requests) = this.requests.as_mut().as_pin_mut()
+            && requests.poll(context).is_ready()
+        {
+            this.requests.set(None);
+        }
+        // Who reads hears of a reset.
+        if this.requests.is_none() && this.send.poll_reset(context).is_ready() {
+            return Poll::Ready(());
+        }
+        loop {
+            if this.waiting.is_some() && ready!(poll_capacity(this.send, context)).is_none() {
+                return Poll::Ready(());
+            }
+            if let Some(piece) = this.waiting.take()
+                && this.send.send_data(piece, false).is_err()
+            {
+                return Poll::Ready(());
+            }
+            let status = match ready!(this.registered.stream().poll_message(context)) {
+                Some(Ok(Message { private, shared, delivery })) => {
+                    // No more than a byte, and only for what is there: capacity that is kept is missing for the other streams
+                    // of a client that opens its window once it is used up.
+                    this.send.reserve_capacity(1);
+                    *this.waiting = Some(Piece::new(private, shared, delivery));
+                    continue;
+                }
+                Some(Err(status)) => status,
+                None => Status::ok(),
+            };
+            end(this.send, status::trailers(&status));
+            return Poll::Ready(());
+        }
+    }
+}

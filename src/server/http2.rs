@@ -1,0 +1,186 @@
+//! One HTTP/2 connection with all its calls, in one task (ADR 11).
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use pin_project_lite::pin_project;
+use tokio::task::coop;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::body::Piece;
+use super::call::{self, Call};
+use super::connection::{Connection, Fault};
+use super::limits::ServerLimits;
+use super::service::Service;
+use super::transport::{Heard, Socket, Transport};
+use super::wakes::{CallWake, Part, Wakes};
+use crate::driver::handle::Relay;
+
+/// HTTP/2 itself refuses headers that are so many times as long as allowed, and tells nobody; up to there the service
+/// looks, so that the refusal is counted and has a text.
+const HEADER_LIST_MARGIN: u32 = 4;
+
+type H2 = h2::server::Connection<Transport, Piece>;
+
+pin_project! {
+    /// Reads and writes, and answers calls, while it is polled; says how it ended.
+    pub(super) struct Http2<R: Relay> {
+        h2: H2,
+        service: Service<R>,
+        calls: Calls,
+        wakes: Arc<Wakes>,
+        // Of HTTP/2.
+        waker: Waker,
+        #[pin]
+        keepalive: Keepalive,
+    }
+}
+
+/// The calls of a connection that have no whole answer yet.
+#[derive(Default)]
+struct Calls(Vec<OpenCall>);
+
+struct OpenCall {
+    call: Call,
+    wake: Arc<CallWake>,
+    waker: Waker,
+}
+
+/// Says SETTINGS to a client whose preface has come.
+///
+/// # Errors
+/// What the transport says.
+pub(super) async fn open<R: Relay>(socket: Socket, service: Service<R>) -> Result<Pin<Box<Http2<R>>>, Fault> {
+    let limits = &service.shared.limits;
+    let (transport, heard) = Transport::http2(socket, limits.control_frames_per_second_max);
+    let mut h2 = builder(limits).handshake(transport).await?;
+    let keepalive = Keepalive {
+        ping: h2.ping_pong(),
+        asked: None,
+        timer: sleep_until(Instant::now() + limits.keepalive_interval),
+        heard,
+    };
+    let wakes = Wakes::new();
+    let waker = Waker::from(wakes.clone());
+    Ok(Box::pin(Http2 { h2, service, calls: Calls::default(), wakes, waker, keepalive }))
+}
+
+fn builder(limits: &ServerLimits) -> h2::server::Builder {
+    let mut builder = h2::server::Builder::new();
+    builder
+        .max_concurrent_streams(limits.streams_per_connection_max)
+        .max_local_error_reset_streams(Some(limits.local_error_resets_max))
+        .max_pending_accept_reset_streams(limits.pending_accept_resets_max)
+        .max_header_list_size(limits.header_list_bytes_max.saturating_mul(HEADER_LIST_MARGIN))
+        .initial_connection_window_size(limits.connection_window_bytes)
+        .initial_window_size(limits.stream_window_bytes)
+        .max_send_buffer_size(limits.send_queue_bytes);
+    builder
+}
+
+impl<R: Relay> Connection for Http2<R> {
+    fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let this = self.project();
+        if this.keepalive.poll_lost(&this.service.shared.limits, context).is_ready() {
+            return Poll::Ready(Err(Fault::KeepaliveTimeout));
+        }
+        let task = context.waker();
+        this.wakes.watch(task);
+        loop {
+            // Calls first, so that what they have to say is in what is written then.
+            let was_called = this.wakes.take(Part::Calls);
+            if was_called {
+                this.calls.poll();
+            }
+            let was_io = this.wakes.take(Part::Io);
+            if was_io {
+                let mut context = Context::from_waker(this.waker);
+                while let Poll::Ready(accepted) = this.h2.poll_accept(&mut context) {
+                    let Some(accepted) = accepted else { return Poll::Ready(Ok(())) };
+                    let (request, respond) = accepted?;
+                    if let Some(call) = call::answer(this.service, request, respond) {
+                        this.calls.begin(call, this.wakes);
+                    }
+                }
+            }
+            if !was_called && !was_io {
+                break;
+            }
+            // Who has none left is told to wake itself, which would be taken for news here, for ever.
+            if !coop::has_budget_remaining() {
+                break;
+            }
+        }
+        if !this.wakes.leave() {
+            task.wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    fn shut_down(self: Pin<&mut Self>) {
+        let this = self.project();
+        this.h2.graceful_shutdown();
+        // The next poll writes it.
+        this.wakes.woke(Part::Io);
+    }
+}
+
+impl Calls {
+    fn begin(&mut self, call: Call, wakes: &Arc<Wakes>) {
+        let wake = CallWake::new(wakes.clone());
+        let waker = Waker::from(wake.clone());
+        self.0.reserve_exact(1);
+        self.0.push(OpenCall { call, wake, waker });
+    }
+
+    /// Polls those that were woken.
+    fn poll(&mut self) {
+        self.0.retain_mut(|open| {
+            !open.wake.take() || open.call.as_mut().poll(&mut Context::from_waker(&open.waker)).is_pending()
+        });
+    }
+}
+
+pin_project! {
+    /// Asks a peer for a sign of life of which nothing was heard for a while (KAL-1).
+    struct Keepalive {
+        ping: Option<h2::PingPong>,
+        heard: Arc<Heard>,
+        // When it was asked.
+        asked: Option<Instant>,
+        #[pin]
+        timer: Sleep,
+    }
+}
+
+impl Keepalive {
+    /// Ready if the peer gave none.
+    fn poll_lost(self: Pin<&mut Self>, limits: &ServerLimits, context: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        loop {
+            ready!(this.timer.as_mut().poll(context));
+            let heard = this.heard.last();
+            match *this.asked {
+                // Any bytes will do: a client that sends a lot may be slow to get to the PING.
+                Some(asked) if heard < asked => return Poll::Ready(()),
+                Some(_) => *this.asked = None,
+                None => {}
+            }
+            let now = Instant::now();
+            let due = heard + limits.keepalive_interval;
+            if now < due {
+                this.timer.as_mut().reset(due);
+                continue;
+            }
+            if let Some(ping) = this.ping {
+                // Takes the last answer, without which there is no next question. One that is late is still under way:
+                // then any other bytes must do.
+                let _ = ping.poll_pong(context);
+                let _ = ping.send_ping(h2::Ping::opaque());
+            }
+            *this.asked = Some(now);
+            this.timer.as_mut().reset(now + limits.keepalive_timeout);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Who woke the task of a connection: HTTP/2, or one of its calls.
+//!
+//! Both live in that task, and wake each other all the time: a call that sends something wakes HTTP/2, and HTTP/2 that
+//! received something wakes the call. While the task runs, such wakes only say where to look next, so that an update or an
+//! ACK costs the task one turn, and each part is looked at only if there is something.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::task::{Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+
+/// A part of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// HTTP/2, with the socket.
+    Io = 1,
+    /// Some call.
+    Calls = 2,
+}
+
+/// The task is looking.
+const WATCHED: u8 = 4;
+
+/// What is to be looked at in a connection. As a waker it is the one of [`Part::Io`].
+#[derive(Debug)]
+pub(super) struct Wakes {
+    /// Parts that were woken, and whether the task is looking.
+    state: AtomicU8,
+    task: AtomicWaker,
+}
+
+impl Wakes {
+    /// All is to be looked at first.
+    pub(super) fn new() -> Arc<Self> {
+        let state = AtomicU8::new(Part::Io as u8 | Part::Calls as u8);
+        Arc::new(Wakes { state, task: AtomicWaker::new() })
+    }
+
+    /// The task begins to look: until [`Wakes::leave`] no wake reaches it.
+    pub(super) fn watch(&self, task: &Waker) {
+        self.task.register(task);
+        self.state.fetch_or(WATCHED, Ordering::AcqRel);
+    }
+
+    /// Whether this part was woken since that was asked last.
+    pub(super) fn take(&self, part: Part) -> bool {
+        // Mostly it was not, and a load costs less than a write to what others may write, too.
+        self.state.load(Ordering::Acquire) & part as u8 != 0
+            && self.state.fetch_and(!(part as u8), Ordering::AcqRel) & part as u8 != 0
+    }
+
+    /// The task is about to wait: wakes reach it from now on. False if there was one that was not taken.
+    #[must_use]
+    pub(super) fn leave(&self) -> bool {
+        self.state.fetch_and(!WATCHED, Ordering::AcqRel) == WATCHED
+    }
+
+    pub(super) fn woke(&self, part: Part) {
+        // If something was woken before, the task knows, or is looking.
+        if self.state.fetch_or(part as u8, Ordering::AcqRel) == 0 {
+            self.task.wake();
+        }
+    }
+}
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.woke(Part::Io);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woke(Part::Io);
+    }
+}
+
+/// Whether one call was woken.
+#[derive(Debug)]
+pub(super) struct CallWake {
+    is_woken: AtomicBool,
+    connection: Arc<Wakes>,
+}
+
+impl CallWake {
+    /// The call is to be looked at first.
+    pub(super) fn new(connection: Arc<Wakes>) -> Arc<Self> {
+        connection.woke(Part::Calls);
+        Arc::new(CallWake { is_woken: AtomicBool::new(true), connection })
+    }
+
+    /// Whether it was woken since that was asked last.
+    pub(super) fn take(&self) -> bool {
+        self.is_woken.load(Ordering::Acquire) && self.is_woken.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl Wake for CallWake {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_woken.swap(true, Ordering::AcqRel) {
+            self.connection.woke(Part::Calls);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    #[derive(Default)]
+    struct Task(AtomicU32);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Task {
+        fn wakes(&self) -> u32 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn the_task_is_woken_once_and_only_while_it_waits() {
+        let (task, wakes) = (Arc::new(Task::default()), Wakes::new());
+        let waker = Waker::from(task.clone());
+        let call = CallWake::new(wakes.clone());
+        wakes.watch(&waker);
+        assert!(wakes.take(Part::Io) && wakes.take(Part::Calls) && call.take());
+        assert!(!wakes.take(Part::Io) && !wakes.take(Part::Calls) && !call.take());
+
+        // Within the task nobody is woken, but what is to be looked at is known.
+        call.wake_by_ref();
+        assert!(!wakes.leave());
+        wakes.watch(&waker);
+        assert!(wakes.take(Part::Calls) && call.take());
+        assert!(wakes.leave());
+        assert_eq!(task.wakes(), 0);
+
+        // Outside one wake is enough, whatever comes after it.
+        call.wake_by_ref();
+        wakes.wake_by_ref();
+        call.wake_by_ref();
+        assert_eq!(task.wakes(), 1);
+        wakes.watch(&waker);
+        assert!(wakes.take(Part::Io) && wakes.take(Part::Calls) && call.take());
+        assert!(wakes.leave());
+        wakes.wake_by_ref();
+        assert_eq!(task.wakes(), 2);
+    }
+}
