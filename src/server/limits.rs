@@ -12,7 +12,7 @@ const KIB: u32 = 1024;
 /// closing it. None of them makes one client wait for another.
 #[derive(Clone, Debug)]
 pub struct ServerLimits {
-    /// Connections over all listeners. One costs 12 to 17 KB, and 5 KB more per stream. Above it, a new connection
+    /// Connections over all listeners. One costs some 16 KB, and 4 KB more per stream. Above it, a new connection
     /// is accepted and closed at once, so that its client fails fast and tries elsewhere.
     pub connections_max: u64,
     /// Connections from one IP address; `None`: as many as there are places. One costs a look-up in a table.
