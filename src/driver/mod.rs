@@ -11,6 +11,7 @@ pub mod status;
 pub mod control;
 pub mod clock;
 mod limiter;
+mod account;
 mod outings;
 mod delivery;
 mod pressure;

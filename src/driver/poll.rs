@@ -13,12 +13,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::timeout;
 
-use super::handle::{Form, Polled, RelayStream};
+use super::handle::{Charge, Form, Polled, RelayStream};
 use super::registry::lock;
 use super::stream::{Stream, StreamState};
 use super::views::newest;
 use crate::engine::downstream::Answer;
-use crate::wire::{response, version};
+use crate::telemetry::Limit;
+use crate::wire::{NAME_IN_REQUEST_BYTES, response, version};
 use crate::xds::{Code, Request, SotwRequest, Status, Version};
 
 /// What one poll waits for.
@@ -40,6 +41,15 @@ pub(super) async fn poll_once(
     let state = stream.state();
     // Its connection may age and drain: it ends by itself soon.
     state.answered.store(true, Ordering::Relaxed);
+    // Its own connection alone pays for it, also while it waits.
+    let connection = &state.peer.connection;
+    let over_budget = |status: Status| {
+        state.shared.metrics.limit_hit(Limit::ConnectionBytes);
+        status
+    };
+    let mut charge = Charge::new(connection);
+    charge.set(request_bytes(&request)).map_err(over_budget)?;
+    state.throttle_poll(request.resource_names.len()).await?;
     let mut wait = Wait {
         form,
         names: version::of_names(&request.resource_names),
@@ -47,8 +57,10 @@ pub(super) async fn poll_once(
         is_current: false,
     };
     stream.request(Request::Sotw(request)).await?;
+    drop(charge);
     state.must_want_something()?;
     match timeout(hold, poll_fn(|context| wait.poll(state, context))).await {
+        Ok(_) if !connection.account().has_room() => Err(over_budget(connection.account().over_budget())),
         Ok(answer) => wait.write(state, &answer?),
         Err(_) if wait.is_current => Ok(Polled::Unchanged),
         Err(_) => Err(Status::new(
@@ -56,6 +68,12 @@ pub(super) async fn poll_once(
             "the control plane has not said yet what there is of this type under these names",
         )),
     }
+}
+
+/// What a request takes, near enough.
+fn request_bytes(request: &SotwRequest) -> usize {
+    let names = request.resource_names.iter().map(|name| name.as_str().len() + NAME_IN_REQUEST_BYTES);
+    names.sum()
 }
 
 impl Wait {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::account::Connections;
 use super::clock::Clock;
 use super::encode::Encoder;
 use super::keep::{self, Keep};
@@ -53,6 +54,7 @@ pub struct Shared {
     pub encoder: Encoder,
     pub seed: HashSeed,
     pub pressure: pressure::Gauge,
+    pub connections: Connections,
     pub uncached: Uncached,
     pub keep: Option<Arc<Keep>>,
     pub presented: Presented,
@@ -71,6 +73,7 @@ impl Shared {
             clock: Clock::start(),
             seed: HashSeed(fastrand::u128(..)),
             pressure: pressure::Gauge::default(),
+            connections: Connections::default(),
             uncached: Uncached::default(),
             presented: Presented::default(),
             outings: Outings::default(),
@@ -82,6 +85,11 @@ impl Shared {
 
     pub fn server(&self, place: Place) -> &Arc<Server> {
         self.settings.lists.server(place)
+    }
+
+    /// How often a stream may change its subscriptions, or a connection poll.
+    pub fn changes_limiter(&self) -> Limiter {
+        Limiter::new(self.settings.changes_per_second, self.settings.changes_burst)
     }
 
     /// How long the next first answer of a listener has to wait.

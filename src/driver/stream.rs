@@ -17,8 +17,8 @@ use tokio::time::{Sleep, sleep_until};
 use tracing::{debug, trace, warn};
 
 use super::delivery::Unread;
-use super::handle::{Form, Message, Peer, Polled, RelayStream};
-use super::limiter::{Admission, Limiter};
+use super::handle::{Charge, Form, Message, Peer, Polled, RelayStream};
+use super::limiter::{Admission, Limiter, NAMES_PER_TOKEN};
 use super::registry::{Registry, lock};
 use super::routes::Routes;
 use super::shared::Shared;
@@ -75,6 +75,8 @@ pub(super) struct Inner {
     pub(super) sources: Vec<(SourceId, Arc<SourceHandle>)>,
     types: Vec<(TypeUrl, Arc<TypeMetrics>)>,
     limiter: Limiter,
+    /// What the connection is charged for the names of this stream.
+    names: Charge,
     /// A move to other servers is under way.
     pub(super) is_shifting: bool,
     /// Where it is served by another server than the preferred one.
@@ -98,7 +100,8 @@ impl Stream {
             node: None,
             sources: Vec::new(),
             types: Vec::new(),
-            limiter: Limiter::new(settings.changes_per_second, settings.changes_burst),
+            limiter: shared.changes_limiter(),
+            names: Charge::new(&peer.connection),
             is_shifting: false,
             fallen: Fallen::new(),
             asked_at: None,
@@ -111,12 +114,12 @@ impl Stream {
                 id,
                 guard: guard.clone(),
                 kind,
+                unread: Unread::new(peer.connection.clone()),
                 peer,
                 opened_at: shared.clock.now(),
                 waker: AtomicWaker::new(),
                 is_stirred: AtomicBool::new(true),
                 answered: AtomicBool::new(false),
-                unread: Unread::new(),
                 behind: shared.metrics.downstream.behind(),
                 inner: Mutex::new(inner),
                 telling: tokio::sync::Mutex::default(),
@@ -162,7 +165,10 @@ impl RelayStream for Stream {
                 }
                 Either::Left(ready(Ok(())))
             }
-            Ok(taken) => Either::Right(stream.follow_up(taken, telling).boxed()),
+            Ok(taken) => {
+                let names = request.names_len();
+                Either::Right(stream.follow_up(taken, names, telling).boxed())
+            }
             Err(status) => Either::Left(ready(Err(status))),
         }
     }
@@ -252,11 +258,6 @@ impl StreamState {
         self.unread.age()
     }
 
-    /// Cuts the connection: nothing less takes back what a client does not read.
-    pub(super) fn cut(&self) {
-        self.peer.connection.cut();
-    }
-
     /// Reads the node, the subscriptions and their sources under the lock, for a moment.
     pub(super) fn look<T>(
         &self,
@@ -271,18 +272,21 @@ impl StreamState {
     async fn request_in_turn(self: &Arc<Self>, request: Request) -> Result<(), Status> {
         let telling = self.telling.lock().await;
         let taken = self.take(&request)?;
-        self.follow_up(taken, telling).await
+        let names = request.names_len();
+        drop(request);
+        self.follow_up(taken, names, telling).await
     }
 
     /// Does what a request leaves to be done.
     async fn follow_up(
         self: &Arc<Self>,
         taken: Taken,
+        names: usize,
         telling: tokio::sync::MutexGuard<'_, ()>,
     ) -> Result<(), Status> {
         let wakes = !taken.watches.is_empty() || self.has_something_to_say();
         if taken.counts_as_change() {
-            self.throttle().await?;
+            self.throttle(names).await?;
         }
         self.tell(taken.watches).await;
         drop(telling);
@@ -306,6 +310,10 @@ impl StreamState {
             None => {}
         }
         let mut taken = taken?;
+        if taken.changed {
+            let charged = inner.names.set(inner.session.names_bytes());
+            charged.inspect_err(|_| self.shared.metrics.limit_hit(Limit::ConnectionBytes))?;
+        }
         if rerouted {
             taken.watches.extend(inner.session.reroute(&mut routes)?);
         }
@@ -350,19 +358,33 @@ impl StreamState {
     }
 
     /// Slows a stream down that changes its subscriptions, or rejects, too often (FD4).
-    async fn throttle(&self) -> Result<(), Status> {
-        let admission = lock(&self.inner).limiter.admit(self.shared.clock.now());
+    async fn throttle(&self, names: usize) -> Result<(), Status> {
+        let admission = lock(&self.inner).limiter.admit(names, self.shared.clock.now());
+        self.slow_down(admission, "on this stream").await
+    }
+
+    /// Polls of one connection have one rate, since each is a stream of its own.
+    pub(super) async fn throttle_poll(&self, names: usize) -> Result<(), Status> {
+        let rate = || self.shared.changes_limiter();
+        let account = self.peer.connection.account();
+        let admission = account.admit_poll(names, self.shared.clock.now(), rate);
+        self.slow_down(admission, "or polls on this connection").await
+    }
+
+    async fn slow_down(&self, admission: Admission, place: &str) -> Result<(), Status> {
         match admission {
             Admission::Now => Ok(()),
             Admission::After(wait) => {
                 self.shared.metrics.limit_hit(Limit::ChangesPerSecond);
-                tokio::time::sleep(wait.min(Duration::from_secs(5))).await;
+                tokio::time::sleep(wait.min(LONGEST_PAUSE)).await;
                 Ok(())
             }
             Admission::Refused => {
                 let rate = self.shared.settings.changes_per_second;
-                let text =
-                    format!("more than {rate} changes of subscription or NACKs a second on this stream");
+                let text = format!(
+                    "more than {rate} changes of subscription or NACKs a second {place}, which is \
+                     limits.changes_per_second; {NAMES_PER_TOKEN} names count as one"
+                );
                 Err(Status::new(Code::ResourceExhausted, text))
             }
         }
@@ -439,6 +461,9 @@ impl StreamState {
             inner.poll_hold(Some(turn), &self.shared, context);
             return Poll::Pending;
         }
+        if !self.has_room(context) {
+            return Poll::Pending;
+        }
         let now = self.shared.clock.now();
         let look_at = self.follow_servers(inner, now);
         match self.next_message(inner, now) {
@@ -463,6 +488,22 @@ impl StreamState {
                 Poll::Pending
             }
         }
+    }
+
+    /// Whether the client may be sent more. It has left `limits.connection_bytes` unread otherwise; what it reads wakes it.
+    fn has_room(&self, context: &Context<'_>) -> bool {
+        let account = self.peer.connection.account();
+        if account.has_room() {
+            return true;
+        }
+        self.is_stirred.store(true, Ordering::Relaxed);
+        account.wait(context.waker());
+        self.shared.metrics.limit_hit(Limit::ConnectionBytes);
+        // What was read meanwhile woke nobody.
+        if account.has_room() {
+            context.waker().wake_by_ref();
+        }
+        false
     }
 
     /// Whether the body has a reason to be polled: an answer is due, or the wait for one is to be timed.
@@ -528,7 +569,7 @@ impl StreamState {
                 types.response(self.kind.variant, bytes);
                 types.beside(message.beats, &message.errors);
             }
-            let delivery = Some(self.unread.hand_out());
+            let delivery = Some(self.unread.hand_out(bytes));
             return Some(Ok(Message { private, shared: message.body.clone(), delivery }));
         }
     }
@@ -552,6 +593,9 @@ impl StreamState {
         }
     }
 }
+
+/// A client that is slowed down waits this long at the most, so that it is not taken for one that hangs.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// gRPC's default limit of a received message.
 const FULL_STATE_WARN_BYTES: usize = 4 << 20;

@@ -80,3 +80,42 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
         assert_eq!(hub.tables.streams.len(), 0);
     }
 }
+
+/// A client that reads nothing is sent no more on any stream than `limits.connection_bytes`, and one message.
+#[tokio::test(start_paused = true)]
+async fn fd1_what_a_connection_leaves_unread_is_bounded_over_all_its_streams() {
+    let hub = hub();
+    let peer = Peer {
+        listener: "main".into(),
+        address: None,
+        connection: ConnectionCut::with_budget(1 << 20),
+        when_unavailable: WhenUnavailable::Hold,
+    };
+    let account = peer.connection.account();
+    let mut streams = Vec::new();
+    for _ in 0..2 {
+        let stream = hub.open(StreamKind::from(Variant::Delta), peer.clone()).unwrap();
+        let clusters = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
+        // Nobody has to be asked for a name that cannot be.
+        let request = DeltaRequest {
+            node: Some(Box::default()),
+            type_url: clusters.as_str().into(),
+            subscribe: vec!["xdstp://a/b".into()],
+            ..DeltaRequest::default()
+        };
+        stream.request(Request::Delta(request)).await.unwrap();
+        streams.push(stream);
+    }
+    let message = std::future::poll_fn(|context| streams[0].poll_message(context)).await;
+    let message = message.unwrap().unwrap();
+    assert_eq!(account.unread_bytes(), (message.private.len() + message.shared.len()) as u64);
+    // As if that had been a large one.
+    account.leave_unread(1 << 20);
+    let second = std::future::poll_fn(|context| streams[1].poll_message(context));
+    let mut second = std::pin::pin!(second);
+    let pause = Duration::from_secs(60);
+    assert!(tokio::time::timeout(pause, second.as_mut()).await.is_err(), "it waits for the client to read");
+    account.read(1 << 20);
+    assert!(tokio::time::timeout(pause, second).await.is_ok(), "what is read makes room");
+    drop(message);
+}
