@@ -15,6 +15,7 @@ mod account;
 mod outings;
 mod delivery;
 mod pressure;
+mod flights;
 mod encode;
 mod registry;
 pub mod servers;

@@ -7,7 +7,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -61,7 +61,15 @@ pub(super) async fn poll_once(
     state.must_want_something()?;
     match timeout(hold, poll_fn(|context| wait.poll(state, context))).await {
         Ok(_) if !connection.account().has_room() => Err(over_budget(connection.account().over_budget())),
-        Ok(answer) => wait.write(state, &answer?),
+        Ok(answer) => {
+            let answer = answer?;
+            let written = poll_fn(|context| wait.write(state, &answer, context)).await?;
+            // Others of this connection may have been made meanwhile.
+            match connection.account().has_room() {
+                true => Ok(written),
+                false => Err(over_budget(connection.account().over_budget())),
+            }
+        }
         Err(_) if wait.is_current => Ok(Polled::Unchanged),
         Err(_) => Err(Status::new(
             Code::Unavailable,
@@ -100,17 +108,22 @@ impl Wait {
         answer.version_of_whole().plus(self.names)
     }
 
-    fn write(&self, state: &StreamState, answer: &Answer) -> Result<Polled, Status> {
-        let encoder = &state.shared.encoder;
+    fn write(
+        &self,
+        state: &StreamState,
+        answer: &Answer,
+        context: &Context<'_>,
+    ) -> Poll<Result<Polled, Status>> {
+        let (encoder, waker) = (&state.shared.encoder, context.waker());
         let private = lock(&state.inner).is_private(0);
         let identifier = || lock(&state.inner).identifier(0);
         let (head, shared) = match self.form {
             Form::Json => {
                 let version = self.version(answer);
-                (Bytes::new(), encoder.json(answer, version, private, identifier)?)
+                (Bytes::new(), ready!(encoder.poll_json(answer, version, private, identifier, waker))?)
             }
             Form::Grpc => {
-                let encoded = encoder.encode(answer, private, identifier);
+                let encoded = ready!(encoder.poll_encode(answer, private, identifier, true, waker));
                 let body = encoded.messages.first().map(|message| message.body.clone()).unwrap_or_default();
                 let nonce = lock(&state.inner).session.nonce_text(1);
                 (response::head(&nonce, body.len())?, body)
@@ -118,7 +131,7 @@ impl Wait {
         };
         let types = state.shared.metrics.of_type(&answer.type_url);
         types.response(answer.variant, head.len() + shared.len());
-        Ok(Polled::Set { private: head, shared })
+        Poll::Ready(Ok(Polled::Set { private: head, shared }))
     }
 }
 

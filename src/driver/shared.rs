@@ -51,7 +51,7 @@ pub struct Shared {
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
     pub throttle: Throttle,
-    pub encoder: Encoder,
+    pub encoder: Arc<Encoder>,
     pub seed: HashSeed,
     pub pressure: pressure::Gauge,
     pub connections: Connections,
@@ -68,7 +68,7 @@ impl Shared {
         let keep = |checkpoint| Keep::new(checkpoint, &settings.node, metrics.checkpoint.clone());
         Shared {
             keep: settings.checkpoint.clone().map(keep).map(Arc::new),
-            encoder: Encoder::new(settings.encoded_bytes_max, metrics.clone()),
+            encoder: Arc::new(Encoder::new(settings.encoded_bytes_max, metrics.clone())),
             throttle: Throttle::new(metrics.log.clone()),
             clock: Clock::start(),
             seed: HashSeed(fastrand::u128(..)),

@@ -5,7 +5,7 @@ mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -17,6 +17,7 @@ use tokio::time::{Sleep, sleep_until};
 use tracing::{debug, trace, warn};
 
 use super::delivery::Unread;
+use super::encode::Encoded;
 use super::handle::{Charge, Form, Message, Peer, Polled, RelayStream};
 use super::limiter::{Admission, Limiter, NAMES_PER_TOKEN};
 use super::registry::{Registry, lock};
@@ -28,7 +29,7 @@ use super::views::{Fallen, newest};
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::session::Excess;
-use crate::engine::downstream::{Session, SourceId, Subscription, Taken, Verdict, Watch};
+use crate::engine::downstream::{Answer, AnswerKey, Session, SourceId, Subscription, Taken, Verdict, Watch};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{BehindMetrics, TypeMetrics};
 use crate::wire::response;
@@ -77,6 +78,10 @@ pub(super) struct Inner {
     limiter: Limiter,
     /// What the connection is charged for the names of this stream.
     names: Charge,
+    /// What is left to send of answers that take several messages.
+    unsent: Vec<(AnswerKey, Arc<Encoded>)>,
+    /// How often in a row a body was waited for.
+    waits: u8,
     /// A move to other servers is under way.
     pub(super) is_shifting: bool,
     /// Where it is served by another server than the preferred one.
@@ -102,6 +107,8 @@ impl Stream {
             types: Vec::new(),
             limiter: shared.changes_limiter(),
             names: Charge::new(&peer.connection),
+            unsent: Vec::new(),
+            waits: 0,
             is_shifting: false,
             fallen: Fallen::new(),
             asked_at: None,
@@ -466,8 +473,13 @@ impl StreamState {
         }
         let now = self.shared.clock.now();
         let look_at = self.follow_servers(inner, now);
-        match self.next_message(inner, now) {
-            Some(message) => {
+        match self.next_message(inner, now, context.waker()) {
+            Poll::Pending => {
+                // It is woken when the body is made; an update does so too.
+                self.is_stirred.store(true, Ordering::Relaxed);
+                Poll::Pending
+            }
+            Poll::Ready(Some(message)) => {
                 self.answered.store(true, Ordering::Relaxed);
                 // There may be another one.
                 self.is_stirred.store(true, Ordering::Relaxed);
@@ -475,7 +487,7 @@ impl StreamState {
                 self.behind.since(since);
                 Poll::Ready(Some(message))
             }
-            None => {
+            Poll::Ready(None) => {
                 let (forsaken, fail_at) = match self.answered.load(Ordering::Relaxed) {
                     true => (false, None),
                     false => self.is_forsaken(inner, now),
@@ -534,12 +546,17 @@ impl StreamState {
         (turn > now).then_some(turn)
     }
 
-    fn next_message(&self, inner: &mut Inner, now: Time) -> Option<Result<Message, Status>> {
-        let latest = newest(&inner.sources);
+    fn next_message(
+        &self,
+        inner: &mut Inner,
+        now: Time,
+        waker: &Waker,
+    ) -> Poll<Option<Result<Message, Status>>> {
         loop {
-            let (index, answer) = inner.session.poll_answer(&latest, now)?;
-            let encoded =
-                self.shared.encoder.encode(&answer, inner.is_private(index), || inner.identifier(index));
+            let Some((index, answer)) = inner.session.poll_answer(&newest(&inner.sources), now) else {
+                return Poll::Ready(None);
+            };
+            let encoded = std::task::ready!(self.encoded(inner, index, &answer, waker));
             let message = encoded.messages.get(answer.chunk);
             let version = message.map(|message| message.version).unwrap_or_default();
             let nonce = inner.session.commit(
@@ -551,6 +568,7 @@ impl StreamState {
                 &encoded.targets,
                 now,
             );
+            inner.keep_unsent(&answer, &encoded);
             if encoded.left_out > 0 && answer.chunk == 0 {
                 self.warn_left_out(&answer.type_url, encoded.left_out);
             }
@@ -558,7 +576,7 @@ impl StreamState {
             let nonce = inner.session.nonce_text(nonce);
             let private = match response::head(&nonce, message.body.len()) {
                 Ok(head) => head,
-                Err(status) => return Some(Err(status)),
+                Err(status) => return Poll::Ready(Some(Err(status))),
             };
             trace!(stream = self.id, type_url = %answer.type_url, nonce, version = %version, "response");
             let bytes = private.len() + message.body.len();
@@ -570,8 +588,23 @@ impl StreamState {
                 types.beside(message.beats, &message.errors);
             }
             let delivery = Some(self.unread.hand_out(bytes));
-            return Some(Ok(Message { private, shared: message.body.clone(), delivery }));
+            return Poll::Ready(Some(Ok(Message { private, shared: message.body.clone(), delivery })));
         }
+    }
+
+    /// The messages of an answer. The rest of one that takes several is what was made for its first.
+    fn encoded(&self, inner: &mut Inner, index: usize, answer: &Answer, waker: &Waker) -> Poll<Arc<Encoded>> {
+        let key = answer.key();
+        if answer.chunk > 0
+            && let Some((_, unsent)) = inner.unsent.iter().find(|(kept, _)| *kept == key)
+        {
+            return Poll::Ready(unsent.clone());
+        }
+        let (private, patient) = (inner.is_private(index), inner.waits < WAITS_MAX);
+        let identifier = || inner.identifier(index);
+        let encoded = self.shared.encoder.poll_encode(answer, private, identifier, patient, waker);
+        inner.waits = if encoded.is_pending() { inner.waits.saturating_add(1) } else { 0 };
+        encoded
     }
 
     /// What the client cannot be sent is missing for it (RLY-23).
@@ -596,6 +629,10 @@ impl StreamState {
 
 /// A client that is slowed down waits this long at the most, so that it is not taken for one that hangs.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A stream that waited so often for a body, and was overtaken by a newer state each time, makes the next one itself: it would never
+/// be served otherwise while updates come faster than they are encoded.
+const WAITS_MAX: u8 = 3;
 
 /// gRPC's default limit of a received message.
 const FULL_STATE_WARN_BYTES: usize = 4 << 20;
@@ -660,6 +697,23 @@ impl Inner {
         }
         names.dedup();
         names.join(", ")
+    }
+
+    /// Keeps the messages as long as some of them are still to be sent, whatever becomes of the encoder's.
+    fn keep_unsent(&mut self, answer: &Answer, encoded: &Arc<Encoded>) {
+        let is_last = answer.chunk + 1 >= encoded.messages.len();
+        if is_last && self.unsent.is_empty() {
+            return;
+        }
+        let pending: Vec<_> = self.session.subscriptions().iter().filter_map(|s| s.pending_key()).collect();
+        self.unsent.retain(|(key, _)| pending.contains(key));
+        let key = answer.key();
+        if !is_last && !self.unsent.iter().any(|(kept, _)| *kept == key) {
+            self.unsent.reserve_exact(1);
+            self.unsent.push((key, encoded.clone()));
+        } else if self.unsent.is_empty() {
+            self.unsent = Vec::new();
+        }
     }
 
     fn waiting_since(&self) -> Option<Time> {

@@ -21,7 +21,10 @@ fn hub() -> Hub {
     let metrics = Arc::new(Metrics::new());
     let client = metrics.of_server("nowhere").client().clone();
     let server = RestServer::new("127.0.0.1", 1, "", crate::client::Settings::default(), client);
-    let attach = Attach::Rest { server, settings: upstream::Settings::default() };
+    hub_of(Attach::Rest { server, settings: upstream::Settings::default() }, metrics)
+}
+
+fn hub_of(attach: Attach, metrics: Arc<Metrics>) -> Hub {
     let settings = Settings {
         lists: ServerLists::new(
             vec![Arc::new(Server { uri: "nowhere".into(), attach })],
@@ -118,4 +121,43 @@ async fn fd1_what_a_connection_leaves_unread_is_bounded_over_all_its_streams() {
     account.read(1 << 20);
     assert!(tokio::time::timeout(pause, second).await.is_ok(), "what is read makes room");
     drop(message);
+}
+
+/// A worker has other connections to serve meanwhile.
+#[tokio::test]
+async fn fd6_what_is_large_is_encoded_on_a_thread_of_its_own() {
+    for (bytes, is_large) in [(100, false), (1_000_000, true)] {
+        let directory = tempfile::tempdir().unwrap();
+        let url = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+        let cluster = serde_json::json!({ "@type": url, "name": "a", "alt_stat_name": "x".repeat(bytes) });
+        let file = serde_json::json!({ "type_url": url, "resources": [cluster] });
+        std::fs::write(directory.path().join("clusters.json"), file.to_string()).unwrap();
+        let files = Attach::Files { directory: directory.path().into() };
+        let hub = hub_of(files, Arc::new(Metrics::new()));
+        hub.load().await.unwrap();
+        let peer = Peer {
+            listener: "main".into(),
+            address: None,
+            connection: ConnectionCut::default(),
+            when_unavailable: WhenUnavailable::Hold,
+        };
+        let stream = hub.open(StreamKind::from(Variant::Sotw), peer).unwrap();
+        let request = SotwRequest { node: Some(Box::default()), type_url: url.into(), ..Default::default() };
+        stream.request(Request::Sotw(request)).await.unwrap();
+        while !stream.state().has_something_to_say() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let mut next = std::pin::pin!(std::future::poll_fn(|context| stream.poll_message(context)));
+        let first = std::future::poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
+        assert_eq!(first.is_pending(), is_large);
+        let message = if first.is_pending() { next.await } else { ready_of(first) };
+        assert!(message.unwrap().unwrap().shared.len() > bytes);
+    }
+}
+
+fn ready_of<T>(poll: Poll<T>) -> T {
+    match poll {
+        Poll::Ready(value) => value,
+        Poll::Pending => unreachable!("it was looked at"),
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::answer::{Answer, Chunk};
+use super::answer::{Answer, AnswerKey, Chunk};
 use super::dialect::Dialect;
 use super::flight::Flight;
 use super::located::Located;
@@ -277,6 +277,11 @@ impl Subscription {
     /// The client was brought nothing of what it asks for yet.
     pub fn holds_nothing(&self) -> bool {
         self.flight.version_sent.is_none() && self.parts.iter().all(|part| part.held.is_empty())
+    }
+
+    /// The answer of which messages are left to send.
+    pub fn pending_key(&self) -> Option<AnswerKey> {
+        self.pending.as_ref().map(|answer| answer.key())
     }
 
     /// No request of this type was taken yet on this stream.
