@@ -252,6 +252,9 @@ impl Encoder {
     pub fn clear(&self) {
         self.cache.invalidate_all();
         self.json.invalidate_all();
+        // At once: memory is short.
+        self.cache.run_pending_tasks();
+        self.json.run_pending_tasks();
     }
 
     /// A complete set as a JSON document under this version. The rest is as for [`Encoder::poll_encode`].

@@ -93,22 +93,3 @@ async fn rly_55_encodings_of_what_was_are_dropped_with_the_next_state() {
     let kept = metric(&relay, "sluice_encoding_cache_bytes").await;
     assert!(kept < 2_000_000, "{kept} bytes");
 }
-
-/// A set that the cache cannot keep is encoded once for all of its messages.
-#[tokio::test]
-async fn rly_31_an_answer_of_many_messages_is_encoded_once() {
-    let origin = ControlPlane::obedient().await;
-    let line = "cache: { encoded_bytes: 1MiB }";
-    let names = ["a", "b", "c", "d"];
-    for name in names {
-        origin.set(EDS, name, &name.repeat(2 << 20));
-    }
-    let relay = Relay::start(Setup::of(origin.address).line(line)).await;
-    let mut client = Client::open(&relay.address, Variant::Delta, "client").await;
-    client.want(EDS, &names);
-    // Each is a message of its own.
-    for _ in names {
-        client.take(EDS).await;
-    }
-    assert!(metric(&relay, "sluice_encoding_misses_total").await <= 2);
-}

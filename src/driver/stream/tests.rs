@@ -16,6 +16,8 @@ use crate::telemetry::Metrics;
 use crate::xds::DeltaRequest;
 use crate::xds::Variant;
 
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
 /// A relay whose server is never reached.
 fn hub() -> Hub {
     let metrics = Arc::new(Metrics::new());
@@ -127,32 +129,60 @@ async fn fd1_what_a_connection_leaves_unread_is_bounded_over_all_its_streams() {
 #[tokio::test]
 async fn fd6_what_is_large_is_encoded_on_a_thread_of_its_own() {
     for (bytes, is_large) in [(100, false), (1_000_000, true)] {
-        let directory = tempfile::tempdir().unwrap();
-        let url = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-        let cluster = serde_json::json!({ "@type": url, "name": "a", "alt_stat_name": "x".repeat(bytes) });
-        let file = serde_json::json!({ "type_url": url, "resources": [cluster] });
-        std::fs::write(directory.path().join("clusters.json"), file.to_string()).unwrap();
-        let files = Attach::Files { directory: directory.path().into() };
-        let hub = hub_of(files, Arc::new(Metrics::new()));
-        hub.load().await.unwrap();
-        let peer = Peer {
-            listener: "main".into(),
-            address: None,
-            connection: ConnectionCut::default(),
-            when_unavailable: WhenUnavailable::Hold,
-        };
-        let stream = hub.open(StreamKind::from(Variant::Sotw), peer).unwrap();
-        let request = SotwRequest { node: Some(Box::default()), type_url: url.into(), ..Default::default() };
-        stream.request(Request::Sotw(request)).await.unwrap();
-        while !stream.state().has_something_to_say() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let (hub, _directory) = hub_of_clusters(&["a"], bytes).await;
+        let stream = wildcard_of(&hub).await;
         let mut next = std::pin::pin!(std::future::poll_fn(|context| stream.poll_message(context)));
         let first = std::future::poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
         assert_eq!(first.is_pending(), is_large);
         let message = if first.is_pending() { next.await } else { ready_of(first) };
         assert!(message.unwrap().unwrap().shared.len() > bytes);
     }
+}
+
+/// A relay over a file with these clusters of so many bytes each.
+async fn hub_of_clusters(names: &[&str], bytes: usize) -> (Hub, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster =
+        |name| serde_json::json!({ "@type": CDS, "name": name, "alt_stat_name": "x".repeat(bytes) });
+    let clusters: Vec<_> = names.iter().map(cluster).collect();
+    let file = serde_json::json!({ "type_url": CDS, "resources": clusters });
+    std::fs::write(directory.path().join("clusters.json"), file.to_string()).unwrap();
+    let files = Attach::Files { directory: directory.path().into() };
+    let hub = hub_of(files, Arc::new(Metrics::new()));
+    hub.load().await.unwrap();
+    (hub, directory)
+}
+
+/// A delta stream whose first answer is due.
+async fn wildcard_of(hub: &Hub) -> Stream {
+    let peer = Peer {
+        listener: "main".into(),
+        address: None,
+        connection: ConnectionCut::default(),
+        when_unavailable: WhenUnavailable::Hold,
+    };
+    let stream = hub.open(StreamKind::from(Variant::Delta), peer).unwrap();
+    let request = DeltaRequest { node: Some(Box::default()), type_url: CDS.into(), ..Default::default() };
+    stream.request(Request::Delta(request)).await.unwrap();
+    while !stream.state().has_something_to_say() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stream
+}
+
+/// A slow reader, or a set that the cache cannot keep: neither costs an encoding for each message.
+#[tokio::test]
+async fn rly_31_an_answer_of_many_messages_is_encoded_once() {
+    let (hub, _directory) = hub_of_clusters(&["a", "b", "c"], 2 << 20).await;
+    let stream = wildcard_of(&hub).await;
+    for _ in 0..3 {
+        let message = std::future::poll_fn(|context| stream.poll_message(context)).await;
+        assert!(message.unwrap().unwrap().shared.len() > 2 << 20);
+        hub.shared.encoder.clear();
+    }
+    let metrics = hub.shared.metrics.encode().unwrap();
+    assert!(metrics.contains("sluice_encoding_misses_total 1\n"), "{metrics}");
+    assert!(lock(&stream.state().inner).unsent.is_empty());
 }
 
 fn ready_of<T>(poll: Poll<T>) -> T {
