@@ -23,7 +23,7 @@ use crate::driver::handle::WhenUnavailable;
 use crate::driver::{Hub, Settings, keep};
 use crate::engine::{downstream, source};
 use crate::server::{self, BoundSocket, Server, ServerLimits};
-use crate::telemetry::{Metrics, logging, resident_bytes};
+use crate::telemetry::{Metrics, cgroup_memory_limit, logging, resident_bytes};
 use crate::wire::deframe::ReaderLimits;
 
 /// How long the end of the process waits for what cannot be interrupted.
@@ -86,7 +86,7 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     let server = Server::new(Arc::new(hub.clone()), limits, metrics.downstream.clone());
 
     let (stop_admin, keeping) = (CancellationToken::new(), hub.clone());
-    let memory = config.limits.memory_bytes.map(|budget| hold_to_memory(hub.clone(), budget)).transpose()?;
+    let memory = hold_to_memory(&hub, config.limits.memory_bytes)?;
     let admin = tokio::spawn(serve_admin(admin_socket, hub, readiness.clone(), metrics, stop_admin.clone()));
     readiness.advance(State::Ready);
     announce(&config);
@@ -115,13 +115,24 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     Ok(())
 }
 
-/// Holds the process to `limits.memory_bytes` (FP7).
-fn hold_to_memory(hub: Hub, budget: u64) -> Result<JoinHandle<()>> {
-    let resident = resident_bytes().context(
-        "limits.memory_bytes cannot be held: /proc/self/status does not say how much memory is resident",
-    )?;
-    info!(resident, budget, "memory is held to a budget");
-    Ok(tokio::spawn(async move { hub.hold_to(budget).await }))
+/// Holds the process to `limits.memory_bytes` (FP7), or else to what its control group lets it have.
+fn hold_to_memory(hub: &Hub, budget: Option<u64>) -> Result<Option<JoinHandle<()>>> {
+    let (budget, resident, from) = match (budget, resident_bytes()) {
+        (Some(budget), resident) => {
+            let resident = resident.context(
+                "limits.memory_bytes cannot be held: /proc/self/status does not say how much memory is resident",
+            )?;
+            (budget, resident, "limits.memory_bytes")
+        }
+        (None, Some(resident)) => match cgroup_memory_limit() {
+            Some(limit) => (limit, resident, "the control group"),
+            None => return Ok(None),
+        },
+        (None, None) => return Ok(None),
+    };
+    info!(resident, budget, from, "memory is held to a budget");
+    let hub = hub.clone();
+    Ok(Some(tokio::spawn(async move { hub.hold_to(budget).await })))
 }
 
 /// Where it listens, what it serves, what to try next.
@@ -224,6 +235,8 @@ fn server_limits(limits: &Limits, drain: Duration) -> ServerLimits {
         connections_per_ip_max: limits.connections_per_ip,
         preface_timeout: limits.preface_timeout,
         first_request_timeout: limits.first_request_timeout,
+        request_timeout: limits.request_timeout,
+        connection_bytes: limits.connection_bytes,
         streams_per_connection_max: limits.streams_per_connection,
         local_error_resets_max: limits.local_error_reset_streams as usize,
         pending_accept_resets_max: limits.pending_reset_streams as usize,

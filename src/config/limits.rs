@@ -16,6 +16,10 @@ pub struct Limits {
     pub preface_timeout: Duration,
     /// From the preface to the first request.
     pub first_request_timeout: Duration,
+    /// From the first byte of a request on a stream to its last.
+    pub request_timeout: Duration,
+    /// What one connection may make the relay keep that no other shares: bytes.
+    pub connection_bytes: u64,
     pub streams_per_connection: u32,
     /// Streams that the client reset and that are not yet forgotten (CVE-2023-44487).
     pub pending_reset_streams: u32,
@@ -59,8 +63,8 @@ pub struct Limits {
     pub node_classes: u64,
     /// Streams at a time that have an upstream stream of their own, for what may not be shared (RLY-20).
     pub private_sources: u64,
-    /// Resident memory of the process: bytes. From 80 % on no connection is let in, from 90 % on those that read nothing
-    /// are cut (FP7). `None`: not bounded as a whole.
+    /// Resident memory of the process: bytes. From 80 % on no connection is let in, from 90 % on those that hold most are
+    /// cut (FP7). `None`: what the control group of the process may have, if that has a limit.
     pub memory_bytes: Option<u64>,
 }
 
@@ -71,6 +75,8 @@ impl Default for Limits {
             connections_per_ip: None,
             preface_timeout: Duration::from_secs(5),
             first_request_timeout: Duration::from_secs(15),
+            request_timeout: Duration::from_secs(30),
+            connection_bytes: 64 << 20,
             streams_per_connection: 100,
             pending_reset_streams: 20,
             local_error_reset_streams: 64,
@@ -113,6 +119,7 @@ impl Limits {
         let d = Limits::default();
         let some = 1..=1_000_000_000_u64;
         let timeout = || duration(ms(100)..=hours(1));
+        let up_to_a_day = || duration(seconds(1)..=hours(24));
         let limits = Limits {
             connections: map.or("connections", d.connections, count(some.clone())),
             connections_per_ip: map.or(
@@ -122,6 +129,8 @@ impl Limits {
             ),
             preface_timeout: map.or("preface_timeout", d.preface_timeout, timeout()),
             first_request_timeout: map.or("first_request_timeout", d.first_request_timeout, timeout()),
+            request_timeout: map.or("request_timeout", d.request_timeout, timeout()),
+            connection_bytes: map.or("connection_bytes", d.connection_bytes, bytes(1 << 20..=1 << 40)),
             streams_per_connection: map.or(
                 "streams_per_connection",
                 d.streams_per_connection,
@@ -155,11 +164,7 @@ impl Limits {
                 count(some.clone()),
             ),
             first_answers_burst: map.or("first_answers_burst", d.first_answers_burst, count(some.clone())),
-            keepalive_interval: map.or(
-                "keepalive_interval",
-                d.keepalive_interval,
-                duration(seconds(1)..=hours(24)),
-            ),
+            keepalive_interval: map.or("keepalive_interval", d.keepalive_interval, up_to_a_day()),
             keepalive_timeout: map.or("keepalive_timeout", d.keepalive_timeout, timeout()),
             connection_age: map.or(
                 "connection_age",
@@ -186,6 +191,7 @@ impl Limits {
             ("names_per_request", self.names_per_request, "names_per_stream", self.names_per_stream),
             ("name_bytes", self.name_bytes, "request_bytes", self.request_bytes),
             ("node_bytes", self.node_bytes, "request_bytes", self.request_bytes),
+            ("request_bytes", self.request_bytes, "connection_bytes", self.connection_bytes),
             ("node_retained_bytes", self.node_retained_bytes, "node_bytes", self.node_bytes),
         ];
         for (key, value, within, bound) in pairs {

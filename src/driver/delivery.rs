@@ -9,12 +9,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::handle::ConnectionCut;
+
 /// What stands in the HTTP/2 queue of one stream.
 #[derive(Debug)]
 pub(super) struct Unread(Arc<Outstanding>);
 
 #[derive(Debug)]
 struct Outstanding {
+    connection: ConnectionCut,
     origin: Instant,
     messages: AtomicU32,
     /// When the last message was taken, or the first of those that stand there was handed out: microseconds from `origin`.
@@ -23,20 +26,25 @@ struct Outstanding {
 
 /// Travels with the bytes of a message; dropped when they have left, or never will.
 #[derive(Debug)]
-pub struct Delivery(Arc<Outstanding>);
+pub struct Delivery {
+    outstanding: Arc<Outstanding>,
+    bytes: u64,
+}
 
 impl Unread {
-    pub fn new() -> Unread {
+    pub fn new(connection: ConnectionCut) -> Unread {
         let (messages, since) = Default::default();
-        Unread(Arc::new(Outstanding { origin: Instant::now(), messages, since }))
+        Unread(Arc::new(Outstanding { connection, origin: Instant::now(), messages, since }))
     }
 
-    /// A message is handed out. Called under the stream's lock, one at a time.
-    pub fn hand_out(&self) -> Delivery {
+    /// A message of so many bytes is handed out. Called under the stream's lock, one at a time.
+    pub fn hand_out(&self, bytes: usize) -> Delivery {
+        let bytes = bytes as u64;
+        self.0.connection.account().leave_unread(bytes);
         if self.0.messages.fetch_add(1, Ordering::Relaxed) == 0 {
             self.0.touch();
         }
-        Delivery(self.0.clone())
+        Delivery { outstanding: self.0.clone(), bytes }
     }
 
     /// For how long the client has taken nothing of what stands there; `None` if nothing does.
@@ -58,8 +66,9 @@ impl Outstanding {
 
 impl Drop for Delivery {
     fn drop(&mut self) {
-        self.0.touch();
-        self.0.messages.fetch_sub(1, Ordering::Relaxed);
+        self.outstanding.touch();
+        self.outstanding.messages.fetch_sub(1, Ordering::Relaxed);
+        self.outstanding.connection.account().read(self.bytes);
     }
 }
 
@@ -69,14 +78,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn fd1_a_message_is_unread_until_its_bytes_are_dropped() {
-        let unread = Unread::new();
+        let unread = Unread::new(ConnectionCut::default());
         let second = Duration::from_secs(1);
         assert_eq!(unread.age(), None);
         tokio::time::advance(second).await;
-        let first = unread.hand_out();
+        let first = unread.hand_out(10);
         assert_eq!(unread.age(), Some(Duration::ZERO));
         tokio::time::advance(second).await;
-        let next = unread.hand_out();
+        let next = unread.hand_out(10);
         assert_eq!(unread.age(), Some(second));
         // Who takes something is not stalled, though the next one has been waiting for long.
         tokio::time::advance(second).await;

@@ -1,15 +1,23 @@
 //! Encoded bodies, each made once and shared by all clients that stand at the same place.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use moka::sync::Cache;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
+use super::flights::{Flights, Landing};
+use super::registry::lock;
 use crate::engine::downstream::answer::Chunk;
 use crate::engine::downstream::{Answer, AnswerKey};
-use crate::engine::view::View;
+use crate::engine::interest::Interest;
+use crate::engine::snapshot::Snapshot;
+use crate::engine::view::{View, ViewId};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::GaugePart;
 use crate::wire::json::write_response;
@@ -51,14 +59,91 @@ struct Document {
     _bytes: GaugePart,
 }
 
-/// Keeps encoded bodies within a budget of bytes; two streams that need the same one at once make it once.
+/// Answers whose sets weigh less are encoded by who needs them first; more than that would keep a worker from its other
+/// connections for longer than a turn.
+const LARGE_BYTES: usize = 256 << 10;
+
+/// JSON is spelled out some ten times as slowly.
+const LARGE_JSON_BYTES: usize = LARGE_BYTES / 8;
+
+/// Below this many entries nothing is swept.
+const SWEEP_MIN: usize = 64;
+
+/// Keeps encoded bodies within a budget of bytes; what two streams need at once is made once, and nobody parks a thread for it.
 #[derive(Debug)]
 pub struct Encoder {
     /// Every client looks up every update. Keys are of our own making, so that nobody can make them collide.
     cache: Cache<AnswerKey, Arc<Encoded>, foldhash::fast::RandomState>,
     /// Complete sets in JSON, or why they cannot be said in it. Within a budget of the same size.
-    json: Cache<(AnswerKey, Version), Result<Arc<Document>, Status>>,
+    json: Cache<JsonKey, JsonResult>,
+    flights: Flights<AnswerKey>,
+    json_flights: Flights<JsonKey>,
+    made: Mutex<Made>,
+    /// Large ones at a time, since each keeps a core.
+    large: Semaphore,
     metrics: Arc<Metrics>,
+}
+
+type JsonKey = (AnswerKey, Version);
+type JsonResult = Result<Arc<Document>, Status>;
+
+/// What was made and somebody holds, be it too large for the cache.
+#[derive(Debug, Default)]
+struct Made {
+    /// Only looked up: what is not in the cache.
+    encoded: HashMap<AnswerKey, Weak<Encoded>>,
+    /// By the source of their views.
+    of_source: HashMap<u64, Vec<Record>>,
+    sweep_at: usize,
+}
+
+/// Of what an encoding is.
+#[derive(Debug)]
+struct Record {
+    key: AnswerKey,
+    type_url: TypeUrl,
+    interest: Interest,
+    view: ViewId,
+}
+
+impl Made {
+    fn add(&mut self, answer: &Answer, encoded: &Arc<Encoded>) {
+        if self.encoded.len() >= self.sweep_at.max(SWEEP_MIN) {
+            self.encoded.retain(|_, encoded| encoded.strong_count() > 0);
+            let live = &self.encoded;
+            self.of_source.retain(|_, records| {
+                records.retain(|record| live.contains_key(&record.key));
+                !records.is_empty()
+            });
+            self.sweep_at = 2 * self.encoded.len();
+        }
+        let key = answer.key();
+        self.encoded.insert(key, Arc::downgrade(encoded));
+        for part in &answer.parts {
+            let (type_url, interest, view) = (answer.type_url.clone(), part.interest.clone(), part.view.id());
+            let records = self.of_source.entry(view.source()).or_default();
+            records.push(Record { key, type_url, interest, view });
+        }
+    }
+
+    /// Forgets what is not of the views of this snapshot.
+    fn move_on(&mut self, source: u64, snapshot: &Snapshot) -> Vec<AnswerKey> {
+        let mut outdated = Vec::new();
+        let Some(records) = self.of_source.get_mut(&source) else { return outdated };
+        records.retain(|record| {
+            let view = snapshot.of(&record.type_url).and_then(|types| types.view(&record.interest));
+            let is_current = view.is_some_and(|view| view.id() == record.view);
+            if !is_current {
+                self.encoded.remove(&record.key);
+                outdated.push(record.key);
+            }
+            is_current
+        });
+        if records.is_empty() {
+            self.of_source.remove(&source);
+        }
+        outdated
+    }
 }
 
 impl Encoder {
@@ -73,59 +158,147 @@ impl Encoder {
             .build_with_hasher(foldhash::fast::RandomState::default());
         let json = Cache::builder()
             .max_capacity(bytes_max)
-            .weigher(|_, document: &Result<Arc<Document>, Status>| {
+            .weigher(|_, document: &JsonResult| {
                 let bytes = document.as_ref().map_or(0, |document| document.json.len());
                 u32::try_from(bytes + 128).unwrap_or(u32::MAX)
             })
             .time_to_idle(IDLE)
             .build();
-        Encoder { cache, json, metrics }
+        // Half of the cores go on with what is small.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Encoder {
+            cache,
+            json,
+            flights: Flights::default(),
+            json_flights: Flights::default(),
+            made: Mutex::default(),
+            large: Semaphore::new((cores / 2).max(1)),
+            metrics,
+        }
     }
 
     /// `identifier`: what `control_plane.identifier` says (WIR-6). Answers of one key come from the same servers, so it is
-    /// made with the body. What is `private` to a stream is not kept (CCH-1).
-    pub fn encode(&self, answer: &Answer, private: bool, identifier: impl Fn() -> String) -> Arc<Encoded> {
+    /// made with the body. What is `private` to a stream is not kept (CCH-1). `patient`: a large one may be made elsewhere. The
+    /// waker is woken when it is there, or somebody has to try again.
+    pub fn poll_encode(
+        self: &Arc<Self>,
+        answer: &Answer,
+        private: bool,
+        identifier: impl Fn() -> String,
+        patient: bool,
+        waker: &Waker,
+    ) -> Poll<Arc<Encoded>> {
         if private {
-            return Arc::new(self.make(answer, &identifier()));
+            return Poll::Ready(Arc::new(self.make(answer, &identifier())));
         }
         let key = answer.key();
-        if let Some(encoded) = self.cache.get(&key) {
+        if let Some(encoded) = self.find(&key) {
             self.metrics.encodings.hit();
-            return encoded;
+            return Poll::Ready(encoded);
         }
-        self.cache.get_with(key, || {
-            self.metrics.encodings.miss();
-            Arc::new(self.make(answer, &identifier()))
-        })
+        if !self.flights.begin(key, waker) {
+            return Poll::Pending;
+        }
+        // Made since it was looked for.
+        if let Some(encoded) = self.find(&key) {
+            self.flights.end(&key);
+            self.metrics.encodings.hit();
+            return Poll::Ready(encoded);
+        }
+        self.metrics.encodings.miss();
+        if patient && weight(answer) >= LARGE_BYTES && Handle::try_current().is_ok() {
+            self.flights.begin(key, waker);
+            let (encoder, answer, identifier) = (self.clone(), answer.clone(), identifier());
+            let make = move |encoder: &Encoder| drop(encoder.land(&answer, &identifier));
+            tokio::spawn(encoder.elsewhere(make));
+            return Poll::Pending;
+        }
+        Poll::Ready(self.land(answer, &identifier()))
+    }
+
+    fn find(&self, key: &AnswerKey) -> Option<Arc<Encoded>> {
+        self.cache.get(key).or_else(|| lock(&self.made).encoded.get(key)?.upgrade())
+    }
+
+    /// Makes what others wait for.
+    fn land(&self, answer: &Answer, identifier: &str) -> Arc<Encoded> {
+        let landing = Landing { flights: &self.flights, key: answer.key() };
+        let encoded = Arc::new(self.make(answer, identifier));
+        lock(&self.made).add(answer, &encoded);
+        self.cache.insert(landing.key, encoded.clone());
+        encoded
+    }
+
+    /// On a thread that may be kept busy.
+    async fn elsewhere(self: Arc<Self>, make: impl FnOnce(&Encoder) + Send + 'static) {
+        let Ok(_permit) = self.large.acquire().await else { return };
+        let encoder = self.clone();
+        // A panic ends the flight, and whoever waits tries for itself.
+        let _ = tokio::task::spawn_blocking(move || make(&encoder)).await;
+    }
+
+    /// A source has published something else: nobody will ask for what it had before.
+    pub fn move_on(&self, source: u64, snapshot: &Snapshot) {
+        let outdated = lock(&self.made).move_on(source, snapshot);
+        if outdated.is_empty() {
+            return;
+        }
+        outdated.iter().for_each(|key| self.cache.invalidate(key));
+        // The cache would keep them until it has enough to do.
+        self.cache.run_pending_tasks();
     }
 
     /// Drops what is kept; it is made again when somebody needs it.
     pub fn clear(&self) {
         self.cache.invalidate_all();
         self.json.invalidate_all();
+        // At once: memory is short.
+        self.cache.run_pending_tasks();
+        self.json.run_pending_tasks();
     }
 
-    /// A complete set as a JSON document under this version. `private` and `identifier` as for [`Encoder::encode`].
-    pub fn json(
-        &self,
+    /// A complete set as a JSON document under this version. The rest is as for [`Encoder::poll_encode`].
+    pub fn poll_json(
+        self: &Arc<Self>,
         answer: &Answer,
         version: Version,
         private: bool,
         identifier: impl Fn() -> String,
-    ) -> Result<Bytes, Status> {
+        waker: &Waker,
+    ) -> Poll<Result<Bytes, Status>> {
+        let text = |document: JsonResult| document.map(|document| document.json.clone());
         if private {
-            return self.write_json(answer, version, &identifier()).map(|document| document.json.clone());
+            return Poll::Ready(text(self.write_json(answer, version, &identifier())));
         }
         let key = (answer.key(), version);
         if let Some(document) = self.json.get(&key) {
             self.metrics.encodings.hit();
-            return document.map(|document| document.json.clone());
+            return Poll::Ready(text(document));
         }
-        let document = self.json.get_with(key, || {
-            self.metrics.encodings.miss();
-            self.write_json(answer, version, &identifier())
-        });
-        document.map(|document| document.json.clone())
+        if !self.json_flights.begin(key, waker) {
+            return Poll::Pending;
+        }
+        if let Some(document) = self.json.get(&key) {
+            self.json_flights.end(&key);
+            self.metrics.encodings.hit();
+            return Poll::Ready(text(document));
+        }
+        self.metrics.encodings.miss();
+        if weight(answer) >= LARGE_JSON_BYTES && Handle::try_current().is_ok() {
+            self.json_flights.begin(key, waker);
+            let (encoder, answer, identifier) = (self.clone(), answer.clone(), identifier());
+            let make = move |encoder: &Encoder| drop(encoder.land_json(&answer, version, &identifier));
+            tokio::spawn(encoder.elsewhere(make));
+            return Poll::Pending;
+        }
+        Poll::Ready(text(self.land_json(answer, version, &identifier())))
+    }
+
+    fn land_json(&self, answer: &Answer, version: Version, identifier: &str) -> JsonResult {
+        let landing = Landing { flights: &self.json_flights, key: (answer.key(), version) };
+        let document = self.write_json(answer, version, identifier);
+        self.json.insert(landing.key, document.clone());
+        document
     }
 
     fn write_json(
@@ -164,6 +337,12 @@ impl Encoder {
             _bytes: self.metrics.encodings.bytes(bytes),
         }
     }
+}
+
+/// What the sets of an answer weigh that is told as a whole. What changes in a large set is mostly small.
+fn weight(answer: &Answer) -> usize {
+    let whole = answer.parts.iter().filter(|part| answer.full || part.held.is_empty());
+    whole.map(|part| part.view.bytes()).sum()
 }
 
 /// What `control_plane.identifier` says of an answer: also that it is restored (RLY-7). Bodies are kept by a key that tells

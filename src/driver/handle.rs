@@ -6,8 +6,8 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use pin_project_lite::pin_project;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+pub use super::account::{Account, Charge, Polling};
 pub use super::delivery::Delivery;
 pub use crate::xds::Variant;
 use crate::xds::{Request, SotwRequest, Status, StreamKind};
@@ -92,16 +93,45 @@ impl Future for Raised<'_> {
 /// Cuts the connection of a stream. A stream cannot be taken back from a client that does not read: its bytes stand in
 /// the HTTP/2 queue of the connection, and go with it only.
 #[derive(Clone, Debug, Default)]
-pub struct ConnectionCut(Arc<Signal>);
+pub struct ConnectionCut(Arc<Link>);
+
+/// What the driver knows of a connection.
+#[derive(Debug, Default)]
+pub struct Link {
+    cut: Signal,
+    account: Account,
+}
 
 impl ConnectionCut {
+    /// Of a connection that may make the relay keep so many bytes.
+    pub fn with_budget(bytes: u64) -> ConnectionCut {
+        ConnectionCut(Arc::new(Link { cut: Signal::default(), account: Account::new(bytes) }))
+    }
+
+    pub fn account(&self) -> &Account {
+        &self.0.account
+    }
+
+    pub(super) fn downgrade(&self) -> Weak<Link> {
+        Arc::downgrade(&self.0)
+    }
+
+    pub(super) fn upgrade(link: &Weak<Link>) -> Option<ConnectionCut> {
+        link.upgrade().map(ConnectionCut)
+    }
+
+    /// Tells it from all others that are open.
+    pub(super) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     pub fn cut(&self) {
-        self.0.raise();
+        self.0.cut.raise();
     }
 
     /// Resolves when the connection is to be cut, also if that was said before; see [`Signal::raised`].
     pub fn requested(&self) -> Raised<'_> {
-        self.0.raised()
+        self.0.cut.raised()
     }
 }
 
@@ -140,6 +170,11 @@ pub trait Relay: Send + Sync + 'static {
 
     /// A new stream, aggregated or of one type. An error ends it at once with that status.
     fn open(&self, kind: StreamKind, peer: Peer) -> Result<Self::Stream, Status>;
+
+    /// A connection begins. It is looked at when memory is short (FP7).
+    fn connected(&self, connection: &ConnectionCut) {
+        let _ = connection;
+    }
 
     /// No further connection should be let in, for want of memory (FP7).
     fn is_out_of_memory(&self) -> bool {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::handle::{Peer, Relay};
+use super::handle::{ConnectionCut, Peer, Relay};
 use super::pressure;
 use super::servers::Attach;
 use super::shared::{Settings, Shared};
@@ -75,6 +75,10 @@ impl Relay for Hub {
 
     fn open(&self, kind: StreamKind, peer: Peer) -> Result<Stream, Status> {
         Ok(Stream::new(kind, peer, &self.shared, &self.tables))
+    }
+
+    fn connected(&self, connection: &ConnectionCut) {
+        self.shared.connections.add(connection);
     }
 
     fn is_out_of_memory(&self) -> bool {

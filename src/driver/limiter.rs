@@ -8,6 +8,10 @@ use crate::engine::Time;
 /// A stream that had to wait without a pause for this long is ended.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// So many names of a request cost as much as the request itself. By the default rate and burst 200,000 names pass at once, as
+/// many as one stream may ask for, and 40,000 in each second after that, which is some percent of a core.
+pub const NAMES_PER_TOKEN: u32 = 400;
+
 /// A token bucket by its theoretical arrival time (GCRA): one integer of state.
 #[derive(Debug)]
 pub struct Limiter {
@@ -41,7 +45,11 @@ impl Limiter {
         self.full_at.since(now).saturating_sub(interval * self.burst)
     }
 
-    pub fn admit(&mut self, now: Time) -> Admission {
+    /// Of a request that names so many resources. A token pays for [`NAMES_PER_TOKEN`] of them.
+    pub fn admit(&mut self, names: usize, now: Time) -> Admission {
+        let interval = Duration::from_secs(1) / self.per_second;
+        let names = u32::try_from(names).unwrap_or(u32::MAX);
+        self.full_at = self.full_at.max(now) + interval.saturating_mul(names / NAMES_PER_TOKEN);
         let excess = self.reserve(now);
         if excess.is_zero() {
             self.waiting_since = None;
@@ -61,10 +69,21 @@ mod tests {
         let mut limiter = Limiter::new(100, 500);
         let start = Time::from_micros(1_000_000);
         for _ in 0..500 {
-            assert_eq!(limiter.admit(start), Admission::Now);
+            assert_eq!(limiter.admit(0, start), Admission::Now);
         }
-        assert_eq!(limiter.admit(start), Admission::After(Duration::from_millis(10)));
-        assert_eq!(limiter.admit(start + Duration::from_secs(10)), Admission::Now);
+        assert_eq!(limiter.admit(0, start), Admission::After(Duration::from_millis(10)));
+        assert_eq!(limiter.admit(0, start + Duration::from_secs(10)), Admission::Now);
+    }
+
+    #[test]
+    fn fd_6_names_count() {
+        let mut limiter = Limiter::new(100, 500);
+        let start = Time::from_micros(1_000_000);
+        // Two requests of as many names as one may have.
+        assert_eq!(limiter.admit(99_000, start), Admission::Now);
+        assert_eq!(limiter.admit(99_000, start), Admission::Now);
+        let Admission::After(wait) = limiter.admit(100_000, start) else { panic!("a third one waits") };
+        assert!(wait > Duration::from_secs(2), "{wait:?}");
     }
 
     #[test]
@@ -72,7 +91,7 @@ mod tests {
         let mut limiter = Limiter::new(100, 1);
         let mut now = Time::from_micros(1);
         for _ in 0..100_000 {
-            match limiter.admit(now) {
+            match limiter.admit(0, now) {
                 Admission::Now => {}
                 Admission::After(wait) => now = now + wait,
                 Admission::Refused => {

@@ -7,18 +7,19 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::timeout;
 
-use super::handle::{Form, Polled, RelayStream};
+use super::handle::{Charge, Form, Polled, RelayStream};
 use super::registry::lock;
 use super::stream::{Stream, StreamState};
 use super::views::newest;
 use crate::engine::downstream::Answer;
-use crate::wire::{response, version};
+use crate::telemetry::Limit;
+use crate::wire::{NAME_IN_REQUEST_BYTES, response, version};
 use crate::xds::{Code, Request, SotwRequest, Status, Version};
 
 /// What one poll waits for.
@@ -40,6 +41,15 @@ pub(super) async fn poll_once(
     let state = stream.state();
     // Its connection may age and drain: it ends by itself soon.
     state.answered.store(true, Ordering::Relaxed);
+    // Its own connection alone pays for it, also while it waits.
+    let connection = &state.peer.connection;
+    let over_budget = |status: Status| {
+        state.shared.metrics.limit_hit(Limit::ConnectionBytes);
+        status
+    };
+    let mut charge = Charge::new(connection);
+    charge.set(request_bytes(&request)).map_err(over_budget)?;
+    state.throttle_poll(request.resource_names.len()).await?;
     let mut wait = Wait {
         form,
         names: version::of_names(&request.resource_names),
@@ -47,15 +57,31 @@ pub(super) async fn poll_once(
         is_current: false,
     };
     stream.request(Request::Sotw(request)).await?;
+    drop(charge);
     state.must_want_something()?;
     match timeout(hold, poll_fn(|context| wait.poll(state, context))).await {
-        Ok(answer) => wait.write(state, &answer?),
+        Ok(_) if !connection.account().has_room() => Err(over_budget(connection.account().over_budget())),
+        Ok(answer) => {
+            let answer = answer?;
+            let written = poll_fn(|context| wait.write(state, &answer, context)).await?;
+            // Others of this connection may have been made meanwhile.
+            match connection.account().has_room() {
+                true => Ok(written),
+                false => Err(over_budget(connection.account().over_budget())),
+            }
+        }
         Err(_) if wait.is_current => Ok(Polled::Unchanged),
         Err(_) => Err(Status::new(
             Code::Unavailable,
             "the control plane has not said yet what there is of this type under these names",
         )),
     }
+}
+
+/// What a request takes, near enough.
+fn request_bytes(request: &SotwRequest) -> usize {
+    let names = request.resource_names.iter().map(|name| name.as_str().len() + NAME_IN_REQUEST_BYTES);
+    names.sum()
 }
 
 impl Wait {
@@ -82,17 +108,22 @@ impl Wait {
         answer.version_of_whole().plus(self.names)
     }
 
-    fn write(&self, state: &StreamState, answer: &Answer) -> Result<Polled, Status> {
-        let encoder = &state.shared.encoder;
+    fn write(
+        &self,
+        state: &StreamState,
+        answer: &Answer,
+        context: &Context<'_>,
+    ) -> Poll<Result<Polled, Status>> {
+        let (encoder, waker) = (&state.shared.encoder, context.waker());
         let private = lock(&state.inner).is_private(0);
         let identifier = || lock(&state.inner).identifier(0);
         let (head, shared) = match self.form {
             Form::Json => {
                 let version = self.version(answer);
-                (Bytes::new(), encoder.json(answer, version, private, identifier)?)
+                (Bytes::new(), ready!(encoder.poll_json(answer, version, private, identifier, waker))?)
             }
             Form::Grpc => {
-                let encoded = encoder.encode(answer, private, identifier);
+                let encoded = ready!(encoder.poll_encode(answer, private, identifier, true, waker));
                 let body = encoded.messages.first().map(|message| message.body.clone()).unwrap_or_default();
                 let nonce = lock(&state.inner).session.nonce_text(1);
                 (response::head(&nonce, body.len())?, body)
@@ -100,7 +131,7 @@ impl Wait {
         };
         let types = state.shared.metrics.of_type(&answer.type_url);
         types.response(answer.variant, head.len() + shared.len());
-        Ok(Polled::Set { private: head, shared })
+        Poll::Ready(Ok(Polled::Set { private: head, shared }))
     }
 }
 

@@ -25,19 +25,21 @@ struct Table {
 }
 
 impl Presented {
-    /// The view of this content that some stream holds already, else this one.
+    /// The view of this content that some stream holds already, else this one. Maps of 100,000 names are compared outside of the
+    /// lock, which all streams take that reconnect.
     pub fn share(&self, view: View) -> Arc<View> {
-        let mut table = lock(&self.table);
-        if let Some(known) = table.views.get(&view.id()).and_then(Weak::upgrade)
+        let known = lock(&self.table).views.get(&view.id()).and_then(Weak::upgrade);
+        if let Some(known) = known
             && known.presents_the_same(&view)
         {
             return known;
         }
+        let view = Arc::new(view);
+        let mut table = lock(&self.table);
         if table.views.len() >= table.sweep_at.max(SWEEP_MIN) {
             table.views.retain(|_, view| view.strong_count() > 0);
             table.sweep_at = 2 * table.views.len();
         }
-        let view = Arc::new(view);
         table.views.insert(view.id(), Arc::downgrade(&view));
         view
     }

@@ -2,17 +2,17 @@
 //!
 //! Every part of the relay has a bound of its own; the budget is what they may take together, and what the bounds do not
 //! see: the kernel's idea of this process. Below the soft mark nothing happens. From there on no connection is let in,
-//! so that those who are served go on being served. From the hard mark on, what can be made again is dropped, and the
-//! connections that have left a response unread the longest are cut: unread responses are what clients make the relay
-//! keep.
+//! so that those who are served go on being served. From the hard mark on, what can be made again is dropped, and
+//! connections are cut: those that make the relay keep most first, be it requests, names, or responses that they do not read.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use tracing::{info, warn};
 
+use super::handle::ConnectionCut;
 use super::hub::Hub;
-use super::source::Subscriber;
 use crate::telemetry::{Limit, resident_bytes};
 
 /// Percent of the budget at which no connection is let in any more.
@@ -27,7 +27,10 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// A response unread for less than this may still be on its way.
 const STALLED_AFTER: Duration = Duration::from_secs(5);
 
-/// Of the stalled streams one in so many goes at a time, and a few at least: what they held is freed a little later.
+/// A connection that holds less than this and reads is left alone: many such would have to go to free anything.
+const LARGE_BYTES: u64 = 1 << 20;
+
+/// Of those connections one in so many goes at a time, and a few at least: what they held is freed a little later.
 const CUT_PART: usize = 8;
 const CUT_MIN: usize = 16;
 
@@ -98,40 +101,87 @@ fn tell(now: Pressure, before: Pressure, resident: u64, budget: u64) {
         Pressure::Hard => warn!(
             resident,
             budget,
-            "memory is above 90 % of its budget: connections that read nothing are cut, the longest first"
+            "memory is above 90 % of its budget: connections are cut, those that hold most of it first"
         ),
     }
 }
 
-/// Drops what can be made again, and cuts the connections that have read nothing for longest.
+/// Drops what can be made again, and cuts the connections that hold most.
 fn relieve(hub: &Hub) {
     let shared = &hub.shared;
     shared.encoder.clear();
-    let mut stalled = Vec::new();
-    let mut next = None;
-    while let Some(stream) = hub.tables.streams.next(next) {
-        next = Some(stream.id().0);
-        if let Some(age) = stream.unread_for().filter(|age| *age >= STALLED_AFTER) {
-            stalled.push((age, stream));
-        }
-    }
-    stalled.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
-    stalled.truncate((stalled.len() / CUT_PART).max(CUT_MIN));
-    for (_, stream) in &stalled {
+    let holders = largest(holders(hub));
+    for holder in &holders {
         shared.metrics.limit_hit(Limit::MemoryBytes);
-        stream.cut();
+        holder.connection.cut();
     }
-    if !stalled.is_empty() {
+    if let Some(first) = holders.first() {
         warn!(
-            streams = stalled.len(),
-            "connections were cut that left responses unread while memory is short"
+            connections = holders.len(),
+            largest = first.bytes,
+            "connections were cut that hold memory, or leave responses unread, while it is short"
         );
     }
+}
+
+/// A connection that may be cut.
+#[derive(Debug)]
+struct Holder {
+    connection: ConnectionCut,
+    /// What it would free, near enough.
+    bytes: u64,
+    /// For how long it has read nothing.
+    stalled: Option<Duration>,
+}
+
+fn holders(hub: &Hub) -> Vec<Holder> {
+    let mut stalled: BTreeMap<usize, Duration> = BTreeMap::new();
+    let mut next = None;
+    while let Some(stream) = hub.tables.streams.next(next) {
+        next = Some(stream.number());
+        if let Some(age) = stream.unread_for().filter(|age| *age >= STALLED_AFTER) {
+            let longest = stalled.entry(stream.peer.connection.address()).or_default();
+            *longest = age.max(*longest);
+        }
+    }
+    let mut holders = Vec::new();
+    for connection in hub.shared.connections.all() {
+        let stalled = stalled.get(&connection.address()).copied();
+        // What it reads at once is not its to keep.
+        let unread = stalled.map_or(0, |_| connection.account().unread_bytes());
+        let bytes = connection.account().private_bytes() + unread;
+        if stalled.is_some() || bytes >= LARGE_BYTES {
+            holders.push(Holder { connection, bytes, stalled });
+        }
+    }
+    holders
+}
+
+/// Those to be cut now: who holds most, and of those that hold as much, who has read nothing for longest.
+fn largest(mut holders: Vec<Holder>) -> Vec<Holder> {
+    holders.sort_by_key(|holder| std::cmp::Reverse((holder.bytes, holder.stalled)));
+    holders.truncate((holders.len() / CUT_PART).max(CUT_MIN));
+    holders
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fp7_who_holds_most_goes_first() {
+        let holder = |bytes, seconds: Option<u64>| {
+            let stalled = seconds.map(Duration::from_secs);
+            Holder { connection: ConnectionCut::default(), bytes, stalled }
+        };
+        let mut holders: Vec<_> = (0..200).map(|n| holder(n, Some(60))).collect();
+        holders.push(holder(5_000_000, None));
+        holders.push(holder(199, Some(90)));
+        let cut: Vec<_> = largest(holders).iter().map(|holder| (holder.bytes, holder.stalled)).collect();
+        assert_eq!(cut.len(), 202 / CUT_PART);
+        assert_eq!(cut[0], (5_000_000, None));
+        assert_eq!(cut[1], (199, Some(Duration::from_secs(90))));
+    }
 
     #[test]
     fn fp7_the_marks_are_at_80_and_90_percent() {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::account::Connections;
 use super::clock::Clock;
 use super::encode::Encoder;
 use super::keep::{self, Keep};
@@ -50,9 +51,10 @@ pub struct Shared {
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
     pub throttle: Throttle,
-    pub encoder: Encoder,
+    pub encoder: Arc<Encoder>,
     pub seed: HashSeed,
     pub pressure: pressure::Gauge,
+    pub connections: Connections,
     pub uncached: Uncached,
     pub keep: Option<Arc<Keep>>,
     pub presented: Presented,
@@ -66,11 +68,12 @@ impl Shared {
         let keep = |checkpoint| Keep::new(checkpoint, &settings.node, metrics.checkpoint.clone());
         Shared {
             keep: settings.checkpoint.clone().map(keep).map(Arc::new),
-            encoder: Encoder::new(settings.encoded_bytes_max, metrics.clone()),
+            encoder: Arc::new(Encoder::new(settings.encoded_bytes_max, metrics.clone())),
             throttle: Throttle::new(metrics.log.clone()),
             clock: Clock::start(),
             seed: HashSeed(fastrand::u128(..)),
             pressure: pressure::Gauge::default(),
+            connections: Connections::default(),
             uncached: Uncached::default(),
             presented: Presented::default(),
             outings: Outings::default(),
@@ -82,6 +85,11 @@ impl Shared {
 
     pub fn server(&self, place: Place) -> &Arc<Server> {
         self.settings.lists.server(place)
+    }
+
+    /// How often a stream may change its subscriptions, or a connection poll.
+    pub fn changes_limiter(&self) -> Limiter {
+        Limiter::new(self.settings.changes_per_second, self.settings.changes_burst)
     }
 
     /// How long the next first answer of a listener has to wait.

@@ -140,7 +140,7 @@ impl SourceHandle {
         let (commands, queue) = mpsc::unbounded_channel();
         let server = shared.server(key.place).clone();
         let node = upstream_node(&shared.settings.node, &key.class.node);
-        let tells_ttl = tells_ttl(&key.class.node.client_features);
+        let (number, tells_ttl) = (fastrand::u64(..), tells_ttl(&key.class.node.client_features));
         let mut report = Report::new(&shared, &node, &key);
         let handle = Arc::new(SourceHandle {
             id,
@@ -171,8 +171,7 @@ impl SourceHandle {
             // It ends with its stream.
             (settings.private, settings.linger) = (true, Duration::ZERO);
         }
-        let source = Source::new(fastrand::u64(..), settings, attachment);
-        let mut source = source.of_server(server.uri.clone(), tells_ttl);
+        let mut source = Source::new(number, settings, attachment).of_server(server.uri.clone(), tells_ttl);
         let for_task = handle.clone();
         tokio::spawn(async move {
             let link = match Link::new(&server.attach, &node).await {
@@ -186,6 +185,7 @@ impl SourceHandle {
             let saving = restore(&mut source, &mut report, &for_task.key, &shared);
             let task = SourceTask {
                 source,
+                number,
                 link,
                 streams: HashMap::new(),
                 handle: for_task,
@@ -291,6 +291,8 @@ fn upstream_node(relay: &Node, class: &Node) -> Node {
 
 struct SourceTask {
     source: Source,
+    /// In the ids of its views.
+    number: u64,
     link: Link,
     streams: HashMap<SessionId, Arc<dyn Subscriber>>,
     handle: Arc<SourceHandle>,
@@ -443,7 +445,8 @@ impl SourceTask {
         let snapshot = self.source.take_snapshot();
         let changed = snapshot.is_some();
         if let Some(snapshot) = snapshot {
-            self.handle.snapshot.store(snapshot);
+            self.handle.snapshot.store(snapshot.clone());
+            self.shared.encoder.move_on(self.number, &snapshot);
         }
         while let Some(output) = self.source.poll_output() {
             match output {

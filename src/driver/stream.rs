@@ -5,7 +5,7 @@ mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -17,8 +17,9 @@ use tokio::time::{Sleep, sleep_until};
 use tracing::{debug, trace, warn};
 
 use super::delivery::Unread;
-use super::handle::{Form, Message, Peer, Polled, RelayStream};
-use super::limiter::{Admission, Limiter};
+use super::encode::Encoded;
+use super::handle::{Charge, Form, Message, Peer, Polled, RelayStream};
+use super::limiter::{Admission, Limiter, NAMES_PER_TOKEN};
 use super::registry::{Registry, lock};
 use super::routes::Routes;
 use super::shared::Shared;
@@ -28,7 +29,7 @@ use super::views::{Fallen, newest};
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::session::Excess;
-use crate::engine::downstream::{Session, SourceId, Subscription, Taken, Verdict, Watch};
+use crate::engine::downstream::{Answer, AnswerKey, Session, SourceId, Subscription, Taken, Verdict, Watch};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{BehindMetrics, TypeMetrics};
 use crate::wire::response;
@@ -75,6 +76,12 @@ pub(super) struct Inner {
     pub(super) sources: Vec<(SourceId, Arc<SourceHandle>)>,
     types: Vec<(TypeUrl, Arc<TypeMetrics>)>,
     limiter: Limiter,
+    /// What the connection is charged for the names of this stream.
+    names: Charge,
+    /// What is left to send of answers that take several messages.
+    unsent: Vec<(AnswerKey, Arc<Encoded>)>,
+    /// How often in a row a body was waited for.
+    waits: u8,
     /// A move to other servers is under way.
     pub(super) is_shifting: bool,
     /// Where it is served by another server than the preferred one.
@@ -98,7 +105,10 @@ impl Stream {
             node: None,
             sources: Vec::new(),
             types: Vec::new(),
-            limiter: Limiter::new(settings.changes_per_second, settings.changes_burst),
+            limiter: shared.changes_limiter(),
+            names: Charge::new(&peer.connection),
+            unsent: Vec::new(),
+            waits: 0,
             is_shifting: false,
             fallen: Fallen::new(),
             asked_at: None,
@@ -111,12 +121,12 @@ impl Stream {
                 id,
                 guard: guard.clone(),
                 kind,
+                unread: Unread::new(peer.connection.clone()),
                 peer,
                 opened_at: shared.clock.now(),
                 waker: AtomicWaker::new(),
                 is_stirred: AtomicBool::new(true),
                 answered: AtomicBool::new(false),
-                unread: Unread::new(),
                 behind: shared.metrics.downstream.behind(),
                 inner: Mutex::new(inner),
                 telling: tokio::sync::Mutex::default(),
@@ -162,7 +172,10 @@ impl RelayStream for Stream {
                 }
                 Either::Left(ready(Ok(())))
             }
-            Ok(taken) => Either::Right(stream.follow_up(taken, telling).boxed()),
+            Ok(taken) => {
+                let names = request.names_len();
+                Either::Right(stream.follow_up(taken, names, telling).boxed())
+            }
             Err(status) => Either::Left(ready(Err(status))),
         }
     }
@@ -252,11 +265,6 @@ impl StreamState {
         self.unread.age()
     }
 
-    /// Cuts the connection: nothing less takes back what a client does not read.
-    pub(super) fn cut(&self) {
-        self.peer.connection.cut();
-    }
-
     /// Reads the node, the subscriptions and their sources under the lock, for a moment.
     pub(super) fn look<T>(
         &self,
@@ -271,18 +279,21 @@ impl StreamState {
     async fn request_in_turn(self: &Arc<Self>, request: Request) -> Result<(), Status> {
         let telling = self.telling.lock().await;
         let taken = self.take(&request)?;
-        self.follow_up(taken, telling).await
+        let names = request.names_len();
+        drop(request);
+        self.follow_up(taken, names, telling).await
     }
 
     /// Does what a request leaves to be done.
     async fn follow_up(
         self: &Arc<Self>,
         taken: Taken,
+        names: usize,
         telling: tokio::sync::MutexGuard<'_, ()>,
     ) -> Result<(), Status> {
         let wakes = !taken.watches.is_empty() || self.has_something_to_say();
         if taken.counts_as_change() {
-            self.throttle().await?;
+            self.throttle(names).await?;
         }
         self.tell(taken.watches).await;
         drop(telling);
@@ -306,6 +317,10 @@ impl StreamState {
             None => {}
         }
         let mut taken = taken?;
+        if taken.changed {
+            let charged = inner.names.set(inner.session.names_bytes());
+            charged.inspect_err(|_| self.shared.metrics.limit_hit(Limit::ConnectionBytes))?;
+        }
         if rerouted {
             taken.watches.extend(inner.session.reroute(&mut routes)?);
         }
@@ -350,19 +365,33 @@ impl StreamState {
     }
 
     /// Slows a stream down that changes its subscriptions, or rejects, too often (FD4).
-    async fn throttle(&self) -> Result<(), Status> {
-        let admission = lock(&self.inner).limiter.admit(self.shared.clock.now());
+    async fn throttle(&self, names: usize) -> Result<(), Status> {
+        let admission = lock(&self.inner).limiter.admit(names, self.shared.clock.now());
+        self.slow_down(admission, "on this stream").await
+    }
+
+    /// Polls of one connection have one rate, since each is a stream of its own.
+    pub(super) async fn throttle_poll(&self, names: usize) -> Result<(), Status> {
+        let rate = || self.shared.changes_limiter();
+        let account = self.peer.connection.account();
+        let admission = account.admit_poll(names, self.shared.clock.now(), rate);
+        self.slow_down(admission, "or polls on this connection").await
+    }
+
+    async fn slow_down(&self, admission: Admission, place: &str) -> Result<(), Status> {
         match admission {
             Admission::Now => Ok(()),
             Admission::After(wait) => {
                 self.shared.metrics.limit_hit(Limit::ChangesPerSecond);
-                tokio::time::sleep(wait.min(Duration::from_secs(5))).await;
+                tokio::time::sleep(wait.min(LONGEST_PAUSE)).await;
                 Ok(())
             }
             Admission::Refused => {
                 let rate = self.shared.settings.changes_per_second;
-                let text =
-                    format!("more than {rate} changes of subscription or NACKs a second on this stream");
+                let text = format!(
+                    "more than {rate} changes of subscription or NACKs a second {place}, which is \
+                     limits.changes_per_second; {NAMES_PER_TOKEN} names count as one"
+                );
                 Err(Status::new(Code::ResourceExhausted, text))
             }
         }
@@ -439,10 +468,18 @@ impl StreamState {
             inner.poll_hold(Some(turn), &self.shared, context);
             return Poll::Pending;
         }
+        if !self.has_room(context) {
+            return Poll::Pending;
+        }
         let now = self.shared.clock.now();
         let look_at = self.follow_servers(inner, now);
-        match self.next_message(inner, now) {
-            Some(message) => {
+        match self.next_message(inner, now, context.waker()) {
+            Poll::Pending => {
+                // It is woken when the body is made; an update does so too.
+                self.is_stirred.store(true, Ordering::Relaxed);
+                Poll::Pending
+            }
+            Poll::Ready(Some(message)) => {
                 self.answered.store(true, Ordering::Relaxed);
                 // There may be another one.
                 self.is_stirred.store(true, Ordering::Relaxed);
@@ -450,7 +487,7 @@ impl StreamState {
                 self.behind.since(since);
                 Poll::Ready(Some(message))
             }
-            None => {
+            Poll::Ready(None) => {
                 let (forsaken, fail_at) = match self.answered.load(Ordering::Relaxed) {
                     true => (false, None),
                     false => self.is_forsaken(inner, now),
@@ -463,6 +500,22 @@ impl StreamState {
                 Poll::Pending
             }
         }
+    }
+
+    /// Whether the client may be sent more. It has left `limits.connection_bytes` unread otherwise; what it reads wakes it.
+    fn has_room(&self, context: &Context<'_>) -> bool {
+        let account = self.peer.connection.account();
+        if account.has_room() {
+            return true;
+        }
+        self.is_stirred.store(true, Ordering::Relaxed);
+        account.wait(context.waker());
+        self.shared.metrics.limit_hit(Limit::ConnectionBytes);
+        // What was read meanwhile woke nobody.
+        if account.has_room() {
+            context.waker().wake_by_ref();
+        }
+        false
     }
 
     /// Whether the body has a reason to be polled: an answer is due, or the wait for one is to be timed.
@@ -493,12 +546,17 @@ impl StreamState {
         (turn > now).then_some(turn)
     }
 
-    fn next_message(&self, inner: &mut Inner, now: Time) -> Option<Result<Message, Status>> {
-        let latest = newest(&inner.sources);
+    fn next_message(
+        &self,
+        inner: &mut Inner,
+        now: Time,
+        waker: &Waker,
+    ) -> Poll<Option<Result<Message, Status>>> {
         loop {
-            let (index, answer) = inner.session.poll_answer(&latest, now)?;
-            let encoded =
-                self.shared.encoder.encode(&answer, inner.is_private(index), || inner.identifier(index));
+            let Some((index, answer)) = inner.session.poll_answer(&newest(&inner.sources), now) else {
+                return Poll::Ready(None);
+            };
+            let encoded = std::task::ready!(self.encoded(inner, index, &answer, waker));
             let message = encoded.messages.get(answer.chunk);
             let version = message.map(|message| message.version).unwrap_or_default();
             let nonce = inner.session.commit(
@@ -510,6 +568,7 @@ impl StreamState {
                 &encoded.targets,
                 now,
             );
+            inner.keep_unsent(&answer, &encoded);
             if encoded.left_out > 0 && answer.chunk == 0 {
                 self.warn_left_out(&answer.type_url, encoded.left_out);
             }
@@ -517,7 +576,7 @@ impl StreamState {
             let nonce = inner.session.nonce_text(nonce);
             let private = match response::head(&nonce, message.body.len()) {
                 Ok(head) => head,
-                Err(status) => return Some(Err(status)),
+                Err(status) => return Poll::Ready(Some(Err(status))),
             };
             trace!(stream = self.id, type_url = %answer.type_url, nonce, version = %version, "response");
             let bytes = private.len() + message.body.len();
@@ -528,9 +587,24 @@ impl StreamState {
                 types.response(self.kind.variant, bytes);
                 types.beside(message.beats, &message.errors);
             }
-            let delivery = Some(self.unread.hand_out());
-            return Some(Ok(Message { private, shared: message.body.clone(), delivery }));
+            let delivery = Some(self.unread.hand_out(bytes));
+            return Poll::Ready(Some(Ok(Message { private, shared: message.body.clone(), delivery })));
         }
+    }
+
+    /// The messages of an answer. The rest of one that takes several is what was made for its first.
+    fn encoded(&self, inner: &mut Inner, index: usize, answer: &Answer, waker: &Waker) -> Poll<Arc<Encoded>> {
+        let key = answer.key();
+        if answer.chunk > 0
+            && let Some((_, unsent)) = inner.unsent.iter().find(|(kept, _)| *kept == key)
+        {
+            return Poll::Ready(unsent.clone());
+        }
+        let (private, patient) = (inner.is_private(index), inner.waits < WAITS_MAX);
+        let identifier = || inner.identifier(index);
+        let encoded = self.shared.encoder.poll_encode(answer, private, identifier, patient, waker);
+        inner.waits = if encoded.is_pending() { inner.waits.saturating_add(1) } else { 0 };
+        encoded
     }
 
     /// What the client cannot be sent is missing for it (RLY-23).
@@ -552,6 +626,13 @@ impl StreamState {
         }
     }
 }
+
+/// A client that is slowed down waits this long at the most, so that it is not taken for one that hangs.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A stream that waited so often for a body, and was overtaken by a newer state each time, makes the next one itself: it would never
+/// be served otherwise while updates come faster than they are encoded.
+const WAITS_MAX: u8 = 3;
 
 /// gRPC's default limit of a received message.
 const FULL_STATE_WARN_BYTES: usize = 4 << 20;
@@ -616,6 +697,23 @@ impl Inner {
         }
         names.dedup();
         names.join(", ")
+    }
+
+    /// Keeps the messages as long as some of them are still to be sent, whatever becomes of the encoder's.
+    fn keep_unsent(&mut self, answer: &Answer, encoded: &Arc<Encoded>) {
+        let is_last = answer.chunk + 1 >= encoded.messages.len();
+        if is_last && self.unsent.is_empty() {
+            return;
+        }
+        let pending: Vec<_> = self.session.subscriptions().iter().filter_map(|s| s.pending_key()).collect();
+        self.unsent.retain(|(key, _)| pending.contains(key));
+        let key = answer.key();
+        if !is_last && !self.unsent.iter().any(|(kept, _)| *kept == key) {
+            self.unsent.reserve_exact(1);
+            self.unsent.push((key, encoded.clone()));
+        } else if self.unsent.is_empty() {
+            self.unsent = Vec::new();
+        }
     }
 
     fn waiting_since(&self) -> Option<Time> {

@@ -41,6 +41,8 @@ impl HashSeed {
 pub struct NameSet {
     id: SetId,
     names: OrdSet<ResourceName>,
+    /// Of all names together.
+    text_bytes: usize,
 }
 
 impl NameSet {
@@ -59,6 +61,7 @@ impl NameSet {
         }
         let hash = if planted(Bug::SetIdsCollide) { 1 } else { seed.hash(&name) };
         self.id.0 = self.id.0.wrapping_add(hash);
+        self.text_bytes += name.as_str().len();
         self.names.insert(name);
         true
     }
@@ -68,6 +71,7 @@ impl NameSet {
         if self.names.remove(name).is_none() {
             return false;
         }
+        self.text_bytes -= name.as_str().len();
         let hash = if planted(Bug::SetIdsCollide) { 1 } else { seed.hash(name) };
         self.id.0 = self.id.0.wrapping_sub(hash);
         true
@@ -83,6 +87,11 @@ impl NameSet {
 
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
+    }
+
+    /// How long the names are, all together.
+    pub fn text_bytes(&self) -> usize {
+        self.text_bytes
     }
 
     pub fn contains(&self, name: &ResourceName) -> bool {

@@ -25,6 +25,11 @@ impl ViewId {
         ViewId(u128::from(source) << 64 | u128::from(count))
     }
 
+    /// The source that made the view, of an id that is not derived.
+    pub fn source(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
     /// The id of a view derived from this one by something that hashes to `what`: the same derivation gives the same id,
     /// so that clients that were forced alike still share their answer.
     #[must_use]

@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::status;
-use crate::driver::handle::Delivery;
+use crate::driver::handle::{Delivery, Polling};
 use crate::xds::Status;
 
 /// The body of a request.
@@ -56,8 +56,8 @@ pub(super) enum ResponseBody {
     #[default]
     Empty,
     Health(tonic::body::Body),
-    /// A whole document.
-    Full(Bytes),
+    /// A whole document, until it is taken.
+    Full(Piece),
     /// The one message of a `Fetch*` call until it is taken, then its trailers.
     Unary {
         message: Option<Piece>,
@@ -66,8 +66,14 @@ pub(super) enum ResponseBody {
 }
 
 impl ResponseBody {
-    pub(super) fn unary(private: Bytes, shared: Bytes) -> Self {
-        ResponseBody::Unary { message: Some(Piece::new(private, shared, None)), ended: false }
+    pub(super) fn unary(private: Bytes, shared: Bytes, polling: Polling) -> Self {
+        let message = Piece { private, shared, _waits: Waits::Poll(polling) };
+        ResponseBody::Unary { message: Some(message), ended: false }
+    }
+
+    pub(super) fn document(shared: Bytes, polling: Option<Polling>) -> Self {
+        let waits = polling.map_or(Waits::Nobody, Waits::Poll);
+        ResponseBody::Full(Piece { private: Bytes::new(), shared, _waits: waits })
     }
 }
 
@@ -78,18 +84,28 @@ impl ResponseBody {
 pub(super) struct Piece {
     private: Bytes,
     shared: Bytes,
-    _delivery: Option<Delivery>,
+    _waits: Waits,
+}
+
+/// Who waits for a message to leave.
+#[derive(Default)]
+#[expect(dead_code, reason = "they hear of it when they are dropped")]
+enum Waits {
+    #[default]
+    Nobody,
+    Stream(Delivery),
+    Poll(Polling),
 }
 
 impl Piece {
     pub(super) fn new(private: Bytes, shared: Bytes, delivery: Option<Delivery>) -> Self {
-        Piece { private, shared, _delivery: delivery }
+        Piece { private, shared, _waits: delivery.map_or(Waits::Nobody, Waits::Stream) }
     }
 }
 
 impl From<Bytes> for Piece {
     fn from(shared: Bytes) -> Self {
-        Piece { private: Bytes::new(), shared, _delivery: None }
+        Piece { private: Bytes::new(), shared, _waits: Waits::Nobody }
     }
 }
 
@@ -148,7 +164,7 @@ impl Body for ResponseBody {
             }
             ResponseBody::Full(document) => {
                 let document = std::mem::take(document);
-                Poll::Ready((!document.is_empty()).then(|| Ok(Frame::data(document.into()))))
+                Poll::Ready(document.has_remaining().then(|| Ok(Frame::data(document))))
             }
             ResponseBody::Unary { message, ended } => Poll::Ready(unary_frame(message, ended).map(Ok)),
         }
@@ -157,7 +173,7 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             ResponseBody::Empty => SizeHint::with_exact(0),
-            ResponseBody::Full(document) => SizeHint::with_exact(document.len() as u64),
+            ResponseBody::Full(document) => SizeHint::with_exact(document.remaining() as u64),
             _ => SizeHint::default(),
         }
     }
@@ -166,7 +182,7 @@ impl Body for ResponseBody {
         match self {
             ResponseBody::Empty => true,
             ResponseBody::Unary { .. } => false,
-            ResponseBody::Full(document) => document.is_empty(),
+            ResponseBody::Full(document) => !document.has_remaining(),
             ResponseBody::Health(body) => body.is_end_stream(),
         }
     }

@@ -1,5 +1,6 @@
 //! The life of one connection: preface, service, GOAWAY, end.
 
+use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -74,7 +75,7 @@ pub(super) fn run<R: Relay>(
             }
             // Boxed: few clients poll, and all connections would have room for it.
             Protocol::Http1 => {
-                let transport = Transport::http1(socket, opening);
+                let transport = Transport::http1(socket, opening, shared.limits.http1_write_timeout);
                 let http1 = http1_builder(&shared.limits).serve_connection(TokioIo::new(transport), service);
                 live(Box::pin(http1).as_mut(), &streams, &shared, &draining, &cut).await;
             }
@@ -115,8 +116,14 @@ impl<R: Relay> Connection for Http1<R> {
     fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         self.poll(context).map_err(|error| {
             tracing::debug!(%error, "connection ended");
-            // The only one that there is: no request came.
-            if error.is_timeout() { Fault::Idle } else { Fault::Other }
+            let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+            let is_slow = io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut);
+            match (is_slow, error.is_timeout()) {
+                (true, _) => Fault::SlowReader,
+                // hyper has no other: no request came.
+                (_, true) => Fault::Idle,
+                _ => Fault::Other,
+            }
         })
     }
 
@@ -130,6 +137,8 @@ impl<R: Relay> Connection for Http1<R> {
 pub(super) enum Fault {
     /// No request came on it for long.
     Idle,
+    /// The peer did not take its answer (HTTP/1.1).
+    SlowReader,
     /// The peer gave no sign of life.
     KeepaliveTimeout,
     /// Too many control frames.
@@ -159,6 +168,7 @@ impl Fault {
             Fault::KeepaliveTimeout => (&metrics.closed_keepalive, Some(Limit::KeepaliveTimeout)),
             Fault::ControlFlood => (&metrics.closed_control_flood, Some(Limit::ControlFrames)),
             Fault::Abuse => (&metrics.goaways_abuse, Some(Limit::Http2Abuse)),
+            Fault::SlowReader => (&metrics.closed_error, Some(Limit::Http1Write)),
             Fault::Other => (&metrics.closed_error, None),
         };
         ended.inc();

@@ -24,6 +24,13 @@ pub struct ServerLimits {
     pub preface_timeout: Duration,
     /// From the preface to the connection's first stream, and from a stream's headers to its first request (FD14).
     pub first_request_timeout: Duration,
+    /// From the first byte of a request on a stream to its last. What has come of it is kept until then.
+    pub request_timeout: Duration,
+    /// What one connection may make the relay keep that no other shares: requests that have not come as a whole, names,
+    /// documents that were polled. Also what it may leave unread before its streams are sent more.
+    pub connection_bytes: u64,
+    /// How long a client of HTTP/1.1 may take [`HTTP1_PROGRESS_BYTES`](super::transport) of an answer. HTTP/2 has its PINGs.
+    pub http1_write_timeout: Duration,
     /// From the end of one request on an HTTP/1.1 connection to the end of the next one's headers: how long a REST client
     /// may rest between two polls, and how long one that dribbles its headers is listened to (FD14).
     pub http1_idle_timeout: Duration,
@@ -75,6 +82,9 @@ impl Default for ServerLimits {
             fd_reserve: 64,
             preface_timeout: Duration::from_secs(5),
             first_request_timeout: Duration::from_secs(15),
+            request_timeout: Duration::from_secs(30),
+            connection_bytes: 64 << 20,
+            http1_write_timeout: Duration::from_secs(30),
             http1_idle_timeout: Duration::from_secs(90),
             streams_per_connection_max: 100,
             local_error_resets_max: 64,

@@ -133,9 +133,10 @@ impl<R: Relay> Server<R> {
             let peer = Peer {
                 listener: name.clone(),
                 address,
-                connection: ConnectionCut::default(),
+                connection: ConnectionCut::with_budget(shared.limits.connection_bytes),
                 when_unavailable: options.when_unavailable,
             };
+            shared.relay.connected(&peer.connection);
             connections.spawn(connection::run(
                 socket,
                 peer,

@@ -5,15 +5,20 @@
 
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use h2::RecvStream;
 use tokio::task::coop;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, Sleep, sleep, timeout_at};
 
 use super::body::poll_data;
-use crate::driver::handle::RelayStream;
+use super::limits::ServerLimits;
+use crate::driver::handle::{Charge, ConnectionCut, RelayStream};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
 use crate::wire::{Bound, ReadError, RequestReader};
@@ -27,16 +32,29 @@ enum End {
     Failed(Status),
 }
 
-/// Hands the requests of `body` to `stream`, in arrival order (STR-14), until one side ends.
-pub(super) fn read_requests<S: RelayStream>(
+/// The requests of one stream, and what bounds them.
+pub(super) struct Requests {
     body: RecvStream,
     reader: RequestReader,
+    metrics: Arc<DownstreamMetrics>,
+    /// For what has come of the request that is being read, and for the one that is being taken.
+    charge: Charge,
+    /// From the first byte of a request to its last.
+    timeout: Duration,
+    /// Runs while the rest of a request is waited for.
+    late: Option<Pin<Box<Sleep>>>,
+}
+
+/// Hands the requests of `body` to `stream`, in arrival order (STR-14), until one side ends.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "it would keep a second place for each argument as long as it lasts"
+)]
+pub(super) fn read_requests<S: RelayStream>(
+    mut requests: Requests,
     stream: S,
     first_request_deadline: Instant,
-    metrics: Arc<DownstreamMetrics>,
 ) -> impl Future<Output = ()> + Send {
-    // Built outside the future, which would otherwise keep room for the arguments as well.
-    let mut requests = Requests { body, reader, metrics };
     async move {
         let Err(end) = pump(&mut requests, &stream, first_request_deadline).await;
         match end {
@@ -69,21 +87,31 @@ async fn pump<S: RelayStream>(
     }
 }
 
-struct Requests {
-    body: RecvStream,
-    reader: RequestReader,
-    metrics: Arc<DownstreamMetrics>,
-}
-
 impl Requests {
+    pub(super) fn new(
+        body: RecvStream,
+        reader: RequestReader,
+        connection: &ConnectionCut,
+        limits: &ServerLimits,
+        metrics: Arc<DownstreamMetrics>,
+    ) -> Requests {
+        let (charge, timeout) = (Charge::new(connection), limits.request_timeout);
+        Requests { body, reader, metrics, charge, timeout, late: None }
+    }
+
     async fn next(&mut self) -> Result<Request, End> {
         loop {
             // Neither the body nor the stream need ever be pending; a busy client must not keep its thread.
             coop::consume_budget().await;
             if let Some(request) = self.reader.next() {
+                self.late = None;
                 return request.map_err(|error| self.unreadable(error));
             }
-            match poll_fn(|context| poll_data(&mut self.body, context)).await {
+            self.charge.set(self.reader.held_bytes()).map_err(|over_budget| {
+                self.metrics.limit_hit(Limit::ConnectionBytes);
+                End::Failed(over_budget)
+            })?;
+            match poll_fn(|context| self.poll_data(context)).await? {
                 Some(Ok(data)) => {
                     self.metrics.request_bytes.inc_by(data.len() as u64);
                     self.reader.push(data);
@@ -97,6 +125,27 @@ impl Requests {
         }
     }
 
+    /// The next bytes, unless those of a request that has begun are late: what came of it is kept until then.
+    fn poll_data(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<Result<Bytes, h2::Error>>, End>> {
+        let data = poll_data(&mut self.body, context);
+        if !self.reader.is_within_message() {
+            self.late = None;
+        } else if data.is_pending() {
+            let late = self.late.get_or_insert_with(|| Box::pin(sleep(self.timeout)));
+            ready!(late.as_mut().poll(context));
+            self.metrics.limit_hit(Limit::RequestTimeout);
+            let text = format!(
+                "a request did not come as a whole within {:?}, which is limits.request_timeout",
+                self.timeout
+            );
+            return Poll::Ready(Err(End::Failed(Status::new(Code::DeadlineExceeded, text))));
+        }
+        data.map(Ok)
+    }
+
     fn unreadable(&self, error: ReadError) -> End {
         self.metrics.streams_unreadable.inc();
         if let Some(limit) = over_limit(&error) {
@@ -107,13 +156,7 @@ impl Requests {
 }
 
 /// The one request of a call that has no more.
-pub(super) async fn read_one(
-    body: RecvStream,
-    reader: RequestReader,
-    deadline: Instant,
-    metrics: Arc<DownstreamMetrics>,
-) -> Result<Request, Status> {
-    let mut requests = Requests { body, reader, metrics };
+pub(super) async fn read_one(mut requests: Requests, deadline: Instant) -> Result<Request, Status> {
     match timeout_at(deadline, requests.next()).await {
         Ok(Ok(request)) => Ok(request),
         Ok(Err(End::Failed(status))) => Err(status),
@@ -157,7 +200,6 @@ mod tests {
     use super::*;
     use crate::driver::handle::{Form, Message, Polled};
     use crate::xds::SotwRequest;
-    use std::task::{Context, Poll};
 
     #[derive(Clone)]
     struct Silent;
@@ -184,7 +226,7 @@ mod tests {
         }
     }
 
-    fn future_size<A, B, C, D, E, F>(_: impl Fn(A, B, C, D, E) -> F) -> usize {
+    fn future_size<A, B, C, F>(_: impl Fn(A, B, C) -> F) -> usize {
         size_of::<F>()
     }
 

@@ -14,7 +14,7 @@ use tonic::codegen::Service as _;
 
 use super::body::{RequestBody, ResponseBody};
 use super::listener::ListenerOptions;
-use super::reader::read_requests;
+use super::reader::{Requests, read_requests};
 use super::status;
 use super::streams::{RegisteredStream, Streams};
 use super::unary::{Unary, is_rest};
@@ -178,9 +178,10 @@ impl<R: Relay> Service<R> {
         let stream = relay.open(kind, self.peer.clone())?;
         metrics.call(if kind.service.is_some() { CallKind::PerType } else { CallKind::Ads });
         let registered = self.streams.register(stream.clone(), Some(kind.variant)).ok_or_else(draining)?;
-        let requests = RequestReader::new(kind.variant, limits.requests);
+        let reader = RequestReader::new(kind.variant, limits.requests);
+        let requests = Requests::new(body, reader, &self.peer.connection, limits, metrics.clone());
         let deadline = Instant::now() + limits.first_request_timeout;
-        Ok((read_requests(body, requests, stream, deadline, metrics.clone()), registered))
+        Ok((read_requests(requests, stream, deadline), registered))
     }
 }
 

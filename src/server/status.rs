@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
 use super::body::ResponseBody;
+use crate::driver::handle::Polling;
 use crate::xds::Status;
 
 /// What is kept of a message: clients refuse header lists of 8 KiB, and encoding may triple it.
@@ -44,8 +45,8 @@ pub(super) fn plain(code: StatusCode) -> Response<ResponseBody> {
 }
 
 /// A JSON document.
-pub(super) fn json(code: StatusCode, document: Bytes) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::Full(document));
+pub(super) fn json(code: StatusCode, document: Bytes, polling: Option<Polling>) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::document(document, polling));
     *response.status_mut() = code;
     response.headers_mut().insert(header::CONTENT_TYPE, JSON);
     response
@@ -55,7 +56,7 @@ pub(super) fn json(code: StatusCode, document: Bytes) -> Response<ResponseBody> 
 pub(super) fn refusal(code: StatusCode, status: &Status) -> Response<ResponseBody> {
     let end = status.message.floor_char_boundary(MESSAGE_BYTES_MAX);
     let document = serde_json::json!({ "code": status.code as i32, "message": &status.message[..end] });
-    json(code, document.to_string().into())
+    json(code, document.to_string().into(), None)
 }
 
 fn add(status: &Status, headers: &mut HeaderMap) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::cut::Cutter;
 
@@ -66,6 +66,49 @@ pub(super) struct Transport {
     opening: Bytes,
     /// Of HTTP/2.
     frames: Option<Frames>,
+    /// Of HTTP/1.1.
+    slow: Option<SlowReader>,
+}
+
+/// A client of HTTP/1.1 that takes as much in the time that it has is waited for.
+const HTTP1_PROGRESS_BYTES: usize = 64 * 1024;
+
+/// Watches that a peer takes what is written to it. HTTP/2 asks for signs of life, and streams share what stands there.
+struct SlowReader {
+    timeout: Duration,
+    /// Boxed, as nearly all answers are taken at once. Runs while something is left to write.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// What was taken since it began.
+    taken: usize,
+}
+
+impl SlowReader {
+    /// # Errors
+    /// `TimedOut` if the peer took too little for too long.
+    fn watch(
+        &mut self,
+        written: Poll<io::Result<usize>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        match &written {
+            Poll::Ready(Ok(bytes)) => {
+                self.taken += bytes;
+                if self.taken >= HTTP1_PROGRESS_BYTES {
+                    self.timer = None;
+                }
+            }
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => {
+                let timer = self.timer.get_or_insert_with(|| {
+                    self.taken = 0;
+                    Box::pin(sleep(self.timeout))
+                });
+                ready!(timer.as_mut().poll(context));
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+        written
+    }
 }
 
 struct Frames {
@@ -99,12 +142,13 @@ impl Transport {
         let heard = Arc::new(Heard { opened, last: AtomicU64::new(0) });
         let control = ControlFrames::new(control_frames_per_second_max, opened);
         let frames = Frames { control, cutter: Cutter::default(), heard: heard.clone() };
-        (Transport { socket, opening: Bytes::from_static(PREFACE), frames: Some(frames) }, heard)
+        (Transport { socket, opening: Bytes::from_static(PREFACE), frames: Some(frames), slow: None }, heard)
     }
 
     /// `opening`: what was read to tell the protocol.
-    pub(super) fn http1(socket: Socket, opening: Bytes) -> Self {
-        Transport { socket, opening, frames: None }
+    pub(super) fn http1(socket: Socket, opening: Bytes, write_timeout: Duration) -> Self {
+        let slow = SlowReader { timeout: write_timeout, timer: None, taken: 0 };
+        Transport { socket, opening, frames: None, slow: Some(slow) }
     }
 }
 
@@ -147,7 +191,12 @@ impl AsyncRead for Transport {
 
 impl AsyncWrite for Transport {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().socket).poll_write(context, bytes)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.socket).poll_write(context, bytes);
+        match &mut this.slow {
+            Some(slow) => slow.watch(written, context),
+            None => written,
+        }
     }
 
     fn poll_write_vectored(
@@ -155,7 +204,12 @@ impl AsyncWrite for Transport {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().socket).poll_write_vectored(context, slices)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.socket).poll_write_vectored(context, slices);
+        match &mut this.slow {
+            Some(slow) => slow.watch(written, context),
+            None => written,
+        }
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -163,7 +217,12 @@ impl AsyncWrite for Transport {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().socket).poll_flush(context)
+        let this = self.get_mut();
+        // All of it was taken.
+        if let Some(slow) = &mut this.slow {
+            slow.timer = None;
+        }
+        Pin::new(&mut this.socket).poll_flush(context)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use h2::RecvStream;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -11,10 +10,11 @@ use tokio::time::{Instant, timeout};
 
 use super::body::{RequestBody, ResponseBody};
 use super::listener::ListenerOptions;
-use super::reader::read_one;
+use super::reader::{Requests, read_one};
 use super::streams::Streams;
 use super::{Shared, status};
-use crate::driver::handle::{Form, Peer, Polled, Relay, RelayStream, Variant};
+use crate::driver::handle::{Charge, Form, Peer, Polled, Polling, Relay, RelayStream, Variant};
+use crate::telemetry::Limit;
 use crate::wire::RequestReader;
 use crate::wire::json::read_request;
 use crate::xds::service::rest_path;
@@ -62,10 +62,13 @@ impl Refusal {
 
 impl<R: Relay> Unary<R> {
     pub(super) async fn rest(self, request: Request<RequestBody>) -> Answer {
-        let metrics = self.shared.metrics.clone();
+        let (metrics, connection) = (self.shared.metrics.clone(), self.peer.connection.clone());
         let answered = self.answer_rest(request).await;
         let response = match answered {
-            Ok(Polled::Set { shared, .. }) => status::json(StatusCode::OK, shared),
+            Ok(Polled::Set { shared, .. }) => {
+                let polling = Polling::new(&connection, shared.len());
+                status::json(StatusCode::OK, shared, Some(polling))
+            }
             Ok(Polled::Unchanged) => status::plain(StatusCode::NOT_MODIFIED),
             Err(Refusal(code, status)) => {
                 tracing::debug!(%code, %status, "REST request refused");
@@ -92,7 +95,7 @@ impl<R: Relay> Unary<R> {
             return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Code::InvalidArgument, text));
         }
         let body = self.read_body(request.into_body()).await?;
-        let request = read_request(&body, &self.shared.limits.requests).map_err(|error| {
+        let request = read_request(&body.0, &self.shared.limits.requests).map_err(|error| {
             self.shared.metrics.streams_unreadable.inc();
             let over = super::reader::over_limit(&error);
             over.inspect(|limit| self.shared.metrics.limit_hit(*limit));
@@ -125,45 +128,60 @@ impl<R: Relay> Unary<R> {
     }
 
     /// The whole body, within the limit of a request and in the time of a first one.
-    async fn read_body(&self, body: RequestBody) -> Result<Bytes, Refusal> {
+    async fn read_body(&self, body: RequestBody) -> Result<(Vec<u8>, Charge), Refusal> {
         let Shared { limits, metrics, .. } = &*self.shared;
         let max = limits.requests.message_bytes;
-        let body = match timeout(limits.first_request_timeout, Limited::new(body, max).collect()).await {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                metrics.limit_hit(crate::telemetry::Limit::RequestBytes);
-                let text = format!("the request has more than {max} bytes");
-                return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, text));
-            }
-            Ok(Err(error)) => {
-                return Err(Refusal::new(
-                    StatusCode::BAD_REQUEST,
-                    Code::InvalidArgument,
-                    format!("the request cannot be read: {error}"),
-                ));
-            }
-            Err(_) => {
-                metrics.limit_hit(crate::telemetry::Limit::FirstRequestTimeout);
-                let text = "the request did not come in time";
-                return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, text));
-            }
-        };
-        metrics.request_bytes.inc_by(body.len() as u64);
+        let read = self.gather(Limited::new(body, max));
+        let body = timeout(limits.first_request_timeout, read).await.unwrap_or_else(|_| {
+            metrics.limit_hit(Limit::FirstRequestTimeout);
+            let text = "the request did not come in time";
+            Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, text))
+        })?;
+        metrics.request_bytes.inc_by(body.0.len() as u64);
         Ok(body)
+    }
+
+    /// As it comes: what it takes, its connection is charged with.
+    async fn gather(&self, mut body: Limited<RequestBody>) -> Result<(Vec<u8>, Charge), Refusal> {
+        let metrics = &self.shared.metrics;
+        let (mut bytes, mut charge) = (Vec::new(), Charge::new(&self.peer.connection));
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
+                true => {
+                    metrics.limit_hit(Limit::RequestBytes);
+                    let max = self.shared.limits.requests.message_bytes;
+                    let text = format!("the request has more than {max} bytes");
+                    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, text)
+                }
+                false => {
+                    let text = format!("the request cannot be read: {error}");
+                    Refusal::new(StatusCode::BAD_REQUEST, Code::InvalidArgument, text)
+                }
+            })?;
+            let Ok(data) = frame.into_data() else { continue };
+            // Beside its bytes, what it takes to move them into a longer buffer.
+            charge.set(bytes.len().max(bytes.capacity()) + data.len()).inspect_err(|_| {
+                metrics.limit_hit(Limit::ConnectionBytes);
+            })?;
+            bytes.extend_from_slice(&data);
+        }
+        Ok((bytes, charge))
     }
 
     pub(super) async fn fetch(self, service: &'static Service, api: ApiVersion, body: RecvStream) -> Answer {
         let Shared { limits, metrics, .. } = &*self.shared;
         let reader = RequestReader::new(Variant::Sotw, limits.requests);
         let deadline = Instant::now() + limits.first_request_timeout;
-        let request = match read_one(body, reader, deadline, metrics.clone()).await {
+        let requests = Requests::new(body, reader, &self.peer.connection, limits, metrics.clone());
+        let request = match read_one(requests, deadline).await {
             Ok(DiscoveryRequest::Sotw(request)) => request,
             Ok(DiscoveryRequest::Delta(_)) => SotwRequest::default(),
             Err(status) => return status::trailers_only(&status),
         };
         match self.poll(service, api, request, Form::Grpc).await {
             Ok(Polled::Set { private, shared }) => {
-                status::stream_response(ResponseBody::unary(private, shared))
+                let polling = Polling::new(&self.peer.connection, shared.len());
+                status::stream_response(ResponseBody::unary(private, shared, polling))
             }
             Ok(Polled::Unchanged) => status::stream_response(ResponseBody::Empty),
             Err(status) => status::trailers_only(&status),

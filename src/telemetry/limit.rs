@@ -15,6 +15,10 @@ pub enum Limit {
     ConnectionsPerIp,
     PrefaceTimeout,
     FirstRequestTimeout,
+    RequestTimeout,
+    /// A client of HTTP/1.1 did not take its answer in time.
+    Http1Write,
+    ConnectionBytes,
     StreamsPerConnection,
     HeaderListBytes,
     /// Resets, frames without use, or headers without end: HTTP/2 does not say which (FD19).
@@ -42,12 +46,15 @@ pub enum Limit {
 }
 
 impl Limit {
-    pub const ALL: [Limit; 28] = [
+    pub const ALL: [Limit; 31] = [
         Limit::Connections,
         Limit::FileDescriptors,
         Limit::ConnectionsPerIp,
         Limit::PrefaceTimeout,
         Limit::FirstRequestTimeout,
+        Limit::RequestTimeout,
+        Limit::Http1Write,
+        Limit::ConnectionBytes,
         Limit::StreamsPerConnection,
         Limit::HeaderListBytes,
         Limit::Http2Abuse,
@@ -81,6 +88,9 @@ impl Limit {
             Limit::ConnectionsPerIp => "connections_per_ip",
             Limit::PrefaceTimeout => "preface_timeout",
             Limit::FirstRequestTimeout => "first_request_timeout",
+            Limit::RequestTimeout => "request_timeout",
+            Limit::Http1Write => "http1_write",
+            Limit::ConnectionBytes => "connection_bytes",
             Limit::StreamsPerConnection => "streams_per_connection",
             Limit::HeaderListBytes => "header_list_bytes",
             Limit::Http2Abuse => "http2_abuse",

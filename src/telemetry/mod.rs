@@ -8,8 +8,10 @@ pub mod logging;
 pub mod throttle;
 mod limit;
 mod instruments;
+mod cgroup;
 mod process;
 
+pub use cgroup::cgroup_memory_limit;
 pub use metrics::{Limit, Metrics};
 pub use process::resident_bytes;
 pub use throttle::Throttle;

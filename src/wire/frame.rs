@@ -126,6 +126,11 @@ impl Gather {
         Gather { bytes: Vec::new(), wanted }
     }
 
+    /// What it holds.
+    pub fn held_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// All of the bytes, once they are there; the rest of the chunk is left in it.
     pub fn read(&mut self, chunk: &mut Bytes) -> Option<Vec<u8>> {
         let have = self.bytes.len();

@@ -17,6 +17,6 @@ pub mod version;
 pub mod upstream;
 pub mod json;
 
-pub use deframe::{ReaderLimits, RequestReader};
+pub use deframe::{NAME_IN_REQUEST_BYTES, ReaderLimits, RequestReader};
 pub use fields::Malformed;
 pub use frame::{Bound, ReadError, ResponseReader};

@@ -49,6 +49,19 @@ pub enum Request {
     Delta(DeltaRequest),
 }
 
+impl Request {
+    /// How many names it lists.
+    pub fn names_len(&self) -> usize {
+        match self {
+            Request::Sotw(request) => request.resource_names.len(),
+            Request::Delta(request) => {
+                let named = request.subscribe.len() + request.unsubscribe.len();
+                named + request.initial_resource_versions.len()
+            }
+        }
+    }
+}
+
 /// One resource of an upstream response, read as far as it can be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {

@@ -13,9 +13,13 @@ use crate::support::{CDS, Client, ControlPlane, DEADLINE, EDS, RDS, Relay, Setup
 const PATIENCE: Duration = Duration::from_secs(15);
 
 async fn hits(relay: &Relay) -> u64 {
+    metric(relay, "sluice_limit_hits_total{limit=\"memory_bytes\"}").await
+}
+
+async fn metric(relay: &Relay, series: &str) -> u64 {
     let (_, text) = relay.get("/metrics").await;
-    let series = "sluice_limit_hits_total{limit=\"memory_bytes\"} ";
-    text.lines().find_map(|line| line.strip_prefix(series)).expect("the series").parse().expect("a number")
+    let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {series}")).parse().expect("a number")
 }
 
 async fn until_hit(relay: &Relay, times: u64) {
@@ -70,4 +74,22 @@ async fn fp7_who_reads_nothing_is_cut_and_who_reads_stays() {
     stuck.resume_reading();
     let end = timeout(DEADLINE, stuck.ended()).await.expect("the connection is gone");
     assert_ne!(end.code(), tonic::Code::Ok);
+}
+
+/// What a source has moved on from is of no use to anybody.
+#[tokio::test]
+async fn rly_55_encodings_of_what_was_are_dropped_with_the_next_state() {
+    let origin = ControlPlane::obedient().await;
+    let relay = Relay::start(Setup::of(origin.address)).await;
+    let mut client = Client::open(&relay.address, Variant::Sotw, "client").await;
+    origin.set(CDS, "large", &"x".repeat(500_000));
+    client.want(CDS, &["*"]);
+    client.take(CDS).await;
+    for number in 0..8 {
+        origin.set(CDS, "large", &format!("{number}{}", "x".repeat(500_000)));
+        client.take(CDS).await;
+    }
+    // The one that is current, and one that is on its way out.
+    let kept = metric(&relay, "sluice_encoding_cache_bytes").await;
+    assert!(kept < 2_000_000, "{kept} bytes");
 }

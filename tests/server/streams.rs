@@ -83,6 +83,39 @@ async fn fd14_a_stream_without_a_request_ends() {
     assert!(busy.is_open().await);
 }
 
+/// Also one that keeps coming, a byte at a time.
+#[tokio::test]
+async fn fd14_a_request_that_began_must_end() {
+    let limit = Duration::from_millis(200);
+    let server = start(ServerLimits { request_timeout: limit, ..ServerLimits::default() });
+    let mut client = server.connect().await;
+    let mut busy = client.open(SOTW).await;
+    busy.send_request(CDS);
+    let mut calls = [client.open(SOTW).await, client.open(SOTW).await];
+    for call in &mut calls {
+        call.send_request(CDS);
+        call.requests.send_data(discovery_request(CDS).slice(..3), false).unwrap();
+    }
+    let [mut partial, mut slow] = calls;
+    let dribble = tokio::spawn(async move {
+        for byte in discovery_request(CDS).slice(3..).chunks(1) {
+            if slow.requests.send_data(Bytes::copy_from_slice(byte), false).is_err() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        slow
+    });
+    let (code, text) = partial.status().await;
+    assert_eq!(code, "4");
+    assert!(text.contains("limits.request_timeout"), "{text}");
+    let mut slow = dribble.await.unwrap();
+    assert_eq!(slow.status().await.0, "4");
+    assert_eq!(server.metrics.limit_hits(Limit::RequestTimeout), 2);
+    // Between two requests a stream may rest.
+    assert!(busy.is_open().await);
+}
+
 #[tokio::test]
 async fn fd16_garbage_ends_its_stream_only() {
     let server = start(ServerLimits::default());

@@ -16,12 +16,17 @@ use crate::telemetry::Metrics;
 use crate::xds::DeltaRequest;
 use crate::xds::Variant;
 
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
 /// A relay whose server is never reached.
 fn hub() -> Hub {
     let metrics = Arc::new(Metrics::new());
     let client = metrics.of_server("nowhere").client().clone();
     let server = RestServer::new("127.0.0.1", 1, "", crate::client::Settings::default(), client);
-    let attach = Attach::Rest { server, settings: upstream::Settings::default() };
+    hub_of(Attach::Rest { server, settings: upstream::Settings::default() }, metrics)
+}
+
+fn hub_of(attach: Attach, metrics: Arc<Metrics>) -> Hub {
     let settings = Settings {
         lists: ServerLists::new(
             vec![Arc::new(Server { uri: "nowhere".into(), attach })],
@@ -78,5 +83,111 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
         let left: Vec<_> = hub.tables.sources.all().iter().map(|source| source.key().owner).collect();
         assert_eq!(left, [], "ends first: {ends_first}");
         assert_eq!(hub.tables.streams.len(), 0);
+    }
+}
+
+/// A client that reads nothing is sent no more on any stream than `limits.connection_bytes`, and one message.
+#[tokio::test(start_paused = true)]
+async fn fd1_what_a_connection_leaves_unread_is_bounded_over_all_its_streams() {
+    let hub = hub();
+    let peer = Peer {
+        listener: "main".into(),
+        address: None,
+        connection: ConnectionCut::with_budget(1 << 20),
+        when_unavailable: WhenUnavailable::Hold,
+    };
+    let account = peer.connection.account();
+    let mut streams = Vec::new();
+    for _ in 0..2 {
+        let stream = hub.open(StreamKind::from(Variant::Delta), peer.clone()).unwrap();
+        let clusters = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
+        // Nobody has to be asked for a name that cannot be.
+        let request = DeltaRequest {
+            node: Some(Box::default()),
+            type_url: clusters.as_str().into(),
+            subscribe: vec!["xdstp://a/b".into()],
+            ..DeltaRequest::default()
+        };
+        stream.request(Request::Delta(request)).await.unwrap();
+        streams.push(stream);
+    }
+    let message = std::future::poll_fn(|context| streams[0].poll_message(context)).await;
+    let message = message.unwrap().unwrap();
+    assert_eq!(account.unread_bytes(), (message.private.len() + message.shared.len()) as u64);
+    // As if that had been a large one.
+    account.leave_unread(1 << 20);
+    let second = std::future::poll_fn(|context| streams[1].poll_message(context));
+    let mut second = std::pin::pin!(second);
+    let pause = Duration::from_secs(60);
+    assert!(tokio::time::timeout(pause, second.as_mut()).await.is_err(), "it waits for the client to read");
+    account.read(1 << 20);
+    assert!(tokio::time::timeout(pause, second).await.is_ok(), "what is read makes room");
+    drop(message);
+}
+
+/// A worker has other connections to serve meanwhile.
+#[tokio::test]
+async fn fd6_what_is_large_is_encoded_on_a_thread_of_its_own() {
+    for (bytes, is_large) in [(100, false), (1_000_000, true)] {
+        let (hub, _directory) = hub_of_clusters(&["a"], bytes).await;
+        let stream = wildcard_of(&hub).await;
+        let mut next = std::pin::pin!(std::future::poll_fn(|context| stream.poll_message(context)));
+        let first = std::future::poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
+        assert_eq!(first.is_pending(), is_large);
+        let message = if first.is_pending() { next.await } else { ready_of(first) };
+        assert!(message.unwrap().unwrap().shared.len() > bytes);
+    }
+}
+
+/// A relay over a file with these clusters of so many bytes each.
+async fn hub_of_clusters(names: &[&str], bytes: usize) -> (Hub, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster =
+        |name| serde_json::json!({ "@type": CDS, "name": name, "alt_stat_name": "x".repeat(bytes) });
+    let clusters: Vec<_> = names.iter().map(cluster).collect();
+    let file = serde_json::json!({ "type_url": CDS, "resources": clusters });
+    std::fs::write(directory.path().join("clusters.json"), file.to_string()).unwrap();
+    let files = Attach::Files { directory: directory.path().into() };
+    let hub = hub_of(files, Arc::new(Metrics::new()));
+    hub.load().await.unwrap();
+    (hub, directory)
+}
+
+/// A delta stream whose first answer is due.
+async fn wildcard_of(hub: &Hub) -> Stream {
+    let peer = Peer {
+        listener: "main".into(),
+        address: None,
+        connection: ConnectionCut::default(),
+        when_unavailable: WhenUnavailable::Hold,
+    };
+    let stream = hub.open(StreamKind::from(Variant::Delta), peer).unwrap();
+    let request = DeltaRequest { node: Some(Box::default()), type_url: CDS.into(), ..Default::default() };
+    stream.request(Request::Delta(request)).await.unwrap();
+    while !stream.state().has_something_to_say() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stream
+}
+
+/// A slow reader, or a set that the cache cannot keep: neither costs an encoding for each message.
+#[tokio::test]
+async fn rly_31_an_answer_of_many_messages_is_encoded_once() {
+    let (hub, _directory) = hub_of_clusters(&["a", "b", "c"], 2 << 20).await;
+    let stream = wildcard_of(&hub).await;
+    for _ in 0..3 {
+        let message = std::future::poll_fn(|context| stream.poll_message(context)).await;
+        assert!(message.unwrap().unwrap().shared.len() > 2 << 20);
+        hub.shared.encoder.clear();
+    }
+    let metrics = hub.shared.metrics.encode().unwrap();
+    assert!(metrics.contains("sluice_encoding_misses_total 1\n"), "{metrics}");
+    assert!(lock(&stream.state().inner).unsent.is_empty());
+}
+
+fn ready_of<T>(poll: Poll<T>) -> T {
+    match poll {
+        Poll::Ready(value) => value,
+        Poll::Pending => unreachable!("it was looked at"),
     }
 }

@@ -10,7 +10,7 @@ use imbl::OrdMap;
 
 use super::slots::{Moved, SlotId, Slots};
 use super::wildcard::ERRORS_MAX;
-use super::{Departed, News, SessionId, Stamp};
+use super::{Departed, News, SessionId, Stamp, UNWATCHED_BYTES};
 use crate::engine::interest::{NameSet, SetId};
 use crate::engine::remarks::{ErrorKind, Lease, Remarks};
 use crate::engine::snapshot::{Bodies, WatchedSet};
@@ -338,7 +338,7 @@ impl GlobCache {
     pub fn weight(&self, name: &ResourceName) -> usize {
         let members = self.globs.get(name).into_iter().flat_map(|glob| &glob.members);
         let members = members.filter_map(|member| self.members.get(member));
-        members.map(|member| member.size()).sum::<usize>() + name.as_str().len() + 64
+        members.map(|member| member.size()).sum::<usize>() + name.as_str().len() + UNWATCHED_BYTES
     }
 
     /// Whether a glob has members, as far as is known.

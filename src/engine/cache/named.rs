@@ -7,7 +7,7 @@ use imbl::OrdMap;
 
 use super::aliased::Aliased;
 use super::slots::{Moved, SlotId, Slots};
-use super::{Counts, Departed, EntryState, Known, News, SessionId, Stamp, StateCounts};
+use super::{Counts, Departed, EntryState, Known, News, SessionId, Stamp, StateCounts, UNWATCHED_BYTES};
 use crate::engine::interest::{NameSet, SetId};
 use crate::engine::planted::{Bug, planted};
 use crate::engine::remarks::{ErrorKind, Lease, Remarks};
@@ -298,7 +298,7 @@ impl NamedCache {
     /// What a name weighs while nobody watches it, in bytes.
     pub fn weight(&self, name: &ResourceName) -> usize {
         let body = self.known.get(name).and_then(Known::resource).map_or(0, |resource| resource.size());
-        body + name.as_str().len() + 64
+        body + name.as_str().len() + UNWATCHED_BYTES
     }
 
     /// What is behind aliases, for as long as those are asked for.

@@ -9,6 +9,7 @@ pub mod flight;
 pub mod order;
 pub mod spelling;
 mod located;
+pub mod memory;
 pub mod routing;
 pub mod session;
 pub mod subscription;

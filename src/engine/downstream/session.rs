@@ -509,6 +509,7 @@ impl Subscription {
         // What was newly asked for and is not known yet may still be answered beside an unACKed response, once (NON-4).
         self.fresh &= !has_spoken && !answer.parts.iter().all(is_known);
         self.presented = None;
+        self.presented_bytes = 0;
         self.pending = None;
         self.told(&answer.departed);
     }

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::answer::{Answer, Composition, version_of};
+use super::memory::weight;
 use crate::engine::interest::{HashSeed, Interest};
 use crate::xds::xdstp::{NameError, member_as};
 use crate::xds::{Code, Resource, ResourceName, Status, TypeUrl, Variant};
@@ -59,6 +60,13 @@ impl Spellings {
         if entry.len() > SPELLINGS_MAX {
             self.crowded = Some(name.clone());
         }
+    }
+
+    /// What they take, near enough.
+    pub fn bytes(&self) -> usize {
+        let spelled =
+            |(name, spelled): (_, &BTreeSet<_>)| weight(name) + spelled.iter().map(weight).sum::<usize>();
+        self.by_name.iter().map(spelled).sum()
     }
 
     /// How many spellings there are beyond one for each name.
@@ -150,6 +158,11 @@ impl Refusals {
 
     pub fn told(&mut self) {
         self.untold.clear();
+    }
+
+    /// What they take, near enough.
+    pub fn bytes(&self) -> usize {
+        self.names.keys().map(weight).sum()
     }
 
     pub fn len(&self) -> usize {

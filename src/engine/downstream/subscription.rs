@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::answer::{Answer, Chunk};
+use super::answer::{Answer, AnswerKey, Chunk};
 use super::dialect::Dialect;
 use super::flight::Flight;
 use super::located::Located;
+use super::memory::weight;
 use super::order::{Refused, Trail, Withheld};
 use super::routing::Asked;
 use super::spelling::{Peculiar, Refusals, Spellings, key_of};
@@ -189,6 +190,8 @@ pub struct Subscription {
     peculiar: Option<Box<Peculiar>>,
     /// What the client was told under names with dynamic parameters, if it asks for any.
     pub located: Option<Arc<Located>>,
+    /// What the names take that the client said it holds, until it is told what there is.
+    pub(super) presented_bytes: usize,
     /// A request came.
     seen: bool,
     /// Some request had a non-empty list: an empty one means nothing from then on (SUB-10).
@@ -235,6 +238,7 @@ impl Subscription {
             dialect: Dialect::default(),
             peculiar: None,
             located: None,
+            presented_bytes: 0,
             seen: false,
             named: false,
             fingerprint: 0,
@@ -273,6 +277,11 @@ impl Subscription {
     /// The client was brought nothing of what it asks for yet.
     pub fn holds_nothing(&self) -> bool {
         self.flight.version_sent.is_none() && self.parts.iter().all(|part| part.held.is_empty())
+    }
+
+    /// The answer of which messages are left to send.
+    pub fn pending_key(&self) -> Option<AnswerKey> {
+        self.pending.as_ref().map(|answer| answer.key())
     }
 
     /// No request of this type was taken yet on this stream.
@@ -718,6 +727,7 @@ impl Subscription {
         let key =
             |name: &ResourceName| key_of(name, &self.type_url).ok().flatten().unwrap_or_else(|| name.clone());
         let versions: Vec<_> = versions.iter().map(|(name, version)| (key(name), version)).collect();
+        self.presented_bytes = versions.iter().map(|(name, _)| weight(name)).sum();
         for part in self.parts.iter_mut().filter(|_| !planted(Bug::PresentedIgnored)) {
             let held = versions.iter().filter(|(name, _)| part.interest.covers(name));
             // A version that another server made matches no content (RLY-32).

@@ -265,7 +265,7 @@ fn rly_46_of_a_lost_server_names_with_content_are_kept_and_others_go() {
 
 #[test]
 fn what_lingers_has_a_bound() {
-    let settings = Settings { unwatched_bytes_max: 2500, ..Settings::default() };
+    let settings = Settings { unwatched_bytes_max: 4200, ..Settings::default() };
     let streams = Attachment::Streams(Box::new(Streams::new(StreamSettings::default())));
     let mut bench = Bench::new(streams, settings);
     for (session, name) in [(1, "a"), (2, "b"), (3, "c")] {
@@ -274,7 +274,7 @@ fn what_lingers_has_a_bound() {
         bench.source.forget(SessionId(session), bench.now);
         bench.advance(Duration::from_millis(1));
     }
-    assert!(bench.source.lingering_bytes() <= 2500);
+    assert!(bench.source.lingering_bytes() <= 4200);
     bench.watch(4, EDS, "a b c");
     assert_eq!(bench.view(EDS, "a b c"), "b=1 c=1 ?1", "the oldest went");
 }

@@ -5,7 +5,7 @@ use bytes::{Buf, Bytes};
 
 use super::super::fields::Malformed;
 use super::super::frame::{Bound, Gather, ReadError};
-use super::{ReaderLimits, node, request};
+use super::{FIELD_BYTES, ReaderLimits, node, request};
 use crate::xds::{DeltaRequest, Node, Request, SotwRequest, Variant};
 
 /// Reads one message, whose length is known.
@@ -19,6 +19,8 @@ pub(super) struct MessageReader {
     first_node: bool,
     node_bytes: usize,
     retained_bytes: usize,
+    /// What the fields take that came.
+    held_bytes: usize,
 }
 
 /// Bytes that are still to come: of the message and, while within the node, of the node.
@@ -66,7 +68,17 @@ impl MessageReader {
             first_node,
             node_bytes: 0,
             retained_bytes: 0,
+            held_bytes: 0,
         }
+    }
+
+    /// What it takes until now, near enough.
+    pub fn held_bytes(&self) -> usize {
+        let field = match &self.step {
+            Step::Keep { gather, .. } => gather.held_bytes(),
+            _ => 0,
+        };
+        self.held_bytes + field
     }
 
     pub fn has_node(&self) -> bool {
@@ -214,6 +226,7 @@ impl MessageReader {
     }
 
     fn keep(&mut self, number: u32, payload: &[u8], limits: &ReaderLimits) -> Result<(), ReadError> {
+        self.held_bytes += payload.len() + FIELD_BYTES;
         match (&mut self.node, self.left.node) {
             (Some(node), Some(_)) => node::put_field(node, number, payload, limits),
             _ => match &mut self.request {

@@ -1,0 +1,179 @@
+//! One connection that makes the relay keep as much as it can, and a neighbour (reliability.md §4.5).
+
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::client::SendRequest;
+use http::Request;
+use tokio::net::TcpStream;
+use tokio::time::{Duration, Instant, sleep, timeout};
+use tonic::Code;
+
+use crate::support::client::node;
+use crate::support::poll::{post, request};
+use crate::support::{Ask, CDS, Client, ControlPlane, DEADLINE, EDS, Relay, Setup, Variant};
+
+const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+
+const SMALL: &str = "limits: { request_bytes: 1MiB, connection_bytes: 2MiB }";
+
+async fn limited(line: &str) -> (ControlPlane, Relay, Client) {
+    let origin = ControlPlane::obedient().await;
+    origin.set(CDS, "a", "1");
+    let relay = Relay::start(Setup::of(origin.address).line(line)).await;
+    let mut neighbour = Client::open(&relay.address, Variant::Sotw, "neighbour").await;
+    neighbour.want(CDS, &["*"]);
+    neighbour.take(CDS).await;
+    (origin, relay, neighbour)
+}
+
+async fn unharmed(origin: &ControlPlane, mut neighbour: Client) {
+    origin.set(CDS, "a", "2");
+    neighbour.take(CDS).await;
+}
+
+async fn hits(relay: &Relay, limit: &str) -> u64 {
+    let (_, text) = relay.get("/metrics").await;
+    let series = format!("sluice_limit_hits_total{{limit=\"{limit}\"}} ");
+    text.lines()
+        .find_map(|line| line.strip_prefix(&series))
+        .map_or(0, |count| count.parse().expect("a number"))
+}
+
+async fn until_hit(relay: &Relay, limit: &str, times: u64) {
+    let start = Instant::now();
+    while hits(relay, limit).await < times {
+        assert!(start.elapsed() < DEADLINE, "{limit} was hit {} times", hits(relay, limit).await);
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn http2(relay: &Relay) -> SendRequest<Bytes> {
+    let socket = TcpStream::connect(&relay.address).await.unwrap();
+    let (send, connection) = h2::client::handshake(socket).await.unwrap();
+    tokio::spawn(connection);
+    send
+}
+
+fn grpc(path: &str) -> Request<()> {
+    let request = Request::post(format!("http://relay{path}"));
+    request.header("content-type", "application/grpc").header("te", "trailers").body(()).unwrap()
+}
+
+fn rest() -> Request<()> {
+    let request = Request::post("http://relay/v3/discovery:endpoints");
+    request.header("content-type", "application/json").body(()).unwrap()
+}
+
+/// The first part of a request that says it has 1 MiB: names of a few bytes, which take many times as much when read.
+fn half_a_request(bytes: usize) -> Bytes {
+    let mut half = BytesMut::new();
+    half.put_u8(0);
+    half.put_u32(1 << 20);
+    for number in 0..bytes / 8 {
+        half.put_slice(&[3 << 3 | 2, 6]);
+        half.put_slice(format!("{number:06}").as_bytes());
+    }
+    half.freeze()
+}
+
+#[tokio::test]
+async fn fd_9_requests_that_never_end_on_many_streams() {
+    let (origin, relay, neighbour) = limited(SMALL).await;
+    let before = relay.resident();
+    let mut client = http2(&relay).await;
+    let mut calls = Vec::new();
+    for _ in 0..30 {
+        client = client.ready().await.unwrap();
+        let (response, mut requests) = client.send_request(grpc(DELTA), false).unwrap();
+        requests.send_data(half_a_request(600_000), false).unwrap();
+        calls.push((response, requests));
+    }
+    // Each has more than a tenth of what all of them may have.
+    until_hit(&relay, "connection_bytes", 10).await;
+    let grown = relay.resident().saturating_sub(before);
+    assert!(grown < 40 << 20, "{} MiB", grown >> 20);
+    unharmed(&origin, neighbour).await;
+}
+
+#[tokio::test]
+async fn sub_20_names_that_are_long() {
+    let (origin, relay, neighbour) = limited(SMALL).await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "long").await;
+    let long = "n".repeat(3000);
+    for batch in 0..10 {
+        let names: Vec<String> = (0..100).map(|number| format!("{long}-{batch}-{number}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        client.send(Ask::of(EDS).subscribe(&names));
+    }
+    let end = timeout(DEADLINE, client.ended()).await.expect("the stream ends");
+    assert_eq!(end.code(), Code::ResourceExhausted);
+    assert!(end.message().contains("limits.connection_bytes"), "{end}");
+    assert_eq!(hits(&relay, "connection_bytes").await, 1);
+    // What it held was taken back: another stream may ask again.
+    let mut client = Client::open(&relay.address, Variant::Delta, "short").await;
+    origin.set(EDS, "e", "1");
+    client.want(EDS, &["e"]);
+    client.take(EDS).await;
+    unharmed(&origin, neighbour).await;
+}
+
+#[tokio::test]
+async fn fd_4_names_taken_and_dropped_again_and_again() {
+    // One change pays for 400 names, so that 40,000 pass at once.
+    let line = "limits: { changes_per_second: 10, changes_burst: 100 }";
+    let (origin, relay, neighbour) = limited(line).await;
+    let before = relay.resident();
+    let mut client = Client::open(&relay.address, Variant::Delta, "restless").await;
+    for round in 0..40 {
+        let names: Vec<String> = (0..5000).map(|number| format!("name-{round}-{number}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        client.send(Ask::of(EDS).subscribe(&names));
+        client.send(Ask::of(EDS).unsubscribe(&names));
+    }
+    until_hit(&relay, "changes_per_second", 1).await;
+    let grown = relay.resident().saturating_sub(before);
+    assert!(grown < 100 << 20, "{} MiB", grown >> 20);
+    unharmed(&origin, neighbour).await;
+}
+
+#[tokio::test]
+async fn fd_1_polled_documents_that_nobody_reads() {
+    let (origin, relay, neighbour) = limited(SMALL).await;
+    origin.set(EDS, "large", &"x".repeat(400_000));
+    let mut client = http2(&relay).await;
+    let mut answers = Vec::new();
+    for number in 0..12 {
+        origin.set(EDS, &format!("e-{number}"), "1");
+        client = client.ready().await.unwrap();
+        let (response, mut body) = client.send_request(rest(), false).unwrap();
+        // Nobody has asked for the same names before.
+        let ask = request(Some(&node("poller")), "", &["large".to_owned(), format!("e-{number}")]);
+        body.send_data(ask.to_string().into(), true).unwrap();
+        // The head comes; what follows is never read.
+        answers.push(timeout(DEADLINE, response).await.expect("an answer").unwrap());
+    }
+    let refused = answers.iter().filter(|answer| answer.status() == 503).count();
+    assert!((4..12).contains(&refused), "{refused} of 12 were refused");
+    assert_eq!(hits(&relay, "connection_bytes").await, refused as u64);
+    // What is read makes room.
+    drop(answers);
+    drop(client);
+    let ask = request(Some(&node("poller")), "", &["large".to_owned()]);
+    assert_eq!(post(&relay.address, "/v3/discovery:endpoints", &ask).await.unwrap().0, 200);
+    unharmed(&origin, neighbour).await;
+}
+
+#[tokio::test]
+async fn fd_4_polls_count_in_the_rate() {
+    let (origin, relay, neighbour) = limited("limits: { changes_per_second: 2, changes_burst: 1 }").await;
+    origin.set(EDS, "e", "1");
+    let mut client = http2(&relay).await;
+    for _ in 0..3 {
+        client = client.ready().await.unwrap();
+        let (response, mut body) = client.send_request(rest(), false).unwrap();
+        let ask = request(Some(&node("poller")), "", &["e".to_owned()]);
+        body.send_data(ask.to_string().into(), true).unwrap();
+        assert_eq!(timeout(DEADLINE, response).await.expect("an answer").unwrap().status(), 200);
+    }
+    assert!(hits(&relay, "changes_per_second").await >= 1);
+    unharmed(&origin, neighbour).await;
+}
