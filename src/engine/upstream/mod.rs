@@ -526,6 +526,9 @@ impl Upstream {
         if !matches!(subscription.want, Want::Names(_)) {
             digest.refuse_variants();
         }
+        if !matches!(subscription.want, Want::Wildcard(_)) {
+            digest.refuse_nameless();
+        }
         let verdict = Verdict::of(&digest);
         let says_what_there_is = !digest.is_heartbeat();
         let lower = subscription.lower(&digest);

@@ -4,6 +4,7 @@ mod errors;
 mod failover;
 mod globs;
 mod names;
+mod nameless;
 mod polls;
 mod proof;
 mod random;
