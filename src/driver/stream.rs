@@ -311,6 +311,9 @@ impl StreamState {
         }
         let types = inner.metrics_of(&taken.type_url, &self.shared);
         types.request();
+        if taken.is_report {
+            types.report();
+        }
         self.note_verdict(&taken, &types, inner.node.as_deref());
         self.note_refusal(&taken, inner.node.as_deref());
         self.behind.since(inner.waiting_since().map(|since| self.shared.clock.instant(since)));
