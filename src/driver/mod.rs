@@ -22,6 +22,7 @@ mod presented;
 pub mod keep;
 mod shared;
 mod upstream;
+mod identity;
 mod source;
 mod sources;
 mod routes;

@@ -203,6 +203,10 @@ impl Subscriber for StreamState {
         self.wake();
     }
 
+    fn node(&self) -> Option<Arc<Node>> {
+        lock(&self.inner).node.clone()
+    }
+
     fn divert(self: Arc<Self>, type_url: TypeUrl) {
         // Held until its sources know: one that a stream enters after its farewell would be kept by it for ever.
         let Some(guard) = self.guard.upgrade() else { return };

@@ -3,16 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::{LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection, VersionPart};
+use super::{
+    LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection, UpstreamNode, VersionPart,
+};
 use crate::xds::{Locality, Node, TypeUrl, UserAgentVersion, Value};
 
 /// Clients of one class may share what an upstream answers (RLY-10).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeClass {
-    /// The parts of the node that the class is made of; all others are empty. What the upstream is told (RLY-15).
+    /// The parts of the node that the class is made of; all others are empty.
     pub node: Node,
     /// An empty first request means the wildcard (SUB-9, SUB-15).
     pub legacy_wildcard: bool,
+    /// What the server is told of it.
+    pub upstream_node: UpstreamNode,
 }
 
 /// The first request of a stream has no node, and the class depends on it (STR-4).
@@ -43,7 +47,11 @@ impl NodeClasses {
         if node.is_none() && needs_node {
             return Err(NodeNeeded);
         }
-        Ok(NodeClass { node: projection.apply(known), legacy_wildcard: rule.legacy_wildcard })
+        Ok(NodeClass {
+            node: projection.apply(known),
+            legacy_wildcard: rule.legacy_wildcard,
+            upstream_node: rule.upstream_node.clone(),
+        })
     }
 
     /// Whether an id is all that would keep the secrets of this node from those of others, and it has none (RLY-21, FD11).

@@ -11,6 +11,7 @@ mod random;
 mod requests;
 mod script;
 mod streams;
+mod succession;
 mod timers;
 mod variants;
 mod versions;
