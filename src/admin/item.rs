@@ -132,6 +132,7 @@ pub(super) struct Source<'a> {
     stream: Option<u64>,
     class: &'a str,
     class_fields: &'a [(String, String)],
+    upstream_id: &'a str,
     state: &'static str,
     state_seconds: f64,
     failures: u32,
@@ -183,7 +184,7 @@ pub(super) fn source<'a>(
     }
     let (failures, delay) = match source.state {
         SourceState::Backoff { failures, delay } => (failures, Some(delay.as_secs_f64())),
-        SourceState::Connecting | SourceState::Connected => (0, None),
+        SourceState::Connecting | SourceState::Connected | SourceState::Unanswered => (0, None),
     };
     Some(Source {
         server: &source.server,
@@ -191,6 +192,7 @@ pub(super) fn source<'a>(
         stream: source.stream,
         class: &source.class.digest,
         class_fields: &source.class.fields,
+        upstream_id: &source.shown,
         state: source.state.name(),
         state_seconds: seconds_since(source.since, now),
         failures,

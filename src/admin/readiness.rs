@@ -62,7 +62,7 @@ impl Readiness {
         for source in sources {
             upstreams.entry(&source.server).or_default().add(source, now);
         }
-        let any_connected = sources.iter().any(|source| source.state == SourceState::Connected);
+        let any_connected = sources.iter().any(|source| source.state.is_attached());
         let upstream_suffices = !self.requires_upstream || sources.is_empty() || any_connected;
         let state = self.state();
         let upstreams =
@@ -88,6 +88,8 @@ struct Upstream {
     connecting: usize,
     connected: usize,
     backoff: usize,
+    /// A stream is open, and the server never answered.
+    unanswered: usize,
     stale: usize,
     /// Of them: those that serve what was held before a restart.
     restored: usize,
@@ -106,6 +108,7 @@ impl Upstream {
             SourceState::Connecting => self.connecting += 1,
             SourceState::Connected => self.connected += 1,
             SourceState::Backoff { .. } => self.backoff += 1,
+            SourceState::Unanswered => self.unanswered += 1,
         }
         self.restored += usize::from(source.restored);
         self.present += source.types.iter().map(|types| types.present).sum::<usize>();

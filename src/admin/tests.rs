@@ -141,6 +141,7 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
             digest: "c0ffee".into(),
             fields: Arc::from([("cluster".to_owned(), "edge".to_owned())]),
         },
+        shown: "relay/c0ffee".into(),
         state,
         since: now,
         last_error: stale.then(|| Status::new(Code::Unavailable, "gone")),
@@ -322,6 +323,24 @@ async fn fu_18_deletions_are_confirmed_by_tools_and_not_by_pages() {
 }
 
 #[tokio::test]
+async fn a_server_that_never_answered_has_a_state_of_its_own() {
+    let mut silent = SourceStatus::clone(&source("cp-1", SourceState::Unanswered, false));
+    silent.answered = false;
+    let admin = Fixture::start(vec![Arc::new(silent)], true);
+    admin.readiness.advance(State::Ready);
+    let ready = admin.get("/ready").await;
+    assert_eq!(ready.status, 200, "it can be reached");
+    let upstream = &ready.json()["upstreams"]["cp-1"];
+    assert_eq!((&upstream["unanswered"], &upstream["connected"]), (&Value::from(1), &Value::from(0)));
+    let found = &admin.get("/sources?state=unanswered").await.json()["sources"][0];
+    assert_eq!((&found["state"], &found["answered"]), (&Value::from("unanswered"), &Value::from(false)));
+    assert_eq!(
+        (&found["class"], &found["upstream_id"]),
+        (&Value::from("c0ffee"), &Value::from("relay/c0ffee"))
+    );
+}
+
+#[tokio::test]
 async fn readiness_follows_the_process_and_not_its_upstreams() {
     let down = SourceState::Backoff { failures: 3, delay: Duration::from_secs(4) };
     let sources = vec![
@@ -469,7 +488,7 @@ async fn a_query_that_is_not_understood_is_refused_with_what_is_allowed() {
         ("/clients?state=ACKED", r#"unknown state "ACKED"; allowed: SYNCED, NOT_SENT, STALE, ERROR"#),
         ("/clients?limit=-1", r#"limit is "-1"; allowed: a whole number"#),
         ("/clients?node=a&node=b", r#"query key "node" is there twice"#),
-        ("/sources?state=up", r#"unknown state "up"; allowed: connecting, connected, backoff"#),
+        ("/sources?state=up", r#"unknown state "up"; allowed: connecting, connected, backoff, unanswered"#),
         ("/resources?node=x", r#"unknown query key "node"; allowed: type, name, state, limit"#),
         (
             "/resources?state=",

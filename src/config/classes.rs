@@ -5,6 +5,7 @@ use super::node::to_value;
 use super::reader::{Item, Map};
 use super::tree::Tree;
 use super::units::{boolean, text, word};
+use super::upstream_node::{check_upstream_node, read_upstream_node};
 use crate::engine::class::{
     ClassRule, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection,
     TextMatch, ValueMatch, VersionPart,
@@ -66,6 +67,8 @@ fn read_rule(map: &mut Map<'_>) -> Vec<ClassRule> {
             "has no meaning for `names: xdstp`: the wildcard is an old-style name",
         );
     }
+    let node = map.item("upstream_node");
+    let upstream_node = node.as_ref().and_then(read_upstream_node).unwrap_or_default();
     let rule = |names, projection| ClassRule {
         nodes: nodes.clone(),
         types: types.clone(),
@@ -74,15 +77,21 @@ fn read_rule(map: &mut Map<'_>) -> Vec<ClassRule> {
         share_secrets,
         legacy_wildcard,
         resource_errors_alone,
+        upstream_node: upstream_node.clone(),
     };
-    match projection {
+    let rules: Vec<_> = match projection {
         Some(projection) => vec![rule(names, projection)],
         None => [NameStyle::Xdstp, NameStyle::Old]
             .into_iter()
             .filter(|style| names.is_none_or(|names| names == *style))
             .map(|style| rule(Some(style), style.default_projection()))
             .collect(),
+    };
+    if let Some(item) = node {
+        let projections: Vec<_> = rules.iter().map(|rule| rule.projection.clone()).collect();
+        check_upstream_node(&item, &upstream_node, &projections);
     }
+    rules
 }
 
 /// Secrets are split by `id` unless the operator signs the contrary; the signature has to be plain (reliability §4.3).

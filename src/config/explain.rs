@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use super::servers::{ServerList, Servers};
-use crate::engine::class::{LocalityDepth, MetadataParts, NameStyle, NodeClasses, Projection, VersionPart};
+use crate::engine::class::{
+    LocalityDepth, MetadataParts, NameStyle, NodeClasses, Projection, UpstreamNode, VersionPart,
+};
 use crate::engine::fallback::{Policy, Settings};
 use crate::xds::{Node, TypeUrl};
 
@@ -37,10 +39,15 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node) -> String {
             let legacy = if rule.legacy_wildcard { "" } else { " (an empty first request asks for nothing)" };
             let errors =
                 if rule.resource_errors_alone { " (takes resource_errors for an answer)" } else { "" };
+            let told = match rule.upstream_node {
+                UpstreamNode::Projection => "",
+                UpstreamNode::Template(_) => " (the server is told the template)",
+                UpstreamNode::Member => " (the server is told the node of one client)",
+            };
             // Writing to a String can't fail.
             let _ = writeln!(
                 text,
-                "{:<28} {word:<6} rule {:<3} client_features {parts}{legacy}{errors}",
+                "{:<28} {word:<6} rule {:<3} client_features {parts}{legacy}{errors}{told}",
                 type_url.short(),
                 index + 1
             );

@@ -17,6 +17,7 @@ mod rest;
 mod fallback;
 pub mod servers;
 pub mod listener;
+mod upstream_node;
 mod classes;
 mod node;
 mod read;

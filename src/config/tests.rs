@@ -2,6 +2,7 @@
 
 mod deletion;
 mod fallback;
+mod upstream_node;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +13,7 @@ use super::tree::Tree;
 use super::*;
 use crate::engine::class::{
     ClassRule, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeMatch, Projection, TextMatch,
-    ValueMatch, VersionPart,
+    UpstreamNode, ValueMatch, VersionPart,
 };
 use crate::xds::{Locality, TypeUrl, Value};
 
@@ -32,6 +33,7 @@ node_classes:
       id: {prefix: a}
       metadata: [{path: a, exact: 1}]
     split_by: {}
+    upstream_node: {template: {id: a}}
 listeners: [{name: a, address: 'unix:/run/a', mode: '0600'}]
 admin: {address: 'unix:/run/b'}
 authorities: {a: {fallback: {}, fallback_on_reachability_only: false, xds_servers: [{server_uri: 'file:a'}]}}
@@ -404,6 +406,7 @@ node_classes:
             ..Projection::default()
         },
         share_secrets: true,
+        upstream_node: UpstreamNode::Projection,
         legacy_wildcard: true,
         resource_errors_alone: false,
     };

@@ -9,11 +9,10 @@ use super::pressure;
 use super::servers::Attach;
 use super::shared::{Settings, Shared};
 use super::source::{Command, Owner, SourceHandle};
-use super::sources::Sources;
+use super::sources::{Sources, any_class};
 use super::stream::{Stream, Tables};
-use crate::engine::class::NodeClass;
 use crate::telemetry::Metrics;
-use crate::xds::{Node, Status, StreamKind};
+use crate::xds::{Status, StreamKind};
 
 /// The relay: many streams on one side, few sources on the other. Cheap to clone.
 #[derive(Clone)]
@@ -40,8 +39,8 @@ impl Hub {
             let server = self.shared.server(place);
             if matches!(server.attach, Attach::Files { .. }) {
                 let named = |status| (server.uri.clone(), status);
-                let class = NodeClass { node: Node::default(), legacy_wildcard: true };
-                let source = self.tables.sources.get(place, class, Owner::Everyone, &|| 0).map_err(named)?;
+                let source =
+                    self.tables.sources.get(place, any_class(), Owner::Everyone, &|| 0).map_err(named)?;
                 SourceHandle::loaded(&source).await.map_err(named)?;
             }
         }

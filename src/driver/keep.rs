@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::clock::wall_now;
+use super::identity::class_bytes;
 use super::registry::lock;
 use super::servers::ServerLists;
 use super::source::{Owner, SourceKey};
@@ -101,7 +102,7 @@ impl Keep {
         (key.owner == Owner::Everyone && !server.is_local()).then(|| Identity {
             list: (*lists.list(key.place.list).label).into(),
             server: (*server.uri).into(),
-            class: *blake3::hash(&encode_node(&key.class.node)).as_bytes(),
+            class: *blake3::hash(&class_bytes(&key.class)).as_bytes(),
         })
     }
 

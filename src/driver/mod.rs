@@ -24,6 +24,7 @@ mod presented;
 pub mod keep;
 mod shared;
 mod upstream;
+mod identity;
 mod source;
 mod sources;
 mod routes;

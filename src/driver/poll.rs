@@ -56,6 +56,8 @@ pub(super) async fn poll_once(
         presented: Version::parse(&request.version_info),
         is_current: false,
     };
+    // There is nothing that a poll could reject (RST-8): it asks, whatever it tells beside.
+    let request = SotwRequest { error_detail: None, ..request };
     stream.request(Request::Sotw(request)).await?;
     drop(charge);
     state.must_want_something()?;

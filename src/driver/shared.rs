@@ -112,7 +112,13 @@ impl Shared {
         place: Place,
     ) -> Result<NodeClass, Status> {
         let anonymous = Node::default();
-        let node = if self.server(place).is_local() { node.or(Some(&anonymous)) } else { node };
+        let is_local = self.server(place).is_local();
+        // RLY-21, FD11: without an id they would all be served one another's secrets.
+        if !is_local && self.settings.classes.lacks_id(node, type_url, style) {
+            let text = "a Secret is served to one node alone, which `node.id` must name: this client's node has none";
+            return Err(Status::new(Code::InvalidArgument, text));
+        }
+        let node = if is_local { node.or(Some(&anonymous)) } else { node };
         let class = self.settings.classes.classify(node, type_url, style);
         class.map_err(|needed| Status::new(Code::InvalidArgument, needed.to_string()))
     }

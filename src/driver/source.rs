@@ -1,6 +1,7 @@
 //! One task per source: it alone touches the machine, and publishes what streams may read.
 
 mod health;
+mod member;
 mod report;
 mod saving;
 
@@ -11,9 +12,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
+use super::identity::{class_digest, of_class};
 use super::keep::Keep;
 use super::servers::{Attach, Place};
 use super::shared::Shared;
@@ -22,15 +24,15 @@ use super::upstream::{Link, LinkEvent};
 use crate::client::{FileEvent, StreamEvent};
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
-use crate::engine::class::NodeClass;
+use crate::engine::class::{NodeClass, UpstreamNode};
 use crate::engine::downstream::SourceId;
-use crate::engine::downstream::dialect::{tells_ttl, upstream_features};
+use crate::engine::downstream::dialect::tells_ttl;
 use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
-use crate::engine::source::{Attachment, Collection, Files, Output, Source, StreamIndex, Streams};
+use crate::engine::source::{self, Attachment, Collection, Files, Output, Source, StreamIndex, Streams};
 use crate::engine::upstream::{Event, Input};
-use crate::wire::upstream::encode_node;
 use crate::xds::{Code, Node, Response, Status, TypeUrl};
+use member::Member;
 use report::Report;
 use saving::Saving;
 
@@ -81,6 +83,9 @@ pub trait Subscriber: Send + Sync {
 
     /// Ends the stream; the first reason given stands.
     fn end(&self, status: Status);
+
+    /// Who the client says it is.
+    fn node(&self) -> Option<Arc<Node>>;
 
     /// Some of what it wants of a type has to be asked for by itself alone (CCH-1).
     fn divert(self: Arc<Self>, type_url: TypeUrl);
@@ -137,11 +142,12 @@ impl SourceHandle {
         shared: Arc<Shared>,
         listing: Arc<dyn Listing>,
     ) -> Arc<SourceHandle> {
-        let (commands, queue) = mpsc::unbounded_channel();
+        let (commands, mut queue) = mpsc::unbounded_channel();
         let server = shared.server(key.place).clone();
-        let node = upstream_node(&shared.settings.node, &key.class.node);
+        let node = of_class(&shared.settings.node, &key.class);
+        let shows_member = key.class.upstream_node == UpstreamNode::Member;
         let (number, tells_ttl) = (fastrand::u64(..), tells_ttl(&key.class.node.client_features));
-        let mut report = Report::new(&shared, &node, &key);
+        let mut report = Report::new(&shared, &node, class_digest(&key.class), &key);
         let handle = Arc::new(SourceHandle {
             id,
             identifiers: shared
@@ -158,22 +164,19 @@ impl SourceHandle {
             status: ArcSwap::from_pointee(report.status(None, &shared.clock)),
             loaded: watch::Sender::new(None),
         });
-        let attachment = match &server.attach {
-            Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => {
-                Attachment::Streams(Box::new(Streams::new(settings.clone())))
-            }
-            Attach::Files { .. } => Attachment::Files(Files::default()),
-            Attach::Nothing => Attachment::Files(Files::nothing()),
-        };
-        let mut settings = shared.settings.source.clone();
-        settings.tells_reach |= shared.settings.lists.list(handle.key.place.list).servers.len() > 1;
-        if matches!(handle.key.owner, Owner::Stream(_)) {
-            // It ends with its stream.
-            (settings.private, settings.linger) = (true, Duration::ZERO);
-        }
-        let mut source = Source::new(number, settings, attachment).of_server(server.uri.clone(), tells_ttl);
+        let settings = settings(&shared, &handle.key);
+        let source = Source::new(number, settings, attachment(&server.attach));
+        let mut source = source.of_server(server.uri.clone(), tells_ttl);
         let for_task = handle.clone();
         tokio::spawn(async move {
+            // Nothing is asked before there is a node to ask with.
+            let mut first = None;
+            if shows_member {
+                first = first_watch(&mut queue, &for_task.key, &*listing).await;
+                if first.is_none() {
+                    return;
+                }
+            }
             let link = match Link::new(&server.attach, &node).await {
                 Ok(link) => link,
                 Err(error) => {
@@ -194,10 +197,11 @@ impl SourceHandle {
                 status_due: None,
                 stalled_until: None,
                 told: false,
+                member: shows_member.then(Member::default),
                 shared,
                 listing,
             };
-            task.run(queue).await;
+            task.run(first, queue).await;
         });
         handle
     }
@@ -254,6 +258,26 @@ impl SourceHandle {
     }
 }
 
+fn settings(shared: &Shared, key: &SourceKey) -> source::Settings {
+    let mut settings = shared.settings.source.clone();
+    settings.tells_reach |= shared.settings.lists.list(key.place.list).servers.len() > 1;
+    if matches!(key.owner, Owner::Stream(_)) {
+        // It ends with its stream.
+        (settings.private, settings.linger) = (true, Duration::ZERO);
+    }
+    settings
+}
+
+fn attachment(attach: &Attach) -> Attachment {
+    match attach {
+        Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => {
+            Attachment::Streams(Box::new(Streams::new(settings.clone())))
+        }
+        Attach::Files { .. } => Attachment::Files(Files::default()),
+        Attach::Nothing => Attachment::Files(Files::nothing()),
+    }
+}
+
 /// Makes a source what it was before the restart, if that is known, and sees to it that it is kept.
 fn restore(source: &mut Source, report: &mut Report, key: &SourceKey, shared: &Shared) -> Option<Saving> {
     let keep = shared.keep.as_ref()?;
@@ -267,26 +291,6 @@ fn restore(source: &mut Source, report: &mut Report, key: &SourceKey, shared: &S
         saving.restored(source);
     }
     Some(saving)
-}
-
-/// The node that a class shows upstream (RLY-15): its own projection; under the relay's id with a digest of the class,
-/// unless the class is made of the client's id.
-fn upstream_node(relay: &Node, class: &Node) -> Node {
-    let own = |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
-    let digest = crate::wire::version::digest(&encode_node(class));
-    Node {
-        id: if class.id.is_empty() { format!("{}/{digest}", relay.id) } else { class.id.clone() },
-        cluster: own(&class.cluster, &relay.cluster),
-        metadata: if class.metadata.is_empty() { relay.metadata.clone() } else { class.metadata.clone() },
-        locality: class.locality.clone().or_else(|| relay.locality.clone()),
-        user_agent_name: own(&class.user_agent_name, &relay.user_agent_name),
-        user_agent_version: match class.user_agent_name.is_empty() {
-            true => relay.user_agent_version.clone(),
-            false => class.user_agent_version.clone(),
-        },
-        client_features: upstream_features(&class.client_features),
-        dynamic_parameters: class.dynamic_parameters.clone(),
-    }
 }
 
 struct SourceTask {
@@ -304,19 +308,25 @@ struct SourceTask {
     stalled_until: Option<Instant>,
     /// Something was reported that the status does not show yet.
     told: bool,
+    /// Of a class that shows its server the node of a client.
+    member: Option<Member>,
     shared: Arc<Shared>,
     listing: Arc<dyn Listing>,
 }
 
 impl SourceTask {
-    async fn run(mut self, mut queue: mpsc::UnboundedReceiver<Queued>) {
+    async fn run(mut self, first: Option<Queued>, mut queue: mpsc::UnboundedReceiver<Queued>) {
         debug!(source = self.handle.id.0, "source begins");
+        if let Some((command, _permit)) = first {
+            self.take(command);
+        }
         self.publish();
         loop {
             let due = self.source.poll_timeout().map(|time| self.shared.clock.instant(time));
             let due = due.map(|due| self.stalled_until.map_or(due, |until| until.max(due)));
             let save_due = self.saving.as_ref().and_then(Saving::due);
-            let due = [due, self.status_due, save_due].into_iter().flatten().min();
+            let member_due = self.member.as_ref().and_then(Member::due);
+            let due = [due, self.status_due, save_due, member_due].into_iter().flatten().min();
             tokio::select! {
                 Some((command, _permit)) = queue.recv() => {
                     self.take(command);
@@ -341,6 +351,7 @@ impl SourceTask {
 
     fn run_timers(&mut self) {
         let now = Instant::now();
+        self.follow_members();
         let late = self
             .source
             .poll_timeout()
@@ -361,6 +372,7 @@ impl SourceTask {
             Command::Watch { stream, type_url, interest } => {
                 let session = stream.id();
                 self.streams.insert(session, stream);
+                self.follow_members();
                 self.source.watch(session, &type_url, &interest, now);
             }
             Command::Unwatch { session, type_url, collection } => {
@@ -369,6 +381,7 @@ impl SourceTask {
             Command::Forget(session) => {
                 self.streams.remove(&session);
                 self.source.forget(session, now);
+                self.follow_members();
             }
             Command::Save(done) => {
                 if let Some(saving) = &mut self.saving {
@@ -378,6 +391,7 @@ impl SourceTask {
             Command::Dismiss(session) => {
                 self.streams.remove(&session);
                 self.source.dismiss(session, now);
+                self.follow_members();
             }
             Command::ConfirmDeletions { type_name, done } => {
                 self.told = true;
@@ -407,6 +421,10 @@ impl SourceTask {
                 };
                 self.source.handle_upstream(index, input, now);
             }
+            LinkEvent::Next(index, is_open) => {
+                let input = if is_open { Input::NextOpened } else { Input::NextFailed };
+                self.source.handle_upstream(index, input, now);
+            }
             LinkEvent::Files(FileEvent::State(state)) => {
                 self.report.files_read(now);
                 self.source.handle_files(state, now);
@@ -426,7 +444,8 @@ impl SourceTask {
     }
 
     fn take_response(&mut self, index: StreamIndex, response: Response, now: Time) {
-        self.report.response(&response);
+        self.report.response(&response, now);
+        self.member.iter_mut().for_each(Member::accepted);
         self.saving.iter_mut().for_each(Saving::heard);
         let type_url = response.type_url().clone();
         let before = self.present(&type_url);
@@ -464,8 +483,12 @@ impl SourceTask {
                 }
                 Output::Upstream(index, crate::engine::upstream::Output::Event(event)) => {
                     self.told = true;
-                    if event == Event::Heard {
-                        self.is_heard(index);
+                    match &event {
+                        Event::Heard => self.is_heard(index),
+                        Event::Unreachable { status } => {
+                            self.member.iter_mut().for_each(|member| member.refused(status.code));
+                        }
+                        _ => {}
                     }
                     self.report.event(index, &event, self.shared.clock.now());
                 }
@@ -479,7 +502,8 @@ impl SourceTask {
                         Attachment::Files(_) => None,
                     };
                     let number = match output {
-                        crate::engine::upstream::Output::Open { server, .. } => server,
+                        crate::engine::upstream::Output::Open { server, .. }
+                        | crate::engine::upstream::Output::OpenNext { server, .. } => server,
                         _ => 0,
                     };
                     let server = self.shared.server(self.handle.key.place.failover(number));
@@ -511,6 +535,17 @@ impl SourceTask {
             let server = self.shared.server(self.handle.key.place.failover(number));
             self.source.set_server(server.uri.clone());
         }
+    }
+
+    /// Shows the server the node of another member if the one that it was shown is gone.
+    fn follow_members(&mut self) {
+        let Some(member) = &mut self.member else { return };
+        let Some(node) = member.follow(&self.streams, Instant::now()) else { return };
+        debug!(source = self.handle.id.0, node = node.id, "the class shows its server this member's node");
+        self.report.shows(&node);
+        self.told = true;
+        self.link.set_node(&self.shared.server(self.handle.key.place).attach, &node);
+        self.source.succeed(self.shared.clock.now());
     }
 
     fn save(&mut self) {
@@ -552,6 +587,23 @@ impl SourceTask {
         // A stream holds the handle still, or again: look once more when it may be gone.
         self.status_due.get_or_insert(Instant::now() + Duration::from_secs(1));
         false
+    }
+}
+
+/// The first command by which something is wanted; `None` once nobody can want anything of this source. The clients of a
+/// class whose node is a member's bring it, and there is none before them.
+async fn first_watch(
+    queue: &mut mpsc::UnboundedReceiver<Queued>,
+    key: &SourceKey,
+    listing: &dyn Listing,
+) -> Option<Queued> {
+    loop {
+        match timeout(Duration::from_secs(1), queue.recv()).await {
+            Ok(Some(queued @ (Command::Watch { .. }, _))) => return Some(queued),
+            Ok(Some(_)) | Err(_) if listing.retire(key) => return None,
+            Ok(Some(_)) | Err(_) => {}
+            Ok(None) => return None,
+        }
     }
 }
 

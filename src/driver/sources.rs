@@ -11,7 +11,7 @@ use super::registry::lock;
 use super::servers::Place;
 use super::shared::Shared;
 use super::source::{Listing, Owner, SourceHandle, SourceKey};
-use crate::engine::class::{NodeClass, splitting_field};
+use crate::engine::class::{NodeClass, UpstreamNode, splitting_field};
 use crate::engine::downstream::SourceId;
 use crate::telemetry::Limit;
 use crate::xds::{Code, Node, Status};
@@ -155,6 +155,6 @@ impl Listing for Table {
 }
 
 /// The one class of a server that answers everyone alike.
-fn any_class() -> NodeClass {
-    NodeClass { node: Node::default(), legacy_wildcard: true }
+pub(super) fn any_class() -> NodeClass {
+    NodeClass { node: Node::default(), legacy_wildcard: true, upstream_node: UpstreamNode::Projection }
 }

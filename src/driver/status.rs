@@ -38,12 +38,14 @@ pub struct SourceStatus {
     /// The stream that it serves alone (RLY-20); `None`: everyone of the class.
     pub stream: Option<u64>,
     pub class: ClassStatus,
+    /// The id under which the server sees the class.
+    pub shown: Arc<str>,
     pub state: SourceState,
     /// Since when it is in this state.
     pub since: SystemTime,
     /// Why the last stream or connection attempt ended; kept after a reconnect.
     pub last_error: Option<Status>,
-    /// Whether the server ever answered since the source began.
+    /// Whether a response ever came since the source began.
     pub answered: bool,
     /// Since when the server could not be heard; `None` while the stream is up.
     pub stale_since: Option<SystemTime>,
@@ -75,10 +77,12 @@ pub enum SourceState {
         /// How long this wait is in all, counted from `since`.
         delay: Duration,
     },
+    /// A stream is open and something was asked for a while, and no response ever came.
+    Unanswered,
 }
 
 impl SourceState {
-    pub const NAMES: [&'static str; 3] = ["connecting", "connected", "backoff"];
+    pub const NAMES: [&'static str; 4] = ["connecting", "connected", "backoff", "unanswered"];
 
     /// The position in [`SourceState::NAMES`].
     pub fn index(self) -> usize {
@@ -86,7 +90,13 @@ impl SourceState {
             SourceState::Connecting => 0,
             SourceState::Connected => 1,
             SourceState::Backoff { .. } => 2,
+            SourceState::Unanswered => 3,
         }
+    }
+
+    /// Whether a stream is open, or the file or poll was read.
+    pub fn is_attached(self) -> bool {
+        matches!(self, SourceState::Connected | SourceState::Unanswered)
     }
 
     pub fn name(self) -> &'static str {

@@ -216,6 +216,10 @@ impl Subscriber for StreamState {
         self.wake();
     }
 
+    fn node(&self) -> Option<Arc<Node>> {
+        lock(&self.inner).node.clone()
+    }
+
     fn divert(self: Arc<Self>, type_url: TypeUrl) {
         // Held until its sources know: one that a stream enters after its farewell would be kept by it for ever.
         let Some(guard) = self.guard.upgrade() else { return };
@@ -326,6 +330,9 @@ impl StreamState {
         }
         let types = inner.metrics_of(&taken.type_url, &self.shared);
         types.request();
+        if taken.is_report {
+            types.report();
+        }
         self.note_verdict(&taken, &types, inner.node.as_deref());
         self.note_refusal(&taken, inner.node.as_deref());
         self.behind.since(inner.waiting_since().map(|since| self.shared.clock.instant(since)));

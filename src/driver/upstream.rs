@@ -25,6 +25,8 @@ const EVENTS_MAX: usize = 4;
 #[derive(Debug)]
 pub enum LinkEvent {
     Stream(StreamIndex, StreamEvent),
+    /// The stream that is to take the place of this one is open, or (false) it could not be opened.
+    Next(StreamIndex, bool),
     Files(FileEvent),
 }
 
@@ -37,6 +39,8 @@ pub struct OpenStream {
     variant: Variant,
     /// Of its server.
     metrics: Arc<ServerMetrics>,
+    /// What is to take its place.
+    next: Option<Box<OpenStream>>,
 }
 
 #[derive(Debug)]
@@ -97,6 +101,12 @@ impl Link {
         match output {
             Output::Open { variant, .. } => *slot = open(attach, type_url, variant, metrics),
             Output::Close => *slot = None,
+            Output::OpenNext { variant, .. } => {
+                if let Some(stream) = slot {
+                    stream.next = open(attach, type_url, variant, metrics).map(Box::new);
+                }
+            }
+            Output::TakeNext => *slot = slot.take().and_then(|stream| stream.next).map(|next| *next),
             Output::Send { request, first } => {
                 trace!(stream = index, ?request, "request to upstream");
                 match (slot.as_mut().map(|stream| &mut stream.handle), request) {
@@ -119,6 +129,19 @@ impl Link {
         }
     }
 
+    /// The node with which streams and polls begin from here on.
+    pub fn set_node(&mut self, attach: &Attach, changed: &Node) {
+        let Link::Streams { node, .. } = self else { return };
+        let encoded = match attach {
+            // A node that has been one in JSON is one again.
+            Attach::Rest { .. } => encode_rest_node(changed).ok(),
+            _ => Some(encode_node(changed)),
+        };
+        if let Some(encoded) = encoded {
+            *node = encoded.into();
+        }
+    }
+
     /// The next thing that the server says. Cancel-safe.
     pub async fn next(&mut self) -> LinkEvent {
         poll_fn(|context| self.poll_next(context)).await
@@ -137,6 +160,9 @@ impl Link {
                 for index in (*turn..count).chain(0..count.min(*turn)) {
                     let slot = &mut streams[index];
                     let Some(stream) = slot else { continue };
+                    if let Some(is_open) = stream.poll_next_stream(context) {
+                        return Poll::Ready(LinkEvent::Next(index, is_open));
+                    }
                     let Poll::Ready(Some(event)) = stream.events.poll_recv(context) else { continue };
                     match &event {
                         StreamEvent::Opened => {
@@ -152,6 +178,28 @@ impl Link {
                     return Poll::Ready(LinkEvent::Stream(index, event));
                 }
                 Poll::Pending
+            }
+        }
+    }
+}
+
+impl OpenStream {
+    /// Whether the stream that is to take the place of this one is open now, or failed to be.
+    fn poll_next_stream(&mut self, context: &mut Context<'_>) -> Option<bool> {
+        loop {
+            let next = self.next.as_mut()?;
+            let Poll::Ready(Some(event)) = next.events.poll_recv(context) else { return None };
+            match event {
+                StreamEvent::Opened => {
+                    next.open = Some(next.metrics.stream(next.variant));
+                    return Some(true);
+                }
+                StreamEvent::ConnectFailed(_) | StreamEvent::Closed(_) => {
+                    self.next = None;
+                    return Some(false);
+                }
+                // Nothing was asked on it yet.
+                _ => {}
             }
         }
     }
@@ -176,5 +224,5 @@ fn open(
         Attach::Rest { server, .. } => Handle::Poll(server.open(type_url?, sender)?),
         Attach::Files { .. } | Attach::Nothing => return None,
     };
-    Some(OpenStream { handle, events, open: None, variant, metrics: metrics() })
+    Some(OpenStream { handle, events, open: None, variant, metrics: metrics(), next: None })
 }

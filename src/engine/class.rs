@@ -4,10 +4,12 @@
 //! and a style of names decides which parts of the node split classes.
 
 mod classify;
+mod upstream_node;
 
 use crate::xds::{Locality, Node, TypeUrl, Value};
 
 pub use classify::{NodeClass, NodeNeeded, splitting_field};
+pub use upstream_node::{Filling, NodeTemplate, Parts, Text, UpstreamNode};
 
 /// The rules of a relay, complete: whatever a client asks for, some rule matches.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +35,8 @@ pub struct ClassRule {
     /// Clients take `resource_errors` for an answer: a full-state answer may leave out what has an error, and a SotW answer
     /// may hold errors alone (ERR-8, SST-7).
     pub resource_errors_alone: bool,
+    /// What the server is told of the classes of this rule.
+    pub upstream_node: UpstreamNode,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -158,6 +162,7 @@ impl ClassRule {
             share_secrets: false,
             legacy_wildcard: true,
             resource_errors_alone: false,
+            upstream_node: UpstreamNode::Projection,
         }
     }
 

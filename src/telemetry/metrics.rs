@@ -226,6 +226,7 @@ impl Catalogue {
 pub struct TypeMetrics {
     label: Arc<str>,
     requests: Counter,
+    reports: Counter,
     responses: [Counter; 2],
     response_bytes: Counter,
     acks: Counter,
@@ -250,6 +251,11 @@ impl TypeMetrics {
     /// A client's request was read.
     pub fn request(&self) {
         self.requests.inc();
+    }
+
+    /// It was a report, which goes nowhere.
+    pub fn report(&self) {
+        self.reports.inc();
     }
 
     /// A response was handed to a client's connection; bytes as framed.
@@ -341,6 +347,7 @@ struct TypeSlots {
 struct TypeTable {
     slots: Mutex<TypeSlots>,
     requests: Counters<1>,
+    reports: Counters<1>,
     responses: Counters<2>,
     response_bytes: Counters<1>,
     acks: Counters<1>,
@@ -359,6 +366,10 @@ impl TypeTable {
         TypeTable {
             slots: Mutex::default(),
             requests: catalogue.add("sluice_downstream_requests", "Requests read from clients"),
+            reports: catalogue.add(
+                "sluice_downstream_reports",
+                "Requests by which clients report something and ask for nothing",
+            ),
             responses: catalogue.add("sluice_downstream_responses", "Responses sent to clients"),
             response_bytes: catalogue.sized(
                 "sluice_downstream_response",
@@ -419,6 +430,7 @@ impl TypeTable {
         let cached = |state| self.resources.get_or_create_owned(&with("state", state));
         TypeMetrics {
             requests: self.requests.get_or_create_owned(&by_type),
+            reports: self.reports.get_or_create_owned(&by_type),
             responses: VARIANTS
                 .map(|variant| self.responses.get_or_create_owned(&with("variant", variant_name(variant)))),
             response_bytes: self.response_bytes.get_or_create_owned(&by_type),

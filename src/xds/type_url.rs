@@ -140,6 +140,11 @@ impl TypeUrl {
         self.kind.is_full_state()
     }
 
+    /// A resource of this type may be named by the empty string, and be asked for so (TYP-2).
+    pub fn has_empty_names(&self) -> bool {
+        self.message() == "envoy.extensions.filters.network.dubbo_proxy.v3.MultipleRouteConfiguration"
+    }
+
     pub fn is_secret(&self) -> bool {
         self.kind == Kind::Secret
     }

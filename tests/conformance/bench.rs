@@ -72,6 +72,14 @@ impl Bench {
         Some(Bench::over(ControlPlane::scripted().await, change).await)
     }
 
+    /// Over a control plane that takes the nodes only that istiod would.
+    pub async fn over_istiod(change: impl FnOnce(Setup) -> Setup) -> Option<Bench> {
+        if straight() {
+            return None;
+        }
+        Some(Bench::over(ControlPlane::istiod().await, change).await)
+    }
+
     async fn over(origin: ControlPlane, change: impl FnOnce(Setup) -> Setup) -> Bench {
         let setup = change(Setup::of(origin.address));
         let upstream = setup.upstream;

@@ -16,6 +16,7 @@ mod bench;
 mod delta;
 mod dynamic;
 mod errors;
+mod istio;
 mod judged;
 mod matrix;
 mod names;

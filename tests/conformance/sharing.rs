@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use tonic::Code;
+
 use crate::bench::{Bench, pause};
 use crate::support::client::{connect, node};
 use crate::support::proto::Node;
 use crate::support::{
-    Ask, CDS, Client, ControlPlane, EDS, Item, LDS, RDS, Relay, SILENCE, SRDS, Setup, Variant,
+    Ask, CDS, Client, ControlPlane, EDS, Item, LDS, RDS, Relay, SDS, SILENCE, SRDS, Setup, Variant,
 };
 
 #[tokio::test]
@@ -128,6 +130,39 @@ async fn rly_10_rly_14_classes_do_not_share() {
         assert!(green.take(LDS).await.get("l").text().starts_with("green"));
         assert_eq!(bench.origin.live_streams(), 2);
     }
+}
+
+/// Nothing would keep the Secrets of nodes without an id apart (FD11).
+#[tokio::test]
+async fn rly_21_a_node_without_an_id_gets_no_secret() {
+    for variant in Variant::BOTH {
+        let Some(bench) = Bench::relay(Variant::Delta).await else { return };
+        bench.origin.set(SDS, "key", "hunter2");
+        bench.origin.set(CDS, "a", "1");
+        let mut nameless = bench.client(variant, "").await;
+        nameless.want(CDS, &["a"]);
+        nameless.settle(CDS, &[("a", "1")]).await;
+        nameless.want(SDS, &["key"]);
+        let status = nameless.ended().await;
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().contains("node.id"), "{status:?}");
+        assert!(bench.origin.requests(SDS).is_empty(), "the relay asks for its own");
+        let mut named = bench.client(variant, "one").await;
+        named.want(SDS, &["key"]);
+        named.settle(SDS, &[("key", "hunter2")]).await;
+    }
+}
+
+/// The operator signed that they are the same for everyone.
+#[tokio::test]
+async fn rly_21_shared_secrets_need_no_id() {
+    let rule = "node_classes: [{match: {types: [envoy.extensions.transport_sockets.tls.v3.Secret]}, \
+        split_by: {}, share_secrets: true}]";
+    let Some(bench) = Bench::with(|setup| setup.line(rule)).await else { return };
+    bench.origin.set(SDS, "key", "hunter2");
+    let mut nameless = bench.delta("").await;
+    nameless.want(SDS, &["key"]);
+    nameless.settle(SDS, &[("key", "hunter2")]).await;
 }
 
 /// RLY-12: features belong to the class. RLY-11: the id does not.

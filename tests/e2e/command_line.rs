@@ -85,7 +85,7 @@ fn arguments_that_do_not_exist_are_64() {
 
 #[test]
 fn the_files_we_ship_are_sound() {
-    for file in ["config/sluice.yaml", "config/example.yaml"] {
+    for file in ["config/sluice.yaml", "config/example.yaml", "config/istio.yaml"] {
         let (code, _, errors) = run(&["check", "--config", file], CHECKOUT.as_ref());
         assert_eq!(code, 0, "{file}: {errors}");
     }

@@ -57,6 +57,12 @@ impl World {
         match output {
             Output::Open { variant, .. } => self.open_link(slot, index, variant),
             Output::Close => self.drop_link(slot, index),
+            // No class of these worlds shows the node of a member.
+            Output::OpenNext { .. } | Output::TakeNext => {
+                self.fail(Invariant::UpstreamEconomy, || {
+                    format!("slot {slot} opens a second stream {index}")
+                });
+            }
             Output::Send { request, .. } => self.send(slot, index, request),
             Output::Probe => {
                 let Some(link) = self.link_of(slot, index) else { return };

@@ -27,7 +27,7 @@ use tonic_prost::ProstCodec;
 use super::adapter::Adapter;
 use super::obedient::{Sub, World};
 use super::words::{self, Answer, Ask, Attachment, Item, Variant};
-use super::{DEADLINE, MARKER, judge, net, proto, rest};
+use super::{DEADLINE, MARKER, istiod, judge, net, proto, rest};
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
@@ -68,6 +68,8 @@ struct State {
     refuse_type: Option<&'static str>,
     /// What polls are answered with instead.
     refuse_polls: Option<(StatusCode, String)>,
+    /// It looks its clients up by their nodes, as istiod does.
+    is_istiod: bool,
     /// Where the resources are written after each change.
     directory: Option<TempDir>,
     streams: BTreeMap<u64, Stream>,
@@ -135,6 +137,13 @@ impl ControlPlane {
                 format!("file:{}", directory.path().display())
             }
         }
+    }
+
+    /// Obedient to those whose nodes istiod would take.
+    pub async fn istiod() -> ControlPlane {
+        let origin = ControlPlane::obedient().await;
+        origin.shared.lock().is_istiod = true;
+        origin
     }
 
     /// Answers nothing but what the test sends with [`Self::answer`].
@@ -462,8 +471,15 @@ fn open<Req: Into<Ask> + Send + 'static>(
 }
 
 fn record(state: &mut State, id: u64, ask: Ask) {
-    let State { world, streams, log, scripted, .. } = state;
+    let State { world, streams, log, scripted, is_istiod, .. } = state;
     let Some(stream) = streams.get_mut(&id) else { return };
+    if let Some(node) = ask.node.as_ref().filter(|_| *is_istiod)
+        && let Err(reason) = istiod::addresses(node)
+    {
+        let _ = stream.answers.send(Err(Status::invalid_argument(reason)));
+        streams.remove(&id);
+        return;
+    }
     if stream.of_type.is_some_and(|of_type| of_type != ask.type_url) {
         let refusal =
             Status::invalid_argument(format!("RPC-6: {} on a stream of another type", ask.type_url));

@@ -7,6 +7,7 @@
 pub mod adapter;
 pub mod client;
 pub mod control_plane;
+pub mod istiod;
 pub mod judge;
 pub mod kind;
 pub mod net;
@@ -44,6 +45,8 @@ pub const VHDS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 pub const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 pub const LEDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint";
 pub const LEDS_LIST: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpointCollection";
+/// istiod's name table, which has no name.
+pub const NDS: &str = "type.googleapis.com/istio.networking.nds.v1.NameTable";
 /// In place of a resource it says where to ask for it (NAM-20).
 pub const REDIRECT: &str = "type.googleapis.com/xds.core.v3.ResourceLocator";
 /// A type that nobody has heard of, and the last in rank.

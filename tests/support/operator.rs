@@ -49,6 +49,14 @@ impl Relay {
         self.json("/ready").await["upstreams"][server].clone()
     }
 
+    /// Waits for a count that `/ready` gives of a server.
+    pub async fn upstream_has(&self, server: &str, key: &str, count: u64) {
+        eventually(&format!("{key}: {count}"), || async {
+            self.upstream(server).await[key].as_u64() == Some(count)
+        })
+        .await;
+    }
+
     pub fn warnings(&self, text: &str) -> Vec<String> {
         self.log_lines("WARN").into_iter().filter(|line| line.contains(text)).collect()
     }

@@ -4,7 +4,7 @@
 use prost::Message;
 
 use super::proto::{Body, DataSource, GenericSecret, NamedEndpoint, ScopedRoute, Secret, VirtualHost};
-use super::{CDS, EDS, LDS, RDS, SDS, SRDS, VHDS};
+use super::{CDS, EDS, LDS, NDS, RDS, SDS, SRDS, VHDS, istiod};
 
 pub fn encode(type_url: &str, name: &str, text: &str) -> Vec<u8> {
     let (name, text) = (name.to_owned(), text.to_owned());
@@ -15,6 +15,7 @@ pub fn encode(type_url: &str, name: &str, text: &str) -> Vec<u8> {
         }
         SRDS => ScopedRoute { name, route_configuration_name: text }.encode_to_vec(),
         VHDS => VirtualHost { name, domains: vec![text] }.encode_to_vec(),
+        NDS => istiod::name_table(&text),
         CDS | LDS => Body { name, stat_name: text, ..Body::default() }.encode_to_vec(),
         RDS => Body { name, headers: vec![text], ..Body::default() }.encode_to_vec(),
         EDS => Body { name, endpoints: vec![NamedEndpoint { key: text }], ..Body::default() }.encode_to_vec(),
@@ -30,6 +31,7 @@ pub fn text(type_url: &str, value: &[u8]) -> String {
             secret.map(|source| source.inline_string).unwrap_or_default()
         }
         SRDS => ScopedRoute::decode(value).map(|scope| scope.route_configuration_name).unwrap_or_default(),
+        NDS => istiod::first_address(value),
         VHDS => VirtualHost::decode(value).map(|host| host.domains.concat()).unwrap_or_default(),
         _ => {
             let Ok(body) = Body::decode(value) else { return String::new() };

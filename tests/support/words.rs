@@ -389,6 +389,7 @@ impl From<proto::DiscoveryResponse> for Answer {
             if any.type_url != WRAPPER {
                 let name =
                     proto::Named::decode(any.value.as_slice()).map(|body| body.name).unwrap_or_default();
+                let name = if any.type_url == super::NDS { String::new() } else { name };
                 return Item { name, body: Some(any), ..Item::default() };
             }
             let inner = proto::Resource::decode(any.value.as_slice()).expect("a wrapper holds a resource");

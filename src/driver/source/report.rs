@@ -50,7 +50,11 @@ pub struct Report {
     since: Time,
     failures: u32,
     last_error: Option<Status>,
+    /// The id under which the server sees the class.
+    shown: Arc<str>,
     answered: bool,
+    /// It was asked for a while, and nothing ever came.
+    is_mute: bool,
     /// Since when the server could not be heard (I14).
     stale_since: Option<Time>,
     /// Since when nobody stood by what it holds: it is from before a restart (RLY-7).
@@ -63,13 +67,12 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(shared: &Arc<Shared>, node: &Node, key: &SourceKey) -> Report {
+    pub fn new(shared: &Arc<Shared>, node: &Node, digest: String, key: &SourceKey) -> Report {
         let now = shared.clock.now();
         let server = shared.server(key.place);
         let list = &shared.settings.lists.list(key.place.list).label;
         // Who is attached to nothing has all there is.
         let is_whole = matches!(server.attach, Attach::Nothing);
-        let digest = crate::wire::version::digest(&crate::wire::upstream::encode_node(node));
         let mut report = Report {
             metrics: shared.metrics.of_server(&server.uri).source(list),
             server_uri: server.uri.clone(),
@@ -92,7 +95,9 @@ impl Report {
             since: now,
             failures: 0,
             last_error: None,
+            shown: node.id.as_str().into(),
             answered: is_whole,
+            is_mute: false,
             stale_since: (!is_whole).then_some(now),
             restored: None,
             warned: false,
@@ -136,7 +141,8 @@ impl Report {
 
     // === what the server does ===
 
-    pub fn response(&mut self, response: &Response) {
+    pub fn response(&mut self, response: &Response, now: Time) {
+        self.answers(now);
         self.of_type(response.type_url()).upstream.response();
     }
 
@@ -174,6 +180,7 @@ impl Report {
     }
 
     pub fn files_read(&mut self, now: Time) {
+        self.answered = true;
         self.heard(0, now);
         debug!(server = %self.server_uri, list = %self.list, "files were read");
     }
@@ -211,10 +218,12 @@ impl Report {
             }
             Event::Unreachable { status } => self.unreachable(stream, status, now),
             Event::Heard => self.heard(stream, now),
+            Event::Unanswered => self.unanswered(now),
             Event::Acked { type_url } => {
                 self.of_type(type_url).upstream.ack();
             }
             Event::Unchanged { type_url } => {
+                self.answers(now);
                 self.of_type(type_url).upstream.unchanged();
             }
             Event::Nacked { type_url, text, names } => {
@@ -376,10 +385,40 @@ impl Report {
 
     /// The server answered on a stream: what is served is fresh again, unless another stream is lost.
     fn heard(&mut self, stream: StreamIndex, now: Time) {
-        self.answered = true;
         self.health.answered(stream);
-        self.enter(SourceState::Connected, now);
+        let state = if self.is_mute { SourceState::Unanswered } else { SourceState::Connected };
+        self.enter(state, now);
         self.refresh(now);
+    }
+
+    /// Something came from the server.
+    fn answers(&mut self, now: Time) {
+        self.answered = true;
+        if std::mem::take(&mut self.is_mute) {
+            info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, "the upstream answers");
+            self.enter(SourceState::Connected, now);
+        }
+    }
+
+    /// A stream is open, and nothing comes of it: neither an error nor an answer would ever say so.
+    fn unanswered(&mut self, now: Time) {
+        if self.answered {
+            return;
+        }
+        self.enter(SourceState::Unanswered, now);
+        if std::mem::replace(&mut self.is_mute, true) {
+            return;
+        }
+        if let Some(suppressed) = self.allow("unanswered") {
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, node = %self.shown, suppressed,
+                "the upstream takes requests and answers none of them for 10 s: it may have nothing for a node with this id. \
+                If it keys by node id, `node_classes` need `split_by: {{ id: true }}`, or `upstream_node` says what it is told");
+        }
+    }
+
+    /// From now on the class shows its server this node.
+    pub fn shows(&mut self, node: &Node) {
+        self.shown = node.id.as_str().into();
     }
 
     fn refresh(&mut self, now: Time) {
@@ -449,6 +488,7 @@ impl Report {
             list: self.list.clone(),
             stream: self.stream,
             class: self.class.clone(),
+            shown: self.shown.clone(),
             state: self.state,
             since: clock.wall(self.since),
             last_error: self.last_error.clone(),

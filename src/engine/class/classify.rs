@@ -3,16 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::{LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection, VersionPart};
+use super::{
+    LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection, UpstreamNode, VersionPart,
+};
 use crate::xds::{Locality, Node, TypeUrl, UserAgentVersion, Value};
 
 /// Clients of one class may share what an upstream answers (RLY-10).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeClass {
-    /// The parts of the node that the class is made of; all others are empty. What the upstream is told (RLY-15).
+    /// The parts of the node that the class is made of; all others are empty.
     pub node: Node,
     /// An empty first request means the wildcard (SUB-9, SUB-15).
     pub legacy_wildcard: bool,
+    /// What the server is told of it.
+    pub upstream_node: UpstreamNode,
 }
 
 /// The first request of a stream has no node, and the class depends on it (STR-4).
@@ -43,7 +47,19 @@ impl NodeClasses {
         if node.is_none() && needs_node {
             return Err(NodeNeeded);
         }
-        Ok(NodeClass { node: projection.apply(known), legacy_wildcard: rule.legacy_wildcard })
+        Ok(NodeClass {
+            node: projection.apply(known),
+            legacy_wildcard: rule.legacy_wildcard,
+            upstream_node: rule.upstream_node.clone(),
+        })
+    }
+
+    /// Whether an id is all that would keep the secrets of this node from those of others, and it has none (RLY-21, FD11).
+    pub fn lacks_id(&self, node: Option<&Node>, type_url: &TypeUrl, style: NameStyle) -> bool {
+        let anonymous = Node::default();
+        let node = node.unwrap_or(&anonymous);
+        let rule = self.rule(node, type_url, style);
+        type_url.is_secret() && node.id.is_empty() && rule.is_none_or(|rule| !rule.share_secrets)
     }
 }
 
@@ -208,6 +224,27 @@ mod tests {
         rule.share_secrets = true;
         let signed = NodeClasses::new(vec![rule]);
         assert_eq!(class(&signed, &node()), class(&signed, &other));
+    }
+
+    #[test]
+    fn rly_21_nodes_without_an_id_share_secrets_only_where_the_operator_signed() {
+        let nameless = Node { id: String::new(), ..node() };
+        let mut rule = ClassRule::for_names(NameStyle::Old, Projection::whole_node_but_id());
+        rule.share_secrets = true;
+        let (strict, signed) = (NodeClasses::default(), NodeClasses::new(vec![rule]));
+        let named = node();
+        let lacks = |classes: &NodeClasses, node, type_url: &TypeUrl| {
+            classes.lacks_id(node, type_url, NameStyle::Old)
+        };
+        assert!(lacks(&strict, Some(&nameless), &secrets()));
+        assert!(lacks(&strict, None, &secrets()));
+        assert!(!lacks(&strict, Some(&named), &secrets()));
+        assert!(!lacks(&strict, Some(&nameless), &clusters()));
+        assert!(!lacks(&signed, Some(&nameless), &secrets()));
+        assert!(
+            signed.lacks_id(Some(&nameless), &secrets(), NameStyle::Xdstp),
+            "no rule was signed for these"
+        );
     }
 
     #[test]

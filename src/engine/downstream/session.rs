@@ -62,11 +62,18 @@ pub struct Taken {
     pub watches: Vec<Watch>,
     /// The subscription changed, or something must be sent again.
     pub changed: bool,
+    /// It only reported something: nobody is asked for anything because of it.
+    pub is_report: bool,
     /// A name of the request that cannot be served, and why (NAM-5); there may be more.
     pub refused: Option<(ResourceName, NameError)>,
 }
 
 impl Taken {
+    fn report(type_url: TypeUrl) -> Taken {
+        let (verdict, watches) = (Verdict::None, Vec::new());
+        Taken { type_url, verdict, watches, changed: false, is_report: true, refused: None }
+    }
+
     /// Requests are rate-limited by which something changes, and those that reject something; ACKs are not.
     pub fn counts_as_change(&self) -> bool {
         self.changed || matches!(self.verdict, Verdict::Nack { .. })
@@ -76,6 +83,14 @@ impl Taken {
     pub fn is_settled(&self) -> bool {
         self.watches.is_empty() && !self.counts_as_change()
     }
+}
+
+/// By requests of this type Istio's agent says how its workload is; there are no such resources.
+const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
+
+/// A request that only tells something: an error that rejects no response is one.
+fn is_report(url: &str, nonce: &str, has_error: bool) -> bool {
+    url == HEALTH || (has_error && nonce.is_empty())
 }
 
 #[derive(Debug)]
@@ -148,6 +163,9 @@ impl Session {
             Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
         };
         let url = type_of(self.kind, url)?;
+        if is_report(url, nonce, error.is_some()) {
+            return Ok(Taken::report(TypeUrl::new(url)));
+        }
         let index = self.subscription_index(url)?;
         let nonce_number = self.parse_nonce(nonce);
         let seed = self.seed;
@@ -186,7 +204,7 @@ impl Session {
         }
         let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.news().next());
         let refused = news.filter(|_| changed).map(|(name, error)| (name.clone(), error.clone()));
-        Ok(Taken { type_url, verdict, watches, changed, refused })
+        Ok(Taken { type_url, verdict, watches, changed, is_report: false, refused })
     }
 
     fn subscription_index(&mut self, url: &str) -> Result<usize, Status> {

@@ -11,6 +11,7 @@ mod guard;
 mod linger;
 mod private;
 mod restore;
+mod succession;
 mod upkeep;
 #[cfg(test)]
 mod tests;

@@ -145,6 +145,10 @@ pub enum Input {
     Closed { status: Status, jitter: f64 },
     /// The answer to [`Output::Probe`]: bytes arrived on the connection.
     Alive,
+    /// The stream of [`Output::OpenNext`] is open, on a connection whose SETTINGS arrived.
+    NextOpened,
+    /// It could not be opened; the one in use goes on.
+    NextFailed,
 }
 
 /// What the shell has to do, in this order.
@@ -156,6 +160,11 @@ pub enum Output {
     Open { variant: Variant, server: u16 },
     /// Drop the stream, or the attempt to open one. No input about it may follow, [`Input::Closed`] neither.
     Close,
+    /// Open a stream beside the one in use, which begins with another node. [`Input::NextOpened`] or
+    /// [`Input::NextFailed`] follows, unless the stream in use is opened anew or closed before: then it is dropped.
+    OpenNext { variant: Variant, server: u16 },
+    /// Drop the stream in use. The one beside it takes its place: what is sent from here on goes there.
+    TakeNext,
     /// Write a request. With `first`, the first one of the stream, goes the node (STR-2).
     Send { request: Request, first: bool },
     /// A resource timer ran out on a stream that has been silent since: find out whether the transport is alive
@@ -251,6 +260,8 @@ pub enum Event {
     },
     /// The server can be heard on this stream; in REST: since polls are answered.
     Heard,
+    /// The server was asked on this stream and says nothing, nor did it ever.
+    Unanswered,
     Acked {
         type_url: TypeUrl,
     },

@@ -32,6 +32,8 @@ mod sotw;
 mod delta;
 mod poll;
 mod proof;
+mod mute;
+mod succession;
 mod resume;
 mod order;
 mod view;
@@ -92,6 +94,8 @@ pub struct Upstream {
     control_plane: String,
     /// REST: the last poll was answered.
     is_polled: bool,
+    /// The server has answered something since something is wanted, or it answered before the relay was restarted.
+    has_spoken: bool,
 }
 
 #[derive(Debug)]
@@ -120,6 +124,12 @@ struct Stream {
     is_probing: bool,
     /// Changes of the subscriptions wait until then.
     gather_until: Option<Time>,
+    /// When the first request was written.
+    asked: Option<Time>,
+    /// It was told that the server says nothing.
+    is_mute: bool,
+    /// A stream that is to take its place is being opened.
+    has_next: bool,
 }
 
 /// Whether the server knows delta (RLY-25).
@@ -189,6 +199,7 @@ impl Upstream {
             reach,
             control_plane,
             is_polled: false,
+            has_spoken: false,
         }
     }
 
@@ -273,6 +284,8 @@ impl Upstream {
                 }
             }
             (Input::GoingAway, Phase::Open(_)) => self.dismissed(),
+            (Input::NextOpened, Phase::Open(_)) => self.take_next(now),
+            (Input::NextFailed, Phase::Open(_)) => self.lose_next(),
             (Input::Closed { status, jitter }, Phase::Open(_)) => self.unanswered(status, jitter, now),
             // Inputs about a stream that is gone already.
             _ => {}
@@ -308,7 +321,7 @@ impl Upstream {
             Phase::Open(_) if self.polls() => None,
             Phase::Open(stream) => {
                 let timers = self.subscriptions.values().filter_map(Subscription::next_timeout);
-                timers.chain(stream.gather_until).chain(self.steady_at()).min()
+                timers.chain(stream.gather_until).chain(self.steady_at()).chain(self.mute_at()).min()
             }
         }
     }
@@ -328,6 +341,7 @@ impl Upstream {
                 }
                 self.run_timers(now);
                 self.become_steady(now);
+                self.find_mute(now);
             }
         }
         self.check_invariants();
@@ -373,6 +387,7 @@ impl Upstream {
             self.outputs.push_back(Output::Close);
         }
         self.reach = Reach::Pending;
+        self.has_spoken = false;
         self.flaps = Flaps::default();
         self.forget_turns();
         self.enter(Phase::Closed, now);
@@ -416,6 +431,9 @@ impl Upstream {
                 signs: 0,
                 is_probing: false,
                 gather_until: None,
+                asked: None,
+                is_mute: false,
+                has_next: false,
             }),
             now,
         );
@@ -498,6 +516,7 @@ impl Upstream {
     }
 
     fn answered(&mut self, now: Time) {
+        self.has_spoken = true;
         if let Phase::Open(stream) = &mut self.phase {
             stream.answered.get_or_insert(now);
         }
@@ -525,6 +544,9 @@ impl Upstream {
         }
         if !matches!(subscription.want, Want::Names(_)) {
             digest.refuse_variants();
+        }
+        if !matches!(subscription.want, Want::Wildcard(_)) {
+            digest.refuse_nameless();
         }
         let verdict = Verdict::of(&digest);
         let says_what_there_is = !digest.is_heartbeat();
@@ -625,6 +647,7 @@ impl Upstream {
         subscription.written(self.variant, due, stream.signs);
         self.outputs.push_back(Output::Send { request, first: !stream.has_spoken });
         stream.has_spoken = true;
+        stream.asked.get_or_insert(now);
         true
     }
 

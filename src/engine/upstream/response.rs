@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::xds::{
-    Code, DeltaResponse, Element, ResourceError, ResourceName, Response, SotwResponse, Status, TypeUrl,
-    Variant,
+    BadElement, Code, DeltaResponse, Element, ResourceError, ResourceName, Response, SotwResponse, Status,
+    TypeUrl, Variant,
 };
 
 /// What both variants say. The rules in which they differ ask for `variant`.
@@ -55,6 +55,23 @@ impl From<Response> for Digest {
 }
 
 impl Digest {
+    /// Who asks for names gets no resource without one; in a wildcard it is the member with the empty name.
+    pub(super) fn refuse_nameless(&mut self) {
+        if self.type_url.has_empty_names() {
+            return;
+        }
+        let is_nameless = |name: &ResourceName| name.as_str().is_empty();
+        let bad = |is_instance| BadElement { name: None, reason: "it has no name".to_owned(), is_instance };
+        for element in &mut self.resources {
+            if element.as_ref().is_ok_and(|received| is_nameless(&received.name)) {
+                *element = Err(bad(true));
+            }
+        }
+        let removed = self.removed.len();
+        self.removed.retain(|name| !is_nameless(name));
+        self.resources.extend((self.removed.len()..removed).map(|_| Err(bad(false))));
+    }
+
     /// Heartbeats only: such a response says nothing about membership, whatever its type (TTL-6).
     pub(super) fn is_heartbeat(&self) -> bool {
         let payloadless = |element: &Element| matches!(element, Ok(received) if received.resource.is_none());

@@ -57,6 +57,8 @@ impl Upstream {
         // Versions belong to the variant that made them (RLY-64).
         let restate = self.variant == Variant::Delta;
         let held = |former: &Former| Held::of_former(&former.version, restate);
+        // It has to say what changed, which may be nothing.
+        self.has_spoken = true;
         let Some(subscription) = self.subscriptions.get_mut(type_url) else { return };
         match (&mut subscription.want, &resumed) {
             (Want::Names(names), Resumed::Names(list)) if !planted(Bug::FormerNamesUnheld) => {

@@ -213,7 +213,7 @@ impl ServerMetrics {
 #[derive(Debug)]
 pub struct SourceMetrics {
     server: Arc<ServerMetrics>,
-    states: [GaugePart; 3],
+    states: [GaugePart; 4],
     connected: GaugePart,
     stale: GaugePart,
     restored: GaugePart,
@@ -228,7 +228,7 @@ impl SourceMetrics {
         for (index, part) in self.states.iter_mut().enumerate() {
             part.set(usize::from(index == state.index()));
         }
-        self.connected.set(usize::from(state == SourceState::Connected));
+        self.connected.set(usize::from(state.is_attached()));
     }
 
     /// Whether the source serves what was held before a restart (RLY-7).

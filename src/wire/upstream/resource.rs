@@ -18,10 +18,6 @@ const WRAPPER_V2: &str = "type.googleapis.com/envoy.api.v2.Resource";
 /// In place of a resource it says where to ask for it (NAM-20).
 const REDIRECT: &str = "type.googleapis.com/xds.core.v3.ResourceLocator";
 
-/// Resources of this type may be named by the empty string (TYP-2).
-const DUBBO: &str =
-    "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.MultipleRouteConfiguration";
-
 /// Reads the resources of one response.
 pub(super) struct ResourceReader<'a> {
     /// The response, of which everything else here is a part.
@@ -44,7 +40,7 @@ impl<'a> ResourceReader<'a> {
         if !self.type_url.kind().has_name_field() {
             return Err(bad("", "a message without a name field must be wrapped".to_owned()));
         }
-        let name = read_name(value).map_err(|error| bad("", error.to_string()))?;
+        let name = self.name_in(value)?;
         let parts = Parts { name, any: Some((type_url, value)), ..Parts::default() };
         self.received(name, &parts)
     }
@@ -68,10 +64,23 @@ impl<'a> ResourceReader<'a> {
                 return Err(bad(name, format!("the type of its payload is {}", shown(type_url))));
             }
             if name.is_empty() && sotw && type_url != REDIRECT && self.type_url.kind().has_name_field() {
-                name = read_name(value).map_err(|error| bad("", error.to_string()))?;
+                name = self.name_in(value)?;
             }
         }
         self.received(name, &parts)
+    }
+
+    /// The name that a payload carries. Of a type that is not known, one that cannot be read is none: its first field is
+    /// something else, as in istiod's name table, of which there is one. No name has control characters, with which a message
+    /// begins that stands there.
+    fn name_in(&self, value: &'a [u8]) -> Result<&'a str, BadElement> {
+        match read_name(value) {
+            Ok(name) if self.type_url.kind() == Kind::Other && name.contains(|c: char| c.is_control()) => {
+                Ok("")
+            }
+            Err(_) if self.type_url.kind() == Kind::Other => Ok(""),
+            read => read.map_err(|error| bad("", error.to_string())),
+        }
     }
 
     /// Of virtual hosts on demand, a name without a payload says that there is no such host. The client that waits for it
@@ -201,8 +210,10 @@ pub(super) fn is_wrapper(type_url: &str) -> bool {
     matches!(type_url, WRAPPER | WRAPPER_V2)
 }
 
+/// Whether a resource without a name is one at all. In the wildcard of a type that is not known it is the member with the
+/// empty name; who asked for names refuses it.
 pub(super) fn may_be_nameless(type_url: &TypeUrl) -> bool {
-    type_url.as_str() == DUBBO
+    type_url.kind() == Kind::Other
 }
 
 /// A type URL in a message for people.

@@ -83,6 +83,9 @@ fn decode_file_message(message: Bytes) -> Result<SotwResponse, DecodeError> {
     }
     let mut response = decode_sotw(&message, head)?;
     response.resources.iter_mut().for_each(refuse_variant);
+    if !response.type_url.has_empty_names() {
+        response.resources.iter_mut().for_each(refuse_nameless);
+    }
     Ok(response)
 }
 
@@ -93,6 +96,13 @@ fn refuse_variant(element: &mut Element) {
     {
         let reason = "dynamic parameter constraints are not supported in files";
         *element = Err(bad(received.name.plain(), reason.to_owned()));
+    }
+}
+
+/// Whoever writes a file and forgets a name has to hear of it.
+fn refuse_nameless(element: &mut Element) {
+    if element.as_ref().is_ok_and(|received| received.name.as_str().is_empty()) {
+        *element = Err(bad("", "it has no name".to_owned()));
     }
 }
 

@@ -169,6 +169,22 @@ fn typ_1_any_type_is_read_by_its_first_field() {
     assert_eq!(good(&response.resources[0]).name.as_str(), "a");
 }
 
+/// istiod's name table is a map: what stands in its first field is no name, be it text.
+#[test]
+fn wir_9_a_payload_of_an_unknown_type_may_have_no_name() {
+    const NDS: &str = "type.googleapis.com/istio.networking.nds.v1.NameTable";
+    let entry = b"\x0a\x0e\x0a\x03web\x12\x07\x0a\x05::1:1";
+    for value in [&entry[..], b"", b"\x08\x01", b"\x0a\x02\xff\xfe"] {
+        let response = sotw(NDS, vec![any(NDS, value)]);
+        let received = response.resources[0].as_ref().unwrap();
+        assert_eq!(received.name.as_str(), "");
+        assert_eq!(received.resource.as_ref().unwrap().body.value, value);
+    }
+    assert_eq!(sotw(NDS, vec![any(NDS, &named("a"))]).resources[0].as_ref().unwrap().name.as_str(), "a");
+    assert!(sotw(NDS, vec![any(NDS, b"\x0a\x05cut")]).resources[0].is_err(), "malformed");
+    assert!(sotw(CLUSTER, vec![any(CLUSTER, b"")]).resources[0].is_err());
+}
+
 #[test]
 fn typ_2_only_dubbos_routes_may_be_nameless() {
     assert_eq!(good(&sotw(DUBBO, vec![any(DUBBO, b"")]).resources[0]).name.as_str(), "");

@@ -3,6 +3,7 @@
 //! ```text
 //! > + CDS a b          subscribe; `*` is the wildcard          > - CDS a       unsubscribe
 //! > opened             > alive          > unconnected          > closed UNAVAILABLE      > unchanged
+//! > succeed            > next opened    > next failed          another stream is to take the place of the open one
 //! > going away         > reach          > current CDS          what is known of the server, and whether a type is current
 //! > after 10s          time passes; timers that fall due in between fire at their time
 //! > CDS v1 n1 a=1 …    a response: version (`-` in delta), nonce, then elements:
@@ -124,6 +125,9 @@ impl Script {
             "unchanged" => self.upstream.handle(Input::Unchanged, self.now),
             "going" => self.upstream.handle(Input::GoingAway, self.now),
             "alive" => self.upstream.handle(Input::Alive, self.now),
+            "succeed" => self.upstream.succeed(),
+            "next" if rest == "opened" => self.upstream.handle(Input::NextOpened, self.now),
+            "next" => self.upstream.handle(Input::NextFailed, self.now),
             "unconnected" => {
                 self.upstream.handle(Input::ConnectFailed { status: status("UNAVAILABLE") }, self.now)
             }
@@ -278,6 +282,8 @@ fn show(output: &Output) -> Option<String> {
         Output::Open { variant, server: 0 } => format!("open {variant:?}"),
         Output::Open { variant, server } => format!("open {variant:?} at {server}"),
         Output::Close => "close".to_owned(),
+        Output::OpenNext { variant, .. } => format!("open next {variant:?}"),
+        Output::TakeNext => "take next".to_owned(),
         Output::Probe => "probe".to_owned(),
         Output::Send { request, first } => {
             format!("{} {}", if *first { "send+node" } else { "send" }, show_request(request))
@@ -338,6 +344,7 @@ fn show_event(event: &Event) -> Option<String> {
     Some(match event {
         Event::Connected { .. }
         | Event::Heard
+        | Event::Unanswered
         | Event::Acked { .. }
         | Event::Nacked { .. }
         | Event::Malformed { .. } => return None,

@@ -1,0 +1,55 @@
+//! `node_classes[].upstream_node`: RLY-15.
+
+use super::*;
+use crate::engine::class::{NodeTemplate, Text};
+
+fn told(rule: &str) -> UpstreamNode {
+    let loaded = with_server(&format!("node_classes: [{{{rule}}}]"));
+    loaded.node_classes.rules[0].upstream_node.clone()
+}
+
+fn faults(rule: &str) -> Vec<String> {
+    let text = format!("{SERVER}node_classes: [{{{rule}}}]");
+    read(&text).expect_err(&text).to_string().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn rly_15_a_server_is_told_the_projection_unless_the_operator_says_otherwise() {
+    assert_eq!(told("split_by: {}"), UpstreamNode::Projection);
+    assert_eq!(told("split_by: {}, upstream_node: projection"), UpstreamNode::Projection);
+    assert_eq!(told("split_by: {}, upstream_node: member"), UpstreamNode::Member);
+    let id = Text::parse("router~{class}~{node.metadata.NAMESPACE}").unwrap();
+    let template = NodeTemplate { id: Some(id), ..NodeTemplate::default() };
+    assert_eq!(
+        told(
+            "split_by: {metadata: [NAMESPACE]}, \
+             upstream_node: {template: {id: 'router~{class}~{node.metadata.NAMESPACE}'}}"
+        ),
+        UpstreamNode::Template(template.into())
+    );
+}
+
+#[test]
+fn what_a_template_cannot_have_is_named_with_its_key() {
+    let at = "node_classes[0].upstream_node";
+    assert_eq!(
+        faults("split_by: {cluster: true}, upstream_node: {template: {id: 'a~{node.metadata.NAMESPACE}'}}"),
+        [format!(
+            "{at}: `template.id` has {{node.metadata.NAMESPACE}}, by which `split_by` does not split classes"
+        )]
+    );
+    assert_eq!(
+        faults("upstream_node: {template: {metadata: {A: {B: ['{node.cluster}']}}}}"),
+        [format!(
+            "{at}: `template.metadata.A.B[0]` has {{node.cluster}}, by which `split_by` does not split classes"
+        )],
+        "the names of the other style are split by nothing"
+    );
+    let only = |fault: &str| faults(&format!("split_by: {{}}, upstream_node: {fault}")).concat();
+    assert!(only("{template: {id: '{node.ip}'}}").starts_with(&format!("{at}.template.id: ")));
+    assert!(only("{template: {metadata: {A: '{'}}}").starts_with(&format!("{at}.template.metadata: ")));
+    assert!(only("{template: {}}").contains("at least one of `id`, `cluster` and `metadata`"));
+
+    assert!(only("somebody").contains("expected projection, member or {template: {…}}"));
+    assert!(only("{}").starts_with(&format!("{at}.template: ")));
+}

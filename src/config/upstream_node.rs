@@ -1,0 +1,77 @@
+//! `node_classes[].upstream_node`: what the server of a class is told (RLY-15).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::error::Problem;
+use super::node::to_value;
+use super::reader::{Item, Map};
+use super::tree::Tree;
+use super::units::text;
+use crate::engine::class::{Filling, NodeTemplate, Projection, Text, UpstreamNode};
+
+const EXPECTED: &str = "projection, member or {template: {…}}";
+
+pub(super) fn read_upstream_node(item: &Item<'_>) -> Option<UpstreamNode> {
+    match item.tree {
+        Tree::Text(text) if text == "projection" => Some(UpstreamNode::Projection),
+        Tree::Text(text) if text == "member" => Some(UpstreamNode::Member),
+        Tree::Map(_) => item.map(|map| {
+            let template = map.required("template", "what of the node differs")?;
+            let template = template.map(read_template)?;
+            Some(UpstreamNode::Template(Arc::new(template)))
+        })?,
+        _ => {
+            item.invalid(EXPECTED);
+            None
+        }
+    }
+}
+
+/// A template that names what does not split the class would tell of one client what is not so for another.
+pub(super) fn check_upstream_node(item: &Item<'_>, node: &UpstreamNode, projections: &[Projection]) {
+    let UpstreamNode::Template(template) = node else { return };
+    for (path, text) in template.texts() {
+        let missing = projections.iter().find_map(|projection| text.not_kept_by(projection));
+        if let Some(field) = missing {
+            let reason =
+                format!("`template.{path}` has {{{field}}}, by which `split_by` does not split classes");
+            item.fault(Problem::Contradiction { reason });
+        }
+    }
+}
+
+fn read_template(map: &mut Map<'_>) -> NodeTemplate {
+    if !["id", "cluster", "metadata"].iter().any(|key| map.has(key)) {
+        map.this_is("at least one of `id`, `cluster` and `metadata`");
+    }
+    NodeTemplate {
+        id: map.optional("id", template_text),
+        cluster: map.optional("cluster", template_text),
+        metadata: map.item("metadata").and_then(|item| item.parse(fillings)),
+    }
+}
+
+fn template_text(tree: &Tree) -> Result<Text, String> {
+    Text::parse(&text(tree)?).map_err(|reason| format!("a text with fields; this one {reason}"))
+}
+
+fn fillings(tree: &Tree) -> Result<BTreeMap<String, Filling>, String> {
+    let Tree::Map(entries) = tree else { return Err("a map".into()) };
+    let read = |(key, tree): &(String, Tree)| {
+        let filling = filling(tree).map_err(|reason| format!("{reason} (at {key})"))?;
+        Ok((key.clone(), filling))
+    };
+    entries.iter().map(read).collect()
+}
+
+fn filling(tree: &Tree) -> Result<Filling, String> {
+    Ok(match tree {
+        Tree::Text(text) => Filling::Text(
+            Text::parse(text).map_err(|reason| format!("texts with fields; one of them {reason}"))?,
+        ),
+        Tree::List(list) => Filling::List(list.iter().map(filling).collect::<Result<_, _>>()?),
+        Tree::Map(_) => Filling::Struct(fillings(tree)?),
+        Tree::Null | Tree::Bool(_) | Tree::Integer(_) | Tree::Float(_) => Filling::Constant(to_value(tree)),
+    })
+}

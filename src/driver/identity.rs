@@ -1,0 +1,84 @@
+//! What a server is told of a class, and by which text the class is known in logs, on the admin's pages and upstream.
+
+use crate::engine::class::{NodeClass, Parts, UpstreamNode};
+use crate::engine::downstream::dialect::upstream_features;
+use crate::wire::upstream::encode_node;
+use crate::xds::Node;
+
+/// All that makes a class, as bytes.
+pub fn class_bytes(class: &NodeClass) -> Vec<u8> {
+    let mut bytes = encode_node(&class.node);
+    match &class.upstream_node {
+        UpstreamNode::Projection => {}
+        // Field 0 is in no message.
+        UpstreamNode::Member => bytes.extend_from_slice(b"\0member"),
+        UpstreamNode::Template(template) => {
+            // Alike for all relays: theirs is left out.
+            let parts = Parts { relay: &Node::default(), class: &class.node, digest: "" };
+            bytes.extend_from_slice(b"\0template");
+            bytes.extend_from_slice(&encode_node(&template.fill(Node::default(), parts)));
+        }
+    }
+    bytes
+}
+
+/// The one text by which a class is known.
+pub fn class_digest(class: &NodeClass) -> String {
+    crate::wire::version::digest(&class_bytes(class))
+}
+
+/// The node that a class shows upstream (RLY-15): its own projection; under the relay's id with a digest of the class,
+/// unless the class is made of the client's id; with what the operator wrote in their place. For a class that shows a member
+/// this is no more than a beginning, which no server sees.
+pub fn of_class(relay: &Node, class: &NodeClass) -> Node {
+    let digest = class_digest(class);
+    let base = projection(relay, &class.node, &digest);
+    match &class.upstream_node {
+        UpstreamNode::Projection | UpstreamNode::Member => base,
+        UpstreamNode::Template(template) => {
+            template.fill(base, Parts { relay, class: &class.node, digest: &digest })
+        }
+    }
+}
+
+/// The node of a member as the server of its class sees it: whole, but for features that the relay has not (RLY-12).
+pub fn of_member(node: &Node) -> Node {
+    Node { client_features: upstream_features(&node.client_features), ..node.clone() }
+}
+
+fn projection(relay: &Node, class: &Node, digest: &str) -> Node {
+    let own = |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
+    Node {
+        id: if class.id.is_empty() { format!("{}/{digest}", relay.id) } else { class.id.clone() },
+        cluster: own(&class.cluster, &relay.cluster),
+        metadata: if class.metadata.is_empty() { relay.metadata.clone() } else { class.metadata.clone() },
+        locality: class.locality.clone().or_else(|| relay.locality.clone()),
+        user_agent_name: own(&class.user_agent_name, &relay.user_agent_name),
+        user_agent_version: match class.user_agent_name.is_empty() {
+            true => relay.user_agent_version.clone(),
+            false => class.user_agent_version.clone(),
+        },
+        client_features: upstream_features(&class.client_features),
+        dynamic_parameters: class.dynamic_parameters.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rly_15_the_digest_of_a_class_is_the_one_in_the_id_that_its_server_sees() {
+        let relay = Node { id: "relay".into(), ..Node::default() };
+        let node = Node { cluster: "web".into(), ..Node::default() };
+        let class = |upstream_node| NodeClass { node: node.clone(), legacy_wildcard: true, upstream_node };
+        let plain = class(UpstreamNode::Projection);
+        assert_eq!(of_class(&relay, &plain).id, format!("relay/{}", class_digest(&plain)));
+        let member = class(UpstreamNode::Member);
+        assert_ne!(
+            class_digest(&plain),
+            class_digest(&member),
+            "what the server is told makes another class"
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! Whose node a class shows its server, where the operator says that it shows that of a member.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::Subscriber;
+use crate::driver::identity::of_member;
+use crate::engine::cache::SessionId;
+use crate::wire::upstream::encode_node;
+use crate::xds::{Code, Node};
+
+/// Another member takes over at most this often: each time costs the server a stream, and a restart of a fleet has as many
+/// departures as members.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Nothing is kept of members but the node that is shown: those of the others are with their streams.
+#[derive(Debug, Default)]
+pub struct Member {
+    chosen: Option<SessionId>,
+    node: Bytes,
+    /// The server refused the node of this one.
+    refused: Option<SessionId>,
+    not_before: Option<Instant>,
+    /// The one that is shown is gone, and it is too soon for another.
+    is_due: bool,
+}
+
+impl Member {
+    /// When to look for another member although nobody came or went.
+    pub fn due(&self) -> Option<Instant> {
+        self.not_before.filter(|_| self.is_due)
+    }
+
+    /// Who is there now. Gives the node that is to be shown from here on, if it is another one.
+    pub fn follow(
+        &mut self,
+        streams: &HashMap<SessionId, Arc<dyn Subscriber>>,
+        now: Instant,
+    ) -> Option<Node> {
+        self.is_due = false;
+        if self.chosen.is_some_and(|chosen| streams.contains_key(&chosen)) || streams.is_empty() {
+            // With nobody there, the last one's stays for as long as what it asked for lingers.
+            return None;
+        }
+        if self.not_before.is_some_and(|at| now < at) {
+            self.is_due = true;
+            return None;
+        }
+        // In a restart of the fleet the newest is the one that has it behind it. After a refusal the next older one is tried.
+        let before = |id: &SessionId| self.refused.is_none_or(|refused| *id < refused);
+        let newest = streams.keys().filter(|id| before(id)).max().or_else(|| streams.keys().max());
+        let (id, stream) = newest.and_then(|id| Some((*id, streams.get(id)?)))?;
+        let node = of_member(&*stream.node()?);
+        self.chosen = Some(id);
+        self.not_before = Some(now + PAUSE);
+        let encoded = Bytes::from(encode_node(&node));
+        let is_other = self.node != encoded;
+        self.node = encoded;
+        is_other.then_some(node)
+    }
+
+    /// A stream that began with the node that is shown ended without an answer. If the node is why, the next one begins with
+    /// that of another member.
+    pub fn refused(&mut self, code: Code) {
+        let blames_the_node = matches!(
+            code,
+            Code::InvalidArgument
+                | Code::NotFound
+                | Code::PermissionDenied
+                | Code::Unauthenticated
+                | Code::FailedPrecondition
+        );
+        if blames_the_node && let Some(chosen) = self.chosen.take() {
+            self.refused = Some(chosen);
+            self.is_due = true;
+        }
+    }
+
+    /// The server takes the node that is shown.
+    pub fn accepted(&mut self) {
+        self.refused = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::xds::{Status, TypeUrl};
+
+    struct Client(u64);
+
+    impl Subscriber for Client {
+        fn id(&self) -> SessionId {
+            SessionId(self.0)
+        }
+
+        fn wake(&self) {}
+
+        fn end(&self, _: Status) {}
+
+        fn divert(self: Arc<Self>, _: TypeUrl) {}
+
+        fn node(&self) -> Option<Arc<Node>> {
+            Some(Arc::new(Node { id: format!("client-{}", self.0), ..Node::default() }))
+        }
+    }
+
+    fn streams(ids: &[u64]) -> HashMap<SessionId, Arc<dyn Subscriber>> {
+        let stream = |id: &u64| (SessionId(*id), Arc::new(Client(*id)) as Arc<dyn Subscriber>);
+        ids.iter().map(stream).collect()
+    }
+
+    fn shown(member: &mut Member, ids: &[u64], now: Instant) -> Option<String> {
+        member.follow(&streams(ids), now).map(|node| node.id)
+    }
+
+    #[test]
+    fn another_member_takes_over_when_the_one_that_is_shown_is_gone() {
+        let (mut member, start) = (Member::default(), Instant::now());
+        assert_eq!(shown(&mut member, &[1], start).unwrap(), "client-1");
+        let later = start + PAUSE;
+        assert_eq!(shown(&mut member, &[1, 2, 3], later), None, "it is still there");
+        assert_eq!(shown(&mut member, &[2, 3], later).unwrap(), "client-3");
+        assert_eq!(shown(&mut member, &[], later), None, "nobody is there to take over");
+        assert_eq!(shown(&mut member, &[4], later), None, "not twice within the pause");
+        assert_eq!(member.due(), Some(later + PAUSE));
+        assert_eq!(shown(&mut member, &[4], later + PAUSE).unwrap(), "client-4");
+        assert_eq!(member.due(), None);
+    }
+
+    #[test]
+    fn a_member_that_the_server_refuses_makes_way_for_the_next() {
+        let (mut member, mut now) = (Member::default(), Instant::now());
+        let mut next = |member: &mut Member| {
+            now += PAUSE;
+            shown(member, &[1, 2, 3], now)
+        };
+        assert_eq!(next(&mut member).unwrap(), "client-3");
+        member.refused(Code::Unavailable);
+        assert_eq!(next(&mut member), None, "that says nothing against the node");
+        for expected in ["client-2", "client-1", "client-3"] {
+            member.refused(Code::InvalidArgument);
+            assert_eq!(next(&mut member).unwrap(), expected);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! A server that is asked and never says anything.
+//!
+//! Silence is an answer to a client that states what it holds. From a server that has never answered it is a sign that it
+//! does not know who asks: a control plane that keeps its state by node id has nothing under the relay's.
+
+use std::time::Duration;
+
+use super::{Event, Phase, Upstream};
+use crate::engine::Time;
+
+/// How long a server that never answered may be silent. A response takes milliseconds, and the resource timer is as long
+/// (TMR-1), so that whoever waits is told of the cause about when it is told of the effect.
+const ANSWER_DUE: Duration = Duration::from_secs(10);
+
+impl Upstream {
+    /// When the silence has lasted too long.
+    pub(super) fn mute_at(&self) -> Option<Time> {
+        let Phase::Open(stream) = &self.phase else { return None };
+        let asked = stream.asked.filter(|_| !self.has_spoken && !stream.is_mute && !self.polls())?;
+        Some(asked + ANSWER_DUE)
+    }
+
+    pub(super) fn find_mute(&mut self, now: Time) {
+        if self.mute_at().is_none_or(|at| at > now) {
+            return;
+        }
+        if let Phase::Open(stream) = &mut self.phase {
+            stream.is_mute = true;
+            self.event(Event::Unanswered);
+        }
+    }
+}

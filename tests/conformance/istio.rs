@@ -1,0 +1,193 @@
+//! RLY-15 where the operator says what a server is told of a class: a control plane that looks its clients up as istiod does.
+
+use std::time::Duration;
+
+use crate::bench::Bench;
+use crate::support::client::connect;
+use crate::support::istiod::{metadata_of, sidecar};
+use crate::support::proto::Node;
+use crate::support::{Ask, CDS, Client, ControlPlane, EDS, NDS, Setup, Variant};
+
+const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
+
+/// A rule for all proxies of a namespace.
+fn rule(told: &str) -> String {
+    format!(
+        "node_classes: [{{match: {{names: old}}, split_by: {{metadata: [NAMESPACE]}}, upstream_node: {told}}}]"
+    )
+}
+
+const TEMPLATE: &str = "{template: {\
+    id: 'router~10.255.0.1~{class}.{node.metadata.NAMESPACE}~{node.metadata.NAMESPACE}.svc.cluster.local', \
+    metadata: {NAMESPACE: '{node.metadata.NAMESPACE}', INSTANCE_IPS: 10.255.0.1}}}";
+
+async fn bench(upstream: Variant, told: &str) -> Option<Bench> {
+    let told = rule(told);
+    Bench::over_istiod(|setup: Setup| setup.upstream(upstream).line(&told)).await
+}
+
+async fn client(bench: &Bench, variant: Variant, node: Node) -> Client {
+    Client::on(connect(bench.target()).await, variant, Some(node))
+}
+
+/// The nodes that the control plane was shown, in order, but for their features, which are the relay's.
+fn shown(origin: &ControlPlane) -> Vec<Node> {
+    let nodes = origin.log().into_iter().filter_map(|recorded| recorded.ask.node);
+    nodes.map(|node| Node { client_features: Vec::new(), ..node }).collect()
+}
+
+#[tokio::test]
+async fn rly_15_a_template_is_what_the_control_plane_is_told() {
+    for upstream in Variant::BOTH {
+        let Some(bench) = bench(upstream, TEMPLATE).await else { return };
+        bench.origin.set(CDS, "a", "1");
+        for (variant, pod) in [(Variant::Sotw, "one"), (Variant::Delta, "two")] {
+            let mut client = client(&bench, variant, sidecar(pod, "prod", "10.0.0.7")).await;
+            client.want(CDS, &[]);
+            client.settle(CDS, &[("a", "1")]).await;
+        }
+        let shown = shown(&bench.origin);
+        let [node] = &shown[..] else { panic!("one class: {shown:?}") };
+        let sources = bench.process().sources(&bench.origin.address.to_string()).await;
+        let class = sources[0]["class"].as_str().expect("the digest");
+        assert_eq!(node.id, format!("router~10.255.0.1~{class}.prod~prod.svc.cluster.local"));
+        assert_eq!(metadata_of(node)["NAMESPACE"], "prod");
+        assert!(!metadata_of(node).contains_key("NAME"));
+    }
+}
+
+/// RLY-48: when the member leaves, another one's node takes over, and its clients see nothing of it.
+#[tokio::test]
+async fn rly_15_a_member_is_what_the_control_plane_is_told() {
+    for upstream in Variant::BOTH {
+        let Some(bench) = bench(upstream, "member").await else { return };
+        bench.origin.set_many(CDS, &[("a", "1"), ("b", "1")]);
+        bench.origin.set(EDS, "e", "1");
+        let mut clients = Vec::new();
+        for (variant, pod) in [(Variant::Delta, "one"), (Variant::Delta, "two"), (Variant::Sotw, "three")] {
+            let address = format!("10.0.0.{}", clients.len() + 1);
+            let mut client = client(&bench, variant, sidecar(pod, "prod", &address)).await;
+            client.want(CDS, &[]);
+            client.want(EDS, &["e"]);
+            client.settle(CDS, &[("a", "1"), ("b", "1")]).await;
+            client.settle(EDS, &[("e", "1")]).await;
+            clients.push(client);
+        }
+        assert_eq!(shown(&bench.origin), [sidecar("one", "prod", "10.0.0.1")]);
+        drop(clients.remove(0));
+        bench.origin.wait_for("another member takes over", |origin| shown(origin).len() == 2).await;
+        assert_eq!(shown(&bench.origin)[1], sidecar("three", "prod", "10.0.0.3"));
+        bench.origin.wait_for("the old stream is closed", |origin| origin.live_streams() == 1).await;
+        let second = |type_url| bench.origin.requests(type_url).into_iter().find(|asked| asked.stream == 2);
+        let asked = second(CDS).expect("the new stream restates all").ask;
+        match upstream {
+            Variant::Delta => assert_eq!(asked.initial.keys().collect::<Vec<_>>(), ["a", "b"]),
+            Variant::Sotw => assert!(!asked.version.is_empty()),
+        }
+        for client in &mut clients {
+            client.quiet().await;
+        }
+        bench.origin.change(|world| {
+            world.remove(CDS, "b");
+        });
+        bench.origin.set(EDS, "e", "2");
+        for client in &mut clients {
+            client.settle(CDS, &[("a", "1")]).await;
+            client.settle(EDS, &[("e", "2")]).await;
+        }
+        assert_eq!(bench.origin.opened(), 2, "nothing was refused, nothing flaps");
+        assert_eq!(bench.warnings(), Vec::<String>::new());
+    }
+}
+
+/// A member whose node the server does not take keeps nobody from being served.
+#[tokio::test]
+async fn rly_15_a_member_that_is_refused_makes_way() {
+    let Some(bench) = bench(Variant::Delta, "member").await else { return };
+    bench.origin.set(CDS, "a", "1");
+    let mut wrong =
+        client(&bench, Variant::Delta, Node { id: "wrong".to_owned(), ..sidecar("x", "prod", "10.0.0.1") })
+            .await;
+    wrong.want(CDS, &[]);
+    bench.origin.wait_for("it is refused", |origin| origin.opened() > 0).await;
+    let mut right = client(&bench, Variant::Delta, sidecar("one", "prod", "10.0.0.2")).await;
+    right.want(CDS, &[]);
+    right.settle(CDS, &[("a", "1")]).await;
+    wrong.settle(CDS, &[("a", "1")]).await;
+}
+
+/// The one member of its wildcard has the empty name, whatever stands where a name would be.
+#[tokio::test]
+async fn wir_9_a_resource_without_a_name_is_a_member_of_its_wildcard() {
+    for upstream in Variant::BOTH {
+        let Some(bench) = bench(upstream, TEMPLATE).await else { return };
+        bench.origin.set(NDS, "", "10.96.0.1");
+        let mut clients = Vec::new();
+        for variant in Variant::BOTH {
+            let mut client = client(&bench, variant, sidecar("one", "prod", "10.0.0.1")).await;
+            client.want(NDS, if variant == Variant::Delta { &["*"] } else { &[] });
+            client.settle(NDS, &[("", "10.96.0.1")]).await;
+            clients.push(client);
+        }
+        bench.origin.set(NDS, "", "10.96.0.2");
+        for client in &mut clients {
+            client.settle(NDS, &[("", "10.96.0.2")]).await;
+        }
+        assert!(bench.origin.requests(NDS).iter().all(|asked| asked.ask.error.is_none()), "NACKed");
+    }
+}
+
+#[tokio::test]
+async fn str_6_reports_go_nowhere_and_hurt_nothing() {
+    for variant in Variant::BOTH {
+        let Some(bench) = bench(Variant::Delta, TEMPLATE).await else { return };
+        bench.origin.set(CDS, "a", "1");
+        let mut client = client(&bench, variant, sidecar("one", "prod", "10.0.0.1")).await;
+        client.send(Ask::of(HEALTH));
+        client.want(CDS, &[]);
+        client.settle(CDS, &[("a", "1")]).await;
+        client.send(Ask::of(HEALTH).error("unhealthy"));
+        client.send(Ask::of(CDS).error("of nothing that was sent"));
+        client.send(Ask::of(NDS).error("of a type that was never asked for"));
+        client.quiet().await;
+        bench.origin.set(CDS, "a", "2");
+        client.settle(CDS, &[("a", "2")]).await;
+        bench.process().metric_reaches("sluice_downstream_reports_total", &[], 4.0).await;
+        assert!(bench.origin.requests(HEALTH).is_empty() && bench.origin.requests(NDS).is_empty());
+        let reported = bench.process().json("/clients").await;
+        assert_eq!(
+            reported["clients"][0]["types"].as_array().map(Vec::len),
+            Some(2),
+            "CDS and the marker: {reported}"
+        );
+    }
+}
+
+/// A control plane that keys by node id and has nothing for the relay's.
+#[tokio::test]
+async fn a_control_plane_that_never_answers_is_named() {
+    let Some(bench) = Bench::scripted(|setup| setup).await else { return };
+    let mut client = bench.delta("one").await;
+    client.want(CDS, &["a"]);
+    let node = bench.origin.expect(CDS).await.ask.node.expect("the node upstream");
+    let server = bench.origin.address.to_string();
+    let source = bench.process().sources(&server).await.remove(0);
+    assert_eq!(
+        (source["answered"].as_bool(), source["upstream_id"].as_str()),
+        (Some(false), Some(&*node.id))
+    );
+    assert_eq!(node.id, format!("sluice-test/{}", source["class"].as_str().expect("the digest")));
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    let warnings = bench.warned_of("answers none of them").await;
+    assert!(
+        warnings.iter().any(|line| line.contains("split_by") && line.contains(&node.id)),
+        "{warnings:#?}"
+    );
+    bench.process().upstream_has(&server, "unanswered", 1).await;
+    let source = bench.process().sources(&server).await.remove(0);
+    assert_eq!((source["state"].as_str(), source["answered"].as_bool()), (Some("unanswered"), Some(false)));
+    let asked = bench.origin.requests(CDS).remove(0);
+    bench.origin.answer(&asked, "1", vec![crate::support::Item::new(CDS, "a", "1", "1")], &[]);
+    client.settle(CDS, &[("a", "1")]).await;
+    bench.process().upstream_has(&server, "connected", 1).await;
+}
