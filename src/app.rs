@@ -59,6 +59,7 @@ fn raise_open_files() {
 }
 
 async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
+    ignore_hangups();
     let readiness = Arc::new(Readiness::new(config.admin.ready_requires_upstream));
     let hub = Hub::new(hub_settings(&config, &metrics), metrics.clone());
     // Only a directory has something to load: what is wrong with it is the host's, as with sockets.
@@ -137,6 +138,20 @@ fn announce(config: &Config) {
     info!(
         "next: `sluice bootstrap envoy` or `sluice bootstrap grpc` prints a client's bootstrap for this relay"
     );
+}
+
+/// There is no reload. What other servers take for a request of one would end this process.
+fn ignore_hangups() {
+    match signal(SignalKind::hangup()) {
+        Ok(mut hangups) => {
+            tokio::spawn(async move {
+                while hangups.recv().await.is_some() {
+                    warn!("SIGHUP is ignored: there is no reload; a restart reads the configuration again");
+                }
+            });
+        }
+        Err(error) => warn!(%error, "a signal cannot be listened for"),
+    }
 }
 
 async fn stop_signal() -> &'static str {
