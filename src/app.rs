@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -99,11 +99,12 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
         draining.advance(State::Draining);
         info!(signal, "draining");
         // Before clients leave, and what they want with them.
-        let _ = last.send(tokio::spawn(async move { keeping.save().await }));
+        let began = Instant::now();
+        let _ = last.send((began, tokio::spawn(async move { keeping.save().await })));
     };
     server.serve(listeners, shutdown).await;
-    if let Ok(last) = is_saved.await
-        && timeout(config.drain.max(SAVE_MIN), last).await.is_err()
+    if let Ok((began, last)) = is_saved.await
+        && timeout_at(began + config.drain.max(SAVE_MIN), last).await.is_err()
     {
         warn!("the checkpoint could not be written for the last time before the drain was over");
     }

@@ -184,7 +184,9 @@ fn live<'a, R: Relay, C: Connection>(
         let life = async {
             match serve(connection.as_mut(), streams, shared, draining).await {
                 Served::Ended(result) => Some(result),
-                Served::Goaway(reason) => wind_down(connection.as_mut(), streams, shared, reason).await,
+                Served::Goaway(reason) => {
+                    wind_down(connection.as_mut(), streams, shared, draining, reason).await
+                }
             }
         };
         let result = tokio::select! {
@@ -266,8 +268,39 @@ async fn wind_down<R: Relay, C: Connection>(
     mut connection: Pin<&mut C>,
     streams: &Streams<R::Stream>,
     shared: &Shared<R>,
+    draining: &Signal,
     reason: Goaway,
 ) -> Option<Result<(), Fault>> {
+    let mut reason = reason;
+    let mut endings = announce(streams, shared, reason, None);
+    connection.as_mut().shut_down();
+    let mut draining = pin!(draining.raised());
+    loop {
+        let next = endings.next();
+        tokio::select! {
+            biased;
+            result = poll_fn(|context| connection.as_mut().poll_end(context)) => return Some(result),
+            // Nobody stays longer than the server, whatever time there was before (RLY-77).
+            () = &mut draining, if reason != Goaway::Drain => {
+                reason = Goaway::Drain;
+                endings = announce(streams, shared, reason, Some(endings.cut));
+            }
+            () = sleep_until(next) => {
+                if endings.end_due(streams, Instant::now()) == Progress::Over {
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+/// Counts why a connection goes, and plans it. `cut`: when it was to be gone anyhow.
+fn announce<R: Relay>(
+    streams: &Streams<R::Stream>,
+    shared: &Shared<R>,
+    reason: Goaway,
+    cut: Option<Instant>,
+) -> Endings {
     let (window, counter) = match reason {
         Goaway::Idle => (shared.limits.preface_timeout, &shared.metrics.goaways_idle),
         Goaway::Age => (shared.limits.connection_age_grace, &shared.metrics.goaways_age),
@@ -279,21 +312,9 @@ async fn wind_down<R: Relay, C: Connection>(
         Goaway::Idle => shared.metrics.limit_hit(Limit::FirstRequestTimeout),
         Goaway::Age => {}
     }
-    connection.as_mut().shut_down();
-
-    let mut endings = Endings::plan(streams, reason, Instant::now(), window);
-    loop {
-        let next = endings.next();
-        tokio::select! {
-            biased;
-            result = poll_fn(|context| connection.as_mut().poll_end(context)) => return Some(result),
-            () = sleep_until(next) => {
-                if endings.end_due(streams, Instant::now()) == Progress::Over {
-                    return None;
-                }
-            }
-        }
-    }
+    let now = Instant::now();
+    let window = cut.map_or(window, |cut| window.min(cut.saturating_duration_since(now)));
+    Endings::plan(streams, reason, now, window)
 }
 
 /// When to end which stream of a connection that goes.

@@ -33,7 +33,9 @@ mod wakes;
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic_health::ServingStatus;
@@ -53,6 +55,9 @@ type HealthService = HealthServer<tonic_health::server::HealthService>;
 
 /// The names whose health is reported: of the whole server, and of ADS.
 const HEALTH_NAMES: [&str; 2] = ["", "envoy.service.discovery.v3.AggregatedDiscoveryService"];
+
+/// By how much the last cut of a drain may be late: a second of a busy host.
+const CUT_MARGIN: Duration = Duration::from_secs(1);
 
 /// A health request is a service name; 1 KiB is plenty.
 const HEALTH_REQUEST_BYTES_MAX: usize = 1024;
@@ -110,7 +115,10 @@ impl<R: Relay> Server<R> {
         // Every connection sends GOAWAY, ends its streams over the window and is cut at its end (RLY-77).
         draining.raise();
         connections.close();
-        connections.wait().await;
+        // Whatever may hold one up, it does not hold the process.
+        if timeout(self.shared.limits.drain_window + CUT_MARGIN, connections.wait()).await.is_err() {
+            tracing::warn!(connections = connections.len(), "connections were still open after the drain");
+        }
     }
 
     fn accept_on(
