@@ -78,6 +78,10 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
                     config::WhenUnavailable::Hold => WhenUnavailable::Hold,
                     config::WhenUnavailable::Fail => WhenUnavailable::Fail,
                 },
+                load_reports: match listener.load_reports {
+                    config::LoadReports::Drop => server::LoadReports::Drop,
+                    config::LoadReports::Refuse => server::LoadReports::Refuse,
+                },
             };
             bind(&listener.name, &listener.address).map(|bound| bound.with(options))
         })

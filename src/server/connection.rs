@@ -312,6 +312,7 @@ fn announce<R: Relay>(
         Goaway::Idle => shared.metrics.limit_hit(Limit::FirstRequestTimeout),
         Goaway::Age => {}
     }
+    streams.go();
     let now = Instant::now();
     let window = cut.map_or(window, |cut| window.min(cut.saturating_duration_since(now)));
     Endings::plan(streams, reason, now, window)

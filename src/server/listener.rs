@@ -43,6 +43,17 @@ pub struct ListenerOptions {
     /// How long a REST or `Fetch*` request waits for news (RST-9).
     pub rest_hold: Duration,
     pub when_unavailable: WhenUnavailable,
+    pub load_reports: LoadReports,
+}
+
+/// What becomes of streams of load reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadReports {
+    /// They are kept, and what they bring is dropped.
+    #[default]
+    Drop,
+    /// UNIMPLEMENTED.
+    Refuse,
 }
 
 impl Default for ListenerOptions {
@@ -51,6 +62,7 @@ impl Default for ListenerOptions {
             v2: false,
             rest_hold: Duration::from_millis(800),
             when_unavailable: WhenUnavailable::Hold,
+            load_reports: LoadReports::default(),
         }
     }
 }

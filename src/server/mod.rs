@@ -8,7 +8,7 @@
 //! - `transport`, `cut`: the bytes of a connection. `connection`: its life from the first to the last of them, with its
 //!   deadlines, its age and its GOAWAY. `http2`: all its calls, in the one task that a connection has; `wakes`: what in it is to
 //!   be looked at.
-//! - `service`: from a path to what answers it. `unary`: REST and `Fetch*`. `call`, `reader`: the two directions of a stream.
+//! - `service`: from a path to what answers it. `unary`: REST and `Fetch*`. `load_reports`: what is taken and dropped. `call`, `reader`: the two directions of a stream.
 //!   `body`: what travels. `streams`: those of a connection, so that they can be ended. `status`: gRPC statuses as headers.
 //!
 //! Nothing here queues responses: a message is built when HTTP/2 can take it (FLW-2), and requests are read whatever becomes
@@ -20,6 +20,7 @@ mod call;
 mod connection;
 mod gate;
 mod http2;
+mod load_reports;
 pub mod limits;
 pub mod listener;
 mod reader;
@@ -33,6 +34,7 @@ mod wakes;
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -43,7 +45,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthReporter;
 
 pub use limits::ServerLimits;
-pub use listener::{BoundSocket, Listener, ListenerOptions};
+pub use listener::{BoundSocket, Listener, ListenerOptions, LoadReports};
 
 use crate::driver::handle::{ConnectionCut, Peer, Relay, Signal};
 use crate::telemetry::metrics::DownstreamMetrics;
@@ -74,6 +76,8 @@ struct Shared<R> {
     limits: ServerLimits,
     metrics: Arc<DownstreamMetrics>,
     health_service: HealthService,
+    /// That load reports are dropped was told.
+    load_reports_told: AtomicBool,
 }
 
 impl<R: Relay> Server<R> {
@@ -81,7 +85,9 @@ impl<R: Relay> Server<R> {
         let health = HealthReporter::new();
         let service = tonic_health::server::HealthService::from_health_reporter(health.clone());
         let health_service = HealthServer::new(service).max_decoding_message_size(HEALTH_REQUEST_BYTES_MAX);
-        Server { shared: Arc::new(Shared { relay, limits, metrics, health_service }), health }
+        let load_reports_told = AtomicBool::new(false);
+        let shared = Shared { relay, limits, metrics, health_service, load_reports_told };
+        Server { shared: Arc::new(shared), health }
     }
 
     /// Serves until `shutdown`, then drains; resolves when every connection is gone, at the latest
