@@ -1,7 +1,6 @@
 //! The life of one connection: preface, service, GOAWAY, end.
 
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -142,13 +141,8 @@ pub(super) enum Fault {
 impl From<h2::Error> for Fault {
     fn from(error: h2::Error) -> Self {
         tracing::debug!(%error, "connection ended");
-        let is_flood = error.get_io().is_some_and(|io| io.kind() == io::ErrorKind::QuotaExceeded);
         let is_abuse = error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM);
-        match (is_flood, is_abuse) {
-            (true, _) => Fault::ControlFlood,
-            (_, true) => Fault::Abuse,
-            _ => Fault::Other,
-        }
+        if is_abuse { Fault::Abuse } else { Fault::Other }
     }
 }
 

@@ -47,8 +47,8 @@ pub struct ServerLimits {
     /// Bytes of one stream that may stand in the HTTP/2 queue before the next message is built. Small, so that a
     /// slow client gets the newest state (FLW-2).
     pub send_queue_bytes: usize,
-    /// PING, SETTINGS, PRIORITY and unknown frames of one connection per second; above, it is closed. A frame
-    /// costs 0.1 to 0.3 µs.
+    /// Frames of one connection per second that are no use to anybody, as `meter` counts them; above, it is closed. A frame
+    /// costs 0.1 to 0.3 µs, so that this many are a few thousandths of a core.
     pub control_frames_per_second_max: u32,
     /// A PING this long after the peer was last heard (KAL-1). 13 µs each.
     pub keepalive_interval: Duration,

@@ -5,7 +5,7 @@
 //!
 //! - [`limits`]: every limit with its price.
 //! - [`listener`], `gate`, `accept`: bound sockets, who may come in, and the loop that accepts.
-//! - `transport`, `cut`: the bytes of a connection. `connection`: its life from the first to the last of them, with its
+//! - `transport`, `cut`, `meter`: the bytes of a connection. `connection`: its life from the first to the last of them, with its
 //!   deadlines, its age and its GOAWAY. `http2`: all its calls, in the one task that a connection has; `wakes`: what in it is to
 //!   be looked at.
 //! - `service`: from a path to what answers it. `unary`: REST and `Fetch*`. `load_reports`: what is taken and dropped. `call`, `reader`: the two directions of a stream.
@@ -29,6 +29,7 @@ mod unary;
 mod status;
 mod streams;
 mod cut;
+mod meter;
 mod transport;
 mod wakes;
 
