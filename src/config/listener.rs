@@ -10,7 +10,7 @@ use super::error::Problem;
 use super::reader::{Map, Parsed};
 use super::tree::Tree;
 use super::units::{boolean, duration, text, word};
-use super::upstream::local_path;
+use super::upstream::{PORTS, has_no_such_port, local_path};
 
 /// A plaintext xDS listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,7 +201,8 @@ impl Address {
         let Some(path) = text.strip_prefix("unix:") else {
             map.meaningless(&["mode"], "a TCP address");
             let Ok(address) = text.parse() else {
-                item.invalid("IP:port (0.0.0.0 or [::] for every interface) or unix:PATH");
+                let forms = "IP:port (0.0.0.0 or [::] for every interface) or unix:PATH";
+                item.invalid(if has_no_such_port(text) { PORTS } else { forms });
                 return None;
             };
             let address = Address::Tcp(address);
