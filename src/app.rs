@@ -239,7 +239,10 @@ fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
 
 fn server_limits(limits: &Limits, drain: Duration) -> ServerLimits {
     let defaults = ServerLimits::default();
+    // Where there are few, most are for clients all the same.
+    let descriptors = rlimit::Resource::NOFILE.get_soft().unwrap_or(u64::MAX);
     ServerLimits {
+        fd_reserve: defaults.fd_reserve.min(descriptors / 4),
         connections_max: limits.connections,
         connections_per_ip_max: limits.connections_per_ip,
         preface_timeout: limits.preface_timeout,

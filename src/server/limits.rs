@@ -17,8 +17,8 @@ pub struct ServerLimits {
     pub connections_max: u64,
     /// Connections from one IP address; `None`: as many as there are places. One costs a look-up in a table.
     pub connections_per_ip_max: Option<u64>,
-    /// File descriptors left for upstreams, admin and disk: connections are refused above the soft `RLIMIT_NOFILE`
-    /// minus this (FD21).
+    /// File descriptors left for 128 connections of the admin listener, upstreams and disk: connections are refused above the
+    /// soft `RLIMIT_NOFILE` minus this (FD21).
     pub fd_reserve: u64,
     /// From the accepted connection to the complete HTTP/2 preface (FD17). Costs one timer while it runs.
     pub preface_timeout: Duration,
@@ -72,7 +72,7 @@ impl Default for ServerLimits {
         ServerLimits {
             connections_max: 20_000,
             connections_per_ip_max: None,
-            fd_reserve: 64,
+            fd_reserve: 256,
             preface_timeout: Duration::from_secs(5),
             first_request_timeout: Duration::from_secs(15),
             http1_idle_timeout: Duration::from_secs(90),
