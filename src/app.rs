@@ -5,6 +5,7 @@
 
 mod servers;
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,11 +42,19 @@ pub fn serve(config: Config) -> Result<()> {
     };
     let _guard = logging::init(format, &config.log.level, &metrics.log).context("log")?;
     raise_open_files();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("runtime")?;
+    seed();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().on_thread_start(seed).build();
+    let runtime = runtime.context("runtime")?;
     let result = runtime.block_on(run(config, metrics));
     // A disk that hangs must not keep the process.
     runtime.shutdown_timeout(HANG_MAX);
     result
+}
+
+/// Seeds what this thread draws with the system's entropy, which std asks for its tables; by itself it would be the clock and the
+/// number of the thread, which others can guess.
+fn seed() {
+    fastrand::seed(RandomState::new().build_hasher().finish());
 }
 
 /// Connections cost a file descriptor each: the soft limit is raised to the hard one.
