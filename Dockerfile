@@ -15,4 +15,5 @@ COPY config /app/config
 WORKDIR /app
 EXPOSE 18000
 ENTRYPOINT ["/app/sluice"]
-CMD ["serve"]
+# 127.0.0.1, where the quickstart listens, is the container itself.
+CMD ["serve", "--config", "/app/config/container.yaml"]

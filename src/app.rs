@@ -5,6 +5,7 @@
 
 mod servers;
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -41,11 +42,19 @@ pub fn serve(config: Config) -> Result<()> {
     };
     let _guard = logging::init(format, &config.log.level, &metrics.log).context("log")?;
     raise_open_files();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("runtime")?;
+    seed();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().on_thread_start(seed).build();
+    let runtime = runtime.context("runtime")?;
     let result = runtime.block_on(run(config, metrics));
     // A disk that hangs must not keep the process.
     runtime.shutdown_timeout(HANG_MAX);
     result
+}
+
+/// Seeds what this thread draws with the system's entropy, which std asks for its tables; by itself it would be the clock and the
+/// number of the thread, which others can guess.
+fn seed() {
+    fastrand::seed(RandomState::new().build_hasher().finish());
 }
 
 /// Connections cost a file descriptor each: the soft limit is raised to the hard one.
@@ -59,6 +68,7 @@ fn raise_open_files() {
 }
 
 async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
+    ignore_hangups();
     let readiness = Arc::new(Readiness::new(config.admin.ready_requires_upstream));
     let hub = Hub::new(hub_settings(&config, &metrics), metrics.clone());
     // Only a directory has something to load: what is wrong with it is the host's, as with sockets.
@@ -76,6 +86,10 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
                 when_unavailable: match listener.when_unavailable {
                     config::WhenUnavailable::Hold => WhenUnavailable::Hold,
                     config::WhenUnavailable::Fail => WhenUnavailable::Fail,
+                },
+                load_reports: match listener.load_reports {
+                    config::LoadReports::Drop => server::LoadReports::Drop,
+                    config::LoadReports::Refuse => server::LoadReports::Refuse,
                 },
             };
             bind(&listener.name, &listener.address).map(|bound| bound.with(options))
@@ -98,11 +112,12 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
         draining.advance(State::Draining);
         info!(signal, "draining");
         // Before clients leave, and what they want with them.
-        let _ = last.send(tokio::spawn(async move { keeping.save().await }));
+        let began = Instant::now();
+        let _ = last.send((began, tokio::spawn(async move { keeping.save().await })));
     };
     server.serve(listeners, shutdown).await;
-    if let Ok(last) = is_saved.await
-        && timeout(config.drain.max(SAVE_MIN), last).await.is_err()
+    if let Ok((began, last)) = is_saved.await
+        && timeout_at(began + config.drain.max(SAVE_MIN), last).await.is_err()
     {
         warn!("the checkpoint could not be written for the last time before the drain was over");
     }
@@ -148,6 +163,20 @@ fn announce(config: &Config) {
     info!(
         "next: `sluice bootstrap envoy` or `sluice bootstrap grpc` prints a client's bootstrap for this relay"
     );
+}
+
+/// There is no reload. What other servers take for a request of one would end this process.
+fn ignore_hangups() {
+    match signal(SignalKind::hangup()) {
+        Ok(mut hangups) => {
+            tokio::spawn(async move {
+                while hangups.recv().await.is_some() {
+                    warn!("SIGHUP is ignored: there is no reload; a restart reads the configuration again");
+                }
+            });
+        }
+        Err(error) => warn!(%error, "a signal cannot be listened for"),
+    }
 }
 
 async fn stop_signal() -> &'static str {
@@ -230,7 +259,10 @@ fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
 
 fn server_limits(limits: &Limits, drain: Duration) -> ServerLimits {
     let defaults = ServerLimits::default();
+    // Where there are few, most are for clients all the same.
+    let descriptors = rlimit::Resource::NOFILE.get_soft().unwrap_or(u64::MAX);
     ServerLimits {
+        fd_reserve: defaults.fd_reserve.min(descriptors / 4),
         connections_max: limits.connections,
         connections_per_ip_max: limits.connections_per_ip,
         preface_timeout: limits.preface_timeout,

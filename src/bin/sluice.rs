@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use sluice::bootstrap::{self, ClientNode, EnvoyOptions};
-use sluice::config::{self, Config, Endpoint, Loaded};
+use sluice::config::{self, Config, Endpoint, Loaded, ServerKind};
 
 #[cfg(not(target_env = "msvc"))]
 #[global_allocator]
@@ -133,6 +133,7 @@ fn serve(config: Config) -> Result<(), Failure> {
 
 fn check(file: &Path, node: Option<&Path>) -> Result<(), Failure> {
     let config = load(file)?;
+    check_directories(&config)?;
     println!("{} is a valid configuration", file.display());
     let Some(node) = node else { return Ok(()) };
     let at = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", node.display()));
@@ -140,6 +141,21 @@ fn check(file: &Path, node: Option<&Path>) -> Result<(), Failure> {
     let node = config::parse_client_node(&text).map_err(|error| at(&error))?;
     print!("{}", config::explain_classes(&config.node_classes, &node));
     print!("{}", config::explain_servers(&config.servers));
+    Ok(())
+}
+
+/// What `serve` would find missing, with its exit code.
+fn check_directories(config: &Config) -> Result<(), Failure> {
+    for (list, servers) in config.servers.lists() {
+        for server in &servers.servers {
+            if let ServerKind::Directory(directory) = &server.kind
+                && !directory.is_dir()
+            {
+                let text = format!("{list}: {}: there is no such directory", server.server_uri);
+                return Err(Failure::Unavailable(text));
+            }
+        }
+    }
     Ok(())
 }
 
@@ -208,7 +224,9 @@ fn load(file: &Path) -> Result<Config, Failure> {
 /// The name of this host, as far as it is known.
 fn hostname() -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let name = kernel.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
+    // The first is hidden from a unit of systemd with `ProcSubset=pid`.
+    let file = || std::fs::read_to_string("/etc/hostname").ok();
+    let name = kernel.or_else(|| std::env::var("HOSTNAME").ok()).or_else(file).unwrap_or_default();
     match name.trim() {
         "" => "unnamed".into(),
         name => name.into(),

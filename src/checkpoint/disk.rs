@@ -29,7 +29,11 @@ impl Disk for HostDisk {
     type File = File;
 
     fn create(&self, path: &Path) -> io::Result<File> {
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+        // What a crash left behind goes. Whatever else comes to stand there meanwhile, a link too, is not written through.
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => OpenOptions::new().write(true).create_new(true).mode(0o600).open(path),
+        }
     }
 
     fn write(&self, file: &mut File, bytes: &[u8]) -> io::Result<()> {

@@ -87,6 +87,7 @@ impl Store {
             return Ok(());
         }
         DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
+        check_directory(&self.directory)?;
         let mut options = File::options();
         let file =
             options.write(true).create(true).truncate(false).mode(0o600).open(self.directory.join(LOCK))?;
@@ -156,6 +157,31 @@ impl Store {
     }
 }
 
+/// What others may write into a directory is as good as written by them.
+///
+/// # Errors
+/// It is another's, or open to others.
+fn check_directory(path: &Path) -> io::Result<()> {
+    let found = fs::metadata(path)?;
+    let fault = if is_of_another(&found) {
+        format!("it belongs to another user (uid {})", found.uid())
+    } else if found.mode() & 0o022 != 0 {
+        format!(
+            "others may write to it (mode {:03o}); a directory within it, made by the relay, will do",
+            found.mode() & 0o777
+        )
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, fault))
+}
+
+/// Not of whoever runs this process, nor of root, who may write anything anyway.
+fn is_of_another(found: &fs::Metadata) -> bool {
+    let own = fs::metadata("/proc/self").map(|own| own.uid());
+    found.uid() != 0 && own.is_ok_and(|own| own != found.uid())
+}
+
 fn read(
     path: &Path,
     now: SystemTime,
@@ -169,9 +195,7 @@ fn read(
     if found.mode() & 0o022 != 0 {
         return Err(Refused::Mode(found.mode() & 0o777));
     }
-    // Whoever runs this process, and root, who may write anything anyway.
-    let own = fs::metadata("/proc/self").map(|own| own.uid());
-    if found.uid() != 0 && own.is_ok_and(|own| own != found.uid()) {
+    if is_of_another(&found) {
         return Err(Refused::Owner(found.uid()));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(found.len()).unwrap_or_default());

@@ -10,7 +10,7 @@ use super::error::Problem;
 use super::reader::{Map, Parsed};
 use super::tree::Tree;
 use super::units::{boolean, duration, text, word};
-use super::upstream::local_path;
+use super::upstream::{PORTS, has_no_such_port, local_path};
 
 /// A plaintext xDS listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,7 @@ pub struct Listener {
     /// How long a REST or `Fetch*` request waits for news before it is told that there is none (RST-9).
     pub rest_hold: Duration,
     pub when_unavailable: WhenUnavailable,
+    pub load_reports: LoadReports,
 }
 
 /// What becomes of a client of whose names nothing is known while nobody can be asked for them (RLY-4).
@@ -35,6 +36,16 @@ pub enum WhenUnavailable {
     Fail,
 }
 
+/// What becomes of the load reports of clients, which nobody passes on (RPC-8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadReports {
+    /// They are taken and dropped.
+    #[default]
+    Drop,
+    /// Their streams end with UNIMPLEMENTED.
+    Refuse,
+}
+
 impl Default for Listener {
     fn default() -> Self {
         Listener {
@@ -43,6 +54,7 @@ impl Default for Listener {
             v2: false,
             rest_hold: REST_HOLD,
             when_unavailable: WhenUnavailable::default(),
+            load_reports: LoadReports::default(),
         }
     }
 }
@@ -99,6 +111,8 @@ const UNSUPPORTED: &[(&str, &str)] = &[("tls", "listen on loopback or a unix soc
 const WHEN_UNAVAILABLE: &[(&str, WhenUnavailable)] =
     &[("hold", WhenUnavailable::Hold), ("fail", WhenUnavailable::Fail)];
 
+const LOAD_REPORTS: &[(&str, LoadReports)] = &[("drop", LoadReports::Drop), ("refuse", LoadReports::Refuse)];
+
 /// Clients give up after a second, unless they are told otherwise, and their timeout is not on the wire (RST-9).
 const REST_HOLD: Duration = Duration::from_millis(800);
 /// A poll has to reach its source and come back.
@@ -142,8 +156,10 @@ impl Listener {
         let v2 = map.or("v2", false, boolean);
         let rest_hold = map.or("rest_hold", REST_HOLD, duration(REST_HOLD_MIN..=REST_HOLD_MAX));
         let when_unavailable = map.or("when_unavailable", WhenUnavailable::default(), word(WHEN_UNAVAILABLE));
+        let load_reports = map.or("load_reports", LoadReports::default(), word(LOAD_REPORTS));
         map.unsupported(UNSUPPORTED);
-        Some(Listener { name: Arc::from(name?), address: address?, v2, rest_hold, when_unavailable })
+        let name = Arc::from(name?);
+        Some(Listener { name, address: address?, v2, rest_hold, when_unavailable, load_reports })
     }
 }
 
@@ -185,7 +201,8 @@ impl Address {
         let Some(path) = text.strip_prefix("unix:") else {
             map.meaningless(&["mode"], "a TCP address");
             let Ok(address) = text.parse() else {
-                item.invalid("IP:port (0.0.0.0 or [::] for every interface) or unix:PATH");
+                let forms = "IP:port (0.0.0.0 or [::] for every interface) or unix:PATH";
+                item.invalid(if has_no_such_port(text) { PORTS } else { forms });
                 return None;
             };
             let address = Address::Tcp(address);

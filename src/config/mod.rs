@@ -32,7 +32,7 @@ pub use deletion::MassDeletion;
 pub use error::{ConfigError, Fault, Problem, Warning};
 pub use explain::{explain_classes, explain_servers};
 pub use limits::Limits;
-pub use listener::{Address, Admin, Listener, WhenUnavailable};
+pub use listener::{Address, Admin, Listener, LoadReports, WhenUnavailable};
 pub use node::parse_client_node;
 pub use read::{Loaded, load, parse};
 pub use rest::RestServer;

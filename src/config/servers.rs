@@ -114,6 +114,12 @@ fn read_authorities(
                 reason: format!("{name:?} cannot stand between `xdstp://` and the next `/`"),
             });
         }
+        // `a%2Eb` is another spelling of `a.b`, and would be a list that nobody asks for (NAM-7).
+        if name.contains('%') {
+            item.fault(Problem::Contradiction {
+                reason: format!("{name:?} is percent-encoded: an authority is written here as it is"),
+            });
+        }
         let servers = item.map(|map| read_authority(map, default, inherited, directory)).flatten();
         authorities.extend(servers.map(|servers| (name.to_owned(), servers)));
     }

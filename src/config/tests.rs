@@ -154,6 +154,50 @@ fn fed_1_a_grpc_bootstrap_loads_as_it_is() {
     assert_eq!(grpc(&loaded.config).tcp_keepalive, None);
 }
 
+/// That the port is the fault, not the form.
+#[test]
+fn a_port_that_does_not_exist_is_named() {
+    for (uri, port) in [
+        ("host:99999", true),
+        ("dns:///host:65536", true),
+        ("http://host:0/v3", true),
+        ("[::1]:123456789012", true),
+        ("host:port", false),
+        ("host", false),
+    ] {
+        let text = format!("xds_servers: [{{server_uri: '{uri}', channel_creds: [{{type: insecure}}]}}]");
+        let faults = read(&text).unwrap_err().to_string();
+        assert_eq!(faults.contains("expected a port from 1 to 65535"), port, "{uri}: {faults}");
+    }
+    let listener = read(&format!("{SERVER}listeners: [{{name: a, address: '127.0.0.1:70000'}}]"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        listener.contains("listeners[0].address: found \"127.0.0.1:70000\"; expected a port"),
+        "{listener}"
+    );
+}
+
+/// Of several spellings one would be a list that nobody asks for.
+#[test]
+fn nam_7_an_authority_is_written_as_it_is() {
+    for (name, is_fine) in [("a.b", true), ("a%2Eb", false), ("a%2eb", false)] {
+        let text = format!("{SERVER}authorities: {{'{name}': {{}}}}");
+        assert_eq!(read(&text).is_ok(), is_fine, "{name}");
+    }
+}
+
+#[test]
+fn load_reports_are_dropped_or_refused() {
+    let of = |text: &str| {
+        config(&format!("{SERVER}listeners: [{{name: a, address: '127.0.0.1:1'{text}}}]")).listeners[0]
+            .load_reports
+    };
+    assert_eq!(of(""), LoadReports::Drop);
+    assert_eq!(of(", load_reports: drop"), LoadReports::Drop);
+    assert_eq!(of(", load_reports: refuse"), LoadReports::Refuse);
+}
+
 #[test]
 fn fed_2_a_server_uri_is_one_of_five_forms() {
     let tcp = |host: &str, port| Some(Endpoint::Tcp { host: host.into(), port });

@@ -472,7 +472,7 @@ fn read_uri(item: &Item<'_>, directory: &Path) -> Option<Target> {
         authority.and_then(host_and_port).map(|(host, port)| Target::Grpc(Endpoint::Tcp { host, port }))
     };
     if target.is_none() {
-        item.invalid(URI_FORMS);
+        item.invalid(if has_no_such_port(text) { PORTS } else { URI_FORMS });
     }
     target
 }
@@ -484,6 +484,18 @@ pub(super) fn local_path(text: &str) -> Option<&str> {
         None => text,
     };
     (!path.is_empty()).then_some(path)
+}
+
+/// What is wrong with an address whose port is a number that no port has.
+pub(super) const PORTS: &str = "a port from 1 to 65535";
+
+/// Whether an address would do with another port.
+pub(super) fn has_no_such_port(text: &str) -> bool {
+    let text =
+        ["http://", "dns:///", "dns:"].iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text);
+    let authority = text.split_once('/').map_or(text, |(authority, _)| authority);
+    let port = authority.rsplit_once(':').map_or("", |(_, port)| port);
+    !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) && !matches!(port.parse::<u16>(), Ok(1..))
 }
 
 pub(super) fn host_and_port(text: &str) -> Option<(String, u16)> {

@@ -15,7 +15,9 @@ use http_body_util::BodyExt;
 use pin_project_lite::pin_project;
 use tokio::select;
 
+use super::Shared;
 use super::body::{Piece, RequestBody, ResponseBody};
+use super::load_reports;
 use super::service::{Answer, Service};
 use super::status;
 use super::streams::RegisteredStream;
@@ -42,6 +44,12 @@ pub(super) fn answer<R: Relay>(
             Some(alone(write_body(body, send)))
         }
         Answer::Later(answer) => Some(alone(write_later(answer, respond))),
+        Answer::LoadReports(reports) => {
+            let send = send_head(&mut respond, status::stream_response(()), false)?;
+            let Shared { limits, metrics, .. } = &*service.shared;
+            let (streams, bytes_max) = (service.streams.clone(), limits.requests.message_bytes);
+            Some(alone(load_reports::keep(reports, send, streams, bytes_max, metrics.clone())))
+        }
         Answer::Stream { requests, registered } => {
             let send = send_head(&mut respond, status::stream_response(()), false)?;
             Some(alone(StreamCall { requests: Some(requests), send, registered, waiting: None }))

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -151,13 +150,8 @@ pub(super) enum Fault {
 impl From<h2::Error> for Fault {
     fn from(error: h2::Error) -> Self {
         tracing::debug!(%error, "connection ended");
-        let is_flood = error.get_io().is_some_and(|io| io.kind() == io::ErrorKind::QuotaExceeded);
         let is_abuse = error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM);
-        match (is_flood, is_abuse) {
-            (true, _) => Fault::ControlFlood,
-            (_, true) => Fault::Abuse,
-            _ => Fault::Other,
-        }
+        if is_abuse { Fault::Abuse } else { Fault::Other }
     }
 }
 
@@ -194,7 +188,9 @@ fn live<'a, R: Relay, C: Connection>(
         let life = async {
             match serve(connection.as_mut(), streams, shared, draining).await {
                 Served::Ended(result) => Some(result),
-                Served::Goaway(reason) => wind_down(connection.as_mut(), streams, shared, reason).await,
+                Served::Goaway(reason) => {
+                    wind_down(connection.as_mut(), streams, shared, draining, reason).await
+                }
             }
         };
         let result = tokio::select! {
@@ -276,8 +272,39 @@ async fn wind_down<R: Relay, C: Connection>(
     mut connection: Pin<&mut C>,
     streams: &Streams<R::Stream>,
     shared: &Shared<R>,
+    draining: &Signal,
     reason: Goaway,
 ) -> Option<Result<(), Fault>> {
+    let mut reason = reason;
+    let mut endings = announce(streams, shared, reason, None);
+    connection.as_mut().shut_down();
+    let mut draining = pin!(draining.raised());
+    loop {
+        let next = endings.next();
+        tokio::select! {
+            biased;
+            result = poll_fn(|context| connection.as_mut().poll_end(context)) => return Some(result),
+            // Nobody stays longer than the server, whatever time there was before (RLY-77).
+            () = &mut draining, if reason != Goaway::Drain => {
+                reason = Goaway::Drain;
+                endings = announce(streams, shared, reason, Some(endings.cut));
+            }
+            () = sleep_until(next) => {
+                if endings.end_due(streams, Instant::now()) == Progress::Over {
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+/// Counts why a connection goes, and plans it. `cut`: when it was to be gone anyhow.
+fn announce<R: Relay>(
+    streams: &Streams<R::Stream>,
+    shared: &Shared<R>,
+    reason: Goaway,
+    cut: Option<Instant>,
+) -> Endings {
     let (window, counter) = match reason {
         Goaway::Idle => (shared.limits.preface_timeout, &shared.metrics.goaways_idle),
         Goaway::Age => (shared.limits.connection_age_grace, &shared.metrics.goaways_age),
@@ -289,21 +316,10 @@ async fn wind_down<R: Relay, C: Connection>(
         Goaway::Idle => shared.metrics.limit_hit(Limit::FirstRequestTimeout),
         Goaway::Age => {}
     }
-    connection.as_mut().shut_down();
-
-    let mut endings = Endings::plan(streams, reason, Instant::now(), window);
-    loop {
-        let next = endings.next();
-        tokio::select! {
-            biased;
-            result = poll_fn(|context| connection.as_mut().poll_end(context)) => return Some(result),
-            () = sleep_until(next) => {
-                if endings.end_due(streams, Instant::now()) == Progress::Over {
-                    return None;
-                }
-            }
-        }
-    }
+    streams.go();
+    let now = Instant::now();
+    let window = cut.map_or(window, |cut| window.min(cut.saturating_duration_since(now)));
+    Endings::plan(streams, reason, now, window)
 }
 
 /// When to end which stream of a connection that goes.

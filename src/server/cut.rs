@@ -18,6 +18,10 @@ const PIECE_BYTES: usize = 8192 - HEAD_BYTES;
 /// each piece would cost more than the buffer is worth.
 const LONG_BYTES_CUT: usize = 128 * 1024;
 
+/// What is allowed: `SETTINGS_MAX_FRAME_SIZE` as it is while nobody says otherwise. HTTP/2 must see what is longer, to refuse
+/// it.
+const FRAME_BYTES_MAX: usize = 16_384;
+
 const HEAD_BYTES: usize = 9;
 const DATA: u8 = 0x0;
 const END_STREAM: u8 = 0x1;
@@ -163,7 +167,9 @@ fn length_of(head: &[u8]) -> usize {
 
 fn is_long(head: &[u8]) -> bool {
     let (frame_type, flags) = (head.get(3).copied(), head.get(4).copied().unwrap_or_default());
-    frame_type == Some(DATA) && flags & PADDED == 0 && length_of(head) > PIECE_BYTES
+    frame_type == Some(DATA)
+        && flags & PADDED == 0
+        && (PIECE_BYTES + 1..=FRAME_BYTES_MAX).contains(&length_of(head))
 }
 
 #[cfg(test)]

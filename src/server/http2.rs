@@ -3,10 +3,11 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use tokio::task::coop;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::body::Piece;
 use super::call::{self, Call};
@@ -21,6 +22,9 @@ use crate::driver::handle::Relay;
 /// looks, so that the refusal is counted and has a text.
 const HEADER_LIST_MARGIN: u32 = 4;
 
+/// How long a peer that sent too many frames may take to read what was being written, and the GOAWAY after it.
+const CALMED_WITHIN: Duration = Duration::from_millis(500);
+
 type H2 = h2::server::Connection<Transport, Piece>;
 
 pin_project! {
@@ -32,6 +36,8 @@ pin_project! {
         wakes: Arc<Wakes>,
         // Of HTTP/2.
         waker: Waker,
+        // Until when a peer that sent too many frames may take the GOAWAY.
+        calmed: Option<Pin<Box<Sleep>>>,
         #[pin]
         keepalive: Keepalive,
     }
@@ -63,7 +69,7 @@ pub(super) async fn open<R: Relay>(socket: Socket, service: Service<R>) -> Resul
     };
     let wakes = Wakes::new();
     let waker = Waker::from(wakes.clone());
-    Ok(Box::pin(Http2 { h2, service, calls: Calls::default(), wakes, waker, keepalive }))
+    Ok(Box::pin(Http2 { h2, service, calls: Calls::default(), wakes, waker, calmed: None, keepalive }))
 }
 
 fn builder(limits: &ServerLimits) -> h2::server::Builder {
@@ -81,10 +87,11 @@ fn builder(limits: &ServerLimits) -> h2::server::Builder {
 
 impl<R: Relay> Connection for Http2<R> {
     fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        let this = self.project();
-        if this.keepalive.poll_lost(&this.service.shared.limits, context).is_ready() {
+        let mut this = self.project();
+        if this.keepalive.as_mut().poll_lost(&this.service.shared.limits, context).is_ready() {
             return Poll::Ready(Err(Fault::KeepaliveTimeout));
         }
+        let heard = &this.keepalive.heard;
         let task = context.waker();
         this.wakes.watch(task);
         loop {
@@ -97,11 +104,21 @@ impl<R: Relay> Connection for Http2<R> {
             if was_io {
                 let mut context = Context::from_waker(this.waker);
                 while let Poll::Ready(accepted) = this.h2.poll_accept(&mut context) {
-                    let Some(accepted) = accepted else { return Poll::Ready(Ok(())) };
-                    let (request, respond) = accepted?;
+                    let (request, respond) = match accepted {
+                        Some(Ok(call)) => call,
+                        _ if heard.is_flood() => return Poll::Ready(Err(Fault::ControlFlood)),
+                        Some(Err(error)) => return Poll::Ready(Err(error.into())),
+                        None => return Poll::Ready(Ok(())),
+                    };
                     if let Some(call) = call::answer(this.service, request, respond) {
                         this.calls.begin(call, this.wakes);
                     }
+                }
+                if heard.is_flood() && this.calmed.is_none() {
+                    this.h2.abrupt_shutdown(h2::Reason::ENHANCE_YOUR_CALM);
+                    *this.calmed = Some(Box::pin(sleep(CALMED_WITHIN)));
+                    // The next turn writes it.
+                    this.wakes.woke(Part::Io);
                 }
             }
             if !was_called && !was_io {
@@ -111,6 +128,11 @@ impl<R: Relay> Connection for Http2<R> {
             if !coop::has_budget_remaining() {
                 break;
             }
+        }
+        if let Some(calmed) = this.calmed
+            && calmed.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(Err(Fault::ControlFlood));
         }
         if !this.wakes.leave() {
             task.wake_by_ref();

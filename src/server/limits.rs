@@ -17,8 +17,8 @@ pub struct ServerLimits {
     pub connections_max: u64,
     /// Connections from one IP address; `None`: as many as there are places. One costs a look-up in a table.
     pub connections_per_ip_max: Option<u64>,
-    /// File descriptors left for upstreams, admin and disk: connections are refused above the soft `RLIMIT_NOFILE`
-    /// minus this (FD21).
+    /// File descriptors left for 128 connections of the admin listener, upstreams and disk: connections are refused above the
+    /// soft `RLIMIT_NOFILE` minus this (FD21).
     pub fd_reserve: u64,
     /// From the accepted connection to the complete HTTP/2 preface (FD17). Costs one timer while it runs.
     pub preface_timeout: Duration,
@@ -54,8 +54,8 @@ pub struct ServerLimits {
     /// Bytes of one stream that may stand in the HTTP/2 queue before the next message is built. Small, so that a
     /// slow client gets the newest state (FLW-2).
     pub send_queue_bytes: usize,
-    /// PING, SETTINGS, PRIORITY and unknown frames of one connection per second; above, it is closed. A frame
-    /// costs 0.1 to 0.3 µs.
+    /// Frames of one connection per second that are no use to anybody, as `meter` counts them; above, it is closed. A frame
+    /// costs 0.1 to 0.3 µs, so that this many are a few thousandths of a core.
     pub control_frames_per_second_max: u32,
     /// A PING this long after the peer was last heard (KAL-1). 13 µs each.
     pub keepalive_interval: Duration,
@@ -79,7 +79,7 @@ impl Default for ServerLimits {
         ServerLimits {
             connections_max: 20_000,
             connections_per_ip_max: None,
-            fd_reserve: 64,
+            fd_reserve: 256,
             preface_timeout: Duration::from_secs(5),
             first_request_timeout: Duration::from_secs(15),
             request_timeout: Duration::from_secs(30),

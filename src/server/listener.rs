@@ -43,6 +43,17 @@ pub struct ListenerOptions {
     /// How long a REST or `Fetch*` request waits for news (RST-9).
     pub rest_hold: Duration,
     pub when_unavailable: WhenUnavailable,
+    pub load_reports: LoadReports,
+}
+
+/// What becomes of streams of load reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadReports {
+    /// They are kept, and what they bring is dropped.
+    #[default]
+    Drop,
+    /// UNIMPLEMENTED.
+    Refuse,
 }
 
 impl Default for ListenerOptions {
@@ -51,6 +62,7 @@ impl Default for ListenerOptions {
             v2: false,
             rest_hold: Duration::from_millis(800),
             when_unavailable: WhenUnavailable::Hold,
+            load_reports: LoadReports::default(),
         }
     }
 }
@@ -203,8 +215,11 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    identity: (u64, u64),
+    identity: Identity,
 }
+
+/// Device, inode, and when it was made: the number of an inode is given out again as soon as its socket is closed.
+type Identity = (u64, u64, i64, i64);
 
 impl SocketFile {
     fn new(path: &Path) -> io::Result<Self> {
@@ -220,8 +235,8 @@ impl Drop for SocketFile {
     }
 }
 
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+fn identity(path: &Path) -> io::Result<Identity> {
+    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
 }
 
 #[cfg(test)]
@@ -243,6 +258,25 @@ mod tests {
             assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(10));
             assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
             assert_eq!(socket.tcp_notsent_lowat().unwrap(), NOTSENT_LOWAT_BYTES);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_socket_of_a_successor_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("xds.sock");
+        let bind = || Listener::bind_unix("local", &path, None).unwrap().into_socket();
+        // Most file systems give the same inode at once; some don't, and there is nothing to see.
+        for _ in 0..20 {
+            let BoundSocket::Unix(listener, file) = bind() else { panic!("not unix") };
+            drop(listener);
+            // Longer than the clock of the file system takes for a step.
+            tokio::time::sleep(Duration::from_millis(15)).await;
+            let successor = bind();
+            drop(file);
+            assert!(path.exists(), "the successor's");
+            drop(successor);
+            assert!(!path.exists());
         }
     }
 

@@ -5,10 +5,10 @@
 //!
 //! - [`limits`]: every limit with its price.
 //! - [`listener`], `gate`, `accept`: bound sockets, who may come in, and the loop that accepts.
-//! - `transport`, `cut`: the bytes of a connection. `connection`: its life from the first to the last of them, with its
+//! - `transport`, `cut`, `meter`: the bytes of a connection. `connection`: its life from the first to the last of them, with its
 //!   deadlines, its age and its GOAWAY. `http2`: all its calls, in the one task that a connection has; `wakes`: what in it is to
 //!   be looked at.
-//! - `service`: from a path to what answers it. `unary`: REST and `Fetch*`. `call`, `reader`: the two directions of a stream.
+//! - `service`: from a path to what answers it. `unary`: REST and `Fetch*`. `load_reports`: what is taken and dropped. `call`, `reader`: the two directions of a stream.
 //!   `body`: what travels. `streams`: those of a connection, so that they can be ended. `status`: gRPC statuses as headers.
 //!
 //! Nothing here queues responses: a message is built when HTTP/2 can take it (FLW-2), and requests are read whatever becomes
@@ -20,6 +20,7 @@ mod call;
 mod connection;
 mod gate;
 mod http2;
+mod load_reports;
 pub mod limits;
 pub mod listener;
 mod reader;
@@ -28,12 +29,16 @@ mod unary;
 mod status;
 mod streams;
 mod cut;
+mod meter;
 mod transport;
 mod wakes;
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic_health::ServingStatus;
@@ -41,7 +46,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthReporter;
 
 pub use limits::ServerLimits;
-pub use listener::{BoundSocket, Listener, ListenerOptions};
+pub use listener::{BoundSocket, Listener, ListenerOptions, LoadReports};
 
 use crate::driver::handle::{ConnectionCut, Peer, Relay, Signal};
 use crate::telemetry::metrics::DownstreamMetrics;
@@ -53,6 +58,9 @@ type HealthService = HealthServer<tonic_health::server::HealthService>;
 
 /// The names whose health is reported: of the whole server, and of ADS.
 const HEALTH_NAMES: [&str; 2] = ["", "envoy.service.discovery.v3.AggregatedDiscoveryService"];
+
+/// By how much the last cut of a drain may be late: a second of a busy host.
+const CUT_MARGIN: Duration = Duration::from_secs(1);
 
 /// A health request is a service name; 1 KiB is plenty.
 const HEALTH_REQUEST_BYTES_MAX: usize = 1024;
@@ -69,6 +77,8 @@ struct Shared<R> {
     limits: ServerLimits,
     metrics: Arc<DownstreamMetrics>,
     health_service: HealthService,
+    /// That load reports are dropped was told.
+    load_reports_told: AtomicBool,
 }
 
 impl<R: Relay> Server<R> {
@@ -76,7 +86,9 @@ impl<R: Relay> Server<R> {
         let health = HealthReporter::new();
         let service = tonic_health::server::HealthService::from_health_reporter(health.clone());
         let health_service = HealthServer::new(service).max_decoding_message_size(HEALTH_REQUEST_BYTES_MAX);
-        Server { shared: Arc::new(Shared { relay, limits, metrics, health_service }), health }
+        let load_reports_told = AtomicBool::new(false);
+        let shared = Shared { relay, limits, metrics, health_service, load_reports_told };
+        Server { shared: Arc::new(shared), health }
     }
 
     /// Serves until `shutdown`, then drains; resolves when every connection is gone, at the latest
@@ -110,7 +122,10 @@ impl<R: Relay> Server<R> {
         // Every connection sends GOAWAY, ends its streams over the window and is cut at its end (RLY-77).
         draining.raise();
         connections.close();
-        connections.wait().await;
+        // Whatever may hold one up, it does not hold the process.
+        if timeout(self.shared.limits.drain_window + CUT_MARGIN, connections.wait()).await.is_err() {
+            tracing::warn!(connections = connections.len(), "connections were still open after the drain");
+        }
     }
 
     fn accept_on(

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -13,7 +14,8 @@ use tokio::time::{Instant, timeout};
 use tonic::codegen::Service as _;
 
 use super::body::{RequestBody, ResponseBody};
-use super::listener::ListenerOptions;
+use super::listener::{ListenerOptions, LoadReports};
+use super::load_reports;
 use super::reader::{Requests, read_requests};
 use super::status;
 use super::streams::{RegisteredStream, Streams};
@@ -32,12 +34,16 @@ enum Route {
     Discovery(Method),
     /// tonic's health service.
     Health,
+    LoadReports(ApiVersion),
 }
 
 fn route(path: &str) -> Option<Route> {
     match path {
         "/grpc.health.v1.Health/Check" | "/grpc.health.v1.Health/Watch" => Some(Route::Health),
-        _ => Method::of_path(path).map(Route::Discovery),
+        _ => {
+            let discovery = Method::of_path(path).map(Route::Discovery);
+            discovery.or_else(|| load_reports::api_of_path(path).map(Route::LoadReports))
+        }
     }
 }
 
@@ -55,6 +61,8 @@ type Response = http::Response<ResponseBody>;
 pub(super) enum Answer<F, S: RelayStream> {
     Now(Response),
     Later(BoxFuture<'static, Response>),
+    /// A stream of load reports, which only HTTP/2 has.
+    LoadReports(RecvStream),
     /// A stream, which only HTTP/2 has: `requests` reads what the client says, and hands it to the stream.
     Stream {
         requests: F,
@@ -73,7 +81,7 @@ impl<R: Relay> hyper::service::Service<Request<Incoming>> for Service<R> {
         match self.answer(request.map(RequestBody::Http1)) {
             Answer::Now(response) => Either::Left(ready(Ok(response))),
             Answer::Later(response) => Either::Right(response.map(Ok).boxed()),
-            Answer::Stream { .. } => Either::Left(ready(Ok(no_http2()))),
+            Answer::Stream { .. } | Answer::LoadReports(_) => Either::Left(ready(Ok(no_http2()))),
         }
     }
 }
@@ -134,8 +142,15 @@ impl<R: Relay> Service<R> {
                 let time = self.shared.limits.first_request_timeout;
                 Answer::Later(answer_health(self.shared.health_service.clone(), request, time).boxed())
             }
+            Some(Route::LoadReports(api)) if self.takes_load_reports(api) => {
+                let RequestBody::Http2(reports) = request.into_body() else {
+                    return Answer::Now(no_http2());
+                };
+                self.note_load_reports();
+                Answer::LoadReports(reports)
+            }
             // There is no aggregated Fetch.
-            Some(Route::Discovery(_)) | None => {
+            Some(Route::Discovery(_) | Route::LoadReports(_)) | None => {
                 Answer::Now(self.unimplemented(format!("{path} is not served here")))
             }
         }
@@ -159,6 +174,19 @@ impl<R: Relay> Service<R> {
     fn unary(&self) -> Unary<R> {
         let (shared, streams, peer) = (self.shared.clone(), self.streams.clone(), self.peer.clone());
         Unary { shared, streams, peer, options: self.options }
+    }
+
+    fn takes_load_reports(&self, api: ApiVersion) -> bool {
+        self.options.load_reports == LoadReports::Drop && (api == ApiVersion::V3 || self.options.v2)
+    }
+
+    fn note_load_reports(&self) {
+        self.shared.metrics.call(CallKind::LoadReports);
+        if !self.shared.load_reports_told.swap(true, Relaxed) {
+            tracing::warn!(listener = %self.peer.listener,
+                "clients report load: their streams are kept and what they report is dropped, as nobody here passes it on; \
+                `load_reports: refuse` on the listener refuses them instead");
+        }
     }
 
     fn unimplemented(&self, text: String) -> Response {

@@ -3,14 +3,17 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::driver::handle::{RelayStream, Variant};
+use crate::driver::handle::{RelayStream, Signal, Variant};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{DownstreamMetrics, GaugePart};
+use crate::xds::{Code, Status};
 
 /// Knows the streams of its connection, so that it can be told when to end them.
 pub(super) struct Streams<S> {
     open: Mutex<Open<S>>,
     used: AtomicBool,
+    /// The connection goes, and streams that are not registered with it.
+    going: Signal,
     /// HTTP/2 lets no more be open at a time.
     max: u32,
     metrics: Arc<DownstreamMetrics>,
@@ -28,7 +31,7 @@ pub(super) type StreamId = u64;
 impl<S: RelayStream> Streams<S> {
     pub(super) fn new(metrics: Arc<DownstreamMetrics>, max: u32) -> Arc<Self> {
         let open = Mutex::new(Open { streams: Vec::new(), next_id: 0, refuses_new: false });
-        Arc::new(Streams { open, used: AtomicBool::new(false), max, metrics })
+        Arc::new(Streams { open, used: AtomicBool::new(false), going: Signal::default(), max, metrics })
     }
 
     /// Adds a stream until the returned value is dropped; `None` if no new ones are wanted.
@@ -60,6 +63,18 @@ impl<S: RelayStream> Streams<S> {
 
     pub(super) fn refuses_new(&self) -> bool {
         self.lock().refuses_new
+    }
+
+    /// The connection goes.
+    pub(super) fn go(&self) {
+        self.going.raise();
+    }
+
+    /// With which status a stream ends that is not registered, once the connection goes.
+    pub(super) async fn going(&self) -> Status {
+        self.going.raised().await;
+        let text = if self.refuses_new() { "the server is draining" } else { "the connection is old" };
+        Status::new(Code::Unavailable, text)
     }
 
     /// Marks that the connection was used for a call of any kind.

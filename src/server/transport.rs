@@ -1,11 +1,11 @@
-//! The bytes of one connection: how it opens, and how many control frames it sends.
+//! The bytes of one connection: how it opens, and how many frames it sends that are no use.
 //!
 //! TLS will sit below [`Transport`]. HTTP/1.1, which REST clients speak, is told from HTTP/2 by the first bytes.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::cut::Cutter;
+use super::meter::FrameMeter;
 
 /// RFC 9113 §3.4.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -112,7 +113,7 @@ impl SlowReader {
 }
 
 struct Frames {
-    control: ControlFrames,
+    meter: FrameMeter,
     cutter: Cutter,
     heard: Arc<Heard>,
 }
@@ -123,6 +124,8 @@ pub(super) struct Heard {
     opened: Instant,
     /// Nanoseconds after.
     last: AtomicU64,
+    /// It sent too many control frames, and is not listened to any more.
+    is_flood: AtomicBool,
 }
 
 impl Heard {
@@ -134,14 +137,18 @@ impl Heard {
     pub(super) fn last(&self) -> Instant {
         self.opened + Duration::from_nanos(self.last.load(Ordering::Relaxed))
     }
+
+    pub(super) fn is_flood(&self) -> bool {
+        self.is_flood.load(Ordering::Relaxed)
+    }
 }
 
 impl Transport {
     pub(super) fn http2(socket: Socket, control_frames_per_second_max: u32) -> (Self, Arc<Heard>) {
         let opened = Instant::now();
-        let heard = Arc::new(Heard { opened, last: AtomicU64::new(0) });
-        let control = ControlFrames::new(control_frames_per_second_max, opened);
-        let frames = Frames { control, cutter: Cutter::default(), heard: heard.clone() };
+        let heard = Arc::new(Heard { opened, last: AtomicU64::new(0), is_flood: AtomicBool::new(false) });
+        let meter = FrameMeter::new(control_frames_per_second_max, opened);
+        let frames = Frames { meter, cutter: Cutter::default(), heard: heard.clone() };
         (Transport { socket, opening: Bytes::from_static(PREFACE), frames: Some(frames), slow: None }, heard)
     }
 
@@ -150,11 +157,24 @@ impl Transport {
         let slow = SlowReader { timeout: write_timeout, timer: None, taken: 0 };
         Transport { socket, opening, frames: None, slow: Some(slow) }
     }
+
+    fn wrote(
+        &mut self,
+        written: Poll<io::Result<usize>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if let (Some(frames), Poll::Ready(Ok(bytes))) = (&mut self.frames, &written) {
+            frames.meter.wrote(*bytes);
+        }
+        match &mut self.slow {
+            Some(slow) => slow.watch(written, context),
+            None => written,
+        }
+    }
 }
 
 impl AsyncRead for Transport {
-    /// # Errors
-    /// Besides the socket's: `QuotaExceeded` after too many control frames.
+    /// Stays pending after too many control frames: see [`Heard::is_flood`].
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -166,9 +186,12 @@ impl AsyncRead for Transport {
             buffer.put_slice(&now);
             return Poll::Ready(Ok(()));
         }
-        let Some(Frames { control, cutter, heard }) = &mut this.frames else {
+        let Some(Frames { meter, cutter, heard }) = &mut this.frames else {
             return Pin::new(&mut this.socket).poll_read(context, buffer);
         };
+        if heard.is_flood() {
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
         while !cutter.give(buffer) {
             ready!(Pin::new(&mut this.socket).poll_read(context, buffer))?;
@@ -176,9 +199,10 @@ impl AsyncRead for Transport {
                 break;
             }
             heard.now();
-            if control.count(&buffer.filled()[before..]) {
-                let error = "too many control frames";
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::QuotaExceeded, error)));
+            if meter.read(&buffer.filled()[before..]) {
+                buffer.set_filled(before);
+                heard.is_flood.store(true, Ordering::Relaxed);
+                return Poll::Pending;
             }
             cutter.take(buffer, before);
             if buffer.filled().len() > before {
@@ -193,10 +217,7 @@ impl AsyncWrite for Transport {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.socket).poll_write(context, bytes);
-        match &mut this.slow {
-            Some(slow) => slow.watch(written, context),
-            None => written,
-        }
+        this.wrote(written, context)
     }
 
     fn poll_write_vectored(
@@ -206,10 +227,7 @@ impl AsyncWrite for Transport {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.socket).poll_write_vectored(context, slices);
-        match &mut this.slow {
-            Some(slow) => slow.watch(written, context),
-            None => written,
-        }
+        this.wrote(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -277,110 +295,6 @@ impl AsyncWrite for Socket {
         match self.get_mut() {
             Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
             Socket::Unix(stream) => Pin::new(stream).poll_shutdown(context),
-        }
-    }
-}
-
-/// Counts the frames that h2 answers or ignores without any limit (FD19): PING, SETTINGS, PRIORITY and those of
-/// unknown type. The others have limits of their own, or are paid for in data.
-///
-/// Follows the frame headers (RFC 9113 §4.1) through the bytes as they come; looks at the clock once per `max` counted
-/// frames.
-struct ControlFrames {
-    max: u32,
-    counted: u32,
-    since: Instant,
-    /// The length and type of the next frame, as far as they have come.
-    head: [u8; 4],
-    head_bytes: usize,
-    /// Bytes to go until the next frame begins.
-    skip: usize,
-}
-
-/// Flags and stream id follow the length and the type.
-const REST_OF_HEAD_BYTES: usize = 5;
-
-impl ControlFrames {
-    fn new(max: u32, now: Instant) -> Self {
-        ControlFrames { max, counted: 0, since: now, head: [0; 4], head_bytes: 0, skip: 0 }
-    }
-
-    /// Whether these bytes are too much: `max` frames came in less than a second.
-    fn count(&mut self, mut bytes: &[u8]) -> bool {
-        loop {
-            let skipped = self.skip.min(bytes.len());
-            self.skip -= skipped;
-            bytes = &bytes[skipped..];
-            let taken = bytes.len().min(self.head.len() - self.head_bytes);
-            self.head[self.head_bytes..self.head_bytes + taken].copy_from_slice(&bytes[..taken]);
-            self.head_bytes += taken;
-            bytes = &bytes[taken..];
-            if self.head_bytes < self.head.len() {
-                return false;
-            }
-            let [a, b, c, frame_type] = self.head;
-            self.head_bytes = 0;
-            self.skip = u32::from_be_bytes([0, a, b, c]) as usize + REST_OF_HEAD_BYTES;
-            if is_control(frame_type) && self.is_too_many() {
-                return true;
-            }
-        }
-    }
-
-    fn is_too_many(&mut self) -> bool {
-        self.counted += 1;
-        if self.counted < self.max {
-            return false;
-        }
-        let now = Instant::now();
-        let too_many = now < self.since + Duration::from_secs(1);
-        self.counted = 0;
-        self.since = now;
-        too_many
-    }
-}
-
-/// By the type numbers of RFC 9113 §6.
-fn is_control(frame_type: u8) -> bool {
-    const DATA: u8 = 0x0;
-    const HEADERS: u8 = 0x1;
-    const RST_STREAM: u8 = 0x3;
-    const WINDOW_UPDATE: u8 = 0x8;
-    const CONTINUATION: u8 = 0x9;
-    !matches!(frame_type, DATA | HEADERS | RST_STREAM | WINDOW_UPDATE | CONTINUATION)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::time::advance;
-
-    fn frame(frame_type: u8, payload_bytes: usize) -> Vec<u8> {
-        let mut frame = vec![0, 0, 0, frame_type, 0, 0, 0, 0, 0];
-        frame[1..3].copy_from_slice(&(payload_bytes as u16).to_be_bytes());
-        // Payload that would count, were it taken for headers.
-        frame.resize(frame.len() + payload_bytes, 0x6);
-        frame
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn fd19_control_frames_are_counted_in_any_segmentation() {
-        let bytes =
-            [frame(0x0, 1000), frame(0x6, 8), frame(0x1, 3), frame(0x4, 0), frame(0xfe, 300)].concat();
-        for segment in [1, 2, 3, 7, 9, 100, bytes.len()] {
-            let mut frames = ControlFrames::new(4, Instant::now());
-            assert!(!bytes.chunks(segment).any(|bytes| frames.count(bytes)));
-            assert_eq!((frames.counted, frames.skip, frames.head_bytes), (3, 0, 0), "segment {segment}");
-            assert!(frame(0x2, 5).chunks(segment).any(|bytes| frames.count(bytes)));
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn fd19_a_slow_pace_is_not_a_flood() {
-        let mut frames = ControlFrames::new(10, Instant::now());
-        for _ in 0..1000 {
-            advance(Duration::from_millis(101)).await;
-            assert!(!frames.count(&frame(0x6, 8)));
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Logging: `tracing` events to standard error, as text or JSON, one line each.
 //!
 //! Levels: TRACE is a message on a stream, DEBUG or INFO a change of state, WARN what an operator should act on,
-//! ERROR what ends the process. Values are fields, not formatted text.
+//! ERROR what ends the process. Values are fields, not formatted text; `line` makes them harmless, so that call sites need
+//! not.
 //!
 //! Events are formatted by who logs them and written by a thread of their own. Between the two stands a bounded
 //! queue: if the sink blocks, lines are dropped and counted, and serving never waits (FP14).
@@ -10,6 +11,8 @@
     clippy::disallowed_types,
     reason = "the lines are written by a thread of their own, which may block"
 )]
+
+mod line;
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -69,8 +72,8 @@ pub fn init(format: Format, directives: &str, metrics: &LogMetrics) -> Result<Lo
 fn subscriber(format: Format, filter: EnvFilter, sink: LineSink) -> Box<dyn Subscriber + Send + Sync> {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(sink).with_ansi(false);
     match format {
-        Format::Text => Box::new(builder.finish()),
-        Format::Json => Box::new(builder.json().flatten_event(true).with_current_span(false).finish()),
+        Format::Text => Box::new(builder.fmt_fields(line::TextFields).finish()),
+        Format::Json => Box::new(builder.event_format(line::JsonLine).finish()),
     }
 }
 

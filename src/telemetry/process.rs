@@ -12,6 +12,12 @@ pub fn resident_bytes() -> Option<u64> {
 
 /// Open file descriptors; `None` where `/proc` does not say.
 pub(super) fn open_fds() -> Option<u64> {
+    // Linux 6.2 and later count them. Before, they have to be walked, which takes milliseconds of many.
+    if let Some(count) =
+        fs::metadata("/proc/self/fd").ok().map(|found| found.len()).filter(|count| *count > 0)
+    {
+        return Some(count);
+    }
     // Reading the directory holds one descriptor itself.
     let entries = fs::read_dir("/proc/self/fd").ok()?.count();
     Some(entries.saturating_sub(1) as u64)

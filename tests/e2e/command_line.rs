@@ -85,10 +85,26 @@ fn arguments_that_do_not_exist_are_64() {
 
 #[test]
 fn the_files_we_ship_are_sound() {
-    for file in ["config/sluice.yaml", "config/example.yaml", "config/istio.yaml"] {
+    let files = ["config/sluice.yaml", "config/container.yaml", "config/example.yaml", "config/istio.yaml"];
+    for file in files {
         let (code, _, errors) = run(&["check", "--config", file], CHECKOUT.as_ref());
         assert_eq!(code, 0, "{file}: {errors}");
+        // Only what the image runs is to be reached from elsewhere.
+        assert_eq!(errors.contains("listeners[0].address"), file.contains("container"), "{file}: {errors}");
     }
+    let image = std::fs::read_to_string(format!("{CHECKOUT}/Dockerfile")).unwrap();
+    assert!(image.contains(r#"CMD ["serve", "--config", "/app/config/container.yaml"]"#), "{image}");
+}
+
+#[test]
+fn check_looks_for_the_directories_that_are_to_be_served() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("sluice.yaml"), "xds_servers: [{server_uri: 'file:here'}]").unwrap();
+    let check = || run(&["check", "--config", "sluice.yaml"], directory.path());
+    let (code, _, errors) = check();
+    assert!(code == 69 && errors.contains("file:here: there is no such directory"), "{code}: {errors}");
+    std::fs::create_dir(directory.path().join("here")).unwrap();
+    assert_eq!(check().0, 0);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use tonic::Code;
 
+use crate::support::control_plane::eventually;
 use crate::support::{Ask, CDS, Client, ControlPlane, EDS, Proxy, Relay, Setup, Variant};
 
 async fn pair() -> (ControlPlane, Relay) {
@@ -42,6 +43,24 @@ async fn sigterm_drains() {
     assert_eq!(relay.exit().await.code(), Some(0));
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert!(tokio::net::TcpStream::connect(&relay.address).await.is_err());
+}
+
+/// There is no reload yet. What is sent in the hope of one must not end the process.
+#[tokio::test]
+async fn sighup_is_ignored_with_one_line() {
+    let (origin, mut relay) = pair().await;
+    origin.set(CDS, "a", "1");
+    let mut client = Client::open(&relay.address, Variant::Sotw, "served").await;
+    client.want(CDS, &["*"]);
+    client.take(CDS).await;
+    relay.signal("HUP");
+    let told = || relay.log().lines().filter(|line| line.contains("SIGHUP")).count();
+    eventually("the line", || async { told() > 0 }).await;
+    origin.set(CDS, "a", "2");
+    client.take(CDS).await;
+    assert_eq!(told(), 1, "{}", relay.log());
+    relay.sigterm();
+    assert_eq!(relay.exit().await.code(), Some(0));
 }
 
 /// D1, RLY-46: an upstream that refuses connections costs no CPU time, and newcomers are served.

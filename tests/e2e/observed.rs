@@ -25,6 +25,23 @@ async fn a_nack_is_one_warning_with_who_what_and_why() {
     }
 }
 
+/// What a client says can neither end a line nor steer a terminal.
+#[tokio::test]
+async fn a_nack_writes_no_line_of_its_own() {
+    let origin = ControlPlane::obedient().await;
+    let relay = Relay::start(Setup::of(origin.address)).await;
+    origin.set(CDS, "a", "1");
+    let mut client = Client::open(&relay.address, Variant::Sotw, "side\ncar\u{1b}[31m").await;
+    client.want(CDS, &["*"]);
+    let answer = client.next(CDS).await;
+    client.nack(&answer, "teapot\n2026-01-01T00:00:00Z ERROR forged\r\u{1b}[2K\u{9b}1m");
+    eventually("the warning", || async { relay.log().contains("teapot") }).await;
+    let log = relay.log();
+    assert!(!log.lines().any(|line| line.contains("forged") && !line.contains("teapot")), "{log}");
+    assert!(!log.chars().any(|c| c.is_control() && c != '\n'), "{log}");
+    assert!(log.contains(r"teapot\n2026"), "{log}");
+}
+
 /// Classes that are nearly as many as clients share nothing: one line names what splits them (RLY-11).
 #[tokio::test]
 async fn a_hint_names_the_field_that_splits_classes() {

@@ -92,6 +92,9 @@ fn check_says_who_is_asked_for_what() {
                 types: { envoy.config.cluster.v3.Cluster: { xds_servers: [ { server_uri: \"file:clusters\" } ] } }\n";
     fs::write(directory.path().join("sluice.yaml"), yaml).unwrap();
     fs::write(directory.path().join("node.json"), "{\"id\": \"one\"}").unwrap();
+    for served in ["main", "clusters"] {
+        fs::create_dir(directory.path().join(served)).unwrap();
+    }
     let (code, text, errors) =
         run(&["check", "--config", "sluice.yaml", "--node", "node.json"], directory.path());
     assert_eq!(code, 0, "{errors}");

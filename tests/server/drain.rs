@@ -98,6 +98,28 @@ async fn rly_77_a_client_that_does_not_read_is_cut_at_the_end() {
     eventually("the handle is dropped", || stream.is_gone()).await;
 }
 
+/// A connection that is on its way out anyhow has no more time than the others (RLY-77, KAL-4).
+#[tokio::test]
+async fn rly_77_a_connection_that_is_being_retired_goes_within_the_drain() {
+    let mut server = start(ServerLimits {
+        connection_age: Some(Duration::from_millis(50)),
+        connection_age_jitter_percent: 0,
+        connection_age_grace: Duration::from_secs(60),
+        drain_window: WINDOW,
+        ..ServerLimits::default()
+    });
+    let mut client = server.connect().await;
+    let (mut call, _) = answered(&server, &mut client).await;
+    eventually("it is old", || server.metrics.goaways_age.get() == 1).await;
+    let begin = Instant::now();
+    server.shut_down();
+    let (code, text) = call.status().await;
+    soon(&mut server.served).await.unwrap();
+    assert!(begin.elapsed() < WINDOW * 2, "{:?}", begin.elapsed());
+    assert_eq!((&*code, &*text), ("14", "the%20server%20is%20draining"));
+    assert_eq!(server.metrics.goaways_drain.get(), 1);
+}
+
 #[tokio::test]
 async fn rly_77_streams_opened_during_a_drain_are_refused() {
     let mut server = start_draining_in(WINDOW);

@@ -9,6 +9,8 @@ mod web;
 mod connections;
 mod drain;
 mod exhaustion;
+mod floods;
+mod load_reports;
 mod methods;
 mod rest;
 mod streams;

@@ -9,11 +9,12 @@ pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub const GOAWAY: u8 = 7;
 pub const ENHANCE_YOUR_CALM: u32 = 0xb;
 
-const SETTINGS: u8 = 4;
+pub const DATA: u8 = 0;
+pub const SETTINGS: u8 = 4;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const PING: u8 = 6;
-const WINDOW_UPDATE: u8 = 8;
+pub const WINDOW_UPDATE: u8 = 8;
 const END_HEADERS: u8 = 4;
 
 pub fn frame(frame_type: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {

@@ -55,6 +55,29 @@ fn fp_4_a_file_that_others_may_write_is_refused() {
 }
 
 #[test]
+fn fp_4_a_directory_that_others_may_write_is_refused() {
+    for mode in [0o720, 0o702, 0o777] {
+        let (_parent, store, _) = written();
+        let again = Store::new(store.directory().to_owned());
+        fs::set_permissions(store.directory(), Permissions::from_mode(mode)).unwrap();
+        drop(store);
+        let error = again.open().unwrap_err().to_string();
+        assert!(error.contains(&format!("others may write to it (mode {mode:03o})")), "{error}");
+    }
+}
+
+#[test]
+fn fp_4_a_link_in_the_place_of_an_unfinished_file_is_not_followed() {
+    let (parent, store, file) = written();
+    let victim = parent.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    symlink(&victim, file.with_extension("checkpoint.unfinished")).unwrap();
+    store.write(&header(), &small(2)).unwrap();
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    assert!(fs::symlink_metadata(&file).unwrap().is_file());
+}
+
+#[test]
 fn fp_4_what_is_no_file_of_this_source_is_refused() {
     let (_parent, store, file) = written();
     let elsewhere = store.directory().join("elsewhere.checkpoint");

@@ -5,6 +5,7 @@ use std::sync::mpsc::Sender;
 
 use tracing::subscriber::with_default;
 
+use super::line::VALUE_BYTES_MAX;
 use super::*;
 use crate::telemetry::Metrics;
 
@@ -62,6 +63,34 @@ fn lines_are_text_or_json_with_their_fields() {
     assert_eq!(json["message"], "can't connect");
     assert_eq!(json["server"], "cp-1");
     assert_eq!(json["failures"], 3);
+}
+
+/// Whoever logs it, and however: `%`, `?`, as a string, as an error, in the message.
+#[test]
+fn what_peers_say_stays_within_its_line_and_its_length() {
+    const FORGED: &str = "a\n2026-01-01 ERROR b\r\u{1b}[31mc\u{9b}1m\u{7f}\u{2028}\u{202e}\0d";
+    let event = || {
+        let error: Box<dyn std::error::Error + 'static> = FORGED.into();
+        tracing::warn!(shown = %FORGED, debugged = ?FORGED, plain = FORGED, error = &*error, "message {FORGED}");
+        tracing::warn!(long = %"\u{1b}".repeat(1 << 20), more = ?vec!["y"; 1 << 20], r#type = "t", "{}", "z".repeat(1 << 20));
+    };
+    for format in [Format::Text, Format::Json] {
+        let log = logged(format, "info", event);
+        assert!(log.lines().count() == 2 && log.ends_with('\n'), "{log}");
+        let unprintable = |c: char| c != '\n' && (c.is_control() || matches!(c, '\u{2028}' | '\u{202e}'));
+        assert!(!log.contains(unprintable), "{log}");
+        assert!(log.len() < 10 * VALUE_BYTES_MAX, "{}", log.len());
+        assert!(log.contains("type"), "{log}");
+        for line in log.lines().filter(|_| format == Format::Json) {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert!(["shown", "plain", "error"].iter().all(|key| line[key].is_null() || line[key] == FORGED));
+        }
+    }
+    let text = logged(Format::Text, "info", event);
+    assert!(
+        text.contains(r"shown=a\n2026-01-01 ERROR b\r\u{1b}[31mc\u{9b}1m\u{7f}\u{2028}\u{202e}\0d debugged="),
+        "{text}"
+    );
 }
 
 #[test]

@@ -20,10 +20,13 @@ pub enum CallKind {
     PerType,
     Fetch,
     Rest,
+    /// A stream of load reports, which are dropped.
+    LoadReports,
 }
 
 impl CallKind {
-    const ALL: [CallKind; 4] = [CallKind::Ads, CallKind::PerType, CallKind::Fetch, CallKind::Rest];
+    const ALL: [CallKind; 5] =
+        [CallKind::Ads, CallKind::PerType, CallKind::Fetch, CallKind::Rest, CallKind::LoadReports];
 
     fn name(self) -> &'static str {
         match self {
@@ -31,6 +34,7 @@ impl CallKind {
             CallKind::PerType => "per_type",
             CallKind::Fetch => "fetch",
             CallKind::Rest => "rest",
+            CallKind::LoadReports => "load_reports",
         }
     }
 }
@@ -78,7 +82,7 @@ pub struct DownstreamMetrics {
     pub request_bytes: Counter,
 
     /// By [`CallKind`].
-    calls: [Counter; 4],
+    calls: [Counter; CallKind::ALL.len()],
     /// Answers to REST requests, by HTTP status.
     rest_responses: Counters<1>,
     /// By [`Variant`]; the health service isn't counted.

@@ -73,7 +73,29 @@ pub fn parse_rest_response(text: &str, type_url: &TypeUrl) -> Result<SotwRespons
     Ok(decode_rest_response(encode(RESPONSE, &read_json(text)?)?, type_url)?)
 }
 
+/// Values of one document. Each costs some 70 bytes, where two are enough to write it; endpoints of ten thousand hosts are half
+/// a million.
+const NODES_MAX: usize = 10_000_000;
+
+/// Whether a text in JSON has more values than that: each stands behind a comma, a colon, or the beginning of a list.
+fn has_more_nodes(text: &str, max: usize) -> bool {
+    let (mut nodes, mut is_quoted, mut is_escaped) = (1, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_quoted,
+            b'"' => is_quoted = !is_quoted,
+            b',' | b'[' | b':' if !is_quoted => nodes += 1,
+            _ => {}
+        }
+    }
+    nodes > max
+}
+
 fn read_json(text: &str) -> Result<Value, JsonError> {
+    if has_more_nodes(text, NODES_MAX) {
+        return Err(JsonError::Syntax(format!("it has more than {NODES_MAX} values")));
+    }
     let strict: strict::Strict =
         serde_json::from_str(text).map_err(|error| JsonError::Syntax(error.to_string()))?;
     Ok(strict.0)
@@ -86,7 +108,7 @@ pub fn parse_yaml(text: &str) -> Result<SotwResponse, JsonError> {
     let options = serde_saphyr::options! {
         with_snippet: false,
         budget: serde_saphyr::budget! {
-            max_nodes: 10_000_000,
+            max_nodes: NODES_MAX,
             max_events: 40_000_000,
             max_total_scalar_bytes: 256 << 20,
             max_depth: 128,

@@ -154,6 +154,14 @@ fn errors_say_what_is_wrong_and_where() {
 }
 
 #[test]
+fn values_of_a_document_are_bounded() {
+    assert!(!has_more_nodes(r#"{"a": [1, 2], "b": "[,:\",:["}"#, 9));
+    assert!(has_more_nodes("[1, 2, 3]", 3));
+    let text = format!(r#"{{"resources": [{}{{}}]}}"#, "{},".repeat(NODES_MAX));
+    assert!(parse_json(&text).unwrap_err().to_string().contains("more than 10000000 values"));
+}
+
+#[test]
 fn depth_and_aliases_are_bounded() {
     let deep =
         |open: &str, close: &str| format!("{{\"a\": {}{}}}", open.repeat(10_000), close.repeat(10_000));

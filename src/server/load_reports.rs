@@ -1,0 +1,88 @@
+//! Load reports (LRS): their streams are kept, and what they bring is dropped.
+//!
+//! Nobody here has a use for reports yet. But a refusal is worse than none: an Envoy tries again every 5 s, for ever, which is
+//! 2,000 calls a second from 10,000 of them (RPC-8). So the first word says that no cluster is wished for, and that the next
+//! report is due in five minutes; there is no second one, since each makes Envoy's interval begin anew.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::{RecvStream, SendStream};
+use http::HeaderMap;
+use tokio::task::coop;
+use tokio::time::Instant;
+
+use super::body::{Piece, poll_data};
+use super::status;
+use super::streams::Streams;
+use crate::driver::handle::RelayStream;
+use crate::telemetry::Limit;
+use crate::telemetry::metrics::DownstreamMetrics;
+use crate::xds::{ApiVersion, Code, Status};
+
+/// The API of the load reporting method that has this path.
+pub(super) fn api_of_path(path: &str) -> Option<ApiVersion> {
+    match path {
+        "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats" => Some(ApiVersion::V3),
+        "/envoy.service.load_stats.v2.LoadReportingService/StreamLoadStats" => Some(ApiVersion::V2),
+        _ => None,
+    }
+}
+
+const INTERVAL: Duration = Duration::from_secs(300);
+
+/// A gRPC message with a `LoadStatsResponse` in which only `load_reporting_interval` (2) is set, to `seconds` (1) of
+/// [`INTERVAL`].
+const WISH: [u8; 10] = [0, 0, 0, 0, 5, 0x12, 3, 0x08, 0xac, 0x02];
+
+/// Keeps a stream until its client ends it, or the connection goes, or more comes than `bytes_max` in an interval: as much as
+/// one request may be, which is some 40,000 localities.
+pub(super) async fn keep<S: RelayStream>(
+    mut reports: RecvStream,
+    mut send: SendStream<Piece>,
+    streams: Arc<Streams<S>>,
+    bytes_max: usize,
+    metrics: Arc<DownstreamMetrics>,
+) {
+    // An error says that the stream is gone, here and below.
+    let _ = send.send_data(Bytes::from_static(&WISH).into(), false);
+    let status = tokio::select! {
+        biased;
+        status = streams.going() => status,
+        end = drop_reports(&mut reports, bytes_max, &metrics) => match end {
+            Some(status) => status,
+            None => return,
+        },
+    };
+    let trailers: HeaderMap = status::trailers(&status);
+    let _ = send.send_trailers(trailers);
+}
+
+/// `None`: the client is gone.
+async fn drop_reports(
+    reports: &mut RecvStream,
+    bytes_max: usize,
+    metrics: &DownstreamMetrics,
+) -> Option<Status> {
+    let (mut begin, mut read) = (Instant::now(), 0);
+    loop {
+        // The body need never be pending; a busy client must not keep its thread.
+        coop::consume_budget().await;
+        let Some(data) = poll_fn(|context| poll_data(reports, context)).await else {
+            return Some(Status::ok());
+        };
+        let bytes = data.ok()?.len();
+        metrics.request_bytes.inc_by(bytes as u64);
+        if begin.elapsed() >= INTERVAL {
+            (begin, read) = (Instant::now(), 0);
+        }
+        read += bytes;
+        if read > bytes_max {
+            metrics.limit_hit(Limit::RequestBytes);
+            let text = format!("bytes of load reports in {INTERVAL:?}: more than {bytes_max} came");
+            return Some(Status::new(Code::ResourceExhausted, text));
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Counts the frames of a client that HTTP/2 answers, or ignores, without any limit of its own (FD19).
+//!
+//! PING, SETTINGS, PRIORITY, unknown ones, RST_STREAM and WINDOW_UPDATE cost 0.1 to 0.3 µs each, calls some 20 µs. Whoever
+//! sends enough of them holds a core for nothing. The rest is limited elsewhere, or paid for in data.
+//!
+//! WINDOW_UPDATEs are no flood where data went out: a client that reads sends one or two for each piece it took. So written
+//! bytes pay for them, at a rate that every client reaches which opens its window by more than a few bytes at a time. One that
+//! opens it byte by byte pays more for each, since it makes the server send that many frames.
+//!
+//! Follows the heads of frames (RFC 9113 §4.1) through the bytes as they come; looks at the clock once per `max` of cost.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What one call costs, in control frames: accepting it, answering it and letting it go.
+const CALL: u32 = 5;
+
+/// What a window that opens by less than [`SMALL_WINDOW_BYTES`] costs: a frame of that size, its system call and its turn.
+const SMALL_WINDOW: u32 = 10;
+/// Less than the smallest response is long.
+const SMALL_WINDOW_BYTES: u32 = 16;
+
+/// What a client may have been sent for each WINDOW_UPDATE at the least. Half of a DATA frame of 1 KiB, as there may be two:
+/// for the stream and for the connection.
+const BYTES_PER_UPDATE: usize = 512;
+
+const HEAD_BYTES: usize = 9;
+/// Of a WINDOW_UPDATE.
+const PAYLOAD_BYTES: usize = 4;
+
+const DATA: u8 = 0x0;
+const HEADERS: u8 = 0x1;
+const WINDOW_UPDATE: u8 = 0x8;
+const CONTINUATION: u8 = 0x9;
+
+/// Follows one connection from its first frame on.
+#[derive(Debug)]
+pub(super) struct FrameMeter {
+    /// What may be spent in a second.
+    max: u32,
+    spent: u32,
+    since: Instant,
+    /// Written bytes that paid for nothing yet: at most what pays for `max` frames.
+    written: usize,
+    /// The head of the next frame, with the payload of a WINDOW_UPDATE, as far as they have come.
+    head: [u8; HEAD_BYTES + PAYLOAD_BYTES],
+    head_bytes: usize,
+    /// Bytes to go until the next frame begins.
+    skip: usize,
+}
+
+impl FrameMeter {
+    pub(super) fn new(max: u32, now: Instant) -> Self {
+        let head = [0; HEAD_BYTES + PAYLOAD_BYTES];
+        FrameMeter { max, spent: 0, since: now, written: 0, head, head_bytes: 0, skip: 0 }
+    }
+
+    /// These many bytes were written to the client.
+    pub(super) fn wrote(&mut self, bytes: usize) {
+        let most = BYTES_PER_UPDATE.saturating_mul(self.max as usize);
+        self.written = self.written.saturating_add(bytes).min(most);
+    }
+
+    /// Whether these bytes are too much: `max` was spent in less than a second.
+    pub(super) fn read(&mut self, mut bytes: &[u8]) -> bool {
+        loop {
+            let skipped = self.skip.min(bytes.len());
+            self.skip -= skipped;
+            bytes = &bytes[skipped..];
+            if !self.take(&mut bytes, HEAD_BYTES) {
+                return false;
+            }
+            let [a, b, c, frame_type, ..] = self.head;
+            let length = u32::from_be_bytes([0, a, b, c]) as usize;
+            // One of any other length is an error of the connection.
+            let looks_inside = frame_type == WINDOW_UPDATE && length == PAYLOAD_BYTES;
+            if looks_inside && !self.take(&mut bytes, HEAD_BYTES + PAYLOAD_BYTES) {
+                return false;
+            }
+            self.head_bytes = 0;
+            self.skip = if looks_inside { 0 } else { length };
+            let cost = self.cost(frame_type);
+            if self.spend(cost) {
+                return true;
+            }
+        }
+    }
+
+    /// Takes bytes until the head has so many. Whether it has.
+    fn take(&mut self, bytes: &mut &[u8], until: usize) -> bool {
+        let taken = bytes.len().min(until.saturating_sub(self.head_bytes));
+        let (now, later) = bytes.split_at(taken);
+        self.head[self.head_bytes..self.head_bytes + taken].copy_from_slice(now);
+        self.head_bytes += taken;
+        *bytes = later;
+        self.head_bytes >= until
+    }
+
+    /// By the type numbers of RFC 9113 §6.
+    fn cost(&mut self, frame_type: u8) -> u32 {
+        match frame_type {
+            DATA | CONTINUATION => 0,
+            HEADERS => CALL,
+            WINDOW_UPDATE => {
+                let [.., a, b, c, d] = self.head;
+                let is_paid = self.written >= BYTES_PER_UPDATE;
+                if u32::from_be_bytes([a, b, c, d]) < SMALL_WINDOW_BYTES {
+                    SMALL_WINDOW
+                } else if is_paid {
+                    self.written -= BYTES_PER_UPDATE;
+                    0
+                } else {
+                    1
+                }
+            }
+            _ => 1,
+        }
+    }
+
+    fn spend(&mut self, cost: u32) -> bool {
+        self.spent = self.spent.saturating_add(cost);
+        if cost == 0 || self.spent < self.max {
+            return false;
+        }
+        let now = Instant::now();
+        let is_too_much = now < self.since + Duration::from_secs(1);
+        self.spent = 0;
+        self.since = now;
+        is_too_much
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    const PING: u8 = 0x6;
+
+    fn frame(frame_type: u8, payload_bytes: usize) -> Vec<u8> {
+        let mut frame = vec![0, 0, 0, frame_type, 0, 0, 0, 0, 0];
+        frame[1..3].copy_from_slice(&(payload_bytes as u16).to_be_bytes());
+        // Payload that would count, were it taken for headers.
+        frame.resize(frame.len() + payload_bytes, 0x6);
+        frame
+    }
+
+    fn window_update(bytes: u32) -> Vec<u8> {
+        [&[0, 0, 4, WINDOW_UPDATE, 0, 0, 0, 0, 1][..], &bytes.to_be_bytes()].concat()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fd19_frames_are_counted_in_any_segmentation() {
+        let (ping, settings, unknown) = (frame(PING, 8), frame(0x4, 0), frame(0xfe, 300));
+        let bytes =
+            [frame(DATA, 1000), ping, frame(HEADERS, 3), settings, window_update(100), unknown].concat();
+        for segment in [1, 2, 3, 7, 9, 10, 100, bytes.len()] {
+            let mut frames = FrameMeter::new(10, Instant::now());
+            assert!(!bytes.chunks(segment).any(|bytes| frames.read(bytes)));
+            assert_eq!((frames.spent, frames.skip, frames.head_bytes), (9, 0, 0), "segment {segment}");
+            assert!(frame(0x3, 4).chunks(segment).any(|bytes| frames.read(bytes)));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fd19_a_slow_pace_is_not_a_flood() {
+        let mut frames = FrameMeter::new(10, Instant::now());
+        for _ in 0..1000 {
+            advance(Duration::from_millis(101)).await;
+            assert!(!frames.read(&frame(PING, 8)));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fd19_who_takes_data_may_open_its_window_and_who_takes_a_byte_may_not() {
+        let new = || FrameMeter::new(100, Instant::now());
+        let is_flood = |frames: &mut FrameMeter, written, bytes| {
+            (0..10_000).any(|_| {
+                frames.wrote(written);
+                frames.read(&window_update(bytes))
+            })
+        };
+        assert!(!is_flood(&mut new(), 1024, 1024));
+        assert!(!is_flood(&mut new(), BYTES_PER_UPDATE, 100));
+        assert!(is_flood(&mut new(), HEAD_BYTES + 1, 1), "a frame of one byte");
+        assert!(is_flood(&mut new(), 1 << 20, 1), "however much went out");
+        assert!(is_flood(&mut new(), 0, 1024), "nothing went out");
+        // What is saved up is bounded.
+        let mut frames = new();
+        frames.wrote(usize::MAX);
+        assert!(frames.read(&window_update(1024).repeat(200)));
+    }
+}

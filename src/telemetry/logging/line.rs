@@ -1,0 +1,187 @@
+//! How a line looks: what anybody says in a value cannot end the line, steer a terminal, or fill the log.
+//!
+//! The one place for that, whatever a call site hands over. Texts of peers (status messages, names, node ids) come here as
+//! they are.
+
+use std::fmt::{self, Debug, Write};
+
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::field::{MakeExt, RecordFields};
+use tracing_subscriber::fmt::format::{FormatFields, Writer, debug_fn};
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent};
+use tracing_subscriber::registry::LookupSpan;
+
+/// What is written of one value: longer than a client's rejection may be (`limits.error_detail_bytes`, 4 KiB), and short
+/// enough for a few hundred of the longest lines in the queue.
+pub(super) const VALUE_BYTES_MAX: usize = 8 * 1024;
+
+/// Stands where a value was cut.
+const CUT: &str = "…";
+
+/// The fields of a line of text.
+pub(super) struct TextFields;
+
+impl<'a> FormatFields<'a> for TextFields {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'a>, fields: R) -> fmt::Result {
+        debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn Debug| {
+            let name = name_of(field);
+            if name != MESSAGE {
+                write!(writer, "{name}=")?;
+            }
+            write(writer, value, Escape::Text)
+        })
+        .delimited(" ")
+        .format_fields(writer, fields)
+    }
+}
+
+/// A line that is a JSON object.
+pub(super) struct JsonLine;
+
+impl<S, N> FormatEvent<S, N> for JsonLine
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut time = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut time))?;
+        let mut line = JsonFields(Map::new());
+        line.put("timestamp", time);
+        line.put("level", event.metadata().level().as_str());
+        event.record(&mut line);
+        line.put("target", event.metadata().target());
+        let line = Value::Object(line.0).to_string();
+        // JSON leaves as they are what only a terminal takes for more than a letter.
+        Escaping { inner: &mut writer, escape: Escape::Json, left: usize::MAX }.write_str(&line)?;
+        writeln!(writer)
+    }
+}
+
+/// The field that a line begins with.
+const MESSAGE: &str = "message";
+
+fn name_of(field: &Field) -> &'static str {
+    field.name().trim_start_matches("r#")
+}
+
+struct JsonFields(Map<String, Value>);
+
+impl JsonFields {
+    fn put(&mut self, name: &str, value: impl Into<Value>) {
+        self.0.insert(name.to_owned(), value.into());
+    }
+}
+
+impl Visit for JsonFields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let mut text = String::new();
+        // Fails when the value was cut.
+        let _ = write(&mut text, value, Escape::Nothing);
+        self.put(name_of(field), text);
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(name_of(field), value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(name_of(field), value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(name_of(field), value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(name_of(field), value);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Escape {
+    Nothing,
+    /// As a string literal of Rust has it.
+    Text,
+    /// As a string of JSON has it.
+    Json,
+}
+
+/// Writes one value, cut where it is too long.
+fn write(inner: &mut impl Write, value: &dyn Debug, escape: Escape) -> fmt::Result {
+    let mut escaping = Escaping { inner, escape, left: VALUE_BYTES_MAX };
+    match write!(escaping, "{value:?}") {
+        Err(_) if escaping.left == 0 => inner.write_str(CUT),
+        result => result,
+    }
+}
+
+struct Escaping<'a, W> {
+    inner: &'a mut W,
+    escape: Escape,
+    /// Bytes that may still be written.
+    left: usize,
+}
+
+impl<W: Write> Escaping<'_, W> {
+    /// # Errors
+    /// The value is as long as it may be.
+    fn put(&mut self, text: &str) -> fmt::Result {
+        let end = text.floor_char_boundary(self.left);
+        self.inner.write_str(&text[..end])?;
+        if end < text.len() {
+            self.left = 0;
+            return Err(fmt::Error);
+        }
+        self.left -= end;
+        Ok(())
+    }
+
+    fn put_escaped(&mut self, letter: char) -> fmt::Result {
+        let mut escaped = String::with_capacity(12);
+        match self.escape {
+            Escape::Json => {
+                for unit in letter.encode_utf16(&mut [0; 2]) {
+                    write!(escaped, "\\u{unit:04x}")?;
+                }
+            }
+            Escape::Text | Escape::Nothing => escaped.extend(letter.escape_debug()),
+        }
+        self.put(&escaped)
+    }
+}
+
+impl<W: Write> Write for Escaping<'_, W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut plain = 0;
+        for (at, letter) in text.char_indices() {
+            if self.escape != Escape::Nothing && !is_plain(letter) {
+                self.put(&text[plain..at])?;
+                self.put_escaped(letter)?;
+                plain = at + letter.len_utf8();
+            }
+        }
+        self.put(&text[plain..])
+    }
+}
+
+/// Whether a letter is only seen, and does nothing.
+fn is_plain(letter: char) -> bool {
+    match letter {
+        // Values have their quotes and backslashes as they came.
+        ' '..='~' => true,
+        _ => letter.escape_debug().eq([letter]),
+    }
+}
