@@ -198,6 +198,8 @@ fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
         },
         classes: config.node_classes.clone(),
         classes_max: size(limits.node_classes),
+        classes_per_connection_max: size(limits.node_classes_per_connection),
+        secret_classes_max: size(limits.secret_classes),
         private_sources_max: size(limits.private_sources),
         node: config.node.clone(),
         stream: downstream::Limits {

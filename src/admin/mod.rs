@@ -9,6 +9,7 @@
 //! | `GET /clients?node=&type=&state=&limit=` | the downstream streams: per type what was sent, ACKed and NACKed |
 //! | `GET /sources?server=&type=&state=&limit=` | the upstream attachments: state, staleness, last error, what each holds |
 //! | `GET /resources?type=&name=&state=&limit=` | what is cached: names, versions, sizes, states |
+//! | `GET /refused?limit=` | the clients for whose node class there was no room, the last ones first |
 //! | `POST /confirm_deletions?server=&type=` | says that mass deletions were meant which are held back; JSON with what went |
 //!
 //! No payload is ever shown, and of a Secret nothing but its name (reliability.md §4.3). The room reads what drivers
@@ -65,6 +66,7 @@ GET /metrics     OpenMetrics text
 GET /clients     ?node=&type=&state=&limit=    the downstream streams
 GET /sources     ?server=&type=&state=&limit=  the upstream attachments
 GET /resources   ?type=&name=&state=&limit=    what is cached
+GET /refused     ?limit=                       clients for whose node class there was no room
 POST /confirm_deletions  ?server=&type=        mass deletions that are held back were meant
 ";
 
@@ -111,6 +113,7 @@ impl Admin {
             .route("/clients", get(clients))
             .route("/sources", get(sources))
             .route("/resources", get(resources))
+            .route("/refused", get(refused))
             .route("/confirm_deletions", post(confirm::deletions_meant))
             .route_layer(from_fn_with_state(self.clone(), bound));
         Router::new()
@@ -186,6 +189,15 @@ async fn resources(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, R
         let found = admin.relay.resources(&query.filter);
         let render = |found: &_, out: &mut _| list::append(out, item::resource(found, &query.filter));
         writer.write_all(found, render).await
+    }))
+}
+
+async fn refused(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+    let limit = query::limit(&uri).map_err(bad_request)?;
+    let now = wall_now();
+    Ok(list::respond("refused", limit, move |writer| async move {
+        let render = |found: &_, out: &mut _| list::append(out, Some(item::refusal(found, now)));
+        writer.write_all(admin.relay.refusals().into_iter(), render).await
     }))
 }
 

@@ -90,6 +90,7 @@ fn session(n: usize) -> SessionStatus {
         version_acked: None,
         nonce: Some("7".into()),
         state: if nacked { ConfigStatus::Error } else { ConfigStatus::Synced },
+        refused: false,
         restored: false,
         unacked: nacked.then_some(Duration::from_secs(3)),
         nack: nacked.then(|| nack.clone()),
@@ -262,7 +263,7 @@ async fn endpoints_are_listed_and_everything_else_is_refused() {
     let admin = Fixture::start(vec![], false);
     let index = admin.get("/").await;
     assert_eq!((index.status, index.body.as_str()), (200, ENDPOINTS));
-    for path in ["/healthz", "/ready", "/metrics", "/clients", "/sources", "/resources"] {
+    for path in ["/healthz", "/ready", "/metrics", "/clients", "/sources", "/resources", "/refused"] {
         assert!(index.body.contains(&format!("GET {path} ")), "{path}");
         let posted = admin.send(&get_request(path).replace("GET", "POST")).await;
         assert_eq!(posted.status, 405, "{path}");

@@ -8,7 +8,7 @@ use super::handle::{Peer, Relay};
 use super::pressure;
 use super::servers::Attach;
 use super::shared::{Settings, Shared};
-use super::source::{Command, Owner, SourceHandle};
+use super::source::{Command, SourceHandle};
 use super::sources::Sources;
 use super::stream::{Stream, Tables};
 use crate::engine::class::NodeClass;
@@ -41,7 +41,7 @@ impl Hub {
             if matches!(server.attach, Attach::Files { .. }) {
                 let named = |status| (server.uri.clone(), status);
                 let class = NodeClass { node: Node::default(), legacy_wildcard: true };
-                let source = self.tables.sources.get(place, class, Owner::Everyone, &|| 0).map_err(named)?;
+                let source = self.tables.sources.own(place, class);
                 SourceHandle::loaded(&source).await.map_err(named)?;
             }
         }

@@ -66,10 +66,10 @@ pub struct SourceKey {
 /// The table in which a source stands.
 pub trait Listing: Send + Sync {
     /// Takes a source away that nobody uses, unless somebody just began to. Called by its own task.
-    fn retire(&self, key: &SourceKey) -> bool;
+    fn retire(&self, source: &Arc<SourceHandle>) -> bool;
 
     /// A source whose task failed makes room for a new one.
-    fn forget(&self, key: &SourceKey);
+    fn forget(&self, source: &SourceHandle);
 }
 
 /// A stream, as its sources see it.
@@ -84,6 +84,9 @@ pub trait Subscriber: Send + Sync {
 
     /// Some of what it wants of a type has to be asked for by itself alone (CCH-1).
     fn divert(self: Arc<Self>, type_url: TypeUrl);
+
+    /// This source gave its place to another class (RLY-14).
+    fn displaced(self: Arc<Self>, source: SourceId);
 }
 
 /// What streams tell a source.
@@ -104,6 +107,8 @@ pub enum Command {
     Save(oneshot::Sender<()>),
     /// The stream went back to a server of higher priority.
     Dismiss(SessionId),
+    /// The source is off the table: another class has its place.
+    Displace,
     /// The operator says of these types, or of all, that what is held back of deletions was meant (FU18).
     ConfirmDeletions {
         type_name: Option<Arc<str>>,
@@ -158,20 +163,13 @@ impl SourceHandle {
             status: ArcSwap::from_pointee(report.status(None, &shared.clock)),
             loaded: watch::Sender::new(None),
         });
-        let attachment = match &server.attach {
-            Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => {
-                Attachment::Streams(Box::new(Streams::new(settings.clone())))
-            }
-            Attach::Files { .. } => Attachment::Files(Files::default()),
-            Attach::Nothing => Attachment::Files(Files::nothing()),
-        };
         let mut settings = shared.settings.source.clone();
         settings.tells_reach |= shared.settings.lists.list(handle.key.place.list).servers.len() > 1;
         if matches!(handle.key.owner, Owner::Stream(_)) {
             // It ends with its stream.
             (settings.private, settings.linger) = (true, Duration::ZERO);
         }
-        let source = Source::new(fastrand::u64(..), settings, attachment);
+        let source = Source::new(fastrand::u64(..), settings, attachment_of(&server.attach));
         let mut source = source.of_server(server.uri.clone(), tells_ttl);
         let for_task = handle.clone();
         tokio::spawn(async move {
@@ -194,6 +192,7 @@ impl SourceHandle {
                 status_due: None,
                 stalled_until: None,
                 told: false,
+                is_displaced: false,
                 shared,
                 listing,
             };
@@ -243,6 +242,11 @@ impl SourceHandle {
     /// A stream is served by a server of higher priority again.
     pub fn dismiss(&self, session: SessionId) {
         let _ = self.commands.send((Command::Dismiss(session), None));
+    }
+
+    /// It is off the table.
+    pub fn displace(&self) {
+        let _ = self.commands.send((Command::Displace, None));
     }
 
     /// Waits for the first state of a `file:` server.
@@ -302,6 +306,8 @@ struct SourceTask {
     stalled_until: Option<Instant>,
     /// Something was reported that the status does not show yet.
     told: bool,
+    /// Another class has its place: it ends once its streams have left it.
+    is_displaced: bool,
     shared: Arc<Shared>,
     listing: Arc<dyn Listing>,
 }
@@ -358,13 +364,16 @@ impl SourceTask {
         match command {
             Command::Watch { stream, type_url, interest } => {
                 let session = stream.id();
+                if self.is_displaced {
+                    stream.clone().displaced(self.handle.id);
+                }
                 self.streams.insert(session, stream);
                 self.source.watch(session, &type_url, &interest, now);
             }
             Command::Unwatch { session, type_url, collection } => {
                 self.source.unwatch(session, &type_url, collection, now);
             }
-            Command::Forget(session) => {
+            Command::Forget(session) if !self.is_displaced => {
                 self.streams.remove(&session);
                 self.source.forget(session, now);
             }
@@ -373,9 +382,15 @@ impl SourceTask {
                     saving.last(&self.source, now, self.report.confirmed_at(&self.shared.clock), done);
                 }
             }
-            Command::Dismiss(session) => {
+            Command::Dismiss(session) | Command::Forget(session) => {
                 self.streams.remove(&session);
                 self.source.dismiss(session, now);
+            }
+            Command::Displace => {
+                self.is_displaced = true;
+                self.streams.values().for_each(|stream| stream.clone().displaced(self.handle.id));
+                // What lingers goes at once.
+                self.source.dismiss(SessionId(u64::MAX), now);
             }
             Command::ConfirmDeletions { type_name, done } => {
                 self.told = true;
@@ -543,13 +558,31 @@ impl SourceTask {
         if pinned || !self.source.is_idle() {
             return false;
         }
-        if self.listing.retire(&self.handle.key) {
+        if self.listing.retire(&self.handle) {
             return true;
         }
         // A stream holds the handle still, or again: look once more when it may be gone.
         self.status_due.get_or_insert(Instant::now() + Duration::from_secs(1));
         false
     }
+}
+
+fn attachment_of(attach: &Attach) -> Attachment {
+    match attach {
+        Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => {
+            Attachment::Streams(Box::new(Streams::new(settings.clone())))
+        }
+        Attach::Files { .. } => Attachment::Files(Files::default()),
+        Attach::Nothing => Attachment::Files(Files::nothing()),
+        Attach::Refused => Attachment::Files(Files::refused(no_room())),
+    }
+}
+
+/// What a client is told of a type for whose class there is no room.
+fn no_room() -> Status {
+    let text = "there is no room for a further node class, by one of the limits `limits.node_classes`, \
+                `limits.node_classes_per_connection` and `limits.secret_classes`";
+    Status::new(Code::ResourceExhausted, text)
 }
 
 async fn wait_until(due: Option<Instant>) {
@@ -567,7 +600,7 @@ impl Drop for SourceTask {
             for stream in self.streams.values() {
                 stream.end(Status::new(Code::Internal, "the relay failed to follow its upstream"));
             }
-            self.listing.forget(&self.handle.key);
+            self.listing.forget(&self.handle);
         }
     }
 }

@@ -4,12 +4,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::hub::Hub;
-use super::servers::Attach;
+use super::servers::Place as ServerPlace;
 use super::shared::Shared;
 use super::source::{SourceHandle, Subscriber};
 use super::status::{
-    ClientStatus, ConfigStatus, NackStatus, ResourceFilter, ResourceStatus, SessionStatus, SessionTypeStatus,
-    SourceStatus, StatusView,
+    ClientStatus, ConfigStatus, NackStatus, RefusalStatus, ResourceFilter, ResourceStatus, SessionStatus,
+    SessionTypeStatus, SourceStatus, StatusView,
 };
 use super::stream::StreamState;
 use crate::engine::Time;
@@ -23,8 +23,7 @@ impl StatusView for Hub {
     fn sources(&self) -> Vec<Arc<SourceStatus>> {
         // What does not exist at all is no attachment.
         let lists = &self.shared.settings.lists;
-        let is_attached =
-            |handle: &&Arc<SourceHandle>| !matches!(lists.server(handle.key().place).attach, Attach::Nothing);
+        let is_attached = |handle: &&Arc<SourceHandle>| !lists.server(handle.key().place).is_made_up();
         self.tables.sources.all().iter().filter(is_attached).map(|handle| handle.status()).collect()
     }
 
@@ -35,6 +34,10 @@ impl StatusView for Hub {
             last = Some(stream.id().0);
             Some(session_status(&stream, &self.shared))
         }))
+    }
+
+    fn refusals(&self) -> Vec<RefusalStatus> {
+        self.tables.sources.refusals.all(|time| self.shared.clock.wall(time))
     }
 
     fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
@@ -106,6 +109,7 @@ fn type_status(
         version_acked: flight.version_acked,
         nonce: flight.latest().map(|nonce| session.nonce_text(nonce).into()),
         state,
+        refused: sources_of(subscription, sources).any(|source| source.key().place == ServerPlace::REFUSED),
         restored: is_restored(subscription, sources),
         unacked: flight.waiting_since().map(|since| shared.clock.now().since(since)),
         nack: flight.nack.as_ref().map(|nack| NackStatus {

@@ -68,7 +68,7 @@ impl Report {
         let server = shared.server(key.place);
         let list = &shared.settings.lists.list(key.place.list).label;
         // Who is attached to nothing has all there is.
-        let is_whole = matches!(server.attach, Attach::Nothing);
+        let is_whole = server.is_made_up();
         let digest = crate::wire::version::digest(&crate::wire::upstream::encode_node(node));
         let mut report = Report {
             metrics: shared.metrics.of_server(&server.uri).source(list),
