@@ -587,7 +587,13 @@ impl Inner {
         };
         let Some(node) = node else { return false };
         let Some(known) = &mut self.node else {
-            debug!(stream = stream.id, node = node.id, cluster = node.cluster, peer = ?stream.peer.address, "stream begins");
+            debug!(
+                stream = stream.id,
+                node = node.id,
+                cluster = node.cluster,
+                peer = stream.peer.address.map(tracing::field::display),
+                "stream begins"
+            );
             self.node = Some(Arc::new((**node).clone()));
             return false;
         };
