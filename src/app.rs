@@ -87,7 +87,14 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
 
     let (stop_admin, keeping) = (CancellationToken::new(), hub.clone());
     let memory = config.limits.memory_bytes.map(|budget| hold_to_memory(hub.clone(), budget)).transpose()?;
-    let admin = tokio::spawn(serve_admin(admin_socket, hub, readiness.clone(), metrics, stop_admin.clone()));
+    let admin = tokio::spawn(serve_admin(
+        admin_socket,
+        config.admin.hosts.clone(),
+        hub,
+        readiness.clone(),
+        metrics,
+        stop_admin.clone(),
+    ));
     readiness.advance(State::Ready);
     announce(&config);
 
@@ -167,15 +174,18 @@ fn bind(name: &str, address: &Address) -> Result<server::Listener> {
 
 async fn serve_admin(
     socket: BoundSocket,
+    hosts: Vec<String>,
     hub: Hub,
     readiness: Arc<Readiness>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
     match socket {
-        BoundSocket::Tcp(listener) => Admin::serve(listener, Arc::new(hub), readiness, metrics, stop).await,
+        BoundSocket::Tcp(listener) => {
+            Admin::serve(listener, hosts, Arc::new(hub), readiness, metrics, stop).await
+        }
         BoundSocket::Unix(listener, _file) => {
-            Admin::serve(listener, Arc::new(hub), readiness, metrics, stop).await
+            Admin::serve(listener, hosts, Arc::new(hub), readiness, metrics, stop).await
         }
     }
 }

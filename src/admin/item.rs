@@ -48,7 +48,9 @@ struct ClientType<'a> {
     refused: bool,
     restored: bool,
     server: Option<&'a str>,
-    stale_seconds: Option<f64>,
+    class: Option<&'a str>,
+    /// Since when the server could not be heard; `state` is about the client.
+    server_lost_seconds: Option<f64>,
     wildcard: bool,
     names: usize,
     nonce: Option<&'a str>,
@@ -119,7 +121,8 @@ fn client_type(of: &SessionTypeStatus, now: SystemTime) -> ClientType<'_> {
         refused: of.refused,
         restored: of.restored,
         server: of.server.as_deref(),
-        stale_seconds: of.stale_since.map(|since| seconds_since(since, now)),
+        class: of.class.as_deref(),
+        server_lost_seconds: of.stale_since.map(|since| seconds_since(since, now)),
         wildcard: of.wildcard,
         names: of.names,
         nonce: of.nonce.as_deref(),
@@ -270,6 +273,7 @@ pub(super) struct Resource<'a> {
 
 #[derive(Debug, Serialize)]
 struct ResourceContent<'a> {
+    collection: &'static str,
     state: &'static str,
     version: Option<String>,
     bytes: usize,
@@ -288,6 +292,7 @@ pub(super) fn resource<'a>(found: &'a ResourceStatus, filter: &ResourceFilter) -
         return None;
     }
     let content = (!secret).then(|| ResourceContent {
+        collection: found.collection,
         state: found.state.name(),
         version: found.version.map(|version| version.to_string()),
         bytes: found.bytes,

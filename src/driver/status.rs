@@ -46,7 +46,7 @@ pub struct SourceStatus {
     pub state: SourceState,
     /// Since when it is in this state.
     pub since: SystemTime,
-    /// Why the last stream or connection attempt ended; kept after a reconnect.
+    /// Why the last stream or connection attempt ended; `None` once the server answers again.
     pub last_error: Option<Status>,
     /// Whether the server ever answered since the source began.
     pub answered: bool,
@@ -140,6 +140,8 @@ pub struct SessionTypeStatus {
     pub type_url: TypeUrl,
     /// The server that the type is served from now; `None` while no source has been chosen.
     pub server: Option<Arc<str>>,
+    /// The node classes of the sources that it comes from.
+    pub class: Option<Arc<str>>,
     /// Since when that server could not be heard, so that nothing confirms what the client has (I14).
     pub stale_since: Option<SystemTime>,
     pub wildcard: bool,
@@ -212,6 +214,8 @@ impl ConfigStatus {
 pub struct ResourceStatus {
     pub type_url: TypeUrl,
     pub name: ResourceName,
+    /// How it is asked for: `names`, `wildcard` or `globs`. What is wanted in several ways is there several times.
+    pub collection: &'static str,
     /// `None` without a cached copy.
     pub version: Option<Version>,
     /// Of the cached copy; 0 without one.

@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admin;
 mod classes;
 mod command_line;
 mod failover;
