@@ -101,7 +101,14 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
 
     let (stop_admin, keeping) = (CancellationToken::new(), hub.clone());
     let memory = hold_to_memory(&hub, config.limits.memory_bytes)?;
-    let admin = tokio::spawn(serve_admin(admin_socket, hub, readiness.clone(), metrics, stop_admin.clone()));
+    let admin = tokio::spawn(serve_admin(
+        admin_socket,
+        config.admin.hosts.clone(),
+        hub,
+        readiness.clone(),
+        metrics,
+        stop_admin.clone(),
+    ));
     readiness.advance(State::Ready);
     announce(&config);
 
@@ -207,15 +214,18 @@ fn bind(name: &str, address: &Address) -> Result<server::Listener> {
 
 async fn serve_admin(
     socket: BoundSocket,
+    hosts: Vec<String>,
     hub: Hub,
     readiness: Arc<Readiness>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
     match socket {
-        BoundSocket::Tcp(listener) => Admin::serve(listener, Arc::new(hub), readiness, metrics, stop).await,
+        BoundSocket::Tcp(listener) => {
+            Admin::serve(listener, hosts, Arc::new(hub), readiness, metrics, stop).await
+        }
         BoundSocket::Unix(listener, _file) => {
-            Admin::serve(listener, Arc::new(hub), readiness, metrics, stop).await
+            Admin::serve(listener, hosts, Arc::new(hub), readiness, metrics, stop).await
         }
     }
 }
@@ -238,6 +248,8 @@ fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
         },
         classes: config.node_classes.clone(),
         classes_max: size(limits.node_classes),
+        classes_per_connection_max: size(limits.node_classes_per_connection),
+        secret_classes_max: size(limits.secret_classes),
         private_sources_max: size(limits.private_sources),
         node: config.node.clone(),
         stream: downstream::Limits {

@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::query::{ClientsQuery, SourcesQuery};
 use crate::driver::handle::Variant;
 use crate::driver::status::{
-    ResourceFilter, ResourceStatus, SessionStatus, SessionTypeStatus, SourceState, SourceStatus,
-    SourceTypeStatus, names_type,
+    RefusalStatus, ResourceFilter, ResourceStatus, SessionStatus, SessionTypeStatus, SourceState,
+    SourceStatus, SourceTypeStatus, names_type,
 };
 
 /// 0 if the clock was set back meanwhile (I18).
@@ -43,9 +43,14 @@ pub(super) struct Client<'a> {
 struct ClientType<'a> {
     r#type: &'a str,
     state: &'static str,
+    /// There is no room for the client's node class.
+    #[serde(skip_serializing_if = "is_false")]
+    refused: bool,
     restored: bool,
     server: Option<&'a str>,
-    stale_seconds: Option<f64>,
+    class: Option<&'a str>,
+    /// Since when the server could not be heard; `state` is about the client.
+    server_lost_seconds: Option<f64>,
     wildcard: bool,
     names: usize,
     nonce: Option<&'a str>,
@@ -113,9 +118,11 @@ fn client_type(of: &SessionTypeStatus, now: SystemTime) -> ClientType<'_> {
     ClientType {
         r#type: of.type_url.message(),
         state: of.state.name(),
+        refused: of.refused,
         restored: of.restored,
         server: of.server.as_deref(),
-        stale_seconds: of.stale_since.map(|since| seconds_since(since, now)),
+        class: of.class.as_deref(),
+        server_lost_seconds: of.stale_since.map(|since| seconds_since(since, now)),
         wildcard: of.wildcard,
         names: of.names,
         nonce: of.nonce.as_deref(),
@@ -206,6 +213,36 @@ pub(super) fn source<'a>(
     })
 }
 
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// A client for whose node class there was no room.
+#[derive(Debug, Serialize)]
+pub(super) struct Refusal<'a> {
+    limit: &'a str,
+    node: &'a str,
+    cluster: &'a str,
+    r#type: &'a str,
+    stream: u64,
+    peer: Option<SocketAddr>,
+    count: u64,
+    seconds: f64,
+}
+
+pub(super) fn refusal(of: &RefusalStatus, now: SystemTime) -> Refusal<'_> {
+    Refusal {
+        limit: of.limit,
+        node: &of.node_id,
+        cluster: &of.node_cluster,
+        r#type: of.type_url.message(),
+        stream: of.stream,
+        peer: of.peer,
+        count: of.count,
+        seconds: seconds_since(of.last, now),
+    }
+}
+
 fn is_zero(count: &usize) -> bool {
     *count == 0
 }
@@ -238,6 +275,7 @@ pub(super) struct Resource<'a> {
 
 #[derive(Debug, Serialize)]
 struct ResourceContent<'a> {
+    collection: &'static str,
     state: &'static str,
     version: Option<String>,
     bytes: usize,
@@ -256,6 +294,7 @@ pub(super) fn resource<'a>(found: &'a ResourceStatus, filter: &ResourceFilter) -
         return None;
     }
     let content = (!secret).then(|| ResourceContent {
+        collection: found.collection,
         state: found.state.name(),
         version: found.version.map(|version| version.to_string()),
         bytes: found.bytes,

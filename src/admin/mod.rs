@@ -9,6 +9,7 @@
 //! | `GET /clients?node=&type=&state=&limit=` | the downstream streams: per type what was sent, ACKed and NACKed |
 //! | `GET /sources?server=&type=&state=&limit=` | the upstream attachments: state, staleness, last error, what each holds |
 //! | `GET /resources?type=&name=&state=&limit=` | what is cached: names, versions, sizes, states |
+//! | `GET /refused?limit=` | the clients for whose node class there was no room, the last ones first |
 //! | `POST /confirm_deletions?server=&type=` | says that mass deletions were meant which are held back; JSON with what went |
 //!
 //! No payload is ever shown, and of a Secret nothing but its name (reliability.md §4.3). The room reads what drivers
@@ -21,10 +22,14 @@ mod item;
 mod list;
 mod connection;
 mod confirm;
+mod host;
+mod types;
 
 pub use readiness::{Readiness, State};
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -38,7 +43,7 @@ use axum::serve::Listener;
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -48,7 +53,7 @@ use crate::telemetry::metrics::CONTENT_TYPE;
 use crate::telemetry::{Limit, Metrics};
 use query::{ClientsQuery, ResourcesQuery, SourcesQuery};
 
-/// Connections beyond this are closed at once.
+/// For one more, the connection is closed that has had no request for the longest, so that health is always answered.
 const CONNECTIONS_MAX: usize = 128;
 
 /// Concurrent requests for metrics and lists; more are answered 503. Health and readiness are always answered.
@@ -65,6 +70,7 @@ GET /metrics     OpenMetrics text
 GET /clients     ?node=&type=&state=&limit=    the downstream streams
 GET /sources     ?server=&type=&state=&limit=  the upstream attachments
 GET /resources   ?type=&name=&state=&limit=    what is cached
+GET /refused     ?limit=                       clients for whose node class there was no room
 POST /confirm_deletions  ?server=&type=        mass deletions that are held back were meant
 ";
 
@@ -75,6 +81,8 @@ pub struct Admin {
     readiness: Arc<Readiness>,
     metrics: Arc<Metrics>,
     requests: Arc<Semaphore>,
+    /// Names beside IP addresses and `localhost` that are answered (ADM-2).
+    hosts: Arc<[String]>,
 }
 
 impl Admin {
@@ -82,21 +90,29 @@ impl Admin {
     /// a unix socket.
     pub async fn serve(
         mut listener: impl Listener,
+        hosts: Vec<String>,
         relay: Arc<dyn Controls>,
         readiness: Arc<Readiness>,
         metrics: Arc<Metrics>,
         shutdown: CancellationToken,
     ) {
         let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
-        let router = Admin { relay, readiness, metrics: metrics.clone(), requests }.router();
+        let router =
+            Admin { relay, readiness, metrics: metrics.clone(), requests, hosts: hosts.into() }.router();
         let mut connections = JoinSet::new();
+        let mut open: VecDeque<Open> = VecDeque::new();
         while let Some((io, _)) = shutdown.run_until_cancelled(listener.accept()).await {
             while connections.try_join_next().is_some() {}
-            if connections.len() < CONNECTIONS_MAX {
-                connections.spawn(connection::drive(io, router.clone(), shutdown.clone()));
-            } else {
+            open.retain(|open| !open.task.is_finished());
+            if open.len() >= CONNECTIONS_MAX {
                 metrics.limit_hit(Limit::AdminConnections);
+                let idle = open.iter().position(|open| open.requests.load(Ordering::Relaxed) == 0);
+                let Some(idle) = idle.and_then(|index| open.remove(index)) else { continue };
+                idle.task.abort();
             }
+            let requests = Arc::new(AtomicUsize::new(0));
+            let drive = connection::drive(io, router.clone(), requests.clone(), shutdown.clone());
+            open.push_back(Open { task: connections.spawn(drive), requests });
         }
         drop(listener);
         let all_ended = async { while connections.join_next().await.is_some() {} };
@@ -111,6 +127,7 @@ impl Admin {
             .route("/clients", get(clients))
             .route("/sources", get(sources))
             .route("/resources", get(resources))
+            .route("/refused", get(refused))
             .route("/confirm_deletions", post(confirm::deletions_meant))
             .route_layer(from_fn_with_state(self.clone(), bound));
         Router::new()
@@ -120,8 +137,16 @@ impl Admin {
             .merge(bounded)
             .fallback(|| async { (StatusCode::NOT_FOUND, format!("not found\n\n{ENDPOINTS}")) })
             .layer(from_fn(refuse_body))
+            .layer(from_fn_with_state(self.clone(), host::check))
             .with_state(self)
     }
+}
+
+/// One connection.
+struct Open {
+    task: AbortHandle,
+    /// How many are being answered.
+    requests: Arc<AtomicUsize>,
 }
 
 /// No endpoint takes a body, so that none has to be bounded.
@@ -164,6 +189,7 @@ async fn metrics(Shared(admin): Shared<Admin>) -> Response {
 
 async fn clients(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
     let query = ClientsQuery::parse(&uri).map_err(bad_request)?;
+    types::check(&admin, query.type_name.as_deref()).map_err(bad_request)?;
     let now = wall_now();
     Ok(list::respond("clients", query.limit, move |writer| async move {
         let render = |session: &_, out: &mut _| list::append(out, item::client(session, &query, now));
@@ -173,6 +199,7 @@ async fn clients(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Res
 
 async fn sources(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
     let query = SourcesQuery::parse(&uri).map_err(bad_request)?;
+    types::check(&admin, query.type_name.as_deref()).map_err(bad_request)?;
     let now = wall_now();
     Ok(list::respond("sources", query.limit, move |writer| async move {
         let render = |source: &Arc<_>, out: &mut _| list::append(out, item::source(source, &query, now));
@@ -182,10 +209,20 @@ async fn sources(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Res
 
 async fn resources(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
     let query = ResourcesQuery::parse(&uri).map_err(bad_request)?;
+    types::check(&admin, query.filter.type_name.as_deref()).map_err(bad_request)?;
     Ok(list::respond("resources", query.limit, move |writer| async move {
         let found = admin.relay.resources(&query.filter);
         let render = |found: &_, out: &mut _| list::append(out, item::resource(found, &query.filter));
         writer.write_all(found, render).await
+    }))
+}
+
+async fn refused(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+    let limit = query::limit(&uri).map_err(bad_request)?;
+    let now = wall_now();
+    Ok(list::respond("refused", limit, move |writer| async move {
+        let render = |found: &_, out: &mut _| list::append(out, Some(item::refusal(found, now)));
+        writer.write_all(admin.relay.refusals().into_iter(), render).await
     }))
 }
 

@@ -66,6 +66,12 @@ pub(super) fn deletions(uri: &Uri) -> Result<DeletionFilter, String> {
     Ok(DeletionFilter { server, type_name })
 }
 
+/// `/refused`.
+pub(super) fn limit(uri: &Uri) -> Result<usize, String> {
+    let [limit] = values(uri, ["limit"])?;
+    number(limit)
+}
+
 /// The values of the allowed keys, each at most once.
 fn values<const N: usize>(uri: &Uri, allowed: [&str; N]) -> Result<[Option<String>; N], String> {
     let Query(pairs) =

@@ -61,6 +61,11 @@ pub struct Limits {
     pub connection_age_grace: Duration,
     /// Node classes at a time; a client that would need one more is refused (RLY-14).
     pub node_classes: u64,
+    /// Node classes that one connection uses at a time: a relay below this one brings those of its clients, by default with
+    /// 30 streams to a connection.
+    pub node_classes_per_connection: u64,
+    /// Node classes at a time that are apart for Secrets alone, which split by client: as many as half the connections.
+    pub secret_classes: u64,
     /// Streams at a time that have an upstream stream of their own, for what may not be shared (RLY-20).
     pub private_sources: u64,
     /// Resident memory of the process: bytes. From 80 % on no connection is let in, from 90 % on those that hold most are
@@ -99,6 +104,8 @@ impl Default for Limits {
             connection_age: Some(Duration::from_secs(30 * 60)),
             connection_age_grace: Duration::from_secs(60),
             node_classes: 1_000,
+            node_classes_per_connection: 64,
+            secret_classes: 10_000,
             private_sources: 10_000,
             memory_bytes: None,
         }
@@ -176,13 +183,28 @@ impl Limits {
                 d.connection_age_grace,
                 duration(ms(0)..=hours(1)),
             ),
-            node_classes: map.or("node_classes", d.node_classes, count(1..=1_000_000)),
-            private_sources: map.or("private_sources", d.private_sources, count(1..=1_000_000)),
             memory_bytes: map.or("memory_bytes", d.memory_bytes, or_off(bytes(8 << 20..=1 << 50))),
+            ..Limits::of_classes(map)
         };
         map.unsupported(UNSUPPORTED);
         limits.check(map);
         limits
+    }
+
+    /// Those of what is asked of servers; all others are the default ones.
+    fn of_classes(map: &mut Map<'_>) -> Limits {
+        let d = Limits::default();
+        Limits {
+            node_classes: map.or("node_classes", d.node_classes, count(1..=1_000_000)),
+            node_classes_per_connection: map.or(
+                "node_classes_per_connection",
+                d.node_classes_per_connection,
+                count(1..=1_000_000),
+            ),
+            secret_classes: map.or("secret_classes", d.secret_classes, count(1..=1_000_000)),
+            private_sources: map.or("private_sources", d.private_sources, count(1..=1_000_000)),
+            ..d
+        }
     }
 
     /// Limits that leave no room for one another.

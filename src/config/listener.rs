@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::Problem;
-use super::reader::{Map, Parsed};
+use super::reader::{Item, Map, Parsed};
 use super::tree::Tree;
 use super::units::{boolean, duration, text, word};
 use super::upstream::{PORTS, has_no_such_port, local_path};
@@ -65,11 +65,13 @@ pub struct Admin {
     pub address: Address,
     /// Whether `/ready` also asks for an upstream that has answered.
     pub ready_requires_upstream: bool,
+    /// Names by which it is asked, beside IP addresses and `localhost` (ADM-2); in lower case.
+    pub hosts: Vec<String>,
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Admin { address: Address::loopback(19000), ready_requires_upstream: false }
+        Admin { address: Address::loopback(19000), ready_requires_upstream: false, hosts: Vec::new() }
     }
 }
 
@@ -174,6 +176,7 @@ impl Admin {
                 default.ready_requires_upstream,
                 boolean,
             ),
+            hosts: map.list("hosts").iter().filter_map(read_host).collect(),
         };
         map.unsupported(&[("tls", "listen on loopback or a unix socket")]);
         if let Some(listener) = listeners.iter().find(|listener| listener.address.collides(&admin.address)) {
@@ -241,6 +244,17 @@ impl Address {
     fn taken(&self, by: &str) -> Problem {
         Problem::Contradiction { reason: format!("{self} is taken by {by}") }
     }
+}
+
+/// A name without a port, as it is compared.
+fn read_host(item: &Item<'_>) -> Option<String> {
+    let text = item.text()?;
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
+    {
+        item.invalid("a host name without a port");
+        return None;
+    }
+    Some(text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase())
 }
 
 /// Permissions, in quotes: YAML 1.2 reads an unquoted 0660 as the decimal number 660.

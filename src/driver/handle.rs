@@ -129,6 +129,11 @@ impl ConnectionCut {
         self.0.cut.raise();
     }
 
+    /// Which connection this is: no other one that is open has the same number.
+    pub(super) fn number(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     /// Resolves when the connection is to be cut, also if that was said before; see [`Signal::raised`].
     pub fn requested(&self) -> Raised<'_> {
         self.0.cut.raised()

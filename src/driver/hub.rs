@@ -8,7 +8,7 @@ use super::handle::{ConnectionCut, Peer, Relay};
 use super::pressure;
 use super::servers::Attach;
 use super::shared::{Settings, Shared};
-use super::source::{Command, Owner, SourceHandle};
+use super::source::{Command, SourceHandle};
 use super::sources::{Sources, any_class};
 use super::stream::{Stream, Tables};
 use crate::telemetry::Metrics;
@@ -39,8 +39,7 @@ impl Hub {
             let server = self.shared.server(place);
             if matches!(server.attach, Attach::Files { .. }) {
                 let named = |status| (server.uri.clone(), status);
-                let source =
-                    self.tables.sources.get(place, any_class(), Owner::Everyone, &|| 0).map_err(named)?;
+                let source = self.tables.sources.own(place, any_class());
                 SourceHandle::loaded(&source).await.map_err(named)?;
             }
         }

@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use tracing::warn;
 
+use super::refused::Refusal;
 use super::servers::{ListId, Place};
 use super::source::{Owner, SourceHandle, Subscriber};
+use super::sources::{Claim, Refused};
 use super::stream::StreamState;
 use crate::engine::downstream::{Dialect, List, Router, SourceId};
 use crate::engine::realm::{Realm, Space};
 use crate::engine::view::View;
+use crate::telemetry::Limit;
 use crate::xds::{Code, Kind, Node, ResourceName, Status, TypeUrl, Variant};
 
 /// Finds the source of each part of a subscription.
@@ -17,6 +20,8 @@ pub(super) struct Routes<'a> {
     pub stream: &'a StreamState,
     pub node: Option<&'a Node>,
     pub sources: &'a mut Vec<(SourceId, Arc<SourceHandle>)>,
+    /// Where it is noted that there is no room for a class, if the stream goes on without what that would serve.
+    pub refusal: Option<&'a mut Option<Box<Refusal>>>,
 }
 
 impl Router for Routes<'_> {
@@ -39,7 +44,18 @@ impl Router for Routes<'_> {
         let (shared, tables) = (&self.stream.shared, self.stream.tables());
         let (place, owner) = self.place(type_url, realm, server)?;
         let class = shared.classify(self.node, type_url, realm.space.style(), place)?;
-        let handle = tables.sources.get(place, class, owner, &|| tables.streams.len())?;
+        let claim = Claim {
+            place,
+            class,
+            owner,
+            is_for_secrets: shared.is_apart_for_secrets(self.node, type_url, realm.space.style()),
+            holder: self.stream.holder(),
+            held: self.sources.as_slice(),
+        };
+        let handle = match tables.sources.get(claim, &|| tables.streams.len()) {
+            Ok(handle) => handle,
+            Err(refused) => self.without(type_url, refused)?,
+        };
         let id = handle.id();
         if !self.sources.iter().any(|(known, _)| *known == id) {
             self.sources.reserve_exact(1);
@@ -93,6 +109,22 @@ impl Routes<'_> {
         // everyone alike.
         let is_private = (is_hosts || realm.private) && !server.is_local();
         Ok((place, if is_private { Owner::Stream(stream.id()) } else { Owner::Everyone }))
+    }
+
+    /// What serves a type for whose class there is no room: nothing. A stream of one type ends.
+    fn without(&mut self, type_url: &TypeUrl, refused: Refused) -> Result<Arc<SourceHandle>, Status> {
+        let (stream, shared, tables) = (self.stream, &self.stream.shared, self.stream.tables());
+        let Refused { limit, status } = refused;
+        let is_again = self.refusal.as_ref().is_some_and(|refusal| refusal.is_some());
+        if !is_again {
+            shared.metrics.limit_hit(limit);
+        }
+        tables.sources.refusals.note(limit, stream, self.node, type_url, shared.clock.now());
+        let refusal = self.refusal.as_mut().filter(|_| stream.kind().service.is_none());
+        let Some(refusal) = refusal.filter(|_| limit != Limit::PrivateSources) else { return Err(status) };
+        let source = tables.sources.of_refused();
+        refusal.get_or_insert_with(|| Box::new(Refusal::new(status, shared.clock.now())));
+        Ok(source)
     }
 
     fn warn(&self, key: &'static str, type_url: &TypeUrl, what: &str) {

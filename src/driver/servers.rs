@@ -28,6 +28,8 @@ pub enum Attach {
     },
     /// To nothing: every name is known not to exist.
     Nothing,
+    /// To nothing, as there was no room for the class: nothing is known (RLY-14).
+    Refused,
 }
 
 /// One entry of a server list.
@@ -47,6 +49,11 @@ impl Server {
     /// `fail_on_data_errors`: what it says does not exist is gone, whoever supplied it (RLY-42).
     fn fails_on_data_errors(&self) -> bool {
         matches!(&self.attach, Attach::Grpc { settings, .. } if settings.fails_on_data_errors)
+    }
+
+    /// No server of the configuration.
+    pub(super) fn is_made_up(&self) -> bool {
+        matches!(self.attach, Attach::Nothing | Attach::Refused)
     }
 
     /// It answers everyone alike: there is no node to select by, and what it has is there before anyone asks.
@@ -109,11 +116,16 @@ impl ListId {
     const DEFAULT: ListId = ListId(0);
     /// Nobody is asked for what goes here: it does not exist.
     const NOBODY: ListId = ListId(1);
+    /// Of whom there was no room to ask.
+    const REFUSED: ListId = ListId(2);
 }
 
 impl Place {
     /// Where every name is known not to exist.
     pub const NOBODY: Place = Place { list: ListId::NOBODY, server: 0 };
+
+    /// Where nothing is known, and no server is asked.
+    pub(super) const REFUSED: Place = Place { list: ListId::REFUSED, server: 0 };
 
     /// The server that a source of this place is at, by Envoy's rules: 0 is the place's own, 1 the next one.
     pub(super) fn failover(self, number: u16) -> Place {
@@ -134,13 +146,13 @@ pub struct ServerLists {
 impl ServerLists {
     /// One list for everything, names of every authority included.
     pub fn new(servers: Vec<Arc<Server>>, fallback: fallback::Settings) -> ServerLists {
-        let nothing = Server { uri: "none".into(), attach: Attach::Nothing };
-        let nobody = ServerList {
-            label: "none".into(),
-            servers: vec![nothing.into()],
+        let made_up = |name: &str, attach| ServerList {
+            label: name.into(),
+            servers: vec![Arc::new(Server { uri: name.into(), attach })],
             fallback: fallback::Settings::default(),
         };
-        let lists = vec![ServerList { label: "xds_servers".into(), servers, fallback }, nobody];
+        let (nobody, refused) = (made_up("none", Attach::Nothing), made_up("refused", Attach::Refused));
+        let lists = vec![ServerList { label: "xds_servers".into(), servers, fallback }, nobody, refused];
         ServerLists {
             lists,
             by_type: BTreeMap::new(),
@@ -211,6 +223,6 @@ impl ServerLists {
             (0..).take(of.servers.len()).map(move |server| Place { list, server })
         };
         let places = (0..).map(ListId).zip(&self.lists).flat_map(of_list);
-        places.filter(|place| !matches!(self.server(*place).attach, Attach::Nothing))
+        places.filter(|place| !self.server(*place).is_made_up())
     }
 }

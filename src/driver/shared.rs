@@ -28,8 +28,12 @@ pub struct Settings {
     pub lists: ServerLists,
     pub source: source::Settings,
     pub classes: NodeClasses,
-    /// Of each server list.
+    /// Of each server.
     pub classes_max: usize,
+    /// Used by one connection.
+    pub classes_per_connection_max: usize,
+    /// Of each server, and for Secrets alone.
+    pub secret_classes_max: usize,
     /// Sources that serve one stream only (RLY-20).
     pub private_sources_max: usize,
     /// The relay's own node (RLY-15).
@@ -121,6 +125,13 @@ impl Shared {
         let node = if is_local { node.or(Some(&anonymous)) } else { node };
         let class = self.settings.classes.classify(node, type_url, style);
         class.map_err(|needed| Status::new(Code::InvalidArgument, needed.to_string()))
+    }
+
+    /// Whether clients of a type are told apart by id only because it holds Secrets (RLY-21).
+    pub fn is_apart_for_secrets(&self, node: Option<&Node>, type_url: &TypeUrl, style: NameStyle) -> bool {
+        let anonymous = Node::default();
+        let rule = || self.settings.classes.rule(node.unwrap_or(&anonymous), type_url, style);
+        type_url.is_secret() && rule().is_some_and(|rule| !rule.projection.id && !rule.share_secrets)
     }
 
     /// What a client understands of a type, beside what the operator says of it (ERR-8).

@@ -68,10 +68,10 @@ pub struct SourceKey {
 /// The table in which a source stands.
 pub trait Listing: Send + Sync {
     /// Takes a source away that nobody uses, unless somebody just began to. Called by its own task.
-    fn retire(&self, key: &SourceKey) -> bool;
+    fn retire(&self, source: &Arc<SourceHandle>) -> bool;
 
     /// A source whose task failed makes room for a new one.
-    fn forget(&self, key: &SourceKey);
+    fn forget(&self, source: &SourceHandle);
 }
 
 /// A stream, as its sources see it.
@@ -89,6 +89,9 @@ pub trait Subscriber: Send + Sync {
 
     /// Some of what it wants of a type has to be asked for by itself alone (CCH-1).
     fn divert(self: Arc<Self>, type_url: TypeUrl);
+
+    /// This source gave its place to another class (RLY-14).
+    fn displaced(self: Arc<Self>, source: SourceId);
 }
 
 /// What streams tell a source.
@@ -109,6 +112,8 @@ pub enum Command {
     Save(oneshot::Sender<()>),
     /// The stream went back to a server of higher priority.
     Dismiss(SessionId),
+    /// The source is off the table: another class has its place.
+    Displace,
     /// The operator says of these types, or of all, that what is held back of deletions was meant (FU18).
     ConfirmDeletions {
         type_name: Option<Arc<str>>,
@@ -172,7 +177,7 @@ impl SourceHandle {
             // Nothing is asked before there is a node to ask with.
             let mut first = None;
             if shows_member {
-                first = first_watch(&mut queue, &for_task.key, &*listing).await;
+                first = first_watch(&mut queue, &for_task, &*listing).await;
                 if first.is_none() {
                     return;
                 }
@@ -198,6 +203,7 @@ impl SourceHandle {
                 stalled_until: None,
                 told: false,
                 member: shows_member.then(Member::default),
+                is_displaced: false,
                 shared,
                 listing,
             };
@@ -249,6 +255,11 @@ impl SourceHandle {
         let _ = self.commands.send((Command::Dismiss(session), None));
     }
 
+    /// It is off the table.
+    pub fn displace(&self) {
+        let _ = self.commands.send((Command::Displace, None));
+    }
+
     /// Waits for the first state of a `file:` server.
     pub async fn loaded(&self) -> Result<(), Status> {
         let mut loaded = self.loaded.subscribe();
@@ -275,6 +286,7 @@ fn attachment(attach: &Attach) -> Attachment {
         }
         Attach::Files { .. } => Attachment::Files(Files::default()),
         Attach::Nothing => Attachment::Files(Files::nothing()),
+        Attach::Refused => Attachment::Files(Files::refused(no_room())),
     }
 }
 
@@ -310,6 +322,8 @@ struct SourceTask {
     told: bool,
     /// Of a class that shows its server the node of a client.
     member: Option<Member>,
+    /// Another class has its place: it ends once its streams have left it.
+    is_displaced: bool,
     shared: Arc<Shared>,
     listing: Arc<dyn Listing>,
 }
@@ -371,6 +385,9 @@ impl SourceTask {
         match command {
             Command::Watch { stream, type_url, interest } => {
                 let session = stream.id();
+                if self.is_displaced {
+                    stream.clone().displaced(self.handle.id);
+                }
                 self.streams.insert(session, stream);
                 self.follow_members();
                 self.source.watch(session, &type_url, &interest, now);
@@ -378,7 +395,7 @@ impl SourceTask {
             Command::Unwatch { session, type_url, collection } => {
                 self.source.unwatch(session, &type_url, collection, now);
             }
-            Command::Forget(session) => {
+            Command::Forget(session) if !self.is_displaced => {
                 self.streams.remove(&session);
                 self.source.forget(session, now);
                 self.follow_members();
@@ -388,10 +405,16 @@ impl SourceTask {
                     saving.last(&self.source, now, self.report.confirmed_at(&self.shared.clock), done);
                 }
             }
-            Command::Dismiss(session) => {
+            Command::Dismiss(session) | Command::Forget(session) => {
                 self.streams.remove(&session);
                 self.source.dismiss(session, now);
                 self.follow_members();
+            }
+            Command::Displace => {
+                self.is_displaced = true;
+                self.streams.values().for_each(|stream| stream.clone().displaced(self.handle.id));
+                // What lingers goes at once.
+                self.source.dismiss(SessionId(u64::MAX), now);
             }
             Command::ConfirmDeletions { type_name, done } => {
                 self.told = true;
@@ -581,7 +604,7 @@ impl SourceTask {
         if pinned || !self.source.is_idle() {
             return false;
         }
-        if self.listing.retire(&self.handle.key) {
+        if self.listing.retire(&self.handle) {
             return true;
         }
         // A stream holds the handle still, or again: look once more when it may be gone.
@@ -594,17 +617,24 @@ impl SourceTask {
 /// class whose node is a member's bring it, and there is none before them.
 async fn first_watch(
     queue: &mut mpsc::UnboundedReceiver<Queued>,
-    key: &SourceKey,
+    source: &Arc<SourceHandle>,
     listing: &dyn Listing,
 ) -> Option<Queued> {
     loop {
         match timeout(Duration::from_secs(1), queue.recv()).await {
             Ok(Some(queued @ (Command::Watch { .. }, _))) => return Some(queued),
-            Ok(Some(_)) | Err(_) if listing.retire(key) => return None,
+            Ok(Some(_)) | Err(_) if listing.retire(source) => return None,
             Ok(Some(_)) | Err(_) => {}
             Ok(None) => return None,
         }
     }
+}
+
+/// What a client is told of a type for whose class there is no room.
+fn no_room() -> Status {
+    let text = "there is no room for a further node class, by one of the limits `limits.node_classes`, \
+                `limits.node_classes_per_connection` and `limits.secret_classes`";
+    Status::new(Code::ResourceExhausted, text)
 }
 
 async fn wait_until(due: Option<Instant>) {
@@ -622,7 +652,7 @@ impl Drop for SourceTask {
             for stream in self.streams.values() {
                 stream.end(Status::new(Code::Internal, "the relay failed to follow its upstream"));
             }
-            self.listing.forget(&self.handle.key);
+            self.listing.forget(&self.handle);
         }
     }
 }

@@ -23,6 +23,11 @@ pub trait StatusView: Send + Sync + 'static {
     /// be among them.
     fn sessions(&self) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_>;
 
+    /// The clients for whose node class there was no room, the last one first: a bounded number of them.
+    fn refusals(&self) -> Vec<RefusalStatus> {
+        Vec::new()
+    }
+
     /// The resources of all sources, built when they are pulled. The view may use the filter to skip what it does
     /// not let through; the reader applies it again.
     fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_>;
@@ -43,7 +48,7 @@ pub struct SourceStatus {
     pub state: SourceState,
     /// Since when it is in this state.
     pub since: SystemTime,
-    /// Why the last stream or connection attempt ended; kept after a reconnect.
+    /// Why the last stream or connection attempt ended; `None` once the server answers again.
     pub last_error: Option<Status>,
     /// Whether a response ever came since the source began.
     pub answered: bool,
@@ -145,6 +150,8 @@ pub struct SessionTypeStatus {
     pub type_url: TypeUrl,
     /// The server that the type is served from now; `None` while no source has been chosen.
     pub server: Option<Arc<str>>,
+    /// The node classes of the sources that it comes from.
+    pub class: Option<Arc<str>>,
     /// Since when that server could not be heard, so that nothing confirms what the client has (I14).
     pub stale_since: Option<SystemTime>,
     pub wildcard: bool,
@@ -155,12 +162,29 @@ pub struct SessionTypeStatus {
     /// The nonce of the last response.
     pub nonce: Option<Arc<str>>,
     pub state: ConfigStatus,
+    /// There is no room for its node class: the type is not served (RLY-14).
+    pub refused: bool,
     /// Some of it is from before a restart, and unconfirmed (RLY-7).
     pub restored: bool,
     /// How long the last response has been waiting for its ACK.
     pub unacked: Option<Duration>,
     /// The last NACK, until a later response of the type is ACKed.
     pub nack: Option<NackStatus>,
+}
+
+/// A client for whose node class there was no room (RLY-14).
+#[derive(Clone, Debug, PartialEq)]
+pub struct RefusalStatus {
+    /// The limit that was passed, by the name of its key.
+    pub limit: &'static str,
+    pub node_id: String,
+    pub node_cluster: String,
+    pub type_url: TypeUrl,
+    /// The stream that was refused last.
+    pub stream: u64,
+    pub peer: Option<SocketAddr>,
+    pub count: u64,
+    pub last: SystemTime,
 }
 
 /// What a client said of a response that it refused (RLY-38).
@@ -200,6 +224,8 @@ impl ConfigStatus {
 pub struct ResourceStatus {
     pub type_url: TypeUrl,
     pub name: ResourceName,
+    /// How it is asked for: `names`, `wildcard` or `globs`. What is wanted in several ways is there several times.
+    pub collection: &'static str,
     /// `None` without a cached copy.
     pub version: Option<Version>,
     /// Of the cached copy; 0 without one.

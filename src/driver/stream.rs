@@ -1,7 +1,7 @@
 //! One downstream stream: the machine under its lock, and the two sides that use it.
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -20,6 +20,7 @@ use super::delivery::Unread;
 use super::encode::Encoded;
 use super::handle::{Charge, Form, Message, Peer, Polled, RelayStream};
 use super::limiter::{Admission, Limiter, NAMES_PER_TOKEN};
+use super::refused::Refusal;
 use super::registry::{Registry, lock};
 use super::routes::Routes;
 use super::shared::Shared;
@@ -74,6 +75,8 @@ pub(super) struct Inner {
     pub(super) session: Session,
     pub(super) node: Option<Arc<Node>>,
     pub(super) sources: Vec<(SourceId, Arc<SourceHandle>)>,
+    /// There is no room for the class of some of its types.
+    pub(super) refusal: Option<Box<Refusal>>,
     types: Vec<(TypeUrl, Arc<TypeMetrics>)>,
     limiter: Limiter,
     /// What the connection is charged for the names of this stream.
@@ -104,6 +107,7 @@ impl Stream {
             session: Session::new(kind, settings.stream, shared.seed, fastrand::u32(..)),
             node: None,
             sources: Vec::new(),
+            refusal: None,
             types: Vec::new(),
             limiter: shared.changes_limiter(),
             names: Charge::new(&peer.connection),
@@ -149,6 +153,7 @@ impl Drop for Guard {
         let sources = std::mem::take(&mut lock(&stream.inner).sources);
         for (_, source) in &sources {
             source.forget(stream.id());
+            stream.tables.sources.release(source, stream.holder());
         }
         stream.tables.streams.forget(stream.id);
         debug!(stream = stream.id, "stream ends");
@@ -228,8 +233,12 @@ impl Subscriber for StreamState {
             let _telling = self.telling.lock().await;
             let diverted = {
                 let inner = &mut *lock(&self.inner);
-                let mut routes =
-                    Routes { stream: &self, node: inner.node.as_deref(), sources: &mut inner.sources };
+                let mut routes = Routes {
+                    stream: &self,
+                    node: inner.node.as_deref(),
+                    sources: &mut inner.sources,
+                    refusal: Some(&mut inner.refusal),
+                };
                 inner.session.divert(&type_url, &mut routes)
             };
             match diverted {
@@ -238,6 +247,10 @@ impl Subscriber for StreamState {
             }
             self.wake();
         });
+    }
+
+    fn displaced(self: Arc<Self>, source: SourceId) {
+        self.look_for_room(source);
     }
 }
 
@@ -313,7 +326,12 @@ impl StreamState {
         trace!(stream = self.id, ?request, "request");
         inner.asked_at.get_or_insert(now);
         let rerouted = inner.take_node(request, self);
-        let mut routes = Routes { stream: self, node: inner.node.as_deref(), sources: &mut inner.sources };
+        let mut routes = Routes {
+            stream: self,
+            node: inner.node.as_deref(),
+            sources: &mut inner.sources,
+            refusal: Some(&mut inner.refusal),
+        };
         let taken = inner.session.request(request, &mut routes, now);
         match inner.session.excess() {
             Some(Excess::Names) => self.shared.metrics.limit_hit(Limit::NamesPerStream),
@@ -419,7 +437,7 @@ impl StreamState {
     }
 
     /// Tells the sources what is wanted of them now.
-    async fn tell(self: &Arc<Self>, watches: Vec<Watch>) {
+    pub(super) async fn tell(self: &Arc<Self>, watches: Vec<Watch>) {
         if watches.is_empty() {
             return;
         }
@@ -451,6 +469,7 @@ impl StreamState {
             let used = session.uses(*id);
             if !used {
                 farewell(source, self.id());
+                self.tables.sources.release(source, self.holder());
             }
             used
         });
@@ -480,6 +499,7 @@ impl StreamState {
         }
         let now = self.shared.clock.now();
         let look_at = self.follow_servers(inner, now);
+        let retry_at = self.follow_refusal(inner, now);
         match self.next_message(inner, now, context.waker()) {
             Poll::Pending => {
                 // It is woken when the body is made; an update does so too.
@@ -502,7 +522,8 @@ impl StreamState {
                 if forsaken {
                     return Poll::Ready(Some(Err(self.forsaken())));
                 }
-                let until = [inner.session.held_until(), look_at, fail_at].into_iter().flatten().min();
+                let until =
+                    [inner.session.held_until(), look_at, fail_at, retry_at].into_iter().flatten().min();
                 inner.poll_hold(until, &self.shared, context);
                 Poll::Pending
             }
@@ -654,7 +675,13 @@ impl Inner {
         };
         let Some(node) = node else { return false };
         let Some(known) = &mut self.node else {
-            debug!(stream = stream.id, node = node.id, cluster = node.cluster, peer = ?stream.peer.address, "stream begins");
+            debug!(
+                stream = stream.id,
+                node = node.id,
+                cluster = node.cluster,
+                peer = stream.peer.address.map(tracing::field::display),
+                "stream begins"
+            );
             self.node = Some(Arc::new((**node).clone()));
             return false;
         };

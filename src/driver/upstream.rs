@@ -73,7 +73,7 @@ impl Link {
         match attach {
             Attach::Grpc { .. } => Ok(streams(encode_node(node))),
             Attach::Rest { .. } => encode_rest_node(node).map(streams).map_err(|error| error.to_string()),
-            Attach::Nothing => Ok(Link::Nothing),
+            Attach::Nothing | Attach::Refused => Ok(Link::Nothing),
             Attach::Files { directory } => {
                 let (sender, events) = mpsc::channel(EVENTS_MAX);
                 let watch = FileServer::watch(directory, FileSettings::default(), sender).await;
@@ -222,7 +222,7 @@ fn open(
             Handle::Stream(pool.open_method(path, variant, sender))
         }
         Attach::Rest { server, .. } => Handle::Poll(server.open(type_url?, sender)?),
-        Attach::Files { .. } | Attach::Nothing => return None,
+        Attach::Files { .. } | Attach::Nothing | Attach::Refused => return None,
     };
     Some(OpenStream { handle, events, open: None, variant, metrics: metrics(), next: None })
 }

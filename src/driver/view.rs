@@ -4,12 +4,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::hub::Hub;
-use super::servers::Attach;
+use super::servers::Place as ServerPlace;
 use super::shared::Shared;
 use super::source::{SourceHandle, Subscriber};
 use super::status::{
-    ClientStatus, ConfigStatus, NackStatus, ResourceFilter, ResourceStatus, SessionStatus, SessionTypeStatus,
-    SourceStatus, StatusView,
+    ClientStatus, ConfigStatus, NackStatus, RefusalStatus, ResourceFilter, ResourceStatus, SessionStatus,
+    SessionTypeStatus, SourceStatus, StatusView,
 };
 use super::stream::StreamState;
 use crate::engine::Time;
@@ -17,14 +17,13 @@ use crate::engine::cache::EntryState;
 use crate::engine::downstream::{Session, SourceId, Subscription};
 use crate::engine::remarks::Remarks;
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
-use crate::xds::{Resource, ResourceName, TypeUrl};
+use crate::xds::{Resource, ResourceName, TypeUrl, Variant, Version};
 
 impl StatusView for Hub {
     fn sources(&self) -> Vec<Arc<SourceStatus>> {
         // What does not exist at all is no attachment.
         let lists = &self.shared.settings.lists;
-        let is_attached =
-            |handle: &&Arc<SourceHandle>| !matches!(lists.server(handle.key().place).attach, Attach::Nothing);
+        let is_attached = |handle: &&Arc<SourceHandle>| !lists.server(handle.key().place).is_made_up();
         self.tables.sources.all().iter().filter(is_attached).map(|handle| handle.status()).collect()
     }
 
@@ -35,6 +34,10 @@ impl StatusView for Hub {
             last = Some(stream.id().0);
             Some(session_status(&stream, &self.shared))
         }))
+    }
+
+    fn refusals(&self) -> Vec<RefusalStatus> {
+        self.tables.sources.refusals.all(|time| self.shared.clock.wall(time))
     }
 
     fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
@@ -69,12 +72,28 @@ fn sources_of<'a>(
 
 /// Their servers, each once.
 fn servers_of<'a>(sources: impl Iterator<Item = &'a SourceHandle>, shared: &Shared) -> Option<Arc<str>> {
-    let mut uris: Vec<_> = sources.map(|source| shared.server(source.place()).uri.clone()).collect();
-    uris.dedup();
-    match uris.as_slice() {
+    join(sources.map(|source| shared.server(source.place()).uri.clone()))
+}
+
+fn join(texts: impl Iterator<Item = Arc<str>>) -> Option<Arc<str>> {
+    let mut texts: Vec<_> = texts.collect();
+    texts.dedup();
+    match texts.as_slice() {
         [] => None,
-        [uri] => Some(uri.clone()),
-        uris => Some(uris.join(", ").into()),
+        [text] => Some(text.clone()),
+        texts => Some(texts.join(", ").into()),
+    }
+}
+
+/// The version of what a client was brought to: that of its last message in SotW. A delta message has but the changes, so that
+/// its version says nothing of the state.
+fn version_held(subscription: &Subscription, session: &Session) -> Option<Version> {
+    let parts = || subscription.parts.iter().map(|part| part.held.digest());
+    match session.variant() {
+        Variant::Sotw => subscription.flight.version_sent,
+        Variant::Delta => {
+            parts().reduce(Version::plus).filter(|_| subscription.flight.version_sent.is_some())
+        }
     }
 }
 
@@ -99,13 +118,21 @@ fn type_status(
     SessionTypeStatus {
         type_url: subscription.type_url.clone(),
         server: servers_of(sources_of(subscription, sources), shared),
+        class: join(sources_of(subscription, sources).map(|source| source.status().class.digest.clone())),
         stale_since: sources_of(subscription, sources).filter_map(|source| source.status().stale_since).min(),
         wildcard: subscription.is_wildcard(),
         names: subscription.names_len(),
-        version_sent: flight.version_sent,
-        version_acked: flight.version_acked,
+        version_sent: version_held(subscription, session),
+        version_acked: match session.variant() {
+            Variant::Sotw => flight.version_acked,
+            Variant::Delta => {
+                let is_acked = flight.nack.is_none() && !flight.is_waiting();
+                version_held(subscription, session).filter(|_| is_acked)
+            }
+        },
         nonce: flight.latest().map(|nonce| session.nonce_text(nonce).into()),
         state,
+        refused: sources_of(subscription, sources).any(|source| source.key().place == ServerPlace::REFUSED),
         restored: is_restored(subscription, sources),
         unacked: flight.waiting_since().map(|since| shared.clock.now().since(since)),
         nack: flight.nack.as_ref().map(|nack| NackStatus {
@@ -151,11 +178,13 @@ impl Walk {
         resource: Option<&Resource>,
         state: EntryState,
         remarks: &Remarks,
+        collection: &'static str,
     ) -> ResourceStatus {
         let error = remarks.error(name);
         ResourceStatus {
             type_url: type_url.clone(),
             name: name.clone(),
+            collection,
             version: resource.map(|resource| resource.version),
             bytes: resource.map_or(0, |resource| resource.body.value.len()),
             state: client_status(state),
@@ -174,8 +203,14 @@ impl Walk {
                     return self.step(type_url, &Place::Members(None));
                 };
                 let state = EntryState::of(known, name, &types.remarks);
-                let status =
-                    self.status(type_url, name, known.resource().map(Arc::as_ref), state, &types.remarks);
+                let status = self.status(
+                    type_url,
+                    name,
+                    known.resource().map(Arc::as_ref),
+                    state,
+                    &types.remarks,
+                    "names",
+                );
                 Some((status, Place::Names(Some(name.clone()))))
             }
             Place::Members(last) => {
@@ -185,14 +220,14 @@ impl Walk {
                 let none = Remarks::default();
                 let remarks = types.wildcard.as_ref().map_or(&none, |view| view.remarks());
                 let state = EntryState::of_member(name, remarks);
-                let status = self.status(type_url, name, Some(resource), state, remarks);
+                let status = self.status(type_url, name, Some(resource), state, remarks, "wildcard");
                 Some((status, Place::Members(Some(name.clone()))))
             }
             Place::GlobMembers(last) => {
                 let (name, resource) = types.glob_members.range(behind(last)).next()?;
                 let remarks = &types.glob_remarks;
                 let state = EntryState::of_member(name, remarks);
-                let status = self.status(type_url, name, Some(resource), state, remarks);
+                let status = self.status(type_url, name, Some(resource), state, remarks, "globs");
                 Some((status, Place::GlobMembers(Some(name.clone()))))
             }
         }

@@ -52,7 +52,8 @@ impl StreamState {
                 let inner = &mut *lock(&stream.inner);
                 inner.is_shifting = false;
                 let sources = inner.sources.clone();
-                let mut routes = Routes { stream, node: inner.node.as_deref(), sources: &mut inner.sources };
+                let node = inner.node.as_deref();
+                let mut routes = Routes { stream, node, sources: &mut inner.sources, refusal: None };
                 let shifted = inner.session.shift(&newest(&sources), &mut routes, stream.shared.clock.now());
                 stream.note_moves(&mut inner.fallen, &shifted.moves);
                 shifted

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};

@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 /// The limits that are counted when they are hit (reliability.md §4.5).
 ///
 /// Those of the configuration have the name of their key; the others are fixed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     Connections,
     /// Descriptors that are kept for what is not a client (FD21).
@@ -34,6 +34,8 @@ pub enum Limit {
     NodeRetainedBytes,
     MetadataDepth,
     NodeClasses,
+    NodeClassesPerConnection,
+    SecretClasses,
     PrivateSources,
     MemoryBytes,
     ChangesPerSecond,
@@ -46,7 +48,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    pub const ALL: [Limit; 31] = [
+    pub const ALL: [Limit; 33] = [
         Limit::Connections,
         Limit::FileDescriptors,
         Limit::ConnectionsPerIp,
@@ -69,6 +71,8 @@ impl Limit {
         Limit::NodeRetainedBytes,
         Limit::MetadataDepth,
         Limit::NodeClasses,
+        Limit::NodeClassesPerConnection,
+        Limit::SecretClasses,
         Limit::PrivateSources,
         Limit::MemoryBytes,
         Limit::ChangesPerSecond,
@@ -105,6 +109,8 @@ impl Limit {
             Limit::NodeRetainedBytes => "node_retained_bytes",
             Limit::MetadataDepth => "metadata_depth",
             Limit::NodeClasses => "node_classes",
+            Limit::NodeClassesPerConnection => "node_classes_per_connection",
+            Limit::SecretClasses => "secret_classes",
             Limit::PrivateSources => "private_sources",
             Limit::MemoryBytes => "memory_bytes",
             Limit::ChangesPerSecond => "changes_per_second",

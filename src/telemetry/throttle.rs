@@ -7,6 +7,7 @@
 //! ```
 
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -50,8 +51,9 @@ impl Throttle {
 
     /// Whether a line about this cause may be written now, and if so, how many were held back since the last. A
     /// cause that peers can vary (an address, a server) stays bounded; it should still be short.
-    pub fn allow(&self, cause: &str) -> Option<u64> {
-        self.allow_at(cause, Instant::now())
+    /// None held back is no number, so that a line of log does without.
+    pub fn allow(&self, cause: &str) -> Option<Option<NonZeroU64>> {
+        self.allow_at(cause, Instant::now()).map(NonZeroU64::new)
     }
 
     fn allow_at(&self, cause: &str, now: Instant) -> Option<u64> {

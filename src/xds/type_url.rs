@@ -108,6 +108,11 @@ impl TypeUrl {
         TypeUrl { url: Arc::from(url), kind }
     }
 
+    /// All types that have a meaning of their own here.
+    pub fn known() -> impl Iterator<Item = TypeUrl> {
+        KINDS.iter().map(|(message, _)| TypeUrl::of_message(message))
+    }
+
     /// The type URL of a full message name, without the prefix.
     pub fn of_message(message: &str) -> Self {
         TypeUrl::new(&format!("{PREFIX}{message}"))

@@ -6,7 +6,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admin;
 mod attacks;
+mod classes;
 mod command_line;
 mod failover;
 mod fallback;

@@ -99,7 +99,7 @@ impl Relay {
             all.iter()
                 .flat_map(types)
                 .filter(|of| of["server"] == server)
-                .all(|of| of["stale_seconds"].is_f64())
+                .all(|of| of["server_lost_seconds"].is_f64())
         })
         .await;
         let shown = noticed.elapsed();

@@ -90,6 +90,7 @@ impl Member {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::engine::downstream::SourceId;
     use crate::xds::{Status, TypeUrl};
 
     struct Client(u64);
@@ -104,6 +105,8 @@ mod tests {
         fn end(&self, _: Status) {}
 
         fn divert(self: Arc<Self>, _: TypeUrl) {}
+
+        fn displaced(self: Arc<Self>, _: SourceId) {}
 
         fn node(&self) -> Option<Arc<Node>> {
             Some(Arc::new(Node { id: format!("client-{}", self.0), ..Node::default() }))

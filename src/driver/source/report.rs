@@ -1,6 +1,7 @@
 //! What a source tells the world: metrics, log lines, and the status that the admin shows.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -66,13 +67,16 @@ pub struct Report {
     variant: Option<Variant>,
 }
 
+/// A response that leaves nothing of so many resources is a mass deletion, too. With fewer it is an everyday change.
+const EMPTIED_MIN: usize = 5;
+
 impl Report {
     pub fn new(shared: &Arc<Shared>, node: &Node, digest: String, key: &SourceKey) -> Report {
         let now = shared.clock.now();
         let server = shared.server(key.place);
         let list = &shared.settings.lists.list(key.place.list).label;
         // Who is attached to nothing has all there is.
-        let is_whole = matches!(server.attach, Attach::Nothing);
+        let is_whole = server.is_made_up();
         let mut report = Report {
             metrics: shared.metrics.of_server(&server.uri).source(list),
             server_uri: server.uri.clone(),
@@ -150,7 +154,7 @@ impl Report {
     /// obeyed, as it may mean it; but when it doesn't, somebody should know soon (FU18).
     pub fn changed(&mut self, type_url: &TypeUrl, before: usize, after: usize) {
         let removed = before.saturating_sub(after);
-        if !is_mass(removed, before) {
+        if !is_mass(removed, before) && (after > 0 || removed < EMPTIED_MIN) {
             return;
         }
         self.of_type(type_url).upstream.mass_deletion();
@@ -175,7 +179,7 @@ impl Report {
     }
 
     /// Whether a line about this cause, at this server, may be written now.
-    fn allow(&self, cause: &str) -> Option<u64> {
+    fn allow(&self, cause: &str) -> Option<Option<NonZeroU64>> {
         self.shared.throttle.allow(&format!("{cause} {}", self.server_uri))
     }
 
@@ -426,13 +430,14 @@ impl Report {
             return;
         }
         self.failures = 0;
+        self.last_error = None;
         self.metrics.stale(self.restored.is_some());
         let since = self.stale_since.take();
         if std::mem::take(&mut self.warned)
             && let Some(suppressed) = self.allow("answers again")
         {
-            let outage = since.map(|since| now.since(since));
-            info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, ?outage, suppressed,
+            let outage = since.map(|since| tracing::field::debug(now.since(since)));
+            info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, outage, suppressed,
                 "the upstream answers again");
         }
     }

@@ -19,7 +19,7 @@ use crate::xds::Variant;
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
 /// A relay whose server is never reached.
-fn hub() -> Hub {
+pub(in crate::driver) fn hub() -> Hub {
     let metrics = Arc::new(Metrics::new());
     let client = metrics.of_server("nowhere").client().clone();
     let server = RestServer::new("127.0.0.1", 1, "", crate::client::Settings::default(), client);
@@ -35,6 +35,8 @@ fn hub_of(attach: Attach, metrics: Arc<Metrics>) -> Hub {
         source: source::Settings::default(),
         classes: NodeClasses::default(),
         classes_max: 10,
+        classes_per_connection_max: 10,
+        secret_classes_max: 10_000,
         private_sources_max: 10,
         node: Node::default(),
         stream: Limits::default(),
@@ -48,19 +50,23 @@ fn hub_of(attach: Attach, metrics: Arc<Metrics>) -> Hub {
     Hub::new(settings, metrics)
 }
 
+/// A connection of its own from this address.
+pub(in crate::driver) fn peer(address: [u8; 4]) -> Peer {
+    Peer {
+        listener: "main".into(),
+        address: Some((address, 4000).into()),
+        connection: ConnectionCut::default(),
+        when_unavailable: WhenUnavailable::Hold,
+    }
+}
+
 /// A client's stream may end while it is being moved: nobody would say farewell to the source that it moves to.
 #[tokio::test(start_paused = true)]
 async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
     for ends_first in [true, false] {
         let hub = hub();
         let kind = StreamKind::from(Variant::Delta);
-        let peer = Peer {
-            listener: "main".into(),
-            address: None,
-            connection: ConnectionCut::default(),
-            when_unavailable: WhenUnavailable::Hold,
-        };
-        let stream = hub.open(kind, peer).unwrap();
+        let stream = hub.open(kind, peer([127, 0, 0, 1])).unwrap();
         let endpoints = TypeUrl::of_message("envoy.config.endpoint.v3.ClusterLoadAssignment");
         let request = DeltaRequest {
             node: Some(Box::default()),

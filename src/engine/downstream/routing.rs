@@ -145,7 +145,20 @@ impl Session {
         list: Option<u16>,
         router: &mut dyn Router,
     ) -> Result<Vec<Watch>, Status> {
-        let is_of = |part: &Part| list.is_none_or(|list| part.asked.list == list);
+        self.replace_where(&|part| list.is_none_or(|list| part.asked.list == list), router)
+    }
+
+    /// Finds out anew which sources are asked for what is asked of this one, as it serves this session no longer, or not yet
+    /// (RLY-14). What the client holds stays.
+    pub fn leave(&mut self, source: SourceId, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
+        self.replace_where(&|part| part.asked.sources().any(|asked| asked == source), router)
+    }
+
+    fn replace_where(
+        &mut self,
+        is_of: &dyn Fn(&Part) -> bool,
+        router: &mut dyn Router,
+    ) -> Result<Vec<Watch>, Status> {
         // All is found before anything changes: a source that cannot be had leaves the session as it was.
         let mut found = Vec::new();
         for subscription in &self.subscriptions {
@@ -155,9 +168,14 @@ impl Session {
         }
         let (mut found, mut watches) = (found.into_iter(), Vec::new());
         for subscription in self.subscriptions.iter_mut().filter(|s| s.parts.iter().any(is_of)) {
-            subscription.interrupt();
             let type_url = subscription.type_url.clone();
-            for (part, asked) in subscription.parts.iter_mut().filter(|part| is_of(part)).zip(&mut found) {
+            let parts = || subscription.parts.iter().filter(|part| is_of(part));
+            let asked: Vec<_> = found.by_ref().take(parts().count()).collect();
+            if parts().map(|part| &part.asked).eq(&asked) {
+                continue;
+            }
+            subscription.interrupt();
+            for (part, asked) in subscription.parts.iter_mut().filter(|part| is_of(part)).zip(asked) {
                 let old = std::mem::replace(&mut part.asked, asked);
                 unwatch(&old, &part.asked, &type_url, part.interest.collection(), &mut watches);
                 let is_new = |source: &SourceId| !old.sources().any(|known| known == *source);

@@ -195,9 +195,15 @@ pub struct Files {
     /// The same by alias (ALI-2).
     by_alias: BTreeMap<TypeUrl, Members>,
     is_nothing: bool,
+    refusal: Option<Arc<Status>>,
 }
 
 impl Files {
+    /// No server is asked, for this reason: nothing is known, nor will be.
+    pub fn refused(why: Status) -> Files {
+        Files { refusal: Some(Arc::new(why)), ..Files::default() }
+    }
+
     /// A server that has nothing, and is known to.
     pub fn nothing() -> Files {
         Files { state: Some(BTreeMap::new()), is_nothing: true, ..Files::default() }
@@ -209,7 +215,8 @@ impl Files {
             Some(authority) => format!("no server is configured for the authority {authority:?}"),
             None => "there is no server that could be asked for it".to_owned(),
         };
-        self.is_nothing.then(|| Arc::new(Status::new(Code::NotFound, text())))
+        let nothing = || self.is_nothing.then(|| Arc::new(Status::new(Code::NotFound, text())));
+        self.refusal.clone().or_else(nothing)
     }
 
     /// Takes the new state and gives the types that were in the old one or are in the new one.

@@ -323,12 +323,11 @@ impl Source {
                 }
             }
             Attachment::Files(files) => {
-                if files.members(type_url).is_none() {
-                    return;
-                }
+                let is_read = files.members(type_url).is_some();
                 let Some(cache) = self.types.get_mut(type_url) else { return };
                 for name in &names {
                     match files.named(type_url, name) {
+                        _ if !is_read => {}
                         Some(resource) => cache.named.put_as(name, &resource),
                         None => cache.named.put_absent(name, Cause::Omitted),
                     }

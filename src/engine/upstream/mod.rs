@@ -539,6 +539,8 @@ impl Upstream {
         let (Some(subscription), true) = (subscription, digest.variant == self.variant) else {
             return self.event(Event::Ignored { type_url });
         };
+        // Another process may answer on a new stream, and count from the start again.
+        let is_comparable = !subscription.said.nonce.is_empty();
         if subscription.said.nonce.is_empty() || !planted(Bug::UpstreamNonceStale) {
             subscription.said.nonce.clone_from(&digest.nonce);
         }
@@ -563,6 +565,7 @@ impl Upstream {
             let (changes, mut events) = subscription.apply(digest, &verdict, now);
             let type_url = &type_url;
             events.extend(lower.map(|lower| Event::WentBackwards { type_url: type_url.clone(), lower }));
+            events.retain(|event| is_comparable || !matches!(event, Event::WentBackwards { .. }));
             Some((changes, events))
         };
         self.answer(&type_url, occasion, &verdict, now);

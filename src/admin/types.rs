@@ -1,0 +1,39 @@
+//! Whether a type that is asked about exists, so that a slip of the pen is not answered by an empty list.
+
+use super::Admin;
+use crate::driver::status::names_type;
+use crate::xds::TypeUrl;
+
+/// How many near types are named.
+const NEAR_MAX: usize = 3;
+
+/// How alike a near type must be: the measure of Jaro and Winkler.
+const NEAR_MIN: f64 = 0.8;
+
+/// Fails, naming near ones, for a type that no client or source has, and that is none of xDS.
+pub(super) fn check(admin: &Admin, text: Option<&str>) -> Result<(), String> {
+    let Some(text) = text else { return Ok(()) };
+    let is_meant = |type_url: &TypeUrl| names_type(text, type_url);
+    let known: Vec<TypeUrl> = TypeUrl::known().collect();
+    let sources = admin.relay.sources();
+    let held = || sources.iter().flat_map(|source| &source.types).map(|of| &of.type_url);
+    let is_asked_for = || admin.relay.sessions().any(|of| of.types.iter().any(|of| is_meant(&of.type_url)));
+    if known.iter().chain(held()).any(is_meant) || is_asked_for() {
+        return Ok(());
+    }
+    let likeness = |type_url: &TypeUrl| {
+        [type_url.short(), type_url.message(), type_url.as_str()]
+            .map(|name| strsim::jaro_winkler(&name.to_lowercase(), &text.to_lowercase()))
+            .into_iter()
+            .fold(0.0, f64::max)
+    };
+    let mut near: Vec<_> = known.iter().chain(held()).map(|of| (likeness(of), of.short())).collect();
+    near.retain(|(likeness, _)| *likeness >= NEAR_MIN);
+    near.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    near.dedup_by_key(|(_, name)| *name);
+    let near: Vec<_> = near.iter().take(NEAR_MAX).map(|(_, name)| *name).collect();
+    Err(match near.is_empty() {
+        true => format!("unknown type {text:?}"),
+        false => format!("unknown type {text:?}; near ones: {}", near.join(", ")),
+    })
+}

@@ -1,0 +1,92 @@
+//! The admin listener under those who should not use it, and what its lists say.
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::control_plane::eventually;
+use crate::support::{CDS, Client, ControlPlane, Relay, Setup, Variant};
+
+async fn relay() -> (ControlPlane, Relay) {
+    let origin = ControlPlane::obedient().await;
+    origin.set(CDS, "a", "1");
+    let relay = Relay::start(Setup::of(origin.address)).await;
+    (origin, relay)
+}
+
+async fn list(relay: &Relay, name: &str) -> Vec<Value> {
+    let all: Value = serde_json::from_str(&relay.get(&format!("/{name}")).await.1).unwrap();
+    all[name].as_array().unwrap().clone()
+}
+
+/// ADM-2.
+#[tokio::test]
+async fn a_page_cannot_read_it_by_a_name_of_its_own() {
+    let (_origin, relay) = relay().await;
+    let mut stream = TcpStream::connect(&relay.admin).await.unwrap();
+    stream.write_all(b"GET /clients HTTP/1.0\r\nHost: evil.example\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.0 421 "), "{answer}");
+}
+
+/// ADM-14.
+#[tokio::test]
+async fn health_is_answered_beside_300_idle_sockets() {
+    let (_origin, relay) = relay().await;
+    let mut idle = Vec::new();
+    for _ in 0..300 {
+        idle.push(TcpStream::connect(&relay.admin).await.unwrap());
+    }
+    for _ in 0..3 {
+        assert_eq!(relay.get("/healthz").await.0, 200);
+        assert_eq!(relay.get("/metrics").await.0, 200);
+    }
+}
+
+/// Delta messages have but changes: what a client has is told by the version of the state.
+#[tokio::test]
+async fn clients_that_hold_the_same_show_the_same_version() {
+    let (origin, relay) = relay().await;
+    let mut early = Client::open(&relay.address, Variant::Delta, "early").await;
+    early.want(CDS, &["*"]);
+    early.take(CDS).await;
+    origin.set(CDS, "b", "1");
+    early.take(CDS).await;
+    let mut late = Client::open(&relay.address, Variant::Delta, "late").await;
+    late.want(CDS, &["*"]);
+    late.take(CDS).await;
+    eventually("both are in sync", async || {
+        let types: Vec<_> = list(&relay, "clients").await.iter().map(|of| of["types"][0].clone()).collect();
+        let source = &list(&relay, "sources").await[0];
+        types.len() == 2
+            && types.iter().all(|of| {
+                of["version_sent"] == source["types"][0]["version"]
+                    && of["version_acked"] == of["version_sent"]
+                    && of["class"] == source["class"]
+            })
+    })
+    .await;
+    let resources = list(&relay, "resources").await;
+    assert!(resources.iter().all(|of| of["collection"] == "wildcard"), "{resources:?}");
+}
+
+/// It is obeyed, and somebody should know.
+#[tokio::test]
+async fn a_type_that_is_emptied_is_a_warning() {
+    let (origin, relay) = relay().await;
+    let names: Vec<String> = (0..8).map(|number| format!("c-{number}")).collect();
+    let resources: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    origin.remove(CDS, "a");
+    origin.set_many(CDS, &resources);
+    let mut client = Client::open(&relay.address, Variant::Delta, "client").await;
+    client.want(CDS, &["*"]);
+    assert_eq!(client.take(CDS).await.items.len(), 8);
+    origin.change(|world| names.iter().for_each(|name| world.remove(CDS, name)));
+    assert_eq!(client.take(CDS).await.removed.len(), 8);
+    let warned = || {
+        relay.log_lines("WARN").into_iter().filter(|line| line.contains("deleted most")).collect::<Vec<_>>()
+    };
+    eventually("the warning", async || !warned().is_empty()).await;
+    assert!(warned()[0].contains("removed=8") && !warned()[0].contains("suppressed"), "{:?}", warned());
+}

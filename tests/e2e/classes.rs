@@ -1,0 +1,153 @@
+//! Who gets a node class when there are more than there is room for (RLY-14, I19).
+
+use std::time::Duration;
+
+use tonic::Code;
+use tonic::transport::Channel;
+
+use crate::support::client::{connect, node};
+use crate::support::control_plane::eventually;
+use crate::support::proto::Node;
+use crate::support::{CDS, Client, ControlPlane, LDS, Relay, SDS, Setup, Variant};
+
+async fn relay(lines: &[&str]) -> (ControlPlane, Relay) {
+    let origin = ControlPlane::obedient().await;
+    origin.set(CDS, "a", "1");
+    origin.set(LDS, "l", "1");
+    origin.set(SDS, "s", "1");
+    let setup = lines.iter().fold(Setup::of(origin.address), |setup, line| setup.line(line));
+    (origin, Relay::start(setup).await)
+}
+
+fn of_cluster(channel: &Channel, cluster: &str) -> Client {
+    let node = Node { cluster: cluster.to_owned(), ..node("client") };
+    Client::on(channel.clone(), Variant::Delta, Some(node))
+}
+
+/// I19: peers that invent classes keep nobody else out, and pay for it themselves.
+#[tokio::test]
+async fn a_newcomer_gets_a_class_although_others_have_used_them_up() {
+    let (_origin, relay) = relay(&["limits: { node_classes: 20 }"]).await;
+    let mut hogs = Vec::new();
+    for connection in 0..2 {
+        let channel = connect(&relay.address).await;
+        for number in 0..15 {
+            let mut hog = of_cluster(&channel, &format!("invented-{connection}-{number}"));
+            hog.want(CDS, &["*"]);
+            hogs.push(hog);
+        }
+    }
+    eventually("no room is left", async || relay.get("/sources").await.1.contains("\"count\":20,")).await;
+    let mut newcomer = of_cluster(&connect(&relay.address).await, "honest");
+    newcomer.want(CDS, &["*"]);
+    newcomer.take(CDS).await;
+    // Nobody keeps others out who obeys the limit.
+    let mut second = of_cluster(&connect(&relay.address).await, "honest-too");
+    second.want(CDS, &["*"]);
+    second.take(CDS).await;
+    newcomer.quiet().await;
+}
+
+#[tokio::test]
+async fn a_connection_with_too_many_classes_is_refused_and_its_neighbours_are_not() {
+    let (_origin, relay) = relay(&["limits: { node_classes_per_connection: 3 }"]).await;
+    let channel = connect(&relay.address).await;
+    let mut served = Vec::new();
+    for number in 0..3 {
+        let mut client = of_cluster(&channel, &format!("c-{number}"));
+        client.want(CDS, &["*"]);
+        client.take(CDS).await;
+        served.push(client);
+    }
+    let mut fourth = of_cluster(&channel, "c-3");
+    fourth.want(CDS, &["*"]);
+    let mut elsewhere = of_cluster(&connect(&relay.address).await, "c-3");
+    elsewhere.want(CDS, &["*"]);
+    elsewhere.take(CDS).await;
+    let status = fourth.ended().await;
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().contains("limits.node_classes_per_connection"), "{status:?}");
+    // A class that is left makes room.
+    drop(served.pop());
+    eventually("room", async || {
+        let mut again = of_cluster(&channel, "c-3");
+        again.want(CDS, &["*"]);
+        matches!(
+            again.event_within(Duration::from_secs(5)).await,
+            crate::support::client::Event::Answer(answer) if answer.type_url == CDS
+        )
+    })
+    .await;
+}
+
+/// The type is refused, and not the stream; whoever understands `resource_errors` hears why, and the operator, too.
+#[tokio::test]
+async fn a_type_without_room_leaves_the_others_of_its_stream() {
+    let classes = "node_classes: [ { match: { types: [envoy.config.cluster.v3.Cluster] }, \
+                   split_by: { cluster: true } }, { split_by: {} } ]";
+    let (origin, relay) = relay(&[classes, "limits: { node_classes: 2 }"]).await;
+    let mut first = of_cluster(&connect(&relay.address).await, "one");
+    first.want(LDS, &["*"]);
+    first.take(LDS).await;
+    first.want(CDS, &["a"]);
+    first.take(CDS).await;
+    let mut second = of_cluster(&connect(&relay.address).await, "two");
+    second.want(LDS, &["*"]);
+    second.take(LDS).await;
+    second.want(CDS, &["a"]);
+    let refused = second.take(CDS).await;
+    assert_eq!((refused.items.len(), refused.removed.len()), (0, 0));
+    assert_eq!(refused.errors.get("a").map(|error| error.code), Some(Code::ResourceExhausted as i32));
+    origin.set(LDS, "l", "2");
+    second.take(LDS).await;
+    let clients: serde_json::Value =
+        serde_json::from_str(&relay.get("/clients?type=Cluster").await.1).unwrap();
+    let marked = clients["clients"].as_array().unwrap().iter().filter(|of| of["types"][0]["refused"] == true);
+    assert_eq!(marked.map(|of| of["cluster"].clone()).collect::<Vec<_>>(), ["two"]);
+    let listed: serde_json::Value = serde_json::from_str(&relay.get("/refused").await.1).unwrap();
+    let listed = &listed["refused"][0];
+    assert_eq!((&listed["cluster"], &listed["limit"]), (&"two".into(), &"node_classes".into()), "{listed}");
+    let warnings: Vec<_> =
+        relay.log_lines("WARN").into_iter().filter(|line| line.contains("no room")).collect();
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    assert!(warnings[0].contains("field=\"cluster\""), "{}", warnings[0]);
+}
+
+/// RLY-21 splits Secrets by client: a fleet with Secrets of its own takes no class from anybody.
+#[tokio::test]
+async fn secrets_take_no_room_from_other_classes() {
+    let (_origin, relay) = relay(&["limits: { node_classes: 2 }"]).await;
+    let mut clients = Vec::new();
+    for number in 0..5 {
+        let mut client = Client::open(&relay.address, Variant::Sotw, &format!("envoy-{number}")).await;
+        client.want(SDS, &["s"]);
+        client.take(SDS).await;
+        client.want(CDS, &["*"]);
+        client.take(CDS).await;
+        clients.push(client);
+    }
+}
+
+/// A relay below this one brings the classes of its clients, by default with 30 streams to a connection.
+#[tokio::test]
+async fn a_relay_below_brings_300_classes() {
+    let (_origin, relay) = relay(&[]).await;
+    let leaf = Relay::start(Setup::of(&relay.address)).await;
+    let mut clients = Vec::new();
+    for _ in 0..5 {
+        let channel = connect(&leaf.address).await;
+        clients.extend((0..60).map(|_| channel.clone()));
+    }
+    let mut clients: Vec<_> = clients
+        .iter()
+        .enumerate()
+        .map(|(number, channel)| {
+            let mut client = of_cluster(channel, &format!("cluster-{number}"));
+            client.want(CDS, &["*"]);
+            client
+        })
+        .collect();
+    for client in &mut clients {
+        client.take(CDS).await;
+    }
+}
