@@ -86,6 +86,24 @@ async fn rly_51_after_a_nack_a_cluster_stays_until_a_later_route_is_acked() {
     }
 }
 
+/// Some control planes say the removal a moment before the route, as go-control-plane does in delta.
+#[tokio::test]
+async fn ord_3_rly_51_a_removal_goes_after_the_route_that_comes_right_behind() {
+    for (upstream, variant) in variants() {
+        let Some(bench) = Bench::relay(upstream).await else { return };
+        let mut client = join(&bench, variant, "one").await;
+        bench.origin.remove(CDS, "x");
+        bench.origin.set(RDS, "r", "to z");
+        let route = client.next(RDS).await;
+        pause(100).await;
+        client.quiet().await;
+        assert!(client.holds(CDS).contains_key("x"), "ORD-3: the route is not ACKed");
+        client.ack(&route);
+        client.settle(CDS, &[("z", "1")]).await;
+        client.quiet().await;
+    }
+}
+
 /// The next response, which may take as long as anything may wait.
 async fn wait_long(client: &mut Client) -> Answer {
     match client.event_within(Duration::from_secs(25)).await {

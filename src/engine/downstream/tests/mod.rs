@@ -18,6 +18,7 @@ mod names;
 mod property;
 mod realms;
 mod relay;
+mod rest;
 mod sotw;
 mod time;
 mod unions;
