@@ -11,6 +11,7 @@ mod fallback;
 mod faults;
 mod make_before_break;
 mod order;
+mod owed;
 mod kinds;
 mod globs;
 mod located;
