@@ -33,7 +33,7 @@ const IDLE: Duration = Duration::from_secs(5);
 pub struct Encoded {
     pub messages: Vec<EncodedMessage>,
     /// The endpoints that must follow (ORD-5).
-    pub endpoints: Vec<ResourceName>,
+    pub endpoints: Arc<[ResourceName]>,
     /// What the client is brought to, where that is not just what the source has.
     pub targets: Vec<Arc<View>>,
     /// How many resources the client cannot be sent (RLY-23).

@@ -86,6 +86,43 @@ async fn rly_51_after_a_nack_a_cluster_stays_until_a_later_route_is_acked() {
     }
 }
 
+/// Whether the old cluster goes last, though the control plane says so first; `None` where there is no relay.
+async fn moves_in_order(upstream: Variant, variant: Variant) -> Option<bool> {
+    let bench = Bench::relay(upstream).await?;
+    let mut client = join(&bench, variant, "one").await;
+    bench.origin.remove(CDS, "x");
+    pause(10).await;
+    bench.origin.set(RDS, "r", "to z");
+    let first = client.any().await;
+    if first.type_url != RDS {
+        return Some(false);
+    }
+    pause(100).await;
+    client.quiet().await;
+    assert!(client.holds(CDS).contains_key("x"), "ORD-3: the route is not ACKed");
+    client.ack(&first);
+    client.settle(CDS, &[("z", "1")]).await;
+    client.quiet().await;
+    Some(true)
+}
+
+/// Some control planes say the removal a moment before the route, as go-control-plane does in delta.
+#[tokio::test]
+async fn ord_3_rly_51_a_removal_goes_after_the_route_that_comes_right_behind() {
+    for (upstream, variant) in variants() {
+        let mut is_in_order = false;
+        // On a busy machine more time may pass between the two.
+        for _ in 0..5 {
+            let Some(found) = moves_in_order(upstream, variant).await else { return };
+            is_in_order |= found;
+            if found {
+                break;
+            }
+        }
+        assert!(is_in_order, "ORD-3: {upstream:?} {variant:?}: the cluster goes before the route leaves it");
+    }
+}
+
 /// The next response, which may take as long as anything may wait.
 async fn wait_long(client: &mut Client) -> Answer {
     match client.event_within(Duration::from_secs(25)).await {

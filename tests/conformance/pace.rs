@@ -99,6 +99,30 @@ async fn ord_5_ord_6_rly_52_endpoints_follow_a_changed_cluster() {
     }
 }
 
+/// ORD-5, RLY-52: so they do where the client comes back, and asks for them only after it was sent the cluster.
+#[tokio::test]
+async fn ord_5_rly_52_endpoints_that_are_asked_for_later_follow_a_changed_cluster() {
+    let Some(bench) = Bench::relay(Variant::Delta).await else { return };
+    let cluster = |text| eds_cluster("c", "service", text);
+    bench.origin.change(|world| world.set(CDS, "c", cluster("1"), true));
+    bench.origin.set(EDS, "service", "1");
+    let mut client = bench.delta("one").await;
+    client.want(CDS, &["*"]);
+    client.take(CDS).await;
+    client.want(EDS, &["service"]);
+    client.take(EDS).await;
+    let (clusters, endpoints) = (client.versions(CDS), client.versions(EDS));
+    bench.origin.change(|world| world.set(CDS, "c", cluster("2"), true));
+    assert_eq!(client.take(CDS).await.get("c").text(), "2");
+    drop(client);
+    let mut again = bench.delta("one").await;
+    again.send(Ask { initial: clusters, ..Ask::of(CDS).subscribe(&["*"]) });
+    assert_eq!(again.take(CDS).await.get("c").text(), "2");
+    again.send(Ask { initial: endpoints, ..Ask::of(EDS).subscribe(&["service"]) });
+    assert_eq!(again.take(EDS).await.get("service").text(), "1");
+    again.quiet().await;
+}
+
 /// ORD-1, RLY-50: one change of all types arrives in the order that makes before it breaks.
 #[tokio::test]
 async fn ord_1_ord_4_rly_50_types_arrive_by_rank() {

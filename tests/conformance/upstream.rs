@@ -1,6 +1,7 @@
 //! The relay as a client: what it asks, how often, and what its reconnects do downstream.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use tonic::Code;
 
@@ -218,6 +219,29 @@ async fn rly_62_flw_5_name_changes_are_batched() {
         let plain = bench.origin.requests(EDS).iter().filter(changes).count();
         assert!(plain <= 120, "FLW-5: {plain} plain subscription requests for 300 names");
     }
+}
+
+/// FLW-5: a client that starts alone asks for one type after the other, and is gathered with nobody.
+#[tokio::test]
+async fn flw_5_a_chain_of_first_requests_is_not_gathered() {
+    let mut quickest = Duration::MAX;
+    // The machine may be busy, and what is gathered takes its time each time.
+    for _ in 0..5 {
+        let Some(bench) = Bench::relay(Variant::Delta).await else { return };
+        let chain = [LDS, RDS, CDS, EDS];
+        chain.iter().for_each(|type_url| bench.origin.set(type_url, "a", "1"));
+        let mut client = bench.delta("one").await;
+        let start = Instant::now();
+        for type_url in chain {
+            client.want(type_url, &["a"]);
+            client.take(type_url).await;
+        }
+        quickest = quickest.min(start.elapsed());
+        if quickest < Duration::from_millis(80) {
+            return;
+        }
+    }
+    panic!("a chain of four takes {quickest:?}");
 }
 
 /// GOAWAY is no failure (KAL-5); the stream goes on until its end, or moves, without news.

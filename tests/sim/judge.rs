@@ -135,6 +135,9 @@ impl World {
                 mirror.want_delta(add, self.words.mask_of(&request.unsubscribe), star, presented);
             }
         }
+        if ty == EDS && is_first {
+            stream.forced |= stream.early & mirror.mask() & mirror.wanted;
+        }
     }
 
     // === what clients are sent ===
@@ -204,8 +207,9 @@ impl World {
                     stream.mirror[EDS].due |= bit(*name);
                     let holds = stream.mirror[EDS].resources[*name] != 0
                         && stream.mirror[EDS].wanted & bit(*name) != 0;
-                    if holds && before[*name] != *content {
-                        stream.forced |= bit(*name);
+                    if before[*name] != *content {
+                        stream.forced |= if holds { bit(*name) } else { 0 };
+                        stream.early |= if stream.mirror[EDS].asked { 0 } else { bit(*name) };
                     }
                 }
             }

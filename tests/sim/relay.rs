@@ -92,6 +92,8 @@ pub struct StreamSlot {
     pub routes_free_at: u64,
     /// Clusters that changed, whose endpoints have to follow (ORD-5).
     pub forced: Mask,
+    /// Clusters that changed before the client asked for any endpoints.
+    pub early: Mask,
     /// Routing types that waited too long have their turn.
     pub is_round: bool,
 }
@@ -298,6 +300,7 @@ impl World {
             routes_free_at: self.now,
             is_round: false,
             forced: 0,
+            early: 0,
         })));
         id
     }

@@ -115,7 +115,7 @@ pub struct Chunk {
 pub struct Composition {
     pub chunks: Vec<Chunk>,
     /// Of new and changed EDS clusters: the endpoints that must follow, changed or not (ORD-5).
-    pub endpoints: Vec<ResourceName>,
+    pub endpoints: Arc<[ResourceName]>,
     /// What the parts are brought to, where that is not just what their sources have; else empty.
     pub targets: Vec<Arc<View>>,
     /// How many resources the client cannot be sent (RLY-23).

@@ -6,6 +6,10 @@
 //! each has nothing unsent and nothing unanswered, or it ACKed an answer that was begun since. News that come later are not
 //! waited for, so that routes that never rest hold no removal up; nor is anything for longer than [`HOLD`].
 //!
+//! A control plane may say the removal a moment before the route that makes it safe: go-control-plane does so in delta. So a
+//! removal rests first, for [`REST`], and again after each change of a routing type, for [`REST_MAX`] at the most. What the
+//! route that comes meanwhile says is then waited for like any other.
+//!
 //! A client that asks by name says itself what it uses, as gRPC does in the state-of-the-world variant. Where another server
 //! took over, which may lead it to other names from the listener on, a name goes from its complete sets when the client has
 //! left it, which it does as the last step on that way (ORD-11).
@@ -29,8 +33,19 @@ use crate::xds::{ResourceName, TypeUrl, Variant, Version};
 /// A removal waits this long for the routing types at the most, and the routing types this long for the cluster side.
 pub const HOLD: Duration = Duration::from_secs(15);
 
-/// Losses that are seen within this time of each other wait together, so that a part has [`HOLD`] ÷ this many at the most.
+/// A removal waits this long for a change of the routing types. Control planes that send both of one change apart send them
+/// a few milliseconds apart at the most.
+const REST: Duration = Duration::from_millis(25);
+
+/// Changes of the routing types prolong the rest to this at the most. Nobody notices a cluster that stays this long.
+const REST_MAX: Duration = Duration::from_millis(250);
+
+/// Losses that are seen within [`REST`] of each other wait together. Where there are [`APART_MAX`] already, those within this
+/// time do, so that a part has that and [`HOLD`] ÷ this many at the most.
 const TOGETHER: Duration = Duration::from_secs(1);
+
+/// More losses than this at [`REST`] from each other do not rest at one time; if there are more, the client is slow to ACK.
+const APART_MAX: usize = 10;
 
 /// The snapshots from which answers are built, one per source for all types, so that no type runs ahead of another.
 pub type Snapshots = Vec<(SourceId, Option<Arc<Snapshot>>)>;
@@ -93,6 +108,8 @@ struct Loss {
     /// A view that has them still.
     base: Arc<View>,
     since: Time,
+    /// When the last of them was seen.
+    latest: Time,
     /// How many responses the stream had carried: the routing types of an answer begun since stopped naming them.
     carried: u64,
 }
@@ -103,7 +120,9 @@ impl Withheld {
         if !seen.may_lose(view) {
             return;
         }
-        match self.losses.last_mut().filter(|last| turn.now.since(last.since) < TOGETHER) {
+        let is_crowded = self.losses.len() >= APART_MAX;
+        let within = if is_crowded { TOGETHER } else { REST };
+        match self.losses.last_mut().filter(|last| turn.now.since(last.since) < within) {
             Some(last) => {
                 let gone: Vec<_> = last.base.beside(&seen).collect();
                 last.base = if gone.is_empty() {
@@ -111,11 +130,34 @@ impl Withheld {
                 } else {
                     Arc::new(seen.keeping(gone.into_iter(), last.base.remarks()))
                 };
-                last.carried = turn.carried;
+                (last.latest, last.carried) = (turn.now, turn.carried);
             }
-            None => self.losses.push(Loss { base: seen, since: turn.now, carried: turn.carried }),
+            None => self.losses.push(Loss::new(seen, turn)),
         }
     }
+}
+
+impl Loss {
+    fn new(base: Arc<View>, turn: &Turn<'_>) -> Loss {
+        Loss { base, since: turn.now, latest: turn.now, carried: turn.carried }
+    }
+
+    /// When it has rested, if the routing types changed last at `changed`; `None` if there are none.
+    fn rests_until(&self, changed: Option<Time>) -> Option<Time> {
+        Some((self.latest.max(changed?) + REST).min(self.latest + REST_MAX))
+    }
+}
+
+/// What a removal waits for.
+struct Waits<'a> {
+    /// The client may be on its way to other names of another server, and leaves those of the former by itself.
+    is_leaving: bool,
+    /// The client has not answered the latest response of this type.
+    is_waiting: bool,
+    /// When the routing types changed last; `None` if the client asks for none.
+    changed: Option<Time>,
+    /// Whether the routing types have followed so far: all that there was when the stream had carried so many responses.
+    may_go: &'a dyn Fn(u64) -> bool,
 }
 
 impl Part {
@@ -155,38 +197,39 @@ impl Part {
             && hangs_below.any(|route| route.source() == self.source())
     }
 
-    /// Notes what is gone from `view`, and lets go what waited long enough: what `may_go` as far as the routing types are
-    /// concerned, and, where the client leaves names by itself, what it has left.
-    fn withhold(
-        &mut self,
-        view: &Arc<View>,
-        (waiting, is_leaving): (bool, bool),
-        may_go: &dyn Fn(u64) -> bool,
-        turn: &Turn<'_>,
-    ) {
+    /// Notes what is gone from `view`, and lets go what waited long enough. Gives when to look again although nothing
+    /// happened.
+    fn withhold(&mut self, view: &Arc<View>, waits: &Waits<'_>, turn: &Turn<'_>) -> Option<Time> {
         if self.withheld().is_none() {
             self.withheld = None;
-            if !self.held.may_lose(view) || (!waiting && !is_leaving && may_go(turn.carried)) {
-                return;
+            let rests = waits.is_waiting || waits.is_leaving || waits.changed.is_some();
+            if !self.held.may_lose(view) || (!rests && (waits.may_go)(turn.carried)) {
+                return None;
             }
             let gone = difference(&self.held, view, self.leaving()).gone;
             if !gone.iter().any(|name| self.held.has(name)) {
-                return;
+                return None;
             }
-            let loss = Loss { base: self.held.clone(), since: turn.now, carried: turn.carried };
-            self.withheld =
-                Some(Box::new(Withheld { source: self.source(), seen: view.clone(), losses: vec![loss] }));
+            let losses = vec![Loss::new(self.held.clone(), turn)];
+            self.withheld = Some(Box::new(Withheld { source: self.source(), seen: view.clone(), losses }));
         }
-        let Some(withheld) = &mut self.withheld else { return };
+        let withheld = self.withheld.as_mut()?;
         withheld.lose(view, turn);
         let held = &self.held;
         let is_left = |loss: &Loss| !loss.base.beside(view).any(|(name, _)| held.has(&name));
-        let may_go = |loss: &Loss| may_go(loss.carried) && (!is_leaving || is_left(loss));
+        let rests = |loss: &Loss| loss.rests_until(waits.changed).filter(|until| *until > turn.now);
+        let may_go = |loss: &Loss| {
+            rests(loss).is_none() && (waits.may_go)(loss.carried) && (!waits.is_leaving || is_left(loss))
+        };
         let first = withheld.losses.iter().position(|loss| loss.since + HOLD > turn.now && !may_go(loss));
         withheld.losses.drain(..first.unwrap_or(withheld.losses.len()));
-        if first.is_none() && !self.is_behind(view.id()) {
-            self.withheld = None;
-        }
+        let Some(first) = withheld.losses.first() else {
+            if !self.is_behind(view.id()) {
+                self.withheld = None;
+            }
+            return None;
+        };
+        Some(rests(first).unwrap_or(first.since + HOLD))
     }
 }
 
@@ -207,7 +250,7 @@ pub fn withhold(
         if variant == Variant::Sotw && !subscription.is_full(variant) {
             continue;
         }
-        let (type_url, waiting) = (&subscription.type_url, subscription.flight.is_waiting());
+        let (type_url, is_waiting) = (&subscription.type_url, subscription.flight.is_waiting());
         for part in &mut subscription.parts {
             let Some(view) = turn.view(type_url, part) else { continue };
             let source = part.source();
@@ -218,12 +261,23 @@ pub fn withhold(
                     && routes.iter().all(|route| route.has_followed(source, carried, turn))
             };
             let is_leaving = variant == Variant::Sotw && part.may_be_leaving(routes, turn);
-            part.withhold(view, (waiting, is_leaving), &may_go, turn);
-            let first = part.withheld().and_then(|withheld| withheld.losses.first());
-            until = until.into_iter().chain(first.map(|loss| loss.since + HOLD)).min();
+            let has_lost = part.withheld.is_some() || part.held.may_lose(view);
+            let changed = if has_lost { changed_at(routes, source, turn) } else { None };
+            let waits = Waits { is_leaving, is_waiting, changed, may_go: &may_go };
+            let look_at = part.withhold(view, &waits, turn);
+            until = until.into_iter().chain(look_at).min();
         }
     }
     until
+}
+
+/// When a source last had other content of a routing type that the client asks for; `None` if it asks for none.
+fn changed_at(routes: &[Subscription], source: SourceId, turn: &Turn<'_>) -> Option<Time> {
+    let routes = routes.iter().filter(|route| route.type_url.kind().refers_to_clusters());
+    let parts = routes.flat_map(|route| route.parts.iter().map(move |part| (&route.type_url, part)));
+    let parts = parts.filter(|(_, part)| part.source() == source);
+    let views = parts.map(|(type_url, part)| turn.view(type_url, part));
+    views.map(|view| view.map_or(Time::ZERO, |view| view.changed_at())).max()
 }
 
 // === how far the client followed the routing types ===

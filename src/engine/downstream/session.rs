@@ -17,6 +17,7 @@ use super::answer::{Answer, AnswerPart};
 use super::dialect::told_at;
 use super::flight::Verdict;
 use super::order::{self, HOLD, Snapshots, Turn};
+use super::owed::Owed;
 use super::routing::{Router, Watch};
 use super::spelling::Refusals;
 use super::subscription::{Change, SourceId, Subscription};
@@ -112,6 +113,8 @@ pub struct Session {
     /// The routing types waited as long as they may: until they have had their turn, answers are built from what the sources
     /// had themselves when it began (see [`Session::served_in`]).
     pub(super) round: Option<Box<Snapshots>>,
+    /// The endpoints of clusters that were sent before any were asked for; `None` from the first request for endpoints on.
+    owed: Option<Box<Owed>>,
     pub(super) excess: Option<Excess>,
 }
 
@@ -130,6 +133,7 @@ impl Session {
             held_since: None,
             held_until: None,
             round: None,
+            owed: None,
             excess: None,
         }
     }
@@ -201,6 +205,9 @@ impl Session {
         {
             let share = |view| router.presented(view);
             self.subscriptions[index].present(&request.initial_resource_versions, seed, &share);
+        }
+        if is_first && self.subscriptions[index].type_url.kind() == Kind::ClusterLoadAssignment {
+            self.settle_owed(index);
         }
         let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.news().next());
         let refused = news.filter(|_| changed).map(|(name, error)| (name.clone(), error.clone()));
@@ -346,7 +353,7 @@ impl Session {
         answer: &Answer,
         chunks: usize,
         version: Version,
-        endpoints: &[ResourceName],
+        endpoints: &Arc<[ResourceName]>,
         targets: &[Arc<View>],
         now: Time,
     ) -> Option<u64> {
@@ -382,15 +389,36 @@ impl Session {
         // With the first message, since newer clusters may take the place of the rest, and with the last one for endpoints that
         // were asked for meanwhile.
         if (is_last || answer.chunk == 0) && answer.type_url.kind() == Kind::Cluster && forces {
-            let eds =
-                self.subscriptions.iter_mut().filter(|s| s.type_url.kind() == Kind::ClusterLoadAssignment);
-            for subscription in eds {
-                for name in endpoints {
-                    subscription.force(name);
-                }
-            }
+            self.force_endpoints(endpoints);
         }
         Some(nonce)
+    }
+}
+
+// === endpoints follow their clusters (ORD-5) ===
+
+impl Session {
+    /// Clusters were sent of which these are the endpoints.
+    fn force_endpoints(&mut self, endpoints: &Arc<[ResourceName]>) {
+        let eds = self.subscriptions.iter_mut();
+        let mut is_asked_for = false;
+        for subscription in eds.filter(|s| s.type_url.kind() == Kind::ClusterLoadAssignment) {
+            is_asked_for = true;
+            for name in endpoints.iter() {
+                subscription.force(name);
+            }
+        }
+        // Order binds within a stream only (ORD-9), and one that carries a single type carries no endpoints.
+        if !is_asked_for && self.kind.service.is_none() {
+            self.owed.get_or_insert_default().add(endpoints);
+        }
+    }
+
+    /// The first request for endpoints came, after the clusters that were sent already.
+    fn settle_owed(&mut self, index: usize) {
+        if let (Some(owed), Some(subscription)) = (self.owed.take(), self.subscriptions.get_mut(index)) {
+            owed.settle(subscription);
+        }
     }
 }
 

@@ -611,7 +611,7 @@ impl Subscription {
         }
     }
 
-    /// What the planted bug does that sends all again after a NACK.
+    /// Everything that the client holds must be sent again, changed or not.
     pub fn force_all(&mut self) {
         let held: Vec<_> = self.parts.iter().flat_map(|part| part.held.names()).cloned().collect();
         held.iter().for_each(|name| self.force(name));

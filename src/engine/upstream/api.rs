@@ -65,8 +65,8 @@ pub struct Settings {
     /// A server that was lost is asked so that it has something to say: others serve in its place until it is heard, and one
     /// that finds every version current would keep silent (RLY-44).
     pub needs_answer: bool,
-    /// The first change of the subscriptions after a quiet spell is written at once, what follows within this time
-    /// is written together (FLW-5). ACKs and NACKs never wait.
+    /// The first change of the subscriptions after a quiet spell is written at once. What follows is written together, first
+    /// at short distances, then at longer ones, up to this (FLW-5). ACKs and NACKs never wait.
     pub gather: Duration,
     pub backoff: BackoffSettings,
     /// There is a failover server, which is asked by Envoy's rules; see [`super::failover`].

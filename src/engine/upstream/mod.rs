@@ -21,6 +21,7 @@
 mod api;
 mod backoff;
 mod failover;
+mod gathering;
 mod subscription;
 mod names;
 mod variants;
@@ -53,6 +54,7 @@ pub use view::{State, TypeView};
 
 use backoff::Backoff;
 use failover::Failover;
+use gathering::Gathering;
 use names::Names;
 use proof::Flaps;
 use response::{Digest, Verdict};
@@ -122,8 +124,7 @@ struct Stream {
     /// How many signs of life there were: responses, and answers to probes.
     signs: u64,
     is_probing: bool,
-    /// Changes of the subscriptions wait until then.
-    gather_until: Option<Time>,
+    gathering: Gathering,
     /// When the first request was written.
     asked: Option<Time>,
     /// It was told that the server says nothing.
@@ -321,7 +322,7 @@ impl Upstream {
             Phase::Open(_) if self.polls() => None,
             Phase::Open(stream) => {
                 let timers = self.subscriptions.values().filter_map(Subscription::next_timeout);
-                timers.chain(stream.gather_until).chain(self.steady_at()).chain(self.mute_at()).min()
+                timers.chain(stream.gathering.until()).chain(self.steady_at()).chain(self.mute_at()).min()
             }
         }
     }
@@ -333,11 +334,8 @@ impl Upstream {
             Phase::Waiting { .. } => self.open(now),
             Phase::Open(_) if matches!(self.settings.transport, Transport::Rest { .. }) => {}
             Phase::Open(stream) => {
-                if stream.gather_until.is_some_and(|until| until <= now) {
-                    stream.gather_until = None;
-                    if !planted(Bug::GatheredChangesForgotten) {
-                        self.write_changes_gathered(now);
-                    }
+                if stream.gathering.ends(now) && !planted(Bug::GatheredChangesForgotten) {
+                    self.write_changes_gathered(now);
                 }
                 self.run_timers(now);
                 self.become_steady(now);
@@ -430,7 +428,7 @@ impl Upstream {
                 is_dismissed: false,
                 signs: 0,
                 is_probing: false,
-                gather_until: None,
+                gathering: Gathering::default(),
                 asked: None,
                 is_mute: false,
                 has_next: false,
@@ -602,11 +600,15 @@ impl Upstream {
 
     /// FLW-5: the first change leaves at once, what follows soon is gathered.
     fn write_changes_gathered(&mut self, now: Time) {
-        let Phase::Open(Stream { gather_until: None, .. }) = &self.phase else { return };
-        if self.write_changes(now)
+        let is_gathering = match &self.phase {
+            Phase::Open(stream) => stream.gathering.until().is_some(),
+            _ => true,
+        };
+        if !is_gathering
+            && self.write_changes(now)
             && let Phase::Open(stream) = &mut self.phase
         {
-            stream.gather_until = Some(now + self.settings.gather);
+            stream.gathering.wrote(now, self.settings.gather);
         }
     }
 

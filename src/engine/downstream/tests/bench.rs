@@ -576,13 +576,18 @@ impl Bench {
         }
     }
 
-    /// Polls and ACKs until there is nothing more; joined by `; `.
+    /// Polls and ACKs until there is nothing more, also when removals have rested; joined by `; `.
     pub fn drain(&mut self, client: ClientId) -> String {
         let mut transcript = Vec::new();
         loop {
             let text = self.poll(client);
             if text.is_empty() {
-                return transcript.join("; ");
+                let until = self.clients[client].session.held_until().map(|until| until.since(self.now));
+                match until.filter(|rest| *rest <= Duration::from_millis(250)) {
+                    Some(rest) => self.advance(rest),
+                    None => return transcript.join("; "),
+                }
+                continue;
             }
             assert!(transcript.len() < 50, "a stream without an end: {transcript:?}");
             transcript.push(text);
@@ -591,6 +596,25 @@ impl Bench {
                 if !self.held(client, type_url.message()).unanswered.is_empty() {
                     self.ack(client, type_url.message());
                     self.held(client, type_url.message()).unanswered.clear();
+                }
+            }
+        }
+    }
+
+    /// As [`Bench::drain`], of what is due now.
+    pub fn drain_now(&mut self, client: ClientId) -> String {
+        let mut transcript = Vec::new();
+        loop {
+            let text = self.poll(client);
+            if text.is_empty() {
+                return transcript.join("; ");
+            }
+            transcript.push(text);
+            let types: Vec<_> = self.clients[client].held.keys().cloned().collect();
+            for type_url in types {
+                let held = self.held(client, type_url.message());
+                if !std::mem::take(&mut held.unanswered).is_empty() {
+                    self.ack(client, type_url.message());
                 }
             }
         }

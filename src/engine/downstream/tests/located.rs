@@ -78,7 +78,9 @@ fn next(bench: &mut Bench, client: usize, message: &str) -> String {
         let composition = answer.located(answer.spelled(answer.compose()));
         let version = composition.chunks.first().map(|chunk| chunk.version).unwrap_or_default();
         let (count, targets) = (composition.chunks.len(), &composition.targets);
-        if let Some(nonce) = session.commit(index, &answer, count, version, &[], targets, bench.now) {
+        if let Some(nonce) =
+            session.commit(index, &answer, count, version, &composition.endpoints, targets, bench.now)
+        {
             break (answer, composition, session.nonce_text(nonce));
         }
     };
@@ -254,6 +256,8 @@ fn dyn_6_rly_51_a_withheld_removal_is_told_with_the_constraints_of_what_the_clie
     says(&mut bench, CDS, &[("a", None)]);
     bench.says(RDS, "r=2");
     assert!(next(&mut bench, client, RDS).starts_with("r="));
+    assert_eq!(next(&mut bench, client, CDS), "");
+    bench.advance(std::time::Duration::from_millis(25));
     assert_eq!(next(&mut bench, client, CDS), "-x[k]");
     assert_eq!(next(&mut bench, client, CDS), "");
 }

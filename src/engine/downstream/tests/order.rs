@@ -28,6 +28,9 @@ fn want(bench: &mut Bench, client: ClientId, message: &str, list: &str) {
 
 const HOLD: Duration = Duration::from_secs(15);
 
+/// A removal rests so long at the least.
+const REST: Duration = Duration::from_millis(25);
+
 #[test]
 fn rly_51_a_removal_follows_the_ack_of_the_route_that_left() {
     for delta in [false, true] {
@@ -51,7 +54,7 @@ fn rly_51_a_removal_follows_the_ack_of_the_route_that_left() {
 }
 
 #[test]
-fn rly_51_without_news_of_routes_a_removal_goes_at_once() {
+fn rly_51_without_news_of_routes_a_removal_rests_only() {
     for delta in [false, true] {
         let mut bench = Bench::files(&[(CDS, "x=1 y=1"), (RDS, "r=y"), (LDS, "")]);
         let client = join(&mut bench, delta);
@@ -59,6 +62,8 @@ fn rly_51_without_news_of_routes_a_removal_goes_at_once() {
         want(&mut bench, client, LDS, "l");
         bench.drain(client);
         bench.state(0, &[(CDS, "y=1"), (RDS, "r=y")]);
+        assert_eq!(bench.poll(client), "");
+        bench.advance(REST);
         assert_eq!(bench.poll(client), if delta { "Cluster -x" } else { "Cluster y=1" });
         let only = if delta { bench.delta() } else { bench.sotw() };
         want(&mut bench, only, CDS, "");
@@ -83,6 +88,8 @@ fn rly_51_a_removal_waits_after_a_nack_until_a_later_version_is_acked() {
             bench.nack(client, RDS);
             bench.state(0, &[(CDS, "y=1"), (RDS, "r=y! q=1")]);
             assert_eq!(bench.poll(client), "", "it keeps the route to x");
+            bench.advance(REST);
+            assert_eq!(bench.poll(client), "", "nor is it a matter of time");
             // What it accepts of another route says nothing of this one.
             bench.state(0, &[(CDS, "y=1"), (RDS, "r=y! q=2")]);
             assert_eq!(bench.drain(client), "RouteConfiguration q=2");
@@ -90,6 +97,7 @@ fn rly_51_a_removal_waits_after_a_nack_until_a_later_version_is_acked() {
             assert_eq!(bench.poll(client), "RouteConfiguration r=y");
             assert_eq!(bench.poll(client), "");
             bench.ack(client, RDS);
+            bench.advance(REST);
             assert_eq!(bench.poll(client), if delta { "Cluster -x" } else { "Cluster y=1" });
         }
     }
@@ -124,8 +132,12 @@ fn ord_10_a_removal_waits_15_seconds_at_the_most() {
             bench.nack(client, RDS);
         }
         assert_eq!(bench.poll(client), "");
-        assert_eq!(bench.clients[client].session.held_until(), Some(bench.now + HOLD));
-        bench.advance(HOLD - Duration::from_millis(1));
+        assert_eq!(bench.clients[client].session.held_until(), Some(bench.now + REST));
+        let until = bench.now + HOLD;
+        bench.advance(REST);
+        assert_eq!(bench.poll(client), "");
+        assert_eq!(bench.clients[client].session.held_until(), Some(until));
+        bench.advance(HOLD - REST - Duration::from_millis(1));
         assert_eq!(bench.poll(client), "");
         bench.advance(Duration::from_millis(1));
         assert_eq!(bench.poll(client), if delta { "Cluster -x" } else { "Cluster y=1" });
@@ -144,8 +156,10 @@ fn rly_51_routes_that_never_rest_hold_no_removal_up() {
         assert_eq!(bench.poll(client), "");
         // The ACK of a route that was sent before is not the one to wait for.
         bench.ack(client, RDS);
+        bench.advance(Duration::from_millis(240));
         bench.state(0, &[(CDS, "y=1"), (RDS, "r=y2")]);
         assert_eq!(bench.poll(client), "RouteConfiguration r=y2");
+        bench.advance(Duration::from_millis(10));
         bench.state(0, &[(CDS, "y=1"), (RDS, "r=y3")]);
         assert_eq!(bench.poll(client), "");
         bench.ack(client, RDS);
@@ -157,7 +171,7 @@ fn rly_51_routes_that_never_rest_hold_no_removal_up() {
 #[test]
 fn rly_51_each_removal_has_its_own_wait() {
     for delta in [false, true] {
-        for apart in [Duration::from_millis(5), Duration::from_secs(3)] {
+        for apart in [Duration::from_millis(5), Duration::from_millis(300), Duration::from_secs(3)] {
             let mut bench = Bench::files(&[(CDS, "x=1 y=1 z=1"), (RDS, "r=x")]);
             let client = join(&mut bench, delta);
             bench.state(0, &[(CDS, "y=1 z=1"), (RDS, "r=y")]);
@@ -169,7 +183,7 @@ fn rly_51_each_removal_has_its_own_wait() {
             bench.ack(client, CDS);
             bench.ack(client, RDS);
             // It has r=y now: x may go, unless it waits together with y.
-            let together = apart < Duration::from_secs(1);
+            let together = apart < REST;
             let expected = if delta { "Cluster -x" } else { "Cluster w=1 y=1 z=1" };
             if !together {
                 assert_eq!(bench.poll(client), expected);
@@ -178,6 +192,7 @@ fn rly_51_each_removal_has_its_own_wait() {
             assert_eq!(bench.poll(client), "RouteConfiguration r=z");
             assert_eq!(bench.poll(client), "");
             bench.ack(client, RDS);
+            bench.advance(REST);
             let expected = match (delta, together) {
                 (false, _) => "Cluster w=1 z=1",
                 (true, true) => "Cluster -x -y",
@@ -224,6 +239,9 @@ fn rly_51_clients_at_the_same_place_share_their_answers() {
             bench.ack(*client, CDS);
             assert_eq!(bench.poll(*client), "RouteConfiguration r=y");
             bench.ack(*client, RDS);
+        }
+        bench.advance(REST);
+        for client in &clients {
             assert_eq!(bench.poll(*client), if delta { "Cluster -x" } else { "Cluster v=1 w=1 y=1" });
         }
         assert_eq!(bench.composed.len(), 4);
@@ -262,6 +280,7 @@ fn rly_51_clusters_wanted_by_name() {
         assert_eq!(bench.poll(client), "Cluster -z");
         bench.ack(client, CDS);
         bench.ack(client, RDS);
+        bench.advance(REST);
         assert_eq!(bench.poll(client), "Cluster -x");
     }
 }
@@ -298,6 +317,7 @@ fn rly_51_what_is_gone_holds_no_route_up() {
         assert_eq!(bench.poll(client), "");
         bench.state(0, &[(CDS, "y=2"), (RDS, "r=y2")]);
         assert_eq!(bench.poll(client), "RouteConfiguration r=y2");
+        bench.advance(REST);
         bench.ack(client, CDS);
         assert_eq!(bench.poll(client), if delta { "Cluster -x" } else { "Cluster y=2" });
     }
@@ -441,6 +461,7 @@ fn rly_51_nam_16_a_member_that_left_a_glob_is_withheld_too() {
         assert_eq!(bench.poll(client), "RouteConfiguration r=z");
         assert_eq!(bench.poll(client), "");
         bench.ack(client, RDS);
+        bench.advance(REST);
         assert_eq!(bench.poll(client), if delta { "Cluster -xdstp:f/* -xdstp:f/y" } else { "Cluster" });
         bench.check(client, CDS, "");
     }

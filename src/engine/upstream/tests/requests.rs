@@ -17,12 +17,14 @@ fn flw_5_the_first_change_leaves_at_once_and_what_follows_is_gathered() {
         > + EDS e
         > + CDS c d
         > - CDS d
-        > after 49ms
+        > after 1ms
+        send CDS n= +c
+        send EDS n= +e
+        > after 1ms
         > - CDS a
         > after 1ms
-        send CDS n= +c -a
-        send EDS n= +e
-        > after 49ms
+        send CDS n= -a
+        > after 3ms
         > + CDS f
         > after 1ms
         send CDS n= +f
@@ -30,8 +32,54 @@ fn flw_5_the_first_change_leaves_at_once_and_what_follows_is_gathered() {
         > after 1s
         > + CDS g
         send CDS n= +g
+        > + CDS h
+        > after 1ms
+        send CDS n= +h
         ",
     );
+}
+
+#[test]
+fn flw_5_a_client_that_asks_for_one_type_after_the_other_waits_for_nobody() {
+    // The server takes 2 ms for each.
+    check(
+        delta(),
+        "
+        > + LDS l
+        open Delta
+        > opened
+        send+node LDS n= +l
+        > after 2ms
+        > + RDS r
+        send RDS n= +r
+        > after 2ms
+        > + CDS c
+        send CDS n= +c
+        > after 2ms
+        > + EDS e
+        send EDS n= +e
+        ",
+    );
+}
+
+#[test]
+fn rly_62_flw_5_many_clients_at_once_cost_few_requests() {
+    // A thousand clients, each for another name, within 10 ms and within 300 ms.
+    for settings in [sotw(), delta()] {
+        for (apart, most) in [("10us", 5), ("300us", 12)] {
+            let mut script = Script::new(settings.clone());
+            script.run("+ EDS first");
+            script.run("opened");
+            let mut requests = Vec::new();
+            for name in 0..1_000 {
+                requests.extend(script.run(&format!("+ EDS e{name}")));
+                requests.extend(script.run(&format!("after {apart}")));
+            }
+            requests.extend(script.run("after 50ms"));
+            requests.retain(|line| line.starts_with("send"));
+            assert!(requests.len() <= most, "{} requests", requests.len());
+        }
+    }
 }
 
 #[test]

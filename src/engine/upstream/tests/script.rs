@@ -199,6 +199,9 @@ fn constraints_of(name: &str) -> Option<Arc<Constraints>> {
 }
 
 fn duration(text: &str) -> Duration {
+    if let Some(micros) = text.strip_suffix("us") {
+        return Duration::from_micros(micros.parse().unwrap());
+    }
     match text.strip_suffix("ms") {
         Some(millis) => Duration::from_millis(millis.parse().unwrap()),
         None => Duration::from_secs(text.strip_suffix('s').unwrap().parse().unwrap()),
