@@ -14,6 +14,7 @@ pub mod session;
 pub mod subscription;
 pub mod views;
 mod served;
+mod wait;
 mod whole;
 #[cfg(test)]
 mod tests;
@@ -25,3 +26,4 @@ pub use routing::{Router, Watch};
 pub use session::{Limits, Session, Taken};
 pub use subscription::{SourceId, Subscription};
 pub use views::{List, Moved, Shift};
+pub use wait::Hold;

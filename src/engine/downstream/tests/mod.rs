@@ -21,4 +21,5 @@ mod relay;
 mod sotw;
 mod time;
 mod unions;
+mod wait;
 mod whole;
