@@ -9,7 +9,7 @@ use super::shared::Shared;
 use super::source::{SourceHandle, Subscriber};
 use super::status::{
     ClientStatus, ConfigStatus, NackStatus, ResourceFilter, ResourceStatus, SessionStatus, SessionTypeStatus,
-    SourceStatus, StatusView,
+    SourceStatus, StatusView, WaitStatus,
 };
 use super::stream::StreamState;
 use crate::engine::Time;
@@ -94,6 +94,8 @@ fn type_status(
         (Some(_), _, _) => ConfigStatus::Error,
         (None, None, _) if subscription.holds_nothing() => ConfigStatus::NotSent,
         (None, _, true) => ConfigStatus::Stale,
+        // There is something that it cannot be sent yet.
+        (None, _, false) if subscription.hold.is_some() => ConfigStatus::Stale,
         (None, _, false) => ConfigStatus::Synced,
     };
     SessionTypeStatus {
@@ -108,6 +110,14 @@ fn type_status(
         state,
         restored: is_restored(subscription, sources),
         unacked: flight.waiting_since().map(|since| shared.clock.now().since(since)),
+        waits: subscription.hold.as_ref().map(|hold| WaitStatus {
+            name: hold.name.clone(),
+            server: servers_of(
+                sources.iter().filter(|(id, _)| *id == hold.source).map(|(_, source)| &**source),
+                shared,
+            ),
+            duration: shared.clock.now().since(hold.since),
+        }),
         nack: flight.nack.as_ref().map(|nack| NackStatus {
             version: Some(nack.version),
             detail: nack.status.to_string().into(),
