@@ -55,9 +55,20 @@ struct ClientType<'a> {
     names: usize,
     nonce: Option<&'a str>,
     unacked_seconds: Option<f64>,
+    /// Present while the client gets no news of the type because of a name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits: Option<Wait<'a>>,
     /// Absent for Secrets: a version is a hash of their content, and a NACK may quote it.
     #[serde(flatten)]
     content: Option<ClientContent<'a>>,
+}
+
+/// A name of which nobody knows yet whether it exists.
+#[derive(Debug, Serialize)]
+struct Wait<'a> {
+    name: &'a str,
+    server: Option<&'a str>,
+    seconds: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -127,6 +138,11 @@ fn client_type(of: &SessionTypeStatus, now: SystemTime) -> ClientType<'_> {
         names: of.names,
         nonce: of.nonce.as_deref(),
         unacked_seconds: of.unacked.map(|unacked| unacked.as_secs_f64()),
+        waits: of.waits.as_ref().map(|waits| Wait {
+            name: waits.name.as_str(),
+            server: waits.server.as_deref(),
+            seconds: waits.duration.as_secs_f64(),
+        }),
         content,
     }
 }

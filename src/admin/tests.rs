@@ -16,7 +16,7 @@ use crate::driver::control::{ConfirmedDeletion, DeletionFilter};
 use crate::driver::handle::Variant;
 use crate::driver::status::{
     ClassStatus, ClientStatus, ConfigStatus, NackStatus, ResourceFilter, ResourceStatus, SessionStatus,
-    SessionTypeStatus, SourceState, SourceStatus, SourceTypeStatus, StatusView,
+    SessionTypeStatus, SourceState, SourceStatus, SourceTypeStatus, StatusView, WaitStatus,
 };
 use crate::xds::{Code, ResourceName, Status, TypeUrl, Version};
 
@@ -94,6 +94,11 @@ fn session(n: usize) -> SessionStatus {
         refused: false,
         restored: false,
         unacked: nacked.then_some(Duration::from_secs(3)),
+        waits: nacked.then(|| WaitStatus {
+            name: ResourceName::new("owed"),
+            server: Some("cp-2".into()),
+            duration: Duration::from_secs(2),
+        }),
         nack: nacked.then(|| nack.clone()),
     };
     SessionStatus {
@@ -439,6 +444,7 @@ async fn clients_are_filtered() {
     assert_eq!(types[0]["state"], "ERROR");
     assert_eq!(types[0]["version_sent"], Version(0xabc).to_string());
     assert_eq!(types[0]["unacked_seconds"], 3.0);
+    assert_eq!(types[0]["waits"], serde_json::json!({"name": "owed", "server": "cp-2", "seconds": 2.0}));
     assert_eq!(types[0]["nack"]["detail"], "sniffed-detail");
     assert_eq!(types[0]["nack"]["version"], Version(0xbad).to_string());
 }

@@ -7,6 +7,7 @@
 //! that the connection polls. Nothing is queued for a client: it is woken, and pulls.
 
 pub mod handle;
+mod holds;
 pub mod status;
 pub mod control;
 pub mod clock;

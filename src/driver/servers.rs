@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::client::{Pool, RestServer};
 use crate::engine::downstream::List;
@@ -41,6 +42,14 @@ pub struct Server {
 }
 
 impl Server {
+    /// How long a name of this type may stay unanswered.
+    pub fn resource_timeout(&self, type_url: &TypeUrl) -> Duration {
+        match &self.attach {
+            Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => settings.timeout_of(type_url),
+            Attach::Files { .. } | Attach::Nothing => upstream::Settings::default().timeout_of(type_url),
+        }
+    }
+
     /// It was said to have no delta.
     pub fn is_sotw(&self) -> bool {
         matches!(&self.attach, Attach::Grpc { settings, .. } if settings.variant == Variant::Sotw)

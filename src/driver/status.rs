@@ -168,8 +168,20 @@ pub struct SessionTypeStatus {
     pub restored: bool,
     /// How long the last response has been waiting for its ACK.
     pub unacked: Option<Duration>,
+    /// The client gets no news of the type before this is known (RLY-5).
+    pub waits: Option<WaitStatus>,
     /// The last NACK, until a later response of the type is ACKed.
     pub nack: Option<NackStatus>,
+}
+
+/// A client is kept waiting for a name that it may have, and of which nobody knows whether it exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitStatus {
+    /// `*` of a wildcard.
+    pub name: ResourceName,
+    /// Of the server that owes it.
+    pub server: Option<Arc<str>>,
+    pub duration: Duration,
 }
 
 /// A client for whose node class there was no room (RLY-14).

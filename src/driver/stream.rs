@@ -522,8 +522,13 @@ impl StreamState {
                 if forsaken {
                     return Poll::Ready(Some(Err(self.forsaken())));
                 }
-                let until =
-                    [inner.session.held_until(), look_at, fail_at, retry_at].into_iter().flatten().min();
+                let tell_at = self.note_holds(inner, now);
+                let since = inner.waiting_since().map(|since| self.shared.clock.instant(since));
+                self.behind.since(since);
+                let until = [inner.session.held_until(), look_at, fail_at, tell_at, retry_at]
+                    .into_iter()
+                    .flatten()
+                    .min();
                 inner.poll_hold(until, &self.shared, context);
                 Poll::Pending
             }
@@ -548,14 +553,15 @@ impl StreamState {
 
     /// Whether the body has a reason to be polled: an answer is due, or the wait for one is to be timed.
     fn has_something_to_say(&self) -> bool {
-        self.is_answer_due(&mut lock(&self.inner))
+        let inner = &mut *lock(&self.inner);
+        self.is_answer_due(inner) || inner.session.held_until().is_some()
     }
 
     fn is_answer_due(&self, inner: &mut Inner) -> bool {
         let Inner { session, sources, .. } = inner;
         let latest =
             |id: SourceId| sources.iter().find(|(own, _)| *own == id).map(|(_, handle)| handle.snapshot());
-        session.poll_answer(&latest, self.shared.clock.now()).is_some() || session.held_until().is_some()
+        session.poll_answer(&latest, self.shared.clock.now()).is_some()
     }
 
     /// Until when the first answer has to wait, so that a storm of reconnects is spread (RLY-56).
@@ -750,8 +756,13 @@ impl Inner {
         }
     }
 
+    /// Since when the client has not ACKed news, or is kept waiting for a name (RLY-5).
     fn waiting_since(&self) -> Option<Time> {
-        self.session.subscriptions().iter().filter_map(|s: &Subscription| s.flight.waiting_since()).min()
+        let waits = |subscription: &Subscription| {
+            let held = subscription.hold.as_ref().map(|hold| hold.since);
+            subscription.flight.waiting_since().into_iter().chain(held).min()
+        };
+        self.session.subscriptions().iter().filter_map(waits).min()
     }
 
     fn poll_hold(&mut self, until: Option<Time>, shared: &Shared, context: &mut Context<'_>) {

@@ -9,7 +9,7 @@ use super::shared::Shared;
 use super::source::{SourceHandle, Subscriber};
 use super::status::{
     ClientStatus, ConfigStatus, NackStatus, RefusalStatus, ResourceFilter, ResourceStatus, SessionStatus,
-    SessionTypeStatus, SourceStatus, StatusView,
+    SessionTypeStatus, SourceStatus, StatusView, WaitStatus,
 };
 use super::stream::StreamState;
 use crate::engine::Time;
@@ -113,6 +113,8 @@ fn type_status(
         (Some(_), _, _) => ConfigStatus::Error,
         (None, None, _) if subscription.holds_nothing() => ConfigStatus::NotSent,
         (None, _, true) => ConfigStatus::Stale,
+        // There is something that it cannot be sent yet.
+        (None, _, false) if subscription.hold.is_some() => ConfigStatus::Stale,
         (None, _, false) => ConfigStatus::Synced,
     };
     SessionTypeStatus {
@@ -135,6 +137,14 @@ fn type_status(
         refused: sources_of(subscription, sources).any(|source| source.key().place == ServerPlace::REFUSED),
         restored: is_restored(subscription, sources),
         unacked: flight.waiting_since().map(|since| shared.clock.now().since(since)),
+        waits: subscription.hold.as_ref().map(|hold| WaitStatus {
+            name: hold.name.clone(),
+            server: servers_of(
+                sources.iter().filter(|(id, _)| *id == hold.source).map(|(_, source)| &**source),
+                shared,
+            ),
+            duration: shared.clock.now().since(hold.since),
+        }),
         nack: flight.nack.as_ref().map(|nack| NackStatus {
             version: Some(nack.version),
             detail: nack.status.to_string().into(),

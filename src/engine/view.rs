@@ -457,6 +457,14 @@ impl View {
         }
     }
 
+    /// The client gave `name` up, and has it no longer.
+    pub fn let_go(&mut self, name: &ResourceName) {
+        self.present.remove(name);
+        self.absent.remove(name);
+        self.remarks.forget(name);
+        self.id = self.id.derived(("let go", name));
+    }
+
     /// The client must be sent `name` again because of what was sent of another type (ORD-5); unlike [`View::forget`], though
     /// it may be gone.
     pub fn force(&mut self, name: &ResourceName) {

@@ -1,7 +1,7 @@
 //! FED-3 to FED-7, NAM-3, NAM-4, RLY-10, RLY-53, RLY-76: one downstream stream, several control planes.
 
 use crate::bench::Bench;
-use crate::support::{CDS, Client, ControlPlane, EDS, LDS, RDS, Setup, Variant};
+use crate::support::{Ask, CDS, Client, ControlPlane, EDS, LDS, RDS, Setup, Variant};
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 const ASSIGNMENT: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -305,4 +305,43 @@ async fn fed_7_names_change_from_one_authority_to_another() {
         }
         client.quiet().await;
     }
+}
+
+/// RLY-5: an authority that is down withholds nothing of another from who cannot have its names; nor does the outage of
+/// both. Who may have them waits, and that is seen.
+#[tokio::test]
+async fn rly_5_a_dead_authority_withholds_no_cluster_of_another() {
+    let Some((mut bench, mut other)) = two("authorities", "dead", Variant::Delta).await else { return };
+    other.down().await;
+    bench.origin.set(CDS, "c", "1");
+    let dead = name("dead", CLUSTER, "x");
+    let mut keeper = bench.sotw("keeper").await;
+    keeper.want(CDS, &["c"]);
+    keeper.settle(CDS, &[("c", "1")]).await;
+    let mut newcomer = bench.sotw("newcomer").await;
+    newcomer.want(CDS, &["c", &dead]);
+    let mut returning = bench.sotw("returning").await;
+    returning.send(Ask::of(CDS).names(&["c", &dead]).version("7"));
+    // Whoever asks for it beside what it has is served on.
+    keeper.want(CDS, &["c", &dead]);
+    bench.origin.set(CDS, "c", "2");
+    keeper.settle(CDS, &[("c", "2")]).await;
+    let warnings = bench.warned_of("a client gets no update of a type").await;
+    let held: Vec<_> = warnings.iter().filter(|line| line.contains("gets no update")).collect();
+    assert!(held.len() == 1 && held[0].contains("returning") && held[0].contains(&dead), "{held:?}");
+    assert!(held[0].contains(&other.address.to_string()), "{held:?}");
+    let clients = bench.process().json("/clients?node=returning").await;
+    let of_type = &clients["clients"][0]["types"][0];
+    assert_eq!(
+        (of_type["waits"]["name"].as_str(), of_type["state"].as_str()),
+        (Some(dead.as_str()), Some("NOT_SENT"))
+    );
+    bench.process().metric_reaches("sluice_downstream_streams_behind", &[], 1.0).await;
+    bench.origin.down().await;
+    let mut late = bench.sotw("late").await;
+    late.want(CDS, &["c", "uncached"]);
+    for client in [&mut newcomer, &mut late] {
+        client.settle(CDS, &[("c", "2")]).await;
+    }
+    returning.silence(std::time::Duration::from_millis(100)).await;
 }

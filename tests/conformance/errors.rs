@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::bench::Bench;
 use crate::support::proto::Status;
-use crate::support::{Answer, CDS, EDS, Item, LDS, Variant};
+use crate::support::{Answer, Ask, CDS, EDS, Item, LDS, Variant};
 
 const NOT_FOUND: i32 = 5;
 const INVALID_ARGUMENT: i32 = 3;
@@ -105,7 +105,7 @@ async fn err_8_sst_7_errors_go_beside_data_unless_the_class_takes_them_alone() {
         bench.origin.answer_raw(asked.stream, failing(EDS, "2", &[("b", "1")], &[]));
         let answer = client.take(EDS).await;
         assert_eq!((answer.names(), codes(&answer.errors)), (vec!["b"], vec![("a", UNAVAILABLE)]));
-        client.want(LDS, &["a", "b"]);
+        client.send(Ask::of(LDS).names(&["a", "b"]).version("7"));
         let asked = bench.origin.expect(LDS).await;
         bench.origin.answer_raw(asked.stream, failing(LDS, "1", &[("a", "1")], &[("b", UNAVAILABLE)]));
         client.quiet().await;

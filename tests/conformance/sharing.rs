@@ -57,13 +57,14 @@ async fn rly_2_rly_3_rly_4_without_an_upstream_nothing_is_said() {
     }
 }
 
-/// RLY-5: the answer waits until no name is UNKNOWN. RLY-9: it is the state of its release, not of the request.
+/// RLY-5: of a client that may have all of it, the answer waits until no name is UNKNOWN. RLY-9: it is the state of its
+/// release, not of the request.
 #[tokio::test]
 async fn rly_5_rly_9_a_full_state_answer_is_held_until_all_is_known() {
     for type_url in [CDS, LDS, SRDS] {
         let Some(bench) = Bench::scripted(|setup| setup.resource_timeout(60)).await else { return };
         let mut client = bench.sotw("one").await;
-        client.want(type_url, &["a", "b", "c"]);
+        client.send(Ask::of(type_url).names(&["a", "b", "c"]).version("7"));
         let asked = bench.origin.expect(type_url).await;
         let item = |name, text| vec![Item::new(type_url, name, text, text)];
         bench.origin.answer(&asked, "1", item("a", "1"), &[]);
@@ -74,6 +75,28 @@ async fn rly_5_rly_9_a_full_state_answer_is_held_until_all_is_known() {
         bench.origin.answer(&asked, "4", vec![], &["c"]);
         let answer = client.take(type_url).await;
         assert_eq!(answer.texts(), [("a".to_owned(), "2".to_owned()), ("b".to_owned(), "1".to_owned())]);
+    }
+}
+
+/// RLY-5: a control plane that never says what does not exist. The first set waits for a wrong name for a second, and no
+/// later one does.
+#[tokio::test]
+async fn rly_5_an_update_does_not_wait_for_a_wrong_name() {
+    for type_url in [CDS, LDS] {
+        let Some(bench) = Bench::scripted(|setup| setup.resource_timeout(60)).await else { return };
+        let item = |text| vec![Item::new(type_url, "a", text, text)];
+        let mut client = bench.sotw("one").await;
+        client.want(type_url, &["a", "wrong"]);
+        let (begun, asked) = (Instant::now(), bench.origin.expect(type_url).await);
+        bench.origin.answer(&asked, "1", item("1"), &[]);
+        assert_eq!(client.take(type_url).await.names(), ["a"]);
+        assert!(begun.elapsed() > Duration::from_millis(900), "{:?}", begun.elapsed());
+        bench.origin.answer(&asked, "2", item("2"), &[]);
+        client.settle(type_url, &[("a", "2")]).await;
+        client.want(type_url, &["a", "wrong", "another"]);
+        bench.origin.expect_that(type_url, |ask| ask.subscribe.contains(&"another".to_owned())).await;
+        bench.origin.answer(&asked, "3", item("3"), &[]);
+        client.settle(type_url, &[("a", "3")]).await;
     }
 }
 

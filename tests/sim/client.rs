@@ -79,9 +79,15 @@ impl World {
         for (ty, old) in before.into_iter().enumerate() {
             let want = Want { names: old.wanted, wildcard: old.wildcard };
             let is_sure = old.wildcard && old.wanted == 0 && old.stale == 0;
-            let version = if is_sure { old.version.clone() } else { String::new() };
+            let former = if old.version.is_empty() { old.former_version } else { old.version.clone() };
+            // gRPC and Envoy go on with the version that they have.
+            let version = match (is_sure, old.wanted) {
+                (true, _) => old.version,
+                (false, 0) => String::new(),
+                (false, _) => former.clone(),
+            };
             // A client gives up what it no longer asks for.
-            self.clients[client].types[ty] = Held::of_resources(old.resources);
+            self.clients[client].types[ty] = Held::of_resources(old.resources, former);
             if let Some(Some(stream)) = self.streams.get_mut(id as usize) {
                 stream.mirror[ty].resources = self.clients[client].types[ty].resources;
             }

@@ -59,12 +59,43 @@ pub struct Held {
     is_mixed: bool,
     pub nonce: String,
     pub version: String,
+    /// Of the last response on a stream before this one.
+    pub former_version: String,
+    /// Names that it may have from before the stream, as its first request says by its version.
+    pub may_hold: Mask,
+    /// Names that it has from before the stream although its first request did not say so.
+    unsaid: Mask,
+    /// When it was asked for first on the stream.
+    pub asked_at: u64,
+    /// The first answer is looked at, and the client has asked so lately that names without a sign are waited for.
+    pub is_early: bool,
 }
 
 impl Held {
     /// Of a client that comes back with this.
-    pub fn of_resources(resources: [Content; NAMES]) -> Held {
-        Held { resources, ..Held::default() }
+    pub fn of_resources(resources: [Content; NAMES], former_version: String) -> Held {
+        Held { resources, former_version, ..Held::default() }
+    }
+
+    /// A SotW request came, of these names.
+    pub fn note_sotw(&mut self, names: Mask, star: bool, has_version: bool, now: u64) {
+        match self.asked {
+            true if star => {}
+            true => self.may_hold &= names,
+            false => {
+                let all = names | if star || names == 0 { super::words::ALL_OLD } else { 0 };
+                self.may_hold = if has_version { all } else { 0 };
+                self.unsaid = if has_version { 0 } else { self.mask() };
+                self.asked_at = now;
+            }
+        }
+    }
+
+    /// What is missing in a complete set is deleted: whether it may not miss the name, as long as nobody knows whether that
+    /// exists (RLY-5).
+    pub fn needs(&self, name: usize) -> bool {
+        let was_sent = self.resources[name] != 0 && self.unsaid & bit(name) == 0;
+        was_sent || self.may_hold & bit(name) != 0 || self.is_early
     }
 
     pub fn is_full(&self, ty: usize, variant: Variant) -> bool {
@@ -94,6 +125,7 @@ impl Held {
         let mut idle = 0;
         let before = self.mask();
         if sent.is_full {
+            (self.may_hold, self.unsaid) = (0, 0);
             let is_same = sent.put_mask() == before
                 && sent.put.iter().all(|(name, content)| self.resources[*name] == *content);
             let is_due = self.due_all || self.due != 0 || self.stale != 0;

@@ -72,7 +72,7 @@ pub fn due_of(source: &Source, ty: usize, name: usize, held: &Held, is_full: boo
     }
     if held.wanted & bit(name) != 0 {
         match source.names[ty][name].state_at(moment) {
-            State::Unknown if is_full || due == State::Absent => due = State::Unknown,
+            State::Unknown if due == State::Absent => due = State::Unknown,
             State::Present(content) => due = State::Present(content),
             // That it does not exist is an answer; a complete set waits until the wildcard is known too (RLY-5).
             State::Absent if due == State::Unknown && !is_full => due = State::Absent,
@@ -114,7 +114,9 @@ impl World {
         match request {
             Request::Sotw(request) => {
                 let star = request.resource_names.iter().any(|name| name.is_wildcard());
-                mirror.want_sotw(self.words.mask_of(&request.resource_names), star);
+                let names = self.words.mask_of(&request.resource_names);
+                mirror.note_sotw(names, star, !request.version_info.is_empty(), self.now);
+                mirror.want_sotw(names, star);
             }
             Request::Delta(request) => {
                 let has_star =
@@ -177,6 +179,8 @@ impl World {
         if put & sent.removed != 0 || put.count_ones() as usize != sent.put.len() {
             self.fail(Invariant::JustifiedRemoval, || format!("DEL-16: {who} is told of a name twice"));
         }
+        let first = &mut stream.mirror[ty];
+        first.is_early = first.nonce.is_empty() && self.now < first.asked_at + SECOND;
         for list in 0..2 {
             self.explain(stream, sent, list);
         }
@@ -329,11 +333,12 @@ impl World {
                 let held = &stream.mirror[ty];
                 let is_full = held.is_full(ty, stream.variant);
                 let due = |name: usize| due_of(source, ty, name, held, is_full, source.moment);
-                // A set that is not known as a whole cannot be sent (RLY-5), and the routing types do not wait for it: it may
-                // never be whole (ORD-10).
+                // A set that waits for a name (RLY-5) cannot be sent, and the routing types do not wait for it: it may wait for
+                // ever (ORD-10). The first one may wait for names without a sign.
+                let waits_for = |name: usize| held.nonce.is_empty() || held.needs(name);
                 let is_open = is_full
                     && (held.wildcard && !source.complete[ty]
-                        || (0..NAMES).any(|name| due(name) == State::Unknown));
+                        || (0..NAMES).any(|name| due(name) == State::Unknown && waits_for(name)));
                 if !held.asked || is_open {
                     continue;
                 }
@@ -680,12 +685,19 @@ fn holds_at(
                 return because(Invariant::JustifiedRemoval);
             }
             (None, State::Absent) => {}
-            (None, State::Unknown) if is_full && !others.is_empty() && held.wanted & bit(name) != 0 => {}
+            // A name that the client cannot have (RLY-5).
+            (None, State::Unknown)
+                if is_full && !is_of_wildcard(held, name, members.state_at(moment)) && !held.needs(name) => {}
             (None, State::Unknown) if !is_full && sent.removed & bit(name) == 0 => {}
             (None, _) => return because(Invariant::JustifiedRemoval),
         }
     }
     Ok(())
+}
+
+/// A wildcard is never told in part.
+fn is_of_wildcard(held: &Held, name: usize, member: State) -> bool {
+    held.wildcard && name < super::words::OLD && member == State::Unknown
 }
 
 /// A named resource that the other server of the list has.

@@ -351,7 +351,10 @@ impl Answer {
     /// The complete set in one message (SST-12), if it is news.
     fn full_state(&self, news: &News, asides: &Asides) -> Vec<Chunk> {
         // If every name is known absent, the client is told so by an empty response (SST-14).
-        let all_absent = news.told_absent && self.parts.iter().all(|part| part.view.is_empty());
+        let is_known =
+            |part: &AnswerPart| part.view.is_complete() || self.dialect.excuses(&part.interest, &part.view);
+        let all_absent =
+            news.told_absent && self.parts.iter().all(|part| part.view.is_empty() && is_known(part));
         let has_errors = self.dialect.errors_alone && asides.has_errors();
         if news.put.is_empty() && !(news.lost || all_absent || self.greeting || has_errors) {
             return Vec::new();

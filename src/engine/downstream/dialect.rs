@@ -11,7 +11,6 @@ use std::time::Duration;
 use super::answer::{Answer, AnswerPart, Chunk, News, open};
 use crate::engine::Time;
 use crate::engine::interest::Interest;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::view::{Leaving, View, difference};
 use crate::xds::{Code, Kind, Node, Resource, ResourceName, Status, TypeUrl, Variant, Version};
 
@@ -55,12 +54,8 @@ impl Dialect {
 }
 
 impl Dialect {
-    /// Whether a complete set of names may be sent although some are unknown: each of them has an error, and the client
-    /// takes that for an answer (ERR-4, ERR-8).
+    /// Whether each name that is unknown has an error, and the client takes that for an answer (ERR-4, ERR-8).
     pub(super) fn excuses(self, interest: &Interest, view: &View) -> bool {
-        if planted(Bug::PartialCompleteSet) {
-            return true;
-        }
         let Some(asked) = interest.names().filter(|_| self.errors_alone) else { return false };
         let is_unknown = |name: &&ResourceName| {
             asked.contains(name) && !(view.has(name) || view.knows_absent(name) || view.knows_glob(name))

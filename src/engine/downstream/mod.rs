@@ -16,6 +16,7 @@ pub mod session;
 pub mod subscription;
 pub mod views;
 mod served;
+mod wait;
 mod whole;
 #[cfg(test)]
 mod tests;
@@ -27,3 +28,4 @@ pub use routing::{Router, Watch};
 pub use session::{Limits, Session, Taken};
 pub use subscription::{SourceId, Subscription};
 pub use views::{List, Moved, Shift};
+pub use wait::Hold;

@@ -200,6 +200,11 @@ impl Session {
         let forces = matches!(request, Request::Delta(delta) if !(delta.subscribe.is_empty() && delta.unsubscribe.is_empty()));
         let changed = is_first || forces || change != Change::default();
         let watches = self.apply(index, change, router)?;
+        if let Request::Sotw(request) = request
+            && is_first
+        {
+            self.subscriptions[index].begin(request, now);
+        }
         if let Request::Delta(request) = request
             && is_first
         {
@@ -315,6 +320,8 @@ impl Session {
                 }
                 return Some((index, answer));
             }
+            let look_at = self.subscriptions[index].look_at();
+            self.held_until = self.held_until.into_iter().chain(look_at).min();
         }
         None
     }
@@ -335,7 +342,8 @@ impl Session {
         true
     }
 
-    /// When to poll again although nothing happened: removals (RLY-51) or the routing types (ORD-10) wait no longer.
+    /// When to poll again although nothing happened: removals (RLY-51), the routing types (ORD-10) or a complete set (RLY-5)
+    /// wait no longer.
     pub fn held_until(&self) -> Option<Time> {
         self.held_until
     }
@@ -451,6 +459,7 @@ impl Subscription {
 
     /// The answer due, if the client may be sent one now.
     fn poll(&mut self, variant: Variant, turn: &Turn<'_>) -> Option<Answer> {
+        self.look();
         // At most one update is unACKed; only what was newly asked for goes beside it (NON-4).
         if let Some(pending) = &self.pending {
             return Some((**pending).clone());
@@ -462,20 +471,19 @@ impl Subscription {
             return None;
         }
         let full = self.is_full(variant);
-        let (mut news, mut complete, mut membership_known) = (false, true, true);
+        let (mut news, mut membership_known) = (false, true);
         let mut parts = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
             let snapshot = turn.snapshot(part.source())?;
             let types = snapshot.of(&self.type_url)?;
             let view = types.view(&part.interest)?;
-            complete &= view.is_complete() || self.dialect.excuses(&part.interest, view);
             membership_known &= view.is_complete() || !part.is_wildcard();
             let answered = AnswerPart::of(part, snapshot, types, view);
             news |= part.is_behind(answered.due);
             parts.push(answered);
         }
-        // Never a partial answer where absence means deletion (RLY-5), nor a guess (RLY-3): what becomes of a name that was
-        // given up beside the wildcard is known when the membership is (DEL-19).
+        // Never a guess (RLY-3): what becomes of a name that was given up beside the wildcard is known when the membership is
+        // (DEL-19).
         // Due where nothing else speaks: the set is empty, and the client did not present what it holds (DEL-29). In SotW it
         // is always due: a set without a name that was given up together with asking for the wildcard says that it is gone.
         let holds_nothing = parts.iter().all(|part| {
@@ -485,7 +493,12 @@ impl Subscription {
         let in_doubt = |name: &&ResourceName| parts.iter().any(|part| part.may_have(name));
         let departed = self.departed.iter().filter(|name| membership_known && !in_doubt(name)).cloned();
         let departed: Vec<_> = departed.chain(refused).collect();
-        if (full && !complete) || !(news || greeting || !departed.is_empty()) {
+        let is_due = news || greeting || !departed.is_empty();
+        if !is_due {
+            self.hold = None;
+        }
+        // Nor an answer without a name that the client may have, where absence means deletion (RLY-5).
+        if !is_due || (full && self.must_wait(&parts, turn)) {
             return None;
         }
         if let Some(presented) = self.presented.take()
@@ -557,6 +570,9 @@ impl Subscription {
         self.presented = None;
         self.presented_bytes = 0;
         self.pending = None;
+        if has_spoken {
+            self.end_first(answer);
+        }
         self.told(&answer.departed);
     }
 }

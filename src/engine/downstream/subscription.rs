@@ -13,6 +13,7 @@ use super::memory::weight;
 use super::order::{Refused, Trail, Withheld};
 use super::routing::Asked;
 use super::spelling::{Peculiar, Refusals, Spellings, key_of};
+use super::wait::{First, Hold};
 use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
 use crate::engine::planted::{Bug, planted};
 use crate::engine::realm::Realm;
@@ -139,6 +140,14 @@ impl Part {
         }
     }
 
+    /// The client gave the name up, and has it no longer.
+    fn let_go(&mut self, name: &ResourceName) {
+        if self.held.has(name) || self.held.knows_absent(name) || self.held.remarks().error(name).is_some() {
+            Arc::make_mut(&mut self.held).let_go(name);
+            self.at = None;
+        }
+    }
+
     pub fn leaving(&self) -> Leaving {
         self.interest.leaving()
     }
@@ -178,6 +187,10 @@ pub struct Subscription {
     pub greeting: bool,
     /// Something newly asked for may be answered beside an unACKed response (NON-4).
     pub fresh: bool,
+    /// In SotW, until the first answer of the type went (RLY-5).
+    pub(super) first: Option<Box<First>>,
+    /// The client is kept waiting for a name.
+    pub hold: Option<Box<Hold>>,
     /// The version that a wildcard client presented on its first request (STR-10).
     pub presented: Option<Version>,
     /// The rest of an answer that takes several messages. It is finished before a newer one begins (RLY-31).
@@ -232,6 +245,8 @@ impl Subscription {
             trail: Trail::default(),
             greeting: false,
             fresh: false,
+            first: None,
+            hold: None,
             presented: None,
             pending: None,
             legacy_wildcard: true,
@@ -361,6 +376,9 @@ impl Subscription {
         let sets = self.by_key(names.iter(), seed, realm_of);
         // Beside a wildcard the client keeps what it gives up, since the wildcard may have it (SUB-6).
         if !wildcard {
+            if let Some(first) = &mut self.first {
+                first.keep(&sets, seed);
+            }
             self.forget_given_up(&sets);
         }
         for (place, wanted) in sets {
@@ -400,8 +418,9 @@ impl Subscription {
                 gone.extend(old.minus(new).filter(|name| !is_covered(name)).cloned());
             }
         }
-        for name in &gone {
-            self.forget_name(name);
+        for name in gone.iter().filter(|_| !planted(Bug::UnsubscribedStillHeld)) {
+            self.interrupt();
+            self.parts.iter_mut().for_each(|part| part.let_go(name));
         }
     }
 

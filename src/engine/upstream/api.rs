@@ -101,7 +101,7 @@ impl Default for Settings {
 
 impl Settings {
     /// How long a name of this type may stay unanswered.
-    pub(in crate::engine) fn timeout_of(&self, type_url: &TypeUrl) -> Duration {
+    pub fn timeout_of(&self, type_url: &TypeUrl) -> Duration {
         self.resource_timeouts.get(type_url).copied().unwrap_or(self.resource_timeout)
     }
 }

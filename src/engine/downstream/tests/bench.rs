@@ -442,9 +442,13 @@ impl Bench {
             response_nonce: nonce.to_owned(),
             error_detail: error,
         };
+        let is_new = !self.clients[client].session.subscriptions().iter().any(|s| s.type_url == url(message));
         let held = self.held(client, message);
         held.unanswered.retain(|sent| sent != nonce);
         list.clone_into(&mut held.list);
+        if is_new && !version.is_empty() {
+            held.returning = request.resource_names.iter().cloned().collect();
+        }
         held.want_sotw(&request.resource_names, routes.legacy);
         self.request(client, Request::Sotw(request))
     }
@@ -640,10 +644,11 @@ impl Bench {
         assert!(is_repeated || chunk.version == sum, "RLY-31: the version is of exactly this content");
         let sent: BTreeSet<_> = chunk.names().collect();
         assert!(chunk.errors.iter().all(|(name, _)| !sent.contains(name)), "ERR-2: in one list only");
-        let excused = answer.dialect.errors_alone;
-        let complete = excused || answer.parts.iter().all(|part| part.view.is_complete());
-        assert!(complete || !answer.full, "RLY-5: no partial answer where absence means deletion");
         let held = self.held(client, answer.type_url.message());
+        if answer.full {
+            judge_missing(held, answer, chunk);
+            held.returning.clear();
+        }
         let (wanted, wildcard) = (held.wanted.clone(), held.wildcard);
         for resource in &chunk.resources {
             assert!(
@@ -673,6 +678,26 @@ impl Bench {
         let text =
             self.clients[client].held.get(&url(message)).map(|held| held.text(message)).unwrap_or_default();
         assert_eq!(text, expected, "what client {client} holds of {message}");
+    }
+}
+
+/// RLY-5: of what a client was sent, or may have from before, nothing is missing in a complete set that may exist.
+fn judge_missing(held: &Held, answer: &Answer, chunk: &super::super::answer::Chunk) {
+    let is_told = |name: &ResourceName| {
+        chunk.resources.iter().any(|resource| resource.name == *name || resource.aliases.contains(name))
+            || chunk.errors.iter().any(|(other, _)| other == name)
+    };
+    let missing = held.resources.keys().chain(&held.returning).filter(|name| !is_told(name));
+    let missing: Vec<_> = missing.collect();
+    for part in &answer.parts {
+        if matches!(part.interest, Interest::Wildcard) {
+            assert!(part.view.is_complete(), "RLY-5: a wildcard is not known as a whole");
+            continue;
+        }
+        for name in missing.iter().filter(|name| part.interest.covers(name)) {
+            let is_known = part.view.has(name) || part.view.knows_gone(name) || part.view.knows_glob(name);
+            assert!(is_known, "RLY-5: {name} is missing, and may exist");
+        }
     }
 }
 

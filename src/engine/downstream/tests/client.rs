@@ -25,6 +25,8 @@ pub struct Held {
     /// Names of which the client may be told again although it was told before.
     pub due: BTreeSet<ResourceName>,
     pub due_all: bool,
+    /// Names that it may have from before the stream: its first request had a version.
+    pub returning: BTreeSet<ResourceName>,
     /// Names given up beside a SotW wildcard: nothing tells the client whether the wildcard has them (SUB-6).
     pub stale: BTreeSet<ResourceName>,
 }
@@ -91,6 +93,7 @@ impl Held {
         let was_wildcard = self.wildcard;
         self.named |= !names.is_empty();
         let named: BTreeSet<_> = names.iter().filter(|name| !name.is_wildcard()).cloned().collect();
+        self.returning.retain(|name| named.contains(name));
         self.wildcard = names.iter().any(ResourceName::is_wildcard) || (!self.named && legacy);
         if self.wildcard && !was_wildcard {
             self.due_all = true;

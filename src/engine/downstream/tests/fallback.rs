@@ -23,7 +23,7 @@ fn down() -> Status {
 
 impl Bench {
     /// A server cannot be connected to, or no longer.
-    fn lose(&mut self, server: usize) {
+    pub fn lose(&mut self, server: usize) {
         self.lose_all(server, 1);
     }
 
@@ -43,7 +43,7 @@ impl Bench {
     }
 
     /// A server answers on a stream, for every type; what it says of them comes with [`Bench::changes`].
-    fn hear(&mut self, server: usize) {
+    pub fn hear(&mut self, server: usize) {
         self.hear_all(server, 1);
     }
 

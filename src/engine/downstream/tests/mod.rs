@@ -23,4 +23,5 @@ mod rest;
 mod sotw;
 mod time;
 mod unions;
+mod wait;
 mod whole;
