@@ -177,11 +177,7 @@ impl SourceHandle {
         tokio::spawn(async move {
             let link = match Link::new(&server.attach, &node).await {
                 Ok(link) => link,
-                Err(error) => {
-                    let status = Status::new(Code::FailedPrecondition, error);
-                    for_task.loaded.send_replace(Some(Err(status)));
-                    return;
-                }
+                Err(error) => return refuse(queue, for_task, &*listing, error).await,
             };
             let saving = restore(&mut source, &mut report, &for_task.key, &shared);
             let task = SourceTask {
@@ -251,6 +247,24 @@ impl SourceHandle {
         let state = loaded.wait_for(Option::is_some).await;
         let ended = || Err(Status::new(Code::Internal, "the task of the source has ended"));
         state.map_or_else(|_| ended(), |state| state.clone().unwrap_or(Ok(())))
+    }
+}
+
+/// Ends the streams that ask a source which cannot begin, until none holds its handle.
+async fn refuse(
+    mut queue: mpsc::UnboundedReceiver<Queued>,
+    handle: Arc<SourceHandle>,
+    listing: &dyn Listing,
+    error: String,
+) {
+    let status = Status::new(Code::FailedPrecondition, error);
+    handle.loaded.send_replace(Some(Err(status.clone())));
+    listing.forget(&handle.key);
+    drop(handle);
+    while let Some((command, _permit)) = queue.recv().await {
+        if let Command::Watch { stream, .. } = command {
+            stream.end(status.clone());
+        }
     }
 }
 
