@@ -462,8 +462,10 @@ impl SourceTask {
         while let Some(output) = self.source.poll_output() {
             match output {
                 Output::Wake(sessions) => self.wake(&sessions),
-                Output::DoNotCache { type_url, name, sessions } => {
-                    self.shared.uncached.add(self.handle.key.place.list, &type_url, name.as_ref());
+                Output::DoNotCache { type_url, names, sessions } => {
+                    for name in &names {
+                        self.shared.uncached.add(self.handle.key.place.list, &type_url, name.as_ref());
+                    }
                     let streams = sessions.iter().filter_map(|session| self.streams.get(session));
                     streams.for_each(|stream| stream.clone().divert(type_url.clone()));
                 }

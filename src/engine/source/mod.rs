@@ -76,9 +76,9 @@ pub enum Output {
     Unserved(TypeUrl),
     /// These sessions have news in the snapshot. Sorted, without duplicates.
     Wake(Vec<SessionId>),
-    /// The server does not want this name, or (`None`) what is in this wildcard, cached or shared. These sessions wait
-    /// for it, and have to ask for themselves (CCH-1).
-    DoNotCache { type_url: TypeUrl, name: Option<ResourceName>, sessions: Vec<SessionId> },
+    /// The server does not want these names, or (`None`) what is in this wildcard, cached or shared. These sessions wait
+    /// for some of it, and have to ask for themselves (CCH-1).
+    DoNotCache { type_url: TypeUrl, names: Vec<Option<ResourceName>>, sessions: Vec<SessionId> },
     /// The server has spoken of all that was restored from before a restart of the relay (I14).
     Confirmed,
 }
