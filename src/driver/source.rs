@@ -416,6 +416,7 @@ impl SourceTask {
                     StreamEvent::Alive => Input::Alive,
                     StreamEvent::GoingAway => Input::GoingAway,
                     StreamEvent::Closed(status) => Input::Closed { status, jitter: fastrand::f64() },
+                    StreamEvent::Ended(status) => Input::Ended { status, jitter: fastrand::f64() },
                 };
                 self.source.handle_upstream(index, input, now);
             }

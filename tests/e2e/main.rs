@@ -17,3 +17,4 @@ mod limits_more;
 mod observed;
 mod restart;
 mod routing;
+mod suspects;

@@ -66,6 +66,8 @@ struct State {
     refuse_delta: Option<Code>,
     /// The type whose service there is not.
     refuse_type: Option<&'static str>,
+    /// The type that has no cache: a stream that asks for it ends, as with go-control-plane's mux.
+    ends_on: Option<&'static str>,
     /// What polls are answered with instead.
     refuse_polls: Option<(StatusCode, String)>,
     /// Where the resources are written after each change.
@@ -183,6 +185,11 @@ impl ControlPlane {
     /// There is no service for streams of this type alone, or (`None`) there are all.
     pub fn refuse_type(&self, type_url: Option<&'static str>) {
         self.shared.lock().refuse_type = type_url;
+    }
+
+    /// Every aggregated stream that asks for this type ends.
+    pub fn ends_on(&self, type_url: Option<&'static str>) {
+        self.shared.lock().ends_on = type_url;
     }
 
     /// Every poll gets this, until [`Self::answer_polls`].
@@ -462,7 +469,7 @@ fn open<Req: Into<Ask> + Send + 'static>(
 }
 
 fn record(state: &mut State, id: u64, ask: Ask) {
-    let State { world, streams, log, scripted, .. } = state;
+    let State { world, streams, log, scripted, ends_on, .. } = state;
     let Some(stream) = streams.get_mut(&id) else { return };
     if stream.of_type.is_some_and(|of_type| of_type != ask.type_url) {
         let refusal =
@@ -478,6 +485,11 @@ fn record(state: &mut State, id: u64, ask: Ask) {
         at: Instant::now(),
         taken: false,
     });
+    if *ends_on == Some(&*ask.type_url) {
+        let _ = stream.answers.send(Err(Status::unavailable("resource watch failed")));
+        streams.remove(&id);
+        return;
+    }
     if *scripted && ask.type_url != MARKER {
         return;
     }

@@ -10,6 +10,7 @@ mod attachment;
 mod guard;
 mod linger;
 mod private;
+mod suspects;
 mod restore;
 mod upkeep;
 #[cfg(test)]
@@ -38,6 +39,7 @@ use linger::{Linger, Lingering};
 use private::Private;
 use restore::Restoring;
 pub use restore::{Image, Kept, RestoredType};
+pub use suspects::Suspect;
 use upkeep::Upkeep;
 
 /// What a source may cost and how long it waits.
@@ -484,10 +486,8 @@ impl Source {
     // === what the server says ===
 
     pub fn handle_upstream(&mut self, stream: StreamIndex, input: upstream::Input, now: Time) {
-        if let Attachment::Streams(streams) = &mut self.attachment
-            && let Some(machine) = streams.machine(stream)
-        {
-            machine.handle(input, now);
+        if let Attachment::Streams(streams) = &mut self.attachment {
+            streams.handle(stream, input, now);
             streams.agree_on_server(now);
         }
         self.after(now);
@@ -569,9 +569,7 @@ impl Source {
 
     pub fn poll_timeout(&self) -> Option<Time> {
         let machines = match &self.attachment {
-            Attachment::Streams(streams) => {
-                streams.machines().filter_map(|(_, machine)| machine.poll_timeout()).min()
-            }
+            Attachment::Streams(streams) => streams.poll_timeout(),
             Attachment::Files(_) => None,
         };
         let departed = self.types.values().flat_map(TypeCache::departed);
@@ -582,11 +580,7 @@ impl Source {
 
     pub fn handle_timeout(&mut self, now: Time) {
         if let Attachment::Streams(streams) = &mut self.attachment {
-            for (_, machine) in streams.machines_mut() {
-                if machine.poll_timeout().is_some_and(|due| due <= now) {
-                    machine.handle_timeout(now);
-                }
-            }
+            streams.handle_timeout(now);
         }
         self.expire_linger(now);
         self.expire_departed(now);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod guard;
+mod suspects;
 mod versions;
 
 use bytes::Bytes;

@@ -32,6 +32,7 @@ mod sotw;
 mod delta;
 mod poll;
 mod proof;
+mod blame;
 mod resume;
 mod order;
 mod view;
@@ -45,6 +46,7 @@ pub use api::{
     Cause, Changes, Event, Hold, Input, Interest, Output, Scope, Settings, Transport, WildcardStyle,
 };
 pub use backoff::BackoffSettings;
+pub use blame::{Carried, SOON};
 pub use order::Lower;
 pub use resume::{Former, Resumed};
 pub use view::{State, TypeView};
@@ -92,6 +94,8 @@ pub struct Upstream {
     control_plane: String,
     /// REST: the last poll was answered.
     is_polled: bool,
+    /// Since when the server has no service for the type of this stream.
+    unserved: Option<(Time, Status)>,
 }
 
 #[derive(Debug)]
@@ -189,6 +193,7 @@ impl Upstream {
             reach,
             control_plane,
             is_polled: false,
+            unserved: None,
         }
     }
 
@@ -244,6 +249,7 @@ impl Upstream {
 
     pub fn handle(&mut self, input: Input, now: Time) {
         match (input, &self.phase) {
+            (Input::Ended { status, jitter }, _) => self.handle(Input::Closed { status, jitter }, now),
             (Input::Opened, Phase::Opening) => self.opened(now),
             (Input::ConnectFailed { status }, Phase::Opening) => self.unconnected(status, now),
             (Input::Received(response), Phase::Open(_)) => self.received(response, now),
@@ -373,6 +379,7 @@ impl Upstream {
             self.outputs.push_back(Output::Close);
         }
         self.reach = Reach::Pending;
+        self.unserved = None;
         self.flaps = Flaps::default();
         self.forget_turns();
         self.enter(Phase::Closed, now);
@@ -427,6 +434,7 @@ impl Upstream {
 
     fn unreachable(&mut self, status: Status, now: Time) {
         self.lose_currency();
+        self.unserved = None;
         self.reach.lose(status.clone(), now);
         self.last_error = Some(status.clone());
         self.event(Event::Unreachable { status });
@@ -453,8 +461,12 @@ impl Upstream {
         }
         let retry_in = self.retry_in(jitter);
         self.disconnected(status.clone(), false, retry_in, now);
-        if matches!(refusal, Refusal::Unreachable) {
-            self.unreachable(status, now);
+        match refusal {
+            Refusal::Unreachable if self.is_of_one_type() && status.code == Code::Unimplemented => {
+                self.not_served(status, now);
+            }
+            Refusal::Unreachable => self.unreachable(status, now),
+            Refusal::NoDelta | Refusal::Perhaps => {}
         }
     }
 
@@ -501,6 +513,7 @@ impl Upstream {
         if let Phase::Open(stream) = &mut self.phase {
             stream.answered.get_or_insert(now);
         }
+        self.unserved = None;
         self.primary_answered();
         self.sign_of_life();
         self.backoff.answered();
@@ -523,6 +536,7 @@ impl Upstream {
         if subscription.said.nonce.is_empty() || !planted(Bug::UpstreamNonceStale) {
             subscription.said.nonce.clone_from(&digest.nonce);
         }
+        subscription.said.unanswered = None;
         if !matches!(subscription.want, Want::Names(_)) {
             digest.refuse_variants();
         }
@@ -622,6 +636,9 @@ impl Upstream {
             return false;
         };
         let due = now + self.settings.timeout_of(type_url);
+        if !subscription.said.enter.is_empty() {
+            subscription.said.unanswered = Some(now);
+        }
         subscription.written(self.variant, due, stream.signs);
         self.outputs.push_back(Output::Send { request, first: !stream.has_spoken });
         stream.has_spoken = true;
