@@ -1,7 +1,7 @@
 //! Types for which a server ends the stream are asked for on streams of their own (ADR 15).
 //!
 //! ```text
-//!                 ends soon after T was asked               stays open for 5 s
+//!                 ends soon after T was asked               stays open for 6 s
 //!   with others ─────────────────────────────▶ alone ──────────────────────────▶ with others
 //!                                              │   ▲
 //!                                              └───┘ ends again: backoff, clients are told
@@ -17,6 +17,10 @@ use super::attachment::{Machine, Streams};
 use crate::engine::Time;
 use crate::engine::upstream::{Event, Input, SOON, State, Transport, Upstream};
 use crate::xds::{Status, TypeUrl};
+
+/// A suspect whose stream stays open for so long does not end it: what does, does so soon. A second more than that, so that what the
+/// shared stream was asked for when it opened is not blamed with a suspect that came back to it.
+const STAYS: Duration = SOON.saturating_add(Duration::from_secs(1));
 
 /// A suspect that is silent on an open stream leaves the turn to the next one after this time: what ends a stream does so
 /// sooner.
@@ -290,7 +294,7 @@ impl Streams {
     }
 }
 
-/// A stream that lived so long does not end because of what it was asked.
+/// Until when it has to stay open.
 fn stays_until(upstream: &Upstream) -> Option<Time> {
-    matches!(upstream.state(), State::Open).then(|| upstream.since() + SOON)
+    matches!(upstream.state(), State::Open).then(|| upstream.since() + STAYS)
 }

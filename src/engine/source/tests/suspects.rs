@@ -143,7 +143,7 @@ fn a_suspect_that_the_server_bears_is_asked_for_with_the_others_again() {
     bench.answers(0, CDS, "a=1");
     bench.input(1, Input::Opened);
     bench.answers(1, RUNTIME, "r=1");
-    bench.advance(Duration::from_secs(4));
+    bench.advance(Duration::from_secs(5));
     assert_eq!(bench.said(), [] as [&str; 0]);
     bench.advance(Duration::from_secs(1));
     assert_eq!(bench.said(), ["Runtime is back", "0 Runtime r 1", "1 closes"]);
@@ -169,7 +169,7 @@ fn several_candidates_are_asked_one_after_the_other() {
     assert_eq!(bench.answers(1, RUNTIME, "r=1"), ["2 opens"], "an answer gives the turn to the next");
     assert_eq!(bench.input(2, Input::Opened), ["2 A a 0"]);
     assert_eq!(bench.input(2, ended("resource watch failed")), ["A ends 2"]);
-    bench.advance(Duration::from_secs(5));
+    bench.advance(Duration::from_secs(6));
     assert!(bench.said().contains(&"Runtime is back".to_owned()));
 }
 
