@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::suspects::Suspect;
 use crate::engine::Time;
@@ -279,6 +280,20 @@ pub enum Attachment {
 }
 
 impl Attachment {
+    /// Streams of which nothing is wanted stay for as long as what lingers does.
+    pub(super) fn lingering(mut self, linger: Duration) -> Attachment {
+        if let Attachment::Streams(streams) = &mut self {
+            streams.settings.linger = linger;
+        }
+        self
+    }
+
+    pub(super) fn close_idle(&mut self, now: Time) {
+        if let Attachment::Streams(streams) = self {
+            streams.machines_mut().for_each(|(_, machine)| machine.close_idle(now));
+        }
+    }
+
     /// Whether what is held of a type is what the server has, as far as it can be known. Files are, from their first state
     /// on: they are never out of reach.
     pub fn is_current(&self, type_url: &TypeUrl) -> bool {

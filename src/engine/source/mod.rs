@@ -173,6 +173,7 @@ impl Source {
     /// `id` is unique in the process, and drawn so that no client can guess it: the ids of views are made of it, and they
     /// say which answers are the same.
     pub fn new(id: u64, settings: Settings, attachment: Attachment) -> Source {
+        let attachment = attachment.lingering(settings.linger);
         Source {
             linger: Linger::new(settings.linger, settings.unwatched_bytes_max),
             settings,
@@ -372,6 +373,7 @@ impl Source {
             self.give_up_restored(now);
             let lingering = std::iter::from_fn(|| self.linger.pop_any()).collect();
             self.free(lingering, now);
+            self.attachment.close_idle(now);
             self.after(now);
         }
     }

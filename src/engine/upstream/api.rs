@@ -68,6 +68,9 @@ pub struct Settings {
     /// The first change of the subscriptions after a quiet spell is written at once, what follows within this time
     /// is written together (FLW-5). ACKs and NACKs never wait.
     pub gather: Duration,
+    /// How long a stream stays open of which nothing is wanted any more, if the last was a Secret, which does not linger
+    /// (RLY-60). The source sets it.
+    pub linger: Duration,
     pub backoff: BackoffSettings,
     /// There is a failover server, which is asked by Envoy's rules; see [`super::failover`].
     pub failover: bool,
@@ -91,6 +94,7 @@ impl Default for Settings {
             fails_on_data_errors: false,
             needs_answer: false,
             gather: Duration::from_millis(50),
+            linger: Duration::ZERO,
             backoff: BackoffSettings::default(),
             failover: false,
             failover_backoff: super::failover::default_backoff(),

@@ -105,6 +105,7 @@ impl Upstream {
         if variant != self.variant {
             subscription.forget_versions();
         }
+        self.idle_until = None;
         self.subscriptions.insert(subscription.type_url.clone(), subscription);
         match &self.phase {
             Phase::Closed => {

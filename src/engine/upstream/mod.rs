@@ -33,6 +33,7 @@ mod delta;
 mod poll;
 mod proof;
 mod blame;
+mod idle;
 mod resume;
 mod order;
 mod view;
@@ -94,6 +95,8 @@ pub struct Upstream {
     control_plane: String,
     /// REST: the last poll was answered.
     is_polled: bool,
+    /// Nothing is wanted of the open stream: it closes then.
+    idle_until: Option<Time>,
     /// Since when the server has no service for the type of this stream.
     unserved: Option<(Time, Status)>,
 }
@@ -193,6 +196,7 @@ impl Upstream {
             reach,
             control_plane,
             is_polled: false,
+            idle_until: None,
             unserved: None,
         }
     }
@@ -214,6 +218,7 @@ impl Upstream {
             renew = !self.write(type_url, Occasion::Change, now);
         }
         if let Some(subscription) = self.subscriptions.get_mut(type_url) {
+            self.idle_until = None;
             subscription.add(interest);
             self.outputs.extend(subscription.answer_from_variants());
         }
@@ -236,7 +241,7 @@ impl Upstream {
         }
         let retired = self.subscriptions.values().filter(|subscription| subscription.wants_nothing()).count();
         if retired == self.subscriptions.len() {
-            self.close(now);
+            self.left(type_url, now);
         } else if self.polls() {
             self.forget_left();
         } else if retired > RETIRED_TYPES_MAX {
@@ -249,6 +254,11 @@ impl Upstream {
 
     pub fn handle(&mut self, input: Input, now: Time) {
         match (input, &self.phase) {
+            (Input::Ended { .. } | Input::Closed { .. } | Input::GoingAway, _)
+                if self.idle_until.is_some() =>
+            {
+                self.close(now);
+            }
             (Input::Ended { status, jitter }, _) => self.handle(Input::Closed { status, jitter }, now),
             (Input::Opened, Phase::Opening) => self.opened(now),
             (Input::ConnectFailed { status }, Phase::Opening) => self.unconnected(status, now),
@@ -314,7 +324,7 @@ impl Upstream {
             Phase::Open(_) if self.polls() => None,
             Phase::Open(stream) => {
                 let timers = self.subscriptions.values().filter_map(Subscription::next_timeout);
-                timers.chain(stream.gather_until).chain(self.steady_at()).min()
+                timers.chain(stream.gather_until).chain(self.steady_at()).chain(self.idle_until).min()
             }
         }
     }
@@ -334,6 +344,7 @@ impl Upstream {
                 }
                 self.run_timers(now);
                 self.become_steady(now);
+                self.run_idle(now);
             }
         }
         self.check_invariants();
@@ -374,6 +385,7 @@ impl Upstream {
     /// Nothing is wanted: nothing is kept, and a later interest starts afresh (G8).
     fn close(&mut self, now: Time) {
         self.subscriptions.clear();
+        self.idle_until = None;
         if matches!(self.phase, Phase::Opening | Phase::Open(_)) {
             self.withdraw_unsent();
             self.outputs.push_back(Output::Close);
@@ -697,7 +709,8 @@ impl Upstream {
         let is_closed = matches!(self.phase, Phase::Closed);
         let wants_nothing = self.subscriptions.values().all(Subscription::wants_nothing);
         debug_assert_eq!(
-            is_closed, wants_nothing,
+            is_closed || self.idle_until.is_some(),
+            wants_nothing,
             "a stream is there, or on its way, while something is wanted"
         );
         debug_assert!(!is_closed || self.subscriptions.is_empty(), "nothing is kept when nothing is wanted");
