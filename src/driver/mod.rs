@@ -25,6 +25,7 @@ mod upstream;
 mod source;
 mod sources;
 mod routes;
+mod aside;
 mod views;
 mod stream;
 mod hub;

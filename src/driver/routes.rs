@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
+use super::aside::source_aside;
 use super::servers::{ListId, Place};
 use super::source::{Owner, SourceHandle, Subscriber};
 use super::stream::StreamState;
@@ -40,7 +41,8 @@ impl Router for Routes<'_> {
         let (place, owner) = self.place(type_url, realm, server)?;
         let class = shared.classify(self.node, type_url, realm.space.style(), place)?;
         let handle = tables.sources.get(place, class, owner, &|| tables.streams.len())?;
-        let id = handle.id();
+        let is_aside = realm.private && shared.server(place).is_local();
+        let id = if is_aside { source_aside(handle.id()) } else { handle.id() };
         if !self.sources.iter().any(|(known, _)| *known == id) {
             self.sources.reserve_exact(1);
             self.sources.push((id, handle));
