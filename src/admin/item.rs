@@ -179,9 +179,19 @@ struct SourceType<'a> {
     /// Of what is present: what the server took away (FU18).
     #[serde(skip_serializing_if = "is_zero")]
     held_back: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<RefusedType>,
     /// Absent for Secrets.
     #[serde(flatten)]
     content: Option<SourceContent>,
+}
+
+/// A type that the server does not serve (RLY-25), or ends streams for (ADR 15).
+#[derive(Debug, Serialize)]
+struct RefusedType {
+    how: &'static str,
+    seconds: f64,
+    error: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -200,7 +210,7 @@ pub(super) fn source<'a>(
     let state_passes = query.state.is_none_or(|state| state == source.state.name());
     let type_passes =
         |of: &&SourceTypeStatus| query.type_name.as_deref().is_none_or(|text| names_type(text, &of.type_url));
-    let types: Vec<_> = source.types.iter().filter(type_passes).map(source_type).collect();
+    let types: Vec<_> = source.types.iter().filter(type_passes).map(|of| source_type(of, now)).collect();
     let types_pass = query.type_name.is_none() || !types.is_empty();
     if !(server_passes && state_passes && types_pass) {
         return None;
@@ -263,7 +273,7 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-fn source_type(of: &SourceTypeStatus) -> SourceType<'_> {
+fn source_type(of: &SourceTypeStatus, now: SystemTime) -> SourceType<'_> {
     SourceType {
         r#type: of.type_url.message(),
         names: of.names,
@@ -272,6 +282,11 @@ fn source_type(of: &SourceTypeStatus) -> SourceType<'_> {
         absent: of.absent,
         unknown: of.unknown,
         held_back: of.held_back,
+        refused: of.refused.as_ref().map(|refused| RefusedType {
+            how: refused.how.name(),
+            seconds: seconds_since(refused.since, now),
+            error: refused.error.to_string(),
+        }),
         content: (!of.type_url.is_secret()).then(|| SourceContent {
             bytes: of.bytes,
             version: of.version.map(|version| version.to_string()),

@@ -138,6 +138,7 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
         absent: 0,
         unknown: 1,
         held_back: 0,
+        refused: None,
         bytes: 4711,
         version: Some(Version(0xabc)),
     };

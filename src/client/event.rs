@@ -31,4 +31,6 @@ pub enum StreamEvent {
     GoingAway,
     /// The stream ended; nothing follows. The status is the server's, or what gRPC makes of the way it ended.
     Closed(Status),
+    /// As `Closed`: the server ended the stream by a status that it sent, on a connection that goes on.
+    Ended(Status),
 }

@@ -80,21 +80,29 @@ struct End {
     status: Status,
     /// It ended by the GOAWAY of its connection.
     by_goaway: bool,
+    /// The server sent the status.
+    by_server: bool,
+}
+
+impl End {
+    fn by_server(status: Status) -> End {
+        End { status, by_goaway: false, by_server: true }
+    }
 }
 
 impl From<Status> for End {
     fn from(status: Status) -> End {
-        End { status, by_goaway: false }
+        End { status, by_goaway: false, by_server: false }
     }
 }
 
 impl Stream {
     async fn run(self) {
-        let status = match self.establish().await {
+        let event = match self.establish().await {
             Ok(opened) => self.live(opened).await,
-            Err(status) => status,
+            Err(status) => StreamEvent::Closed(status),
         };
-        self.report(StreamEvent::Closed(status)).await;
+        self.report(event).await;
     }
 
     /// Where the request goes on a connection that turns out to be left by its server, the next one is taken:
@@ -147,7 +155,7 @@ impl Stream {
     }
 
     /// Everything from the opened stream to its end, with GOAWAY told before it.
-    async fn live(&self, opened: Opened) -> Status {
+    async fn live(&self, opened: Opened) -> StreamEvent {
         let Opened { place, response, request } = opened;
         let connection = &*place.connection;
         self.report(StreamEvent::Opened).await;
@@ -174,10 +182,14 @@ impl Stream {
                 }
             }
         };
-        if !told && (end.by_goaway || connection.phase().borrow().leaving) {
+        let is_leaving = end.by_goaway || connection.phase().borrow().leaving;
+        if !told && is_leaving {
             self.report(StreamEvent::GoingAway).await;
         }
-        end.status
+        match end.by_server && !is_leaving {
+            true => StreamEvent::Ended(end.status),
+            false => StreamEvent::Closed(end.status),
+        }
     }
 
     /// Reads responses until the stream ends. While the receiver of events is full nothing is read, and HTTP/2's
@@ -188,7 +200,7 @@ impl Stream {
             Err(error) => return failed(connection, &error).await,
         };
         if let Some(status) = refusal(head.status, &head.headers, body.is_end_stream()) {
-            return status.into();
+            return End::by_server(status);
         }
         let mut decoder = Decoder::new(self.variant, self.pool.settings().message_bytes_max);
         let mut answered = false;
@@ -317,8 +329,11 @@ async fn finish(connection: &Connection, body: &mut RecvStream, decoder: &Decode
     match body.trailers().await {
         Err(error) => failed(connection, &error).await,
         Ok(trailers) => match trailers.as_ref().and_then(status::of_trailers) {
-            Some(status) if status.code == Code::Ok => decoder.finish().err().unwrap_or(status).into(),
-            Some(status) => status.into(),
+            Some(status) if status.code == Code::Ok => match decoder.finish() {
+                Ok(()) => End::by_server(status),
+                Err(status) => status.into(),
+            },
+            Some(status) => End::by_server(status),
             None => Status::new(Code::Internal, "the server ended the stream without a grpc-status").into(),
         },
     }
@@ -333,8 +348,8 @@ async fn failed(connection: &Connection, error: &h2::Error) -> End {
         if let Ok(phase) = phase.wait_for(|phase| phase.ended.is_some()).await
             && let Some(status) = &phase.ended
         {
-            return End { status: status.clone(), by_goaway };
+            return End { status: status.clone(), by_goaway, by_server: false };
         }
     }
-    End { status: status::of_h2(error), by_goaway }
+    End { status: status::of_h2(error), by_goaway, by_server: false }
 }

@@ -32,6 +32,7 @@ mod room;
 mod refusals;
 mod refused;
 mod routes;
+mod aside;
 mod views;
 mod stream;
 mod hub;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
+use super::aside::source_aside;
 use super::refused::Refusal;
 use super::servers::{ListId, Place};
 use super::source::{Owner, SourceHandle, Subscriber};
@@ -56,7 +57,8 @@ impl Router for Routes<'_> {
             Ok(handle) => handle,
             Err(refused) => self.without(type_url, refused)?,
         };
-        let id = handle.id();
+        let is_aside = realm.private && shared.server(place).is_local();
+        let id = if is_aside { source_aside(handle.id()) } else { handle.id() };
         if !self.sources.iter().any(|(known, _)| *known == id) {
             self.sources.reserve_exact(1);
             self.sources.push((id, handle));

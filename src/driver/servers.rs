@@ -46,7 +46,9 @@ impl Server {
     pub fn resource_timeout(&self, type_url: &TypeUrl) -> Duration {
         match &self.attach {
             Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => settings.timeout_of(type_url),
-            Attach::Files { .. } | Attach::Nothing => upstream::Settings::default().timeout_of(type_url),
+            Attach::Files { .. } | Attach::Nothing | Attach::Refused => {
+                upstream::Settings::default().timeout_of(type_url)
+            }
         }
     }
 

@@ -184,11 +184,7 @@ impl SourceHandle {
             }
             let link = match Link::new(&server.attach, &node).await {
                 Ok(link) => link,
-                Err(error) => {
-                    let status = Status::new(Code::FailedPrecondition, error);
-                    for_task.loaded.send_replace(Some(Err(status)));
-                    return;
-                }
+                Err(error) => return refuse(queue, for_task, &*listing, first, error).await,
             };
             let saving = restore(&mut source, &mut report, &for_task.key, &shared);
             let task = SourceTask {
@@ -287,6 +283,29 @@ fn attachment(attach: &Attach) -> Attachment {
         Attach::Files { .. } => Attachment::Files(Files::default()),
         Attach::Nothing => Attachment::Files(Files::nothing()),
         Attach::Refused => Attachment::Files(Files::refused(no_room())),
+    }
+}
+
+/// Ends the streams that ask a source which cannot begin, until none holds its handle.
+async fn refuse(
+    mut queue: mpsc::UnboundedReceiver<Queued>,
+    handle: Arc<SourceHandle>,
+    listing: &dyn Listing,
+    first: Option<Queued>,
+    error: String,
+) {
+    let status = Status::new(Code::FailedPrecondition, error);
+    handle.loaded.send_replace(Some(Err(status.clone())));
+    listing.forget(&handle);
+    drop(handle);
+    let end = |command: Command| {
+        if let Command::Watch { stream, .. } = command {
+            stream.end(status.clone());
+        }
+    };
+    first.into_iter().for_each(|(command, _permit)| end(command));
+    while let Some((command, _permit)) = queue.recv().await {
+        end(command);
     }
 }
 
@@ -441,6 +460,7 @@ impl SourceTask {
                     StreamEvent::Alive => Input::Alive,
                     StreamEvent::GoingAway => Input::GoingAway,
                     StreamEvent::Closed(status) => Input::Closed { status, jitter: fastrand::f64() },
+                    StreamEvent::Ended(status) => Input::Ended { status, jitter: fastrand::f64() },
                 };
                 self.source.handle_upstream(index, input, now);
             }
@@ -493,8 +513,10 @@ impl SourceTask {
         while let Some(output) = self.source.poll_output() {
             match output {
                 Output::Wake(sessions) => self.wake(&sessions),
-                Output::DoNotCache { type_url, name, sessions } => {
-                    self.shared.uncached.add(self.handle.key.place.list, &type_url, name.as_ref());
+                Output::DoNotCache { type_url, names, sessions } => {
+                    for name in &names {
+                        self.shared.uncached.add(self.handle.key.place.list, &type_url, name.as_ref());
+                    }
                     let streams = sessions.iter().filter_map(|session| self.streams.get(session));
                     streams.for_each(|stream| stream.clone().divert(type_url.clone()));
                 }

@@ -123,7 +123,8 @@ impl Sources {
             None => (self.start(&mut entries, key.clone(), pool), true),
         };
         entries.count_as(&key, pool);
-        if !is_held(&handle) {
+        // Who uses what is local is of no account: there is room for all of it.
+        if !is_held(&handle) && pool != Pool::Local {
             entries.begin_use(&key, holder);
         }
         if is_new {
@@ -330,7 +331,7 @@ impl Entries {
     fn end_use(&mut self, source: &SourceHandle, holder: Holder) {
         // One that gave its place to another is not there any more.
         let entry = self.by_key.get_mut(source.key()).filter(|entry| entry.handle.id() == source.id());
-        let Some(entry) = entry else { return };
+        let Some(entry) = entry.filter(|entry| entry.pool != Pool::Local) else { return };
         if entry.uses.remove(holder) && matches!(entry.pool, Pool::Classes(_)) {
             self.less_of(holder.connection);
         }

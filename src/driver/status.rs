@@ -110,7 +110,7 @@ impl SourceState {
 }
 
 /// One type of a source.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SourceTypeStatus {
     pub type_url: TypeUrl,
     /// Names and globs subscribed to, without the wildcard.
@@ -122,10 +122,38 @@ pub struct SourceTypeStatus {
     pub unknown: usize,
     /// Of what is present: what the server took away, and is served on for a while (FU18).
     pub held_back: usize,
+    /// Why the server does not serve this type, or may not.
+    pub refused: Option<RefusedStatus>,
     /// Bytes of what is present.
     pub bytes: usize,
     /// The version of the whole set (RLY-31).
     pub version: Option<Version>,
+}
+
+/// What a server makes of one type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RefusedStatus {
+    pub how: Refused,
+    pub since: SystemTime,
+    /// With what it refused last.
+    pub error: Status,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It ends the stream when it is asked for it: it is asked on a stream of its own (ADR 15).
+    EndsStream,
+    /// It has no service for it (RLY-25).
+    NotServed,
+}
+
+impl Refused {
+    pub fn name(self) -> &'static str {
+        match self {
+            Refused::EndsStream => "ends_stream",
+            Refused::NotServed => "not_served",
+        }
+    }
 }
 
 /// One downstream stream.

@@ -16,6 +16,7 @@ use std::pin::Pin;
 use tokio::time::{Sleep, sleep_until};
 use tracing::{debug, trace, warn};
 
+use super::aside::{session_at, subscriber_at};
 use super::delivery::Unread;
 use super::encode::Encoded;
 use super::handle::{Charge, Form, Message, Peer, Polled, RelayStream};
@@ -151,8 +152,8 @@ impl Drop for Guard {
     fn drop(&mut self) {
         let stream = &self.0;
         let sources = std::mem::take(&mut lock(&stream.inner).sources);
-        for (_, source) in &sources {
-            source.forget(stream.id());
+        for (id, source) in &sources {
+            source.forget(session_at(stream.id(), *id));
             stream.tables.sources.release(source, stream.holder());
         }
         stream.tables.streams.forget(stream.id);
@@ -425,10 +426,10 @@ impl StreamState {
     fn command(self: &Arc<Self>, watch: Watch) -> (Option<Arc<SourceHandle>>, Command) {
         let (source, command) = match watch {
             Watch::Watch { source, type_url, interest } => {
-                (source, Command::Watch { stream: self.clone(), type_url, interest })
+                (source, Command::Watch { stream: subscriber_at(self, source), type_url, interest })
             }
             Watch::Unwatch { source, type_url, collection } => {
-                (source, Command::Unwatch { session: self.id(), type_url, collection })
+                (source, Command::Unwatch { session: session_at(self.id(), source), type_url, collection })
             }
         };
         let inner = lock(&self.inner);
@@ -468,7 +469,7 @@ impl StreamState {
         sources.retain(|(id, source)| {
             let used = session.uses(*id);
             if !used {
-                farewell(source, self.id());
+                farewell(source, session_at(self.id(), *id));
                 self.tables.sources.release(source, self.holder());
             }
             used

@@ -168,7 +168,7 @@ impl Link {
                         StreamEvent::Opened => {
                             stream.open = Some(stream.metrics.stream(stream.variant));
                         }
-                        StreamEvent::Closed(status) => {
+                        StreamEvent::Closed(status) | StreamEvent::Ended(status) => {
                             stream.metrics.stream_closed(status.code);
                             *slot = None;
                         }

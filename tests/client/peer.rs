@@ -224,7 +224,9 @@ impl Client {
             Some(StreamEvent::Response(sluice::xds::Response::Sotw(r))) => {
                 format!("Response {}", r.version_info)
             }
-            Some(StreamEvent::Closed(status)) => format!("Closed {}", status.code.name()),
+            Some(StreamEvent::Closed(status) | StreamEvent::Ended(status)) => {
+                format!("Closed {}", status.code.name())
+            }
             Some(StreamEvent::ConnectFailed(status)) => format!("ConnectFailed {}", status.code.name()),
             Some(StreamEvent::Undecodable(status)) => format!("Undecodable {}", status.code.name()),
             Some(event) => format!("{event:?}"),
@@ -239,7 +241,7 @@ impl Client {
     /// The status of `Closed`, which must be next.
     pub async fn closed(&mut self) -> Status {
         match self.event().await {
-            Some(StreamEvent::Closed(status)) => {
+            Some(StreamEvent::Closed(status) | StreamEvent::Ended(status)) => {
                 assert!(self.event().await.is_none(), "Closed is the last event");
                 status
             }

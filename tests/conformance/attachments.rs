@@ -84,9 +84,10 @@ async fn rly_2_rpc_9_a_type_without_a_service_stays_unanswered() {
     }
 }
 
-/// CLI-1, CLI-3, type by type: a service that is not there makes nothing of the others worse, and is told until it is.
+/// RLY-25, RLY-40: a service that is not there makes nothing of the others worse, nor the server unreachable, and is told until it
+/// is.
 #[tokio::test]
-async fn cli_1_cli_3_one_type_that_fails_leaves_the_others_alone() {
+async fn rly_25_rly_40_a_type_without_a_service_leaves_the_others_alone() {
     let Some(bench) = Bench::relay(Attachment::PerType(Variant::Sotw)).await else { return };
     bench.origin.refuse_type(Some(EDS));
     bench.origin.set(EDS, "a", "1");
@@ -95,19 +96,23 @@ async fn cli_1_cli_3_one_type_that_fails_leaves_the_others_alone() {
     client.want(CDS, &["*"]);
     client.settle(CDS, &[("a", "1")]).await;
     client.want(EDS, &["a"]);
-    let shows = |state: &'static str, is_stale: bool| {
+    let shows = |state: &'static str, is_refused: bool| {
         let bench = &bench;
         move || async move {
             let sources = bench.process().get("/sources").await.1;
             let sources: serde_json::Value = serde_json::from_str(&sources).expect("JSON");
             let source = &sources["sources"][0];
-            source["state"] == state && source["stale_seconds"].is_number() == is_stale
+            let types = source["types"].as_array().cloned().unwrap_or_default();
+            let refused = types.iter().any(|of| of["refused"]["how"] == "not_served");
+            source["state"] == state && source["stale_seconds"].is_null() && refused == is_refused
         }
     };
-    eventually("connected, and stale", shows("connected", true)).await;
+    eventually("connected, and not served", shows("connected", true)).await;
     bench.origin.set(CDS, "a", "2");
     client.settle(CDS, &[("a", "2")]).await;
-    eventually("still stale", shows("connected", true)).await;
+    eventually("still not served", shows("connected", true)).await;
+    let warnings = bench.warned_of("does not serve a type").await;
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
     bench.origin.refuse_type(None);
     client.settle(EDS, &[("a", "1")]).await;
     eventually("all is well", shows("connected", false)).await;

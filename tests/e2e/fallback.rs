@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use tonic::Code;
 
 use crate::support::control_plane::eventually;
-use crate::support::{CDS, Client, ControlPlane, EDS, Relay, Setup, Variant};
+use crate::support::words::Item;
+use crate::support::{Attachment, CDS, Client, ControlPlane, EDS, Relay, Setup, Variant};
 
 /// Retries soon, so that a test need not wait.
 const BACKOFF: &str = "backoff: { initial: 100ms, max: 200ms }";
@@ -84,4 +85,31 @@ async fn rly_4_a_client_is_told_that_no_server_is_there() {
     client.want(CDS, &["*"]);
     client.settle(CDS, &[("a", "1")]).await;
     client.silence(Duration::from_secs(1)).await;
+}
+
+/// What may not be shared has a source of its own at a control plane, and none at a directory.
+#[tokio::test]
+async fn cch_1_what_is_private_and_what_is_shared_both_fall_back_to_a_directory() {
+    let mut first = ControlPlane::scripted().await;
+    let files = ControlPlane::with_files().await;
+    files.set_many(EDS, &[("plain", "file"), ("e", "file"), ("c", "file")]);
+    let setup = Setup::of(first.address).server_line(BACKOFF);
+    let relay = Relay::start(setup.next_server(files.server_uri(Attachment::Files))).await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(EDS, &["plain", "e"]);
+    for _ in 0..2 {
+        let asked = first.expect_that(EDS, |ask| ask.subscribe.iter().any(|name| name == "e")).await;
+        let private = Item { do_not_cache: true, ..Item::new(EDS, "e", "1", "1") };
+        let plain = asked.ask.subscribe.iter().any(|name| name == "plain");
+        let plain = plain.then(|| Item::new(EDS, "plain", "1", "1"));
+        first.answer(&asked, "1", plain.into_iter().chain([private]).collect(), &[]);
+    }
+    client.settle(EDS, &[("e", "1"), ("plain", "1")]).await;
+    first.down().await;
+    client.want(EDS, &["plain", "e", "c"]);
+    client.settle(EDS, &[("c", "file"), ("e", "file"), ("plain", "file")]).await;
+    files.set(EDS, "e", "file again");
+    client.settle(EDS, &[("c", "file"), ("e", "file again"), ("plain", "file")]).await;
+    files.set(EDS, "plain", "file again");
+    client.settle(EDS, &[("c", "file"), ("e", "file again"), ("plain", "file again")]).await;
 }

@@ -20,3 +20,4 @@ mod limits_more;
 mod observed;
 mod restart;
 mod routing;
+mod suspects;

@@ -66,6 +66,8 @@ struct State {
     refuse_delta: Option<Code>,
     /// The type whose service there is not.
     refuse_type: Option<&'static str>,
+    /// The type that has no cache: a stream that asks for it ends, as with go-control-plane's mux.
+    ends_on: Option<&'static str>,
     /// What polls are answered with instead.
     refuse_polls: Option<(StatusCode, String)>,
     /// It looks its clients up by their nodes, as istiod does.
@@ -192,6 +194,11 @@ impl ControlPlane {
     /// There is no service for streams of this type alone, or (`None`) there are all.
     pub fn refuse_type(&self, type_url: Option<&'static str>) {
         self.shared.lock().refuse_type = type_url;
+    }
+
+    /// Every aggregated stream that asks for this type ends.
+    pub fn ends_on(&self, type_url: Option<&'static str>) {
+        self.shared.lock().ends_on = type_url;
     }
 
     /// Every poll gets this, until [`Self::answer_polls`].
@@ -471,7 +478,7 @@ fn open<Req: Into<Ask> + Send + 'static>(
 }
 
 fn record(state: &mut State, id: u64, ask: Ask) {
-    let State { world, streams, log, scripted, is_istiod, .. } = state;
+    let State { world, streams, log, scripted, is_istiod, ends_on, .. } = state;
     let Some(stream) = streams.get_mut(&id) else { return };
     if let Some(node) = ask.node.as_ref().filter(|_| *is_istiod)
         && let Err(reason) = istiod::addresses(node)
@@ -494,6 +501,11 @@ fn record(state: &mut State, id: u64, ask: Ask) {
         at: Instant::now(),
         taken: false,
     });
+    if *ends_on == Some(&*ask.type_url) {
+        let _ = stream.answers.send(Err(Status::unavailable("resource watch failed")));
+        streams.remove(&id);
+        return;
+    }
     if *scripted && ask.type_url != MARKER {
         return;
     }

@@ -100,6 +100,9 @@ impl Setup {
         }
         for (server, lines) in &self.next_servers {
             let _ = writeln!(yaml, "  - server_uri: {server:?}");
+            if server.starts_with("file:") {
+                continue;
+            }
             let _ = writeln!(yaml, "    channel_creds: [ {{ type: insecure }} ]");
             let _ = writeln!(yaml, "    api_type: {}", self.upstream.api_type());
             for line in lines {

@@ -14,10 +14,12 @@ use crate::driver::clock::{Clock, wall_now};
 use crate::driver::servers::{Attach, Place};
 use crate::driver::shared::Shared;
 use crate::driver::source::{Owner, SourceKey};
-use crate::driver::status::{ClassStatus, SourceState, SourceStatus, SourceTypeStatus};
+use crate::driver::status::{
+    ClassStatus, Refused, RefusedStatus, SourceState, SourceStatus, SourceTypeStatus,
+};
 use crate::engine::Time;
 use crate::engine::cache::EntryState;
-use crate::engine::source::{Source, StreamIndex, is_mass};
+use crate::engine::source::{Attachment, Source, StreamIndex, is_mass};
 use crate::engine::upstream::{Event, Hold, Lower};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{
@@ -269,10 +271,41 @@ impl Report {
             Event::DeletionWithdrawn { type_url, count } => self.deletion_withdrawn(type_url, *count),
             Event::DeletionCarriedOut { type_url, count } => self.deletion_carried_out(type_url, *count),
             Event::DeletionConfirmed { type_url, count } => self.deletion_confirmed(type_url, *count),
+            Event::EndsStream { type_url, status, ends } => self.ends_stream(type_url, status, *ends),
+            Event::NotServed { type_url, status } => self.not_served(stream, type_url, status, now),
+            Event::BearsType { type_url } => self.bears(type_url),
             Event::Timeout { type_url, names } => {
                 debug!(%server, %list, %type_url, ?names, "no answer for these names in time");
             }
         }
+    }
+
+    /// RLY-25: the server is reachable, but has nothing of this type.
+    fn not_served(&mut self, stream: StreamIndex, type_url: &TypeUrl, status: &Status, now: Time) {
+        if let Some(suppressed) = self.allow(&format!("not served {type_url}")) {
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, error = %status, suppressed,
+                "the upstream does not serve a type that clients ask for; it is asked again now and then");
+        }
+        self.closed(stream, now);
+    }
+
+    /// What of the class is not lost by it goes on (ADR 15).
+    fn ends_stream(&self, type_url: &TypeUrl, status: &Status, ends: u32) {
+        let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
+        if ends == 1
+            && let Some(suppressed) = self.allow("ends the stream")
+        {
+            warn!(%server, %list, %class, %type_url, error = %status, suppressed,
+                "the upstream ended the stream soon after it was asked for a type; it is asked for that type on a stream of its \
+                own from now on");
+        } else {
+            debug!(%server, %list, %class, %type_url, error = %status, ends, "the upstream ended a stream for a type again");
+        }
+    }
+
+    fn bears(&self, type_url: &TypeUrl) {
+        info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url,
+            "a stream with this type alone stays open: it is asked for with the others again");
     }
 
     fn other_bytes(&mut self, type_url: &TypeUrl, contents: &[(ResourceName, Version)]) {
@@ -505,11 +538,22 @@ impl Report {
         }
     }
 
+    fn refused(&self, source: &Source, type_url: &TypeUrl) -> Option<RefusedStatus> {
+        let Attachment::Streams(streams) = source.attachment() else { return None };
+        let (how, since, error) = match (streams.suspect_of(type_url), streams.not_served(type_url)) {
+            (Some(suspect), _) => (Refused::EndsStream, suspect.since, suspect.status.clone()),
+            (None, Some((since, status))) => (Refused::NotServed, since, status.clone()),
+            (None, None) => return None,
+        };
+        Some(RefusedStatus { how, since: self.shared.clock.wall(since), error })
+    }
+
     fn type_statuses(&mut self, source: &Source) -> Vec<SourceTypeStatus> {
         let mut statuses = Vec::new();
         for (type_url, counts, wildcard) in source.types() {
             let members = wildcard.map_or(0, |view| view.len());
             let unknown = wildcard.map_or(0, |view| usize::from(!view.is_complete()));
+            let refused = self.refused(source, type_url);
             let status = SourceTypeStatus {
                 type_url: type_url.clone(),
                 names: counts.present + counts.absent + counts.unknown,
@@ -518,6 +562,7 @@ impl Report {
                 absent: counts.absent,
                 unknown: counts.unknown + unknown,
                 held_back: source.held_back(type_url),
+                refused,
                 bytes: counts.bytes + wildcard.map_or(0, |view| view.bytes()),
                 version: wildcard.map(|view| view.digest()),
             };

@@ -303,6 +303,10 @@ impl GlobCache {
     }
 
     /// The globs whose membership is known as a whole.
+    pub fn unknown(&self) -> impl Iterator<Item = &ResourceName> {
+        self.globs.iter().filter(|(_, glob)| !glob.complete).map(|(name, _)| name)
+    }
+
     pub fn complete(&self) -> impl Iterator<Item = &ResourceName> {
         self.globs.iter().filter(|(_, glob)| glob.complete).map(|(name, _)| name)
     }
@@ -325,9 +329,10 @@ impl GlobCache {
         true
     }
 
-    /// Who watches a glob; sorted.
-    pub fn sessions_of(&self, glob: &ResourceName) -> Vec<SessionId> {
-        self.slots.sessions_of(self.globs.get(glob).into_iter().flat_map(|glob| &glob.watchers))
+    /// Who watches some of these globs; sorted.
+    pub fn sessions_of<'a>(&self, globs: impl IntoIterator<Item = &'a ResourceName>) -> Vec<SessionId> {
+        let globs = globs.into_iter().filter_map(|glob| self.globs.get(glob));
+        self.slots.sessions_of(globs.flat_map(|glob| &glob.watchers))
     }
 
     pub fn is_watched(&self, name: &ResourceName) -> bool {

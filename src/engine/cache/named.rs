@@ -284,9 +284,10 @@ impl NamedCache {
         self.watchers.get(name).is_some_and(|watchers| !watchers.is_empty())
     }
 
-    /// The sessions that want a name, each once.
-    pub fn sessions_of(&self, name: &ResourceName) -> Vec<SessionId> {
-        self.slots.sessions_of(self.watchers.get(name).into_iter().flatten())
+    /// The sessions that want some of these names, each once.
+    pub fn sessions_of<'a>(&self, names: impl IntoIterator<Item = &'a ResourceName>) -> Vec<SessionId> {
+        let watchers = names.into_iter().filter_map(|name| self.watchers.get(name));
+        self.slots.sessions_of(watchers.flatten())
     }
 
     /// Stamps the views that changed and adds the sessions that watch them to `news`.

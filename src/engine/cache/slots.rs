@@ -152,6 +152,8 @@ impl Slots {
 
     /// Who is in these slots, each once; sorted.
     pub fn sessions_of<'a>(&self, ids: impl IntoIterator<Item = &'a SlotId>) -> Vec<SessionId> {
+        // Many names of a set stand in the same slot.
+        let ids: BTreeSet<&SlotId> = ids.into_iter().collect();
         let slots = ids.into_iter().filter_map(|slot| self.slots.get(slot));
         let sessions: BTreeSet<SessionId> = slots.flat_map(|slot| slot.sessions.iter().copied()).collect();
         sessions.into_iter().collect()

@@ -1,12 +1,14 @@
 //! How a source is attached to its server: by streams or polls, or by files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::suspects::Suspect;
 use crate::engine::Time;
 use crate::engine::interest::Shape;
 use crate::engine::reach::Reach;
-use crate::engine::upstream::{Hold, Interest, Output, Resumed, Settings, Transport, Upstream};
+use crate::engine::upstream::{Event, Hold, Interest, Output, Resumed, Settings, Transport, Upstream};
 use crate::xds::{Code, Resource, ResourceName, Service, Status, TypeUrl, Variant};
 
 /// Which stream of a source.
@@ -19,22 +21,29 @@ pub type StreamIndex = usize;
 /// REST, each type has a stream for each of these.
 #[derive(Debug)]
 pub struct Streams {
-    settings: Settings,
-    machines: Vec<Machine>,
+    pub(super) settings: Settings,
+    pub(super) machines: Vec<Machine>,
     /// Where the wildcard, the globs or the names of a type are.
-    placed: BTreeMap<(TypeUrl, Shape), StreamIndex>,
+    pub(super) placed: BTreeMap<(TypeUrl, Shape), StreamIndex>,
+    /// Aggregated: types for which the server ended a stream.
+    pub(super) suspects: BTreeMap<TypeUrl, Suspect>,
+    /// What is to be told of these.
+    pub(super) events: VecDeque<(StreamIndex, Event)>,
 }
 
 #[derive(Debug)]
-struct Machine {
+pub(super) struct Machine {
     /// `None`: of all types.
-    type_url: Option<TypeUrl>,
-    upstream: Upstream,
+    pub(super) type_url: Option<TypeUrl>,
+    /// The suspect that this stream carries alone.
+    pub(super) alone: Option<TypeUrl>,
+    pub(super) upstream: Upstream,
 }
 
 impl Streams {
     pub fn new(settings: Settings) -> Streams {
-        Streams { settings, machines: Vec::new(), placed: BTreeMap::new() }
+        let (machines, placed, suspects, events) = Default::default();
+        Streams { settings, machines, placed, suspects, events }
     }
 
     /// For how long what most of a type vanishes in is held back (FU18).
@@ -49,7 +58,9 @@ impl Streams {
         let index = match self.placed.get(&key) {
             Some(index) => *index,
             None => {
-                let Some(index) = self.place(type_url) else { return false };
+                let Some(index) = self.place_suspect(type_url, now).or_else(|| self.place(type_url)) else {
+                    return false;
+                };
                 self.placed.insert(key, index);
                 index
             }
@@ -88,10 +99,12 @@ impl Streams {
         };
         let settings = if of_type.is_some() { self.settings_of(type_url)? } else { self.settings.clone() };
         let taken = |index: StreamIndex| self.shape_of(index, type_url).is_some();
-        let is_free = |(index, machine): &(usize, &Machine)| machine.type_url == of_type && !taken(*index);
+        let is_free = |(index, machine): &(usize, &Machine)| {
+            machine.type_url == of_type && machine.alone.is_none() && !taken(*index)
+        };
         let found = self.machines.iter().enumerate().find(is_free).map(|(index, _)| index);
         Some(found.unwrap_or_else(|| {
-            self.machines.push(Machine { type_url: of_type, upstream: Upstream::new(settings) });
+            self.machines.push(Machine { type_url: of_type, alone: None, upstream: Upstream::new(settings) });
             self.machines.len() - 1
         }))
     }
@@ -153,6 +166,12 @@ impl Streams {
         machines.peek().is_some() && machines.all(|machine| machine.upstream.is_current(type_url))
     }
 
+    /// Since when the server has no service for a type, and what it says to it.
+    pub fn not_served(&self, type_url: &TypeUrl) -> Option<(Time, &Status)> {
+        let of_type = self.machines.iter().filter(|machine| machine.type_url.as_ref() == Some(type_url));
+        of_type.filter_map(|machine| machine.upstream.unserved()).min_by_key(|(since, _)| *since)
+    }
+
     pub fn machine(&mut self, index: StreamIndex) -> Option<&mut Upstream> {
         self.machines.get_mut(index).map(|machine| &mut machine.upstream)
     }
@@ -165,10 +184,17 @@ impl Streams {
         self.machines.iter_mut().enumerate().map(|(index, machine)| (index, &mut machine.upstream))
     }
 
-    /// One stream that is lost makes the server unreachable (CLI-1); it is heard once all that are in use were answered.
+    /// One stream that is lost makes the server unreachable (CLI-1); it is heard once all that are in use were answered. Those
+    /// of suspects say nothing of it.
     fn reach(&self) -> Reach {
-        let in_use =
-            || self.machines().filter(|(_, machine)| !machine.is_idle()).map(|(_, machine)| machine.reach());
+        let shared = || self.machines.iter().filter(|machine| machine.alone.is_none());
+        let in_use = || {
+            // RLY-25, RLY-40: a type without a service says nothing either.
+            let is_used =
+                |machine: &&Machine| !machine.upstream.is_idle() && machine.upstream.unserved().is_none();
+            let used = shared().filter(is_used);
+            used.map(|machine| machine.upstream.reach())
+        };
         if let Some(lost) = in_use().find(|reach| reach.is_lost()) {
             return lost.clone();
         }
@@ -181,7 +207,10 @@ impl Streams {
 
     /// What the first of the streams that have something to say says next.
     pub fn poll_output(&mut self) -> Option<(StreamIndex, Output)> {
-        self.machines_mut().find_map(|(index, machine)| Some((index, machine.poll_output()?)))
+        let event = self.events.pop_front().map(|(index, event)| (index, Output::Event(event)));
+        event.or_else(|| {
+            self.machines_mut().find_map(|(index, machine)| Some((index, machine.poll_output()?)))
+        })
     }
 }
 
@@ -258,6 +287,20 @@ pub enum Attachment {
 }
 
 impl Attachment {
+    /// Streams of which nothing is wanted stay for as long as what lingers does.
+    pub(super) fn lingering(mut self, linger: Duration) -> Attachment {
+        if let Attachment::Streams(streams) = &mut self {
+            streams.settings.linger = linger;
+        }
+        self
+    }
+
+    pub(super) fn close_idle(&mut self, now: Time) {
+        if let Attachment::Streams(streams) = self {
+            streams.machines_mut().for_each(|(_, machine)| machine.close_idle(now));
+        }
+    }
+
     /// Whether what is held of a type is what the server has, as far as it can be known. Files are, from their first state
     /// on: they are never out of reach.
     pub fn is_current(&self, type_url: &TypeUrl) -> bool {

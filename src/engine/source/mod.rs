@@ -10,6 +10,7 @@ mod attachment;
 mod guard;
 mod linger;
 mod private;
+mod suspects;
 mod restore;
 mod succession;
 mod upkeep;
@@ -39,6 +40,7 @@ use linger::{Linger, Lingering};
 use private::Private;
 use restore::Restoring;
 pub use restore::{Image, Kept, RestoredType};
+pub use suspects::Suspect;
 use upkeep::Upkeep;
 
 /// What a source may cost and how long it waits.
@@ -77,9 +79,9 @@ pub enum Output {
     Unserved(TypeUrl),
     /// These sessions have news in the snapshot. Sorted, without duplicates.
     Wake(Vec<SessionId>),
-    /// The server does not want this name, or (`None`) what is in this wildcard, cached or shared. These sessions wait
-    /// for it, and have to ask for themselves (CCH-1).
-    DoNotCache { type_url: TypeUrl, name: Option<ResourceName>, sessions: Vec<SessionId> },
+    /// The server does not want these names, or (`None`) what is in this wildcard, cached or shared. These sessions wait
+    /// for some of it, and have to ask for themselves (CCH-1).
+    DoNotCache { type_url: TypeUrl, names: Vec<Option<ResourceName>>, sessions: Vec<SessionId> },
     /// The server has spoken of all that was restored from before a restart of the relay (I14).
     Confirmed,
 }
@@ -172,6 +174,7 @@ impl Source {
     /// `id` is unique in the process, and drawn so that no client can guess it: the ids of views are made of it, and they
     /// say which answers are the same.
     pub fn new(id: u64, settings: Settings, attachment: Attachment) -> Source {
+        let attachment = attachment.lingering(settings.linger);
         Source {
             linger: Linger::new(settings.linger, settings.unwatched_bytes_max),
             settings,
@@ -370,6 +373,7 @@ impl Source {
             self.give_up_restored(now);
             let lingering = std::iter::from_fn(|| self.linger.pop_any()).collect();
             self.free(lingering, now);
+            self.attachment.close_idle(now);
             self.after(now);
         }
     }
@@ -484,10 +488,8 @@ impl Source {
     // === what the server says ===
 
     pub fn handle_upstream(&mut self, stream: StreamIndex, input: upstream::Input, now: Time) {
-        if let Attachment::Streams(streams) = &mut self.attachment
-            && let Some(machine) = streams.machine(stream)
-        {
-            machine.handle(input, now);
+        if let Attachment::Streams(streams) = &mut self.attachment {
+            streams.handle(stream, input, now);
             streams.agree_on_server(now);
         }
         self.after(now);
@@ -569,9 +571,7 @@ impl Source {
 
     pub fn poll_timeout(&self) -> Option<Time> {
         let machines = match &self.attachment {
-            Attachment::Streams(streams) => {
-                streams.machines().filter_map(|(_, machine)| machine.poll_timeout()).min()
-            }
+            Attachment::Streams(streams) => streams.poll_timeout(),
             Attachment::Files(_) => None,
         };
         let departed = self.types.values().flat_map(TypeCache::departed);
@@ -582,11 +582,7 @@ impl Source {
 
     pub fn handle_timeout(&mut self, now: Time) {
         if let Attachment::Streams(streams) = &mut self.attachment {
-            for (_, machine) in streams.machines_mut() {
-                if machine.poll_timeout().is_some_and(|due| due <= now) {
-                    machine.handle_timeout(now);
-                }
-            }
+            streams.handle_timeout(now);
         }
         self.expire_linger(now);
         self.expire_departed(now);

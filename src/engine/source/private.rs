@@ -29,8 +29,9 @@ impl Private {
 }
 
 impl TypeCache {
-    /// Takes what may not be shared out of what is to be cached. Gives the names, or `None` for the wildcard, and who waits.
-    fn give_up(&mut self, changes: &mut Changes) -> Vec<(Option<ResourceName>, Vec<SessionId>)> {
+    /// Takes what may not be shared out of what is to be cached. Gives the names, or `None` for the wildcard, and who waits for
+    /// some of them: a stream is told once for all names of a response.
+    fn give_up(&mut self, changes: &mut Changes) -> (Vec<Option<ResourceName>>, Vec<SessionId>) {
         let (private, rest): (Vec<Arc<Resource>>, _) =
             std::mem::take(&mut changes.present).into_iter().partition(|resource| resource.do_not_cache);
         changes.present = rest;
@@ -39,17 +40,21 @@ impl TypeCache {
                 self.private.wildcard |= !private.is_empty();
                 // Without them the membership is never known as a whole.
                 changes.complete &= !self.private.wildcard;
-                let sessions = || self.wildcard.iter().flat_map(|wildcard| wildcard.sessions()).collect();
-                if private.is_empty() { Vec::new() } else { vec![(None, sessions())] }
+                let Some(wildcard) = self.wildcard.as_ref().filter(|_| !private.is_empty()) else {
+                    return Default::default();
+                };
+                if changes.replaces {
+                    // What was held before it became private is no longer renewed here, but it has not left the wildcard.
+                    let held = private.iter().filter_map(|resource| wildcard.members().get(&resource.name));
+                    changes.present.extend(held.cloned());
+                }
+                (vec![None], wildcard.sessions().collect())
             }
             Scope::Globs => {
                 let globs: BTreeSet<_> = private.iter().filter_map(|resource| resource.name.glob()).collect();
                 self.private.names.extend(globs.iter().cloned());
-                let with_sessions = |glob: ResourceName| {
-                    let sessions = self.globs.sessions_of(&glob);
-                    (Some(glob), sessions)
-                };
-                globs.into_iter().map(with_sessions).collect()
+                let sessions = self.globs.sessions_of(&globs);
+                (globs.into_iter().map(Some).collect(), sessions)
             }
             Scope::Names => {
                 for resource in &changes.present {
@@ -60,11 +65,8 @@ impl TypeCache {
                 let wanted: Vec<_> =
                     names.filter(|name| self.named.known().contains_key(*name)).cloned().collect();
                 self.private.names.extend(wanted.iter().cloned());
-                let with_sessions = |name: ResourceName| {
-                    let sessions = self.named.sessions_of(&name);
-                    (Some(name), sessions)
-                };
-                wanted.into_iter().map(with_sessions).collect()
+                let sessions = self.named.sessions_of(&wanted);
+                (wanted.into_iter().map(Some).collect(), sessions)
             }
         }
     }
@@ -74,8 +76,9 @@ impl Source {
     pub(super) fn give_up_private(&mut self, changes: &mut Changes) {
         let type_url = changes.type_url.clone();
         let Some(cache) = self.types.get_mut(&type_url).filter(|_| !self.settings.private) else { return };
-        for (name, sessions) in cache.give_up(changes) {
-            self.outputs.push_back(Output::DoNotCache { type_url: type_url.clone(), name, sessions });
+        let (names, sessions) = cache.give_up(changes);
+        if !names.is_empty() {
+            self.outputs.push_back(Output::DoNotCache { type_url, names, sessions });
         }
     }
 
@@ -86,12 +89,18 @@ impl Source {
         let names: Vec<_> = match interest {
             Interest::Wildcard => private.wildcard.then_some(None).into_iter().collect(),
             Interest::Globs(names) | Interest::Names(names) => {
-                private.names.iter().filter(|name| names.contains(name)).cloned().map(Some).collect()
+                let (known, wanted) = (&private.names, names);
+                // The cost is that of the smaller of the two.
+                if known.len() < wanted.len() {
+                    known.iter().filter(|name| wanted.contains(name)).cloned().map(Some).collect()
+                } else {
+                    wanted.iter().filter(|name| known.contains(*name)).cloned().map(Some).collect()
+                }
             }
         };
-        for name in names {
+        if !names.is_empty() {
             let (type_url, sessions) = (type_url.clone(), vec![session]);
-            self.outputs.push_back(Output::DoNotCache { type_url, name, sessions });
+            self.outputs.push_back(Output::DoNotCache { type_url, names, sessions });
         }
     }
 }
@@ -162,8 +171,9 @@ mod tests {
     fn given_up(source: &mut Source) -> Vec<(String, Vec<u64>)> {
         let outputs = std::iter::from_fn(|| source.poll_output());
         let told = outputs.filter_map(|output| match output {
-            Output::DoNotCache { name, sessions, .. } => {
-                let name = name.map_or("*".to_owned(), |name| name.to_string());
+            Output::DoNotCache { names, sessions, .. } => {
+                let name = |name: Option<ResourceName>| name.map_or("*".to_owned(), |name| name.to_string());
+                let name = names.into_iter().map(name).collect::<Vec<_>>().join(" ");
                 Some((name, sessions.into_iter().map(|session| session.0).collect()))
             }
             _ => None,
@@ -172,7 +182,7 @@ mod tests {
     }
 
     fn holds(source: &mut Source, name: &str) -> bool {
-        let snapshot = source.take_snapshot().unwrap();
+        let snapshot = source.snapshot();
         let types = snapshot.of(&clusters()).unwrap();
         let named = types.named.get(name).is_some_and(|known| known.resource().is_some());
         named || types.members.contains_key(name)
@@ -218,6 +228,32 @@ mod tests {
         assert!(!types.members.contains_key("b") && !types.wildcard.as_ref().unwrap().is_complete());
         source.watch(SessionId(2), &clusters(), &Interest::Wildcard, NOW);
         assert_eq!(given_up(&mut source), [("*".to_owned(), vec![2])]);
+    }
+
+    #[test]
+    fn cch_1_a_stream_is_told_once_of_all_names_of_a_response() {
+        let mut source = source(false);
+        source.watch(SessionId(1), &clusters(), &names("b c d"), NOW);
+        source.watch(SessionId(2), &clusters(), &names("c d e"), NOW);
+        let private = ["b", "c", "d"].map(|name| Resource { do_not_cache: true, ..resource(name) });
+        source.handle_changes(changes(Scope::Names, private.to_vec()), NOW);
+        assert_eq!(given_up(&mut source), [("b c d".to_owned(), vec![1, 2])]);
+        source.watch(SessionId(3), &clusters(), &names("b d x y z"), NOW);
+        assert_eq!(given_up(&mut source), [("b d".to_owned(), vec![3])]);
+    }
+
+    /// I4: whoever polls between the response and the answer of the private source.
+    #[test]
+    fn cch_1_a_member_that_becomes_private_has_not_left_the_wildcard() {
+        let mut source = source(false);
+        source.watch(SessionId(1), &clusters(), &Interest::Wildcard, NOW);
+        let full = |present: Vec<Resource>| Changes { replaces: true, ..changes(Scope::Wildcard, present) };
+        let shared = |name| Resource { do_not_cache: false, ..resource(name) };
+        source.handle_changes(full(vec![shared("a"), shared("b"), shared("c")]), NOW);
+        source.handle_changes(full(vec![shared("a"), resource("b")]), NOW);
+        assert_eq!(given_up(&mut source), [("*".to_owned(), vec![1])]);
+        let held: Vec<_> = ["a", "b", "c"].into_iter().filter(|name| holds(&mut source, name)).collect();
+        assert_eq!(held, ["a", "b"]);
     }
 
     #[test]

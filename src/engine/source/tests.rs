@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod guard;
+mod suspects;
 mod versions;
 
 use bytes::Bytes;
@@ -246,6 +247,28 @@ fn rly_60_secrets_go_at_once() {
     assert_eq!(bench.source.poll_timeout(), Some(bench.now));
     bench.advance(Duration::ZERO);
     assert!(bench.source.is_idle());
+}
+
+/// RLY-60: the bytes go at once, the stream stays for those who come back.
+#[test]
+fn rly_60_a_secret_that_comes_and_goes_leaves_its_stream_open() {
+    let mut bench = Bench::streams();
+    bench.watch(1, SDS, "s");
+    bench.source.handle_upstream(0, upstream::Input::Opened, bench.now);
+    assert_eq!(bench.done(), ["0 None Delta"]);
+    for _ in 0..20 {
+        bench.says(SDS, Scope::Names, "s=1", false);
+        bench.unwatch(1, SDS, NAMES);
+        bench.advance(Duration::from_secs(5));
+        assert_eq!((bench.view(SDS, "s"), bench.done()), ("none".to_owned(), Vec::new()));
+        bench.watch(1, SDS, "s");
+        assert_eq!(bench.view(SDS, "s"), "?1", "nothing was kept");
+    }
+    bench.unwatch(1, SDS, NAMES);
+    bench.advance(Duration::from_secs(29));
+    assert_eq!((bench.done(), bench.source.is_idle()), (Vec::new(), false));
+    bench.advance(Duration::from_secs(1));
+    assert_eq!((bench.done(), bench.source.is_idle()), (vec!["0 closed".to_owned()], true));
 }
 
 #[test]

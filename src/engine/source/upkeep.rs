@@ -231,6 +231,14 @@ impl Source {
                 self.put_errors(index, type_url, errors, ErrorKind::Timeout, now);
             }
             Event::Heard => self.end_transient_errors(index, now),
+            // The first end may have had another reason.
+            Event::EndsStream { type_url, status, ends: 2.. } => {
+                let text = format!("ends the stream when it is asked for this type ({status})");
+                self.report_refused(index, type_url, &text, now);
+            }
+            Event::NotServed { type_url, status } => {
+                self.report_refused(index, type_url, &format!("does not serve this type ({status})"), now);
+            }
             _ => {}
         }
     }
@@ -238,8 +246,15 @@ impl Source {
     /// An event as it is passed on: of the resources that came under the version of what is held, those with other bytes
     /// (FU20). What is held is as it was before the response.
     pub(super) fn told(&self, index: StreamIndex, event: Event) -> Option<Event> {
-        let Event::SameVersion { type_url, mut contents } = event else { return Some(event) };
         let Attachment::Streams(streams) = &self.attachment else { return None };
+        let is_of_server = matches!(
+            event,
+            Event::Connected { .. } | Event::Disconnected { .. } | Event::Unreachable { .. } | Event::Heard
+        );
+        if is_of_server && streams.is_alone(index) {
+            return None;
+        }
+        let Event::SameVersion { type_url, mut contents } = event else { return Some(event) };
         let (shape, cache) = (streams.shape_of(index, &type_url)?, self.types.get(&type_url)?);
         contents.retain(|(name, content)| {
             let held = match (shape, &cache.wildcard) {
@@ -299,6 +314,17 @@ impl Source {
         for type_url in touched {
             self.settle(&type_url, now);
         }
+    }
+
+    /// The server refuses a type: names of it that are not known cannot be had for now (ERR-10).
+    fn report_refused(&mut self, index: StreamIndex, type_url: &TypeUrl, text: &str, now: Time) {
+        let Some(cache) = self.types.get(type_url) else { return };
+        let unknown = cache.named.known().iter().filter(|(_, known)| matches!(known, Known::Unknown));
+        let globs = cache.globs.unknown();
+        let names = unknown.map(|(name, _)| name).chain(globs).cloned();
+        let status = self.upkeep.error(Code::Unavailable, text);
+        let errors = names.map(|name| (name, status.clone())).collect();
+        self.put_errors(index, type_url, errors, ErrorKind::Unreachable, now);
     }
 
     /// Names that were asked for long enough ago, of a server that cannot be reached: UNAVAILABLE, never NOT_FOUND

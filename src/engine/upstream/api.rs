@@ -68,6 +68,9 @@ pub struct Settings {
     /// The first change of the subscriptions after a quiet spell is written at once. What follows is written together, first
     /// at short distances, then at longer ones, up to this (FLW-5). ACKs and NACKs never wait.
     pub gather: Duration,
+    /// How long a stream stays open of which nothing is wanted any more, if the last was a Secret, which does not linger
+    /// (RLY-60). The source sets it.
+    pub linger: Duration,
     pub backoff: BackoffSettings,
     /// There is a failover server, which is asked by Envoy's rules; see [`super::failover`].
     pub failover: bool,
@@ -91,6 +94,7 @@ impl Default for Settings {
             fails_on_data_errors: false,
             needs_answer: false,
             gather: Duration::from_millis(50),
+            linger: Duration::ZERO,
             backoff: BackoffSettings::default(),
             failover: false,
             failover_backoff: super::failover::default_backoff(),
@@ -143,6 +147,8 @@ pub enum Input {
     GoingAway,
     /// The stream ended, or could not be opened on a good connection. `jitter` is uniform in [0, 1).
     Closed { status: Status, jitter: f64 },
+    /// As [`Input::Closed`], by a status that the server sent on a connection that goes on.
+    Ended { status: Status, jitter: f64 },
     /// The answer to [`Output::Probe`]: bytes arrived on the connection.
     Alive,
     /// The stream of [`Output::OpenNext`] is open, on a connection whose SETTINGS arrived.
@@ -348,6 +354,23 @@ pub enum Event {
     Expired {
         type_url: TypeUrl,
         count: usize,
+    },
+    /// The server ended so many streams soon after it was asked for this type, which is asked for on a stream of its own now
+    /// (ADR 15). The source says so, as of the next one.
+    EndsStream {
+        type_url: TypeUrl,
+        status: Status,
+        ends: u32,
+    },
+    /// A stream with this type alone stays open: it is asked for with the others again.
+    BearsType {
+        type_url: TypeUrl,
+    },
+    /// The server has no service for the one type of this stream, or (in REST) no path: UNIMPLEMENTED, 404. It is reachable all the
+    /// same, and asked again with the backoff of a stream without an answer (RLY-25). Told once, until it is otherwise.
+    NotServed {
+        type_url: TypeUrl,
+        status: Status,
     },
     /// Names whose timers ran out, with [`Settings::timeout_is_transient`]: UNAVAILABLE for now (DAT-1).
     Timeout {

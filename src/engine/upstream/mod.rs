@@ -35,6 +35,8 @@ mod poll;
 mod proof;
 mod mute;
 mod succession;
+mod blame;
+mod idle;
 mod resume;
 mod order;
 mod view;
@@ -48,6 +50,7 @@ pub use api::{
     Cause, Changes, Event, Hold, Input, Interest, Output, Scope, Settings, Transport, WildcardStyle,
 };
 pub use backoff::BackoffSettings;
+pub use blame::{Carried, SOON};
 pub use order::Lower;
 pub use resume::{Former, Resumed};
 pub use view::{State, TypeView};
@@ -98,6 +101,10 @@ pub struct Upstream {
     is_polled: bool,
     /// The server has answered something since something is wanted, or it answered before the relay was restarted.
     has_spoken: bool,
+    /// Nothing is wanted of the open stream: it closes then.
+    idle_until: Option<Time>,
+    /// Since when the server has no service for the type of this stream.
+    unserved: Option<(Time, Status)>,
 }
 
 #[derive(Debug)]
@@ -201,6 +208,8 @@ impl Upstream {
             control_plane,
             is_polled: false,
             has_spoken: false,
+            idle_until: None,
+            unserved: None,
         }
     }
 
@@ -221,6 +230,7 @@ impl Upstream {
             renew = !self.write(type_url, Occasion::Change, now);
         }
         if let Some(subscription) = self.subscriptions.get_mut(type_url) {
+            self.idle_until = None;
             subscription.add(interest);
             self.outputs.extend(subscription.answer_from_variants());
         }
@@ -243,7 +253,7 @@ impl Upstream {
         }
         let retired = self.subscriptions.values().filter(|subscription| subscription.wants_nothing()).count();
         if retired == self.subscriptions.len() {
-            self.close(now);
+            self.left(type_url, now);
         } else if self.polls() {
             self.forget_left();
         } else if retired > RETIRED_TYPES_MAX {
@@ -256,6 +266,12 @@ impl Upstream {
 
     pub fn handle(&mut self, input: Input, now: Time) {
         match (input, &self.phase) {
+            (Input::Ended { .. } | Input::Closed { .. } | Input::GoingAway, _)
+                if self.idle_until.is_some() =>
+            {
+                self.close(now);
+            }
+            (Input::Ended { status, jitter }, _) => self.handle(Input::Closed { status, jitter }, now),
             (Input::Opened, Phase::Opening) => self.opened(now),
             (Input::ConnectFailed { status }, Phase::Opening) => self.unconnected(status, now),
             (Input::Received(response), Phase::Open(_)) => self.received(response, now),
@@ -322,7 +338,12 @@ impl Upstream {
             Phase::Open(_) if self.polls() => None,
             Phase::Open(stream) => {
                 let timers = self.subscriptions.values().filter_map(Subscription::next_timeout);
-                timers.chain(stream.gathering.until()).chain(self.steady_at()).chain(self.mute_at()).min()
+                timers
+                    .chain(stream.gathering.until())
+                    .chain(self.steady_at())
+                    .chain(self.mute_at())
+                    .chain(self.idle_until)
+                    .min()
             }
         }
     }
@@ -340,6 +361,7 @@ impl Upstream {
                 self.run_timers(now);
                 self.become_steady(now);
                 self.find_mute(now);
+                self.run_idle(now);
             }
         }
         self.check_invariants();
@@ -380,12 +402,14 @@ impl Upstream {
     /// Nothing is wanted: nothing is kept, and a later interest starts afresh (G8).
     fn close(&mut self, now: Time) {
         self.subscriptions.clear();
+        self.idle_until = None;
         if matches!(self.phase, Phase::Opening | Phase::Open(_)) {
             self.withdraw_unsent();
             self.outputs.push_back(Output::Close);
         }
         self.reach = Reach::Pending;
         self.has_spoken = false;
+        self.unserved = None;
         self.flaps = Flaps::default();
         self.forget_turns();
         self.enter(Phase::Closed, now);
@@ -443,6 +467,7 @@ impl Upstream {
 
     fn unreachable(&mut self, status: Status, now: Time) {
         self.lose_currency();
+        self.unserved = None;
         self.reach.lose(status.clone(), now);
         self.last_error = Some(status.clone());
         self.event(Event::Unreachable { status });
@@ -469,8 +494,12 @@ impl Upstream {
         }
         let retry_in = self.retry_in(jitter);
         self.disconnected(status.clone(), false, retry_in, now);
-        if matches!(refusal, Refusal::Unreachable) {
-            self.unreachable(status, now);
+        match refusal {
+            Refusal::Unreachable if self.is_of_one_type() && status.code == Code::Unimplemented => {
+                self.not_served(status, now);
+            }
+            Refusal::Unreachable => self.unreachable(status, now),
+            Refusal::NoDelta | Refusal::Perhaps => {}
         }
     }
 
@@ -518,6 +547,7 @@ impl Upstream {
         if let Phase::Open(stream) = &mut self.phase {
             stream.answered.get_or_insert(now);
         }
+        self.unserved = None;
         self.primary_answered();
         self.sign_of_life();
         self.backoff.answered();
@@ -542,6 +572,7 @@ impl Upstream {
         if subscription.said.nonce.is_empty() || !planted(Bug::UpstreamNonceStale) {
             subscription.said.nonce.clone_from(&digest.nonce);
         }
+        subscription.said.unanswered = None;
         if !matches!(subscription.want, Want::Names(_)) {
             digest.refuse_variants();
         }
@@ -649,6 +680,9 @@ impl Upstream {
             return false;
         };
         let due = now + self.settings.timeout_of(type_url);
+        if !subscription.said.enter.is_empty() {
+            subscription.said.unanswered = Some(now);
+        }
         subscription.written(self.variant, due, stream.signs);
         self.outputs.push_back(Output::Send { request, first: !stream.has_spoken });
         stream.has_spoken = true;
@@ -708,7 +742,8 @@ impl Upstream {
         let is_closed = matches!(self.phase, Phase::Closed);
         let wants_nothing = self.subscriptions.values().all(Subscription::wants_nothing);
         debug_assert_eq!(
-            is_closed, wants_nothing,
+            is_closed || self.idle_until.is_some(),
+            wants_nothing,
             "a stream is there, or on its way, while something is wanted"
         );
         debug_assert!(!is_closed || self.subscriptions.is_empty(), "nothing is kept when nothing is wanted");

@@ -35,6 +35,8 @@ pub(super) struct Said {
     for_globs: bool,
     /// Of the last response, empty before (ACK-9).
     pub(super) nonce: String,
+    /// When something was asked for last, if no response of the type came since.
+    pub(super) unanswered: Option<Time>,
     /// Wanted names (`*` for the wildcard) that no request lists yet.
     pub(super) enter: BTreeSet<ResourceName>,
     /// Names that the last request lists but that are no longer wanted.

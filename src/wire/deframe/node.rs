@@ -28,7 +28,10 @@ pub(super) fn put_field(
         7 => node.user_agent_version = Some(UserAgentVersion::Text(text(payload)?.to_owned())),
         8 => node.user_agent_version = Some(build_version(payload)?),
         10 => node.client_features.push(text(payload)?.to_owned()),
-        12 => node.dynamic_parameters.push(Bytes::copy_from_slice(payload)),
+        12 => {
+            check_parameters(payload)?;
+            node.dynamic_parameters.push(Bytes::copy_from_slice(payload));
+        }
         _ => {}
     }
     Ok(())
@@ -48,6 +51,31 @@ fn put_locality(locality: &mut Locality, message: &[u8]) -> Result<(), Malformed
             (2, payload) => locality.zone = payload.text()?.to_owned(),
             (3, payload) => locality.sub_zone = payload.text()?.to_owned(),
             _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// An entry of `dynamic_parameters` goes upstream as it came, but for a control plane that is polled in JSON: one that
+/// cannot be read would spoil the requests of its whole class.
+fn check_parameters(entry: &[u8]) -> Result<(), Malformed> {
+    for field in Fields::of(entry) {
+        match field? {
+            (1, key) => drop(key.text()?),
+            (2, value) => check_context(value.bytes()?)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// An `xds.core.v3.ContextParams`: a map of strings.
+fn check_context(message: &[u8]) -> Result<(), Malformed> {
+    for field in Fields::of(message) {
+        let (1, parameter) = field? else { continue };
+        for field in Fields::of(parameter.bytes()?) {
+            let (1 | 2, text) = field? else { continue };
+            text.text()?;
         }
     }
     Ok(())

@@ -186,6 +186,19 @@ fn fea_1_features_are_a_sorted_set() {
 }
 
 #[test]
+fn dyn_1_parameters_that_are_no_map_of_maps_of_strings_are_an_error() {
+    let good = &b"\x0a\x01k\x12\x08\x0a\x06\x0a\x01p\x12\x01v"[..];
+    let bad = [&b"\xff"[..], b"\x0a\x01\xff", b"\x08\x01", b"\x12\x01\xff", b"\x12\x05\x0a\x03\x0a\x01\xff"];
+    for (entry, is_good) in std::iter::once((good, true)).chain(bad.map(|entry| (entry, false))) {
+        let node = [&[0x62, entry.len() as u8], entry].concat();
+        let message = [&[0x12, node.len() as u8], &node[..]].concat();
+        let body: Bytes = [&[0, 0, 0, 0, message.len() as u8], &message[..]].concat().into();
+        let read = read_in(&mut reader(Variant::Sotw), &body, &[1400]);
+        assert_eq!(read.is_ok(), is_good, "{entry:?}: {read:?}");
+    }
+}
+
+#[test]
 fn str_3_of_later_nodes_only_what_may_count_is_kept() {
     let body: Bytes = [framed(&big_request()), framed(&big_request())].concat().into();
     let requests = read_in(&mut reader(Variant::Sotw), &body, &[1400]).unwrap();

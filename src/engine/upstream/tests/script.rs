@@ -372,6 +372,9 @@ fn show_event(event: &Event) -> Option<String> {
         | Event::DeletionConfirmed { .. } => {
             return None;
         }
+        Event::EndsStream { type_url, ends, .. } => format!("ends stream {} {ends}", short(type_url)),
+        Event::BearsType { type_url } => format!("bears {}", short(type_url)),
+        Event::NotServed { type_url, .. } => format!("not served {}", short(type_url)),
         Event::Timeout { type_url, names } => format!("timeout {} {names:?}", short(type_url)),
     })
 }

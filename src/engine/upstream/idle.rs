@@ -1,0 +1,38 @@
+//! A stream of which nothing is wanted any more.
+//!
+//! Mostly it closes, since what nobody watches has lingered for long enough. Secrets do not linger (RLY-60). A client that asks for
+//! one again and again would open and close a stream each time: so their stream stays for a while, with nothing on it.
+
+use super::api::WildcardStyle;
+use super::{Phase, Upstream};
+use crate::engine::Time;
+use crate::xds::{TypeUrl, Variant};
+
+impl Upstream {
+    /// The last of what was wanted was of this type.
+    pub(super) fn left(&mut self, type_url: &TypeUrl, now: Time) {
+        // An old server would read that nothing is wanted as the wildcard (SUB-10).
+        let can_say_nothing =
+            self.variant == Variant::Delta || self.settings.wildcard == WildcardStyle::Explicit;
+        let is_exchanged = self.settings.failover;
+        let stays = type_url.is_secret() && can_say_nothing && !is_exchanged && !self.polls();
+        if !stays || self.settings.linger.is_zero() || !matches!(self.phase, Phase::Open(_)) {
+            return self.close(now);
+        }
+        self.idle_until = Some(now + self.settings.linger);
+        self.write_changes_gathered(now);
+    }
+
+    /// Ends a stream on which nothing is wanted.
+    pub(in crate::engine) fn close_idle(&mut self, now: Time) {
+        if self.idle_until.is_some() {
+            self.close(now);
+        }
+    }
+
+    pub(super) fn run_idle(&mut self, now: Time) {
+        if self.idle_until.is_some_and(|until| until <= now) {
+            self.close(now);
+        }
+    }
+}

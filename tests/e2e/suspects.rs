@@ -1,0 +1,78 @@
+//! A control plane that ends the stream when it is asked for a certain type (ADR 15).
+
+use std::time::{Duration, Instant};
+
+use crate::support::control_plane::eventually;
+use crate::support::{CDS, Client, ControlPlane, EDS, Relay, Setup, Variant};
+
+const NO_CACHE: &str = "type.googleapis.com/envoy.service.runtime.v3.Runtime";
+
+/// The second of the retries that the class would have to wait for comes after a second.
+const USUAL: Duration = Duration::from_millis(700);
+
+async fn others_go_on(variant: Variant) {
+    let origin = ControlPlane::obedient().await;
+    origin.set(CDS, "a", "1");
+    origin.set(EDS, "e", "1");
+    origin.ends_on(Some(NO_CACHE));
+    let relay = Relay::start(Setup::of(origin.address).upstream(variant)).await;
+    let mut other = Client::open(&relay.address, variant, "other").await;
+    other.want(CDS, &["*"]);
+    other.settle(CDS, &[("a", "1")]).await;
+    other.want(EDS, &["e"]);
+    other.settle(EDS, &[("e", "1")]).await;
+
+    let mut asks = Client::open(&relay.address, variant, "asks").await;
+    asks.want(NO_CACHE, &["r"]);
+    // The suspect's own stream ended: it was found, and is tried again in a second, and later.
+    let count = || origin.requests(NO_CACHE).len();
+    origin.wait_for("it is asked for alone", |origin| origin.requests(NO_CACHE).len() >= 2).await;
+    for round in 2..8 {
+        let text = round.to_string();
+        let before = Instant::now();
+        origin.set(CDS, "a", &text);
+        other.settle(CDS, &[("a", &text)]).await;
+        assert!(before.elapsed() < USUAL, "round {round}: {:?}", before.elapsed());
+    }
+    origin.wait_for("it is asked for again", |origin| origin.requests(NO_CACHE).len() >= 3).await;
+    let before = Instant::now();
+    origin.set(EDS, "e", "2");
+    other.settle(EDS, &[("e", "2")]).await;
+    assert!(before.elapsed() < USUAL, "{:?}", before.elapsed());
+    assert!(count() < 10, "it is asked for with a backoff");
+    // The streams: the first one, the one that took its place, and those of the suspect.
+    assert!(origin.opened() <= 1 + count() as u64, "{} for {}", origin.opened(), count());
+
+    let warned = relay.warnings("ended the stream soon after it was asked for a type");
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    assert!(warned[0].contains("Runtime") && warned[0].contains("resource watch failed"), "{warned:?}");
+    let server = origin.address.to_string();
+    let of_type = |source: &serde_json::Value| {
+        let types = source["types"].as_array().cloned().unwrap_or_default();
+        types.into_iter().find(|of| of["type"] == "envoy.service.runtime.v3.Runtime")
+    };
+    eventually("/sources shows it", || async {
+        let source = relay.sources(&server).await[0].clone();
+        let refused = of_type(&source).map(|of| of["refused"].clone()).unwrap_or_default();
+        source["state"] == "connected"
+            && refused["error"].as_str().is_some_and(|e| e.contains("watch failed"))
+    })
+    .await;
+    let source = relay.sources(&server).await[0].clone();
+    assert!(source["stale_seconds"].is_null(), "{source}");
+
+    // A client that comes now costs the others nothing, and the type comes back when the server has it.
+    origin.set(NO_CACHE, "r", "1");
+    origin.ends_on(None);
+    asks.settle(NO_CACHE, &[("r", "1")]).await;
+}
+
+#[tokio::test]
+async fn str_1_a_type_that_ends_the_stream_does_not_stall_the_others_in_delta() {
+    others_go_on(Variant::Delta).await;
+}
+
+#[tokio::test]
+async fn str_1_a_type_that_ends_the_stream_does_not_stall_the_others_in_sotw() {
+    others_go_on(Variant::Sotw).await;
+}
