@@ -93,6 +93,27 @@ async fn rly_64_del_35_the_union_is_restated_in_the_upstreams_own_versions() {
     client.quiet().await;
 }
 
+/// SST-4: a SotW response of a type that is not full-state holds what changed, to a wildcard too. Nothing goes by omission.
+#[tokio::test]
+async fn sst_4_a_partial_response_to_a_sotw_wildcard_deletes_nothing() {
+    for type_url in [EDS, RDS, "type.googleapis.com/acme.Thing"] {
+        let Some(bench) = Bench::scripted(|setup| setup.upstream(Variant::Sotw)).await else { return };
+        let mut client = bench.delta("one").await;
+        client.want(type_url, &["*"]);
+        let asked = bench.origin.expect(type_url).await;
+        let names = ["a", "b", "c", "d", "e", "f"];
+        let all = names.map(|name| Item::new(type_url, name, "", "1"));
+        bench.origin.answer(&asked, "v1", all.to_vec(), &[]);
+        client.settle(type_url, &names.map(|name| (name, "1"))).await;
+        bench.origin.answer(&asked, "v2", vec![Item::new(type_url, "c", "", "2")], &[]);
+        let answer = client.take(type_url).await;
+        assert_eq!((answer.get("c").text(), answer.removed.len()), ("2".to_owned(), 0), "{type_url}");
+        let mut newcomer = bench.sotw("two").await;
+        newcomer.want(type_url, &["*"]);
+        assert_eq!(newcomer.take(type_url).await.items.len(), names.len(), "{type_url}");
+    }
+}
+
 /// The same over SotW: the last accepted version of the same server (STR-9), and no nonce of the old stream.
 #[tokio::test]
 async fn rly_64_a_sotw_stream_is_restated_without_nonce() {

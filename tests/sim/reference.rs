@@ -441,7 +441,7 @@ impl Source {
         *unconfirmed &= !removed;
         let proves = !message.is_unidentified() && !message.is_heartbeat();
         let gone = match message.variant {
-            Variant::Sotw if proves => !stay,
+            Variant::Sotw if proves && is_full_state(ty) => !stay,
             Variant::Delta if proves => removed | std::mem::take(unconfirmed),
             _ => removed,
         };

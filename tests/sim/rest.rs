@@ -121,7 +121,10 @@ impl World {
                 if reference.wants_wildcard(ty) {
                     let state = reference.members[ty][name].state();
                     let due = truth.filter(|entry| entry.member).map(|entry| entry.content);
+                    // A SotW server cannot say that a member of these types is gone (SST-4).
+                    let tells_nothing = !self.servers[server].delta && !is_full_state(ty);
                     let is_right = match state {
+                        State::Present(_) if due.is_none() => tells_nothing,
                         State::Present(content) => due == Some(content),
                         State::Absent => due.is_none(),
                         State::Unknown => false,

@@ -115,8 +115,7 @@ struct NamesStep<'a> {
 impl NamesStep<'_> {
     fn run(mut self, digest: Digest, verdict: &Verdict, events: &mut Vec<Event>) -> Changes {
         let variant = digest.variant;
-        let is_full = digest.answers_all || variant == Variant::Sotw && digest.type_url.is_full_state();
-        let proves_absence = is_full
+        let proves_absence = digest.is_full_state()
             && (!verdict.unidentified || planted(Bug::AbsentThoughUnidentified))
             && (!digest.is_heartbeat() || planted(Bug::HeartbeatIsWholeState));
         let mut faults = Vec::new();
@@ -259,6 +258,7 @@ struct WildcardStep<'a> {
 impl WildcardStep<'_> {
     fn run(mut self, digest: Digest, verdict: &Verdict, now: Time, events: &mut Vec<Event>) -> Changes {
         let (variant, size) = (digest.variant, digest.size());
+        let is_full = digest.is_full_state();
         let proves_membership =
             !verdict.unidentified && !digest.is_heartbeat() || planted(Bug::WildcardWholeTooEarly);
         for element in digest.resources {
@@ -273,7 +273,9 @@ impl WildcardStep<'_> {
         self.take_errors(digest.errors, events);
         if proves_membership {
             match variant {
-                Variant::Sotw => self.replace(),
+                Variant::Sotw if is_full => self.replace(),
+                // SST-4: no absence can be told this way. All that there is came with the first response.
+                Variant::Sotw => self.wildcard.complete = true,
                 Variant::Delta if self.wildcard.is_settled_by(size, now) => {
                     let gone = self.wildcard.settle();
                     self.changes.absent.extend(gone.into_iter().map(|name| (name, Cause::Omitted)));
@@ -339,8 +341,8 @@ impl WildcardStep<'_> {
         }
     }
 
-    /// SST-3: a SotW response to a wildcard is the full set. If it mentions members without bringing them, the
-    /// members that left are told one by one instead.
+    /// SST-1: the response is the full set. If it mentions members without bringing them, the members that left are told
+    /// one by one instead.
     fn replace(&mut self) {
         self.wildcard.complete = true;
         self.changes.replaces = self.mentioned.is_empty();

@@ -34,6 +34,8 @@ const TYPES: &[(&str, &str)] = &[
     ("EDS", "envoy.config.endpoint.v3.ClusterLoadAssignment"),
     ("LDS", "envoy.config.listener.v3.Listener"),
     ("RDS", "envoy.config.route.v3.RouteConfiguration"),
+    ("SRDS", "envoy.config.route.v3.ScopedRouteConfiguration"),
+    ("Custom", "acme.Custom"),
 ];
 
 pub(super) fn sotw() -> Settings {
