@@ -123,6 +123,8 @@ pub struct StreamType {
     pub(super) asked_at: Option<(u64, u32)>,
     /// The server has said of it what it has to say.
     pub(super) is_answered: bool,
+    /// It has said something from which anything can be derived.
+    pub spoken: bool,
 }
 
 impl Stream {
@@ -351,6 +353,8 @@ impl Source {
             return;
         }
         stream.types[message.ty].is_answered |= !message.is_heartbeat();
+        stream.types[message.ty].spoken |=
+            !message.is_heartbeat() && !message.is_void() && !message.is_unidentified();
         if let Some(shape) = shape {
             self.confirm(message.ty, shape, now);
         }
@@ -457,12 +461,17 @@ impl Source {
     }
 
     /// The engine holds that a name does not exist because its timer ran out (TMR-5). Whether that is so: it was asked for
-    /// long enough ago on a stream that gave a sign of life since (RLY-29), and nothing was ever said of it.
+    /// long enough ago on a stream that gave a sign of life since (RLY-29), and nothing was ever said of it, although the
+    /// server has spoken of the type, or had nothing to say to who told it what is held (RLY-2).
     pub fn time_out(&mut self, ty: usize, name: usize, now: u64) -> bool {
         let timeout = self.resource_timeout;
+        let holds_something = self.names[ty].iter().any(|track| matches!(track.state(), State::Present(_)));
         let is_over = |stream: &Stream| {
-            let waiting = stream.types[ty].waiting[name];
-            waiting.is_some_and(|(since, signs)| since + timeout <= now && stream.signs > signs)
+            let said = &stream.types[ty];
+            let is_long = |since: u64| since + timeout <= now;
+            let silence = said.asked_at.filter(|(since, _)| holds_something && is_long(*since));
+            (said.spoken || silence.is_some_and(|(_, signs)| stream.signs > signs))
+                && said.waiting[name].is_some_and(|(since, signs)| is_long(since) && stream.signs > signs)
         };
         let is_due = self.streams.iter().flatten().any(is_over);
         if is_due && self.names[ty][name].state() == State::Unknown {
@@ -473,6 +482,11 @@ impl Source {
             return true;
         }
         false
+    }
+
+    /// The server says nothing of a type at all, so that nothing can be derived of names that are unknown (RLY-2).
+    pub fn is_unspoken(&self, ty: usize) -> bool {
+        self.streams.iter().flatten().all(|stream| stream.types[ty].wildcard || !stream.types[ty].spoken)
     }
 
     /// The stream ended: nothing that was said on it counts on the next (DEL-28, TMR-4).

@@ -69,7 +69,8 @@ impl World {
         let found = held.resources[name];
         let is_right = match due {
             State::Present(content) => found == content,
-            State::Unknown => false,
+            // Who says nothing of a type says nothing of a name (RLY-2).
+            State::Unknown => source.is_unspoken(ty),
             // A SotW client is not told that something of these types is gone (SST-6).
             State::Absent if variant == Variant::Sotw && !is_full => true,
             State::Absent => found == 0 || held.stale & bit(name) != 0,
@@ -101,11 +102,14 @@ impl World {
                         true => self.servers[server].mute && is_unclaimed,
                         false => !is_full_state(ty),
                     };
+                    let is_mute = self.servers[server].mute || !self.servers[server].delta;
+                    let is_silent = is_mute && reference.is_unspoken(ty);
                     let is_right = match (state, truth) {
                         (State::Present(content), Some(entry)) => entry.content == content,
                         (State::Absent, None) => true,
                         (State::Present(_), None) => tells_nothing,
-                        (State::Absent, Some(_)) | (State::Unknown, _) => false,
+                        (State::Unknown, None) => is_silent,
+                        (State::Absent, Some(_)) | (State::Unknown, Some(_)) => false,
                     };
                     if !is_right {
                         self.fail(Invariant::Convergence, || {

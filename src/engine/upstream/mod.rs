@@ -528,6 +528,7 @@ impl Upstream {
         }
         let verdict = Verdict::of(&digest);
         let says_what_there_is = !digest.is_heartbeat();
+        let speaks = says_what_there_is && !verdict.void && !verdict.unidentified;
         let lower = subscription.lower(&digest);
         let occasion = if verdict.is_good() || planted(Bug::FaultsAcked) {
             subscription.accept(&digest);
@@ -543,6 +544,9 @@ impl Upstream {
             events.extend(lower.map(|lower| Event::WentBackwards { type_url: type_url.clone(), lower }));
             Some((changes, events))
         };
+        if speaks {
+            self.spoke(&type_url, now);
+        }
         self.answer(&type_url, occasion, &verdict, now);
         let (changes, events) = applied.unwrap_or_default();
         let count = changes.as_ref().map_or(0, |changes| changes.refreshed.len());
@@ -622,6 +626,9 @@ impl Upstream {
             return false;
         };
         let due = now + self.settings.timeout_of(type_url);
+        if !subscription.said.asked {
+            subscription.said.may_be_silent = claims_all(&request);
+        }
         subscription.written(self.variant, due, stream.signs);
         self.outputs.push_back(Output::Send { request, first: !stream.has_spoken });
         stream.has_spoken = true;
@@ -636,12 +643,15 @@ impl Upstream {
     }
 
     fn run_timers(&mut self, now: Time) {
-        let mut is_unproven = self.end_silence(now);
-        let Phase::Open(stream) = &mut self.phase else { return };
+        let Phase::Open(stream) = &self.phase else { return };
+        let mut is_unproven = false;
         for (type_url, subscription) in &mut self.subscriptions {
+            let has_spoken = subscription.has_spoken();
             match &mut subscription.want {
                 Want::Names(names) => {
-                    let out = names.run_out(now, stream.signs);
+                    // No absence follows from a transient error, whoever is silent of what (TMR-5).
+                    let spoken = has_spoken || self.settings.timeout_is_transient;
+                    let out = names.run_out(now, stream.signs, spoken || planted(Bug::TimerInSilence));
                     is_unproven |= names.has_unproven();
                     self.outputs.extend(expired(&self.settings, type_url, names, out));
                 }
@@ -655,8 +665,12 @@ impl Upstream {
                 Want::Wildcard(_) | Want::Nothing => {}
             }
         }
-        if is_unproven && !stream.is_probing {
-            stream.is_probing = true;
+        // After the names: of those that ran out in a silence that is found to be an answer now, the timers start anew.
+        is_unproven |= self.end_silence(now);
+        if let Phase::Open(stream) = &mut self.phase
+            && is_unproven
+            && !std::mem::replace(&mut stream.is_probing, true)
+        {
             self.outputs.push_back(Output::Probe);
         }
     }
@@ -687,6 +701,17 @@ impl Upstream {
         for (type_url, subscription) in &self.subscriptions {
             debug_assert_eq!(*type_url, subscription.type_url);
             subscription.check_invariants(is_open);
+        }
+    }
+}
+
+/// A first request claims versions of what is held, and none that must be answered.
+fn claims_all(request: &Request) -> bool {
+    match request {
+        Request::Sotw(request) => !request.version_info.is_empty(),
+        Request::Delta(request) => {
+            let mut versions = request.initial_resource_versions.iter().map(|(_, version)| version);
+            versions.len() > 0 && versions.all(|version| !version.is_empty())
         }
     }
 }

@@ -94,6 +94,8 @@ pub(super) struct Names {
     due: BTreeSet<(Time, ResourceName)>,
     /// Timers that ran out with no sign of life since their request was written (RLY-29).
     unproven: BTreeSet<ResourceName>,
+    /// Timers that ran out while the server had not spoken of the type on this stream (see [`Self::run_out`]).
+    overdue: BTreeSet<ResourceName>,
     /// Of names that have variants or are wanted with parameters; nearly always nothing.
     pub(super) variants: Option<Box<Variants>>,
 }
@@ -235,6 +237,7 @@ impl Names {
         if !planted(Bug::TimerOutlivesStream) {
             self.due.clear();
             self.unproven.clear();
+            self.overdue.clear();
         }
         self.variants_are_old();
     }
@@ -244,10 +247,18 @@ impl Names {
     }
 
     /// Takes the timers that have run out. Those without a sign of life since are kept back (see [`Self::prove`]).
-    pub(super) fn run_out(&mut self, now: Time, signs: u64) -> Vec<ResourceName> {
+    ///
+    /// `spoken`: the server has spoken of the type on this stream, and not of the name. While it is silent about the type as a
+    /// whole, it may be slow or still gathering what it knows: its silence proves nothing of one name (RLY-1, RLY-2), and the
+    /// timer starts anew when it speaks ([`Self::restart`]).
+    pub(super) fn run_out(&mut self, now: Time, signs: u64, spoken: bool) -> Vec<ResourceName> {
         let mut out = Vec::new();
         while self.next_due().is_some_and(|due| due <= now) {
             let Some((_, name)) = self.due.pop_first() else { break };
+            if !spoken {
+                self.overdue.insert(name);
+                continue;
+            }
             let timer = self.wanted.get(&name).and_then(|wanted| wanted.timer.as_ref());
             if timer.is_some_and(|timer| signs > timer.signs) || planted(Bug::TimerOnSilentTransport) {
                 out.push(name);
@@ -259,6 +270,16 @@ impl Names {
             self.cancel_timer(name);
         }
         out
+    }
+
+    /// The server has begun to speak of the type: what it leaves out from now on is left out by one that knows what it has.
+    pub(super) fn restart(&mut self, due: Time, signs: u64) {
+        for name in std::mem::take(&mut self.overdue) {
+            if let Some(wanted) = self.wanted.get_mut(&name) {
+                wanted.timer = Some(Timer { due, signs });
+                self.due.insert((due, name));
+            }
+        }
     }
 
     pub(super) fn has_unproven(&self) -> bool {
@@ -280,6 +301,7 @@ impl Names {
         if let Some(timer) = timer {
             self.due.remove(&(timer.due, name.clone()));
             self.unproven.remove(name);
+            self.overdue.remove(name);
         }
     }
 
@@ -297,7 +319,8 @@ impl Names {
     /// Timers run only on an open stream, only for what is unknown; every index agrees with the names.
     pub(super) fn check_invariants(&self, is_open: bool) {
         let timers = self.wanted.values().filter(|wanted| wanted.timer.is_some()).count();
-        debug_assert_eq!(timers, self.due.len() + self.unproven.len(), "a timer is due or unproven");
+        let kept_back = self.unproven.len() + self.overdue.len();
+        debug_assert_eq!(timers, self.due.len() + kept_back, "a timer is due, or kept back for one reason");
         debug_assert!(is_open || timers == 0, "no timer without a stream");
         for wanted in self.wanted.values() {
             let is_unknown = matches!(wanted.holding, Holding::Unknown);

@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 
 use super::backoff::BackoffSettings;
-use super::subscription::Subscription;
+use super::subscription::{Subscription, Want};
 use super::{Event, Phase, Upstream};
 use crate::engine::Time;
 use crate::xds::{Code, Status, TypeUrl};
@@ -84,6 +84,27 @@ impl Flaps {
     }
 }
 
+impl Subscription {
+    /// The server has said of the type what it has to say, by words or by silence where that is an answer (DEL-35, STR-10), so
+    /// that what it leaves out is meant (RLY-2).
+    pub(super) fn has_spoken(&self) -> bool {
+        self.said.spoken || self.said.may_be_silent && self.currency == Currency::Current
+    }
+
+    fn heard_silence(&mut self, due: Time, signs: u64) {
+        if self.has_spoken() {
+            self.restart_timers(due, signs);
+        }
+    }
+
+    /// The timers of names that ran out before the server had spoken start anew: it gets their whole time to say the rest.
+    fn restart_timers(&mut self, due: Time, signs: u64) {
+        if let Want::Names(names) = &mut self.want {
+            names.restart(due, signs);
+        }
+    }
+}
+
 impl Upstream {
     /// Whether the server has said of this type what it has to say, on the present stream.
     pub fn is_current(&self, type_url: &TypeUrl) -> bool {
@@ -140,6 +161,18 @@ impl Upstream {
         }
     }
 
+    /// The server speaks of a type, by words.
+    pub(super) fn spoke(&mut self, type_url: &TypeUrl, now: Time) {
+        let due = now + self.settings.timeout_of(type_url);
+        let (Phase::Open(stream), Some(subscription)) = (&self.phase, self.subscriptions.get_mut(type_url))
+        else {
+            return;
+        };
+        if !std::mem::replace(&mut subscription.said.spoken, true) {
+            subscription.restart_timers(due, stream.signs);
+        }
+    }
+
     /// What was current is so no longer.
     pub(super) fn lose_currency(&mut self) {
         self.subscriptions.values_mut().for_each(|subscription| subscription.currency = Currency::Unasked);
@@ -150,8 +183,13 @@ impl Upstream {
         let Phase::Open(stream) = &self.phase else { return false };
         let mut is_unproven = false;
         for subscription in self.subscriptions.values_mut() {
+            let before = subscription.currency;
             subscription.currency.run_out(now, stream.signs);
             is_unproven |= subscription.currency == Currency::Unproven;
+            if subscription.currency != before {
+                subscription
+                    .heard_silence(now + self.settings.timeout_of(&subscription.type_url), stream.signs);
+            }
         }
         self.hear_silence(now);
         is_unproven
@@ -159,9 +197,12 @@ impl Upstream {
 
     /// The stream gave a sign of life.
     pub(super) fn prove_silence(&mut self, now: Time) {
+        let Phase::Open(stream) = &self.phase else { return };
         for subscription in self.subscriptions.values_mut() {
             if subscription.currency == Currency::Unproven {
                 subscription.currency = Currency::Current;
+                subscription
+                    .heard_silence(now + self.settings.timeout_of(&subscription.type_url), stream.signs);
             }
         }
         self.hear_silence(now);

@@ -33,6 +33,10 @@ pub(super) struct Said {
     for_wildcard: bool,
     /// It was for globs only.
     for_globs: bool,
+    /// The server has spoken of the type: a response came from which something can be derived.
+    pub(super) spoken: bool,
+    /// The first request claims what is held, so that a server may answer it by silence (DEL-35, STR-10).
+    pub(super) may_be_silent: bool,
     /// Of the last response, empty before (ACK-9).
     pub(super) nonce: String,
     /// Wanted names (`*` for the wildcard) that no request lists yet.

@@ -298,6 +298,7 @@ fn tmr_3_no_timer_deletes_what_was_restored() {
     again.open();
     again.says(CDS, "a=1");
     again.advance(SECOND * 60);
+    again.input(0, Input::Alive);
     assert_eq!(
         again.view(EDS, "x y z"),
         "x=1 y=2 -z",
