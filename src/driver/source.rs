@@ -399,7 +399,9 @@ impl SourceTask {
                     StreamEvent::Response(response) => return self.take_response(index, response, now),
                     StreamEvent::Unchanged => Input::Unchanged,
                     StreamEvent::Undecodable(status) => return self.report.undecodable(&status),
+                    StreamEvent::Receiving => Input::Receiving,
                     StreamEvent::Alive => Input::Alive,
+                    StreamEvent::Returned => Input::Returned,
                     StreamEvent::GoingAway => Input::GoingAway,
                     StreamEvent::Closed(status) => Input::Closed { status, jitter: fastrand::f64() },
                 };

@@ -40,7 +40,7 @@ impl World {
             }
             for ty in 0..TYPES {
                 for name in 0..NAMES {
-                    self.judge_rest_of(client, slots[list_of(name)], ty, name);
+                    self.judge_rest_of(client, slots, ty, name);
                 }
             }
         }
@@ -57,7 +57,8 @@ impl World {
         }
     }
 
-    fn judge_rest_of(&mut self, client: usize, slot: usize, ty: usize, name: usize) {
+    fn judge_rest_of(&mut self, client: usize, slots: [usize; 2], ty: usize, name: usize) {
+        let slot = slots[list_of(name)];
         let held = &self.clients[client].types[ty];
         if !held.asked || (held.wanted & bit(name) == 0 && !(held.wildcard && list_of(name) == 0)) {
             return;
@@ -67,7 +68,14 @@ impl World {
         let source = &self.slots[slot].reference;
         let due = due_of(source, ty, name, held, is_full, source.moment);
         let found = held.resources[name];
+        // A name of which its server will never say anything withholds a full-state answer as a whole (RLY-5).
+        let is_unsaid = |other: usize| {
+            let source = &self.slots[slots[list_of(other)]].reference;
+            source.names[ty][other].state() == State::Unknown && source.is_unspoken(ty)
+        };
+        let is_withheld = is_full && bits(held.wanted).any(is_unsaid);
         let is_right = match due {
+            _ if is_withheld => true,
             State::Present(content) => found == content,
             // Who says nothing of a type says nothing of a name (RLY-2).
             State::Unknown => source.is_unspoken(ty),

@@ -137,6 +137,8 @@ pub enum Input {
     ConnectFailed { status: Status },
     /// The next response of the stream; what is bad in it is marked element by element.
     Received(Response),
+    /// The first bytes of a response have come, and not all of it. [`Input::Received`] follows, or the end of the stream.
+    Receiving,
     /// REST: what was accepted last is still current (RST-4).
     Unchanged,
     /// The server asked for the connection to be left: the end of the stream that follows is no failure (KAL-5).
@@ -145,6 +147,8 @@ pub enum Input {
     Closed { status: Status, jitter: f64 },
     /// The answer to [`Output::Probe`]: bytes arrived on the connection.
     Alive,
+    /// The answer to [`Output::RoundTrip`]: all that came before the transport's answer was reported.
+    Returned,
 }
 
 /// What the shell has to do, in this order.
@@ -161,6 +165,8 @@ pub enum Output {
     /// A resource timer ran out on a stream that has been silent since: find out whether the transport is alive
     /// (RLY-29). Yes: [`Input::Alive`]; no answer in time: the shell ends the stream.
     Probe,
+    /// Make a round trip of the transport, and report [`Input::Returned`]. There is one at a time.
+    RoundTrip,
     /// To be applied to the cache in one step.
     Changes(Changes),
     /// For logs, metrics and the fallback machine.

@@ -24,6 +24,7 @@ mod failover;
 mod subscription;
 mod names;
 mod variants;
+mod settling;
 mod wildcard;
 mod globs;
 mod response;
@@ -118,6 +119,10 @@ struct Stream {
     /// How many signs of life there were: responses, and answers to probes.
     signs: u64,
     is_probing: bool,
+    /// Bytes of a message have come, and not all of it.
+    is_receiving: bool,
+    /// A round trip of the transport has begun.
+    has_round: bool,
     /// Changes of the subscriptions wait until then.
     gather_until: Option<Time>,
 }
@@ -252,6 +257,8 @@ impl Upstream {
                 self.sign_of_life();
                 self.expire_proven(now);
             }
+            (Input::Receiving, Phase::Open(_)) => self.receiving(),
+            (Input::Returned, Phase::Open(_)) => self.returned(now),
             (Input::Closed { jitter, .. }, Phase::Open(stream))
                 if self.polls() && stream.answered.is_some() =>
             {
@@ -307,7 +314,8 @@ impl Upstream {
             // The shell bounds the time of a poll, and its response answers every name.
             Phase::Open(_) if self.polls() => None,
             Phase::Open(stream) => {
-                let timers = self.subscriptions.values().filter_map(Subscription::next_timeout);
+                let next = |of_type: &Subscription| of_type.next_timeout(stream.is_receiving);
+                let timers = self.subscriptions.values().filter_map(next);
                 timers.chain(stream.gather_until).chain(self.steady_at()).min()
             }
         }
@@ -396,7 +404,8 @@ impl Upstream {
 
     /// A request belongs to the stream for which it was made; a stale ACK must not reach the next one (M1).
     fn withdraw_unsent(&mut self) {
-        self.outputs.retain(|output| !matches!(output, Output::Send { .. } | Output::Probe));
+        self.outputs
+            .retain(|output| !matches!(output, Output::Send { .. } | Output::Probe | Output::RoundTrip));
     }
 
     fn event(&mut self, event: Event) {
@@ -415,6 +424,8 @@ impl Upstream {
                 is_dismissed: false,
                 signs: 0,
                 is_probing: false,
+                is_receiving: false,
+                has_round: false,
                 gather_until: None,
             }),
             now,
@@ -483,6 +494,9 @@ impl Upstream {
     }
 
     fn received(&mut self, response: Response, now: Time) {
+        if let Phase::Open(stream) = &mut self.phase {
+            stream.is_receiving = false;
+        }
         self.answered(now);
         let is_delta = self.variant == Variant::Delta;
         self.delta_of_server().has_answered_delta |= is_delta;
@@ -494,6 +508,7 @@ impl Upstream {
         digest.answers_all = self.polls();
         digest.fails = self.settings.fails_on_data_errors;
         self.digest(digest, now);
+        self.settle_answers(now);
         self.expire_proven(now);
     }
 
@@ -536,7 +551,9 @@ impl Upstream {
         } else {
             Occasion::Nack(verdict.status(self.settings.nack_text_max))
         };
+        let is_full = digest.is_full_state();
         let applied = if verdict.void && !planted(Bug::VoidApplied) {
+            subscription.first.interrupt();
             None
         } else {
             let (changes, mut events) = subscription.apply(digest, &verdict, now);
@@ -553,8 +570,8 @@ impl Upstream {
         let refreshed = (count > 0).then(|| Event::Refreshed { type_url: type_url.clone(), count });
         self.outputs.extend(events.into_iter().chain(refreshed).map(Output::Event));
         self.outputs.extend(changes.map(Output::Changes));
-        if says_what_there_is {
-            self.set_current(&type_url);
+        if says_what_there_is && let Some(subscription) = self.subscriptions.get_mut(&type_url) {
+            subscription.judge_currency(verdict.is_good(), is_full);
         }
     }
 
@@ -651,20 +668,15 @@ impl Upstream {
                 Want::Names(names) => {
                     // No absence follows from a transient error, whoever is silent of what (TMR-5).
                     let spoken = has_spoken || self.settings.timeout_is_transient;
-                    let out = names.run_out(now, stream.signs, spoken || planted(Bug::TimerInSilence));
+                    let out = names.run_out(now, stream.signs, spoken);
                     is_unproven |= names.has_unproven();
                     self.outputs.extend(expired(&self.settings, type_url, names, out));
                 }
-                Want::Wildcard(wildcard) if wildcard.settles_at().is_some_and(|at| at <= now) => {
-                    let gone = wildcard.settle();
-                    self.outputs.push_back(Output::Changes(Changes::of_settled(type_url, gone)));
-                }
-                Want::Globs(globs) => {
-                    self.outputs.extend(globs.run_out(now, type_url).map(Output::Changes));
-                }
-                Want::Wildcard(_) | Want::Nothing => {}
+                Want::Globs(_) | Want::Wildcard(_) | Want::Nothing => {}
             }
+            subscription.each_settling(|settling| settling.pass(now));
         }
+        self.settle_answers(now);
         // After the names: of those that ran out in a silence that is found to be an answer now, the timers start anew.
         is_unproven |= self.end_silence(now);
         if let Phase::Open(stream) = &mut self.phase

@@ -96,6 +96,8 @@ pub(super) struct Names {
     unproven: BTreeSet<ResourceName>,
     /// Timers that ran out while the server had not spoken of the type on this stream (see [`Self::run_out`]).
     overdue: BTreeSet<ResourceName>,
+    /// SotW: what was known before this stream, and not answered on it until now.
+    unanswered: BTreeSet<ResourceName>,
     /// Of names that have variants or are wanted with parameters; nearly always nothing.
     pub(super) variants: Option<Box<Variants>>,
 }
@@ -133,6 +135,7 @@ impl Names {
     /// Whether the name was there.
     pub(super) fn remove(&mut self, name: &ResourceName) -> bool {
         self.cancel_timer(name);
+        self.unanswered.remove(name);
         self.leave_family(name);
         let Some(wanted) = self.wanted.remove(name) else { return false };
         self.unlink(name, &wanted.holding);
@@ -153,6 +156,7 @@ impl Names {
     /// The resource of a wanted name arrived; `own` is the resource's own name.
     pub(super) fn hold(&mut self, name: &ResourceName, own: &ResourceName, mut held: Held, seen: bool) {
         self.cancel_timer(name);
+        self.unanswered.remove(name);
         let Some(wanted) = self.wanted.get_mut(name) else { return };
         wanted.seen |= seen;
         let before = std::mem::take(&mut wanted.holding);
@@ -169,6 +173,7 @@ impl Names {
     /// Whether this is news.
     pub(super) fn set_absent(&mut self, name: &ResourceName) -> bool {
         self.cancel_timer(name);
+        self.unanswered.remove(name);
         let Some(wanted) = self.wanted.get_mut(name) else { return false };
         let before = std::mem::replace(&mut wanted.holding, Holding::Absent);
         self.unlink(name, &before);
@@ -225,8 +230,25 @@ impl Names {
         }
     }
 
+    /// PRESENT earlier on this stream.
+    pub(super) fn is_seen(&self, name: &ResourceName) -> bool {
+        self.wanted.get(name).is_some_and(|wanted| wanted.seen)
+    }
+
+    /// The first request on a stream is written, to a server that owes an answer to each name that it lists.
+    pub(super) fn expect_all(&mut self) {
+        let known = self.wanted.iter().filter(|(_, wanted)| !matches!(wanted.holding, Holding::Unknown));
+        self.unanswered = known.map(|(name, _)| name.clone()).collect();
+    }
+
+    /// What was known before this stream was answered on it.
+    pub(super) fn is_answered(&self) -> bool {
+        self.unanswered.is_empty()
+    }
+
     /// TMR-4: timers stop, and nothing seen on the old stream counts on the next.
     pub(super) fn stream_ended(&mut self) {
+        self.unanswered.clear();
         for wanted in self.wanted.values_mut() {
             wanted.in_first_request = false;
             wanted.seen = false;

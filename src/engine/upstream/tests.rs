@@ -9,6 +9,7 @@ mod proof;
 mod random;
 mod requests;
 mod script;
+mod settling;
 mod streams;
 mod timers;
 mod variants;

@@ -79,6 +79,9 @@ impl Bench {
                     self.sent.push((index, request))
                 }
                 Output::Upstream(index, upstream::Output::Probe) => self.probes.push(index),
+                Output::Upstream(index, upstream::Output::RoundTrip) => {
+                    self.source.handle_upstream(index, Input::Returned, self.now);
+                }
                 Output::Upstream(index, upstream::Output::Open { .. }) => self.opened.push(index),
                 Output::Confirmed => self.confirmed = true,
                 _ => {}

@@ -3,6 +3,7 @@
 //! ```text
 //! > + CDS a b          subscribe; `*` is the wildcard          > - CDS a       unsubscribe
 //! > opened             > alive          > unconnected          > closed UNAVAILABLE      > unchanged
+//! > receiving          bytes of a response came            > far    round trips take time; `> returned` ends one
 //! > going away         > reach          > current CDS          what is known of the server, and whether a type is current
 //! > after 10s          time passes; timers that fall due in between fire at their time
 //! > CDS v1 n1 a=1 …    a response: version (`-` in delta), nonce, then elements:
@@ -78,11 +79,14 @@ pub(super) struct Script {
     pub(super) upstream: Upstream,
     now: Time,
     variant: Variant,
+    /// Round trips take as long as the transcript says.
+    is_far: bool,
 }
 
 impl Script {
     pub(super) fn new(settings: Settings) -> Self {
-        Script { variant: settings.variant, upstream: Upstream::new(settings), now: Time::ZERO }
+        let variant = settings.variant;
+        Script { variant, upstream: Upstream::new(settings), now: Time::ZERO, is_far: false }
     }
 
     /// One line of input; the lines that come out.
@@ -122,9 +126,12 @@ impl Script {
                 }
             }
             "after" => return self.after(duration(rest)),
+            "far" => self.is_far = true,
             "opened" => self.upstream.handle(Input::Opened, self.now),
             "unchanged" => self.upstream.handle(Input::Unchanged, self.now),
             "going" => self.upstream.handle(Input::GoingAway, self.now),
+            "receiving" => self.upstream.handle(Input::Receiving, self.now),
+            "returned" => self.upstream.handle(Input::Returned, self.now),
             "alive" => self.upstream.handle(Input::Alive, self.now),
             "unconnected" => {
                 self.upstream.handle(Input::ConnectFailed { status: status("UNAVAILABLE") }, self.now)
@@ -150,11 +157,17 @@ impl Script {
     }
 
     fn drain(&mut self) -> Vec<Output> {
-        let outputs: Vec<_> = std::iter::from_fn(|| self.upstream.poll_output()).collect();
-        for output in &outputs {
-            if let Output::Open { variant, .. } = output {
-                self.variant = *variant;
+        let mut outputs = Vec::new();
+        while let Some(output) = self.upstream.poll_output() {
+            match output {
+                Output::Open { variant, .. } => self.variant = variant,
+                Output::RoundTrip if !self.is_far => {
+                    self.upstream.handle(Input::Returned, self.now);
+                    continue;
+                }
+                _ => {}
             }
+            outputs.push(output);
         }
         outputs
     }
@@ -281,6 +294,7 @@ fn show(output: &Output) -> Option<String> {
         Output::Open { variant, server } => format!("open {variant:?} at {server}"),
         Output::Close => "close".to_owned(),
         Output::Probe => "probe".to_owned(),
+        Output::RoundTrip => "round trip".to_owned(),
         Output::Send { request, first } => {
             format!("{} {}", if *first { "send+node" } else { "send" }, show_request(request))
         }

@@ -31,7 +31,8 @@ fn sst_4_in_other_sotw_wildcards_what_is_not_mentioned_stays() {
         send+node TYPE v= n= ["*"]
         > TYPE v1 n1 a=1 b=1 c=1
         send TYPE v=v1 n=n1 ["*"]
-        Wildcard TYPE a=1 b=1 c=1 complete
+        Wildcard TYPE a=1 b=1 c=1
+        Wildcard TYPE complete
         > TYPE v2 n2 b=2
         send TYPE v=v2 n=n2 ["*"]
         Wildcard TYPE b=2 complete
@@ -196,7 +197,8 @@ fn del_26_the_wait_for_more_ends_with_the_stream() {
         send+node CDS n= +* a=1
         > CDS - n1 b=1
         send CDS n=n1
-        Wildcard CDS b=1 complete
+        Wildcard CDS b=1
+        Wildcard CDS complete
         ",
     );
 }
@@ -212,7 +214,8 @@ fn cch_1_members_that_could_not_be_restated_are_gone_unless_they_come_again() {
         send+node CDS n= +*
         > CDS - n1 a=1 b=1^ c=1^ d=1^
         send CDS n=n1
-        Wildcard CDS a=1 b=1 c=1 d=1 complete
+        Wildcard CDS a=1 b=1 c=1 d=1
+        Wildcard CDS complete
         > CDS - n2 a=1
         send CDS n=n2
         Wildcard CDS a=1 complete
@@ -224,7 +227,8 @@ fn cch_1_members_that_could_not_be_restated_are_gone_unless_they_come_again() {
         send+node CDS n= +* a=1
         > CDS - n1 c=1^ !d
         send CDS n=n1 NACK INVALID_ARGUMENT: d: bad
-        Wildcard CDS c=1 -b:Omitted complete
+        Wildcard CDS c=1 complete
+        Wildcard CDS -b:Omitted complete
         ",
     );
 }
