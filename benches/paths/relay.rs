@@ -129,6 +129,9 @@ impl Relay {
             match output {
                 Output::Wake(sessions) => woken.extend(sessions),
                 Output::Upstream(stream, upstream::Output::Open { .. }) => opens.push(stream),
+                Output::Upstream(stream, upstream::Output::RoundTrip) => {
+                    self.source.handle_upstream(stream, Input::Returned, self.now);
+                }
                 _ => {}
             }
         }

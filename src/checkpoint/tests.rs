@@ -90,6 +90,7 @@ impl Bench {
             control_plane: String::new(),
         };
         self.0.handle_upstream(0, Input::Received(Response::Delta(response)), Time::ZERO);
+        self.0.handle_upstream(0, Input::Returned, Time::ZERO);
     }
 
     fn image(&self) -> Image {

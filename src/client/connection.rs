@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -43,6 +44,7 @@ pub(super) struct Connection {
     phase: watch::Sender<Phase>,
     /// Streams want to know whether the server is there.
     probed: Notify,
+    rounds: Rounds,
     pub(super) traffic: Arc<Traffic>,
     pool: Arc<Shared>,
 }
@@ -78,11 +80,12 @@ impl Connection {
             places_changed: Notify::new(),
             phase: watch::Sender::new(Phase::default()),
             probed: Notify::new(),
+            rounds: Rounds::default(),
             traffic,
             pool,
         });
         let driver = Driver {
-            pinger: ping.map(|ping| Pinger { ping, answer_by: None }),
+            pinger: ping.map(|ping| Pinger { ping, answer_by: None, round: 0 }),
             probe: None,
             connection: connection.clone(),
             send,
@@ -120,6 +123,20 @@ impl Connection {
         self.traffic.received_more_than(received).await;
     }
 
+    /// Begins a round trip of the transport. Gives its number for [`Connection::round_ended`].
+    pub(super) fn begin_round(&self) -> u64 {
+        let number = self.rounds.begun.fetch_add(1, Ordering::Relaxed) + 1;
+        self.rounds.news.notify_one();
+        number
+    }
+
+    /// Returns once the server has answered a PING that was sent after the round trip began: what it had handed to its transport
+    /// before has been received. Never, if the connection dies first.
+    pub(super) async fn round_ended(&self, number: u64) {
+        let mut ended = self.rounds.ended.subscribe();
+        let _ = ended.wait_for(|ended| *ended >= number).await;
+    }
+
     fn places(&self) -> MutexGuard<'_, Places> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -133,6 +150,14 @@ impl Connection {
         }
         unused
     }
+}
+
+/// Round trips that streams want, by number. One PING serves all that were begun before it.
+#[derive(Debug, Default)]
+struct Rounds {
+    begun: AtomicU64,
+    ended: watch::Sender<u64>,
+    news: Notify,
 }
 
 /// Owns the connection's I/O until it ends.
@@ -183,6 +208,9 @@ impl Driver {
             if self.leaving && !used {
                 return Status::new(Code::Unavailable, "the connection takes no more streams");
             }
+            if self.connection.rounds.begun.load(Ordering::Relaxed) > *self.connection.rounds.ended.borrow() {
+                self.ping();
+            }
             let Driver { connection, send, pinger, probe, leaving } = self;
             let pong_by = pinger.as_ref().and_then(|pinger| pinger.answer_by);
             let probed = probe.as_ref().map(|probe| probe.received);
@@ -194,7 +222,10 @@ impl Driver {
                     Poll::Ready(Err(error)) => Poll::Ready(error),
                     _ => Poll::Pending,
                 }), if !*leaving => self.leave(&error),
-                () = answered(pinger.as_mut()), if pong_by.is_some() => {}
+                round = answered(pinger.as_mut()), if pong_by.is_some() => {
+                    connection.rounds.ended.send_replace(round);
+                }
+                () = connection.rounds.news.notified() => {}
                 () = connection.traffic.received_more_than(probed.unwrap_or(0)), if probed.is_some() => {
                     *probe = None;
                 }
@@ -224,6 +255,7 @@ impl Driver {
         let Some(pinger) = &mut self.pinger else { return };
         if pinger.answer_by.is_none() && pinger.ping.send_ping(Ping::opaque()).is_ok() {
             pinger.answer_by = Some(Instant::now() + self.connection.pool.settings().ping_timeout);
+            pinger.round = self.connection.rounds.begun.load(Ordering::Relaxed);
             self.connection.pool.metrics().pings.inc();
         }
     }
@@ -267,6 +299,8 @@ impl Driver {
 struct Pinger {
     ping: PingPong,
     answer_by: Option<Instant>,
+    /// The last round trip that had begun when it was sent.
+    round: u64,
 }
 
 /// The server was made to say something; anything will do (RLY-29).
@@ -276,15 +310,19 @@ struct Probe {
     answer_by: Instant,
 }
 
-/// Returns when the PING on its way was answered.
-async fn answered(pinger: Option<&mut Pinger>) {
+/// Returns when the PING on its way was answered, with the last round trip that ends by that.
+async fn answered(pinger: Option<&mut Pinger>) -> u64 {
     let mut never = pin!(std::future::pending::<()>());
-    let Some(pinger) = pinger else { return never.as_mut().await };
+    let Some(pinger) = pinger else {
+        never.as_mut().await;
+        return 0;
+    };
     match poll_fn(|context| pinger.ping.poll_pong(context)).await {
         Ok(_) => pinger.answer_by = None,
         // The connection is closing; its own future says why.
         Err(_) => never.as_mut().await,
     }
+    pinger.round
 }
 
 fn ended(result: Result<(), h2::Error>) -> Status {

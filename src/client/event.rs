@@ -19,6 +19,8 @@ pub enum StreamEvent {
     /// The request stream is established, on a connection whose SETTINGS arrived (TMR-2, RLY-29).
     Opened,
     Response(Response),
+    /// The first bytes of a response have come, and not all of it; told once for each. `Response` follows, or the end.
+    Receiving,
     /// The server answered 304 (RST-4).
     Unchanged,
     /// A message could not be decoded, or is longer than the limit. The stream ends: `Closed` follows with the
@@ -26,6 +28,8 @@ pub enum StreamEvent {
     Undecodable(Status),
     /// The answer to [`super::StreamHandle::probe`].
     Alive,
+    /// The answer to [`super::StreamHandle::round_trip`].
+    Returned,
     /// The server asked with a GOAWAY for its connection to be left. The stream lives on until there is another connection
     /// or its server ends it; `Closed` is then no failure of the server even if there was no response (KAL-5, FU10, FU32).
     GoingAway,

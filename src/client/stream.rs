@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use h2::client::ResponseFuture;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, StatusCode, header};
@@ -27,6 +28,7 @@ pub(super) const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION")
 pub struct StreamHandle {
     queue: Arc<Queue>,
     probed: Arc<Notify>,
+    rounds: Arc<Notify>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -43,6 +45,14 @@ impl StreamHandle {
     pub fn probe(&self) {
         self.probed.notify_one();
     }
+
+    /// Makes a round trip of the transport: [`StreamEvent::Returned`] follows once the server has answered a PING that is sent
+    /// from now on, and all that came on the stream before was reported. There is one at a time.
+    ///
+    /// No server takes it for abuse if responses come in between, as they do: it is made after a response.
+    pub fn round_trip(&self) {
+        self.rounds.notify_one();
+    }
 }
 
 pub(super) fn open(
@@ -54,8 +64,11 @@ pub(super) fn open(
     let settings = pool.settings();
     let queue = Arc::new(Queue::new(settings.queue_bytes_max, settings.queue_messages_max));
     let probed = Arc::new(Notify::new());
-    let stream = Stream { pool, path, variant, events, queue: queue.clone(), probed: probed.clone() };
-    StreamHandle { queue, probed, _task: AbortOnDropHandle::new(tokio::spawn(stream.run())) }
+    let rounds = Arc::new(Notify::new());
+    let (own_queue, own_probed, own_rounds) = (queue.clone(), probed.clone(), rounds.clone());
+    let stream =
+        Stream { pool, path, variant, events, queue: own_queue, probed: own_probed, rounds: own_rounds };
+    StreamHandle { queue, probed, rounds, _task: AbortOnDropHandle::new(tokio::spawn(stream.run())) }
 }
 
 struct Stream {
@@ -66,6 +79,15 @@ struct Stream {
     events: mpsc::Sender<StreamEvent>,
     queue: Arc<Queue>,
     probed: Arc<Notify>,
+    rounds: Arc<Notify>,
+}
+
+/// The round trip of one stream.
+enum Round {
+    None,
+    Running(u64),
+    /// It is over. What came before it may not have been read.
+    Over,
 }
 
 /// A stream whose request headers were sent.
@@ -203,8 +225,9 @@ impl Stream {
             return End::by_server(status);
         }
         let mut decoder = Decoder::new(self.variant, self.pool.settings().message_bytes_max);
-        let mut answered = false;
-        while let Some(chunk) = body.data().await {
+        let (mut answered, mut is_receiving) = (false, false);
+        let mut round = Round::None;
+        while let Some(chunk) = self.next_chunk(connection, &mut body, &mut round).await {
             let chunk = match chunk {
                 Ok(chunk) => chunk,
                 Err(error) => return failed(connection, &error).await,
@@ -213,6 +236,7 @@ impl Stream {
             let _ = body.flow_control().release_capacity(chunk.len());
             decoder.push(chunk);
             while let Some(response) = decoder.next().await {
+                is_receiving = false;
                 match response {
                     Ok(response) => {
                         if !answered {
@@ -228,8 +252,41 @@ impl Stream {
                     }
                 }
             }
+            if !is_receiving && decoder.finish().is_err() {
+                is_receiving = true;
+                self.report(StreamEvent::Receiving).await;
+            }
         }
         finish(connection, &mut body, &decoder).await
+    }
+
+    /// The next bytes of the body; `None` at its end. In between it sees to round trips.
+    async fn next_chunk(
+        &self,
+        connection: &Connection,
+        body: &mut RecvStream,
+        round: &mut Round,
+    ) -> Option<Result<Bytes, h2::Error>> {
+        loop {
+            match round {
+                Round::None => tokio::select! {
+                    chunk = body.data() => return chunk,
+                    () = self.rounds.notified() => *round = Round::Running(connection.begin_round()),
+                },
+                Round::Running(number) => tokio::select! {
+                    chunk = body.data() => return chunk,
+                    () = connection.round_ended(*number) => *round = Round::Over,
+                },
+                // What was received before the answer is there by now.
+                Round::Over => match body.data().now_or_never() {
+                    Some(chunk) => return chunk,
+                    None => {
+                        *round = Round::None;
+                        self.report(StreamEvent::Returned).await;
+                    }
+                },
+            }
+        }
     }
 
     /// Sends what is queued. Returns only when the queue overflowed; how the stream ends otherwise is for the reading

@@ -125,6 +125,12 @@ impl Link {
                     handle.probe();
                 }
             }
+            Output::RoundTrip => {
+                // A poll is answered as a whole.
+                if let Some(OpenStream { handle: Handle::Stream(handle), .. }) = slot {
+                    handle.round_trip();
+                }
+            }
             Output::Changes(_) | Output::Event(_) => {}
         }
     }

@@ -53,11 +53,11 @@ downstream!(delta_per_type, Downstream::PerType(Variant::Delta));
 downstream!(rest, Downstream::Rest);
 downstream!(v2_ads, Downstream::V2(Variant::Sotw));
 
-/// Whether a client hears that a resource is gone. Nothing hides the removal of a full-state type, nor of a member of a
-/// wildcard. Of other types a SotW stream tells no absence: not downstream (SST-6), and upstream neither, where it proves
-/// nothing (SST-10, RLY-28). A poll is answered by all there is (RST-12).
+/// Whether a client hears that a resource is gone. Nothing hides the removal of a full-state type. Of other types a
+/// SotW stream tells no absence: not downstream, but for members of a wildcard (SST-6, SST-3), and upstream neither, where it
+/// proves nothing, in a wildcard too (SST-4, SST-10, RLY-28). A poll is answered by all there is (RST-12).
 fn is_told(type_url: &str, upstream: Attachment, downstream: Downstream, wild: bool) -> bool {
-    is_full_state(type_url) || wild || upstream.tells_removals() && downstream.tells_removals()
+    is_full_state(type_url) || upstream.tells_removals() && (wild || downstream.tells_removals())
 }
 
 async fn story(upstream: Attachment, downstream: Downstream) {

@@ -178,7 +178,11 @@ async fn rly_29_a_type_may_have_a_timer_of_its_own() {
     };
     let mut client = bench.delta("one").await;
     client.want(EDS, &["a"]);
-    client.want(RDS, &["a"]);
+    client.want(RDS, &["a", "b"]);
+    // The timer counts once the server has spoken of the type (RLY-2).
+    let asked = bench.origin.expect(RDS).await;
+    bench.origin.answer(&asked, "v", vec![Item::new(RDS, "b", "", "1")], &[]);
+    assert_eq!(client.take(RDS).await.get("b").text(), "1");
     assert_eq!(client.take(RDS).await.removed, ["a"]);
     client.quiet().await;
 }

@@ -94,6 +94,50 @@ async fn rly_64_del_35_the_union_is_restated_in_the_upstreams_own_versions() {
     client.quiet().await;
 }
 
+/// RLY-1, RLY-2: a server that is silent about a type as a whole says nothing of one name. The timer of a name counts once the
+/// server has spoken of the type, as it has of EDS here, with a name that was asked for later.
+#[tokio::test]
+async fn rly_2_a_server_that_is_slow_with_a_type_removes_nothing() {
+    for upstream in Variant::BOTH {
+        let Some(bench) = Bench::scripted(|setup| setup.upstream(upstream).resource_timeout(1)).await else {
+            return;
+        };
+        let mut client = bench.delta("one").await;
+        client.want(CDS, &["a"]);
+        let clusters = bench.origin.expect(CDS).await;
+        client.want(EDS, &["e", "f"]);
+        let endpoints = bench.origin.expect(EDS).await;
+        bench.origin.answer(&endpoints, "v", vec![Item::new(EDS, "e", "", "1")], &[]);
+        assert_eq!(client.take(EDS).await.get("e").text(), "1");
+        let gone = client.any().await;
+        assert_eq!((gone.type_url.as_str(), gone.removed), (EDS, vec!["f".to_owned()]));
+        bench.origin.answer(&clusters, "v", vec![Item::new(CDS, "a", "", "1")], &[]);
+        let late = client.any().await;
+        assert_eq!((late.type_url.as_str(), late.get("a").text()), (CDS, "1".to_owned()));
+    }
+}
+
+/// SST-4: a SotW response of a type that is not full-state holds what changed, to a wildcard too. Nothing goes by omission.
+#[tokio::test]
+async fn sst_4_a_partial_response_to_a_sotw_wildcard_deletes_nothing() {
+    for type_url in [EDS, RDS, "type.googleapis.com/acme.Thing"] {
+        let Some(bench) = Bench::scripted(|setup| setup.upstream(Variant::Sotw)).await else { return };
+        let mut client = bench.delta("one").await;
+        client.want(type_url, &["*"]);
+        let asked = bench.origin.expect(type_url).await;
+        let names = ["a", "b", "c", "d", "e", "f"];
+        let all = names.map(|name| Item::new(type_url, name, "", "1"));
+        bench.origin.answer(&asked, "v1", all.to_vec(), &[]);
+        client.settle(type_url, &names.map(|name| (name, "1"))).await;
+        bench.origin.answer(&asked, "v2", vec![Item::new(type_url, "c", "", "2")], &[]);
+        let answer = client.take(type_url).await;
+        assert_eq!((answer.get("c").text(), answer.removed.len()), ("2".to_owned(), 0), "{type_url}");
+        let mut newcomer = bench.sotw("two").await;
+        newcomer.want(type_url, &["*"]);
+        assert_eq!(newcomer.take(type_url).await.items.len(), names.len(), "{type_url}");
+    }
+}
+
 /// The same over SotW: the last accepted version of the same server (STR-9), and no nonce of the old stream.
 #[tokio::test]
 async fn rly_64_a_sotw_stream_is_restated_without_nonce() {

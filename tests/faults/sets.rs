@@ -1,10 +1,11 @@
 //! Responses that say too little: FU18, FU19, FU23.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::site::quick;
 use crate::support::control_plane::eventually;
-use crate::support::{CDS, Client, ControlPlane, EDS, Item, RDS, Relay, Variant};
+use crate::support::{Ask, CDS, Client, ControlPlane, EDS, Item, Proxy, RDS, Relay, Setup, Variant};
 
 /// Names that sort as they are counted.
 fn names(count: usize) -> Vec<String> {
@@ -176,4 +177,34 @@ async fn fu_23_no_answer_for_a_name() {
         assert_eq!(client.take(EDS).await.get("missing").text(), "late");
         assert_eq!(relay.log_lines("WARN"), [""; 0]);
     }
+}
+
+/// DEL-26, RLY-5, I4: a wildcard that comes in parts over a slow path is known as a whole when its last part has come. Until then a
+/// full-state answer is held, and nobody who reconnects is told that something is gone.
+#[tokio::test]
+async fn del_26_a_wildcard_in_slow_parts_is_whole_at_its_end() {
+    let origin = ControlPlane::scripted().await;
+    let proxy = Proxy::start(origin.address).await;
+    let relay = Relay::start(Setup::of(proxy.address)).await;
+    let mut sotw = Client::open(&relay.address, Variant::Sotw, "one").await;
+    sotw.want(CDS, &["*"]);
+    let asked = origin.expect(CDS).await;
+    // The parts are further apart than any pause that could be taken for the end.
+    proxy.throttle(1_000_000);
+    let text = "x".repeat(300_000);
+    let names = ["a", "b", "c", "d"];
+    for name in names {
+        origin.answer(&asked, "v", vec![Item::new(CDS, name, name, &text)], &[]);
+    }
+    let mut delta = Client::open(&relay.address, Variant::Delta, "two").await;
+    let versions: BTreeMap<_, _> = names.map(|name| (name.to_owned(), "old".to_owned())).into();
+    delta.send(Ask { initial: versions, ..Ask::of(CDS).subscribe(&["*"]) });
+    assert_eq!(sotw.take(CDS).await.items.len(), names.len());
+    let mut came = 0;
+    while came < names.len() {
+        let answer = delta.take(CDS).await;
+        assert_eq!(answer.removed, [""; 0]);
+        came += answer.items.len();
+    }
+    delta.quiet().await;
 }

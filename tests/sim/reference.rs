@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::message::{Item, Message};
 use super::restored::Restoring;
+use super::schedule::MILLI;
 use super::words::{Content, Mask, NAMES, SDS, TYPES, bit, bits, is_full_state};
 use sluice::engine::interest::Shape;
 use sluice::xds::Variant;
@@ -104,6 +105,20 @@ pub struct Stream {
     pub signs: u32,
 }
 
+/// Whether the first answers on a stream are all there (DEL-26).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Whole {
+    #[default]
+    Unanswered,
+    Answered,
+    /// A round trip has begun since.
+    Proving,
+    Settled,
+}
+
+/// So long nothing may come after a second message that brings something new.
+const QUIET: u64 = 200 * MILLI;
+
 /// What was written of one type on one stream.
 #[derive(Clone, Debug, Default)]
 pub struct StreamType {
@@ -115,6 +130,9 @@ pub struct StreamType {
     seen: Mask,
     /// Members that were held before this stream and of which it may tell nothing (delta).
     unconfirmed: Mask,
+    /// Where the first answers to a wildcard stand, and until when there has to be silence.
+    whole: Whole,
+    quiet_until: u64,
     /// Since when a name has been asked for without an answer, and the signs of life until then.
     waiting: [Option<(u64, u32)>; NAMES],
     /// Since when what is listed differs from what is wanted.
@@ -123,6 +141,8 @@ pub struct StreamType {
     pub(super) asked_at: Option<(u64, u32)>,
     /// The server has said of it what it has to say.
     pub(super) is_answered: bool,
+    /// It has said something from which anything can be derived.
+    pub spoken: bool,
 }
 
 impl Stream {
@@ -351,11 +371,18 @@ impl Source {
             return;
         }
         stream.types[message.ty].is_answered |= !message.is_heartbeat();
+        stream.types[message.ty].spoken |=
+            !message.is_heartbeat() && !message.is_void() && !message.is_unidentified();
         if let Some(shape) = shape {
             self.confirm(message.ty, shape, now);
         }
         self.hear_silence(now);
-        let Some(Some(stream)) = self.streams.get_mut(index).filter(|_| !message.is_void()) else { return };
+        let Some(Some(stream)) = self.streams.get_mut(index) else { return };
+        if message.is_void() {
+            let whole = &mut stream.types[message.ty].whole;
+            *whole = if *whole == Whole::Settled { Whole::Settled } else { Whole::Unanswered };
+            return;
+        }
         match (shape, stream.types[message.ty].wildcard) {
             (Some(Shape::Wildcard), true) => self.receive_members(index, message, now),
             (Some(Shape::Names), false) => self.receive_names(index, message, now),
@@ -409,8 +436,9 @@ impl Source {
             return;
         }
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
-        let unconfirmed = &mut stream.types[ty].unconfirmed;
-        let mut stay = 0;
+        let said = &mut stream.types[ty];
+        let unconfirmed = &mut said.unconfirmed;
+        let (mut stay, mut grows) = (0, false);
         let mut removed = message.removed;
         for item in &message.items {
             let Some(name) = item.name() else { continue };
@@ -418,6 +446,7 @@ impl Source {
             let is_member = matches!(track.state(), State::Present(_));
             match item {
                 Item::Resource { content, version, ttl, .. } => {
+                    grows |= !is_member || *unconfirmed & bit(name) != 0;
                     track.set(State::Present(*content), moment);
                     track.expires = ttl.map(|ttl| (now + ttl, ttl));
                     track.upstream_version = version.clone();
@@ -441,11 +470,20 @@ impl Source {
         *unconfirmed &= !removed;
         let proves = !message.is_unidentified() && !message.is_heartbeat();
         let gone = match message.variant {
-            Variant::Sotw if proves => !stay,
-            Variant::Delta if proves => removed | std::mem::take(unconfirmed),
+            Variant::Sotw if proves && is_full_state(ty) => !stay,
             _ => removed,
         };
-        self.complete[ty] |= proves;
+        if message.variant == Variant::Sotw && is_full_state(ty) {
+            self.complete[ty] |= proves;
+        } else if !message.is_heartbeat() {
+            (said.whole, said.quiet_until) = match said.whole {
+                Whole::Settled => (Whole::Settled, 0),
+                _ if !proves => (Whole::Unanswered, 0),
+                Whole::Unanswered => (Whole::Answered, 0),
+                _ if grows => (Whole::Answered, now + QUIET),
+                running => (running, said.quiet_until),
+            };
+        }
         let absent = if self.complete[ty] { State::Absent } else { State::Unknown };
         for (name, member) in self.members[ty].iter_mut().enumerate() {
             let is_member = matches!(member.state(), State::Present(_));
@@ -457,12 +495,16 @@ impl Source {
     }
 
     /// The engine holds that a name does not exist because its timer ran out (TMR-5). Whether that is so: it was asked for
-    /// long enough ago on a stream that gave a sign of life since (RLY-29), and nothing was ever said of it.
+    /// long enough ago on a stream that gave a sign of life since (RLY-29), and nothing was ever said of it, although the
+    /// server has spoken of the type, or had nothing to say to who told it what is held (RLY-2).
     pub fn time_out(&mut self, ty: usize, name: usize, now: u64) -> bool {
         let timeout = self.resource_timeout;
         let is_over = |stream: &Stream| {
-            let waiting = stream.types[ty].waiting[name];
-            waiting.is_some_and(|(since, signs)| since + timeout <= now && stream.signs > signs)
+            let said = &stream.types[ty];
+            let is_long = |since: u64| since + timeout <= now;
+            let silence = said.asked_at.filter(|(since, _)| is_long(*since));
+            (said.spoken || silence.is_some_and(|(_, signs)| stream.signs > signs))
+                && said.waiting[name].is_some_and(|(since, signs)| is_long(since) && stream.signs > signs)
         };
         let is_due = self.streams.iter().flatten().any(is_over);
         if is_due && self.names[ty][name].state() == State::Unknown {
@@ -473,6 +515,40 @@ impl Source {
             return true;
         }
         false
+    }
+
+    /// A round trip begins on a stream.
+    pub fn round_began(&mut self, index: usize, now: u64) {
+        let Some(Some(stream)) = self.streams.get_mut(index) else { return };
+        let answered = |said: &&mut StreamType| said.whole == Whole::Answered && said.quiet_until <= now;
+        stream.types.iter_mut().filter(answered).for_each(|said| said.whole = Whole::Proving);
+    }
+
+    /// It is over: what was answered before it is all there.
+    pub fn round_ended(&mut self, index: usize) {
+        self.moment += 1;
+        let moment = self.moment;
+        let Some(Some(stream)) = self.streams.get_mut(index) else { return };
+        for (ty, said) in stream.types.iter_mut().enumerate().filter(|(_, said)| said.whole == Whole::Proving)
+        {
+            said.whole = Whole::Settled;
+            if !said.wildcard || !self.interest[ty].wildcard {
+                continue;
+            }
+            self.complete[ty] = true;
+            let gone = std::mem::take(&mut said.unconfirmed);
+            for (name, member) in self.members[ty].iter_mut().enumerate() {
+                let is_member = matches!(member.state(), State::Present(_));
+                if !is_member || gone & bit(name) != 0 {
+                    member.lose(State::Absent, moment);
+                }
+            }
+        }
+    }
+
+    /// The server says nothing of a type at all, so that nothing can be derived of names that are unknown (RLY-2).
+    pub fn is_unspoken(&self, ty: usize) -> bool {
+        self.streams.iter().flatten().all(|stream| stream.types[ty].wildcard || !stream.types[ty].spoken)
     }
 
     /// The stream ended: nothing that was said on it counts on the next (DEL-28, TMR-4).

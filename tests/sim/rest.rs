@@ -40,7 +40,7 @@ impl World {
             }
             for ty in 0..TYPES {
                 for name in 0..NAMES {
-                    self.judge_rest_of(client, slots[list_of(name)], ty, name);
+                    self.judge_rest_of(client, slots, ty, name);
                 }
             }
         }
@@ -57,7 +57,8 @@ impl World {
         }
     }
 
-    fn judge_rest_of(&mut self, client: usize, slot: usize, ty: usize, name: usize) {
+    fn judge_rest_of(&mut self, client: usize, slots: [usize; 2], ty: usize, name: usize) {
+        let slot = slots[list_of(name)];
         let held = &self.clients[client].types[ty];
         if !held.asked || (held.wanted & bit(name) == 0 && !(held.wildcard && list_of(name) == 0)) {
             return;
@@ -67,9 +68,17 @@ impl World {
         let source = &self.slots[slot].reference;
         let due = due_of(source, ty, name, held, is_full, source.moment);
         let found = held.resources[name];
+        // A name of which its server will never say anything withholds a full-state answer as a whole (RLY-5).
+        let is_unsaid = |other: usize| {
+            let source = &self.slots[slots[list_of(other)]].reference;
+            source.names[ty][other].state() == State::Unknown && source.is_unspoken(ty)
+        };
+        let is_withheld = is_full && bits(held.wanted).any(is_unsaid);
         let is_right = match due {
+            _ if is_withheld => true,
             State::Present(content) => found == content,
-            State::Unknown => false,
+            // Who says nothing of a type says nothing of a name (RLY-2).
+            State::Unknown => source.is_unspoken(ty),
             // A SotW client is not told that something of these types is gone (SST-6).
             State::Absent if variant == Variant::Sotw && !is_full => true,
             State::Absent => found == 0 || held.stale & bit(name) != 0,
@@ -101,11 +110,14 @@ impl World {
                         true => self.servers[server].mute && is_unclaimed,
                         false => !is_full_state(ty),
                     };
+                    let is_mute = self.servers[server].mute || !self.servers[server].delta;
+                    let is_silent = is_mute && reference.is_unspoken(ty);
                     let is_right = match (state, truth) {
                         (State::Present(content), Some(entry)) => entry.content == content,
                         (State::Absent, None) => true,
                         (State::Present(_), None) => tells_nothing,
-                        (State::Absent, Some(_)) | (State::Unknown, _) => false,
+                        (State::Unknown, None) => is_silent,
+                        (State::Absent, Some(_)) | (State::Unknown, Some(_)) => false,
                     };
                     if !is_right {
                         self.fail(Invariant::Convergence, || {
@@ -121,7 +133,10 @@ impl World {
                 if reference.wants_wildcard(ty) {
                     let state = reference.members[ty][name].state();
                     let due = truth.filter(|entry| entry.member).map(|entry| entry.content);
+                    // A SotW server cannot say that a member of these types is gone (SST-4).
+                    let tells_nothing = !self.servers[server].delta && !is_full_state(ty);
                     let is_right = match state {
+                        State::Present(_) if due.is_none() => tells_nothing,
                         State::Present(content) => due == Some(content),
                         State::Absent => due.is_none(),
                         State::Unknown => false,

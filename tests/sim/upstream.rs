@@ -71,6 +71,7 @@ impl World {
                 let latency = self.latency(self.links[&link].server);
                 self.after(if is_silent { PROBE } else { latency }, Job::Probed(link));
             }
+            Output::RoundTrip => self.round_trip(slot, index),
             Output::Changes(_) => {}
             Output::Event(event) => self.upstream_event(slot, index, &event),
         }
@@ -246,6 +247,26 @@ impl World {
         self.slots[slot].reference.alive(index, now);
         self.tell(|| format!("slot {slot}.{index} is alive"));
         self.input(slot, index, Input::Alive);
+    }
+
+    /// What the server has sent until it hears of the round trip arrives before its answer.
+    fn round_trip(&mut self, slot: usize, index: usize) {
+        let Some(id) = self.link_of(slot, index) else { return };
+        let latency = 2 * self.latency(self.links[&id].server);
+        let now = self.now;
+        self.slots[slot].reference.round_began(index, now);
+        let Some(link) = self.links.get_mut(&id).filter(|link| !link.is_silent) else { return };
+        link.down = link.down.max(now + latency);
+        let at = link.down;
+        self.at(at, Job::Returned(id));
+    }
+
+    pub fn returned(&mut self, id: u64) {
+        let Some(link) = self.links.get(&id).filter(|link| !link.is_silent) else { return };
+        let (slot, index) = (link.slot, link.index);
+        self.slots[slot].reference.round_ended(index);
+        self.tell(|| format!("slot {slot}.{index} made a round trip"));
+        self.input(slot, index, Input::Returned);
     }
 
     /// The connection falls silent: nothing on its way arrives, and nobody is told before the keepalive finds out.

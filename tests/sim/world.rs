@@ -65,6 +65,7 @@ pub enum Job {
     ToRelay(u64, Box<Message>),
     End(u64, Status),
     Probed(u64),
+    Returned(u64),
     /// The keepalive of a connection that went silent.
     Silence(u64),
     ServerCloses(usize, u64),
@@ -270,6 +271,7 @@ impl World {
             Job::ToRelay(link, message) => self.reach_relay(link, &message),
             Job::End(link, status) => self.end_link(link, status),
             Job::Probed(link) => self.probed(link),
+            Job::Returned(link) => self.returned(link),
             Job::Silence(link) => self.silence(link),
             Job::ServerCloses(server, link) => self.servers[server].close(link),
             Job::Watch(stream) => self.tell_source(stream),

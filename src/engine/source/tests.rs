@@ -487,6 +487,7 @@ fn a_type_is_current_when_every_stream_that_carries_it_has_been_answered() {
         };
         let response = upstream::Input::Received(crate::xds::Response::Delta(response));
         bench.source.handle_upstream(stream, response, bench.now);
+        bench.source.handle_upstream(stream, upstream::Input::Returned, bench.now);
     };
     bench.watch(1, CDS, "*");
     bench.watch(2, CDS, "a b");
@@ -500,7 +501,11 @@ fn a_type_is_current_when_every_stream_that_carries_it_has_been_answered() {
     assert!(is_current(&bench));
     assert!(bench.source.take_snapshot().is_some());
     bench.advance(Duration::from_millis(10));
-    assert_eq!(bench.woken(), [1, 2], "nothing else is news to them");
+    assert_eq!(
+        bench.woken(),
+        [1, 2, 1, 2],
+        "that the server is heard, and that the type is current, and nothing else"
+    );
 
     let closed = upstream::Input::Closed { status: Status::ok(), jitter: 0.0 };
     bench.source.handle_upstream(0, closed, bench.now);

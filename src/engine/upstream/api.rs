@@ -141,6 +141,8 @@ pub enum Input {
     ConnectFailed { status: Status },
     /// The next response of the stream; what is bad in it is marked element by element.
     Received(Response),
+    /// The first bytes of a response have come, and not all of it. [`Input::Received`] follows, or the end of the stream.
+    Receiving,
     /// REST: what was accepted last is still current (RST-4).
     Unchanged,
     /// The server asked for the connection to be left: the end of the stream that follows is no failure (KAL-5).
@@ -155,6 +157,8 @@ pub enum Input {
     NextOpened,
     /// It could not be opened; the one in use goes on.
     NextFailed,
+    /// The answer to [`Output::RoundTrip`]: all that came before the transport's answer was reported.
+    Returned,
 }
 
 /// What the shell has to do, in this order.
@@ -176,6 +180,8 @@ pub enum Output {
     /// A resource timer ran out on a stream that has been silent since: find out whether the transport is alive
     /// (RLY-29). Yes: [`Input::Alive`]; no answer in time: the shell ends the stream.
     Probe,
+    /// Make a round trip of the transport, and report [`Input::Returned`]. There is one at a time.
+    RoundTrip,
     /// To be applied to the cache in one step.
     Changes(Changes),
     /// For logs, metrics and the fallback machine.

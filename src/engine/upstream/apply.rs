@@ -48,6 +48,11 @@ impl Changes {
 }
 
 impl Subscription {
+    /// The end of what this answers is found out ([`super::settling`]): of delta, and of a SotW wildcard that is told in parts.
+    fn is_told_in_parts(&self, variant: Variant, is_full: bool) -> bool {
+        variant == Variant::Delta || !is_full && matches!(self.want, Want::Wildcard(_))
+    }
+
     /// Takes what the response says of what is wanted, and leaves the rest (D7).
     pub(super) fn apply(
         &mut self,
@@ -55,7 +60,9 @@ impl Subscription {
         verdict: &Verdict,
         now: Time,
     ) -> (Option<Changes>, Vec<Event>) {
-        let mut events = Vec::new();
+        let (mut events, mut grows) = (Vec::new(), false);
+        let is_in_parts = self.is_told_in_parts(digest.variant, digest.is_full_state());
+        let (size, is_heartbeat) = (digest.size(), digest.is_heartbeat());
         let changes = match &mut self.want {
             Want::Nothing => None,
             Want::Names(names) => {
@@ -63,24 +70,34 @@ impl Subscription {
                 let (mentioned, variants, versions) = Default::default();
                 let fails = digest.fails;
                 let said = &self.said;
-                let step = NamesStep { names, said, changes, mentioned, variants, versions, fails };
+                let grows = &mut grows;
+                let step = NamesStep { names, said, changes, mentioned, variants, versions, fails, grows };
                 Some(step.run(digest, verdict, &mut events)).filter(|changes| !changes.says_nothing())
             }
             Want::Globs(globs) => {
                 let step = GlobsStep::new(globs, &self.said, &self.type_url);
                 let changes = step.run(digest, verdict, now, &mut events);
+                grows = !changes.present.is_empty();
                 Some(changes).filter(|changes| !changes.says_nothing())
             }
             Want::Wildcard(wildcard) => {
                 let was_complete = wildcard.complete;
                 let changes = Changes::new(&self.type_url, Scope::Wildcard);
                 let (mentioned, versions) = Default::default();
-                let step = WildcardStep { wildcard, changes, mentioned, versions };
-                let changes = step.run(digest, verdict, now, &mut events);
+                let grows = &mut grows;
+                let step = WildcardStep { wildcard, changes, mentioned, versions, grows };
+                let changes = step.run(digest, verdict, &mut events);
                 let is_news = changes.complete && !was_complete;
                 Some(changes).filter(|changes| is_news || !changes.says_nothing())
             }
         };
+        if is_in_parts && !is_heartbeat {
+            if !verdict.unidentified || planted(Bug::WildcardWholeTooEarly) {
+                self.first.answered(size, grows, now);
+            } else {
+                self.first.interrupt();
+            }
+        }
         (changes, events)
     }
 }
@@ -110,13 +127,14 @@ struct NamesStep<'a> {
     versions: Versions,
     /// Data errors take copies away (DAT-2).
     fails: bool,
+    /// A name is answered for the first time on this stream.
+    grows: &'a mut bool,
 }
 
 impl NamesStep<'_> {
     fn run(mut self, digest: Digest, verdict: &Verdict, events: &mut Vec<Event>) -> Changes {
         let variant = digest.variant;
-        let is_full = digest.answers_all || variant == Variant::Sotw && digest.type_url.is_full_state();
-        let proves_absence = is_full
+        let proves_absence = digest.is_full_state()
             && (!verdict.unidentified || planted(Bug::AbsentThoughUnidentified))
             && (!digest.is_heartbeat() || planted(Bug::HeartbeatIsWholeState));
         let mut faults = Vec::new();
@@ -179,6 +197,7 @@ impl NamesStep<'_> {
         for name in &answered {
             self.versions.compare(name, self.names.held(name), &received, resource, variant);
             let held = Held::new(&received, resource, variant == Variant::Delta);
+            *self.grows |= !self.names.is_seen(name);
             self.names.hold(name, &received.name, held, !self.said.enter.contains(name));
             if *name != received.name {
                 self.changes.by_alias.push((name.clone(), resource.clone()));
@@ -254,13 +273,16 @@ struct WildcardStep<'a> {
     /// Names that the response mentions without bringing their resource: they stay members if they are.
     mentioned: BTreeSet<ResourceName>,
     versions: Versions,
+    /// It brings what was not there.
+    grows: &'a mut bool,
 }
 
 impl WildcardStep<'_> {
-    fn run(mut self, digest: Digest, verdict: &Verdict, now: Time, events: &mut Vec<Event>) -> Changes {
-        let (variant, size) = (digest.variant, digest.size());
+    fn run(mut self, digest: Digest, verdict: &Verdict, events: &mut Vec<Event>) -> Changes {
+        let variant = digest.variant;
         let proves_membership =
             !verdict.unidentified && !digest.is_heartbeat() || planted(Bug::WildcardWholeTooEarly);
+        let is_whole = digest.is_full_state() && proves_membership;
         for element in digest.resources {
             match element {
                 Ok(received) => self.take(received, variant),
@@ -271,15 +293,8 @@ impl WildcardStep<'_> {
             self.lose(name, Cause::Removed);
         }
         self.take_errors(digest.errors, events);
-        if proves_membership {
-            match variant {
-                Variant::Sotw => self.replace(),
-                Variant::Delta if self.wildcard.is_settled_by(size, now) => {
-                    let gone = self.wildcard.settle();
-                    self.changes.absent.extend(gone.into_iter().map(|name| (name, Cause::Omitted)));
-                }
-                Variant::Delta => {}
-            }
+        if is_whole {
+            self.replace();
         }
         self.changes.complete = self.wildcard.complete;
         events.extend(self.versions.events(&self.changes.type_url));
@@ -298,6 +313,7 @@ impl WildcardStep<'_> {
             }
             return;
         };
+        *self.grows |= !self.wildcard.is_known(&received.name);
         let before = self.wildcard.members.get(&received.name);
         self.versions.compare(&received.name, before, &received, resource, variant);
         self.wildcard.hold(&received.name, Held::new(&received, resource, variant == Variant::Delta));
@@ -339,8 +355,8 @@ impl WildcardStep<'_> {
         }
     }
 
-    /// SST-3: a SotW response to a wildcard is the full set. If it mentions members without bringing them, the
-    /// members that left are told one by one instead.
+    /// SST-1: the response is the full set. If it mentions members without bringing them, the members that left are told
+    /// one by one instead.
     fn replace(&mut self) {
         self.wildcard.complete = true;
         self.changes.replaces = self.mentioned.is_empty();

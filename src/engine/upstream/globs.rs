@@ -7,6 +7,7 @@ use super::apply::{is_heartbeat, means_absence};
 use super::names::Held;
 use super::order::Versions;
 use super::response::{Digest, Verdict, is_invalid};
+use super::settling::Settling;
 use super::subscription::Said;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
@@ -17,7 +18,7 @@ use crate::xds::{Received, ResourceError, ResourceName, TypeUrl, Variant};
 pub(super) struct Globs {
     wanted: BTreeMap<ResourceName, Wildcard>,
     /// Those whose members may still be on their way.
-    settling: BTreeSet<ResourceName>,
+    settling: BTreeMap<ResourceName, Settling>,
     /// The server speaks SotW, in which globs can't be asked for, and this was told.
     pub(super) is_unserved: bool,
 }
@@ -103,20 +104,26 @@ impl Globs {
     }
 
     pub(super) fn next_due(&self) -> Option<Time> {
-        self.settling.iter().filter_map(|glob| self.wanted.get(glob)?.settles_at()).min()
+        self.settling.values().filter_map(|settling| settling.due()).min()
+    }
+
+    pub(super) fn each_settling(&mut self, visit: impl FnMut(&mut Settling)) {
+        self.settling.values_mut().for_each(visit);
     }
 
     /// The globs that are known as a whole by now, if any.
-    pub(super) fn run_out(&mut self, now: Time, type_url: &TypeUrl) -> Option<Changes> {
-        let is_due = |name: &&ResourceName| {
-            self.wanted.get(*name).and_then(Wildcard::settles_at).is_some_and(|at| at <= now)
-        };
-        let due: Vec<_> = self.settling.iter().filter(is_due).cloned().collect();
+    pub(super) fn settle_proven(&mut self, type_url: &TypeUrl) -> Option<Changes> {
+        let proven =
+            self.settling.iter_mut().filter_map(|(name, settling)| settling.settle().then_some(name));
+        let proven: Vec<_> = proven.cloned().collect();
+        if proven.is_empty() {
+            return None;
+        }
         let mut changes = Changes::new(type_url, Scope::Globs);
-        for name in due {
+        for name in proven {
             self.settle(name, &mut changes);
         }
-        Some(changes).filter(|changes| !changes.settled.is_empty())
+        Some(changes)
     }
 
     fn settle(&mut self, name: ResourceName, changes: &mut Changes) {
@@ -263,14 +270,12 @@ impl<'a> GlobsStep<'a> {
 
     fn settle(&mut self, size: usize, now: Time) {
         for name in std::mem::take(&mut self.answered) {
-            let Some(glob) = self.globs.wanted.get_mut(&name) else { continue };
+            let Some(glob) = self.globs.wanted.get(&name) else { continue };
             if self.said.enter.contains(&name) {
                 continue;
             }
-            if glob.is_settled_by(size, now) {
-                self.globs.settle(name, &mut self.changes);
-            } else if glob.settles_at().is_some() {
-                self.globs.settling.insert(name);
+            if !glob.is_certain() {
+                self.globs.settling.entry(name).or_default().answered(size, true, now);
             }
         }
     }

@@ -25,6 +25,7 @@ mod gathering;
 mod subscription;
 mod names;
 mod variants;
+mod settling;
 mod wildcard;
 mod globs;
 mod response;
@@ -138,6 +139,10 @@ struct Stream {
     is_mute: bool,
     /// A stream that is to take its place is being opened.
     has_next: bool,
+    /// Bytes of a message have come, and not all of it.
+    is_receiving: bool,
+    /// A round trip of the transport has begun.
+    has_round: bool,
 }
 
 /// Whether the server knows delta (RLY-25).
@@ -280,6 +285,8 @@ impl Upstream {
                 self.sign_of_life();
                 self.expire_proven(now);
             }
+            (Input::Receiving, Phase::Open(_)) => self.receiving(),
+            (Input::Returned, Phase::Open(_)) => self.returned(now),
             (Input::Closed { jitter, .. }, Phase::Open(stream))
                 if self.polls() && stream.answered.is_some() =>
             {
@@ -337,7 +344,8 @@ impl Upstream {
             // The shell bounds the time of a poll, and its response answers every name.
             Phase::Open(_) if self.polls() => None,
             Phase::Open(stream) => {
-                let timers = self.subscriptions.values().filter_map(Subscription::next_timeout);
+                let next = |of_type: &Subscription| of_type.next_timeout(stream.is_receiving);
+                let timers = self.subscriptions.values().filter_map(next);
                 timers
                     .chain(stream.gathering.until())
                     .chain(self.steady_at())
@@ -433,7 +441,8 @@ impl Upstream {
 
     /// A request belongs to the stream for which it was made; a stale ACK must not reach the next one (M1).
     fn withdraw_unsent(&mut self) {
-        self.outputs.retain(|output| !matches!(output, Output::Send { .. } | Output::Probe));
+        self.outputs
+            .retain(|output| !matches!(output, Output::Send { .. } | Output::Probe | Output::RoundTrip));
     }
 
     fn event(&mut self, event: Event) {
@@ -456,6 +465,8 @@ impl Upstream {
                 asked: None,
                 is_mute: false,
                 has_next: false,
+                is_receiving: false,
+                has_round: false,
             }),
             now,
         );
@@ -528,6 +539,9 @@ impl Upstream {
     }
 
     fn received(&mut self, response: Response, now: Time) {
+        if let Phase::Open(stream) = &mut self.phase {
+            stream.is_receiving = false;
+        }
         self.answered(now);
         let is_delta = self.variant == Variant::Delta;
         self.delta_of_server().has_answered_delta |= is_delta;
@@ -539,6 +553,7 @@ impl Upstream {
         digest.answers_all = self.polls();
         digest.fails = self.settings.fails_on_data_errors;
         self.digest(digest, now);
+        self.settle_answers(now);
         self.expire_proven(now);
     }
 
@@ -581,6 +596,7 @@ impl Upstream {
         }
         let verdict = Verdict::of(&digest);
         let says_what_there_is = !digest.is_heartbeat();
+        let speaks = says_what_there_is && !verdict.void && !verdict.unidentified;
         let lower = subscription.lower(&digest);
         let occasion = if verdict.is_good() || planted(Bug::FaultsAcked) {
             subscription.accept(&digest);
@@ -588,7 +604,9 @@ impl Upstream {
         } else {
             Occasion::Nack(verdict.status(self.settings.nack_text_max))
         };
+        let is_full = digest.is_full_state();
         let applied = if verdict.void && !planted(Bug::VoidApplied) {
+            subscription.first.interrupt();
             None
         } else {
             let (changes, mut events) = subscription.apply(digest, &verdict, now);
@@ -597,14 +615,17 @@ impl Upstream {
             events.retain(|event| is_comparable || !matches!(event, Event::WentBackwards { .. }));
             Some((changes, events))
         };
+        if speaks {
+            self.spoke(&type_url, now);
+        }
         self.answer(&type_url, occasion, &verdict, now);
         let (changes, events) = applied.unwrap_or_default();
         let count = changes.as_ref().map_or(0, |changes| changes.refreshed.len());
         let refreshed = (count > 0).then(|| Event::Refreshed { type_url: type_url.clone(), count });
         self.outputs.extend(events.into_iter().chain(refreshed).map(Output::Event));
         self.outputs.extend(changes.map(Output::Changes));
-        if says_what_there_is {
-            self.set_current(&type_url);
+        if says_what_there_is && let Some(subscription) = self.subscriptions.get_mut(&type_url) {
+            subscription.judge_currency(verdict.is_good(), is_full);
         }
     }
 
@@ -627,31 +648,6 @@ impl Upstream {
             *count += 1;
         }
         self.event(event);
-    }
-
-    /// FLW-5: the first change leaves at once, what follows soon is gathered.
-    fn write_changes_gathered(&mut self, now: Time) {
-        let is_gathering = match &self.phase {
-            Phase::Open(stream) => stream.gathering.until().is_some(),
-            _ => true,
-        };
-        if !is_gathering
-            && self.write_changes(now)
-            && let Phase::Open(stream) = &mut self.phase
-        {
-            stream.gathering.wrote(now, self.settings.gather);
-        }
-    }
-
-    /// Whether there was something to write.
-    fn write_changes(&mut self, now: Time) -> bool {
-        let with_news = self.subscriptions.values().filter(|subscription| subscription.has_news());
-        let type_urls: Vec<_> = with_news.map(|subscription| subscription.type_url.clone()).collect();
-        let mut wrote = false;
-        for type_url in &type_urls {
-            wrote |= self.write(type_url, Occasion::Change, now);
-        }
-        wrote
     }
 
     /// Writes the next request of a type; what waits to be said goes with it. `false` if it can't be said.
@@ -683,6 +679,9 @@ impl Upstream {
         if !subscription.said.enter.is_empty() {
             subscription.said.unanswered = Some(now);
         }
+        if !subscription.said.asked {
+            subscription.said.may_be_silent = claims_all(&request);
+        }
         subscription.written(self.variant, due, stream.signs);
         self.outputs.push_back(Output::Send { request, first: !stream.has_spoken });
         stream.has_spoken = true;
@@ -698,27 +697,29 @@ impl Upstream {
     }
 
     fn run_timers(&mut self, now: Time) {
-        let mut is_unproven = self.end_silence(now);
-        let Phase::Open(stream) = &mut self.phase else { return };
+        let Phase::Open(stream) = &self.phase else { return };
+        let mut is_unproven = false;
         for (type_url, subscription) in &mut self.subscriptions {
+            let has_spoken = subscription.has_spoken();
             match &mut subscription.want {
                 Want::Names(names) => {
-                    let out = names.run_out(now, stream.signs);
+                    // No absence follows from a transient error, whoever is silent of what (TMR-5).
+                    let spoken = has_spoken || self.settings.timeout_is_transient;
+                    let out = names.run_out(now, stream.signs, spoken);
                     is_unproven |= names.has_unproven();
                     self.outputs.extend(expired(&self.settings, type_url, names, out));
                 }
-                Want::Wildcard(wildcard) if wildcard.settles_at().is_some_and(|at| at <= now) => {
-                    let gone = wildcard.settle();
-                    self.outputs.push_back(Output::Changes(Changes::of_settled(type_url, gone)));
-                }
-                Want::Globs(globs) => {
-                    self.outputs.extend(globs.run_out(now, type_url).map(Output::Changes));
-                }
-                Want::Wildcard(_) | Want::Nothing => {}
+                Want::Globs(_) | Want::Wildcard(_) | Want::Nothing => {}
             }
+            subscription.each_settling(|settling| settling.pass(now));
         }
-        if is_unproven && !stream.is_probing {
-            stream.is_probing = true;
+        self.settle_answers(now);
+        // After the names: of those that ran out in a silence that is found to be an answer now, the timers start anew.
+        is_unproven |= self.end_silence(now);
+        if let Phase::Open(stream) = &mut self.phase
+            && is_unproven
+            && !std::mem::replace(&mut stream.is_probing, true)
+        {
             self.outputs.push_back(Output::Probe);
         }
     }
@@ -750,6 +751,17 @@ impl Upstream {
         for (type_url, subscription) in &self.subscriptions {
             debug_assert_eq!(*type_url, subscription.type_url);
             subscription.check_invariants(is_open);
+        }
+    }
+}
+
+/// A first request claims versions of what is held, and none that must be answered.
+fn claims_all(request: &Request) -> bool {
+    match request {
+        Request::Sotw(request) => !request.version_info.is_empty(),
+        Request::Delta(request) => {
+            let mut versions = request.initial_resource_versions.iter().map(|(_, version)| version);
+            versions.len() > 0 && versions.all(|version| !version.is_empty())
         }
     }
 }

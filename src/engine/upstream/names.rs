@@ -94,6 +94,10 @@ pub(super) struct Names {
     due: BTreeSet<(Time, ResourceName)>,
     /// Timers that ran out with no sign of life since their request was written (RLY-29).
     unproven: BTreeSet<ResourceName>,
+    /// Timers that ran out while the server had not spoken of the type on this stream (see [`Self::run_out`]).
+    overdue: BTreeSet<ResourceName>,
+    /// SotW: what was known before this stream, and not answered on it until now.
+    unanswered: BTreeSet<ResourceName>,
     /// Of names that have variants or are wanted with parameters; nearly always nothing.
     pub(super) variants: Option<Box<Variants>>,
 }
@@ -131,6 +135,7 @@ impl Names {
     /// Whether the name was there.
     pub(super) fn remove(&mut self, name: &ResourceName) -> bool {
         self.cancel_timer(name);
+        self.unanswered.remove(name);
         self.leave_family(name);
         let Some(wanted) = self.wanted.remove(name) else { return false };
         self.unlink(name, &wanted.holding);
@@ -151,6 +156,7 @@ impl Names {
     /// The resource of a wanted name arrived; `own` is the resource's own name.
     pub(super) fn hold(&mut self, name: &ResourceName, own: &ResourceName, mut held: Held, seen: bool) {
         self.cancel_timer(name);
+        self.unanswered.remove(name);
         let Some(wanted) = self.wanted.get_mut(name) else { return };
         wanted.seen |= seen;
         let before = std::mem::take(&mut wanted.holding);
@@ -167,6 +173,7 @@ impl Names {
     /// Whether this is news.
     pub(super) fn set_absent(&mut self, name: &ResourceName) -> bool {
         self.cancel_timer(name);
+        self.unanswered.remove(name);
         let Some(wanted) = self.wanted.get_mut(name) else { return false };
         let before = std::mem::replace(&mut wanted.holding, Holding::Absent);
         self.unlink(name, &before);
@@ -223,8 +230,25 @@ impl Names {
         }
     }
 
+    /// PRESENT earlier on this stream.
+    pub(super) fn is_seen(&self, name: &ResourceName) -> bool {
+        self.wanted.get(name).is_some_and(|wanted| wanted.seen)
+    }
+
+    /// The first request on a stream is written, to a server that owes an answer to each name that it lists.
+    pub(super) fn expect_all(&mut self) {
+        let known = self.wanted.iter().filter(|(_, wanted)| !matches!(wanted.holding, Holding::Unknown));
+        self.unanswered = known.map(|(name, _)| name.clone()).collect();
+    }
+
+    /// What was known before this stream was answered on it.
+    pub(super) fn is_answered(&self) -> bool {
+        self.unanswered.is_empty()
+    }
+
     /// TMR-4: timers stop, and nothing seen on the old stream counts on the next.
     pub(super) fn stream_ended(&mut self) {
+        self.unanswered.clear();
         for wanted in self.wanted.values_mut() {
             wanted.in_first_request = false;
             wanted.seen = false;
@@ -235,6 +259,7 @@ impl Names {
         if !planted(Bug::TimerOutlivesStream) {
             self.due.clear();
             self.unproven.clear();
+            self.overdue.clear();
         }
         self.variants_are_old();
     }
@@ -244,10 +269,18 @@ impl Names {
     }
 
     /// Takes the timers that have run out. Those without a sign of life since are kept back (see [`Self::prove`]).
-    pub(super) fn run_out(&mut self, now: Time, signs: u64) -> Vec<ResourceName> {
+    ///
+    /// `spoken`: the server has spoken of the type on this stream, and not of the name. While it is silent about the type as a
+    /// whole, it may be slow or still gathering what it knows: its silence proves nothing of one name (RLY-1, RLY-2), and the
+    /// timer starts anew when it speaks ([`Self::restart`]).
+    pub(super) fn run_out(&mut self, now: Time, signs: u64, spoken: bool) -> Vec<ResourceName> {
         let mut out = Vec::new();
         while self.next_due().is_some_and(|due| due <= now) {
             let Some((_, name)) = self.due.pop_first() else { break };
+            if !spoken {
+                self.overdue.insert(name);
+                continue;
+            }
             let timer = self.wanted.get(&name).and_then(|wanted| wanted.timer.as_ref());
             if timer.is_some_and(|timer| signs > timer.signs) || planted(Bug::TimerOnSilentTransport) {
                 out.push(name);
@@ -259,6 +292,16 @@ impl Names {
             self.cancel_timer(name);
         }
         out
+    }
+
+    /// The server has begun to speak of the type: what it leaves out from now on is left out by one that knows what it has.
+    pub(super) fn restart(&mut self, due: Time, signs: u64) {
+        for name in std::mem::take(&mut self.overdue) {
+            if let Some(wanted) = self.wanted.get_mut(&name) {
+                wanted.timer = Some(Timer { due, signs });
+                self.due.insert((due, name));
+            }
+        }
     }
 
     pub(super) fn has_unproven(&self) -> bool {
@@ -280,6 +323,7 @@ impl Names {
         if let Some(timer) = timer {
             self.due.remove(&(timer.due, name.clone()));
             self.unproven.remove(name);
+            self.overdue.remove(name);
         }
     }
 
@@ -297,7 +341,8 @@ impl Names {
     /// Timers run only on an open stream, only for what is unknown; every index agrees with the names.
     pub(super) fn check_invariants(&self, is_open: bool) {
         let timers = self.wanted.values().filter(|wanted| wanted.timer.is_some()).count();
-        debug_assert_eq!(timers, self.due.len() + self.unproven.len(), "a timer is due or unproven");
+        let kept_back = self.unproven.len() + self.overdue.len();
+        debug_assert_eq!(timers, self.due.len() + kept_back, "a timer is due, or kept back for one reason");
         debug_assert!(is_open || timers == 0, "no timer without a stream");
         for wanted in self.wanted.values() {
             let is_unknown = matches!(wanted.holding, Holding::Unknown);

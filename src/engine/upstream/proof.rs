@@ -10,13 +10,16 @@
 //! is heard again only when a stream has lived for a while after its first response (FU9). Streams that the server asked to
 //! be left, or that lived long enough, never count (RLY-48).
 //!
-//! A type is **current** from its first response on the present stream, or after the same silence. Heartbeats say nothing of
-//! what there is (TTL-6). In REST it is current while polls of it are answered.
+//! A type is **current** once the server has answered on the present stream what is wanted of it, or after the same silence
+//! (I9, RLY-44). In delta that is when the first answers have settled ([`super::settling`]); in SotW, when the response is
+//! full-state, or when every name that was known before is answered. A response with a fault makes nothing current: what was
+//! rejected is as old as before. Heartbeats say nothing of what there is (TTL-6). In REST a type is current while polls of it
+//! are answered.
 
 use std::collections::VecDeque;
 
 use super::backoff::BackoffSettings;
-use super::subscription::Subscription;
+use super::subscription::{Subscription, Want};
 use super::{Event, Phase, Upstream};
 use crate::engine::Time;
 use crate::xds::{Code, Status, TypeUrl};
@@ -33,6 +36,10 @@ pub(super) enum Currency {
     },
     /// Silent until the timer ran out, on a stream that gave no sign of life since it was asked.
     Unproven,
+    /// The server speaks, so that there is no silence, and the rest of what it has to say is not there yet.
+    Answering,
+    /// A response was rejected.
+    Rejected,
     Current,
 }
 
@@ -41,13 +48,27 @@ impl Currency {
     pub(super) fn due(self) -> Option<Time> {
         match self {
             Currency::Asked { due, .. } => Some(due),
-            Currency::Unasked | Currency::Unproven | Currency::Current => None,
+            _ => None,
         }
     }
 
     pub(super) fn asked(&mut self, due: Time, signs: u64) {
         if *self != Currency::Current {
             *self = Currency::Asked { due, signs };
+        }
+    }
+
+    /// A response came, and more is needed.
+    fn answering(&mut self, is_good: bool) {
+        if *self != Currency::Current {
+            *self = if is_good { Currency::Answering } else { Currency::Rejected };
+        }
+    }
+
+    /// The first answers have settled.
+    pub(super) fn settled(&mut self, is_rejected: bool) {
+        if *self != Currency::Current {
+            *self = if is_rejected { Currency::Rejected } else { Currency::Current };
         }
     }
 
@@ -81,6 +102,44 @@ impl Flaps {
         self.ends.clear();
         self.is_unsteady = true;
         true
+    }
+}
+
+impl Subscription {
+    /// The server has said of the type what it has to say, by words or by silence where that is an answer (DEL-35, STR-10), so
+    /// that what it leaves out is meant (RLY-2).
+    pub(super) fn has_spoken(&self) -> bool {
+        self.said.spoken || self.said.may_be_silent && self.currency == Currency::Current
+    }
+
+    /// A response said what there is. `is_good`: it has no fault; `is_full`: it says all that there is.
+    pub(super) fn judge_currency(&mut self, is_good: bool, is_full: bool) {
+        self.is_rejected |= !is_good;
+        let is_answered = match &self.want {
+            _ if is_full => true,
+            // Once settled it stays current, and is so by its settling.
+            _ if self.first.is_running() => return self.currency.answering(is_good),
+            Want::Names(names) if !self.first.is_settled() => names.is_answered(),
+            _ => false,
+        };
+        match (is_good, is_answered) {
+            (true, true) => self.currency = Currency::Current,
+            (true, false) => {}
+            (false, _) => self.currency.answering(false),
+        }
+    }
+
+    fn heard_silence(&mut self, due: Time, signs: u64) {
+        if self.has_spoken() {
+            self.restart_timers(due, signs);
+        }
+    }
+
+    /// The timers of names that ran out before the server had spoken start anew: it gets their whole time to say the rest.
+    fn restart_timers(&mut self, due: Time, signs: u64) {
+        if let Want::Names(names) = &mut self.want {
+            names.restart(due, signs);
+        }
     }
 }
 
@@ -133,10 +192,22 @@ impl Upstream {
         }
     }
 
-    /// A response says what there is of a type.
+    /// What is held of a type is what the server has.
     pub(super) fn set_current(&mut self, type_url: &TypeUrl) {
         if let Some(subscription) = self.subscriptions.get_mut(type_url) {
             subscription.currency = Currency::Current;
+        }
+    }
+
+    /// The server speaks of a type, by words.
+    pub(super) fn spoke(&mut self, type_url: &TypeUrl, now: Time) {
+        let due = now + self.settings.timeout_of(type_url);
+        let (Phase::Open(stream), Some(subscription)) = (&self.phase, self.subscriptions.get_mut(type_url))
+        else {
+            return;
+        };
+        if !std::mem::replace(&mut subscription.said.spoken, true) {
+            subscription.restart_timers(due, stream.signs);
         }
     }
 
@@ -148,10 +219,18 @@ impl Upstream {
     /// Silence that has lasted is an answer if the stream is alive. Whether some of it has still to be proven.
     pub(super) fn end_silence(&mut self, now: Time) -> bool {
         let Phase::Open(stream) = &self.phase else { return false };
+        if stream.is_receiving {
+            return false;
+        }
         let mut is_unproven = false;
         for subscription in self.subscriptions.values_mut() {
+            let before = subscription.currency;
             subscription.currency.run_out(now, stream.signs);
             is_unproven |= subscription.currency == Currency::Unproven;
+            if subscription.currency != before {
+                subscription
+                    .heard_silence(now + self.settings.timeout_of(&subscription.type_url), stream.signs);
+            }
         }
         self.hear_silence(now);
         is_unproven
@@ -159,9 +238,12 @@ impl Upstream {
 
     /// The stream gave a sign of life.
     pub(super) fn prove_silence(&mut self, now: Time) {
+        let Phase::Open(stream) = &self.phase else { return };
         for subscription in self.subscriptions.values_mut() {
             if subscription.currency == Currency::Unproven {
                 subscription.currency = Currency::Current;
+                subscription
+                    .heard_silence(now + self.settings.timeout_of(&subscription.type_url), stream.signs);
             }
         }
         self.hear_silence(now);

@@ -78,6 +78,12 @@ impl Digest {
         !self.resources.is_empty() && self.resources.iter().all(payloadless)
     }
 
+    /// It holds all that there is of what was asked for, so that its omissions are deletions (SST-1, SST-2, RST-12). In delta
+    /// and in SotW responses of other types an omission means nothing, in those to a wildcard neither (SST-4).
+    pub(super) fn is_full_state(&self) -> bool {
+        self.answers_all || self.variant == Variant::Sotw && self.type_url.is_full_state()
+    }
+
     /// What the payloads weigh, in bytes.
     pub(super) fn size(&self) -> usize {
         let payloads = self.resources.iter().flatten().filter_map(|received| received.resource.as_ref());

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::api::Interest;
+use super::api::{Changes, Interest};
 use super::failover::Stash;
 use super::globs::Globs;
 use super::names::Names;
 use super::order::Lower;
 use super::proof::Currency;
 use super::response::Digest;
+use super::settling::Settling;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
@@ -33,6 +34,10 @@ pub(super) struct Said {
     for_wildcard: bool,
     /// It was for globs only.
     for_globs: bool,
+    /// The server has spoken of the type: a response came from which something can be derived.
+    pub(super) spoken: bool,
+    /// The first request claims what is held, so that a server may answer it by silence (DEL-35, STR-10).
+    pub(super) may_be_silent: bool,
     /// Of the last response, empty before (ACK-9).
     pub(super) nonce: String,
     /// When something was asked for last, if no response of the type came since.
@@ -51,6 +56,10 @@ pub(super) struct Subscription {
     /// SotW: the `version_info` accepted last. It outlives the stream (STR-9).
     pub(super) accepted: String,
     pub(super) currency: Currency,
+    /// The first answers on this stream, where they come in parts.
+    pub(super) first: Settling,
+    /// Something was rejected on this stream.
+    pub(super) is_rejected: bool,
     pub(super) stash: Option<Box<Stash>>,
     pub(super) acks: u64,
     pub(super) nacks: u64,
@@ -62,8 +71,20 @@ fn star() -> ResourceName {
 
 impl Subscription {
     pub(super) fn new(type_url: TypeUrl) -> Self {
-        let (want, said, accepted, currency, stash) = Default::default();
-        Subscription { type_url, want, said, accepted, currency, stash, acks: 0, nacks: 0 }
+        let (want, said, accepted, currency, first, stash) = Default::default();
+        let is_rejected = false;
+        Subscription {
+            type_url,
+            want,
+            said,
+            accepted,
+            currency,
+            first,
+            is_rejected,
+            stash,
+            acks: 0,
+            nacks: 0,
+        }
     }
 
     pub(super) fn wants_nothing(&self) -> bool {
@@ -247,6 +268,9 @@ impl Subscription {
                 for name in &entered {
                     names.written(name, is_first, due, signs);
                 }
+                if is_first && variant == Variant::Sotw {
+                    names.expect_all();
+                }
             }
             Want::Globs(globs) => {
                 self.said.for_globs |= is_first;
@@ -265,6 +289,7 @@ impl Subscription {
 
     pub(super) fn stream_ended(&mut self) {
         self.said = Said { enter: self.listed().into_iter().collect(), ..Said::default() };
+        (self.first, self.is_rejected) = Default::default();
         match &mut self.want {
             Want::Nothing => {}
             Want::Names(names) => names.stream_ended(),
@@ -284,14 +309,42 @@ impl Subscription {
         }
     }
 
-    pub(super) fn next_timeout(&self) -> Option<Time> {
+    /// `is_receiving`: bytes are arriving, so that there is no silence.
+    pub(super) fn next_timeout(&self, is_receiving: bool) -> Option<Time> {
         let of_want = match &self.want {
             Want::Nothing => return None,
             Want::Names(names) => names.next_due(),
             Want::Globs(globs) => globs.next_due(),
-            Want::Wildcard(wildcard) => wildcard.settles_at(),
+            Want::Wildcard(_) => None,
         };
-        of_want.into_iter().chain(self.currency.due()).min()
+        let silence = self.currency.due().filter(|_| !is_receiving);
+        of_want.into_iter().chain(self.first.due()).chain(silence).min()
+    }
+
+    /// Everything whose first answers come in parts.
+    pub(super) fn each_settling(&mut self, mut visit: impl FnMut(&mut Settling)) {
+        visit(&mut self.first);
+        if let Want::Globs(globs) = &mut self.want {
+            globs.each_settling(visit);
+        }
+    }
+
+    /// What is known as a whole by now, if anything is.
+    pub(super) fn settle(&mut self) -> Option<Changes> {
+        let has_settled = self.first.settle();
+        if has_settled {
+            self.currency.settled(self.is_rejected);
+        }
+        match &mut self.want {
+            Want::Wildcard(wildcard) if has_settled => {
+                let was_complete = wildcard.complete;
+                let gone = wildcard.settle();
+                let is_news = !was_complete || !gone.is_empty();
+                is_news.then(|| Changes::of_settled(&self.type_url, gone))
+            }
+            Want::Globs(globs) => globs.settle_proven(&self.type_url),
+            Want::Nothing | Want::Names(_) | Want::Wildcard(_) => None,
+        }
     }
 
     pub(super) fn check_invariants(&self, is_open: bool) {

@@ -10,6 +10,7 @@ mod proof;
 mod random;
 mod requests;
 mod script;
+mod settling;
 mod streams;
 mod succession;
 mod timers;

@@ -1,18 +1,10 @@
 //! The wildcard of one type: its members, and from when on they are all there.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use super::names::Held;
-use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
 use crate::xds::ResourceName;
-
-/// The first delta response to a wildcard that weighs less than this is the whole set. Servers split larger sets
-/// over several responses and the protocol has no mark for the last one, so that of a larger one the end is
-/// guessed: no further response for [`SETTLE`].
-const WHOLE_BYTES_MAX: usize = 1 << 20;
-const SETTLE: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Default)]
 pub(super) struct Wildcard {
@@ -22,7 +14,6 @@ pub(super) struct Wildcard {
     /// Delta: members held from before this stream without a version to restate, so that the server can't know to
     /// remove them. It sends them again if they still exist.
     unconfirmed: BTreeSet<ResourceName>,
-    settles_at: Option<Time>,
 }
 
 impl Wildcard {
@@ -58,26 +49,19 @@ impl Wildcard {
         omitted
     }
 
-    /// A delta response of `size` bytes was applied. Whether the set is settled by it.
-    pub(super) fn is_settled_by(&mut self, size: usize, now: Time) -> bool {
-        if self.complete && self.unconfirmed.is_empty() {
-            return false;
-        }
-        if self.settles_at.is_none() && size < WHOLE_BYTES_MAX {
-            return true;
-        }
-        self.settles_at = Some(now + SETTLE);
-        false
+    /// The first answers of the stream tell nothing any more.
+    pub(super) fn is_certain(&self) -> bool {
+        self.complete && self.unconfirmed.is_empty()
     }
 
-    pub(super) fn settles_at(&self) -> Option<Time> {
-        self.settles_at
+    /// Whether it is a member of which the present stream has told.
+    pub(super) fn is_known(&self, name: &ResourceName) -> bool {
+        self.members.contains_key(name) && !self.unconfirmed.contains(name)
     }
 
     /// The set is there: takes the members that were not confirmed.
     pub(super) fn settle(&mut self) -> Vec<ResourceName> {
         self.complete = true;
-        self.settles_at = None;
         let mut gone: Vec<_> = std::mem::take(&mut self.unconfirmed).into_iter().collect();
         if planted(Bug::UnconfirmedMembersStay) {
             gone.clear();
@@ -90,6 +74,5 @@ impl Wildcard {
 
     pub(super) fn stream_ended(&mut self) {
         self.unconfirmed.clear();
-        self.settles_at = None;
     }
 }

@@ -286,8 +286,12 @@ impl Bench {
     pub fn settle(&mut self) {
         for (source, snapshot) in self.sources.iter_mut().zip(&mut self.snapshots) {
             while let Some(output) = source.poll_output() {
-                if let Output::Wake(sessions) = output {
-                    self.woken.extend(sessions);
+                match output {
+                    Output::Wake(sessions) => self.woken.extend(sessions),
+                    Output::Upstream(stream, upstream::Output::RoundTrip) => {
+                        source.handle_upstream(stream, upstream::Input::Returned, self.now);
+                    }
+                    _ => {}
                 }
             }
             if let Some(new) = source.take_snapshot() {

@@ -79,6 +79,9 @@ impl Bench {
                     self.sent.push((index, request))
                 }
                 Output::Upstream(index, upstream::Output::Probe) => self.probes.push(index),
+                Output::Upstream(index, upstream::Output::RoundTrip) => {
+                    self.source.handle_upstream(index, Input::Returned, self.now);
+                }
                 Output::Upstream(index, upstream::Output::Open { .. }) => self.opened.push(index),
                 Output::Confirmed => self.confirmed = true,
                 _ => {}
@@ -298,6 +301,7 @@ fn tmr_3_no_timer_deletes_what_was_restored() {
     again.open();
     again.says(CDS, "a=1");
     again.advance(SECOND * 60);
+    again.input(0, Input::Alive);
     assert_eq!(
         again.view(EDS, "x y z"),
         "x=1 y=2 -z",

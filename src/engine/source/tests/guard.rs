@@ -79,6 +79,9 @@ impl Bench {
                 Output::Upstream(0, upstream::Output::Send { request: Request::Delta(request), .. }) => {
                     self.restated = request.initial_resource_versions.len();
                 }
+                Output::Upstream(0, upstream::Output::RoundTrip) => {
+                    self.source.handle_upstream(0, Input::Returned, self.now);
+                }
                 Output::Upstream(0, upstream::Output::Event(event)) => match event {
                     Event::DeletionHeld { count, left, .. } => {
                         self.events.push(format!("held {count}/{left}"))

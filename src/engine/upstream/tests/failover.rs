@@ -175,7 +175,8 @@ fn e_8_the_failover_servers_own_versions_are_restored() {
         Names CDS a=1 b=2
         > LDS - n l=3
         send LDS n=n
-        Wildcard LDS l=3 complete
+        Wildcard LDS l=3
+        Wildcard LDS complete
         > closed UNAVAILABLE
         disconnected UNAVAILABLE answered 50ms
         > after 50ms

@@ -362,7 +362,6 @@ fn each_type_is_current_by_its_own_first_response_or_silence() {
         > current LDS
         false
         > after 2s
-        Names EDS -e:Timeout
         > current EDS
         true
         > current LDS

@@ -201,7 +201,8 @@ fn d_5_legacy_wildcard_is_an_empty_first_request_on_every_stream() {
         > - CDS unknown
         > CDS - n1 a=1
         send CDS n=n1
-        Wildcard CDS a=1 complete
+        Wildcard CDS a=1
+        Wildcard CDS complete
         > closed OK
         disconnected OK answered 50ms
         > after 50ms

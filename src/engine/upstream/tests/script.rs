@@ -4,6 +4,7 @@
 //! > + CDS a b          subscribe; `*` is the wildcard          > - CDS a       unsubscribe
 //! > opened             > alive          > unconnected          > closed UNAVAILABLE      > unchanged
 //! > succeed            > next opened    > next failed          another stream is to take the place of the open one
+//! > receiving          bytes of a response came            > far    round trips take time; `> returned` ends one
 //! > going away         > reach          > current CDS          what is known of the server, and whether a type is current
 //! > after 10s          time passes; timers that fall due in between fire at their time
 //! > CDS v1 n1 a=1 …    a response: version (`-` in delta), nonce, then elements:
@@ -35,6 +36,8 @@ const TYPES: &[(&str, &str)] = &[
     ("EDS", "envoy.config.endpoint.v3.ClusterLoadAssignment"),
     ("LDS", "envoy.config.listener.v3.Listener"),
     ("RDS", "envoy.config.route.v3.RouteConfiguration"),
+    ("SRDS", "envoy.config.route.v3.ScopedRouteConfiguration"),
+    ("Custom", "acme.Custom"),
 ];
 
 pub(super) fn sotw() -> Settings {
@@ -77,11 +80,14 @@ pub(super) struct Script {
     pub(super) upstream: Upstream,
     now: Time,
     variant: Variant,
+    /// Round trips take as long as the transcript says.
+    is_far: bool,
 }
 
 impl Script {
     pub(super) fn new(settings: Settings) -> Self {
-        Script { variant: settings.variant, upstream: Upstream::new(settings), now: Time::ZERO }
+        let variant = settings.variant;
+        Script { variant, upstream: Upstream::new(settings), now: Time::ZERO, is_far: false }
     }
 
     /// One line of input; the lines that come out.
@@ -121,9 +127,12 @@ impl Script {
                 }
             }
             "after" => return self.after(duration(rest)),
+            "far" => self.is_far = true,
             "opened" => self.upstream.handle(Input::Opened, self.now),
             "unchanged" => self.upstream.handle(Input::Unchanged, self.now),
             "going" => self.upstream.handle(Input::GoingAway, self.now),
+            "receiving" => self.upstream.handle(Input::Receiving, self.now),
+            "returned" => self.upstream.handle(Input::Returned, self.now),
             "alive" => self.upstream.handle(Input::Alive, self.now),
             "succeed" => self.upstream.succeed(),
             "next" if rest == "opened" => self.upstream.handle(Input::NextOpened, self.now),
@@ -152,11 +161,17 @@ impl Script {
     }
 
     fn drain(&mut self) -> Vec<Output> {
-        let outputs: Vec<_> = std::iter::from_fn(|| self.upstream.poll_output()).collect();
-        for output in &outputs {
-            if let Output::Open { variant, .. } = output {
-                self.variant = *variant;
+        let mut outputs = Vec::new();
+        while let Some(output) = self.upstream.poll_output() {
+            match output {
+                Output::Open { variant, .. } => self.variant = variant,
+                Output::RoundTrip if !self.is_far => {
+                    self.upstream.handle(Input::Returned, self.now);
+                    continue;
+                }
+                _ => {}
             }
+            outputs.push(output);
         }
         outputs
     }
@@ -288,6 +303,7 @@ fn show(output: &Output) -> Option<String> {
         Output::OpenNext { variant, .. } => format!("open next {variant:?}"),
         Output::TakeNext => "take next".to_owned(),
         Output::Probe => "probe".to_owned(),
+        Output::RoundTrip => "round trip".to_owned(),
         Output::Send { request, first } => {
             format!("{} {}", if *first { "send+node" } else { "send" }, show_request(request))
         }

@@ -35,10 +35,15 @@ fn rly_29_a_silent_stream_is_probed_before_a_timer_counts() {
     check(
         delta(),
         "
-        > + CDS a
+        > + CDS k
         open Delta
         > opened
-        send+node CDS n= +a
+        send+node CDS n= +k
+        > CDS - n0 k=1
+        send CDS n=n0
+        Names CDS k=1
+        > + CDS a
+        send CDS n= +a
         > after 5s
         > + EDS e
         send EDS n= +e
@@ -47,7 +52,6 @@ fn rly_29_a_silent_stream_is_probed_before_a_timer_counts() {
         > after 5s
         > alive
         Names CDS -a:Timeout
-        Names EDS -e:Timeout
         > + CDS b
         send CDS n= +b
         > after 10s
@@ -56,6 +60,124 @@ fn rly_29_a_silent_stream_is_probed_before_a_timer_counts() {
         ignored RDS
         Names CDS -b:Timeout
         > alive
+        ",
+    );
+}
+
+#[test]
+fn rly_2_no_timer_counts_while_the_server_is_silent_about_the_type() {
+    for (variant, transcript) in [
+        (
+            delta(),
+            "
+        > + CDS a b
+        open Delta
+        > opened
+        send+node CDS n= +a +b
+        > + EDS e
+        send EDS n= +e
+        > EDS - m1 e=1
+        send EDS n=m1
+        Names EDS e=1
+        > after 10s
+        > after 60s
+        > CDS - n1 a=1
+        send CDS n=n1
+        Names CDS a=1
+        > after 9999ms
+        > after 1ms
+        probe
+        > alive
+        Names CDS -b:Timeout
+        ",
+        ),
+        (
+            sotw(),
+            r#"
+        > + EDS a b
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a", "b"]
+        > after 10s
+        probe
+        > alive
+        > after 60s
+        > EDS v1 n1 !
+        send EDS v= n=n1 ["a", "b"] NACK INVALID_ARGUMENT: (unnamed): bad
+        > after 60s
+        > EDS v2 n2 a=1 a=1
+        send EDS v= n=n2 ["a", "b"] NACK INVALID_ARGUMENT: a: the name occurs twice
+        > after 60s
+        > EDS v3 n3 a=1
+        send EDS v=v3 n=n3 ["a", "b"]
+        Names EDS a=1
+        > after 5s
+        > alive
+        > after 5s
+        Names EDS -b:Timeout
+        "#,
+        ),
+    ] {
+        check(variant, transcript);
+    }
+}
+
+#[test]
+fn rly_2_silence_of_a_server_that_was_told_what_is_held_is_an_answer() {
+    check(
+        delta(),
+        "
+        > + CDS a
+        open Delta
+        > opened
+        send+node CDS n= +a
+        > CDS - n1 a=1
+        send CDS n=n1
+        Names CDS a=1
+        > closed OK
+        disconnected OK answered 50ms
+        > after 50ms
+        open Delta
+        > opened
+        send+node CDS n= +a a=1
+        > after 10s
+        probe
+        > alive
+        > + CDS b
+        send CDS n= +b
+        > after 10s
+        probe
+        > alive
+        Names CDS -b:Timeout
+        ",
+    );
+}
+
+#[test]
+fn rly_2_a_timer_that_ran_out_in_such_a_silence_starts_anew() {
+    check(
+        delta(),
+        "
+        > + CDS a b
+        open Delta
+        > opened
+        send+node CDS n= +a +b
+        > CDS - n1 a=1
+        send CDS n=n1
+        Names CDS a=1
+        > closed OK
+        disconnected OK answered 50ms
+        > after 50ms
+        open Delta
+        > opened
+        send+node CDS n= +a +b a=1
+        > after 10s
+        probe
+        > alive
+        > after 10s
+        probe
+        > alive
+        Names CDS -b:Timeout
         ",
     );
 }
@@ -71,10 +193,13 @@ fn rly_29_the_late_resource_itself_is_used_and_not_timed_out() {
         send+node CDS n= +a +b
         > after 10s
         probe
-        > CDS - n1 a=1
+        > CDS - n1 b=1
         send CDS n=n1
-        Names CDS a=1
-        Names CDS -b:Timeout
+        Names CDS b=1
+        > after 10s
+        probe
+        > alive
+        Names CDS -a:Timeout
         ",
     );
 }

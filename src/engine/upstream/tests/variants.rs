@@ -239,7 +239,8 @@ fn dyn_2_a_wildcard_refuses_what_is_for_some_only() {
         send+node CDS n= +*
         > CDS - n1 a[env]=1 b=1
         send CDS n=n1 NACK INVALID_ARGUMENT: a: dynamic parameter constraints are not supported in wildcards and globs
-        Wildcard CDS b=1 complete
+        Wildcard CDS b=1
+        Wildcard CDS complete
         "#,
     );
 }

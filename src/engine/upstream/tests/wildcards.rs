@@ -3,7 +3,61 @@
 use super::script::{check, delta, sotw};
 
 #[test]
-fn sst_3_a_sotw_wildcard_response_is_the_whole_membership_of_any_type() {
+fn sst_1_a_sotw_wildcard_response_of_a_full_state_type_is_the_whole_membership() {
+    for short in ["CDS", "LDS", "SRDS"] {
+        let transcript = r#"
+        > + TYPE *
+        open Sotw
+        > opened
+        send+node TYPE v= n= ["*"]
+        > TYPE v1 n1 a=1 b=1
+        send TYPE v=v1 n=n1 ["*"]
+        Wildcard TYPE a=1 b=1 replaces complete
+        > TYPE v2 n2
+        send TYPE v=v2 n=n2 ["*"]
+        Wildcard TYPE replaces complete
+        "#;
+        check(sotw(), &transcript.replace("TYPE", short));
+    }
+}
+
+#[test]
+fn sst_4_in_other_sotw_wildcards_what_is_not_mentioned_stays() {
+    for short in ["EDS", "RDS", "Custom"] {
+        let transcript = r#"
+        > + TYPE *
+        open Sotw
+        > opened
+        send+node TYPE v= n= ["*"]
+        > TYPE v1 n1 a=1 b=1 c=1
+        send TYPE v=v1 n=n1 ["*"]
+        Wildcard TYPE a=1 b=1 c=1
+        Wildcard TYPE complete
+        > TYPE v2 n2 b=2
+        send TYPE v=v2 n=n2 ["*"]
+        Wildcard TYPE b=2 complete
+        > TYPE v3 n3
+        send TYPE v=v3 n=n3 ["*"]
+        > TYPE v4 n4 c:NOT_FOUND
+        send TYPE v=v4 n=n4 ["*"]
+        error TYPE c:NOT_FOUND
+        Wildcard TYPE -c:NotFound complete
+        > closed OK
+        disconnected OK answered 50ms
+        > after 50ms
+        open Sotw
+        > opened
+        send+node TYPE v=v4 n= ["*"]
+        > TYPE v5 n1 a=5
+        send TYPE v=v5 n=n1 ["*"]
+        Wildcard TYPE a=5 complete
+        "#;
+        check(sotw(), &transcript.replace("TYPE", short));
+    }
+}
+
+#[test]
+fn sst_4_an_empty_first_response_to_a_sotw_wildcard_of_another_type_says_that_there_is_none() {
     check(
         sotw(),
         r#"
@@ -11,12 +65,9 @@ fn sst_3_a_sotw_wildcard_response_is_the_whole_membership_of_any_type() {
         open Sotw
         > opened
         send+node EDS v= n= ["*"]
-        > EDS v1 n1 a=1 b=1
+        > EDS v1 n1
         send EDS v=v1 n=n1 ["*"]
-        Wildcard EDS a=1 b=1 replaces complete
-        > EDS v2 n2
-        send EDS v=v2 n=n2 ["*"]
-        Wildcard EDS replaces complete
+        Wildcard EDS complete
         "#,
     );
 }
@@ -146,7 +197,8 @@ fn del_26_the_wait_for_more_ends_with_the_stream() {
         send+node CDS n= +* a=1
         > CDS - n1 b=1
         send CDS n=n1
-        Wildcard CDS b=1 complete
+        Wildcard CDS b=1
+        Wildcard CDS complete
         ",
     );
 }
@@ -162,7 +214,8 @@ fn cch_1_members_that_could_not_be_restated_are_gone_unless_they_come_again() {
         send+node CDS n= +*
         > CDS - n1 a=1 b=1^ c=1^ d=1^
         send CDS n=n1
-        Wildcard CDS a=1 b=1 c=1 d=1 complete
+        Wildcard CDS a=1 b=1 c=1 d=1
+        Wildcard CDS complete
         > CDS - n2 a=1
         send CDS n=n2
         Wildcard CDS a=1 complete
@@ -174,7 +227,8 @@ fn cch_1_members_that_could_not_be_restated_are_gone_unless_they_come_again() {
         send+node CDS n= +* a=1
         > CDS - n1 c=1^ !d
         send CDS n=n1 NACK INVALID_ARGUMENT: d: bad
-        Wildcard CDS c=1 -b:Omitted complete
+        Wildcard CDS c=1 complete
+        Wildcard CDS -b:Omitted complete
         ",
     );
 }

@@ -1,0 +1,149 @@
+//! From when on the first answers of a stream are all there (DEL-26).
+//!
+//! Servers split what they have over several responses, and the protocol has no mark for the last one. So its end is found out,
+//! and nothing is taken for whole while more is on its way: not while bytes of a further message have come ([`Input::Receiving`]),
+//! and not before a round trip of the transport that began after the last message ([`Output::RoundTrip`]), before whose answer
+//! everything arrives that the server had handed to its transport. After a large message there has to be silence for a while,
+//! too: servers make the next part only when the one before has left.
+//!
+//! ```text
+//!   Unanswered ──small──▶ Due ──▶ Proving ──round trip──▶ Proven ──▶ Settled
+//!        └──────large──▶ Quiet ──▲  │ more of it             │
+//!                          ▲────────┴────────────────────────┘
+//! ```
+//!
+//! [`Input::Receiving`]: super::Input::Receiving
+//! [`Output::RoundTrip`]: super::Output::RoundTrip
+
+use std::time::Duration;
+
+use super::{Output, Phase, Upstream};
+use crate::engine::Time;
+
+/// A first response that weighs less is most likely all that there is, since servers split by size. It waits for the round trip
+/// only.
+const LARGE: usize = 1 << 20;
+
+/// After a larger one, or a second one, nothing may come for so long. It is some ten times what a server needs to make the next
+/// part of an answer.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// Where the first answers to a type, or to a glob, stand on the present stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Settling {
+    #[default]
+    Unanswered,
+    Quiet {
+        until: Time,
+    },
+    /// A round trip has to begin.
+    Due,
+    /// It has begun after the last message.
+    Proving,
+    Proven,
+    Settled,
+}
+
+impl Settling {
+    /// A response of `size` bytes came. `grows`: it brings what was not there, and is no update of what came before.
+    pub(super) fn answered(&mut self, size: usize, grows: bool, now: Time) {
+        let is_large = size >= LARGE;
+        *self = match *self {
+            Settling::Settled => Settling::Settled,
+            Settling::Unanswered if !is_large => Settling::Due,
+            running if running != Settling::Unanswered && !grows && !is_large => running,
+            _ => Settling::Quiet { until: now + QUIET },
+        };
+    }
+
+    /// A response came from which nothing can be derived: what there is, is to be found out by the next one.
+    pub(super) fn interrupt(&mut self) {
+        if *self != Settling::Settled {
+            *self = Settling::Unanswered;
+        }
+    }
+
+    pub(super) fn is_settled(self) -> bool {
+        self == Settling::Settled
+    }
+
+    pub(super) fn is_running(self) -> bool {
+        !matches!(self, Settling::Unanswered | Settling::Settled)
+    }
+
+    pub(super) fn due(self) -> Option<Time> {
+        match self {
+            Settling::Quiet { until } => Some(until),
+            _ => None,
+        }
+    }
+
+    pub(super) fn pass(&mut self, now: Time) {
+        if self.due().is_some_and(|until| until <= now) {
+            *self = Settling::Due;
+        }
+    }
+
+    /// A round trip may begin. Whether it has to.
+    fn begin(&mut self) -> bool {
+        let is_due = *self == Settling::Due;
+        if is_due {
+            *self = Settling::Proving;
+        }
+        is_due
+    }
+
+    fn returned(&mut self) {
+        if *self == Settling::Proving {
+            *self = Settling::Proven;
+        }
+    }
+
+    /// Whether it has just settled.
+    pub(super) fn settle(&mut self) -> bool {
+        let is_proven = *self == Settling::Proven;
+        if is_proven {
+            *self = Settling::Settled;
+        }
+        is_proven
+    }
+}
+
+impl Upstream {
+    /// The first bytes of a message have come, and not all of it.
+    pub(super) fn receiving(&mut self) {
+        if let Phase::Open(stream) = &mut self.phase {
+            stream.is_receiving = true;
+        }
+    }
+
+    /// The round trip is over.
+    pub(super) fn returned(&mut self, now: Time) {
+        let Phase::Open(stream) = &mut self.phase else { return };
+        stream.has_round = false;
+        for subscription in self.subscriptions.values_mut() {
+            subscription.each_settling(Settling::returned);
+        }
+        self.settle_answers(now);
+    }
+
+    /// Goes on with the first answers of all types, unless more is on its way.
+    pub(super) fn settle_answers(&mut self, now: Time) {
+        let Phase::Open(stream) = &mut self.phase else { return };
+        if stream.is_receiving {
+            return;
+        }
+        let mut begins = false;
+        for subscription in self.subscriptions.values_mut() {
+            subscription.each_settling(|settling| settling.pass(now));
+            if !stream.has_round {
+                subscription.each_settling(|settling| begins |= settling.begin());
+            }
+            self.outputs.extend(subscription.settle().map(Output::Changes));
+        }
+        if begins {
+            stream.has_round = true;
+            self.outputs.push_back(Output::RoundTrip);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! When the first answers of a stream are all there.
+
+use super::super::*;
+use super::script::{check, delta, sotw};
+
+#[test]
+fn del_26_a_small_first_response_is_whole_after_a_round_trip() {
+    for short in ["CDS", "EDS"] {
+        let transcript = "
+        > far
+        > + TYPE *
+        open Delta
+        > opened
+        send+node TYPE n= +*
+        > TYPE - n1 a=1
+        send TYPE n=n1
+        Wildcard TYPE a=1
+        round trip
+        > after 60s
+        > returned
+        Wildcard TYPE complete
+        > TYPE - n2 b=1
+        send TYPE n=n2
+        Wildcard TYPE b=1 complete
+        ";
+        check(delta(), &transcript.replace("TYPE", short));
+    }
+}
+
+#[test]
+fn del_26_nothing_is_whole_while_bytes_of_a_further_message_have_come() {
+    check(
+        delta(),
+        "
+        > far
+        > + CDS *
+        open Delta
+        > opened
+        send+node CDS n= +*
+        > CDS - n1 a=1#3000
+        send CDS n=n1
+        Wildcard CDS a=1
+        > receiving
+        > after 500ms
+        > CDS - n2 b=1#3000
+        send CDS n=n2
+        Wildcard CDS b=1
+        > receiving
+        > after 500ms
+        > CDS - n3 c=1#3000
+        send CDS n=n3
+        Wildcard CDS c=1
+        > after 199ms
+        > after 1ms
+        round trip
+        > receiving
+        > returned
+        > after 60s
+        > CDS - n4 d=1
+        send CDS n=n4
+        Wildcard CDS d=1
+        > after 199ms
+        > after 1ms
+        round trip
+        > returned
+        Wildcard CDS complete
+        ",
+    );
+}
+
+#[test]
+fn del_26_a_message_that_comes_during_the_round_trip_needs_another_one() {
+    check(
+        delta(),
+        "
+        > far
+        > + CDS *
+        open Delta
+        > opened
+        send+node CDS n= +*
+        > CDS - n1 a=1
+        send CDS n=n1
+        Wildcard CDS a=1
+        round trip
+        > CDS - n2 b=1
+        send CDS n=n2
+        Wildcard CDS b=1
+        > after 100ms
+        > returned
+        > after 100ms
+        round trip
+        > returned
+        Wildcard CDS complete
+        ",
+    );
+}
+
+/// A server that never rests would keep its clients waiting for ever otherwise.
+#[test]
+fn del_26_updates_of_what_came_are_not_the_rest() {
+    check(
+        delta(),
+        "
+        > far
+        > + CDS *
+        open Delta
+        > opened
+        send+node CDS n= +*
+        > CDS - n1 a=1#2000 b=1
+        send CDS n=n1
+        Wildcard CDS a=1 b=1
+        > after 150ms
+        > CDS - n2 b=2
+        send CDS n=n2
+        Wildcard CDS b=2
+        > after 50ms
+        round trip
+        > CDS - n3 b=3 -a
+        send CDS n=n3
+        Wildcard CDS b=3 -a:Removed
+        > receiving
+        > returned
+        > EDS - m1
+        ignored EDS
+        Wildcard CDS complete
+        ",
+    );
+}
+
+#[test]
+fn rly_37_what_could_not_be_read_leaves_the_set_open() {
+    for bad in ["!", "b=1 b=1"] {
+        let transcript = "
+        > far
+        > + CDS *
+        open Delta
+        > opened
+        send+node CDS n= +*
+        > CDS - n1 a=1
+        send CDS n=n1
+        Wildcard CDS a=1
+        round trip
+        > CDS - n2 BAD
+        send CDS n=n2 NACK INVALID_ARGUMENT: WHY
+        > returned
+        > after 60s
+        > CDS - n3 c=1
+        send CDS n=n3
+        Wildcard CDS c=1
+        round trip
+        > returned
+        Wildcard CDS complete
+        > current CDS
+        false
+        ";
+        let why = if bad == "!" { "(unnamed): bad" } else { "b: the name occurs twice" };
+        check(delta(), &transcript.replace("BAD", bad).replace("WHY", why));
+    }
+}
+
+#[test]
+fn del_26_the_round_trip_ends_with_its_stream() {
+    check(
+        delta(),
+        "
+        > far
+        > + CDS *
+        open Delta
+        > opened
+        send+node CDS n= +*
+        > CDS - n1 a=1
+        send CDS n=n1
+        Wildcard CDS a=1
+        round trip
+        > receiving
+        > closed OK
+        disconnected OK answered 50ms
+        > after 50ms
+        open Delta
+        > opened
+        send+node CDS n= +* a=1
+        > CDS - n1
+        send CDS n=n1
+        round trip
+        > returned
+        Wildcard CDS complete
+        ",
+    );
+}
+
+#[test]
+fn rly_44_a_delta_type_is_current_when_its_first_answers_have_settled() {
+    check(
+        Settings { needs_answer: true, ..delta() },
+        "
+        > far
+        > + CDS a b
+        open Delta
+        > opened
+        send+node CDS n= +a +b
+        > CDS - n1 a=1 b=1
+        send CDS n=n1
+        Names CDS a=1 b=1
+        round trip
+        > current CDS
+        false
+        > returned
+        > current CDS
+        true
+        > closed OK
+        disconnected OK answered 50ms
+        > after 50ms
+        open Delta
+        > unconnected
+        unreachable UNAVAILABLE
+        > opened
+        send+node CDS n= +a +b a= b=1
+        > CDS - n1 a=2
+        send CDS n=n1
+        Names CDS a=2
+        round trip
+        > receiving
+        > returned
+        > after 60s
+        > current CDS
+        false
+        > CDS - n2 b=2
+        send CDS n=n2
+        Names CDS b=2
+        > after 200ms
+        round trip
+        > returned
+        > current CDS
+        true
+        ",
+    );
+}
+
+#[test]
+fn rly_44_a_sotw_type_is_current_when_every_name_that_was_known_is_answered() {
+    check(
+        Settings { needs_answer: true, ..sotw() },
+        r#"
+        > + EDS a b
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a", "b"]
+        > EDS v1 n1 a=1 b=1
+        send EDS v=v1 n=n1 ["a", "b"]
+        Names EDS a=1 b=1
+        > closed OK
+        disconnected OK answered 50ms
+        > after 50ms
+        open Sotw
+        > unconnected
+        unreachable UNAVAILABLE
+        > opened
+        send+node EDS v= n= ["a", "b"]
+        > EDS v2 n1 a=2
+        send EDS v=v2 n=n1 ["a", "b"]
+        Names EDS a=2
+        > current EDS
+        false
+        > EDS v3 n2 !b
+        send EDS v=v2 n=n2 ["a", "b"] NACK INVALID_ARGUMENT: b: bad
+        > current EDS
+        false
+        > EDS v4 n3 b=2
+        send EDS v=v4 n=n3 ["a", "b"]
+        Names EDS b=2
+        > current EDS
+        true
+        "#,
+    );
+}
+
+#[test]
+fn rly_44_a_rejected_response_makes_nothing_current() {
+    for bad in ["!a", "!", "a=1 a=1"] {
+        let mut script = super::script::Script::new(sotw());
+        script.raw("+ CDS a b");
+        script.raw("opened");
+        script.raw(&format!("CDS v1 n1 {bad}"));
+        assert_eq!(script.run("current CDS"), ["false"], "{bad}");
+        script.raw("after 60s");
+        script.raw("alive");
+        assert_eq!(script.run("current CDS"), ["false"], "{bad}: it is no silence");
+        script.raw("CDS v2 n2 a=1");
+        assert_eq!(script.run("current CDS"), ["true"], "{bad}");
+    }
+}
