@@ -214,8 +214,14 @@ impl Client {
         Client { handle: pool.open(Variant::Sotw, events_tx), events }
     }
 
+    /// The next event. That a message has begun to come depends on how it is cut into frames.
     pub async fn event(&mut self) -> Option<StreamEvent> {
-        soon(self.events.recv()).await
+        loop {
+            match soon(self.events.recv()).await {
+                Some(StreamEvent::Receiving) => {}
+                event => return event,
+            }
+        }
     }
 
     /// The next event as text: what a transcript of the stream says.

@@ -223,10 +223,11 @@ async fn nothing_is_read_while_nobody_takes_events() {
     client.opened().await;
     let mut stream = peer.stream().await;
     let mut reply = stream.headers();
-    let message = response(&"v".repeat(20_000));
+    // Each fits into one frame, so that it is one event.
+    let message = response(&"v".repeat(15_000));
     // 16 events fit into the channel, the 17th waits in the stream's task, 65,535 bytes in HTTP/2.
     let mut sent = 0;
-    while sent < 17 + 3 {
+    while sent < 17 + 4 {
         reply.reserve_capacity(message.len());
         while reply.capacity() < message.len() {
             soon(std::future::poll_fn(|context| reply.poll_capacity(context))).await.unwrap().unwrap();
@@ -242,7 +243,7 @@ async fn nothing_is_read_while_nobody_takes_events() {
     };
     let waited = tokio::time::timeout(Duration::from_millis(200), more).await;
     assert!(waited.is_err(), "the server is held back");
-    for _ in 0..20 {
+    for _ in 0..21 {
         assert!(matches!(client.event().await, Some(StreamEvent::Response(_))));
     }
 }

@@ -190,8 +190,11 @@ async fn del_12_del_13_rly_29_upstreams_that_do_not_say_absent_properly() {
     let bare = Item { name: "old-style".to_owned(), version: String::new(), ..Item::default() };
     bench.origin.answer(&asked, "", vec![bare], &[]);
     assert_eq!(client.take(CDS).await.removed, ["old-style"]);
-    // The resource timer of one second.
-    client.want(EDS, &["unanswered"]);
+    // The resource timer of one second counts, since the server has spoken of the type.
+    client.want(EDS, &["answered", "unanswered"]);
+    let asked = bench.origin.expect(EDS).await;
+    bench.origin.answer(&asked, "", vec![Item::new(EDS, "answered", "1", "1")], &[]);
+    assert_eq!(client.take(EDS).await.names(), ["answered"]);
     assert_eq!(client.take(EDS).await.removed, ["unanswered"]);
 }
 

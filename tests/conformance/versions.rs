@@ -93,10 +93,13 @@ async fn rly_28_absence_from_other_types_means_nothing() {
 async fn rly_28_rly_29_a_name_never_seen_is_absent_after_its_timer() {
     let Some(bench) = Bench::scripted(|setup| setup.upstream(Variant::Sotw)).await else { return };
     let mut client = bench.delta("one").await;
-    client.want(EDS, &["never"]);
+    client.want(EDS, &["never", "other"]);
+    let asked = bench.origin.expect(EDS).await;
+    // The server speaks of the type, but not of this name.
+    bench.origin.answer(&asked, "1", vec![item(EDS, "other", "1")], &[]);
+    assert_eq!(client.take(EDS).await.names(), ["other"]);
     assert_eq!(client.take(EDS).await.removed, ["never"]);
     // It heals when the resource arrives after all.
-    let asked = bench.origin.expect(EDS).await;
     bench.origin.answer(&asked, "1", vec![item(EDS, "never", "1")], &[]);
     assert_eq!(client.take(EDS).await.names(), ["never"]);
 }

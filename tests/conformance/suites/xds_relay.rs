@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{ABC, STREAMS, play};
 use crate::bench::{Bench, pause};
-use crate::support::{CDS, Client, EDS, FOUR, Variant};
+use crate::support::{CDS, Client, EDS, FOUR, Item, Variant};
 
 /// D1: a dead upstream costs no CPU, and the cache serves. The figure itself is in `tests/e2e`.
 #[tokio::test]
@@ -110,7 +110,10 @@ async fn d_9_a_duration_in_seconds_counts() {
     let Some(bench) = Bench::scripted(|setup| setup.line("linger: 1s")).await else { return };
     let mut client = bench.delta("one").await;
     let start = Instant::now();
-    client.want(EDS, &["never"]);
+    client.want(EDS, &["never", "other"]);
+    let asked = bench.origin.expect(EDS).await;
+    bench.origin.answer(&asked, "1", vec![Item::new(EDS, "other", "1", "1")], &[]);
+    assert_eq!(client.take(EDS).await.names(), ["other"]);
     assert_eq!(client.take(EDS).await.removed, ["never"]);
     // resource_timeout is 1 s in the kit's configuration.
     assert!(start.elapsed() >= Duration::from_millis(900), "{:?}", start.elapsed());
