@@ -233,7 +233,8 @@ impl World {
     /// What a snapshot says of whether its types are as a checkpoint said.
     pub fn judge_restored(&mut self, slot: usize, ty: usize, is_marked: bool) {
         let is_restored = self.slots[slot].reference.restoring.has_type(ty);
-        if is_marked != is_restored {
+        let is_in_doubt = is_marked && self.slots[slot].reference.is_in_doubt(ty);
+        if is_marked != is_restored && !is_in_doubt {
             self.fail(Invariant::HonestStaleness, || {
                 format!("slot {slot} marks {} as restored: {is_marked}, which is {is_restored}", SHORT[ty])
             });
@@ -243,11 +244,16 @@ impl World {
     /// An answer is marked exactly if some of it is as a checkpoint said and unconfirmed. One that was begun with an older
     /// snapshot is as that one says, which was judged when it was published.
     pub fn judge_marked(&mut self, stream: &StreamSlot, ty: usize, answer: &Answer) {
+        let says = |snapshot: &Arc<Snapshot>| {
+            snapshot.of(&self.words.types[ty]).is_some_and(|of_type| of_type.restored)
+        };
         let is_restored = |snapshot: &Arc<Snapshot>| {
             let current = self.slots.iter().find(|slot| Arc::ptr_eq(&slot.snapshot, snapshot));
             match current {
+                // It was judged when it was published.
+                Some(slot) if slot.reference.is_in_doubt(ty) => says(snapshot),
                 Some(slot) => slot.reference.restoring.has_type(ty),
-                None => snapshot.of(&self.words.types[ty]).is_some_and(|of_type| of_type.restored),
+                None => says(snapshot),
             }
         };
         let is_marked = answer.is_restored();

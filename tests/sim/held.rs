@@ -119,6 +119,7 @@ impl Held {
 
     /// Applies a response and gives what of it the client held already and had no reason to be sent.
     pub fn take(&mut self, sent: &Sent) -> Mask {
+        let is_first = self.nonce.is_empty();
         sent.nonce.clone_into(&mut self.nonce);
         sent.version.clone_into(&mut self.version);
         self.known |= sent.put_mask();
@@ -126,10 +127,15 @@ impl Held {
         let before = self.mask();
         if sent.is_full {
             (self.may_hold, self.unsaid) = (0, 0);
+        } else if is_first && !super::words::is_full_state(sent.ty) {
+            // What is missing in an answer of such a type is deleted by nobody.
+            (self.may_hold, self.unsaid) = (0, before & !sent.put_mask());
+        }
+        if sent.is_full {
             let is_same = sent.put_mask() == before
                 && sent.put.iter().all(|(name, content)| self.resources[*name] == *content);
             let is_due = self.due_all || self.due != 0 || self.stale != 0;
-            if is_same && !is_due {
+            if is_same && !is_due && !self.is_mixed {
                 idle = before | (1 << NAMES);
             }
             self.resources = [0; NAMES];

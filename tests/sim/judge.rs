@@ -196,7 +196,11 @@ impl World {
         let before = stream.mirror[ty].resources;
         let (due, known) = (stream.mirror[ty].due, stream.mirror[ty].known);
         let is_asked_anew = stream.mirror[ty].due_all;
+        // A complete set says nothing of a name that was asked for anew and that nobody knows yet: that is still to come.
+        let owed = if sent.is_full { due & !put & self.unknown_names(stream, ty) } else { 0 };
+        stream.mirror[ty].due &= !owed;
         let idle = stream.mirror[ty].take(sent);
+        stream.mirror[ty].due |= owed;
         if idle != 0 {
             let rejected = bits(idle & put)
                 .any(|name| stream.flights[ty].rejected[name] == stream.mirror[ty].resources[name]);
@@ -274,6 +278,16 @@ impl World {
             (false, false) => why.invariant,
         };
         self.fail(invariant, || format!("{who}, {} of list {list}, of slot {slot}: {}", SHORT[ty], why.text));
+    }
+
+    /// Names that a client asks for and of which nobody knows whether they exist.
+    fn unknown_names(&self, stream: &StreamSlot, ty: usize) -> Mask {
+        let unknown = (0..2).flat_map(|list| {
+            let names = &self.slots[self.slot_of(stream, list)].reference.names[ty];
+            let wanted = stream.mirror[ty].wanted & names_of_list(list);
+            bits(wanted).filter(|name| names[*name].state() == State::Unknown)
+        });
+        unknown.fold(0, |mask, name| mask | bit(name))
     }
 
     pub fn slot_of(&self, stream: &StreamSlot, list: usize) -> usize {

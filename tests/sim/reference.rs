@@ -145,6 +145,13 @@ pub struct StreamType {
     pub spoken: bool,
 }
 
+impl StreamType {
+    /// The first answers to a wildcard are all there.
+    pub(super) fn is_settled(&self) -> bool {
+        self.whole == Whole::Settled
+    }
+}
+
 impl Stream {
     pub fn new(variant: Variant) -> Stream {
         Stream { variant, types: Default::default(), signs: 0 }
@@ -166,6 +173,8 @@ pub struct Source {
     pub(super) linger: u64,
     pub(super) resource_timeout: u64,
     pub restoring: Restoring,
+    /// Types of which a response had faults.
+    in_doubt: [bool; TYPES],
 }
 
 impl Source {
@@ -181,6 +190,7 @@ impl Source {
             linger,
             resource_timeout,
             restoring: Restoring::default(),
+            in_doubt: [false; TYPES],
         }
     }
 
@@ -370,6 +380,7 @@ impl Source {
         if !stream.types[message.ty].asked || message.variant != stream.variant {
             return;
         }
+        self.in_doubt[message.ty] |= message.has_faults();
         stream.types[message.ty].is_answered |= !message.is_heartbeat();
         stream.types[message.ty].spoken |=
             !message.is_heartbeat() && !message.is_void() && !message.is_unidentified();
@@ -544,6 +555,11 @@ impl Source {
                 }
             }
         }
+    }
+
+    /// Whether responses with faults leave open what a server has said of a type: it may be marked as restored for longer.
+    pub fn is_in_doubt(&self, ty: usize) -> bool {
+        self.in_doubt[ty]
     }
 
     /// The server says nothing of a type at all, so that nothing can be derived of names that are unknown (RLY-2).

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use sluice::engine::interest::Shape;
+use sluice::xds::Variant;
 
 use super::reference::{Source, State, Track};
 use super::schedule::SECOND;
@@ -159,11 +160,16 @@ impl Source {
         let interest = &self.interest[ty];
         let wanted = [(true, interest.wildcard), (false, interest.held != 0)];
         let says = |wildcard: bool| {
-            let mut types = self.streams.iter().flatten().map(|stream| (stream.signs, &stream.types[ty]));
-            types.any(|(signs, said)| {
-                let is_silent =
-                    |(since, before): (u64, u32)| since + self.resource_timeout <= now && signs > before;
-                said.wildcard == wildcard && (said.is_answered || said.asked_at.is_some_and(is_silent))
+            self.streams.iter().flatten().any(|stream| {
+                let said = &stream.types[ty];
+                let is_silent = |(since, before): (u64, u32)| {
+                    since + self.resource_timeout <= now && stream.signs > before
+                };
+                let is_said = match said.is_answered {
+                    true => stream.variant == Variant::Sotw || !said.wildcard || said.is_settled(),
+                    false => said.asked_at.is_some_and(is_silent),
+                };
+                said.wildcard == wildcard && is_said
             })
         };
         let mut wanted = wanted.into_iter().filter(|(_, is_wanted)| *is_wanted).peekable();

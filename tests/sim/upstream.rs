@@ -265,6 +265,7 @@ impl World {
         let Some(link) = self.links.get(&id).filter(|link| !link.is_silent) else { return };
         let (slot, index) = (link.slot, link.index);
         self.slots[slot].reference.round_ended(index);
+        self.slots[slot].reference.hear_silence(self.now);
         self.tell(|| format!("slot {slot}.{index} made a round trip"));
         self.input(slot, index, Input::Returned);
     }
