@@ -92,7 +92,7 @@ impl Streams {
             }
             Input::Ended { status, jitter } => {
                 let alone = machine.alone.clone();
-                let unanswered = alone.filter(|type_url| !machine.upstream.is_current(type_url));
+                let unanswered = alone.filter(|type_url| !machine.upstream.has_answered(type_url));
                 machine.upstream.handle(Input::Closed { status: status.clone(), jitter }, now);
                 if let Some(type_url) = unanswered {
                     self.ended_again(index, &type_url, &status, now);
@@ -221,7 +221,7 @@ impl Streams {
             let Some(type_url) = alone else { continue };
             match upstream.state() {
                 State::Opening => return None,
-                State::Open if !upstream.is_current(type_url) => from = from.max(upstream.since() + TURN),
+                State::Open if !upstream.has_answered(type_url) => from = from.max(upstream.since() + TURN),
                 State::Open | State::Waiting { .. } | State::Closed => {}
             }
         }

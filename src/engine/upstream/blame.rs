@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use super::proof::Currency;
-use super::subscription::Subscription;
+use super::subscription::{Said, Subscription};
 use super::{Event, Input, Phase, Transport, Upstream};
 use crate::engine::Time;
 use crate::engine::reach::Reach;
@@ -59,6 +59,13 @@ impl Upstream {
         };
         // Where nothing else is wanted there is nobody to protect.
         if wanted().all(|of_type| blamed.contains(&of_type.type_url)) { Vec::new() } else { blamed }
+    }
+
+    /// Whether the server has said anything of this type since it was asked on the present stream. It may have more to say.
+    pub(in crate::engine) fn has_answered(&self, type_url: &TypeUrl) -> bool {
+        let is_answered = |said: &Said| said.asked && said.unanswered.is_none();
+        let subscription = self.subscriptions.get(type_url);
+        subscription.is_some_and(|of_type| !of_type.wants_nothing() && is_answered(&of_type.said))
     }
 
     /// Each type has a stream, or polls, of its own.
