@@ -94,13 +94,7 @@ impl Globs {
     pub(super) fn stream_ended(&mut self) {
         self.settling.clear();
         self.is_unserved = false;
-        for glob in self.wanted.values_mut() {
-            glob.stream_ended();
-            // What is restated isn't sent again, and of what isn't sent nothing says when it is all there.
-            if !glob.complete {
-                glob.members.values_mut().for_each(Held::forget_version);
-            }
-        }
+        self.wanted.values_mut().for_each(Wildcard::stream_ended);
     }
 
     pub(super) fn next_due(&self) -> Option<Time> {

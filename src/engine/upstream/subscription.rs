@@ -294,7 +294,13 @@ impl Subscription {
             Want::Nothing => {}
             Want::Names(names) => names.stream_ended(),
             Want::Globs(globs) => globs.stream_ended(),
-            Want::Wildcard(wildcard) => wildcard.stream_ended(),
+            Want::Wildcard(wildcard) => {
+                // A server that finds its own version claimed may have nothing to add to what is not all there.
+                if !wildcard.complete {
+                    self.accepted.clear();
+                }
+                wildcard.stream_ended();
+            }
         }
     }
 

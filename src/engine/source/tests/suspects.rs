@@ -76,6 +76,7 @@ impl Bench {
         bench.input(0, Input::Opened);
         bench.answers(0, CDS, "a=1");
         bench.answers(0, EDS, "e=1");
+        bench.input(0, Input::Returned);
         bench.advance(Duration::from_secs(60));
         bench.watch(2, RUNTIME, "r");
         assert_eq!(bench.said(), ["0 Runtime r 0"]);
