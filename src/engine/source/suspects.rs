@@ -248,9 +248,12 @@ impl Streams {
         let Some(type_url) = self.machines.get(index).and_then(|machine| machine.alone.clone()) else {
             return;
         };
-        let Some(shape) = self.shape_of(index, &type_url) else { return };
-        let Some(carried) = self.machine(index).and_then(|machine| machine.release(&type_url, now)) else {
-            return;
+        let shape = self.shape_of(index, &type_url);
+        let Some(machine) = self.machine(index) else { return };
+        let carried = shape.and_then(|shape| Some((shape, machine.release(&type_url, now)?)));
+        let Some((shape, carried)) = carried else {
+            // Nothing is wanted of it any more, so that its stream has no trial to stand.
+            return machine.close_idle(now);
         };
         if let Some(suspect) = self.suspects.get_mut(&type_url) {
             suspect.is_alone = false;

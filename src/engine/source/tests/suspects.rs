@@ -227,3 +227,23 @@ fn kal_5_ends_that_have_other_reasons_blame_nobody() {
         assert!(streams.suspect_of(&url(RUNTIME)).is_none(), "{number}");
     }
 }
+
+/// Its stream would have a trial to stand, of a type that nobody asks for.
+#[test]
+fn rly_60_a_secret_that_is_dropped_before_its_trial_is_over_closes_its_own_stream() {
+    let mut bench = Bench::class();
+    bench.watch(3, SDS, "s");
+    bench.advance(Duration::from_millis(100));
+    assert_eq!(bench.said(), ["0 Secret s 0"]);
+    let done = bench.input(0, ended("no secrets here: envoy.extensions.transport_sockets.tls.v3.Secret"));
+    assert_eq!(done, ["Secret ends 1", "0 ended, retry in 0ns", "0 opens", "1 opens"]);
+    bench.input(1, Input::Opened);
+    bench.answers(1, SDS, "s=1");
+    bench.advance(Duration::from_secs(2));
+    bench.source.forget(SessionId(3), bench.now);
+    bench.advance(Duration::ZERO);
+    assert_eq!(bench.said(), ["1 closes"]);
+    bench.now = bench.now + Duration::from_secs(10);
+    bench.source.handle_timeout(bench.now);
+    assert!(bench.source.poll_timeout().is_none_or(|due| due > bench.now));
+}
