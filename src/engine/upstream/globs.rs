@@ -263,6 +263,9 @@ impl<'a> GlobsStep<'a> {
     }
 
     fn settle(&mut self, size: usize, now: Time) {
+        // Those that a response without use has interrupted go on, whichever glob the next one is about.
+        let interrupted = self.globs.settling.iter().filter(|(_, settling)| !settling.is_running());
+        self.answered.extend(interrupted.map(|(name, _)| name.clone()));
         for name in std::mem::take(&mut self.answered) {
             let Some(glob) = self.globs.wanted.get(&name) else { continue };
             if self.said.enter.contains(&name) {

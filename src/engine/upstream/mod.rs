@@ -62,6 +62,7 @@ use gathering::Gathering;
 use names::Names;
 use proof::Flaps;
 use response::{Digest, Verdict};
+use settling::Settling;
 use subscription::{Subscription, Want};
 
 use super::Time;
@@ -606,7 +607,7 @@ impl Upstream {
         };
         let is_full = digest.is_full_state();
         let applied = if verdict.void && !planted(Bug::VoidApplied) {
-            subscription.first.interrupt();
+            subscription.each_settling(Settling::interrupt);
             None
         } else {
             let (changes, mut events) = subscription.apply(digest, &verdict, now);
