@@ -319,7 +319,7 @@ impl Subscription {
     pub(super) fn next_timeout(&self, is_receiving: bool) -> Option<Time> {
         let of_want = match &self.want {
             Want::Nothing => return None,
-            Want::Names(names) => names.next_due(),
+            Want::Names(names) => names.next_due().filter(|_| !is_receiving),
             Want::Globs(globs) => globs.next_due(),
             Want::Wildcard(_) => None,
         };
