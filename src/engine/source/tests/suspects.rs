@@ -247,3 +247,19 @@ fn rly_60_a_secret_that_is_dropped_before_its_trial_is_over_closes_its_own_strea
     bench.source.handle_timeout(bench.now);
     assert!(bench.source.poll_timeout().is_none_or(|due| due > bench.now));
 }
+
+/// What it was asked for again, and has nothing new of, owes no answer.
+#[test]
+fn the_type_that_owes_an_answer_is_blamed_before_those_that_may_be_silent() {
+    let mut bench = Bench::class();
+    bench.answers(0, RUNTIME, "r=1");
+    let lost = Status::new(Code::Unavailable, "");
+    bench.input(0, Input::Closed { status: lost, jitter: 0.5 });
+    bench.watch(3, "acme.T", "t");
+    bench.advance(Duration::from_secs(1));
+    assert_eq!(bench.said(), ["0 opens"]);
+    bench.input(0, Input::Opened);
+    let done = bench.input(0, ended("resource watch failed"));
+    assert_eq!(done, ["T ends 1", "0 ended, retry in 0ns", "0 opens", "1 opens"]);
+    assert!(!bench.reach_is_lost());
+}
