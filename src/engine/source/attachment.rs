@@ -137,8 +137,13 @@ impl Streams {
         if last {
             self.placed.remove(&key);
         }
+        let is_alone = self.is_alone(index);
         if let Some(machine) = self.machine(index) {
             machine.unsubscribe(type_url, interest, now);
+            // A type that comes back may have another stream by then.
+            if is_alone {
+                machine.close_idle(now);
+            }
         }
     }
 

@@ -92,7 +92,7 @@ impl Streams {
             }
             Input::Ended { status, jitter } => {
                 let alone = machine.alone.clone();
-                let unanswered = alone.filter(|type_url| !machine.upstream.is_current(type_url));
+                let unanswered = alone.filter(|type_url| !machine.upstream.has_answered(type_url));
                 machine.upstream.handle(Input::Closed { status: status.clone(), jitter }, now);
                 if let Some(type_url) = unanswered {
                     self.ended_again(index, &type_url, &status, now);
@@ -221,7 +221,7 @@ impl Streams {
             let Some(type_url) = alone else { continue };
             match upstream.state() {
                 State::Opening => return None,
-                State::Open if !upstream.is_current(type_url) => from = from.max(upstream.since() + TURN),
+                State::Open if !upstream.has_answered(type_url) => from = from.max(upstream.since() + TURN),
                 State::Open | State::Waiting { .. } | State::Closed => {}
             }
         }
@@ -248,9 +248,12 @@ impl Streams {
         let Some(type_url) = self.machines.get(index).and_then(|machine| machine.alone.clone()) else {
             return;
         };
-        let Some(shape) = self.shape_of(index, &type_url) else { return };
-        let Some(carried) = self.machine(index).and_then(|machine| machine.release(&type_url, now)) else {
-            return;
+        let shape = self.shape_of(index, &type_url);
+        let Some(machine) = self.machine(index) else { return };
+        let carried = shape.and_then(|shape| Some((shape, machine.release(&type_url, now)?)));
+        let Some((shape, carried)) = carried else {
+            // Nothing is wanted of it any more, so that its stream has no trial to stand.
+            return machine.close_idle(now);
         };
         if let Some(suspect) = self.suspects.get_mut(&type_url) {
             suspect.is_alone = false;

@@ -7,6 +7,7 @@ use super::globs::GlobsStep;
 use super::names::{Held, Names};
 use super::order::Versions;
 use super::response::{Digest, Verdict, is_invalid};
+use super::settling::Settling;
 use super::subscription::{Said, Subscription, Want};
 use super::variants::VariantStep;
 use super::wildcard::Wildcard;
@@ -95,7 +96,7 @@ impl Subscription {
             if !verdict.unidentified || planted(Bug::WildcardWholeTooEarly) {
                 self.first.answered(size, grows, now);
             } else {
-                self.first.interrupt();
+                self.each_settling(Settling::interrupt);
             }
         }
         (changes, events)

@@ -6,12 +6,13 @@
 //!
 //! Only a status of the server's own blames anything: not the end of a connection, not a GOAWAY, not a stream that the
 //! server asked to be left. And only of what was asked a moment before and has no answer: of a server that answered
-//! something else on the stream, or whose status names the type.
+//! something else on the stream or on one before, or whose status names the type. Types that owe an answer are blamed before those
+//! of which the server may have nothing new to say.
 
 use std::time::Duration;
 
 use super::proof::Currency;
-use super::subscription::Subscription;
+use super::subscription::{Said, Subscription};
 use super::{Event, Input, Phase, Transport, Upstream};
 use crate::engine::Time;
 use crate::engine::reach::Reach;
@@ -49,16 +50,30 @@ impl Upstream {
         let wanted = || self.subscriptions.values().filter(|of_type| !of_type.wants_nothing());
         let is_fresh = |at: Time| now.since(at) <= SOON;
         let asked = wanted().filter(|of_type| of_type.said.unanswered.is_some_and(is_fresh));
-        let asked: Vec<_> = asked.map(|of_type| of_type.type_url.clone()).collect();
-        let named: Vec<_> =
-            asked.iter().filter(|type_url| names(&status.message, type_url)).cloned().collect();
-        let blamed = match named.is_empty() {
-            false => named,
-            true if stream.answered.is_some() => asked,
-            true => Vec::new(),
+        let asked: Vec<_> = asked.collect();
+        let of_asked = |is_meant: &dyn Fn(&Subscription) -> bool| -> Vec<TypeUrl> {
+            let meant = asked.iter().filter(|of_type| is_meant(of_type));
+            meant.map(|of_type| of_type.type_url.clone()).collect()
+        };
+        let named = of_asked(&|of_type| names(&status.message, &of_type.type_url));
+        // Of types that were asked for anew with what is held of them, silence is an answer.
+        let owing = of_asked(&|of_type| !of_type.said.may_be_silent);
+        let has_answered = stream.answered.is_some();
+        let blamed = match (named.is_empty(), owing.is_empty()) {
+            (false, _) => named,
+            (true, false) if has_answered || self.has_spoken => owing,
+            (true, _) if has_answered => of_asked(&|_| true),
+            (true, _) => Vec::new(),
         };
         // Where nothing else is wanted there is nobody to protect.
         if wanted().all(|of_type| blamed.contains(&of_type.type_url)) { Vec::new() } else { blamed }
+    }
+
+    /// Whether the server has said anything of this type since it was asked on the present stream. It may have more to say.
+    pub(in crate::engine) fn has_answered(&self, type_url: &TypeUrl) -> bool {
+        let is_answered = |said: &Said| said.asked && said.unanswered.is_none();
+        let subscription = self.subscriptions.get(type_url);
+        subscription.is_some_and(|of_type| !of_type.wants_nothing() && is_answered(&of_type.said))
     }
 
     /// Each type has a stream, or polls, of its own.

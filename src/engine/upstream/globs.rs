@@ -94,13 +94,7 @@ impl Globs {
     pub(super) fn stream_ended(&mut self) {
         self.settling.clear();
         self.is_unserved = false;
-        for glob in self.wanted.values_mut() {
-            glob.stream_ended();
-            // What is restated isn't sent again, and of what isn't sent nothing says when it is all there.
-            if !glob.complete {
-                glob.members.values_mut().for_each(Held::forget_version);
-            }
-        }
+        self.wanted.values_mut().for_each(Wildcard::stream_ended);
     }
 
     pub(super) fn next_due(&self) -> Option<Time> {
@@ -269,6 +263,9 @@ impl<'a> GlobsStep<'a> {
     }
 
     fn settle(&mut self, size: usize, now: Time) {
+        // Those that a response without use has interrupted go on, whichever glob the next one is about.
+        let interrupted = self.globs.settling.iter().filter(|(_, settling)| !settling.is_running());
+        self.answered.extend(interrupted.map(|(name, _)| name.clone()));
         for name in std::mem::take(&mut self.answered) {
             let Some(glob) = self.globs.wanted.get(&name) else { continue };
             if self.said.enter.contains(&name) {

@@ -62,6 +62,7 @@ use gathering::Gathering;
 use names::Names;
 use proof::Flaps;
 use response::{Digest, Verdict};
+use settling::Settling;
 use subscription::{Subscription, Want};
 
 use super::Time;
@@ -606,7 +607,7 @@ impl Upstream {
         };
         let is_full = digest.is_full_state();
         let applied = if verdict.void && !planted(Bug::VoidApplied) {
-            subscription.first.interrupt();
+            subscription.each_settling(Settling::interrupt);
             None
         } else {
             let (changes, mut events) = subscription.apply(digest, &verdict, now);
@@ -702,14 +703,14 @@ impl Upstream {
         for (type_url, subscription) in &mut self.subscriptions {
             let has_spoken = subscription.has_spoken();
             match &mut subscription.want {
-                Want::Names(names) => {
+                Want::Names(names) if !stream.is_receiving => {
                     // No absence follows from a transient error, whoever is silent of what (TMR-5).
                     let spoken = has_spoken || self.settings.timeout_is_transient;
                     let out = names.run_out(now, stream.signs, spoken);
                     is_unproven |= names.has_unproven();
                     self.outputs.extend(expired(&self.settings, type_url, names, out));
                 }
-                Want::Globs(_) | Want::Wildcard(_) | Want::Nothing => {}
+                Want::Names(_) | Want::Globs(_) | Want::Wildcard(_) | Want::Nothing => {}
             }
             subscription.each_settling(|settling| settling.pass(now));
         }
@@ -722,17 +723,6 @@ impl Upstream {
         {
             self.outputs.push_back(Output::Probe);
         }
-    }
-
-    /// The stream is alive, so the timers that ran out in silence count.
-    fn expire_proven(&mut self, now: Time) {
-        for (type_url, subscription) in &mut self.subscriptions {
-            if let Want::Names(names) = &mut subscription.want {
-                let out = names.prove();
-                self.outputs.extend(expired(&self.settings, type_url, names, out));
-            }
-        }
-        self.prove_silence(now);
     }
 
     fn check_invariants(&self) {

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 
 use super::backoff::BackoffSettings;
 use super::subscription::{Subscription, Want};
-use super::{Event, Phase, Upstream};
+use super::{Event, Phase, Upstream, expired};
 use crate::engine::Time;
 use crate::xds::{Code, Status, TypeUrl};
 
@@ -236,8 +236,22 @@ impl Upstream {
         is_unproven
     }
 
+    /// The stream is alive, so the timers that ran out in silence count; not while a message arrives, which ends the silence.
+    pub(super) fn expire_proven(&mut self, now: Time) {
+        if matches!(&self.phase, Phase::Open(stream) if stream.is_receiving) {
+            return;
+        }
+        for (type_url, subscription) in &mut self.subscriptions {
+            if let Want::Names(names) = &mut subscription.want {
+                let out = names.prove();
+                self.outputs.extend(expired(&self.settings, type_url, names, out));
+            }
+        }
+        self.prove_silence(now);
+    }
+
     /// The stream gave a sign of life.
-    pub(super) fn prove_silence(&mut self, now: Time) {
+    fn prove_silence(&mut self, now: Time) {
         let Phase::Open(stream) = &self.phase else { return };
         for subscription in self.subscriptions.values_mut() {
             if subscription.currency == Currency::Unproven {

@@ -294,7 +294,13 @@ impl Subscription {
             Want::Nothing => {}
             Want::Names(names) => names.stream_ended(),
             Want::Globs(globs) => globs.stream_ended(),
-            Want::Wildcard(wildcard) => wildcard.stream_ended(),
+            Want::Wildcard(wildcard) => {
+                // A server that finds its own version claimed may have nothing to add to what is not all there.
+                if !wildcard.complete {
+                    self.accepted.clear();
+                }
+                wildcard.stream_ended();
+            }
         }
     }
 
@@ -313,7 +319,7 @@ impl Subscription {
     pub(super) fn next_timeout(&self, is_receiving: bool) -> Option<Time> {
         let of_want = match &self.want {
             Want::Nothing => return None,
-            Want::Names(names) => names.next_due(),
+            Want::Names(names) => names.next_due().filter(|_| !is_receiving),
             Want::Globs(globs) => globs.next_due(),
             Want::Wildcard(_) => None,
         };

@@ -74,5 +74,9 @@ impl Wildcard {
 
     pub(super) fn stream_ended(&mut self) {
         self.unconfirmed.clear();
+        // What is restated isn't sent again, and of what isn't sent nothing says when it is all there.
+        if !self.complete {
+            self.members.values_mut().for_each(Held::forget_version);
+        }
     }
 }

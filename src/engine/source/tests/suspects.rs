@@ -76,6 +76,7 @@ impl Bench {
         bench.input(0, Input::Opened);
         bench.answers(0, CDS, "a=1");
         bench.answers(0, EDS, "e=1");
+        bench.input(0, Input::Returned);
         bench.advance(Duration::from_secs(60));
         bench.watch(2, RUNTIME, "r");
         assert_eq!(bench.said(), ["0 Runtime r 0"]);
@@ -225,4 +226,40 @@ fn kal_5_ends_that_have_other_reasons_blame_nobody() {
         let Attachment::Streams(streams) = bench.source.attachment() else { panic!("files") };
         assert!(streams.suspect_of(&url(RUNTIME)).is_none(), "{number}");
     }
+}
+
+/// Its stream would have a trial to stand, of a type that nobody asks for.
+#[test]
+fn rly_60_a_secret_that_is_dropped_before_its_trial_is_over_closes_its_own_stream() {
+    let mut bench = Bench::class();
+    bench.watch(3, SDS, "s");
+    bench.advance(Duration::from_millis(100));
+    assert_eq!(bench.said(), ["0 Secret s 0"]);
+    let done = bench.input(0, ended("no secrets here: envoy.extensions.transport_sockets.tls.v3.Secret"));
+    assert_eq!(done, ["Secret ends 1", "0 ended, retry in 0ns", "0 opens", "1 opens"]);
+    bench.input(1, Input::Opened);
+    bench.answers(1, SDS, "s=1");
+    bench.advance(Duration::from_secs(2));
+    bench.source.forget(SessionId(3), bench.now);
+    bench.advance(Duration::ZERO);
+    assert_eq!(bench.said(), ["1 closes"]);
+    bench.now = bench.now + Duration::from_secs(10);
+    bench.source.handle_timeout(bench.now);
+    assert!(bench.source.poll_timeout().is_none_or(|due| due > bench.now));
+}
+
+/// What it was asked for again, and has nothing new of, owes no answer.
+#[test]
+fn the_type_that_owes_an_answer_is_blamed_before_those_that_may_be_silent() {
+    let mut bench = Bench::class();
+    bench.answers(0, RUNTIME, "r=1");
+    let lost = Status::new(Code::Unavailable, "");
+    bench.input(0, Input::Closed { status: lost, jitter: 0.5 });
+    bench.watch(3, "acme.T", "t");
+    bench.advance(Duration::from_secs(1));
+    assert_eq!(bench.said(), ["0 opens"]);
+    bench.input(0, Input::Opened);
+    let done = bench.input(0, ended("resource watch failed"));
+    assert_eq!(done, ["T ends 1", "0 ended, retry in 0ns", "0 opens", "1 opens"]);
+    assert!(!bench.reach_is_lost());
 }

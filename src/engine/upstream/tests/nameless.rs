@@ -18,7 +18,8 @@ fn a_resource_without_a_name_is_a_member_of_a_wildcard_and_a_fault_among_names()
         Names EDS a=1
         > CDS - n2 =1
         send CDS n=n2
-        Wildcard CDS =1 complete
+        Wildcard CDS =1
+        Wildcard CDS complete
         > CDS - n3 -
         send CDS n=n3
         Wildcard CDS -:Removed complete

@@ -159,6 +159,35 @@ fn rly_37_what_could_not_be_read_leaves_the_set_open() {
 }
 
 #[test]
+fn rly_37_what_could_not_be_read_leaves_a_glob_open() {
+    for bad in ["!", "xdstp://a/EP/f/b=1 xdstp://a/EP/f/b=1"] {
+        let transcript = "
+        > far
+        > + EP xdstp://a/EP/f/* xdstp://a/EP/g/*
+        open Delta
+        > opened
+        send+node EP n= +xdstp://a/EP/f/* +xdstp://a/EP/g/*
+        > EP - n1 xdstp://a/EP/f/a=1
+        send EP n=n1
+        Globs EP xdstp://a/EP/f/a=1
+        round trip
+        > EP - n2 BAD
+        send EP n=n2 NACK INVALID_ARGUMENT: WHY
+        > returned
+        > after 60s
+        > EP - n3 xdstp://a/EP/g/c=1
+        send EP n=n3
+        Globs EP xdstp://a/EP/g/c=1
+        round trip
+        > returned
+        Globs EP all:xdstp://a/EP/f/* all:xdstp://a/EP/g/*
+        ";
+        let why = if bad == "!" { "(unnamed): bad" } else { "xdstp://a/EP/f/b: the name occurs twice" };
+        check(delta(), &transcript.replace("BAD", bad).replace("WHY", why));
+    }
+}
+
+#[test]
 fn del_26_the_round_trip_ends_with_its_stream() {
     check(
         delta(),
@@ -178,13 +207,82 @@ fn del_26_the_round_trip_ends_with_its_stream() {
         > after 50ms
         open Delta
         > opened
-        send+node CDS n= +* a=1
-        > CDS - n1
+        send+node CDS n= +*
+        > CDS - n1 a=1
         send CDS n=n1
+        Wildcard CDS a=1
         round trip
         > returned
         Wildcard CDS complete
         ",
+    );
+}
+
+/// A server that finds all of it claimed may be silent for ever.
+#[test]
+fn rly_37_what_is_not_all_there_is_not_claimed_on_the_next_stream() {
+    check(
+        delta(),
+        "
+        > far
+        > + CDS *
+        open Delta
+        > opened
+        send+node CDS n= +*
+        > CDS - n1 a=1
+        send CDS n=n1
+        Wildcard CDS a=1
+        round trip
+        > succeed
+        open next Delta
+        > next opened
+        take next
+        send+node CDS n= +*
+        > CDS - n1 a=1 b=1
+        send CDS n=n1
+        Wildcard CDS a=1 b=1
+        round trip
+        > returned
+        Wildcard CDS complete
+        > closed OK
+        disconnected OK answered 50ms
+        > after 50ms
+        open Delta
+        > opened
+        send+node CDS n= +* a=1 b=1
+        ",
+    );
+    check(
+        sotw(),
+        r#"
+        > far
+        > + RDS *
+        open Sotw
+        > opened
+        send+node RDS v= n= ["*"]
+        > RDS v1 n1 a=1
+        send RDS v=v1 n=n1 ["*"]
+        Wildcard RDS a=1
+        round trip
+        > closed OK
+        disconnected OK answered 50ms
+        > after 50ms
+        open Sotw
+        > opened
+        send+node RDS v= n= ["*"]
+        > RDS v1 n1 a=1
+        send RDS v=v1 n=n1 ["*"]
+        Wildcard RDS a=1
+        round trip
+        > returned
+        Wildcard RDS complete
+        > closed OK
+        disconnected OK answered 1000ms
+        > after 1s
+        open Sotw
+        > opened
+        send+node RDS v=v1 n= ["*"]
+        "#,
     );
 }
 

@@ -16,7 +16,8 @@ fn rly_48_a_new_stream_is_open_before_the_old_one_is_closed_and_presents_version
         send EDS n= +a
         > CDS - n1 x=1
         send CDS n=n1
-        Wildcard CDS x=1 complete
+        Wildcard CDS x=1
+        Wildcard CDS complete
         > EDS - n2 a=1
         send EDS n=n2
         Names EDS a=1

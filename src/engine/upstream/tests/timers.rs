@@ -283,3 +283,60 @@ fn tmr_7_a_bad_instance_and_an_error_cancel_the_timer() {
         ",
     );
 }
+
+/// It may bring the names that are waited for.
+#[test]
+fn tmr_5_no_name_runs_out_while_a_message_arrives() {
+    check(
+        sotw(),
+        r#"
+        > + EDS a b
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a", "b"]
+        > EDS v1 n1 a=1
+        send EDS v=v1 n=n1 ["a", "b"]
+        Names EDS a=1
+        > receiving
+        > after 60s
+        > EDS v2 n2 b=1
+        send EDS v=v2 n=n2 ["a", "b"]
+        Names EDS b=1
+        > + EDS c d
+        send EDS v=v2 n=n2 ["a", "b", "c", "d"]
+        > receiving
+        > after 60s
+        > EDS v3 n3 c=1
+        send EDS v=v3 n=n3 ["a", "b", "c", "d"]
+        Names EDS c=1
+        > after 1s
+        Names EDS -d:Timeout
+        "#,
+    );
+}
+
+#[test]
+fn rly_29_a_sign_of_life_amid_a_message_proves_no_absence() {
+    check(
+        sotw(),
+        r#"
+        > + EDS a b
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a", "b"]
+        > EDS v1 n1 a=1
+        send EDS v=v1 n=n1 ["a", "b"]
+        Names EDS a=1
+        > + EDS c
+        send EDS v=v1 n=n1 ["a", "b", "c"]
+        > after 15s
+        Names EDS -b:Timeout
+        probe
+        > receiving
+        > alive
+        > EDS v2 n2 c=1
+        send EDS v=v2 n=n2 ["a", "b", "c"]
+        Names EDS c=1
+        "#,
+    );
+}

@@ -156,10 +156,10 @@ fn del_26_a_large_membership_is_complete_when_no_more_of_it_comes() {
         > after 50ms
         open Delta
         > opened
-        send+node CDS n= +* a=1 b=1
-        > CDS - n1 c=1#1024
+        send+node CDS n= +*
+        > CDS - n1 a=1 b=1 c=1#1024
         send CDS n=n1
-        Wildcard CDS c=1
+        Wildcard CDS a=1 b=1 c=1
         > after 199ms
         > after 1ms
         Wildcard CDS complete
@@ -194,11 +194,11 @@ fn del_26_the_wait_for_more_ends_with_the_stream() {
         > after 10s
         open Delta
         > opened
-        send+node CDS n= +* a=1
+        send+node CDS n= +*
         > CDS - n1 b=1
         send CDS n=n1
         Wildcard CDS b=1
-        Wildcard CDS complete
+        Wildcard CDS -a:Omitted complete
         ",
     );
 }
