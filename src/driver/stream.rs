@@ -347,7 +347,11 @@ impl StreamState {
         if rerouted {
             taken.watches.extend(inner.session.reroute(&mut routes)?);
         }
-        let types = inner.metrics_of(&taken.type_url, &self.shared);
+        // Nothing is kept of a report: no limit says of how many types there are some.
+        let types = match taken.is_report {
+            true => self.shared.metrics.of_type(&taken.type_url),
+            false => inner.metrics_of(&taken.type_url, &self.shared),
+        };
         types.request();
         if taken.is_report {
             types.report();
@@ -667,7 +671,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// A stream that waited so often for a body, and was overtaken by a newer state each time, makes the next one itself: it would never
 /// be served otherwise while updates come faster than they are encoded.
-const WAITS_MAX: u8 = 3;
+pub(super) const WAITS_MAX: u8 = 3;
 
 /// gRPC's default limit of a received message.
 const FULL_STATE_WARN_BYTES: usize = 4 << 20;
