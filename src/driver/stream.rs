@@ -156,6 +156,7 @@ impl Drop for Guard {
             source.forget(session_at(stream.id(), *id));
             stream.tables.sources.release(source, stream.holder());
         }
+        stream.peer.connection.account().forget(stream.id);
         stream.tables.streams.forget(stream.id);
         debug!(stream = stream.id, "stream ends");
     }
@@ -547,7 +548,7 @@ impl StreamState {
             return true;
         }
         self.is_stirred.store(true, Ordering::Relaxed);
-        account.wait(context.waker());
+        account.wait(self.id, context.waker());
         self.shared.metrics.limit_hit(Limit::ConnectionBytes);
         // What was read meanwhile woke nobody.
         if account.has_room() {
