@@ -4,6 +4,7 @@
 //! for, the documents that it polled. A charge is one relaxed addition, made before the memory is taken or as soon as its size is
 //! known, and nothing is charged for an update but the bytes that the client has not read.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, Weak};
 use std::task::Waker;
@@ -29,8 +30,8 @@ pub struct Account {
     /// Documents that it polled and has not read.
     polled: AtomicU64,
     is_awaited: AtomicBool,
-    /// Streams that may say nothing more until something was read.
-    waiting: Mutex<Vec<Waker>>,
+    /// Streams that may say nothing more until something was read, by number.
+    waiting: Mutex<BTreeMap<u64, Waker>>,
     /// The rate of its polls, once there is one.
     polls: Mutex<Option<Limiter>>,
 }
@@ -63,19 +64,21 @@ impl Account {
         unread == 0 || unread < self.max
     }
 
-    /// Wakes this once something was read.
-    pub(super) fn wait(&self, waker: &Waker) {
-        let mut waiting = lock(&self.waiting);
-        if !waiting.iter().any(|known| known.will_wake(waker)) {
-            waiting.push(waker.clone());
-        }
+    /// Wakes this stream once something was read.
+    pub(super) fn wait(&self, stream: u64, waker: &Waker) {
+        lock(&self.waiting).entry(stream).or_insert_with(|| waker.clone()).clone_from(waker);
         self.is_awaited.store(true, Ordering::Release);
+    }
+
+    /// The stream is gone.
+    pub(super) fn forget(&self, stream: u64) {
+        lock(&self.waiting).remove(&stream);
     }
 
     fn was_read(&self) {
         if self.is_awaited.swap(false, Ordering::AcqRel) {
             let waiting = std::mem::take(&mut *lock(&self.waiting));
-            waiting.into_iter().for_each(Waker::wake);
+            waiting.into_values().for_each(Waker::wake);
         }
     }
 
@@ -91,7 +94,7 @@ impl Account {
     /// When a poll for so many names may be answered. Each poll is a stream of its own, so that the rate is that of the
     /// connection.
     pub(super) fn admit_poll(&self, names: usize, now: Time, rate: impl FnOnce() -> Limiter) -> Admission {
-        lock(&self.polls).get_or_insert_with(rate).admit(names, now)
+        lock(&self.polls).get_or_insert_with(rate).admit_poll(names, now)
     }
 
     pub fn over_budget(&self) -> Status {
@@ -225,6 +228,19 @@ mod tests {
         assert_eq!(account.private_bytes(), 1000);
         drop(document);
         assert!(account.has_room());
+    }
+
+    #[test]
+    fn a_stream_that_is_gone_waits_no_more() {
+        let connection = ConnectionCut::with_budget(1000);
+        let account = connection.account();
+        for stream in 0..1000 {
+            account.wait(stream, Waker::noop());
+            account.wait(stream, Waker::noop());
+            account.forget(stream);
+        }
+        account.wait(1000, Waker::noop());
+        assert_eq!(lock(&account.waiting).len(), 1);
     }
 
     /// Two requests are needed for it, by `names_per_request`.

@@ -1,5 +1,8 @@
 //! Encoded bodies, each made once and shared by all clients that stand at the same place.
 
+#[cfg(test)]
+mod tests;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -94,6 +97,10 @@ struct Made {
     encoded: HashMap<AnswerKey, Weak<Encoded>>,
     /// By the source of their views.
     of_source: HashMap<u64, Vec<Record>>,
+    /// How many there are of all sources. Some outlive what they are of: those of other sources, when one moves on, and those
+    /// of sources that are gone.
+    records: usize,
+    /// With so many entries it is swept.
     sweep_at: usize,
 }
 
@@ -108,17 +115,15 @@ struct Record {
 
 impl Made {
     fn add(&mut self, answer: &Answer, encoded: &Arc<Encoded>) {
-        if self.encoded.len() >= self.sweep_at.max(SWEEP_MIN) {
-            self.encoded.retain(|_, encoded| encoded.strong_count() > 0);
-            let live = &self.encoded;
-            self.of_source.retain(|_, records| {
-                records.retain(|record| live.contains_key(&record.key));
-                !records.is_empty()
-            });
-            self.sweep_at = 2 * self.encoded.len();
+        if self.len() >= self.sweep_at.max(SWEEP_MIN) {
+            self.sweep();
         }
         let key = answer.key();
-        self.encoded.insert(key, Arc::downgrade(encoded));
+        // What is made again is on record.
+        if self.encoded.insert(key, Arc::downgrade(encoded)).is_some() {
+            return;
+        }
+        self.records += answer.parts.len();
         for part in &answer.parts {
             let (type_url, interest, view) = (answer.type_url.clone(), part.interest.clone(), part.view.id());
             let records = self.of_source.entry(view.source()).or_default();
@@ -126,10 +131,28 @@ impl Made {
         }
     }
 
+    /// An answer has no record if it is of no source's views, and several if it is of several.
+    fn len(&self) -> usize {
+        self.records.max(self.encoded.len())
+    }
+
+    /// Forgets what nobody holds.
+    fn sweep(&mut self) {
+        self.encoded.retain(|_, encoded| encoded.strong_count() > 0);
+        let live = &self.encoded;
+        self.of_source.retain(|_, records| {
+            records.retain(|record| live.contains_key(&record.key));
+            !records.is_empty()
+        });
+        self.records = self.of_source.values().map(Vec::len).sum();
+        self.sweep_at = 2 * self.len();
+    }
+
     /// Forgets what is not of the views of this snapshot.
     fn move_on(&mut self, source: u64, snapshot: &Snapshot) -> Vec<AnswerKey> {
         let mut outdated = Vec::new();
         let Some(records) = self.of_source.get_mut(&source) else { return outdated };
+        let before = records.len();
         records.retain(|record| {
             let view = snapshot.of(&record.type_url).and_then(|types| types.view(&record.interest));
             let is_current = view.is_some_and(|view| view.id() == record.view);
@@ -139,6 +162,7 @@ impl Made {
             }
             is_current
         });
+        self.records -= before - records.len();
         if records.is_empty() {
             self.of_source.remove(&source);
         }
@@ -264,6 +288,7 @@ impl Encoder {
         version: Version,
         private: bool,
         identifier: impl Fn() -> String,
+        patient: bool,
         waker: &Waker,
     ) -> Poll<Result<Bytes, Status>> {
         let text = |document: JsonResult| document.map(|document| document.json.clone());
@@ -284,7 +309,7 @@ impl Encoder {
             return Poll::Ready(text(document));
         }
         self.metrics.encodings.miss();
-        if weight(answer) >= LARGE_JSON_BYTES && Handle::try_current().is_ok() {
+        if patient && weight(answer) >= LARGE_JSON_BYTES && Handle::try_current().is_ok() {
             self.json_flights.begin(key, waker);
             let (encoder, answer, identifier) = (self.clone(), answer.clone(), identifier());
             let make = move |encoder: &Encoder| drop(encoder.land_json(&answer, version, &identifier));

@@ -19,7 +19,9 @@ pub struct Limiter {
     burst: u32,
     /// When the bucket will be full again.
     full_at: Time,
-    /// Since when every request had to wait.
+    /// When it would be if names cost nothing.
+    full_at_without_names: Time,
+    /// Since when every request had to wait for the number of requests.
     waiting_since: Option<Time>,
 }
 
@@ -35,7 +37,8 @@ pub enum Admission {
 impl Limiter {
     pub fn new(per_second: u32, burst: u32) -> Limiter {
         let (per_second, burst) = (per_second.max(1), burst.max(1));
-        Limiter { per_second, burst, full_at: Time::ZERO, waiting_since: None }
+        let (full_at, full_at_without_names) = (Time::ZERO, Time::ZERO);
+        Limiter { per_second, burst, full_at, full_at_without_names, waiting_since: None }
     }
 
     /// Takes the next place and tells how long it is away.
@@ -45,18 +48,43 @@ impl Limiter {
         self.full_at.since(now).saturating_sub(interval * self.burst)
     }
 
-    /// Of a request that names so many resources. A token pays for [`NAMES_PER_TOKEN`] of them.
+    /// Of a request that names so many resources. A token pays for [`NAMES_PER_TOKEN`] of them. A client that must repeat all its
+    /// names whenever it wants another one is slowed down by them, but only the number of its requests ends it.
     pub fn admit(&mut self, names: usize, now: Time) -> Admission {
+        let interval = Duration::from_secs(1) / self.per_second;
+        let burst = interval * self.burst;
+        self.full_at_without_names = self.full_at_without_names.max(now) + interval;
+        let is_over = !self.full_at_without_names.since(now).saturating_sub(burst).is_zero();
+        let excess = self.reserve_for(names, now);
+        // Nobody waits for longer than this, whatever it asked for.
+        self.full_at = self.full_at.min(now + burst + PATIENCE);
+        self.judge(excess, is_over, now)
+    }
+
+    /// As [`Limiter::admit`], of requests that come side by side: what one waits does not slow down the next, so that names count
+    /// for the end, too.
+    pub fn admit_poll(&mut self, names: usize, now: Time) -> Admission {
+        let excess = self.reserve_for(names, now);
+        self.judge(excess, !excess.is_zero(), now)
+    }
+
+    fn reserve_for(&mut self, names: usize, now: Time) -> Duration {
         let interval = Duration::from_secs(1) / self.per_second;
         let names = u32::try_from(names).unwrap_or(u32::MAX);
         self.full_at = self.full_at.max(now) + interval.saturating_mul(names / NAMES_PER_TOKEN);
-        let excess = self.reserve(now);
-        if excess.is_zero() {
+        self.reserve(now)
+    }
+
+    fn judge(&mut self, excess: Duration, is_over: bool, now: Time) -> Admission {
+        if !is_over {
             self.waiting_since = None;
-            return Admission::Now;
         }
-        let since = *self.waiting_since.get_or_insert(now);
-        if now.since(since) >= PATIENCE { Admission::Refused } else { Admission::After(excess) }
+        let since = is_over.then(|| *self.waiting_since.get_or_insert(now));
+        match since {
+            Some(since) if now.since(since) >= PATIENCE => Admission::Refused,
+            _ if excess.is_zero() => Admission::Now,
+            _ => Admission::After(excess),
+        }
     }
 }
 
@@ -84,6 +112,28 @@ mod tests {
         assert_eq!(limiter.admit(99_000, start), Admission::Now);
         let Admission::After(wait) = limiter.admit(100_000, start) else { panic!("a third one waits") };
         assert!(wait > Duration::from_secs(2), "{wait:?}");
+    }
+
+    /// In the state of the world each request repeats all names.
+    #[test]
+    fn fd_4_who_repeats_many_names_is_slowed_down_and_not_ended() {
+        let mut limiter = Limiter::new(100, 500);
+        let mut now = Time::from_micros(1);
+        let mut waited = Duration::ZERO;
+        for _ in 0..1000 {
+            match limiter.admit(50_000, now) {
+                Admission::Now => {}
+                Admission::After(wait) => (now, waited) = (now + wait, waited + wait),
+                Admission::Refused => unreachable!("it asks as often as it may"),
+            }
+        }
+        assert!(waited > Duration::from_secs(1200), "{waited:?}");
+        // Polls come side by side.
+        let refused = (0..1000).any(|_| {
+            now = now + Duration::from_millis(100);
+            limiter.admit_poll(50_000, now) == Admission::Refused
+        });
+        assert!(refused);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::handle::{Charge, Form, Polled, RelayStream};
 use super::registry::lock;
-use super::stream::{Stream, StreamState};
+use super::stream::{Stream, StreamState, WAITS_MAX};
 use super::views::newest;
 use crate::engine::downstream::Answer;
 use crate::telemetry::Limit;
@@ -30,6 +30,8 @@ struct Wait {
     presented: Option<Version>,
     /// The client has what is current.
     is_current: bool,
+    /// How often its body was waited for.
+    waits: u8,
 }
 
 pub(super) async fn poll_once(
@@ -55,6 +57,7 @@ pub(super) async fn poll_once(
         names: version::of_names(&request.resource_names),
         presented: Version::parse(&request.version_info),
         is_current: false,
+        waits: 0,
     };
     // There is nothing that a poll could reject (RST-8): it asks, whatever it tells beside.
     let request = SotwRequest { error_detail: None, ..request };
@@ -111,21 +114,27 @@ impl Wait {
     }
 
     fn write(
-        &self,
+        &mut self,
         state: &StreamState,
         answer: &Answer,
         context: &Context<'_>,
     ) -> Poll<Result<Polled, Status>> {
+        // What the cache has no room for may be gone before it is looked for: then it is made here.
+        let patient = self.waits < WAITS_MAX;
+        self.waits = self.waits.saturating_add(1);
         let (encoder, waker) = (&state.shared.encoder, context.waker());
         let private = lock(&state.inner).is_private(0);
         let identifier = || lock(&state.inner).identifier(0);
         let (head, shared) = match self.form {
             Form::Json => {
                 let version = self.version(answer);
-                (Bytes::new(), ready!(encoder.poll_json(answer, version, private, identifier, waker))?)
+                (
+                    Bytes::new(),
+                    ready!(encoder.poll_json(answer, version, private, identifier, patient, waker))?,
+                )
             }
             Form::Grpc => {
-                let encoded = ready!(encoder.poll_encode(answer, private, identifier, true, waker));
+                let encoded = ready!(encoder.poll_encode(answer, private, identifier, patient, waker));
                 let body = encoded.messages.first().map(|message| message.body.clone()).unwrap_or_default();
                 let nonce = lock(&state.inner).session.nonce_text(1);
                 (response::head(&nonce, body.len())?, body)

@@ -175,10 +175,10 @@ impl SourceHandle {
         let for_task = handle.clone();
         tokio::spawn(async move {
             // Nothing is asked before there is a node to ask with.
-            let mut first = None;
+            let mut first = Vec::new();
             if shows_member {
                 first = first_watch(&mut queue, &for_task, &*listing).await;
-                if first.is_none() {
+                if first.is_empty() {
                     return;
                 }
             }
@@ -291,7 +291,7 @@ async fn refuse(
     mut queue: mpsc::UnboundedReceiver<Queued>,
     handle: Arc<SourceHandle>,
     listing: &dyn Listing,
-    first: Option<Queued>,
+    first: Vec<Queued>,
     error: String,
 ) {
     let status = Status::new(Code::FailedPrecondition, error);
@@ -348,11 +348,9 @@ struct SourceTask {
 }
 
 impl SourceTask {
-    async fn run(mut self, first: Option<Queued>, mut queue: mpsc::UnboundedReceiver<Queued>) {
+    async fn run(mut self, first: Vec<Queued>, mut queue: mpsc::UnboundedReceiver<Queued>) {
         debug!(source = self.handle.id.0, "source begins");
-        if let Some((command, _permit)) = first {
-            self.take(command);
-        }
+        first.into_iter().for_each(|(command, _permit)| self.take(command));
         self.publish();
         loop {
             let due = self.source.poll_timeout().map(|time| self.shared.clock.instant(time));
@@ -637,19 +635,25 @@ impl SourceTask {
     }
 }
 
-/// The first command by which something is wanted; `None` once nobody can want anything of this source. The clients of a
-/// class whose node is a member's bring it, and there is none before them.
+/// The first command by which something is wanted, after what was said of the source itself; nothing once nobody can want anything
+/// of this source. The clients of a class whose node is a member's bring it, and there is none before them.
 async fn first_watch(
     queue: &mut mpsc::UnboundedReceiver<Queued>,
     source: &Arc<SourceHandle>,
     listing: &dyn Listing,
-) -> Option<Queued> {
+) -> Vec<Queued> {
+    let mut first = Vec::new();
     loop {
         match timeout(Duration::from_secs(1), queue.recv()).await {
-            Ok(Some(queued @ (Command::Watch { .. }, _))) => return Some(queued),
-            Ok(Some(_)) | Err(_) if listing.retire(source) => return None,
+            Ok(Some(queued @ (Command::Watch { .. }, _))) => {
+                first.push(queued);
+                return first;
+            }
+            // It has lost its place before anybody came.
+            Ok(Some(queued @ (Command::Displace, _))) => first.push(queued),
+            Ok(Some(_)) | Err(_) if listing.retire(source) => return Vec::new(),
             Ok(Some(_)) | Err(_) => {}
-            Ok(None) => return None,
+            Ok(None) => return Vec::new(),
         }
     }
 }

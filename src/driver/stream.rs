@@ -156,6 +156,7 @@ impl Drop for Guard {
             source.forget(session_at(stream.id(), *id));
             stream.tables.sources.release(source, stream.holder());
         }
+        stream.peer.connection.account().forget(stream.id);
         stream.tables.streams.forget(stream.id);
         debug!(stream = stream.id, "stream ends");
     }
@@ -347,7 +348,11 @@ impl StreamState {
         if rerouted {
             taken.watches.extend(inner.session.reroute(&mut routes)?);
         }
-        let types = inner.metrics_of(&taken.type_url, &self.shared);
+        // Nothing is kept of a report: no limit says of how many types there are some.
+        let types = match taken.is_report {
+            true => self.shared.metrics.of_type(&taken.type_url),
+            false => inner.metrics_of(&taken.type_url, &self.shared),
+        };
         types.request();
         if taken.is_report {
             types.report();
@@ -543,7 +548,7 @@ impl StreamState {
             return true;
         }
         self.is_stirred.store(true, Ordering::Relaxed);
-        account.wait(context.waker());
+        account.wait(self.id, context.waker());
         self.shared.metrics.limit_hit(Limit::ConnectionBytes);
         // What was read meanwhile woke nobody.
         if account.has_room() {
@@ -667,7 +672,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// A stream that waited so often for a body, and was overtaken by a newer state each time, makes the next one itself: it would never
 /// be served otherwise while updates come faster than they are encoded.
-const WAITS_MAX: u8 = 3;
+pub(super) const WAITS_MAX: u8 = 3;
 
 /// gRPC's default limit of a received message.
 const FULL_STATE_WARN_BYTES: usize = 4 << 20;

@@ -234,11 +234,7 @@ impl Report {
             }
             Event::Nacked { type_url, text, names } => {
                 self.of_type(type_url).upstream.nack();
-                if let Some(suppressed) = self.allow("response rejected") {
-                    let what = if self.is_polled { "left out" } else { "rejected (NACK)" };
-                    warn!(%server, %list, %type_url, ?names, error = text, suppressed,
-                        "a response of the upstream has faults: they were {what}, the rest is used");
-                }
+                self.rejected(type_url, text, names);
             }
             // The line about the response names them.
             Event::Malformed { .. } => {}
@@ -277,6 +273,14 @@ impl Report {
             Event::Timeout { type_url, names } => {
                 debug!(%server, %list, %type_url, ?names, "no answer for these names in time");
             }
+        }
+    }
+
+    fn rejected(&self, type_url: &TypeUrl, text: &str, names: &[ResourceName]) {
+        if let Some(suppressed) = self.allow("response rejected") {
+            let what = if self.is_polled { "left out" } else { "rejected (NACK)" };
+            warn!(server = %self.server_uri, list = %self.list, %type_url, ?names, error = text, suppressed,
+                "a response of the upstream has faults: they were {what}, the rest is used");
         }
     }
 

@@ -146,7 +146,7 @@ async fn fd6_what_is_large_is_encoded_on_a_thread_of_its_own() {
 }
 
 /// A relay over a file with these clusters of so many bytes each.
-async fn hub_of_clusters(names: &[&str], bytes: usize) -> (Hub, tempfile::TempDir) {
+pub(in crate::driver) async fn hub_of_clusters(names: &[&str], bytes: usize) -> (Hub, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let cluster =
         |name| serde_json::json!({ "@type": CDS, "name": name, "alt_stat_name": "x".repeat(bytes) });
@@ -160,7 +160,7 @@ async fn hub_of_clusters(names: &[&str], bytes: usize) -> (Hub, tempfile::TempDi
 }
 
 /// A delta stream whose first answer is due.
-async fn wildcard_of(hub: &Hub) -> Stream {
+pub(in crate::driver) async fn wildcard_of(hub: &Hub) -> Stream {
     let peer = Peer {
         listener: "main".into(),
         address: None,
@@ -189,6 +189,24 @@ async fn rly_31_an_answer_of_many_messages_is_encoded_once() {
     let metrics = hub.shared.metrics.encode().unwrap();
     assert!(metrics.contains("sluice_encoding_misses_total 1\n"), "{metrics}");
     assert!(lock(&stream.state().inner).unsent.is_empty());
+}
+
+/// A report is of no subscription, so that no limit of those holds for it.
+#[tokio::test(start_paused = true)]
+async fn fd_4_reports_leave_nothing_behind_and_have_a_rate() {
+    let hub = hub();
+    let stream = hub.open(StreamKind::from(Variant::Delta), peer([127, 0, 0, 1])).unwrap();
+    let began = tokio::time::Instant::now();
+    for number in 0..300 {
+        let request = DeltaRequest {
+            type_url: format!("type.googleapis.com/some.Type{number}"),
+            error_detail: Some(Status::new(Code::Internal, "it is so")),
+            ..DeltaRequest::default()
+        };
+        stream.request(Request::Delta(request)).await.unwrap();
+    }
+    assert_eq!(lock(&stream.state().inner).types.len(), 0);
+    assert!(began.elapsed() >= Duration::from_millis(1900), "{:?}", began.elapsed());
 }
 
 fn ready_of<T>(poll: Poll<T>) -> T {

@@ -75,9 +75,9 @@ impl Taken {
         Taken { type_url, verdict, watches, changed: false, is_report: true, refused: None }
     }
 
-    /// Requests are rate-limited by which something changes, and those that reject something; ACKs are not.
+    /// Requests are rate-limited by which something changes, and those that reject or report something; ACKs are not.
     pub fn counts_as_change(&self) -> bool {
-        self.changed || matches!(self.verdict, Verdict::Nack { .. })
+        self.changed || self.is_report || matches!(self.verdict, Verdict::Nack { .. })
     }
 
     /// Nothing is left to be done for it.
