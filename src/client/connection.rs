@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -24,6 +24,13 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// How a connection ends whose server answers neither a PING nor a probe.
 const NO_ANSWER: &str = "PING unanswered";
+
+/// So many PINGs are sent for round trips while no stream receives anything. grpc-go ends a connection by a third one that it did
+/// not expect, and takes them for expected only if it has written something since the one before (gRFC A8).
+const PINGS_MAX: u32 = 2;
+
+/// Without a PING, a round trip ends once the server has said something and then nothing for this long.
+const SILENCE: Duration = Duration::from_millis(200);
 
 pub(super) type SendRequest = h2::client::SendRequest<Bytes>;
 
@@ -87,6 +94,7 @@ impl Connection {
         let driver = Driver {
             pinger: ping.map(|ping| Pinger { ping, answer_by: None, round: 0 }),
             probe: None,
+            silence: None,
             connection: connection.clone(),
             send,
             leaving: false,
@@ -131,10 +139,18 @@ impl Connection {
     }
 
     /// Returns once the server has answered a PING that was sent after the round trip began: what it had handed to its transport
-    /// before has been received. Never, if the connection dies first.
+    /// before has been received. Where there were too many PINGs, an answer to something else and a short silence stand for it.
+    /// Never, if the connection dies first.
     pub(super) async fn round_ended(&self, number: u64) {
         let mut ended = self.rounds.ended.subscribe();
         let _ = ended.wait_for(|ended| *ended >= number).await;
+    }
+
+    /// A stream received something, so that the server forgives the PINGs so far.
+    pub(super) fn heard(&self) {
+        if self.rounds.pings.swap(0, Ordering::Relaxed) >= PINGS_MAX {
+            self.rounds.news.notify_one();
+        }
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
@@ -158,6 +174,14 @@ struct Rounds {
     begun: AtomicU64,
     ended: watch::Sender<u64>,
     news: Notify,
+    /// PINGs, for whatever reason, since a stream received something.
+    pings: AtomicU32,
+}
+
+impl Rounds {
+    fn end(&self, number: u64) {
+        self.ended.send_modify(|ended| *ended = number.max(*ended));
+    }
 }
 
 /// Owns the connection's I/O until it ends.
@@ -167,6 +191,7 @@ struct Driver {
     send: SendRequest,
     pinger: Option<Pinger>,
     probe: Option<Probe>,
+    silence: Option<Silence>,
     leaving: bool,
 }
 
@@ -208,10 +233,9 @@ impl Driver {
             if self.leaving && !used {
                 return Status::new(Code::Unavailable, "the connection takes no more streams");
             }
-            if self.connection.rounds.begun.load(Ordering::Relaxed) > *self.connection.rounds.ended.borrow() {
-                self.ping();
-            }
-            let Driver { connection, send, pinger, probe, leaving } = self;
+            self.see_to_rounds(h2);
+            let Driver { connection, send, pinger, probe, silence, leaving } = self;
+            let silent_at = silence.as_ref().and_then(|silence| silence.until);
             let pong_by = pinger.as_ref().and_then(|pinger| pinger.answer_by);
             let probed = probe.as_ref().map(|probe| probe.received);
             let answer_by = pong_by.into_iter().chain(probe.as_ref().map(|probe| probe.answer_by)).min();
@@ -223,8 +247,9 @@ impl Driver {
                     _ => Poll::Pending,
                 }), if !*leaving => self.leave(&error),
                 round = answered(pinger.as_mut()), if pong_by.is_some() => {
-                    connection.rounds.ended.send_replace(round);
+                    connection.rounds.end(round);
                 }
+                () = sleep_until(silent_at.unwrap_or(ping_at)), if silent_at.is_some() => {}
                 () = connection.rounds.news.notified() => {}
                 () = connection.traffic.received_more_than(probed.unwrap_or(0)), if probed.is_some() => {
                     *probe = None;
@@ -250,12 +275,43 @@ impl Driver {
         }
     }
 
+    /// Brings the round trips that have begun to their end.
+    fn see_to_rounds(&mut self, h2: &mut h2::client::Connection<super::transport::Transport, Bytes>) {
+        let connection = self.connection.clone();
+        let rounds = &connection.rounds;
+        let begun = rounds.begun.load(Ordering::Relaxed);
+        if self.pinger.is_some() && rounds.pings.load(Ordering::Relaxed) < PINGS_MAX {
+            self.silence = None;
+            if begun > *rounds.ended.borrow() {
+                self.ping();
+            }
+            return;
+        }
+        let (now, received) = (Instant::now(), connection.traffic.received());
+        if let Some(silence) = &mut self.silence {
+            if silence.received != received {
+                (silence.received, silence.until) = (received, Some(now + SILENCE));
+            } else if silence.until.is_some_and(|until| until <= now) {
+                rounds.end(silence.round);
+                self.silence = None;
+            }
+        }
+        if self.silence.is_none() && begun > *rounds.ended.borrow() {
+            self.silence = Some(Silence { round: begun, received, until: None });
+            // A connection that is dead is silent, too.
+            if self.probe.is_none() {
+                self.probe(h2);
+            }
+        }
+    }
+
     /// Sends a PING, unless one is on its way.
     fn ping(&mut self) {
         let Some(pinger) = &mut self.pinger else { return };
         if pinger.answer_by.is_none() && pinger.ping.send_ping(Ping::opaque()).is_ok() {
             pinger.answer_by = Some(Instant::now() + self.connection.pool.settings().ping_timeout);
             pinger.round = self.connection.rounds.begun.load(Ordering::Relaxed);
+            self.connection.rounds.pings.fetch_add(1, Ordering::Relaxed);
             self.connection.pool.metrics().pings.inc();
         }
     }
@@ -308,6 +364,16 @@ struct Probe {
     /// Bytes received before.
     received: u64,
     answer_by: Instant,
+}
+
+/// Round trips that no PING is sent for.
+struct Silence {
+    /// The last one that had begun.
+    round: u64,
+    /// Bytes received so far.
+    received: u64,
+    /// They end then, if nothing comes. `None`: nothing has come yet since they began.
+    until: Option<Instant>,
 }
 
 /// Returns when the PING on its way was answered, with the last round trip that ends by that.

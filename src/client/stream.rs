@@ -232,6 +232,7 @@ impl Stream {
                 Ok(chunk) => chunk,
                 Err(error) => return failed(connection, &error).await,
             };
+            connection.heard();
             // Released at once: a message may be longer than the window.
             let _ = body.flow_control().release_capacity(chunk.len());
             decoder.push(chunk);

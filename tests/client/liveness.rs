@@ -137,3 +137,28 @@ async fn fu32_a_silent_server_is_probed_as_often_as_needed_without_a_ping() {
     assert_eq!(pool.metrics().pings.get(), 0);
     assert_eq!(pool.metrics().unanswered.get(), 0);
 }
+
+/// As before: streams that share a connection make more round trips than the server forgives PINGs.
+#[tokio::test]
+async fn fu32_round_trips_of_a_silent_connection_end_without_a_third_ping() {
+    let mut peer = Peer::start(Builder::new()).await;
+    let pool = pool(peer.port, settings());
+    let mut client = Client::open(&pool);
+    client.opened().await;
+    let mut reply = peer.stream().await.headers();
+    reply.send_data(response("1"), false).unwrap();
+    assert_eq!(client.said().await, "Response 1");
+    for _ in 0..5 {
+        client.handle.round_trip();
+        assert_eq!(client.said().await, "Returned");
+    }
+    assert_eq!(pool.metrics().pings.get(), 2);
+    assert_eq!(pool.metrics().probes.get(), 3);
+    // Now the server has written something.
+    reply.send_data(response("2"), false).unwrap();
+    assert_eq!(client.said().await, "Response 2");
+    client.handle.round_trip();
+    assert_eq!(client.said().await, "Returned");
+    assert_eq!(pool.metrics().pings.get(), 3);
+    assert_eq!(pool.metrics().unanswered.get(), 0);
+}
