@@ -71,6 +71,10 @@ async fn an_outage_costs_nothing_and_is_no_news() {
     let mut old = Client::open(&relay.address, Variant::Delta, "old").await;
     old.want(CDS, &["*"]);
     old.take(CDS).await;
+    // By its answer the relay knows that the set is whole (DEL-25).
+    let mut whole = Client::open(&relay.address, Variant::Sotw, "whole").await;
+    whole.want(CDS, &["*"]);
+    whole.take(CDS).await;
     origin.down().await;
     let before = relay.cpu_time();
     old.silence(Duration::from_secs(5)).await;
