@@ -210,17 +210,7 @@ impl World {
             });
         }
         if ty == CDS {
-            for (name, content) in sent.put.iter().filter(|(_, content)| has_endpoints(*content)) {
-                if is_asked_anew || before[*name] != *content || (due | !known) & bit(*name) != 0 {
-                    stream.mirror[EDS].due |= bit(*name);
-                    let holds = stream.mirror[EDS].resources[*name] != 0
-                        && stream.mirror[EDS].wanted & bit(*name) != 0;
-                    if before[*name] != *content {
-                        stream.forced |= if holds { bit(*name) } else { 0 };
-                        stream.early |= if stream.mirror[EDS].asked { 0 } else { bit(*name) };
-                    }
-                }
-            }
+            expect_endpoints(stream, sent, before, if is_asked_anew { !0 } else { due | !known });
         }
         if ty == EDS {
             stream.forced &= !(put | sent.removed);
@@ -737,4 +727,22 @@ fn stands_in(others: &[&Source], held: &Held, ty: usize, name: usize, found: Con
 /// Of a complete set, nothing may be unknown (RLY-5).
 fn due_is_gone(due: State, is_full: bool) -> bool {
     due == State::Absent || !is_full
+}
+
+/// Clusters were sent that take endpoints: those that changed, are new, or are in `again`, have to be sent with their endpoints
+/// (ORD-5).
+fn expect_endpoints(stream: &mut StreamSlot, sent: &Sent, before: [Content; NAMES], again: Mask) {
+    for (name, content) in sent.put.iter().filter(|(_, content)| has_endpoints(*content)) {
+        let is_changed = before[*name] != *content;
+        if !is_changed && again & bit(*name) == 0 {
+            continue;
+        }
+        let endpoints = &mut stream.mirror[EDS];
+        endpoints.due |= bit(*name);
+        if is_changed {
+            let holds = endpoints.resources[*name] != 0 && endpoints.wanted & bit(*name) != 0;
+            stream.forced |= if holds { bit(*name) } else { 0 };
+            stream.early |= if stream.mirror[EDS].asked { 0 } else { bit(*name) };
+        }
+    }
 }

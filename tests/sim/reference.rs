@@ -569,8 +569,12 @@ impl Source {
 
     /// The stream ended: nothing that was said on it counts on the next (DEL-28, TMR-4).
     pub fn stream_ended(&mut self, index: usize) {
-        if let Some(stream) = self.streams.get_mut(index) {
-            *stream = None;
+        let ended = self.streams.get_mut(index).and_then(Option::take);
+        for (ty, said) in ended.iter().flat_map(|stream| stream.types.iter().enumerate()) {
+            // What was not all there is not claimed on the next stream, so that the server tells it again.
+            if said.wildcard && !self.complete[ty] {
+                self.members[ty].iter_mut().for_each(|member| member.upstream_version = "".into());
+            }
         }
     }
 
