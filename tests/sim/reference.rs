@@ -139,16 +139,29 @@ pub struct StreamType {
     pub differs_since: Option<u64>,
     /// When it was asked for first, and the signs of life until then.
     pub(super) asked_at: Option<(u64, u32)>,
-    /// The server has said of it what it has to say.
+    /// The server has said something of it, so that its silence says nothing any more.
     pub(super) is_answered: bool,
+    /// It has said what it has to say, without a fault.
+    pub(super) is_said: bool,
+    /// It has said something with a fault.
+    is_faulty: bool,
     /// It has said something from which anything can be derived.
     pub spoken: bool,
 }
 
 impl StreamType {
-    /// The first answers to a wildcard are all there.
-    pub(super) fn is_settled(&self) -> bool {
-        self.whole == Whole::Settled
+    /// One more part of what the server has to say came. `grows`: with something that was not there.
+    fn hear_part(&mut self, message: &Message, grows: bool, now: u64) {
+        if message.is_heartbeat() {
+            return;
+        }
+        (self.whole, self.quiet_until) = match self.whole {
+            Whole::Settled => (Whole::Settled, 0),
+            _ if message.is_unidentified() => (Whole::Unanswered, 0),
+            Whole::Unanswered => (Whole::Answered, 0),
+            _ if grows => (Whole::Answered, now + QUIET),
+            running => (running, self.quiet_until),
+        };
     }
 }
 
@@ -381,9 +394,13 @@ impl Source {
             return;
         }
         self.in_doubt[message.ty] |= message.has_faults();
-        stream.types[message.ty].is_answered |= !message.is_heartbeat();
-        stream.types[message.ty].spoken |=
-            !message.is_heartbeat() && !message.is_void() && !message.is_unidentified();
+        let said = &mut stream.types[message.ty];
+        said.is_answered |= !message.is_heartbeat();
+        said.spoken |= !message.is_heartbeat() && !message.is_void() && !message.is_unidentified();
+        said.is_faulty |= message.has_faults();
+        // Parts are judged together, once they are all there.
+        let is_all = message.variant == Variant::Sotw && (is_full_state(message.ty) || !said.wildcard);
+        said.is_said |= is_all && !message.is_heartbeat() && !message.has_faults();
         if let Some(shape) = shape {
             self.confirm(message.ty, shape, now);
         }
@@ -407,7 +424,7 @@ impl Source {
         let wanted = self.interest[ty].held;
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         let said = &mut stream.types[ty];
-        let mut mentioned = 0;
+        let (mut mentioned, mut grows) = (0, false);
         let mut removed = message.removed;
         for item in &message.items {
             let Some(name) = item.name().filter(|name| wanted & bit(*name) != 0) else { continue };
@@ -418,6 +435,7 @@ impl Source {
                     track.set(State::Present(*content), moment);
                     track.expires = ttl.map(|ttl| (now + ttl, ttl));
                     track.upstream_version = version.clone();
+                    grows |= said.seen & bit(name) == 0;
                     said.seen |= said.listed & bit(name);
                     said.waiting[name] = None;
                 }
@@ -428,11 +446,9 @@ impl Source {
                 Item::Bad(_) => said.waiting[name] = None,
             }
         }
-        if message.variant == Variant::Sotw
-            && is_full_state(ty)
-            && !message.is_unidentified()
-            && !message.is_heartbeat()
-        {
+        if message.variant == Variant::Delta {
+            said.hear_part(message, grows, now);
+        } else if is_full_state(ty) && !message.is_unidentified() && !message.is_heartbeat() {
             removed |= (said.seen | said.in_first) & !mentioned;
         }
         for name in bits(removed & wanted & said.listed) {
@@ -486,14 +502,8 @@ impl Source {
         };
         if message.variant == Variant::Sotw && is_full_state(ty) {
             self.complete[ty] |= proves;
-        } else if !message.is_heartbeat() {
-            (said.whole, said.quiet_until) = match said.whole {
-                Whole::Settled => (Whole::Settled, 0),
-                _ if !proves => (Whole::Unanswered, 0),
-                Whole::Unanswered => (Whole::Answered, 0),
-                _ if grows => (Whole::Answered, now + QUIET),
-                running => (running, said.quiet_until),
-            };
+        } else {
+            said.hear_part(message, grows, now);
         }
         let absent = if self.complete[ty] { State::Absent } else { State::Unknown };
         for (name, member) in self.members[ty].iter_mut().enumerate() {
@@ -543,6 +553,7 @@ impl Source {
         for (ty, said) in stream.types.iter_mut().enumerate().filter(|(_, said)| said.whole == Whole::Proving)
         {
             said.whole = Whole::Settled;
+            said.is_said |= !said.is_faulty;
             if !said.wildcard || !self.interest[ty].wildcard {
                 continue;
             }

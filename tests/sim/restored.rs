@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use sluice::engine::interest::Shape;
-use sluice::xds::Variant;
 
 use super::reference::{Source, State, Track};
 use super::schedule::SECOND;
@@ -165,10 +164,7 @@ impl Source {
                 let is_silent = |(since, before): (u64, u32)| {
                     since + self.resource_timeout <= now && stream.signs > before
                 };
-                let is_said = match said.is_answered {
-                    true => stream.variant == Variant::Sotw || !said.wildcard || said.is_settled(),
-                    false => said.asked_at.is_some_and(is_silent),
-                };
+                let is_said = said.is_said || !said.is_answered && said.asked_at.is_some_and(is_silent);
                 said.wildcard == wildcard && is_said
             })
         };
