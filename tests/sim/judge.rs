@@ -567,7 +567,12 @@ impl World {
                 (self.words.mask_of(&request.subscribe), self.words.mask_of(&request.unsubscribe), star)
             }
         };
-        let twice = self.slots[slot].reference.wrote(index, ty, add, remove, star, now);
+        let reference = &mut self.slots[slot].reference;
+        let twice = reference.wrote(index, ty, add, remove, star, now);
+        if matches!(request, Request::Delta(request) if request.unsubscribe.iter().any(|name| name.is_wildcard()))
+        {
+            reference.unsubscribed_wildcard(index, ty);
+        }
         if twice != 0 {
             self.fail(Invariant::UpstreamEconomy, || {
                 format!("slot {slot}.{index} asks twice for {} {}", SHORT[ty], show(twice))

@@ -124,6 +124,7 @@ const QUIET: u64 = 200 * MILLI;
 pub struct StreamType {
     pub asked: bool,
     pub wildcard: bool,
+    gave_up_wildcard: bool,
     /// Names that the requests written so far amount to.
     pub listed: Mask,
     in_first: Mask,
@@ -383,6 +384,14 @@ impl Source {
         twice
     }
 
+    /// The stream says nothing of the wildcard any more.
+    pub fn unsubscribed_wildcard(&mut self, index: usize, ty: usize) {
+        if let Some(Some(stream)) = self.streams.get_mut(index) {
+            let said = &mut stream.types[ty];
+            (said.gave_up_wildcard, said.unconfirmed) = (true, 0);
+        }
+    }
+
     // === what is received ===
 
     /// A response was delivered on a stream, which is there for this collection of its type.
@@ -554,7 +563,7 @@ impl Source {
         {
             said.whole = Whole::Settled;
             said.is_said |= !said.is_faulty;
-            if !said.wildcard || !self.interest[ty].wildcard {
+            if !said.wildcard || said.gave_up_wildcard || !self.interest[ty].wildcard {
                 continue;
             }
             self.complete[ty] = true;
