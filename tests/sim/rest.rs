@@ -76,13 +76,7 @@ impl World {
         let is_withheld = is_full && bits(held.wanted).any(is_unsaid);
         let is_right = match due {
             _ if is_withheld => true,
-            State::Present(content) if found == content => true,
-            // Its own subscription decides (SUB-12): while the server is silent about the name, the client keeps what it has of it
-            // from another server (DEL-29), whatever the wildcard has.
-            State::Present(_) => {
-                let is_undecided = source.names[ty][name].state() == State::Unknown && source.is_unspoken(ty);
-                is_undecided && held.wanted & bit(name) != 0 && found != 0
-            }
+            State::Present(content) => found == content,
             // Who says nothing of a type says nothing of a name (RLY-2).
             State::Unknown => source.is_unspoken(ty),
             // A SotW client is not told that something of these types is gone (SST-6).

@@ -276,7 +276,7 @@ impl Answer {
         let after: Vec<_> = self
             .parts
             .iter()
-            .map(|part| part.held.brought_to(&part.view, |name| part.interest.covers(name), self.deletes()))
+            .map(|part| part.held.brought_to(&part.view, |name| self.leaves(part, name), self.deletes()))
             .collect();
         let mut changed: BTreeSet<ResourceName> = self.departed.iter().cloned().collect();
         for part in &self.parts {
@@ -315,6 +315,14 @@ impl Answer {
         }
         news.by_own_name();
         news
+    }
+
+    /// Whether the client keeps what it holds of a part under a name that the source of the part does not know yet. Where the
+    /// wildcard or a glob has something under it, that is what the client is sent (SUB-12).
+    pub fn leaves(&self, part: &AnswerPart, name: &ResourceName) -> bool {
+        let is_named = |part: &AnswerPart| matches!(part.interest, Interest::Names(_));
+        let is_supplied = || self.parts.iter().any(|other| !is_named(other) && other.view.has(name));
+        part.interest.covers(name) && !(is_named(part) && is_supplied())
     }
 
     /// What is behind a name that is or was an alias; clients hold it under its own name (ALI-1).

@@ -545,7 +545,7 @@ impl Subscription {
                 // Its timers have to start again (TTL-3).
                 && !(self.dialect.ttl && answer.view.remarks().shortest_ttl().is_some());
         if current {
-            part.bring_to(&answer.view, answer.due, true);
+            part.have(&answer.view, answer.due);
             self.greeting = false;
             self.fresh = false;
         }
@@ -557,7 +557,7 @@ impl Subscription {
         self.keep_in_doubt(answer);
         self.hold_located(answer, true);
         for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
-            part.bring_to(&answered.view, answered.due, answer.deletes());
+            part.bring_to(answer, answered);
             if answer.withholds_errors() || (!has_spoken && answer.variant == Variant::Sotw) {
                 part.keep_errors(&answered.held);
             }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::answer::{Answer, AnswerKey, Chunk};
+use super::answer::{Answer, AnswerKey, AnswerPart, Chunk};
 use super::dialect::Dialect;
 use super::flight::Flight;
 use super::located::Located;
@@ -69,12 +69,17 @@ impl Part {
         self.at != Some(due)
     }
 
-    /// The client was told all that there is to say of this view, which is what was `due`. `deletes`: absence too.
-    pub fn bring_to(&mut self, view: &Arc<View>, due: ViewId, deletes: bool) {
+    /// The client was told all that there is to say of a part of an answer.
+    pub fn bring_to(&mut self, answer: &Answer, to: &AnswerPart) {
         if !planted(Bug::HeldNotBrought) || self.held.is_empty() {
-            self.held = self.held.brought_to(view, |name| self.interest.covers(name), deletes);
+            self.held = self.held.brought_to(&to.view, |name| answer.leaves(to, name), answer.deletes());
         }
-        self.at = Some(due);
+        self.at = Some(to.due);
+    }
+
+    /// The client has all of a view already.
+    pub fn have(&mut self, view: &Arc<View>, due: ViewId) {
+        (self.held, self.at) = (view.clone(), Some(due));
     }
 
     /// The client was told nothing of errors, for want of something to say beside them (SST-7).

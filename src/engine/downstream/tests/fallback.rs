@@ -49,9 +49,14 @@ impl Bench {
 
     /// So on each of its streams.
     fn hear_all(&mut self, server: usize, streams: usize) {
+        self.hear_of(server, streams, &[CDS, EDS, LDS, RDS]);
+    }
+
+    /// So for these types.
+    fn hear_of(&mut self, server: usize, streams: usize, messages: &[&str]) {
         for stream in 0..streams {
             self.sources[server].handle_upstream(stream, Input::Opened, self.now);
-            for message in [CDS, EDS, LDS, RDS] {
+            for message in messages {
                 let response = DeltaResponse {
                     system_version_info: String::new(),
                     type_url: url(message),
@@ -551,4 +556,29 @@ fn rly_40_a_session_that_cannot_move_stays_as_it_is_and_tries_again() {
     bench.names(1, CDS, "a=2");
     bench.names(1, EDS, "b=2");
     assert_eq!(bench.follow(client), "Cluster a=2; ClusterLoadAssignment b=2");
+}
+
+/// SUB-12: where the next server has said nothing of a name, and its wildcard has it, the client is sent that, and nothing again
+/// when the name follows.
+#[test]
+fn sub_12_the_wildcard_of_the_next_server_supplies_names_that_it_is_silent_about() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, EDS, "+* +f");
+    bench.hear_all(0, 2);
+    bench.names(0, EDS, "f=1");
+    bench.all(0, EDS, "f=1 g=1");
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment f=1 g=1");
+    bench.lose_all(0, 2);
+    bench.change(client, EDS, "+h");
+    bench.shift(client);
+    bench.hear_of(1, 2, &[CDS]);
+    bench.all(1, EDS, "f=2 g=1");
+    bench.names(1, EDS, "-h");
+    bench.advance(SECOND * 15);
+    assert_eq!(bench.follow(client), "ClusterLoadAssignment f=2 -h");
+    bench.names(1, EDS, "f=2");
+    assert_eq!(bench.drain(client), "");
+    bench.names(1, EDS, "f=3");
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment f=3");
 }
