@@ -42,3 +42,33 @@ async fn rly_5_a_relay_waits_until_the_one_above_it_knows_the_set_as_a_whole() {
     }
     assert_eq!(origin.headers()[0].get("sluice-set-marks").map(String::as_str), Some("1"));
 }
+
+/// A name of which the root knows nothing is unknown to the leaf, too, after the leaf's own timer: a name that the leaf asks of
+/// the control plane itself, later and with the same time, is absent by then.
+#[tokio::test]
+async fn tmr_3_a_name_that_is_unknown_above_is_not_absent_below() {
+    let (origin, other) = (ControlPlane::scripted().await, ControlPlane::scripted().await);
+    let root = Relay::start(Setup::of(origin.address).resource_timeout(60)).await;
+    let direct = format!(
+        "authorities: {{ direct: {{ xds_servers: [ {{ server_uri: {:?}, api_type: AGGREGATED_DELTA_GRPC, \
+         channel_creds: [ {{ type: insecure }} ], resource_timeout: 1s }} ] }} }}",
+        other.address.to_string()
+    );
+    let leaf = Relay::start(Setup::of(&root.address).line(&direct)).await;
+    let mut client = Client::open(&leaf.address, Variant::Delta, "one").await;
+    client.want(EDS, &["there", "unknown"]);
+    let asked = origin.expect(EDS).await;
+    origin.answer(&asked, "1", vec![Item::new(EDS, "there", "1", "1")], &[]);
+    client.settle(EDS, &[("there", "1")]).await;
+
+    let name = |end: &str| format!("xdstp://direct/{}/{end}", EDS.rsplit('/').next().unwrap());
+    let (there, absent) = (name("there"), name("absent"));
+    client.want(EDS, &["there", "unknown", &there, &absent]);
+    let asked = other.expect(EDS).await;
+    other.answer(&asked, "1", vec![Item::new(EDS, &there, "1", "1")], &[]);
+    client.settle(EDS, &[("there", "1"), (&there, "1")]).await;
+    assert_eq!(client.take(EDS).await.removed, [absent]);
+    let asked = origin.requests(EDS).pop().unwrap();
+    origin.answer(&asked, "2", vec![], &["unknown"]);
+    assert_eq!(client.take(EDS).await.removed, ["unknown"]);
+}
