@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use crate::wire::{ReadError, ResponseReader, upstream};
-use crate::xds::{Code, Response, Status, Variant};
+use crate::wire::{ReadError, ResponseReader, read_mark, upstream};
+use crate::xds::{Code, Response, SetMark, Status, Variant};
 
 /// Messages longer than this are decoded on a thread of their own, so that they hold up no other task.
 const INLINE_BYTES_MAX: usize = 256 << 10;
@@ -12,11 +12,24 @@ const INLINE_BYTES_MAX: usize = 256 << 10;
 pub(super) struct Decoder {
     variant: Variant,
     reader: ResponseReader,
+    reads_marks: bool,
+    mark: Option<SetMark>,
 }
 
 impl Decoder {
     pub(super) fn new(variant: Variant, message_bytes_max: usize) -> Decoder {
-        Decoder { variant, reader: ResponseReader::new(message_bytes_max) }
+        let reader = ResponseReader::new(message_bytes_max);
+        Decoder { variant, reader, reads_marks: false, mark: None }
+    }
+
+    /// The server sets marks.
+    pub(super) fn read_marks(&mut self) {
+        self.reads_marks = true;
+    }
+
+    /// The mark of the response that was given last.
+    pub(super) fn take_mark(&mut self) -> Option<SetMark> {
+        self.mark.take()
     }
 
     pub(super) fn push(&mut self, chunk: Bytes) {
@@ -30,6 +43,7 @@ impl Decoder {
             Err(error) => return Some(Err(unreadable(&error))),
         };
         let variant = self.variant;
+        self.mark = if self.reads_marks { read_mark(&message) } else { None };
         if message.len() <= INLINE_BYTES_MAX {
             return Some(decode(variant, message));
         }

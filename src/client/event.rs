@@ -1,11 +1,11 @@
 //! What a stream reports.
 
-use crate::xds::{Response, Status};
+use crate::xds::{Response, SetMark, Status, TypeUrl};
 
 /// News of one upstream stream, in order.
 ///
 /// ```text
-/// ConnectFailed* ─► Opened ─► (Response | Alive | GoingAway | Undecodable)* ─► Closed
+/// ConnectFailed* ─► Opened ─► Marks? ─► (Response | Alive | GoingAway | Undecodable)* ─► Closed
 ///        └──────────────────────────────────────────────────────────────────────► Closed
 /// ```
 ///
@@ -18,7 +18,11 @@ pub enum StreamEvent {
     ConnectFailed(Status),
     /// The request stream is established, on a connection whose SETTINGS arrived (TMR-2, RLY-29).
     Opened,
+    /// The server marks on this stream what is whole.
+    Marks,
     Response(Response),
+    /// The mark of the `Response` before it, which is of this type.
+    Marked(TypeUrl, SetMark),
     /// The first bytes of a response have come, and not all of it; told once for each. `Response` follows, or the end.
     Receiving,
     /// The server answered 304 (RST-4).

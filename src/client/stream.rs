@@ -19,7 +19,7 @@ use super::decode::Decoder;
 use super::pool::Shared;
 use super::queue::Queue;
 use super::{GrpcAddress, StreamEvent, status};
-use crate::xds::{Code, Status, Variant};
+use crate::xds::{Code, Status, Variant, mark};
 
 pub(super) const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
 
@@ -168,12 +168,17 @@ impl Stream {
             GrpcAddress::Unix(_) => "localhost".to_owned(),
             tcp => tcp.to_string(),
         };
-        Request::post(format!("http://{authority}{}", self.path))
+        let request = Request::post(format!("http://{authority}{}", self.path))
             .version(http::Version::HTTP_2)
             .header(header::TE, "trailers")
             .header(header::CONTENT_TYPE, "application/grpc")
-            .header(header::USER_AGENT, USER_AGENT)
-            .body(())
+            .header(header::USER_AGENT, USER_AGENT);
+        // Whether the server is a sluice is not known yet. Others don't look at the header.
+        match self.variant {
+            Variant::Delta => request.header(mark::HEADER, mark::HEADER_VALUE),
+            Variant::Sotw => request,
+        }
+        .body(())
     }
 
     /// Everything from the opened stream to its end, with GOAWAY told before it.
@@ -225,6 +230,10 @@ impl Stream {
             return End::by_server(status);
         }
         let mut decoder = Decoder::new(self.variant, self.pool.settings().message_bytes_max);
+        if self.variant == Variant::Delta && sets_marks(&head.headers) {
+            decoder.read_marks();
+            self.report(StreamEvent::Marks).await;
+        }
         let (mut answered, mut is_receiving) = (false, false);
         let mut round = Round::None;
         while let Some(chunk) = self.next_chunk(connection, &mut body, &mut round).await {
@@ -244,7 +253,11 @@ impl Stream {
                             answered = true;
                             self.pool.answered();
                         }
+                        let marked = decoder.take_mark().map(|mark| (response.type_url().clone(), mark));
                         self.report(StreamEvent::Response(response)).await;
+                        if let Some((type_url, mark)) = marked {
+                            self.report(StreamEvent::Marked(type_url, mark)).await;
+                        }
                     }
                     Err(status) => {
                         self.pool.metrics().undecodable.inc();
@@ -361,6 +374,11 @@ async fn send_all(request: &mut SendStream<Bytes>, mut message: Bytes) -> Result
         }
     }
     Ok(())
+}
+
+/// The server is a sluice that marks what is whole (ADR 14).
+fn sets_marks(headers: &HeaderMap) -> bool {
+    headers.get(mark::HEADER).is_some_and(|value| value == mark::HEADER_VALUE)
 }
 
 /// The status of a response that brings no messages.

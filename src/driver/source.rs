@@ -453,6 +453,8 @@ impl SourceTask {
                     StreamEvent::ConnectFailed(status) => Input::ConnectFailed { status },
                     StreamEvent::Opened => Input::Opened,
                     StreamEvent::Response(response) => return self.take_response(index, response, now),
+                    StreamEvent::Marks => Input::Marks,
+                    StreamEvent::Marked(type_url, mark) => Input::Marked(type_url, mark),
                     StreamEvent::Unchanged => Input::Unchanged,
                     StreamEvent::Undecodable(status) => return self.report.undecodable(&status),
                     StreamEvent::Receiving => Input::Receiving,

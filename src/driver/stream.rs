@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{Either, ready};
 use futures_util::task::AtomicWaker;
@@ -35,7 +36,7 @@ use crate::engine::downstream::{Answer, AnswerKey, Session, SourceId, Subscripti
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{BehindMetrics, TypeMetrics};
 use crate::wire::response;
-use crate::xds::{Code, Node, Request, SotwRequest, Status, StreamKind, TypeUrl};
+use crate::xds::{Code, Node, Request, SetMark, SotwRequest, Status, StreamKind, TypeUrl};
 
 /// Where a stream finds its sources, and where it is found itself.
 #[derive(Clone)]
@@ -614,7 +615,8 @@ impl StreamState {
             }
             let (Some(message), Some(nonce)) = (message, nonce) else { continue };
             let nonce = inner.session.nonce_text(nonce);
-            let private = match response::head(&nonce, message.body.len()) {
+            let mark = inner.session.mark(index, &answer, encoded.messages.len());
+            let private = match head(&nonce, mark, message.body.len()) {
                 Ok(head) => head,
                 Err(status) => return Poll::Ready(Some(Err(status))),
             };
@@ -664,6 +666,14 @@ impl StreamState {
             warn!(%type_url, bytes, suppressed, "a complete set is larger than 4 MiB, gRPC's default limit, and may not \
                 be split in the state-of-the-world variant: clients with that limit cannot take it; delta can");
         }
+    }
+}
+
+/// The private part of a message. Nearly no client reads marks.
+fn head(nonce: &str, mark: Option<SetMark>, body_len: usize) -> Result<Bytes, Status> {
+    match mark {
+        None => response::head(nonce, body_len),
+        Some(mark) => response::marked_head(nonce, &mark, body_len),
     }
 }
 

@@ -22,7 +22,7 @@ use super::service::{Answer, Service};
 use super::status;
 use super::streams::RegisteredStream;
 use crate::driver::handle::{Message, Relay, RelayStream};
-use crate::xds::Status;
+use crate::xds::{Status, mark};
 
 /// A call until its response is written, or nobody wants it any more. Dropping it resets what is left of its stream.
 pub(super) type Call = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -50,8 +50,12 @@ pub(super) fn answer<R: Relay>(
             let (streams, bytes_max) = (service.streams.clone(), limits.requests.message_bytes);
             Some(alone(load_reports::keep(reports, send, streams, bytes_max, metrics.clone())))
         }
-        Answer::Stream { requests, registered } => {
-            let send = send_head(&mut respond, status::stream_response(()), false)?;
+        Answer::Stream { requests, registered, marks } => {
+            let mut response = status::stream_response(());
+            if marks {
+                response.headers_mut().insert(mark::HEADER, HeaderValue::from_static(mark::HEADER_VALUE));
+            }
+            let send = send_head(&mut respond, response, false)?;
             Some(alone(StreamCall { requests: Some(requests), send, registered, waiting: None }))
         }
     }

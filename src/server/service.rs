@@ -25,7 +25,7 @@ use crate::driver::handle::{Peer, Relay, RelayStream};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::CallKind;
 use crate::wire::RequestReader;
-use crate::xds::{ApiVersion, Call, Code, Method, Status, StreamKind};
+use crate::xds::{ApiVersion, Call, Code, Method, Status, StreamKind, Variant, mark};
 
 /// What answers a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +63,12 @@ pub(super) enum Answer<F, S: RelayStream> {
     Later(BoxFuture<'static, Response>),
     /// A stream of load reports, which only HTTP/2 has.
     LoadReports(RecvStream),
-    /// A stream, which only HTTP/2 has: `requests` reads what the client says, and hands it to the stream.
+    /// A stream, which only HTTP/2 has: `requests` reads what the client says, and hands it to the stream. `marks`: the client
+    /// reads marks, and is told that they are set.
     Stream {
         requests: F,
         registered: RegisteredStream<S>,
+        marks: bool,
     },
 }
 
@@ -126,10 +128,11 @@ impl<R: Relay> Service<R> {
                 Answer::Now(self.unimplemented(text))
             }
             Some(Route::Discovery(Method { call: Call::Stream(variant), service, api })) => {
-                let kind = StreamKind { variant, service, api, v2: self.options.v2 };
+                let marks = variant == Variant::Delta && reads_marks(request.headers());
+                let kind = StreamKind { variant, service, api, v2: self.options.v2, marks };
                 let RequestBody::Http2(body) = request.into_body() else { return Answer::Now(no_http2()) };
                 match self.open_stream(kind, body) {
-                    Ok((requests, registered)) => Answer::Stream { requests, registered },
+                    Ok((requests, registered)) => Answer::Stream { requests, registered, marks },
                     Err(status) => Answer::Now(status::trailers_only(&status)),
                 }
             }
@@ -232,6 +235,11 @@ fn header_list_bytes(request: &Request<RequestBody>) -> usize {
         .map(|(name, value)| name.as_str().len() + value.len() + FIELD)
         .sum::<usize>();
     scheme + authority + path + method + fields
+}
+
+/// The client is a relay that waits for marks (ADR 14). Nothing but marks comes of it, whoever says so.
+fn reads_marks(headers: &HeaderMap) -> bool {
+    headers.get(mark::HEADER).is_some_and(|value| value == mark::HEADER_VALUE)
 }
 
 /// `application/grpc`, with or without a codec or parameters; not `application/grpc-web`, which frames differently.

@@ -199,7 +199,8 @@ impl<R: Relay> Unary<R> {
         if self.streams.refuses_new() {
             return Err(draining());
         }
-        let kind = StreamKind { variant: Variant::Sotw, service: Some(service), api, v2: self.options.v2 };
+        let (variant, v2, marks) = (Variant::Sotw, self.options.v2, false);
+        let kind = StreamKind { variant, service: Some(service), api, v2, marks };
         let stream = self.shared.relay.open(kind, self.peer.clone())?;
         // Among the streams of the connection, so that a drain ends its wait.
         let _registered = self.streams.register(stream.clone(), None).ok_or_else(draining)?;

@@ -9,6 +9,7 @@ mod fields;
 mod dynamic;
 mod frame;
 mod status;
+mod mark;
 
 pub mod proto;
 pub mod deframe;
@@ -20,3 +21,4 @@ pub mod json;
 pub use deframe::{NAME_IN_REQUEST_BYTES, ReaderLimits, RequestReader};
 pub use fields::Malformed;
 pub use frame::{Bound, ReadError, ResponseReader};
+pub use mark::read_mark;

@@ -13,7 +13,7 @@ use super::dynamic::put_name;
 use super::fields::{Sink, build, put_bytes, put_element, put_message, put_varint};
 use super::frame::{self, HEADER_LEN};
 use super::status;
-use crate::xds::{Code, Constraints, Resource, ResourceName, Status, TypeUrl, Version};
+use crate::xds::{Code, Constraints, Resource, ResourceName, SetMark, Status, TypeUrl, Version};
 
 /// The Any type of a resource that is wrapped to travel in a SotW response (WIR-7).
 pub(super) const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
@@ -123,7 +123,19 @@ pub fn delta_body<'a>(
 ///
 /// Fails for a message that gRPC can't frame, of 4 GiB and more.
 pub fn head(nonce: &str, body_len: usize) -> Result<Bytes, Status> {
-    let mut head = build(HEADER_LEN, |sink| put_bytes(sink, NONCE, nonce.as_bytes()));
+    framed(build(HEADER_LEN, |sink| put_bytes(sink, NONCE, nonce.as_bytes())), body_len)
+}
+
+/// As [`head`], with a mark for a client that reads marks.
+pub fn marked_head(nonce: &str, mark: &SetMark, body_len: usize) -> Result<Bytes, Status> {
+    let head = build(HEADER_LEN, |sink| {
+        put_bytes(sink, NONCE, nonce.as_bytes());
+        super::mark::put(sink, mark);
+    });
+    framed(head, body_len)
+}
+
+fn framed(mut head: Vec<u8>, body_len: usize) -> Result<Bytes, Status> {
     let message_len = head.len() - HEADER_LEN + body_len;
     let header = frame::header(message_len).ok_or_else(|| {
         let reason = format!("bytes of a response message: found {message_len}, allowed are {}", u32::MAX);

@@ -13,9 +13,11 @@ pub mod resource;
 pub mod node;
 pub mod status;
 pub mod message;
+pub mod mark;
 pub mod service;
 
 pub use dynamic::{Constraint, Constraints, Parameters};
+pub use mark::SetMark;
 pub use message::{
     BadElement, DeltaRequest, DeltaResponse, Element, Received, Request, ResourceError, Response,
     SotwRequest, SotwResponse, Variant,

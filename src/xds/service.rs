@@ -193,12 +193,14 @@ pub struct StreamKind {
     pub api: ApiVersion,
     /// Types of the v2 API are served (TYP-5).
     pub v2: bool,
+    /// The client reads marks ([`super::mark`]). Only a delta stream has them.
+    pub marks: bool,
 }
 
 impl From<Variant> for StreamKind {
     /// An aggregated v3 stream.
     fn from(variant: Variant) -> Self {
-        StreamKind { variant, service: None, api: ApiVersion::V3, v2: false }
+        StreamKind { variant, service: None, api: ApiVersion::V3, v2: false, marks: false }
     }
 }
 

@@ -7,7 +7,8 @@ use h2::Reason;
 use h2::server::Builder;
 use http::Response;
 use sluice::client::{Settings, StreamEvent};
-use sluice::xds::Code;
+use sluice::wire::response::{Beside, delta_body, marked_head};
+use sluice::xds::{Code, SetMark, TypeUrl, Variant, Version};
 
 use crate::peer::*;
 
@@ -39,6 +40,50 @@ async fn a_stream_from_its_headers_to_its_trailers() {
     reply.send_trailers(trailers("7", "no%20entry")).unwrap();
     let status = client.closed().await;
     assert_eq!((status.code, status.message.as_str()), (Code::PermissionDenied, "no entry"));
+}
+
+/// ADR 14: marks are read on delta streams of servers that say that they set them.
+#[tokio::test]
+async fn marks_are_read_where_the_server_sets_them() {
+    let mut peer = Peer::start(Builder::new()).await;
+    let pool = pool(peer.port, settings());
+    let url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
+    let none = std::iter::empty();
+    let body = delta_body(&url, Version(1), none, [].iter(), &[], Beside::default(), "");
+    let mark = SetMark { requests: 1, whole: true, globs: Vec::new() };
+    let head = marked_head("1", &mark, body.len()).unwrap();
+    for (variant, set, expected) in
+        [(Variant::Delta, "1", true), (Variant::Delta, "2", false), (Variant::Sotw, "1", false)]
+    {
+        let (events_tx, events) = tokio::sync::mpsc::channel(16);
+        let mut client = Client { handle: pool.open(variant, events_tx), events };
+        client.opened().await;
+        let mut stream = peer.stream().await;
+        let asked = stream.request.headers().get("sluice-set-marks").map(|value| value.to_str().unwrap());
+        assert_eq!(asked, (variant == Variant::Delta).then_some("1"));
+        let reply = Response::builder()
+            .header("content-type", "application/grpc")
+            .header("sluice-set-marks", set)
+            .body(())
+            .unwrap();
+        let mut reply = stream.respond.send_response(reply, false).unwrap();
+        reply.send_data([&head[..], &body[..]].concat().into(), false).unwrap();
+        reply.send_trailers(trailers("0", "")).unwrap();
+        let mut said = Vec::new();
+        while let Some(event) = client.event().await {
+            match event {
+                StreamEvent::Marks => said.push("marks"),
+                StreamEvent::Response(_) => said.push("response"),
+                StreamEvent::Marked(of, read) => {
+                    assert_eq!((&of, &read), (&url, &mark));
+                    said.push("marked");
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(said == ["marks", "response", "marked"], expected, "{variant:?} {set}: {said:?}");
+        assert_eq!(said == ["response"], !expected, "{variant:?} {set}: {said:?}");
+    }
 }
 
 /// One way of ending a stream.

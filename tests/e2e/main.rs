@@ -21,3 +21,4 @@ mod observed;
 mod restart;
 mod routing;
 mod suspects;
+mod tiers;

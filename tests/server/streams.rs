@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use crate::kit::{CDS, Client, SOTW, discovery_request, eventually, soon, start, status_of};
+use crate::kit::{CDS, Client, DELTA, SOTW, discovery_request, eventually, soon, start, status_of};
 use crate::raw;
 
 #[tokio::test]
@@ -33,6 +33,31 @@ async fn str_14_requests_arrive_in_order_however_they_are_cut() {
     assert!(stream.peer.address.is_some());
     assert_eq!(server.relay.requests(), 3);
     assert_eq!(server.metrics.request_bytes.get(), bytes.len() as u64);
+}
+
+/// ADR 14: a delta client that says that it reads marks is told that they are set, and nobody else.
+#[tokio::test]
+async fn marks_are_set_for_delta_clients_that_read_them() {
+    let server = start(ServerLimits::default());
+    let mut client = server.connect().await;
+    for (path, said, expected) in [
+        (DELTA, Some("1"), Some("1")),
+        (DELTA, Some("2"), None),
+        (DELTA, Some("11111111111111111111"), None),
+        (DELTA, None, None),
+        (SOTW, Some("1"), None),
+    ] {
+        let mut request = http::Request::post(format!("http://relay{path}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers");
+        if let Some(said) = said {
+            request = request.header("sluice-set-marks", said);
+        }
+        let mut call = client.call(request.body(()).unwrap()).await;
+        let head = call.head().await;
+        let told = head.headers().get("sluice-set-marks").map(|value| value.to_str().unwrap());
+        assert_eq!(told, expected, "{path} {said:?}");
+    }
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ pub mod order;
 mod owed;
 pub mod spelling;
 mod located;
+mod marks;
 pub mod memory;
 pub mod routing;
 pub mod session;

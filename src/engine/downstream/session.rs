@@ -194,6 +194,9 @@ impl Session {
                 subscription.take_sotw(request, seed, &|name| router.realm_of(&type_url, Some(name)))
             }
             Request::Delta(request) => {
+                if self.kind.marks {
+                    subscription.note_for_marks(request);
+                }
                 subscription.take_delta(request, seed, &|name| router.realm_of(&type_url, Some(name)))
             }
         };
@@ -489,7 +492,8 @@ impl Subscription {
         let holds_nothing = parts.iter().all(|part| {
             !matches!(part.interest, Interest::Wildcard) || (part.held.is_empty() && part.view.is_empty())
         });
-        let greeting = self.greets(membership_known) && (full || holds_nothing);
+        let greeting =
+            self.greets(membership_known) && (full || holds_nothing) || self.marks_alone(news, &parts);
         let in_doubt = |name: &&ResourceName| parts.iter().any(|part| part.may_have(name));
         let departed = self.departed.iter().filter(|name| membership_known && !in_doubt(name)).cloned();
         let departed: Vec<_> = departed.chain(refused).collect();

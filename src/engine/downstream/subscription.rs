@@ -9,6 +9,7 @@ use super::answer::{Answer, AnswerKey, AnswerPart, Chunk};
 use super::dialect::Dialect;
 use super::flight::Flight;
 use super::located::Located;
+use super::marks::Marks;
 use super::memory::weight;
 use super::order::{Refused, Trail, Withheld};
 use super::routing::Asked;
@@ -208,6 +209,8 @@ pub struct Subscription {
     peculiar: Option<Box<Peculiar>>,
     /// What the client was told under names with dynamic parameters, if it asks for any.
     pub located: Option<Arc<Located>>,
+    /// What was marked, if the client reads marks.
+    pub(super) marks: Option<Box<Marks>>,
     /// What the names take that the client said it holds, until it is told what there is.
     pub(super) presented_bytes: usize,
     /// A request came.
@@ -258,6 +261,7 @@ impl Subscription {
             dialect: Dialect::default(),
             peculiar: None,
             located: None,
+            marks: None,
             presented_bytes: 0,
             seen: false,
             named: false,

@@ -8,7 +8,7 @@ use super::backoff::BackoffSettings;
 use super::order::Lower;
 use crate::engine::interest::Shape;
 use crate::xds::{
-    Request, Resource, ResourceError, ResourceName, Response, Status, TypeUrl, Variant, Version,
+    Request, Resource, ResourceError, ResourceName, Response, SetMark, Status, TypeUrl, Variant, Version,
 };
 
 /// How a wildcard is asked for (RLY-18).
@@ -143,6 +143,10 @@ pub enum Input {
     Received(Response),
     /// The first bytes of a response have come, and not all of it. [`Input::Received`] follows, or the end of the stream.
     Receiving,
+    /// The server marks on this stream what is whole. It comes before the first response.
+    Marks,
+    /// A mark for this type, right after the [`Input::Received`] of the response that carried it.
+    Marked(TypeUrl, SetMark),
     /// REST: what was accepted last is still current (RST-4).
     Unchanged,
     /// The server asked for the connection to be left: the end of the stream that follows is no failure (KAL-5).

@@ -92,7 +92,9 @@ impl Subscription {
                 Some(changes).filter(|changes| is_news || !changes.says_nothing())
             }
         };
-        if is_in_parts && !is_heartbeat {
+        if self.said.has_marks && !verdict.unidentified {
+            self.first.told();
+        } else if is_in_parts && !is_heartbeat {
             if !verdict.unidentified || planted(Bug::WildcardWholeTooEarly) {
                 self.first.answered(size, grows, now);
             } else {

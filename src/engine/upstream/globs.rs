@@ -91,6 +91,27 @@ impl Globs {
         self.wanted.values_mut().for_each(Wildcard::restated);
     }
 
+    /// These stand in the request with this number, of those of the type on the stream.
+    pub(super) fn written(&mut self, globs: &BTreeSet<ResourceName>, number: u64) {
+        for name in globs {
+            if let Some(glob) = self.wanted.get_mut(name) {
+                glob.asked = Some(number);
+            }
+        }
+    }
+
+    /// The number of the request that asked for a wanted glob.
+    pub(super) fn asked_in(&self, glob: &ResourceName) -> Option<u64> {
+        self.wanted.get(glob)?.asked
+    }
+
+    /// A mark says of a wanted glob that all of its members were told.
+    pub(super) fn mark(&mut self, glob: ResourceName) {
+        if self.wanted.get(&glob).is_some_and(|members| !members.is_certain()) {
+            self.settling.entry(glob).or_default().mark();
+        }
+    }
+
     pub(super) fn stream_ended(&mut self) {
         self.settling.clear();
         self.is_unserved = false;
@@ -263,6 +284,9 @@ impl<'a> GlobsStep<'a> {
     }
 
     fn settle(&mut self, size: usize, now: Time) {
+        if self.said.has_marks {
+            return;
+        }
         // Those that a response without use has interrupted go on, whichever glob the next one is about.
         let interrupted = self.globs.settling.iter().filter(|(_, settling)| !settling.is_running());
         self.answered.extend(interrupted.map(|(name, _)| name.clone()));

@@ -26,6 +26,7 @@ mod subscription;
 mod names;
 mod variants;
 mod settling;
+mod marks;
 mod wildcard;
 mod globs;
 mod response;
@@ -144,6 +145,8 @@ struct Stream {
     is_receiving: bool,
     /// A round trip of the transport has begun.
     has_round: bool,
+    /// The server marks what is whole.
+    has_marks: bool,
 }
 
 /// Whether the server knows delta (RLY-25).
@@ -286,6 +289,8 @@ impl Upstream {
                 self.sign_of_life();
                 self.expire_proven(now);
             }
+            (Input::Marks, Phase::Open(_)) => self.expect_marks(),
+            (Input::Marked(type_url, mark), Phase::Open(_)) => self.marked(&type_url, &mark, now),
             (Input::Receiving, Phase::Open(_)) => self.receiving(),
             (Input::Returned, Phase::Open(_)) => self.returned(now),
             (Input::Closed { jitter, .. }, Phase::Open(stream))
@@ -468,6 +473,7 @@ impl Upstream {
                 has_next: false,
                 is_receiving: false,
                 has_round: false,
+                has_marks: false,
             }),
             now,
         );
@@ -683,6 +689,7 @@ impl Upstream {
         if !subscription.said.asked {
             subscription.said.may_be_silent = claims_all(&request);
         }
+        subscription.said.has_marks = stream.has_marks;
         subscription.written(self.variant, due, stream.signs);
         self.outputs.push_back(Output::Send { request, first: !stream.has_spoken });
         stream.has_spoken = true;

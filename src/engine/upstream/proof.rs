@@ -36,6 +36,8 @@ pub(super) enum Currency {
     },
     /// Silent until the timer ran out, on a stream that gave no sign of life since it was asked.
     Unproven,
+    /// Silent for as long on a stream that is alive, by a server that will mark what is whole: it does not know that yet.
+    Silent,
     /// The server speaks, so that there is no silence, and the rest of what it has to say is not there yet.
     Answering,
     /// A response was rejected.
@@ -72,11 +74,12 @@ impl Currency {
         }
     }
 
-    fn run_out(&mut self, now: Time, stream_signs: u64) {
+    /// `silent`: what the silence of the server means.
+    fn run_out(&mut self, now: Time, stream_signs: u64, silent: Currency) {
         if let Currency::Asked { due, signs } = *self
             && due <= now
         {
-            *self = if stream_signs > signs { Currency::Current } else { Currency::Unproven };
+            *self = if stream_signs > signs { silent } else { Currency::Unproven };
         }
     }
 }
@@ -127,6 +130,11 @@ impl Subscription {
             (true, false) => {}
             (false, _) => self.currency.answering(false),
         }
+    }
+
+    /// What it means that the server was silent on a live stream: that all is current, unless it would say so.
+    fn after_silence(&self) -> Currency {
+        if self.said.has_marks { Currency::Silent } else { Currency::Current }
     }
 
     fn heard_silence(&mut self, due: Time, signs: u64) {
@@ -225,7 +233,8 @@ impl Upstream {
         let mut is_unproven = false;
         for subscription in self.subscriptions.values_mut() {
             let before = subscription.currency;
-            subscription.currency.run_out(now, stream.signs);
+            let silent = subscription.after_silence();
+            subscription.currency.run_out(now, stream.signs, silent);
             is_unproven |= subscription.currency == Currency::Unproven;
             if subscription.currency != before {
                 subscription
@@ -255,7 +264,7 @@ impl Upstream {
         let Phase::Open(stream) = &self.phase else { return };
         for subscription in self.subscriptions.values_mut() {
             if subscription.currency == Currency::Unproven {
-                subscription.currency = Currency::Current;
+                subscription.currency = subscription.after_silence();
                 subscription
                     .heard_silence(now + self.settings.timeout_of(&subscription.type_url), stream.signs);
             }
@@ -269,7 +278,8 @@ impl Upstream {
         let is_asked = |of_type: &&Subscription| of_type.said.asked && !of_type.wants_nothing();
         let mut asked =
             self.subscriptions.values().filter(is_asked).map(|of_type| of_type.currency).peekable();
-        let is_all = asked.peek().is_some() && asked.all(|currency| currency == Currency::Current);
+        let is_over = |currency| matches!(currency, Currency::Current | Currency::Silent);
+        let is_all = asked.peek().is_some() && asked.all(is_over);
         if !is_all {
             return;
         }

@@ -4,12 +4,14 @@
 //! and nothing is taken for whole while more is on its way: not while bytes of a further message have come ([`Input::Receiving`]),
 //! and not before a round trip of the transport that began after the last message ([`Output::RoundTrip`]), before whose answer
 //! everything arrives that the server had handed to its transport. After a large message there has to be silence for a while,
-//! too: servers make the next part only when the one before has left.
+//! too: servers make the next part only when the one before has left. A server that sets marks says it itself
+//! ([`super::marks`]), and then nothing is found out.
 //!
 //! ```text
 //!   Unanswered ──small──▶ Due ──▶ Proving ──round trip──▶ Proven ──▶ Settled
 //!        └──────large──▶ Quiet ──▲  │ more of it             │
 //!                          ▲────────┴────────────────────────┘
+//!   Unanswered ──any, with marks──▶ Awaiting ──mark──▶ Proven ──▶ Settled
 //! ```
 //!
 //! [`Input::Receiving`]: super::Input::Receiving
@@ -41,6 +43,8 @@ pub(super) enum Settling {
     /// It has begun after the last message.
     Proving,
     Proven,
+    /// The server has begun to answer, and a mark will say when it is done ([`super::marks`]).
+    Awaiting,
     Settled,
 }
 
@@ -54,6 +58,32 @@ impl Settling {
             running if running != Settling::Unanswered && !grows && !is_large => running,
             _ => Settling::Quiet { until: now + QUIET },
         };
+    }
+
+    /// The server says itself when it is done. What ran so far stops.
+    pub(super) fn expect_mark(&mut self) {
+        if self.is_running() {
+            *self = Settling::Awaiting;
+        }
+    }
+
+    /// A response came from a server that says itself when it is done.
+    pub(super) fn told(&mut self) {
+        if *self != Settling::Settled {
+            *self = Settling::Awaiting;
+        }
+    }
+
+    /// Whether a mark may follow what came so far.
+    pub(super) fn is_told(self) -> bool {
+        matches!(self, Settling::Awaiting | Settling::Settled)
+    }
+
+    /// The server said that it is done.
+    pub(super) fn mark(&mut self) {
+        if *self != Settling::Settled {
+            *self = Settling::Proven;
+        }
     }
 
     /// A response came from which nothing can be derived: what there is, is to be found out by the next one.

@@ -38,6 +38,10 @@ pub(super) struct Said {
     pub(super) spoken: bool,
     /// The first request claims what is held, so that a server may answer it by silence (DEL-35, STR-10).
     pub(super) may_be_silent: bool,
+    /// The server marks what is whole ([`super::marks`]).
+    pub(super) has_marks: bool,
+    /// How many requests of the type were written.
+    pub(super) requests: u64,
     /// Of the last response, empty before (ACK-9).
     pub(super) nonce: String,
     /// When something was asked for last, if no response of the type came since.
@@ -259,6 +263,7 @@ impl Subscription {
         }
         self.said.leave.clear();
         self.said.asked = true;
+        self.said.requests += 1;
         if is_first {
             self.currency.asked(due, signs);
         }
@@ -277,6 +282,7 @@ impl Subscription {
                 if is_first {
                     globs.restated();
                 }
+                globs.written(&entered, self.said.requests);
             }
             Want::Wildcard(wildcard) => {
                 self.said.for_wildcard = true;
@@ -285,6 +291,7 @@ impl Subscription {
                 }
             }
         }
+        self.leave_timers_to_server();
     }
 
     pub(super) fn stream_ended(&mut self) {

@@ -3,6 +3,7 @@
 mod errors;
 mod failover;
 mod globs;
+mod marks;
 mod names;
 mod nameless;
 mod polls;

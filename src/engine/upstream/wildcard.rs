@@ -14,6 +14,8 @@ pub(super) struct Wildcard {
     /// Delta: members held from before this stream without a version to restate, so that the server can't know to
     /// remove them. It sends them again if they still exist.
     unconfirmed: BTreeSet<ResourceName>,
+    /// Of a glob: the number of the request of its type that asked for it on this stream.
+    pub(super) asked: Option<u64>,
 }
 
 impl Wildcard {
@@ -74,6 +76,7 @@ impl Wildcard {
 
     pub(super) fn stream_ended(&mut self) {
         self.unconfirmed.clear();
+        self.asked = None;
         // What is restated isn't sent again, and of what isn't sent nothing says when it is all there.
         if !self.complete {
             self.members.values_mut().for_each(Held::forget_version);

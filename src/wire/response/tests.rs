@@ -224,3 +224,41 @@ fn ttl_2_ttl_4_err_2_what_is_said_beside_resources_reads_back() {
     assert_eq!((b.name.as_str(), &b.resource, b.ttl), ("b", &None, Some(Duration::from_secs(9))));
     assert_eq!(*b.upstream_version, kept.version.to_string());
 }
+
+/// ADR 14: whoever reads no marks reads the response as if there were none.
+#[test]
+fn a_mark_is_a_field_that_others_skip() {
+    let url = TypeUrl::of_message(CLUSTER);
+    let a = resource(&url, "a", b"\x0a\x01a");
+    let body = delta_body(&url, a.version, [&a].into_iter(), [].iter(), &[], Beside::default(), "relay");
+    let globs = (0..3).map(|number| ResourceName::from(format!("xdstp://x/C/{number}/*"))).collect();
+    for mark in [SetMark { requests: 300, whole: true, globs }, SetMark::default()] {
+        let head = marked_head("17", &mark, body.len()).unwrap();
+        let whole = [&head[..], &body[..]].concat();
+        let (header, marked) = whole.split_at(HEADER_LEN);
+        assert_eq!(header, frame::header(marked.len()).unwrap());
+        assert_eq!(crate::wire::read_mark(marked), Some(mark));
+        let plain = message("17", &body);
+        assert_eq!(crate::wire::read_mark(&plain), None);
+        let read = |bytes: &[u8]| proto::DeltaDiscoveryResponse::decode(bytes).unwrap();
+        assert_eq!(read(marked), read(&plain));
+        let read = |bytes: &[u8]| {
+            crate::wire::upstream::decode_delta_response(Bytes::copy_from_slice(bytes)).unwrap()
+        };
+        assert_eq!(read(marked), read(&plain));
+    }
+}
+
+#[test]
+fn a_mark_that_cannot_be_read_says_nothing_and_a_long_one_is_cut() {
+    let nonce = build(0, |sink| put_bytes(sink, NONCE, b"1"));
+    for mark in [&b"\x08"[..], b"\x12\x01x", b"\x1a\x01\xff"] {
+        // The key of the field, and what it holds.
+        let field = [&b"\xf2\x84\x1e"[..], &[u8::try_from(mark.len()).unwrap()], mark].concat();
+        assert_eq!(crate::wire::read_mark(&[&nonce[..], &field].concat()), None);
+    }
+    let globs = (0..2000).map(|number| ResourceName::from(format!("xdstp://x/C/{number}/*"))).collect();
+    let head = marked_head("1", &SetMark { globs, ..SetMark::default() }, 0).unwrap();
+    let read = crate::wire::read_mark(&head[HEADER_LEN..]).unwrap();
+    assert_eq!(read.globs.len(), crate::xds::mark::GLOBS_MAX);
+}

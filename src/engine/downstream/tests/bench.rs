@@ -21,8 +21,8 @@ use crate::engine::snapshot::Snapshot;
 use crate::engine::source::{self, Attachment, Files, Output, Source, Streams};
 use crate::engine::upstream::{self, Cause, Changes, Scope};
 use crate::xds::{
-    Any, Code, DeltaRequest, Request, Resource, ResourceError, ResourceName, SotwRequest, Status, TypeUrl,
-    Variant, Version,
+    Any, Code, DeltaRequest, Request, Resource, ResourceError, ResourceName, SetMark, SotwRequest, Status,
+    StreamKind, TypeUrl, Variant, Version,
 };
 
 pub const CDS: &str = "envoy.config.cluster.v3.Cluster";
@@ -343,6 +343,15 @@ impl Bench {
         self.join(Variant::Delta, Limits::default())
     }
 
+    /// Another sluice, which reads marks. Of a mark is told as `(2: whole GLOB)`: after how many requests, and what is whole.
+    pub fn sluice(&mut self) -> ClientId {
+        let client = self.delta();
+        let kind = StreamKind { marks: true, ..Variant::Delta.into() };
+        let nonces = 0xab00 + u32::try_from(client).unwrap();
+        self.clients[client].session = Session::new(kind, Limits::default(), HashSeed(7), nonces);
+        client
+    }
+
     pub fn held(&mut self, client: ClientId, message: &str) -> &mut Held {
         self.clients[client].held.entry(url(message)).or_default()
     }
@@ -549,6 +558,7 @@ impl Bench {
                 now,
             );
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
+            let mark = session.mark(index, &answer, composition.chunks.len());
             let nonce = session.nonce_text(nonce);
             self.judge(client, &answer, chunk);
             let variant = self.clients[client].variant;
@@ -579,6 +589,10 @@ impl Bench {
             for (name, error) in &chunk.errors {
                 let name = short(answer.type_url.message(), name);
                 text += &format!(" !{name}:{}", error.code.name());
+            }
+            if let Some(SetMark { requests, whole, globs }) = mark {
+                let what = whole.then_some("whole").into_iter().chain(globs.iter().map(ResourceName::as_str));
+                text += &format!(" ({requests}: {})", what.collect::<Vec<_>>().join(" "));
             }
             return text;
         }

@@ -10,6 +10,7 @@ mod errors;
 mod fallback;
 mod faults;
 mod make_before_break;
+mod marks;
 mod order;
 mod owed;
 mod kinds;

@@ -5,6 +5,8 @@
 //! > opened             > alive          > unconnected          > closed UNAVAILABLE      > unchanged
 //! > succeed            > next opened    > next failed          another stream is to take the place of the open one
 //! > receiving          bytes of a response came            > far    round trips take time; `> returned` ends one
+//! > marks              the server sets marks on the stream
+//! > mark CDS 1 whole g a mark, after that many requests of the type: of all, of globs
 //! > going away         > reach          > current CDS          what is known of the server, and whether a type is current
 //! > after 10s          time passes; timers that fall due in between fire at their time
 //! > CDS v1 n1 a=1 …    a response: version (`-` in delta), nonce, then elements:
@@ -28,7 +30,7 @@ use bytes::Bytes;
 use super::super::*;
 use crate::xds::{
     Any, BadElement, Constraint, Constraints, DeltaResponse, Element, Received, Resource, ResourceError,
-    ResourceName, SotwResponse, Version,
+    ResourceName, SetMark, SotwResponse, Version,
 };
 
 const TYPES: &[(&str, &str)] = &[
@@ -131,6 +133,15 @@ impl Script {
             "opened" => self.upstream.handle(Input::Opened, self.now),
             "unchanged" => self.upstream.handle(Input::Unchanged, self.now),
             "going" => self.upstream.handle(Input::GoingAway, self.now),
+            "marks" => self.upstream.handle(Input::Marks, self.now),
+            "mark" => {
+                let (short, rest) = rest.split_once(' ').unwrap();
+                let (requests, rest) = rest.split_once(' ').unwrap();
+                let (whole, globs) = rest.split_whitespace().partition::<Vec<_>, _>(|word| *word == "whole");
+                let globs = globs.into_iter().map(ResourceName::from).collect();
+                let mark = SetMark { requests: requests.parse().unwrap(), whole: !whole.is_empty(), globs };
+                self.upstream.handle(Input::Marked(type_url(short), mark), self.now);
+            }
             "receiving" => self.upstream.handle(Input::Receiving, self.now),
             "returned" => self.upstream.handle(Input::Returned, self.now),
             "alive" => self.upstream.handle(Input::Alive, self.now),

@@ -1,0 +1,84 @@
+//! A server that announces which answers are whole: another sluice (ADR 14).
+//!
+//! On a stream with marks nothing is found out by silence, for the server may know as little as its own server told it so far:
+//!
+//! - the first answers settle by a mark and by nothing else ([`super::settling`]);
+//! - no resource timer runs for a name. The server has timers of its own, and says by `removed_resources` what they find;
+//! - a type is current once the server has marked it. That it can be heard is found out as on any stream.
+//!
+//! A mark counts only after a response that could be read: a response of which nothing was taken has no whole set behind it.
+
+use super::names::Names;
+use super::settling::Settling;
+use super::subscription::{Subscription, Want};
+use super::{Phase, Upstream};
+use crate::engine::Time;
+use crate::xds::{ResourceName, SetMark, TypeUrl, Variant};
+
+impl Upstream {
+    /// The server sets marks on the open stream.
+    pub(super) fn expect_marks(&mut self) {
+        let Phase::Open(stream) = &mut self.phase else { return };
+        if self.variant != Variant::Delta {
+            return;
+        }
+        stream.has_marks = true;
+        self.subscriptions.values_mut().for_each(Subscription::expect_marks);
+    }
+
+    /// A mark came, with the response that was taken last.
+    pub(super) fn marked(&mut self, type_url: &TypeUrl, mark: &SetMark, now: Time) {
+        let Phase::Open(stream) = &self.phase else { return };
+        if !stream.has_marks {
+            return;
+        }
+        if let Some(subscription) = self.subscriptions.get_mut(type_url) {
+            subscription.take_mark(mark);
+        }
+        self.settle_answers(now);
+    }
+}
+
+impl Subscription {
+    /// What is known of the type by now, and what is asked for later, waits for a mark.
+    pub(super) fn expect_marks(&mut self) {
+        self.said.has_marks = true;
+        self.each_settling(Settling::expect_mark);
+        self.leave_timers_to_server();
+    }
+
+    /// A relay in between would take a name for absent of which the server knows no more than itself.
+    pub(super) fn leave_timers_to_server(&mut self) {
+        if let Want::Names(names) = &mut self.want
+            && self.said.has_marks
+        {
+            names.stop_timers();
+        }
+    }
+
+    fn take_mark(&mut self, mark: &SetMark) {
+        if !self.first.is_told() {
+            return;
+        }
+        if let Want::Globs(globs) = &mut self.want {
+            // One that was left and taken up again is meant only if the server had read so (RLY-59).
+            let is_meant =
+                |glob: &&ResourceName| globs.asked_in(glob).is_some_and(|asked| asked <= mark.requests);
+            let meant: Vec<_> = mark.globs.iter().filter(is_meant).cloned().collect();
+            meant.into_iter().for_each(|glob| globs.mark(glob));
+        }
+        // A wildcard stands in the first request of its type, and a type becomes current once: every mark speaks of these.
+        if mark.whole {
+            self.first.mark();
+        }
+    }
+}
+
+impl Names {
+    /// Names with dynamic parameters keep theirs: where one of several variants of a name is not there, nothing tells it.
+    fn stop_timers(&mut self) {
+        for name in self.with_timers().filter(|name| !name.is_located()).cloned().collect::<Vec<_>>() {
+            self.cancel_timer(&name);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Relays behind relays (ADR 14).
+
+use crate::support::control_plane::{ControlPlane, Recorded};
+use crate::support::words::Item;
+use crate::support::{CDS, Client, EDS, LDS, Relay, Setup, Variant};
+
+/// The control plane tells its clusters in parts, and for a while the root does not know whether it has them all. It tells
+/// relays below it what it has; these serve nobody a part as the whole, however long the root is silent.
+#[tokio::test]
+async fn rly_5_a_relay_waits_until_the_one_above_it_knows_the_set_as_a_whole() {
+    let origin = ControlPlane::scripted().await;
+    let root = Relay::start(Setup::of(origin.address)).await;
+    let middle = Relay::start(Setup::of(&root.address)).await;
+    let leaf = Relay::start(Setup::of(&middle.address)).await;
+    let mut sotw = Client::open(&leaf.address, Variant::Sotw, "sotw").await;
+    let mut delta = Client::open(&leaf.address, Variant::Delta, "delta").await;
+    sotw.want(CDS, &["*"]);
+    delta.want(CDS, &["*"]);
+    let asked: Recorded = origin.expect(CDS).await;
+
+    // One element has no name: the root takes the other, and knows that it does not know them all.
+    let nameless = Item { name: String::new(), ..Item::new(CDS, "", "1", "1") };
+    origin.answer(&asked, "1", vec![Item::new(CDS, "a", "1", "1"), nameless], &[]);
+    delta.settle(CDS, &[("a", "1")]).await;
+    // Listeners are known as a whole. They come after the clusters, where these are there to be sent.
+    sotw.want(LDS, &["*"]);
+    let listeners = origin.expect(LDS).await;
+    origin.answer(&listeners, "1", vec![Item::new(LDS, "l", "1", "1")], &[]);
+    assert_eq!(sotw.any().await.texts(), [("l".to_owned(), "1".to_owned())]);
+    delta.quiet().await;
+
+    // The root gets to know that there is one more, and a name that is not there.
+    origin.answer(&asked, "2", vec![Item::new(CDS, "b", "1", "1")], &[]);
+    assert_eq!(sotw.take(CDS).await.names(), ["a", "b"]);
+    delta.settle(CDS, &[("a", "1"), ("b", "1")]).await;
+    delta.want(EDS, &["gone"]);
+    let endpoints = origin.expect(EDS).await;
+    origin.answer(&endpoints, "1", vec![], &["gone"]);
+    assert_eq!(delta.take(EDS).await.removed, ["gone"]);
+    for relay in [&middle, &leaf] {
+        assert!(relay.log_lines("WARN").is_empty(), "{:?}", relay.log_lines("WARN"));
+    }
+    assert_eq!(origin.headers()[0].get("sluice-set-marks").map(String::as_str), Some("1"));
+}
+
+/// A name of which the root knows nothing is unknown to the leaf, too, after the leaf's own timer: a name that the leaf asks of
+/// the control plane itself, later and with the same time, is absent by then.
+#[tokio::test]
+async fn tmr_3_a_name_that_is_unknown_above_is_not_absent_below() {
+    let (origin, other) = (ControlPlane::scripted().await, ControlPlane::scripted().await);
+    let root = Relay::start(Setup::of(origin.address).resource_timeout(60)).await;
+    let direct = format!(
+        "authorities: {{ direct: {{ xds_servers: [ {{ server_uri: {:?}, api_type: AGGREGATED_DELTA_GRPC, \
+         channel_creds: [ {{ type: insecure }} ], resource_timeout: 1s }} ] }} }}",
+        other.address.to_string()
+    );
+    let leaf = Relay::start(Setup::of(&root.address).line(&direct)).await;
+    let mut client = Client::open(&leaf.address, Variant::Delta, "one").await;
+    client.want(EDS, &["there", "unknown"]);
+    let asked = origin.expect(EDS).await;
+    origin.answer(&asked, "1", vec![Item::new(EDS, "there", "1", "1")], &[]);
+    client.settle(EDS, &[("there", "1")]).await;
+
+    let name = |end: &str| format!("xdstp://direct/{}/{end}", EDS.rsplit('/').next().unwrap());
+    let (there, absent) = (name("there"), name("absent"));
+    client.want(EDS, &["there", "unknown", &there, &absent]);
+    let asked = other.expect(EDS).await;
+    other.answer(&asked, "1", vec![Item::new(EDS, &there, "1", "1")], &[]);
+    client.settle(EDS, &[("there", "1"), (&there, "1")]).await;
+    assert_eq!(client.take(EDS).await.removed, [absent]);
+    let asked = origin.requests(EDS).pop().unwrap();
+    origin.answer(&asked, "2", vec![], &["unknown"]);
+    assert_eq!(client.take(EDS).await.removed, ["unknown"]);
+}
