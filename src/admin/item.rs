@@ -216,7 +216,9 @@ pub(super) fn source<'a>(
         return None;
     }
     let (failures, delay) = match source.state {
-        SourceState::Backoff { failures, delay } => (failures, Some(delay.as_secs_f64())),
+        SourceState::Backoff { failures, delay } | SourceState::EndsStreams { failures, delay, .. } => {
+            (failures, Some(delay.as_secs_f64()))
+        }
         SourceState::Connecting | SourceState::Connected | SourceState::Unanswered => (0, None),
     };
     Some(Source {
@@ -230,7 +232,7 @@ pub(super) fn source<'a>(
         state_seconds: seconds_since(source.since, now),
         failures,
         backoff_seconds: delay,
-        last_error: source.last_error.as_ref().map(ToString::to_string),
+        last_error: source.error_text(),
         answered: source.answered,
         stale_seconds: source.stale_since.map(|since| seconds_since(since, now)),
         restored: source.restored,

@@ -449,6 +449,7 @@ impl SourceTask {
         let now = self.shared.clock.now();
         match event {
             LinkEvent::Stream(index, event) => {
+                self.report.reported(index, matches!(event, StreamEvent::Ended(_)), now);
                 let input = match event {
                     StreamEvent::ConnectFailed(status) => Input::ConnectFailed { status },
                     StreamEvent::Opened => Input::Opened,

@@ -84,10 +84,19 @@ pub enum SourceState {
     },
     /// A stream is open and something was asked for a while, and no response ever came.
     Unanswered,
+    /// The server can be connected to, and ends each stream: before it answers, or soon after it, over and over. Until it is heard.
+    EndsStreams {
+        /// Streams that it ended in a row.
+        failures: u32,
+        /// How long the wait for the next stream is in all.
+        delay: Duration,
+        /// How long the last stream lived.
+        lived: Duration,
+    },
 }
 
 impl SourceState {
-    pub const NAMES: [&'static str; 4] = ["connecting", "connected", "backoff", "unanswered"];
+    pub const NAMES: [&'static str; 5] = ["connecting", "connected", "backoff", "unanswered", "ends_streams"];
 
     /// The position in [`SourceState::NAMES`].
     pub fn index(self) -> usize {
@@ -96,6 +105,7 @@ impl SourceState {
             SourceState::Connected => 1,
             SourceState::Backoff { .. } => 2,
             SourceState::Unanswered => 3,
+            SourceState::EndsStreams { .. } => 4,
         }
     }
 
@@ -106,6 +116,19 @@ impl SourceState {
 
     pub fn name(self) -> &'static str {
         SourceState::NAMES[self.index()]
+    }
+}
+
+impl SourceStatus {
+    /// The last error as a person reads it.
+    pub fn error_text(&self) -> Option<String> {
+        let error = self.last_error.as_ref()?;
+        Some(match self.state {
+            SourceState::EndsStreams { lived, .. } => {
+                format!("ends the stream after {} ms with {error}", lived.as_millis())
+            }
+            _ => error.to_string(),
+        })
     }
 }
 

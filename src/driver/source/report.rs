@@ -62,11 +62,20 @@ pub struct Report {
     stale_since: Option<Time>,
     /// Since when nobody stood by what it holds: it is from before a restart (RLY-7).
     restored: Option<SystemTime>,
-    /// The operator was told of the outage.
-    warned: bool,
+    /// What the operator was told of the outage.
+    warned: Option<Told>,
     /// The server does not hear of faults in what it said.
     is_polled: bool,
     variant: Option<Variant>,
+}
+
+/// A line about an outage. Another kind of it is another line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Unreachable,
+    EndsStreams,
+    /// A response, or a file, cannot be read.
+    Unreadable,
 }
 
 /// A response that leaves nothing of so many resources is a mass deletion, too. With fewer it is an everyday change.
@@ -106,7 +115,7 @@ impl Report {
             is_mute: false,
             stale_since: (!is_whole).then_some(now),
             restored: None,
-            warned: false,
+            warned: None,
             is_polled: matches!(server.attach, Attach::Rest { .. }),
             variant: None,
             shared: shared.clone(),
@@ -172,7 +181,7 @@ impl Report {
         if status.code == Code::ResourceExhausted {
             self.shared.metrics.limit_hit(Limit::MaxResponseBytes);
         }
-        if !std::mem::replace(&mut self.warned, true)
+        if self.warned.replace(Told::Unreadable).is_none()
             && let Some(suppressed) = self.allow("undecodable")
         {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed,
@@ -202,7 +211,7 @@ impl Report {
         } else {
             warn!(file = %path.display(), reason, suppressed, "a file cannot be used; there is no good state to serve");
         }
-        self.warned = true;
+        self.warned = Some(Told::Unreadable);
         self.lose(0, now);
     }
 
@@ -212,15 +221,15 @@ impl Report {
             Event::Connected { variant, server } => {
                 self.attached_to(*server);
                 self.variant = Some(*variant);
-                self.health.connected(stream);
-                self.enter(SourceState::Connected, now);
+                self.health.connected(stream, now);
+                self.opened(stream, now);
                 debug!(%server, %list, stream, ?variant, "upstream stream is open");
             }
             Event::Disconnected { status, answered, retry_in } => {
                 self.last_error = Some(status.clone());
                 debug!(%server, %list, stream, %status, answered, ?retry_in, "upstream stream ended");
                 self.health.ended(stream);
-                self.back_off(*retry_in, now);
+                self.back_off(stream, *retry_in, now);
             }
             Event::Unreachable { status } => self.unreachable(stream, status, now),
             Event::Heard => self.heard(stream, now),
@@ -397,24 +406,65 @@ impl Report {
     }
 
     /// A source backs off once none of its streams is up.
-    fn back_off(&mut self, delay: Duration, now: Time) {
-        if !self.health.is_any_up() {
-            self.enter(SourceState::Backoff { failures: self.failures, delay }, now);
+    fn back_off(&mut self, stream: StreamIndex, delay: Duration, now: Time) {
+        if self.health.is_any_up() {
+            return;
         }
+        let failures = self.failures;
+        let state = match (self.state, self.health.ended_by_server(stream)) {
+            // Once more: it is in this state already.
+            (SourceState::EndsStreams { .. }, Some(lived)) => {
+                SourceState::EndsStreams { failures, delay, lived }
+            }
+            _ => SourceState::Backoff { failures, delay },
+        };
+        self.enter(state, now);
     }
 
     fn unreachable(&mut self, stream: StreamIndex, status: &Status, now: Time) {
         self.failures += 1;
         self.last_error = Some(status.clone());
         self.lose(stream, now);
+        if let Some(lived) = self.health.ended_by_server(stream) {
+            return self.ends_streams(status, lived, now);
+        }
         // One line at the change, not one per attempt.
-        if !std::mem::replace(&mut self.warned, true)
+        if self.warned.replace(Told::Unreachable).is_none_or(|told| told == Told::EndsStreams)
             && let Some(suppressed) = self.allow("unreachable")
         {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed,
                 "the upstream is unreachable; what is known is served on, and it is tried again");
         }
-        self.back_off(Duration::ZERO, now);
+        self.back_off(stream, Duration::ZERO, now);
+    }
+
+    /// The server is there, and ended the stream: an operator looks at other things than after a failed connect.
+    fn ends_streams(&mut self, status: &Status, lived: Duration, now: Time) {
+        if self.warned.replace(Told::EndsStreams).is_none_or(|told| told == Told::Unreachable)
+            && let Some(suppressed) = self.allow("ends streams")
+        {
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, after = ?lived,
+                suppressed, "the upstream can be connected to, and ends the stream; what is known is served on, and it is asked again");
+        }
+        if !self.health.is_any_up() {
+            let delay = match self.state {
+                SourceState::Backoff { delay, .. } | SourceState::EndsStreams { delay, .. } => delay,
+                _ => Duration::ZERO,
+            };
+            self.enter(SourceState::EndsStreams { failures: self.failures, delay, lived }, now);
+        }
+    }
+
+    /// A stream is open. After one that the server ended, that alone proves nothing.
+    fn opened(&mut self, stream: StreamIndex, now: Time) {
+        if !(matches!(self.state, SourceState::EndsStreams { .. }) && self.health.is_lost(stream)) {
+            self.enter(SourceState::Connected, now);
+        }
+    }
+
+    /// Something came from this stream: its end by a status that the server sent, or else.
+    pub fn reported(&mut self, stream: StreamIndex, is_ended_by_server: bool, now: Time) {
+        self.health.reported(stream, is_ended_by_server, now);
     }
 
     /// From now on nothing confirms what is served.
@@ -470,7 +520,7 @@ impl Report {
         self.last_error = None;
         self.metrics.stale(self.restored.is_some());
         let since = self.stale_since.take();
-        if std::mem::take(&mut self.warned)
+        if self.warned.take().is_some()
             && let Some(suppressed) = self.allow("answers again")
         {
             let outage = since.map(|since| tracing::field::debug(now.since(since)));
@@ -511,7 +561,7 @@ impl Report {
         }
         self.state = state;
         self.metrics.state(state);
-        if matches!(state, SourceState::Backoff { .. }) {
+        if matches!(state, SourceState::Backoff { .. } | SourceState::EndsStreams { .. }) {
             self.stale_since.get_or_insert(now);
         }
     }

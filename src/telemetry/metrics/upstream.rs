@@ -213,7 +213,7 @@ impl ServerMetrics {
 #[derive(Debug)]
 pub struct SourceMetrics {
     server: Arc<ServerMetrics>,
-    states: [GaugePart; 4],
+    states: [GaugePart; 5],
     connected: GaugePart,
     stale: GaugePart,
     restored: GaugePart,
