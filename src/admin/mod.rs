@@ -181,9 +181,11 @@ async fn ready(Shared(admin): Shared<Admin>) -> Response {
 }
 
 async fn metrics(Shared(admin): Shared<Admin>) -> Response {
-    match admin.metrics.encode() {
-        Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    // `/proc` is read, and the text is long with many types: not on a thread that serves clients.
+    let metrics = admin.metrics.clone();
+    match tokio::task::spawn_blocking(move || metrics.encode()).await {
+        Ok(Ok(text)) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+        Ok(Err(_)) | Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
