@@ -145,6 +145,7 @@ pub struct SourceTypeStatus {
     pub unknown: usize,
     /// Of what is present: what the server took away, and is served on for a while (FU18).
     pub held_back: usize,
+    pub held_back_since: Option<SystemTime>,
     /// Why the server does not serve this type, or may not.
     pub refused: Option<RefusedStatus>,
     /// Bytes of what is present.
@@ -158,6 +159,8 @@ pub struct SourceTypeStatus {
 pub struct RefusedStatus {
     pub how: Refused,
     pub since: SystemTime,
+    /// When it is asked again; `None` while it is being asked.
+    pub next_try: Option<SystemTime>,
     /// With what it refused last.
     pub error: Status,
 }
@@ -213,6 +216,8 @@ pub struct SessionTypeStatus {
     /// The nonce of the last response.
     pub nonce: Option<Arc<str>>,
     pub state: ConfigStatus,
+    /// The server does not serve the type, or ends streams for it (ADR 15).
+    pub server_refuses: Option<RefusedStatus>,
     /// There is no room for its node class: the type is not served (RLY-14).
     pub refused: bool,
     /// Some of it is from before a restart, and unconfirmed (RLY-7).
@@ -221,6 +226,8 @@ pub struct SessionTypeStatus {
     pub unacked: Option<Duration>,
     /// The client gets no news of the type before this is known (RLY-5).
     pub waits: Option<WaitStatus>,
+    /// There is news that the client is not sent, for this or another reason (ADM-7).
+    pub held: Option<HeldStatus>,
     /// The last NACK, until a later response of the type is ACKed.
     pub nack: Option<NackStatus>,
 }
@@ -233,6 +240,16 @@ pub struct WaitStatus {
     /// Of the server that owes it.
     pub server: Option<Arc<str>>,
     pub duration: Duration,
+}
+
+/// News of a type that a client is not sent yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldStatus {
+    /// `name`, `order`, `withheld`, `unread` or `deletion`.
+    pub why: &'static str,
+    /// The name, or the type that goes before; of a mass deletion nothing.
+    pub what: Option<Arc<str>>,
+    pub duration: Option<Duration>,
 }
 
 /// A client for whose node class there was no room (RLY-14).

@@ -33,6 +33,8 @@ struct TypeReport {
     upstream: UpstreamTypeMetrics,
     cache: CacheMetrics,
     held_back: GaugePart,
+    /// The server refuses the type.
+    refused: Option<(Refused, GaugePart)>,
 }
 
 pub struct Report {
@@ -44,6 +46,7 @@ pub struct Report {
     metrics: SourceMetrics,
     types: BTreeMap<TypeUrl, TypeReport>,
     unwatched: GaugePart,
+    suspects: GaugePart,
     /// What of [`Source::evicted`] is counted.
     evicted: u64,
     _counted: GaugePart,
@@ -99,6 +102,7 @@ impl Report {
             },
             types: BTreeMap::new(),
             unwatched: shared.metrics.unwatched_bytes(),
+            suspects: shared.metrics.of_server(&server.uri).suspect_streams(),
             evicted: 0,
             _counted: match key.owner {
                 Owner::Everyone => shared.metrics.node_class(),
@@ -140,6 +144,7 @@ impl Report {
         }
         self.server_uri = uri.clone();
         self.metrics = self.shared.metrics.of_server(uri).source(&self.list);
+        self.suspects = self.shared.metrics.of_server(uri).suspect_streams();
         self.metrics.state(self.state);
         self.metrics.stale(self.stale_since.is_some() && self.health.is_any_lost());
         // Of what is counted by server and type, the other server has its own.
@@ -150,7 +155,13 @@ impl Report {
         self.types.entry(type_url.clone()).or_insert_with(|| {
             let types = self.shared.metrics.of_type(type_url);
             let upstream = self.metrics.server().of_type(&types);
-            TypeReport { held_back: upstream.held_back(), upstream, cache: types.cache(), types }
+            TypeReport {
+                held_back: upstream.held_back(),
+                refused: None,
+                upstream,
+                cache: types.cache(),
+                types,
+            }
         })
     }
 
@@ -572,6 +583,10 @@ impl Report {
     pub fn status(&mut self, source: Option<&Source>, clock: &Clock) -> SourceStatus {
         let types = source.map(|source| self.type_statuses(source)).unwrap_or_default();
         self.unwatched.set(source.map_or(0, Source::lingering_bytes));
+        self.suspects.set(match source.map(Source::attachment) {
+            Some(Attachment::Streams(streams)) => streams.suspect_streams(),
+            Some(Attachment::Files(_)) | None => 0,
+        });
         let evicted = source.map_or(0, Source::evicted);
         self.shared.metrics.limits().add(Limit::UnwatchedBytes, evicted.saturating_sub(self.evicted));
         self.evicted = evicted;
@@ -599,7 +614,8 @@ impl Report {
             (None, Some((since, status))) => (Refused::NotServed, since, status.clone()),
             (None, None) => return None,
         };
-        Some(RefusedStatus { how, since: self.shared.clock.wall(since), error })
+        let next_try = streams.next_try(type_url).map(|due| self.shared.clock.wall(due));
+        Some(RefusedStatus { how, since: self.shared.clock.wall(since), next_try, error })
     }
 
     fn type_statuses(&mut self, source: &Source) -> Vec<SourceTypeStatus> {
@@ -616,12 +632,17 @@ impl Report {
                 absent: counts.absent,
                 unknown: counts.unknown + unknown,
                 held_back: source.held_back(type_url),
+                held_back_since: source.held_back_since(type_url).map(|since| self.shared.clock.wall(since)),
                 refused,
                 bytes: counts.bytes + wildcard.map_or(0, |view| view.bytes()),
                 version: wildcard.map(|view| view.digest()),
             };
             let report = self.of_type(type_url);
             report.held_back.set(status.held_back);
+            let how = status.refused.as_ref().map(|refused| refused.how);
+            if report.refused.as_ref().map(|(how, _)| *how) != how {
+                report.refused = how.map(|how| (how, report.upstream.refused(how.name())));
+            }
             let cache = &mut report.cache;
             cache.set(status.present, status.absent, status.unknown, status.bytes);
             cache.set_states(EntryState::ALL.map(|state| counts.states.get(state)));

@@ -14,6 +14,7 @@ mod order;
 mod owed;
 mod kinds;
 mod globs;
+mod held;
 mod located;
 mod names;
 mod property;
