@@ -6,10 +6,11 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::query::{ClientsQuery, SourcesQuery};
+use super::rejections::Rejections;
 use crate::driver::handle::Variant;
 use crate::driver::status::{
-    RefusalStatus, ResourceFilter, ResourceStatus, SessionStatus, SessionTypeStatus, SourceState,
-    SourceStatus, SourceTypeStatus, names_type,
+    RefusalStatus, RefusedStatus, ResourceFilter, ResourceStatus, SessionStatus, SessionTypeStatus,
+    SourceState, SourceStatus, SourceTypeStatus, names_type,
 };
 
 /// 0 if the clock was set back meanwhile (I18).
@@ -46,6 +47,9 @@ struct ClientType<'a> {
     /// There is no room for the client's node class.
     #[serde(skip_serializing_if = "is_false")]
     refused: bool,
+    /// The server does not serve the type, or ends streams for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server_refuses: Option<RefusedType>,
     restored: bool,
     server: Option<&'a str>,
     class: Option<&'a str>,
@@ -58,6 +62,9 @@ struct ClientType<'a> {
     /// Present while the client gets no news of the type because of a name.
     #[serde(skip_serializing_if = "Option::is_none")]
     waits: Option<Wait<'a>>,
+    /// Present while there is news that the client is not sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<Held<'a>>,
     /// Absent for Secrets: a version is a hash of their content, and a NACK may quote it.
     #[serde(flatten)]
     content: Option<ClientContent<'a>>,
@@ -69,6 +76,14 @@ struct Wait<'a> {
     name: &'a str,
     server: Option<&'a str>,
     seconds: f64,
+}
+
+/// News that wait (ADM-7).
+#[derive(Debug, Serialize)]
+struct Held<'a> {
+    why: &'static str,
+    what: Option<&'a str>,
+    seconds: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -130,6 +145,7 @@ fn client_type(of: &SessionTypeStatus, now: SystemTime) -> ClientType<'_> {
         r#type: of.type_url.message(),
         state: of.state.name(),
         refused: of.refused,
+        server_refuses: of.server_refuses.as_ref().map(|refused| refused_type(refused, now)),
         restored: of.restored,
         server: of.server.as_deref(),
         class: of.class.as_deref(),
@@ -142,6 +158,11 @@ fn client_type(of: &SessionTypeStatus, now: SystemTime) -> ClientType<'_> {
             name: waits.name.as_str(),
             server: waits.server.as_deref(),
             seconds: waits.duration.as_secs_f64(),
+        }),
+        held: of.held.as_ref().map(|held| Held {
+            why: held.why,
+            what: held.what.as_deref(),
+            seconds: held.duration.map(|duration| duration.as_secs_f64()),
         }),
         content,
     }
@@ -191,7 +212,18 @@ struct SourceType<'a> {
 struct RefusedType {
     how: &'static str,
     seconds: f64,
+    /// Until it is asked for again; null while it is being asked for.
+    next_try_seconds: Option<f64>,
     error: String,
+}
+
+fn refused_type(refused: &RefusedStatus, now: SystemTime) -> RefusedType {
+    RefusedType {
+        how: refused.how.name(),
+        seconds: seconds_since(refused.since, now),
+        next_try_seconds: refused.next_try.map(|next| seconds_since(now, next)),
+        error: refused.error.to_string(),
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -216,7 +248,9 @@ pub(super) fn source<'a>(
         return None;
     }
     let (failures, delay) = match source.state {
-        SourceState::Backoff { failures, delay } => (failures, Some(delay.as_secs_f64())),
+        SourceState::Backoff { failures, delay } | SourceState::EndsStreams { failures, delay, .. } => {
+            (failures, Some(delay.as_secs_f64()))
+        }
         SourceState::Connecting | SourceState::Connected | SourceState::Unanswered => (0, None),
     };
     Some(Source {
@@ -230,7 +264,7 @@ pub(super) fn source<'a>(
         state_seconds: seconds_since(source.since, now),
         failures,
         backoff_seconds: delay,
-        last_error: source.last_error.as_ref().map(ToString::to_string),
+        last_error: source.error_text(),
         answered: source.answered,
         stale_seconds: source.stale_since.map(|since| seconds_since(since, now)),
         restored: source.restored,
@@ -282,11 +316,7 @@ fn source_type(of: &SourceTypeStatus, now: SystemTime) -> SourceType<'_> {
         absent: of.absent,
         unknown: of.unknown,
         held_back: of.held_back,
-        refused: of.refused.as_ref().map(|refused| RefusedType {
-            how: refused.how.name(),
-            seconds: seconds_since(refused.since, now),
-            error: refused.error.to_string(),
-        }),
+        refused: of.refused.as_ref().map(|refused| refused_type(refused, now)),
         content: (!of.type_url.is_secret()).then(|| SourceContent {
             bytes: of.bytes,
             version: of.version.map(|version| version.to_string()),
@@ -316,14 +346,24 @@ struct ResourceContent<'a> {
     expires_seconds: Option<f64>,
     server: &'a str,
     class: &'a str,
+    /// Clients that reject what they were last sent of the type, whatever the server's resource is by itself.
+    #[serde(skip_serializing_if = "is_zero")]
+    rejecting_clients: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rejected: Option<&'a str>,
 }
 
 /// `None` if the resource does not pass. A filter by state leaves Secrets out: it would tell their state.
-pub(super) fn resource<'a>(found: &'a ResourceStatus, filter: &ResourceFilter) -> Option<Resource<'a>> {
+pub(super) fn resource<'a>(
+    found: &'a ResourceStatus,
+    filter: &ResourceFilter,
+    rejections: &'a Rejections,
+) -> Option<Resource<'a>> {
     let secret = found.type_url.is_secret();
     if !filter.matches(found) || (secret && filter.state.is_some()) {
         return None;
     }
+    let rejection = rejections.of(found);
     let content = (!secret).then(|| ResourceContent {
         collection: found.collection,
         state: found.state.name(),
@@ -333,6 +373,8 @@ pub(super) fn resource<'a>(found: &'a ResourceStatus, filter: &ResourceFilter) -
         expires_seconds: found.expires_in.map(|left| left.as_secs_f64()),
         server: &found.server,
         class: &found.class,
+        rejecting_clients: rejection.map_or(0, |rejection| rejection.clients),
+        rejected: rejection.map(|rejection| rejection.text.as_str()),
     });
     Some(Resource { r#type: found.type_url.message(), name: found.name.as_str(), content })
 }

@@ -19,6 +19,7 @@
 mod readiness;
 mod query;
 mod item;
+mod rejections;
 mod list;
 mod connection;
 mod confirm;
@@ -52,6 +53,7 @@ use crate::driver::control::Controls;
 use crate::telemetry::metrics::CONTENT_TYPE;
 use crate::telemetry::{Limit, Metrics};
 use query::{ClientsQuery, ResourcesQuery, SourcesQuery};
+use rejections::Rejections;
 
 /// For one more, the connection is closed that has had no request for the longest, so that health is always answered.
 const CONNECTIONS_MAX: usize = 128;
@@ -175,15 +177,18 @@ async fn bound(Shared(admin): Shared<Admin>, request: Request, next: Next) -> Re
 }
 
 async fn ready(Shared(admin): Shared<Admin>) -> Response {
+    admin.relay.refresh().await;
     let (ready, report) = admin.readiness.report(&admin.relay.sources(), wall_now());
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, axum::Json(report)).into_response()
 }
 
 async fn metrics(Shared(admin): Shared<Admin>) -> Response {
-    match admin.metrics.encode() {
-        Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    // `/proc` is read, and the text is long with many types: not on a thread that serves clients.
+    let metrics = admin.metrics.clone();
+    match tokio::task::spawn_blocking(move || metrics.encode()).await {
+        Ok(Ok(text)) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+        Ok(Err(_)) | Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
@@ -192,6 +197,7 @@ async fn clients(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Res
     types::check(&admin, query.type_name.as_deref()).map_err(bad_request)?;
     let now = wall_now();
     Ok(list::respond("clients", query.limit, move |writer| async move {
+        admin.relay.refresh().await;
         let render = |session: &_, out: &mut _| list::append(out, item::client(session, &query, now));
         writer.write_all(admin.relay.sessions(), render).await
     }))
@@ -202,6 +208,7 @@ async fn sources(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Res
     types::check(&admin, query.type_name.as_deref()).map_err(bad_request)?;
     let now = wall_now();
     Ok(list::respond("sources", query.limit, move |writer| async move {
+        admin.relay.refresh().await;
         let render = |source: &Arc<_>, out: &mut _| list::append(out, item::source(source, &query, now));
         writer.write_all(admin.relay.sources().into_iter(), render).await
     }))
@@ -211,8 +218,10 @@ async fn resources(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, R
     let query = ResourcesQuery::parse(&uri).map_err(bad_request)?;
     types::check(&admin, query.filter.type_name.as_deref()).map_err(bad_request)?;
     Ok(list::respond("resources", query.limit, move |writer| async move {
+        let rejections = Rejections::gather(&*admin.relay, &query.filter).await;
         let found = admin.relay.resources(&query.filter);
-        let render = |found: &_, out: &mut _| list::append(out, item::resource(found, &query.filter));
+        let render =
+            |found: &_, out: &mut _| list::append(out, item::resource(found, &query.filter, &rejections));
         writer.write_all(found, render).await
     }))
 }

@@ -90,6 +90,8 @@ struct Upstream {
     backoff: usize,
     /// A stream is open, and the server never answered.
     unanswered: usize,
+    /// The server ends each stream.
+    ends_streams: usize,
     stale: usize,
     /// Of them: those that serve what was held before a restart.
     restored: usize,
@@ -109,6 +111,7 @@ impl Upstream {
             SourceState::Connected => self.connected += 1,
             SourceState::Backoff { .. } => self.backoff += 1,
             SourceState::Unanswered => self.unanswered += 1,
+            SourceState::EndsStreams { .. } => self.ends_streams += 1,
         }
         self.restored += usize::from(source.restored);
         self.present += source.types.iter().map(|types| types.present).sum::<usize>();
@@ -118,7 +121,7 @@ impl Upstream {
             let seconds = seconds_since(since, now);
             if self.stale_seconds.is_none_or(|worst| worst < seconds) {
                 self.stale_seconds = Some(seconds);
-                self.last_error = source.last_error.as_ref().map(ToString::to_string);
+                self.last_error = source.error_text();
             }
         }
     }

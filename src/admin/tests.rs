@@ -15,8 +15,8 @@ use super::*;
 use crate::driver::control::{ConfirmedDeletion, DeletionFilter};
 use crate::driver::handle::Variant;
 use crate::driver::status::{
-    ClassStatus, ClientStatus, ConfigStatus, NackStatus, ResourceFilter, ResourceStatus, SessionStatus,
-    SessionTypeStatus, SourceState, SourceStatus, SourceTypeStatus, StatusView, WaitStatus,
+    ClassStatus, ClientStatus, ConfigStatus, HeldStatus, NackStatus, ResourceFilter, ResourceStatus,
+    SessionStatus, SessionTypeStatus, SourceState, SourceStatus, SourceTypeStatus, StatusView, WaitStatus,
 };
 use crate::xds::{Code, ResourceName, Status, TypeUrl, Version};
 
@@ -65,6 +65,10 @@ impl StatusView for FakeView {
 }
 
 impl Controls for FakeView {
+    fn refresh(&self) -> BoxFuture<'_, ()> {
+        std::future::ready(()).boxed()
+    }
+
     fn confirm_deletions(&self, filter: DeletionFilter) -> BoxFuture<'_, Vec<ConfirmedDeletion>> {
         let sources = self.sources.iter().filter(|source| filter.concerns(source));
         let confirmed =
@@ -91,6 +95,7 @@ fn session(n: usize) -> SessionStatus {
         version_acked: None,
         nonce: Some("7".into()),
         state: if nacked { ConfigStatus::Error } else { ConfigStatus::Synced },
+        server_refuses: None,
         refused: false,
         restored: false,
         unacked: nacked.then_some(Duration::from_secs(3)),
@@ -98,6 +103,11 @@ fn session(n: usize) -> SessionStatus {
             name: ResourceName::new("owed"),
             server: Some("cp-2".into()),
             duration: Duration::from_secs(2),
+        }),
+        held: nacked.then(|| HeldStatus {
+            why: "order",
+            what: Some("type-before".into()),
+            duration: Some(Duration::from_secs(4)),
         }),
         nack: nacked.then(|| nack.clone()),
     };
@@ -138,6 +148,7 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
         absent: 0,
         unknown: 1,
         held_back: 0,
+        held_back_since: None,
         refused: None,
         bytes: 4711,
         version: Some(Version(0xabc)),
@@ -446,6 +457,7 @@ async fn clients_are_filtered() {
     assert_eq!(types[0]["version_sent"], Version(0xabc).to_string());
     assert_eq!(types[0]["unacked_seconds"], 3.0);
     assert_eq!(types[0]["waits"], serde_json::json!({"name": "owed", "server": "cp-2", "seconds": 2.0}));
+    assert_eq!(types[0]["held"], serde_json::json!({"why": "order", "what": "type-before", "seconds": 4.0}));
     assert_eq!(types[0]["nack"]["detail"], "sniffed-detail");
     assert_eq!(types[0]["nack"]["version"], Version(0xbad).to_string());
 }
@@ -475,6 +487,11 @@ async fn resources_and_sources_are_filtered() {
     let list = admin.get("/resources?type=Cluster&name=r0").await.json();
     let resource = &list["resources"][0];
     assert_eq!((&resource["state"], &resource["bytes"]), (&Value::from("NACKED"), &Value::from(4711)));
+    let list = admin.get("/resources?type=Cluster&name=r1").await.json();
+    let resource = &list["resources"][0];
+    assert_eq!(resource["state"], "ACKED", "by the relay");
+    assert_eq!(resource["rejecting_clients"], SESSIONS / 100);
+    assert_eq!(resource["rejected"], "sniffed-detail");
     let list = admin.get("/sources?server=cp-1").await.json();
     let source = &list["sources"][0];
     assert_eq!(source["last_error"], "UNAVAILABLE: gone");
@@ -504,7 +521,10 @@ async fn a_query_that_is_not_understood_is_refused_with_what_is_allowed() {
         ("/clients?state=ACKED", r#"unknown state "ACKED"; allowed: SYNCED, NOT_SENT, STALE, ERROR"#),
         ("/clients?limit=-1", r#"limit is "-1"; allowed: a whole number"#),
         ("/clients?node=a&node=b", r#"query key "node" is there twice"#),
-        ("/sources?state=up", r#"unknown state "up"; allowed: connecting, connected, backoff, unanswered"#),
+        (
+            "/sources?state=up",
+            r#"unknown state "up"; allowed: connecting, connected, backoff, unanswered, ends_streams"#,
+        ),
         ("/resources?node=x", r#"unknown query key "node"; allowed: type, name, state, limit"#),
         (
             "/resources?state=",

@@ -1,10 +1,12 @@
 //! What an operator may have a running relay do, beside looking at it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::hub::Hub;
 use super::source::Command;
@@ -12,6 +14,10 @@ use super::status::{SourceStatus, StatusView, names_type};
 
 /// The relay as an operator sees and steers it.
 pub trait Controls: StatusView {
+    /// Has the status of sources brought up to date, for who is about to read it. A source that takes longer than a moment
+    /// is read as it was shown last.
+    fn refresh(&self) -> BoxFuture<'_, ()>;
+
     /// Says that mass deletions were meant which are held back (FU18): clients are told of them. Returns the sources that
     /// held something back, and how much; none, if there was nothing.
     fn confirm_deletions(&self, filter: DeletionFilter) -> BoxFuture<'_, Vec<ConfirmedDeletion>>;
@@ -44,10 +50,28 @@ impl DeletionFilter {
     }
 }
 
+/// A source answers at once unless it has a large response at hand, and no one who looks should wait for that.
+const REFRESH_MAX: Duration = Duration::from_millis(100);
+
 impl Controls for Hub {
+    fn refresh(&self) -> BoxFuture<'_, ()> {
+        async move {
+            let shown: Vec<_> = self.tables.sources.all().iter().map(|source| source.show()).collect();
+            // A source that ends meanwhile has nothing to show.
+            let all = async {
+                for shown in shown {
+                    let _ = shown.await;
+                }
+            };
+            let _ = timeout(REFRESH_MAX, all).await;
+        }
+        .boxed()
+    }
+
     fn confirm_deletions(&self, filter: DeletionFilter) -> BoxFuture<'_, Vec<ConfirmedDeletion>> {
         async move {
             let type_name: Option<Arc<str>> = filter.type_name.as_deref().map(Arc::from);
+            self.refresh().await;
             let mut asked = Vec::new();
             for source in self.tables.sources.all() {
                 let status = source.status();

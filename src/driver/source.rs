@@ -114,6 +114,8 @@ pub enum Command {
     Dismiss(SessionId),
     /// The source is off the table: another class has its place.
     Displace,
+    /// Somebody looks at the status: it is to show what was done so far.
+    Show(oneshot::Sender<()>),
     /// The operator says of these types, or of all, that what is held back of deletions was meant (FU18).
     ConfirmDeletions {
         type_name: Option<Arc<str>>,
@@ -254,6 +256,13 @@ impl SourceHandle {
     /// It is off the table.
     pub fn displace(&self) {
         let _ = self.commands.send((Command::Displace, None));
+    }
+
+    /// Has the status brought up to date; it is when the answer comes.
+    pub fn show(&self) -> oneshot::Receiver<()> {
+        let (done, shown) = oneshot::channel();
+        let _ = self.commands.send((Command::Show(done), None));
+        shown
     }
 
     /// Waits for the first state of a `file:` server.
@@ -433,6 +442,11 @@ impl SourceTask {
                 // What lingers goes at once.
                 self.source.dismiss(SessionId(u64::MAX), now);
             }
+            Command::Show(done) => {
+                self.show();
+                // Who looked may have gone meanwhile.
+                let _ = done.send(());
+            }
             Command::ConfirmDeletions { type_name, done } => {
                 self.told = true;
                 let is_meant =
@@ -449,6 +463,7 @@ impl SourceTask {
         let now = self.shared.clock.now();
         match event {
             LinkEvent::Stream(index, event) => {
+                self.report.reported(index, matches!(event, StreamEvent::Ended(_)), now);
                 let input = match event {
                     StreamEvent::ConnectFailed(status) => Input::ConnectFailed { status },
                     StreamEvent::Opened => Input::Opened,
@@ -617,10 +632,14 @@ impl SourceTask {
             self.status_due = Some(now + STATUS_PERIOD);
         }
         if self.status_due.is_some_and(|due| due <= now) {
-            self.status_due = None;
-            let status = self.report.status(Some(&self.source), &self.shared.clock);
-            self.handle.status.store(Arc::new(status));
+            self.show();
         }
+    }
+
+    fn show(&mut self) {
+        self.status_due = None;
+        let status = self.report.status(Some(&self.source), &self.shared.clock);
+        self.handle.status.store(Arc::new(status));
     }
 
     fn may_retire(&mut self) -> bool {

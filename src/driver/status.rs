@@ -84,10 +84,19 @@ pub enum SourceState {
     },
     /// A stream is open and something was asked for a while, and no response ever came.
     Unanswered,
+    /// The server can be connected to, and ends each stream: before it answers, or soon after it, over and over. Until it is heard.
+    EndsStreams {
+        /// Streams that it ended in a row.
+        failures: u32,
+        /// How long the wait for the next stream is in all.
+        delay: Duration,
+        /// How long the last stream lived.
+        lived: Duration,
+    },
 }
 
 impl SourceState {
-    pub const NAMES: [&'static str; 4] = ["connecting", "connected", "backoff", "unanswered"];
+    pub const NAMES: [&'static str; 5] = ["connecting", "connected", "backoff", "unanswered", "ends_streams"];
 
     /// The position in [`SourceState::NAMES`].
     pub fn index(self) -> usize {
@@ -96,6 +105,7 @@ impl SourceState {
             SourceState::Connected => 1,
             SourceState::Backoff { .. } => 2,
             SourceState::Unanswered => 3,
+            SourceState::EndsStreams { .. } => 4,
         }
     }
 
@@ -106,6 +116,19 @@ impl SourceState {
 
     pub fn name(self) -> &'static str {
         SourceState::NAMES[self.index()]
+    }
+}
+
+impl SourceStatus {
+    /// The last error as a person reads it.
+    pub fn error_text(&self) -> Option<String> {
+        let error = self.last_error.as_ref()?;
+        Some(match self.state {
+            SourceState::EndsStreams { lived, .. } => {
+                format!("ends the stream after {} ms with {error}", lived.as_millis())
+            }
+            _ => error.to_string(),
+        })
     }
 }
 
@@ -122,6 +145,7 @@ pub struct SourceTypeStatus {
     pub unknown: usize,
     /// Of what is present: what the server took away, and is served on for a while (FU18).
     pub held_back: usize,
+    pub held_back_since: Option<SystemTime>,
     /// Why the server does not serve this type, or may not.
     pub refused: Option<RefusedStatus>,
     /// Bytes of what is present.
@@ -135,6 +159,8 @@ pub struct SourceTypeStatus {
 pub struct RefusedStatus {
     pub how: Refused,
     pub since: SystemTime,
+    /// When it is asked again; `None` while it is being asked.
+    pub next_try: Option<SystemTime>,
     /// With what it refused last.
     pub error: Status,
 }
@@ -190,6 +216,8 @@ pub struct SessionTypeStatus {
     /// The nonce of the last response.
     pub nonce: Option<Arc<str>>,
     pub state: ConfigStatus,
+    /// The server does not serve the type, or ends streams for it (ADR 15).
+    pub server_refuses: Option<RefusedStatus>,
     /// There is no room for its node class: the type is not served (RLY-14).
     pub refused: bool,
     /// Some of it is from before a restart, and unconfirmed (RLY-7).
@@ -198,6 +226,8 @@ pub struct SessionTypeStatus {
     pub unacked: Option<Duration>,
     /// The client gets no news of the type before this is known (RLY-5).
     pub waits: Option<WaitStatus>,
+    /// There is news that the client is not sent, for this or another reason (ADM-7).
+    pub held: Option<HeldStatus>,
     /// The last NACK, until a later response of the type is ACKed.
     pub nack: Option<NackStatus>,
 }
@@ -210,6 +240,16 @@ pub struct WaitStatus {
     /// Of the server that owes it.
     pub server: Option<Arc<str>>,
     pub duration: Duration,
+}
+
+/// News of a type that a client is not sent yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldStatus {
+    /// `name`, `order`, `withheld`, `unread` or `deletion`.
+    pub why: &'static str,
+    /// The name, or the type that goes before; of a mass deletion nothing.
+    pub what: Option<Arc<str>>,
+    pub duration: Option<Duration>,
 }
 
 /// A client for whose node class there was no room (RLY-14).

@@ -3,18 +3,19 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::clock::wall_now;
 use super::hub::Hub;
 use super::servers::Place as ServerPlace;
 use super::shared::Shared;
 use super::source::{SourceHandle, Subscriber};
 use super::status::{
-    ClientStatus, ConfigStatus, NackStatus, RefusalStatus, ResourceFilter, ResourceStatus, SessionStatus,
-    SessionTypeStatus, SourceStatus, StatusView, WaitStatus,
+    ClientStatus, ConfigStatus, HeldStatus, NackStatus, RefusalStatus, ResourceFilter, ResourceStatus,
+    SessionStatus, SessionTypeStatus, SourceStatus, StatusView, WaitStatus,
 };
 use super::stream::StreamState;
 use crate::engine::Time;
 use crate::engine::cache::EntryState;
-use crate::engine::downstream::{Session, SourceId, Subscription};
+use crate::engine::downstream::{HeldNews, Session, SourceId, Subscription, Why};
 use crate::engine::remarks::Remarks;
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::xds::{Resource, ResourceName, TypeUrl, Variant, Version};
@@ -57,7 +58,7 @@ fn session_status(stream: &Arc<StreamState>, shared: &Shared) -> SessionStatus {
         peer: stream.peer.address,
         kind: stream.kind(),
         opened_at: shared.clock.wall(stream.opened_at),
-        types: session.subscriptions().iter().map(|s| type_status(s, session, sources, shared)).collect(),
+        types: type_statuses(session, sources, shared),
     })
 }
 
@@ -102,19 +103,58 @@ fn is_restored(subscription: &Subscription, sources: &[(SourceId, Arc<SourceHand
     snapshots.any(|snapshot| snapshot.of(&subscription.type_url).is_some_and(|of| of.restored))
 }
 
+fn type_statuses(
+    session: &Session,
+    sources: &[(SourceId, Arc<SourceHandle>)],
+    shared: &Shared,
+) -> Vec<SessionTypeStatus> {
+    let latest = |id| sources.iter().find(|(known, _)| *known == id).map(|(_, handle)| handle.snapshot());
+    let held = session.held_news(&latest, shared.clock.now());
+    let types = session.subscriptions().iter().zip(held);
+    types.map(|(subscription, held)| type_status(subscription, held, session, sources, shared)).collect()
+}
+
+/// The news that the client is not sent: by its stream, or by a source that holds a mass deletion back (FU18).
+fn held_status(
+    held: Option<HeldNews>,
+    subscription: &Subscription,
+    sources: &[(SourceId, Arc<SourceHandle>)],
+    shared: &Shared,
+) -> Option<HeldStatus> {
+    if let Some(HeldNews { why, since }) = held {
+        let duration = since.map(|since| shared.clock.now().since(since));
+        let (why, what) = match &why {
+            Why::Name(name) => ("name", Some(name.as_str().into())),
+            Why::Order(type_url) => ("order", Some(type_url.message().into())),
+            Why::Withheld(name) => ("withheld", Some(name.as_str().into())),
+            Why::Unread => ("unread", None),
+        };
+        return Some(HeldStatus { why, what, duration });
+    }
+    let since = sources_of(subscription, sources).filter_map(|source| {
+        let status = source.status();
+        status.types.iter().find(|of| of.type_url == subscription.type_url)?.held_back_since
+    });
+    let since = since.min()?;
+    let duration = wall_now().duration_since(since).unwrap_or_default();
+    Some(HeldStatus { why: "deletion", what: None, duration: Some(duration) })
+}
+
 fn type_status(
     subscription: &Subscription,
+    held: Option<HeldNews>,
     session: &Session,
     sources: &[(SourceId, Arc<SourceHandle>)],
     shared: &Shared,
 ) -> SessionTypeStatus {
+    let held = held_status(held, subscription, sources, shared);
     let flight = &subscription.flight;
     let state = match (&flight.nack, flight.version_sent, flight.is_waiting()) {
         (Some(_), _, _) => ConfigStatus::Error,
         (None, None, _) if subscription.holds_nothing() => ConfigStatus::NotSent,
         (None, _, true) => ConfigStatus::Stale,
-        // There is something that it cannot be sent yet.
-        (None, _, false) if subscription.hold.is_some() => ConfigStatus::Stale,
+        // There is something that it is not sent yet.
+        (None, _, false) if held.is_some() => ConfigStatus::Stale,
         (None, _, false) => ConfigStatus::Synced,
     };
     SessionTypeStatus {
@@ -134,6 +174,10 @@ fn type_status(
         },
         nonce: flight.latest().map(|nonce| session.nonce_text(nonce).into()),
         state,
+        server_refuses: sources_of(subscription, sources).find_map(|source| {
+            let status = source.status();
+            status.types.iter().find(|of| of.type_url == subscription.type_url)?.refused.clone()
+        }),
         refused: sources_of(subscription, sources).any(|source| source.key().place == ServerPlace::REFUSED),
         restored: is_restored(subscription, sources),
         unacked: flight.waiting_since().map(|since| shared.clock.now().since(since)),
@@ -145,6 +189,7 @@ fn type_status(
             ),
             duration: shared.clock.now().since(hold.since),
         }),
+        held,
         nack: flight.nack.as_ref().map(|nack| NackStatus {
             version: Some(nack.version),
             detail: nack.status.to_string().into(),

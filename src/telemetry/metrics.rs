@@ -172,7 +172,7 @@ impl Metrics {
         let now = Instant::now();
         self.downstream.refresh(now);
         self.upstream.refresh(now);
-        self.process.refresh();
+        self.process.refresh(now);
         let mut text = String::new();
         encode(&mut text, &self.catalogue.registry)?;
         Ok(text)
@@ -520,6 +520,7 @@ impl LogMetrics {
 struct ProcessMetrics {
     resident: Gauge,
     open_fds: Gauge,
+    fds: process::OpenFds,
     max_fds: Gauge,
 }
 
@@ -533,17 +534,18 @@ impl ProcessMetrics {
         ProcessMetrics {
             resident: catalogue.sized("process_resident_memory", "Resident memory of the process"),
             open_fds: catalogue.add("process_open_fds", "Open file descriptors"),
+            fds: process::OpenFds::default(),
             max_fds: catalogue.add("process_max_fds", "The limit of open file descriptors"),
         }
     }
 
-    fn refresh(&self) {
+    fn refresh(&self, now: Instant) {
         let set = |gauge: &Gauge, value: Option<u64>| {
             // Unlimited is the largest number that the gauge can say.
             value.map(|value| gauge.set(i64::try_from(value).unwrap_or(i64::MAX)))
         };
         set(&self.resident, process::resident_bytes());
-        set(&self.open_fds, process::open_fds());
+        set(&self.open_fds, self.fds.count(now));
         set(&self.max_fds, process::max_fds());
     }
 }

@@ -1,6 +1,10 @@
 //! What the kernel knows of this process.
 
 use std::fs;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// Resident memory in bytes; `None` where `/proc` does not say.
 pub fn resident_bytes() -> Option<u64> {
@@ -10,20 +14,55 @@ pub fn resident_bytes() -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// Open file descriptors; `None` where `/proc` does not say.
-pub(super) fn open_fds() -> Option<u64> {
-    // Linux 6.2 and later count them. Before, they have to be walked, which takes milliseconds of many.
-    if let Some(count) =
-        fs::metadata("/proc/self/fd").ok().map(|found| found.len()).filter(|count| *count > 0)
-    {
-        return Some(count);
+/// How long a walk over the descriptors is believed: several collectors cost one walk, and it is shorter than they wait.
+const WALK_AGE_MAX: Duration = Duration::from_secs(5);
+
+/// The open file descriptors.
+#[derive(Debug, Default)]
+pub(super) struct OpenFds {
+    walked: Mutex<Option<(Instant, u64)>>,
+}
+
+impl OpenFds {
+    /// `None` where `/proc` does not say.
+    pub(super) fn count(&self, now: Instant) -> Option<u64> {
+        // Linux 6.2 and later count them. Before, they have to be walked, which takes milliseconds of many.
+        let counted = fs::metadata("/proc/self/fd").ok().map(|found| found.len());
+        counted.filter(|count| *count > 0).or_else(|| {
+            // Reading the directory holds one descriptor itself.
+            self.walk(now, || Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64))
+        })
     }
-    // Reading the directory holds one descriptor itself.
-    let entries = fs::read_dir("/proc/self/fd").ok()?.count();
-    Some(entries.saturating_sub(1) as u64)
+
+    /// One thread walks at a time; another one waits for it, and takes its result.
+    fn walk(&self, now: Instant, walk: impl FnOnce() -> Option<u64>) -> Option<u64> {
+        let mut walked = self.walked.lock().unwrap_or_else(PoisonError::into_inner);
+        match *walked {
+            Some((at, count)) if now.saturating_duration_since(at) < WALK_AGE_MAX => Some(count),
+            _ => {
+                let count = walk()?;
+                *walked = Some((now, count));
+                Some(count)
+            }
+        }
+    }
 }
 
 /// The soft limit of open file descriptors.
 pub(super) fn max_fds() -> Option<u64> {
     rlimit::getrlimit(rlimit::Resource::NOFILE).ok().map(|(soft, _)| soft)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_walked_once_in_a_while() {
+        let (fds, now) = (OpenFds::default(), Instant::now());
+        assert_eq!(fds.walk(now, || Some(7)), Some(7));
+        let again = fds.walk(now + WALK_AGE_MAX / 2, || panic!("it was walked just now"));
+        assert_eq!(again, Some(7));
+        assert_eq!(fds.walk(now + WALK_AGE_MAX, || Some(8)), Some(8));
+    }
 }

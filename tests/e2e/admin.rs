@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::support::control_plane::eventually;
 use crate::support::{CDS, Client, ControlPlane, Relay, Setup, Variant};
@@ -41,6 +41,39 @@ async fn health_is_answered_beside_300_idle_sockets() {
     for _ in 0..3 {
         assert_eq!(relay.get("/healthz").await.0, 200);
         assert_eq!(relay.get("/metrics").await.0, 200);
+    }
+}
+
+/// ADM-14: beside 300 sockets that have sent half a request each, and beside 300 that ask much and read nothing of it.
+#[tokio::test]
+async fn health_is_answered_beside_half_requests_and_stalled_readers() {
+    let (_origin, relay) = relay().await;
+    let mut sockets = Vec::new();
+    for _ in 0..300 {
+        let mut half = TcpStream::connect(&relay.admin).await.unwrap();
+        half.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n").await.unwrap();
+        sockets.push(half);
+    }
+    for _ in 0..3 {
+        assert_eq!(relay.get("/healthz").await.0, 200);
+    }
+    // They are neither metrics nor lists, of which a few are written at a time.
+    let asks = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(4000);
+    let mut stalled = Vec::new();
+    for _ in 0..300 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let socket = socket.connect(relay.admin.parse().unwrap()).await.unwrap();
+        socket.writable().await.unwrap();
+        socket.try_write(asks.as_bytes()).unwrap();
+        stalled.push(socket);
+    }
+    // An answer has begun, or there was no place left.
+    for socket in &stalled {
+        let _ = socket.peek(&mut [0]).await;
+    }
+    for _ in 0..3 {
+        assert_eq!(relay.get("/healthz").await.0, 200);
     }
 }
 

@@ -60,6 +60,18 @@ async fn others_go_on(variant: Variant) {
     .await;
     let source = relay.sources(&server).await[0].clone();
     assert!(source["stale_seconds"].is_null(), "{source}");
+    eventually("/clients shows it, with the next try", || async {
+        let client = relay.json("/clients?node=asks").await["clients"][0].clone();
+        let refuses = of_type(&client).map(|of| of["server_refuses"].clone()).unwrap_or_default();
+        refuses["how"] == "ends_stream"
+            && refuses["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0)
+            && refuses["next_try_seconds"].is_f64()
+            && refuses["error"].as_str().is_some_and(|error| error.contains("watch failed"))
+    })
+    .await;
+    assert_eq!(relay.metric("sluice_upstream_suspect_streams", &[]).await, 1.0);
+    let labels = ["type=\"Runtime\"", "reason=\"ends_stream\""];
+    assert_eq!(relay.metric("sluice_upstream_types_refused", &labels).await, 1.0);
 
     // A client that comes now costs the others nothing, and the type comes back when the server has it.
     origin.set(NO_CACHE, "r", "1");

@@ -210,6 +210,25 @@ async fn fu_20_fu_21_versions_prove_nothing() {
     }
 }
 
+/// I14: whoever was served a change, and asks then, is shown it.
+#[tokio::test]
+async fn i_14_sources_show_a_change_that_was_served() {
+    let mut site = Scripted::new(Variant::Delta).await;
+    let server = site.origin.address.to_string();
+    let mut last = 0;
+    for round in 1..6 {
+        let text = "x".repeat(100 * round);
+        site.answer(&round.to_string(), vec![Item::new(EDS, "a", &round.to_string(), &text)]);
+        assert_eq!(site.text_of("a").await, text);
+        let source = site.relay.sources(&server).await.remove(0);
+        let types = source["types"].as_array().unwrap();
+        let bytes = types.iter().find(|of| of["type"].as_str().unwrap().ends_with("ClusterLoadAssignment"));
+        let bytes = bytes.unwrap()["bytes"].as_u64().unwrap();
+        assert!(bytes >= last + 100, "round {round}: {bytes} after {last}");
+        last = bytes;
+    }
+}
+
 /// FU22: a nonce that was used before, or an empty one: the ACK says what came.
 #[tokio::test]
 async fn fu_22_nonces_reused_and_empty() {

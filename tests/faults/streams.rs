@@ -6,6 +6,7 @@ use tonic::Code;
 
 use crate::site::{SLACK, Site, assert_backs_off, quick};
 use crate::support::control_plane::eventually;
+use crate::support::operator::{ENDS_STREAM, UNREACHABLE};
 use crate::support::{CDS, Client, ControlPlane, EDS, Relay, Variant};
 
 /// Ends each stream as soon as it has asked, for so long.
@@ -59,6 +60,46 @@ async fn fu_8_refused_before_headers() {
     assert_eq!(site.metric("sluice_upstream_connect_failures_total").await, 0.0, "the connection is fine");
     site.origin.refuse_delta(None);
     site.recovers().await;
+}
+
+/// FU8, I14: a server that can be connected to and ends the streams is told apart from one that cannot be reached, and so
+/// is the moment when one becomes the other.
+#[tokio::test]
+async fn fu_8_a_server_that_ends_streams_is_not_called_unreachable() {
+    let mut site = Site::new().await;
+    site.origin.refuse_delta(Some(Code::PermissionDenied));
+    site.origin.close_streams(Code::PermissionDenied);
+    site.relay.upstream_has(&site.server, "ends_streams", 1).await;
+    let source = site.relay.sources(&site.server).await.remove(0);
+    let since = source["state_seconds"].as_f64().unwrap();
+    let error = source["last_error"].as_str().unwrap();
+    assert!(
+        error.starts_with("ends the stream after ") && error.contains(" ms with PERMISSION_DENIED"),
+        "{error}"
+    );
+    assert_eq!(site.relay.upstream(&site.server).await["last_error"].as_str(), Some(error));
+    let labels = ["state=\"ends_streams\""];
+    assert_eq!(site.relay.metric("sluice_upstream_sources", &labels).await, 1.0);
+    let line = site.relay.warned(1).await.remove(0);
+    assert!(
+        line.contains(ENDS_STREAM) && line.contains("PERMISSION_DENIED") && line.contains("after="),
+        "{line}"
+    );
+    // It is one state, however often it is tried.
+    let failed = source["failures"].as_u64().unwrap();
+    let again = || async { site.relay.sources(&site.server).await.remove(0) };
+    eventually("a further failure", || async { again().await["failures"].as_u64().unwrap() > failed }).await;
+    let later = again().await;
+    assert_eq!(later["state"], "ends_streams");
+    assert!(later["state_seconds"].as_f64().unwrap() > since, "{later}");
+    site.proxy.refuse().await;
+    site.relay.upstream_has(&site.server, "backoff", 1).await;
+    assert!(site.relay.warned(2).await[1].contains(UNREACHABLE));
+    site.origin.refuse_delta(None);
+    site.proxy.listen().await;
+    site.begins_anew();
+    site.relay.upstream_has(&site.server, "connected", 1).await;
+    site.relay.is_fresh(&site.server).await;
 }
 
 /// FU8: the connection is reset under each stream before its first response.

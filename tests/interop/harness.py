@@ -257,6 +257,10 @@ class Stage(contextlib.ExitStack):
         eventually("the relay is ready", is_ready)
         return xds
 
+    def admin_says(self, path):
+        """What the relay's admin listener answers."""
+        return get(self.admin, path).body
+
     def metrics(self, prefix):
         """The relay's metrics whose names begin so, as they are exposed."""
         return [line for line in get(self.admin, "/metrics").body.splitlines() if line.startswith(prefix)]

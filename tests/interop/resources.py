@@ -107,9 +107,9 @@ def routes(name, cluster):
     return {"@type": ROUTES, "name": name, "virtual_hosts": hosts}
 
 
-def cluster(name, source=ADS, **more):
-    """An EDS cluster. gRPC takes no source but ADS."""
-    eds = {"eds_config": source}
+def cluster(name, source=ADS, eds=None, **more):
+    """An EDS cluster; `eds` is the name of its endpoints, if not its own. gRPC takes no source but ADS."""
+    eds = {"eds_config": source, **({"service_name": eds} if eds else {})}
     return {"@type": CLUSTER, "name": name, "type": "EDS", "eds_cluster_config": eds, "connect_timeout": "2s", **more}
 
 

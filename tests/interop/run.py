@@ -30,12 +30,13 @@ def cases():
     import envoy_ttl
     import envoy_types
     import envoy_variants
+    import grpc_authorities
     import grpc_clients
     import grpc_fallback
     import quickstart
 
     # Those that take longest come first, so that none runs on alone in the end.
-    first = (quickstart, envoy_ttl, grpc_clients, grpc_fallback)
+    first = (quickstart, envoy_ttl, grpc_authorities, grpc_clients, grpc_fallback)
     rest = (envoy_variants, envoy_types, envoy_on_demand, envoy_secrets, envoy_collections, envoy_nacks)
     modules = (*first, *rest, envoy_outage)
     return [case for module in modules for case in module.CASES]

@@ -1,7 +1,9 @@
 //! Which streams of a source work: where each type has a stream of its own, one may fail for itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use crate::engine::Time;
 use crate::engine::source::StreamIndex;
 
 /// A stream is up from its opening, or its first answer, to its end; it is lost from the failure that made its server
@@ -10,11 +12,28 @@ use crate::engine::source::StreamIndex;
 pub struct Health {
     up: BTreeSet<StreamIndex>,
     lost: BTreeSet<StreamIndex>,
+    /// When each stream was opened last.
+    opened: BTreeMap<StreamIndex, Time>,
+    /// The stream that the server ended by a status, and how long it had lived.
+    ended: Option<(StreamIndex, Duration)>,
 }
 
 impl Health {
-    pub fn connected(&mut self, stream: StreamIndex) {
+    pub fn connected(&mut self, stream: StreamIndex, now: Time) {
         self.up.insert(stream);
+        self.opened.insert(stream, now);
+    }
+
+    /// Something was reported of this stream: that the server ended it by a status, on a connection that goes on, or else.
+    /// Whether such an end is a failure is judged next.
+    pub fn reported(&mut self, stream: StreamIndex, is_ended_by_server: bool, now: Time) {
+        let lived = self.opened.get(&stream).map_or(Duration::ZERO, |opened| now.since(*opened));
+        self.ended = is_ended_by_server.then_some((stream, lived));
+    }
+
+    /// How long the stream lived, if the server has just ended it.
+    pub fn ended_by_server(&self, stream: StreamIndex) -> Option<Duration> {
+        self.ended.filter(|(ended, _)| *ended == stream).map(|(_, lived)| lived)
     }
 
     pub fn answered(&mut self, stream: StreamIndex) {
@@ -35,6 +54,11 @@ impl Health {
     pub fn closed(&mut self, stream: StreamIndex) {
         self.up.remove(&stream);
         self.lost.remove(&stream);
+        self.opened.remove(&stream);
+    }
+
+    pub fn is_lost(&self, stream: StreamIndex) -> bool {
+        self.lost.contains(&stream)
     }
 
     pub fn is_any_up(&self) -> bool {
@@ -53,7 +77,7 @@ mod tests {
     #[test]
     fn i14_one_stream_that_fails_makes_a_source_stale_and_not_disconnected() {
         let mut health = Health::default();
-        health.connected(0);
+        health.connected(0, Time::ZERO);
         health.answered(0);
         health.unreachable(1);
         assert_eq!((health.is_any_up(), health.is_any_lost()), (true, true));
@@ -63,5 +87,16 @@ mod tests {
         assert!(!health.is_any_up());
         health.closed(1);
         assert!(!health.is_any_lost(), "what nobody wants is not missed");
+    }
+
+    #[test]
+    fn only_the_end_of_this_stream_counts_and_only_the_last_report() {
+        let (mut health, opened) = (Health::default(), Time::ZERO);
+        health.connected(2, opened);
+        health.reported(2, true, opened + Duration::from_millis(12));
+        assert_eq!(health.ended_by_server(2), Some(Duration::from_millis(12)));
+        assert_eq!(health.ended_by_server(1), None);
+        health.reported(2, false, opened + Duration::from_millis(20));
+        assert_eq!(health.ended_by_server(2), None, "a connect that fails next is another failure");
     }
 }

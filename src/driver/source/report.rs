@@ -33,6 +33,8 @@ struct TypeReport {
     upstream: UpstreamTypeMetrics,
     cache: CacheMetrics,
     held_back: GaugePart,
+    /// The server refuses the type.
+    refused: Option<(Refused, GaugePart)>,
 }
 
 pub struct Report {
@@ -44,6 +46,7 @@ pub struct Report {
     metrics: SourceMetrics,
     types: BTreeMap<TypeUrl, TypeReport>,
     unwatched: GaugePart,
+    suspects: GaugePart,
     /// What of [`Source::evicted`] is counted.
     evicted: u64,
     _counted: GaugePart,
@@ -62,11 +65,20 @@ pub struct Report {
     stale_since: Option<Time>,
     /// Since when nobody stood by what it holds: it is from before a restart (RLY-7).
     restored: Option<SystemTime>,
-    /// The operator was told of the outage.
-    warned: bool,
+    /// What the operator was told of the outage.
+    warned: Option<Told>,
     /// The server does not hear of faults in what it said.
     is_polled: bool,
     variant: Option<Variant>,
+}
+
+/// A line about an outage. Another kind of it is another line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Unreachable,
+    EndsStreams,
+    /// A response, or a file, cannot be read.
+    Unreadable,
 }
 
 /// A response that leaves nothing of so many resources is a mass deletion, too. With fewer it is an everyday change.
@@ -90,6 +102,7 @@ impl Report {
             },
             types: BTreeMap::new(),
             unwatched: shared.metrics.unwatched_bytes(),
+            suspects: shared.metrics.of_server(&server.uri).suspect_streams(),
             evicted: 0,
             _counted: match key.owner {
                 Owner::Everyone => shared.metrics.node_class(),
@@ -106,7 +119,7 @@ impl Report {
             is_mute: false,
             stale_since: (!is_whole).then_some(now),
             restored: None,
-            warned: false,
+            warned: None,
             is_polled: matches!(server.attach, Attach::Rest { .. }),
             variant: None,
             shared: shared.clone(),
@@ -131,6 +144,7 @@ impl Report {
         }
         self.server_uri = uri.clone();
         self.metrics = self.shared.metrics.of_server(uri).source(&self.list);
+        self.suspects = self.shared.metrics.of_server(uri).suspect_streams();
         self.metrics.state(self.state);
         self.metrics.stale(self.stale_since.is_some() && self.health.is_any_lost());
         // Of what is counted by server and type, the other server has its own.
@@ -141,7 +155,13 @@ impl Report {
         self.types.entry(type_url.clone()).or_insert_with(|| {
             let types = self.shared.metrics.of_type(type_url);
             let upstream = self.metrics.server().of_type(&types);
-            TypeReport { held_back: upstream.held_back(), upstream, cache: types.cache(), types }
+            TypeReport {
+                held_back: upstream.held_back(),
+                refused: None,
+                upstream,
+                cache: types.cache(),
+                types,
+            }
         })
     }
 
@@ -172,7 +192,7 @@ impl Report {
         if status.code == Code::ResourceExhausted {
             self.shared.metrics.limit_hit(Limit::MaxResponseBytes);
         }
-        if !std::mem::replace(&mut self.warned, true)
+        if self.warned.replace(Told::Unreadable).is_none()
             && let Some(suppressed) = self.allow("undecodable")
         {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed,
@@ -202,7 +222,7 @@ impl Report {
         } else {
             warn!(file = %path.display(), reason, suppressed, "a file cannot be used; there is no good state to serve");
         }
-        self.warned = true;
+        self.warned = Some(Told::Unreadable);
         self.lose(0, now);
     }
 
@@ -212,15 +232,15 @@ impl Report {
             Event::Connected { variant, server } => {
                 self.attached_to(*server);
                 self.variant = Some(*variant);
-                self.health.connected(stream);
-                self.enter(SourceState::Connected, now);
+                self.health.connected(stream, now);
+                self.opened(stream, now);
                 debug!(%server, %list, stream, ?variant, "upstream stream is open");
             }
             Event::Disconnected { status, answered, retry_in } => {
                 self.last_error = Some(status.clone());
                 debug!(%server, %list, stream, %status, answered, ?retry_in, "upstream stream ended");
                 self.health.ended(stream);
-                self.back_off(*retry_in, now);
+                self.back_off(stream, *retry_in, now);
             }
             Event::Unreachable { status } => self.unreachable(stream, status, now),
             Event::Heard => self.heard(stream, now),
@@ -397,24 +417,65 @@ impl Report {
     }
 
     /// A source backs off once none of its streams is up.
-    fn back_off(&mut self, delay: Duration, now: Time) {
-        if !self.health.is_any_up() {
-            self.enter(SourceState::Backoff { failures: self.failures, delay }, now);
+    fn back_off(&mut self, stream: StreamIndex, delay: Duration, now: Time) {
+        if self.health.is_any_up() {
+            return;
         }
+        let failures = self.failures;
+        let state = match (self.state, self.health.ended_by_server(stream)) {
+            // Once more: it is in this state already.
+            (SourceState::EndsStreams { .. }, Some(lived)) => {
+                SourceState::EndsStreams { failures, delay, lived }
+            }
+            _ => SourceState::Backoff { failures, delay },
+        };
+        self.enter(state, now);
     }
 
     fn unreachable(&mut self, stream: StreamIndex, status: &Status, now: Time) {
         self.failures += 1;
         self.last_error = Some(status.clone());
         self.lose(stream, now);
+        if let Some(lived) = self.health.ended_by_server(stream) {
+            return self.ends_streams(status, lived, now);
+        }
         // One line at the change, not one per attempt.
-        if !std::mem::replace(&mut self.warned, true)
+        if self.warned.replace(Told::Unreachable).is_none_or(|told| told == Told::EndsStreams)
             && let Some(suppressed) = self.allow("unreachable")
         {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed,
                 "the upstream is unreachable; what is known is served on, and it is tried again");
         }
-        self.back_off(Duration::ZERO, now);
+        self.back_off(stream, Duration::ZERO, now);
+    }
+
+    /// The server is there, and ended the stream: an operator looks at other things than after a failed connect.
+    fn ends_streams(&mut self, status: &Status, lived: Duration, now: Time) {
+        if self.warned.replace(Told::EndsStreams).is_none_or(|told| told == Told::Unreachable)
+            && let Some(suppressed) = self.allow("ends streams")
+        {
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, after = ?lived,
+                suppressed, "the upstream can be connected to, and ends the stream; what is known is served on, and it is asked again");
+        }
+        if !self.health.is_any_up() {
+            let delay = match self.state {
+                SourceState::Backoff { delay, .. } | SourceState::EndsStreams { delay, .. } => delay,
+                _ => Duration::ZERO,
+            };
+            self.enter(SourceState::EndsStreams { failures: self.failures, delay, lived }, now);
+        }
+    }
+
+    /// A stream is open. After one that the server ended, that alone proves nothing.
+    fn opened(&mut self, stream: StreamIndex, now: Time) {
+        if !(matches!(self.state, SourceState::EndsStreams { .. }) && self.health.is_lost(stream)) {
+            self.enter(SourceState::Connected, now);
+        }
+    }
+
+    /// Something came from this stream: its end by a status that the server sent, or else.
+    pub fn reported(&mut self, stream: StreamIndex, is_ended_by_server: bool, now: Time) {
+        self.health.reported(stream, is_ended_by_server, now);
     }
 
     /// From now on nothing confirms what is served.
@@ -470,7 +531,7 @@ impl Report {
         self.last_error = None;
         self.metrics.stale(self.restored.is_some());
         let since = self.stale_since.take();
-        if std::mem::take(&mut self.warned)
+        if self.warned.take().is_some()
             && let Some(suppressed) = self.allow("answers again")
         {
             let outage = since.map(|since| tracing::field::debug(now.since(since)));
@@ -511,7 +572,7 @@ impl Report {
         }
         self.state = state;
         self.metrics.state(state);
-        if matches!(state, SourceState::Backoff { .. }) {
+        if matches!(state, SourceState::Backoff { .. } | SourceState::EndsStreams { .. }) {
             self.stale_since.get_or_insert(now);
         }
     }
@@ -522,6 +583,10 @@ impl Report {
     pub fn status(&mut self, source: Option<&Source>, clock: &Clock) -> SourceStatus {
         let types = source.map(|source| self.type_statuses(source)).unwrap_or_default();
         self.unwatched.set(source.map_or(0, Source::lingering_bytes));
+        self.suspects.set(match source.map(Source::attachment) {
+            Some(Attachment::Streams(streams)) => streams.suspect_streams(),
+            Some(Attachment::Files(_)) | None => 0,
+        });
         let evicted = source.map_or(0, Source::evicted);
         self.shared.metrics.limits().add(Limit::UnwatchedBytes, evicted.saturating_sub(self.evicted));
         self.evicted = evicted;
@@ -549,7 +614,8 @@ impl Report {
             (None, Some((since, status))) => (Refused::NotServed, since, status.clone()),
             (None, None) => return None,
         };
-        Some(RefusedStatus { how, since: self.shared.clock.wall(since), error })
+        let next_try = streams.next_try(type_url).map(|due| self.shared.clock.wall(due));
+        Some(RefusedStatus { how, since: self.shared.clock.wall(since), next_try, error })
     }
 
     fn type_statuses(&mut self, source: &Source) -> Vec<SourceTypeStatus> {
@@ -566,12 +632,17 @@ impl Report {
                 absent: counts.absent,
                 unknown: counts.unknown + unknown,
                 held_back: source.held_back(type_url),
+                held_back_since: source.held_back_since(type_url).map(|since| self.shared.clock.wall(since)),
                 refused,
                 bytes: counts.bytes + wildcard.map_or(0, |view| view.bytes()),
                 version: wildcard.map(|view| view.digest()),
             };
             let report = self.of_type(type_url);
             report.held_back.set(status.held_back);
+            let how = status.refused.as_ref().map(|refused| refused.how);
+            if report.refused.as_ref().map(|(how, _)| *how) != how {
+                report.refused = how.map(|how| (how, report.upstream.refused(how.name())));
+            }
             let cache = &mut report.cache;
             cache.set(status.present, status.absent, status.unknown, status.bytes);
             cache.set_states(EntryState::ALL.map(|state| counts.states.get(state)));

@@ -17,6 +17,7 @@ pub mod session;
 pub mod subscription;
 pub mod views;
 mod served;
+mod held;
 mod wait;
 mod whole;
 #[cfg(test)]
@@ -25,6 +26,7 @@ mod tests;
 pub use answer::{Answer, AnswerKey, Composition};
 pub use dialect::Dialect;
 pub use flight::Verdict;
+pub use held::{HeldNews, Why};
 pub use routing::{Router, Watch};
 pub use session::{Limits, Session, Taken};
 pub use subscription::{SourceId, Subscription};

@@ -165,6 +165,14 @@ impl Part {
         self.withheld.as_deref().filter(|withheld| withheld.source == self.source())
     }
 
+    /// One of the names that are withheld, and since when; for who looks.
+    pub(super) fn withheld_name(&self, type_url: &TypeUrl, turn: &Turn<'_>) -> Option<(ResourceName, Time)> {
+        let loss = self.withheld()?.losses.first()?;
+        let view = turn.view(type_url, self)?;
+        let (name, _) = loss.base.beside(view).find(|(name, _)| self.held.has(name))?;
+        Some((name, loss.since))
+    }
+
     /// The views that have what is withheld.
     pub fn keeps(&self) -> Vec<Arc<View>> {
         let losses = self.withheld().map_or(&[][..], |withheld| &withheld.losses);
@@ -370,6 +378,16 @@ impl Subscription {
     /// Whether there is something to say that was not said, as far as can be told without composing it.
     pub fn is_due(&self, turn: &Turn<'_>) -> bool {
         self.pending.is_some() || self.parts.iter().any(|part| part.has_news(turn.view(&self.type_url, part)))
+    }
+
+    /// Whether a source has something that the client was not brought to, beside what is withheld.
+    pub(super) fn has_unsent(&self, turn: &Turn<'_>) -> bool {
+        let is_behind = |part: &Part, view: &View| {
+            part.is_behind(part.due(view)) && !(part.held.is_empty() && view.is_empty())
+        };
+        let views = self.parts.iter().map(|part| (part, turn.view(&self.type_url, part)));
+        self.pending.is_some()
+            || views.into_iter().any(|(part, view)| view.is_some_and(|view| is_behind(part, view)))
     }
 
     /// This type has news that the client cannot be sent before it ACKs: the routing types must wait (RLY-50). That

@@ -301,7 +301,7 @@ impl Session {
         }
     }
 
-    fn turn<'a>(&self, snapshots: &'a Snapshots, overdue: bool, now: Time) -> Turn<'a> {
+    pub(super) fn turn<'a>(&self, snapshots: &'a Snapshots, overdue: bool, now: Time) -> Turn<'a> {
         Turn { snapshots, carried: self.nonces, now, moved: self.views.moved(), overdue }
     }
 
@@ -349,6 +349,11 @@ impl Session {
     /// wait no longer.
     pub fn held_until(&self) -> Option<Time> {
         self.held_until
+    }
+
+    /// Since when the routing types have had no turn.
+    pub(super) fn held_since(&self) -> Option<Time> {
+        self.held_since
     }
 
     /// The answer was composed: `chunks` messages, of which the one that it names is handed out now; `version` is that

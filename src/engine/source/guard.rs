@@ -41,6 +41,8 @@ pub(super) struct Guard {
 struct Collection {
     /// The number of the server that answered last.
     server: u16,
+    /// Since when something is held, without a break.
+    since: Time,
     /// Until when, if not until the operator says so.
     held: BTreeMap<ResourceName, (Option<Time>, Cause)>,
 }
@@ -118,6 +120,12 @@ impl Source {
         self.guard.len(type_url)
     }
 
+    /// Since when, the oldest of them.
+    pub fn held_back_since(&self, type_url: &TypeUrl) -> Option<Time> {
+        let of_type = self.guard.collections.iter().filter(|((url, _), _)| url == type_url);
+        of_type.filter(|(_, collection)| !collection.held.is_empty()).map(|(_, it)| it.since).min()
+    }
+
     /// Takes out of a response what is not to be done yet.
     pub(super) fn hold_back(&mut self, changes: &mut Changes, now: Time) {
         let Attachment::Streams(streams) = &mut self.attachment else { return };
@@ -133,7 +141,8 @@ impl Source {
         let server = server.map_or(0, |machine| machine.server());
         let Some(cache) = self.types.get(&type_url) else { return };
         let collection = self.guard.collections.entry(key.clone());
-        let collection = collection.or_insert_with(|| Collection { server, held: BTreeMap::new() });
+        let collection =
+            collection.or_insert_with(|| Collection { server, since: now, held: BTreeMap::new() });
         let is_other_server = std::mem::replace(&mut collection.server, server) != server;
         let taken = cache.taken(changes);
         let standing = cache.held(shape).saturating_sub(collection.held.len());
@@ -156,6 +165,9 @@ impl Source {
                 Hold::For(time) => Some(now + time),
                 Hold::UntilConfirmed => None,
             };
+            if collection.held.is_empty() {
+                collection.since = now;
+            }
             collection.held.extend(fresh.into_iter().map(|(name, cause)| (name, (due, cause))));
             self.guard.queue.extend(due.map(|due| (due, key)));
             events.push(Event::DeletionHeld { type_url, count, left, hold });

@@ -15,6 +15,7 @@ use std::time::Duration;
 use super::StreamIndex;
 use super::attachment::{Machine, Streams};
 use crate::engine::Time;
+use crate::engine::interest::Shape;
 use crate::engine::upstream::{Event, Input, SOON, State, Transport, Upstream};
 use crate::xds::{Status, TypeUrl};
 
@@ -183,6 +184,21 @@ impl Streams {
     /// What is known against a type.
     pub fn suspect_of(&self, type_url: &TypeUrl) -> Option<&Suspect> {
         self.suspects.get(type_url).filter(|suspect| suspect.is_alone)
+    }
+
+    /// When a type is asked for again whose stream waits.
+    pub fn next_try(&self, type_url: &TypeUrl) -> Option<Time> {
+        let placed = [Shape::Wildcard, Shape::Globs, Shape::Names].map(|shape| self.placed(type_url, shape));
+        let waits = |index: &StreamIndex| {
+            let machine = self.machines.get(*index);
+            machine.is_some_and(|machine| matches!(machine.upstream.state(), State::Waiting { .. }))
+        };
+        placed.into_iter().flatten().filter(waits).filter_map(|index| self.due(index)).min()
+    }
+
+    /// How many types are asked for on streams of their own, or wait for their turn.
+    pub fn suspect_streams(&self) -> usize {
+        self.machines.iter().filter(|machine| machine.alone.is_some() && !machine.upstream.is_done()).count()
     }
 
     pub fn poll_timeout(&self) -> Option<Time> {

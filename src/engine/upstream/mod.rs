@@ -549,14 +549,19 @@ impl Upstream {
         if let Phase::Open(stream) = &mut self.phase {
             stream.is_receiving = false;
         }
+        // A poll that follows an answered one is compared with that; a process that began anew meanwhile was not there for a while.
+        let goes_on = self.is_polled || !self.polls();
         self.answered(now);
         let is_delta = self.variant == Variant::Delta;
         self.delta_of_server().has_answered_delta |= is_delta;
         let control_plane = response.control_plane();
+        let mut is_of_another = !goes_on;
         if !control_plane.is_empty() && control_plane != self.control_plane {
+            is_of_another |= !self.control_plane.is_empty();
             self.control_plane = control_plane.to_owned();
         }
         let mut digest = Digest::from(response);
+        digest.is_of_another = is_of_another;
         digest.answers_all = self.polls();
         digest.fails = self.settings.fails_on_data_errors;
         self.digest(digest, now);
@@ -589,8 +594,9 @@ impl Upstream {
         let (Some(subscription), true) = (subscription, digest.variant == self.variant) else {
             return self.event(Event::Ignored { type_url });
         };
-        // Another process may answer on a new stream, and count from the start again.
-        let is_comparable = !subscription.said.nonce.is_empty();
+        // Another process may answer on a new stream, and count from the start again. Polls have no nonces.
+        let is_first = subscription.said.nonce.is_empty() && !digest.answers_all;
+        let is_comparable = !is_first && !digest.is_of_another;
         if subscription.said.nonce.is_empty() || !planted(Bug::UpstreamNonceStale) {
             subscription.said.nonce.clone_from(&digest.nonce);
         }

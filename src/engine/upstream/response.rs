@@ -23,6 +23,8 @@ pub(super) struct Digest {
     pub(super) answers_all: bool,
     /// Data errors take copies away (DAT-2).
     pub(super) fails: bool,
+    /// Another process of the server answers than before, as far as it says so: it may count from the start again.
+    pub(super) is_of_another: bool,
 }
 
 impl From<Response> for Digest {
@@ -38,6 +40,7 @@ impl From<Response> for Digest {
                 errors,
                 answers_all: false,
                 fails: false,
+                is_of_another: false,
             },
             Response::Delta(DeltaResponse { type_url, nonce, resources, removed, errors, .. }) => Digest {
                 variant: Variant::Delta,
@@ -49,6 +52,7 @@ impl From<Response> for Digest {
                 errors,
                 answers_all: false,
                 fails: false,
+                is_of_another: false,
             },
         }
     }

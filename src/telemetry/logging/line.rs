@@ -28,14 +28,47 @@ impl<'a> FormatFields<'a> for TextFields {
     fn format_fields<R: RecordFields>(&self, writer: Writer<'a>, fields: R) -> fmt::Result {
         debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn Debug| {
             let name = name_of(field);
-            if name != MESSAGE {
-                write!(writer, "{name}=")?;
+            if name == MESSAGE {
+                return write(writer, value, Escape::Text);
             }
-            write(writer, value, Escape::Text)
+            write!(writer, "{name}=")?;
+            let mut text = String::new();
+            // Fails when the value was cut.
+            let _ = write(&mut text, value, Escape::Text);
+            put_value(writer, &text)
         })
         .delimited(" ")
         .format_fields(writer, fields)
     }
+}
+
+/// A value that could be taken for several fields stands in quotes; within them, quotes and backslashes have a backslash before
+/// them. All others stay as they are, since people read them.
+fn put_value(writer: &mut impl Write, text: &str) -> fmt::Result {
+    let has_field = text.contains(' ') && text.contains('=');
+    if !has_field || is_literal(text) {
+        return writer.write_str(text);
+    }
+    writer.write_char('"')?;
+    for letter in text.chars() {
+        if matches!(letter, '"' | '\\') {
+            writer.write_char('\\')?;
+        }
+        writer.write_char(letter)?;
+    }
+    writer.write_char('"')
+}
+
+/// Whether a text is one string literal, which ends where the text does.
+fn is_literal(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix('"') else { return false };
+    let mut is_escaped = false;
+    let end = rest.find(|letter| {
+        let is_end = letter == '"' && !is_escaped;
+        is_escaped = letter == '\\' && !is_escaped;
+        is_end
+    });
+    end.is_some_and(|end| end + 1 == rest.len())
 }
 
 /// A line that is a JSON object.

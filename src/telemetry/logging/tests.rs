@@ -94,6 +94,32 @@ fn what_peers_say_stays_within_its_line_and_its_length() {
 }
 
 #[test]
+fn a_value_is_never_taken_for_another_field() {
+    let error = "gone server=other class=\"forged\"";
+    let shown = logged(Format::Text, "info", || tracing::warn!(error = %error, after = 1, "m"));
+    assert!(shown.ends_with("m error=\"gone server=other class=\\\"forged\\\"\" after=1\n"), "{shown}");
+    let quoted = logged(Format::Text, "info", || tracing::warn!(error = error, after = 1, "m"));
+    assert_eq!(quoted[quoted.find("m error").unwrap()..], shown[shown.find("m error").unwrap()..]);
+    // What only looks like a literal is none, and a backslash before the quote ends nothing.
+    for (said, expected) in [
+        (r#""a" b=c"#, r#"e="\"a\" b=c" z=1"#),
+        (r#"\" b=c"#, r#"e="\\\" b=c" z=1"#),
+        (r#""a b=c\""#, r#"e="\"a b=c\\\"" z=1"#),
+    ] {
+        let line = logged(Format::Text, "info", || tracing::warn!(e = %said, z = 1, "m"));
+        assert!(line.trim_end().ends_with(expected), "{line}");
+    }
+    // What nobody can mistake stays as it is.
+    let plain =
+        logged(Format::Text, "info", || tracing::warn!(error = %"UNAVAILABLE: no route", a = %"x=y", "m"));
+    assert!(plain.ends_with("m error=UNAVAILABLE: no route a=x=y\n"), "{plain}");
+    let long = logged(Format::Text, "info", || {
+        tracing::warn!(names = ?"x=y ".repeat(VALUE_BYTES_MAX), last = true, "m");
+    });
+    assert!(long.ends_with("…\" last=true\n"), "{}", &long[long.len() - 40..]);
+}
+
+#[test]
 fn directives_choose_levels_by_target() {
     let text = logged(Format::Text, "warn,chatty=trace", || {
         tracing::info!("not this");

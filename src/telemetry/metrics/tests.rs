@@ -30,6 +30,8 @@ fn touched() -> (Metrics, Box<dyn Any>) {
     let held = (
         server.source(&"xds_servers".into()),
         server.of_type(&types).held_back(),
+        server.of_type(&types).refused("ends_stream"),
+        server.suspect_streams(),
         metrics.downstream.stream(Variant::Delta),
         metrics.downstream.behind(),
         metrics.fallback.moved(&"xds_servers".into(), &"cp-2".into(), false),

@@ -162,6 +162,12 @@ impl ServerMetrics {
         }
     }
 
+    /// Streams of one source that carry a suspect alone (ADR 15); they count until the handle is dropped.
+    pub fn suspect_streams(&self) -> GaugePart {
+        let labels = [("server", self.label.clone())];
+        GaugePart::new(&self.beside.suspects.get_or_create_owned(&labels), 0)
+    }
+
     /// What is counted per server and type; to be found once per type of a source, and kept.
     pub fn of_type(self: &Arc<Self>, types: &TypeMetrics) -> UpstreamTypeMetrics {
         let labels = [("server", self.label.clone()), ("type", types.label.clone())];
@@ -213,7 +219,7 @@ impl ServerMetrics {
 #[derive(Debug)]
 pub struct SourceMetrics {
     server: Arc<ServerMetrics>,
-    states: [GaugePart; 4],
+    states: [GaugePart; 5],
     connected: GaugePart,
     stale: GaugePart,
     restored: GaugePart,
@@ -293,6 +299,13 @@ impl UpstreamTypeMetrics {
         GaugePart::new(&self.server.beside.held_back.get_or_create_owned(&labels), 0)
     }
 
+    /// The server refuses the type to one source; it counts until the handle is dropped.
+    pub fn refused(&self, how: &'static str) -> GaugePart {
+        let (server, label) = (&self.server, self.label.clone());
+        let labels = [("server", server.label.clone()), ("type", label), ("reason", how.into())];
+        GaugePart::new(&server.beside.refused.get_or_create_owned(&labels), 1)
+    }
+
     /// A response whose versions don't fit those before it (FU20, FU21).
     pub fn version_anomaly(&self, kind: VersionAnomaly) {
         let (server, label) = (&self.server, self.label.clone());
@@ -338,6 +351,8 @@ struct BesideFamilies {
     expiries: Counters<2>,
     mass_deletions: Counters<2>,
     held_back: Gauges<2>,
+    refused: Gauges<3>,
+    suspects: Gauges<1>,
     version_anomalies: Counters<3>,
     errors: Counters<3>,
 }
@@ -360,6 +375,14 @@ impl BesideFamilies {
             held_back: catalogue.add(
                 "sluice_upstream_resources_held_back",
                 "Resources served although the server took them away in a mass deletion",
+            ),
+            refused: catalogue.add(
+                "sluice_upstream_types_refused",
+                "Sources for which the server refuses the type, by reason",
+            ),
+            suspects: catalogue.add(
+                "sluice_upstream_suspect_streams",
+                "Streams to the server that carry one type alone, because it ended a stream after it was asked for that",
             ),
             version_anomalies: catalogue.add(
                 "sluice_upstream_version_anomalies",

@@ -15,6 +15,7 @@ mod order;
 mod owed;
 mod kinds;
 mod globs;
+mod held;
 mod located;
 mod names;
 mod property;

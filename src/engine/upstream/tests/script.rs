@@ -14,7 +14,7 @@
 //!     a=1^     not to be cached                        a=1#9   that weighs 9 KiB more
 //!     ~a=1     without payload                         -a      in `removed_resources`
 //!     !a       bad, but known by its name              !       bad without a name
-//!     a:NAME   in `resource_errors` with that code
+//!     a:NAME   in `resource_errors` with that code             @cp     said by the control plane with this identifier
 //!     a[k=v]=1 a variant for whom has this parameter; `[k]`: whatever it is, `[!k=v]`, `[!k]`: the contrary
 //! ```
 //! Names that are wanted with parameters are spelled `a{k=v}`.
@@ -243,8 +243,11 @@ fn response(variant: Variant, short: &str, rest: &str) -> Response {
     let mut words = rest.split_whitespace();
     let (version_info, nonce) = (words.next().unwrap().to_owned(), words.next().unwrap().to_owned());
     let (mut resources, mut removed, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+    let mut control_plane = String::new();
     for word in words {
-        if let Some(name) = word.strip_prefix('-') {
+        if let Some(identifier) = word.strip_prefix('@') {
+            control_plane = identifier.to_owned();
+        } else if let Some(name) = word.strip_prefix('-') {
             removed.push(ResourceName::from(name));
         } else if let Some((name, code)) = word.split_once(':').filter(|(scheme, _)| *scheme != "xdstp") {
             errors.push(ResourceError { name: name.into(), status: status(code) });
@@ -252,7 +255,7 @@ fn response(variant: Variant, short: &str, rest: &str) -> Response {
             resources.push(element(short, word));
         }
     }
-    let (type_url, control_plane) = (type_url(short), String::new());
+    let type_url = type_url(short);
     match variant {
         Variant::Sotw => {
             Response::Sotw(SotwResponse { version_info, type_url, nonce, resources, errors, control_plane })

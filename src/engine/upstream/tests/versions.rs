@@ -1,7 +1,7 @@
 //! Versions that are lower than the ones before them: FU21.
 
 use super::super::*;
-use super::script::{Script, delta, sotw};
+use super::script::{Script, delta, rest, sotw};
 
 /// Runs the lines; what of each response went backwards: `NAME 5>4`, `-` for a response of SotW as a whole.
 fn backwards(settings: Settings, lines: &str) -> Vec<String> {
@@ -83,6 +83,47 @@ fn fu_21_the_first_response_of_a_stream_is_compared_with_none() {
         ";
     assert_eq!(backwards(delta(), lines), ["a 2>1"]);
     assert_eq!(backwards(sotw(), lines), ["- 2>1"]);
+}
+
+/// A load balancer may lead one stream, or the polls of one connection, to another process.
+#[test]
+fn fu_21_another_control_plane_is_compared_with_none() {
+    let lines = "
+        + CDS *
+        opened
+        CDS 9 n1 a=9 @one
+        CDS 2 n2 a=2 @two
+        CDS 1 n3 a=1 @two
+        CDS 5 n4 a=5
+        CDS 4 n5 a=4
+        ";
+    assert_eq!(backwards(delta(), lines), ["a 2>1", "a 5>4"]);
+    assert_eq!(backwards(sotw(), lines), ["- 2>1", "- 5>4"]);
+}
+
+/// Polls have no nonces: a step backwards from one answered poll to the next counts, one after an outage does not.
+#[test]
+fn fu_21_polls_are_compared_while_they_are_answered() {
+    let lines = "
+        + CDS *
+        opened
+        CDS 5 - a=5
+        closed OK
+        after 20s
+        opened
+        CDS 3 - a=3
+        closed OK
+        after 20s
+        opened
+        closed UNAVAILABLE
+        after 60s
+        opened
+        CDS 1 - a=1
+        closed OK
+        ";
+    assert_eq!(backwards(rest(), lines), ["- 5>3"]);
+    let moved = lines.replace("CDS 5 -", "CDS 5 - @one").replace("CDS 3 -", "CDS 3 - @two");
+    assert_eq!(backwards(rest(), &moved), [""; 0]);
 }
 
 /// ALI-2: an alias that moves to another resource has another line of versions.
