@@ -473,9 +473,10 @@ impl Subscription {
         let full = self.is_full(variant);
         let (mut news, mut membership_known) = (false, true);
         let mut parts = Vec::with_capacity(self.parts.len());
-        for part in &self.parts {
+        for part in &mut self.parts {
             let snapshot = turn.snapshot(part.source())?;
             let types = snapshot.of(&self.type_url)?;
+            part.share_names(types);
             let view = types.view(&part.interest)?;
             membership_known &= view.is_complete() || !part.is_wildcard();
             let answered = AnswerPart::of(part, snapshot, types, view);

@@ -17,6 +17,7 @@ use super::wait::{First, Hold};
 use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
 use crate::engine::planted::{Bug, planted};
 use crate::engine::realm::Realm;
+use crate::engine::snapshot::TypeSnapshot;
 use crate::engine::view::{Leaving, View, ViewId};
 use crate::xds::{DeltaRequest, Resource, ResourceName, SotwRequest, TypeUrl, Version};
 
@@ -88,6 +89,16 @@ impl Part {
     fn hold(&mut self, held: Arc<View>) {
         self.held = held;
         self.at = None;
+    }
+
+    /// Keeps the names that all share who ask for the same, before the first answer to them.
+    pub(super) fn share_names(&mut self, types: &TypeSnapshot) {
+        if self.at.is_none()
+            && let Some(shared) = types.names(&self.interest)
+            && let Interest::Globs(names) | Interest::Names(names) = &mut self.interest
+        {
+            names.clone_from(shared);
+        }
     }
 
     /// What the client holds of the names because another part brought it.
