@@ -129,16 +129,17 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
         warn!("the checkpoint could not be written for the last time before the drain was over");
     }
     stop_admin.cancel();
-    if let Some(memory) = memory {
-        memory.abort();
-    }
+    memory.abort();
     let _ = admin.await;
     info!("stopped");
     Ok(())
 }
 
-/// Holds the process to `limits.memory_bytes` (FP7), or else to what its control group lets it have.
-fn hold_to_memory(hub: &Hub, budget: Option<u64>) -> Result<Option<JoinHandle<()>>> {
+/// Holds the process to `limits.memory_bytes` (FP7), or else to what its control group lets it have. Without either, it is only
+/// taken back what clients keep that have stopped to read.
+fn hold_to_memory(hub: &Hub, budget: Option<u64>) -> Result<JoinHandle<()>> {
+    let (hub, unread) = (hub.clone(), hub.clone());
+    let alone = |unread: Hub| tokio::spawn(async move { unread.take_back().await });
     let (budget, resident, from) = match (budget, resident_bytes()) {
         (Some(budget), resident) => {
             let resident = resident.context(
@@ -148,13 +149,14 @@ fn hold_to_memory(hub: &Hub, budget: Option<u64>) -> Result<Option<JoinHandle<()
         }
         (None, Some(resident)) => match cgroup_memory_limit() {
             Some(limit) => (limit, resident, "the control group"),
-            None => return Ok(None),
+            None => return Ok(alone(unread)),
         },
-        (None, None) => return Ok(None),
+        (None, None) => return Ok(alone(unread)),
     };
     info!(resident, budget, from, "memory is held to a budget");
-    let hub = hub.clone();
-    Ok(Some(tokio::spawn(async move { hub.hold_to(budget).await })))
+    Ok(tokio::spawn(async move {
+        futures_util::future::join(hub.hold_to(budget), unread.take_back()).await;
+    }))
 }
 
 /// Where it listens, what it serves, what to try next.

@@ -196,6 +196,7 @@ impl Relay {
                 *version,
                 &composition.endpoints,
                 &composition.targets,
+                &composition.told,
                 self.now,
             )
             .expect("the nonce of a message");

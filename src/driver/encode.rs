@@ -14,9 +14,11 @@ use moka::sync::Cache;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
+use super::alone::Kept;
 use super::flights::{Flights, Landing};
 use super::registry::lock;
-use crate::engine::downstream::answer::Chunk;
+use crate::engine::downstream::answer::{AnswerPart, Chunk};
+use crate::engine::downstream::rest::Told;
 use crate::engine::downstream::{Answer, AnswerKey};
 use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
@@ -41,6 +43,8 @@ pub struct Encoded {
     pub targets: Vec<Arc<View>>,
     /// How many resources the client cannot be sent (RLY-23).
     pub left_out: usize,
+    /// The names in each message, where there are several.
+    pub told: Arc<[Told]>,
     _bytes: GaugePart,
 }
 
@@ -57,7 +61,7 @@ pub struct EncodedMessage {
 
 /// A complete set in JSON.
 #[derive(Debug)]
-struct Document {
+pub(super) struct Document {
     json: Bytes,
     _bytes: GaugePart,
 }
@@ -88,7 +92,7 @@ pub struct Encoder {
 }
 
 type JsonKey = (AnswerKey, Version);
-type JsonResult = Result<Arc<Document>, Status>;
+pub(super) type JsonResult = Result<Arc<Document>, Status>;
 
 /// What was made and somebody holds, be it too large for the cache.
 #[derive(Debug, Default)]
@@ -202,20 +206,24 @@ impl Encoder {
     }
 
     /// `identifier`: what `control_plane.identifier` says (WIR-6). Answers of one key come from the same servers, so it is
-    /// made with the body. What is `private` to a stream is not kept (CCH-1). `patient`: a large one may be made elsewhere. The
+    /// made with the body. `patient`: a large one may be made elsewhere. The
     /// waker is woken when it is there, or somebody has to try again.
     pub fn poll_encode(
         self: &Arc<Self>,
         answer: &Answer,
-        private: bool,
+        kept: Kept<'_, Arc<Encoded>>,
         identifier: impl Fn() -> String,
         patient: bool,
         waker: &Waker,
     ) -> Poll<Arc<Encoded>> {
-        if private {
-            return Poll::Ready(Arc::new(self.make(answer, &identifier())));
-        }
         let key = answer.key();
+        let is_large = || patient && is_large(answer, LARGE_BYTES) && Handle::try_current().is_ok();
+        if let Kept::Alone(aside) = kept {
+            let make = |answer: Answer, told: String| {
+                move |encoder: &Encoder| Arc::new(encoder.make(&answer, &told))
+            };
+            return aside.poll(self, key, waker, is_large, || make(answer.clone(), identifier()));
+        }
         if let Some(encoded) = self.find(&key) {
             self.metrics.encodings.hit();
             return Poll::Ready(encoded);
@@ -230,7 +238,7 @@ impl Encoder {
             return Poll::Ready(encoded);
         }
         self.metrics.encodings.miss();
-        if patient && weight(answer) >= LARGE_BYTES && Handle::try_current().is_ok() {
+        if is_large() {
             self.flights.begin(key, waker);
             let (encoder, answer, identifier) = (self.clone(), answer.clone(), identifier());
             let make = move |encoder: &Encoder| drop(encoder.land(&answer, &identifier));
@@ -238,6 +246,11 @@ impl Encoder {
             return Poll::Pending;
         }
         Poll::Ready(self.land(answer, &identifier()))
+    }
+
+    /// The source of these has not moved on from them.
+    pub fn is_current(&self, key: &AnswerKey) -> bool {
+        lock(&self.made).encoded.contains_key(key)
     }
 
     fn find(&self, key: &AnswerKey) -> Option<Arc<Encoded>> {
@@ -254,7 +267,7 @@ impl Encoder {
     }
 
     /// On a thread that may be kept busy.
-    async fn elsewhere(self: Arc<Self>, make: impl FnOnce(&Encoder) + Send + 'static) {
+    pub(super) async fn elsewhere(self: Arc<Self>, make: impl FnOnce(&Encoder) + Send + 'static) {
         let Ok(_permit) = self.large.acquire().await else { return };
         let encoder = self.clone();
         // A panic ends the flight, and whoever waits tries for itself.
@@ -286,14 +299,20 @@ impl Encoder {
         self: &Arc<Self>,
         answer: &Answer,
         version: Version,
-        private: bool,
+        kept: Kept<'_, JsonResult>,
         identifier: impl Fn() -> String,
         patient: bool,
         waker: &Waker,
     ) -> Poll<Result<Bytes, Status>> {
         let text = |document: JsonResult| document.map(|document| document.json.clone());
-        if private {
-            return Poll::Ready(text(self.write_json(answer, version, &identifier())));
+        let is_large = || patient && is_large(answer, LARGE_JSON_BYTES) && Handle::try_current().is_ok();
+        if let Kept::Alone(aside) = kept {
+            let make = |answer: Answer, told: String| {
+                move |encoder: &Encoder| encoder.write_json(&answer, version, &told)
+            };
+            return aside
+                .poll(self, answer.key(), waker, is_large, || make(answer.clone(), identifier()))
+                .map(text);
         }
         let key = (answer.key(), version);
         if let Some(document) = self.json.get(&key) {
@@ -309,7 +328,7 @@ impl Encoder {
             return Poll::Ready(text(document));
         }
         self.metrics.encodings.miss();
-        if patient && weight(answer) >= LARGE_JSON_BYTES && Handle::try_current().is_ok() {
+        if is_large() {
             self.json_flights.begin(key, waker);
             let (encoder, answer, identifier) = (self.clone(), answer.clone(), identifier());
             let make = move |encoder: &Encoder| drop(encoder.land_json(&answer, version, &identifier));
@@ -359,15 +378,43 @@ impl Encoder {
             endpoints: composition.endpoints,
             targets: composition.targets,
             left_out: composition.left_out,
+            told: composition.told,
             _bytes: self.metrics.encodings.bytes(bytes),
         }
     }
 }
 
-/// What the sets of an answer weigh that is told as a whole. What changes in a large set is mostly small.
-fn weight(answer: &Answer) -> usize {
-    let whole = answer.parts.iter().filter(|part| answer.full || part.held.is_empty());
-    whole.map(|part| part.view.bytes()).sum()
+/// Whether an answer weighs so much: the sets that are told as a whole, and what differs in the others.
+fn is_large(answer: &Answer, bytes: usize) -> bool {
+    let mut left = bytes;
+    for part in &answer.parts {
+        // Of what a client presented the weight is not known, and it shares nothing with the set: comparing takes as long as
+        // telling all of it.
+        let is_presented = part.held.bytes() == 0;
+        let weight = match answer.full || is_presented {
+            true => part.view.bytes(),
+            false => weight_of_news(answer, part, left),
+        };
+        left = left.saturating_sub(weight);
+    }
+    left == 0
+}
+
+/// What differs in a set, up to so many bytes: what changes in a large set is mostly small, and found at once.
+fn weight_of_news(answer: &Answer, part: &AnswerPart, most: usize) -> usize {
+    if part.view.bytes().max(part.held.bytes()) < most {
+        return 0;
+    }
+    let (types, leaving) = (part.snapshot.of(&answer.type_url), part.interest.leaving());
+    let mut weight = 0;
+    for name in part.held.differing(&part.view) {
+        let resource = types.and_then(|types| types.body(leaving, name));
+        weight += resource.map_or_else(|| name.as_str().len(), |resource| resource.size());
+        if weight >= most {
+            break;
+        }
+    }
+    weight
 }
 
 /// What `control_plane.identifier` says of an answer: also that it is restored (RLY-7). Bodies are kept by a key that tells

@@ -11,6 +11,7 @@ use super::shared::{Settings, Shared};
 use super::source::{Command, SourceHandle};
 use super::sources::{Sources, any_class};
 use super::stream::{Stream, Tables};
+use super::unsent;
 use crate::telemetry::Metrics;
 use crate::xds::{Status, StreamKind};
 
@@ -60,6 +61,11 @@ impl Hub {
             // The other half is dropped, used or not.
             let _ = is_done.await;
         }
+    }
+
+    /// Takes back what clients keep that have stopped to read, for as long as the future is polled.
+    pub async fn take_back(&self) {
+        unsent::take_back(self.clone()).await;
     }
 
     /// Holds the process to this many bytes of resident memory (FP7), for as long as the future is polled.

@@ -13,6 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::timeout;
 
+use super::alone::{Aside, Kept};
+use super::encode::{Encoded, JsonResult};
 use super::handle::{Charge, Form, Polled, RelayStream};
 use super::registry::lock;
 use super::stream::{Stream, StreamState, WAITS_MAX};
@@ -32,6 +34,9 @@ struct Wait {
     is_current: bool,
     /// How often its body was waited for.
     waits: u8,
+    /// What is made for this poll alone.
+    encoded: Aside<Arc<Encoded>>,
+    document: Aside<JsonResult>,
 }
 
 pub(super) async fn poll_once(
@@ -58,6 +63,8 @@ pub(super) async fn poll_once(
         presented: Version::parse(&request.version_info),
         is_current: false,
         waits: 0,
+        encoded: Aside::default(),
+        document: Aside::default(),
     };
     // There is nothing that a poll could reject (RST-8): it asks, whatever it tells beside.
     let request = SotwRequest { error_detail: None, ..request };
@@ -102,7 +109,8 @@ impl Wait {
         let answer = inner.session.whole(&newest(&inner.sources));
         self.is_current = answer
             .as_ref()
-            .is_some_and(|answer| self.form == Form::Json && self.presented == Some(self.version(answer)));
+            .filter(|_| self.form == Form::Json && self.presented.is_some())
+            .is_some_and(|answer| self.presented == Some(self.version(answer)));
         match answer {
             Some(answer) if !self.is_current => Poll::Ready(Ok(answer)),
             _ => Poll::Pending,
@@ -128,13 +136,12 @@ impl Wait {
         let (head, shared) = match self.form {
             Form::Json => {
                 let version = self.version(answer);
-                (
-                    Bytes::new(),
-                    ready!(encoder.poll_json(answer, version, private, identifier, patient, waker))?,
-                )
+                let kept = Kept::of(private, &mut self.document);
+                (Bytes::new(), ready!(encoder.poll_json(answer, version, kept, identifier, patient, waker))?)
             }
             Form::Grpc => {
-                let encoded = ready!(encoder.poll_encode(answer, private, identifier, patient, waker));
+                let kept = Kept::of(private, &mut self.encoded);
+                let encoded = ready!(encoder.poll_encode(answer, kept, identifier, patient, waker));
                 let body = encoded.messages.first().map(|message| message.body.clone()).unwrap_or_default();
                 let nonce = lock(&state.inner).session.nonce_text(1);
                 (response::head(&nonce, body.len())?, body)

@@ -17,6 +17,7 @@ use std::pin::Pin;
 use tokio::time::{Sleep, sleep_until};
 use tracing::{debug, trace, warn};
 
+use super::alone::Aside;
 use super::aside::{session_at, subscriber_at};
 use super::delivery::Unread;
 use super::encode::Encoded;
@@ -32,7 +33,7 @@ use super::views::{Fallen, newest};
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::session::Excess;
-use crate::engine::downstream::{Answer, AnswerKey, Session, SourceId, Subscription, Taken, Verdict, Watch};
+use crate::engine::downstream::{AnswerKey, Session, SourceId, Subscription, Taken, Verdict, Watch};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{BehindMetrics, TypeMetrics};
 use crate::wire::response;
@@ -84,9 +85,11 @@ pub(super) struct Inner {
     /// What the connection is charged for the names of this stream.
     names: Charge,
     /// What is left to send of answers that take several messages.
-    unsent: Vec<(AnswerKey, Arc<Encoded>)>,
+    pub(super) unsent: Vec<(AnswerKey, Arc<Encoded>)>,
+    /// What is made for this stream alone.
+    pub(super) aside: Aside<Arc<Encoded>>,
     /// How often in a row a body was waited for.
-    waits: u8,
+    pub(super) waits: u8,
     /// A move to other servers is under way.
     pub(super) is_shifting: bool,
     /// Where it is served by another server than the preferred one.
@@ -114,6 +117,7 @@ impl Stream {
             limiter: shared.changes_limiter(),
             names: Charge::new(&peer.connection),
             unsent: Vec::new(),
+            aside: Aside::default(),
             waits: 0,
             is_shifting: false,
             fallen: Fallen::new(),
@@ -559,7 +563,7 @@ impl StreamState {
     }
 
     /// Whether the body has a reason to be polled: an answer is due, or the wait for one is to be timed.
-    fn has_something_to_say(&self) -> bool {
+    pub(super) fn has_something_to_say(&self) -> bool {
         let inner = &mut *lock(&self.inner);
         self.is_answer_due(inner) || inner.session.held_until().is_some()
     }
@@ -597,7 +601,9 @@ impl StreamState {
             let Some((index, answer)) = inner.session.poll_answer(&newest(&inner.sources), now) else {
                 return Poll::Ready(None);
             };
-            let encoded = std::task::ready!(self.encoded(inner, index, &answer, waker));
+            let Some(encoded) = std::task::ready!(self.encoded(inner, index, &answer, waker)) else {
+                continue;
+            };
             let message = encoded.messages.get(answer.chunk);
             let version = message.map(|message| message.version).unwrap_or_default();
             let nonce = inner.session.commit(
@@ -607,6 +613,7 @@ impl StreamState {
                 version,
                 &encoded.endpoints,
                 &encoded.targets,
+                &encoded.told,
                 now,
             );
             inner.keep_unsent(&answer, &encoded);
@@ -632,21 +639,6 @@ impl StreamState {
             let delivery = Some(self.unread.hand_out(bytes));
             return Poll::Ready(Some(Ok(Message { private, shared: message.body.clone(), delivery })));
         }
-    }
-
-    /// The messages of an answer. The rest of one that takes several is what was made for its first.
-    fn encoded(&self, inner: &mut Inner, index: usize, answer: &Answer, waker: &Waker) -> Poll<Arc<Encoded>> {
-        let key = answer.key();
-        if answer.chunk > 0
-            && let Some((_, unsent)) = inner.unsent.iter().find(|(kept, _)| *kept == key)
-        {
-            return Poll::Ready(unsent.clone());
-        }
-        let (private, patient) = (inner.is_private(index), inner.waits < WAITS_MAX);
-        let identifier = || inner.identifier(index);
-        let encoded = self.shared.encoder.poll_encode(answer, private, identifier, patient, waker);
-        inner.waits = if encoded.is_pending() { inner.waits.saturating_add(1) } else { 0 };
-        encoded
     }
 
     /// What the client cannot be sent is missing for it (RLY-23).
@@ -753,23 +745,6 @@ impl Inner {
         }
         names.dedup();
         names.join(", ")
-    }
-
-    /// Keeps the messages as long as some of them are still to be sent, whatever becomes of the encoder's.
-    fn keep_unsent(&mut self, answer: &Answer, encoded: &Arc<Encoded>) {
-        let is_last = answer.chunk + 1 >= encoded.messages.len();
-        if is_last && self.unsent.is_empty() {
-            return;
-        }
-        let pending: Vec<_> = self.session.subscriptions().iter().filter_map(|s| s.pending_key()).collect();
-        self.unsent.retain(|(key, _)| pending.contains(key));
-        let key = answer.key();
-        if !is_last && !self.unsent.iter().any(|(kept, _)| *kept == key) {
-            self.unsent.reserve_exact(1);
-            self.unsent.push((key, encoded.clone()));
-        } else if self.unsent.is_empty() {
-            self.unsent = Vec::new();
-        }
     }
 
     /// Since when the client has not ACKed news, or is kept waiting for a name (RLY-5).

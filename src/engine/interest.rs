@@ -1,7 +1,8 @@
 //! Sets of names: what clients subscribe to.
 //!
-//! Ten thousand clients with the same 500 names share one [`NameSet`]. A set is identified by its content, so that a
-//! session and a source speak of the same set without asking each other.
+//! A set is identified by its content, so that a session and a source speak of the same set without asking each other. Ten
+//! thousand clients with the same 500 names share one [`NameSet`]: each makes its own of its request, and gives it up for that
+//! of the source before its first answer.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

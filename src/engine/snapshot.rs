@@ -125,6 +125,16 @@ impl TypeSnapshot {
             && same(&self.glob_members, &other.glob_members)
     }
 
+    /// The names of an interest, as all share them who have the same.
+    pub fn names(&self, interest: &Interest) -> Option<&Arc<NameSet>> {
+        let sets = match interest {
+            Interest::Wildcard => return None,
+            Interest::Globs(_) => &self.glob_sets,
+            Interest::Names(_) => &self.sets,
+        };
+        Some(&sets.get(&interest.names()?.id())?.names)
+    }
+
     /// What an interest amounts to; `None` until the source has taken note of it.
     pub fn view(&self, interest: &Interest) -> Option<&Arc<View>> {
         match interest {

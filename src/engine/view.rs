@@ -162,6 +162,16 @@ impl View {
         self.digest
     }
 
+    /// The names that are present in one of two views only, or with other content. What the views share is not looked at.
+    pub fn differing<'a>(&'a self, other: &'a View) -> impl Iterator<Item = &'a ResourceName> {
+        use imbl::ordmap::DiffItem;
+        self.present.diff(&other.present).map(|item| match item {
+            DiffItem::Add(name, _) | DiffItem::Remove(name, _) | DiffItem::Update { new: (name, _), .. } => {
+                name
+            }
+        })
+    }
+
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -513,8 +513,10 @@ impl World {
             let chunks = composition.chunks.len();
             let chunk = composition.chunks.get(answer.chunk);
             let version = chunk.map(|chunk| chunk.version).unwrap_or_default();
-            let (endpoints, targets) = (&composition.endpoints, &composition.targets);
-            let nonce = stream.session.commit(index, &answer, chunks, version, endpoints, targets, time);
+            let (endpoints, targets, told) =
+                (&composition.endpoints, &composition.targets, &composition.told);
+            let nonce =
+                stream.session.commit(index, &answer, chunks, version, endpoints, targets, told, time);
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
             let ty = self.words.type_of(&answer.type_url);
             self.judge_marked(stream, ty, &answer);

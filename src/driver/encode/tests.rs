@@ -3,11 +3,14 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::driver::alone::Aside;
 use crate::driver::handle::{Form, Polled, Relay, RelayStream};
 use crate::driver::stream::Stream;
-use crate::driver::stream::tests::{hub_of_clusters, peer, wildcard_of};
+use crate::driver::stream::tests::{hub_of_clusters, peer, wildcard_of, write_clusters};
 use crate::driver::views::newest;
-use crate::xds::{SotwRequest, StreamKind};
+use crate::xds::{DeltaRequest, Request, SotwRequest, StreamKind};
+
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
 /// What is due on a stream.
 fn answer_of(stream: &Stream) -> Answer {
@@ -23,7 +26,7 @@ async fn fd_6_what_is_made_again_and_again_is_recorded_once() {
     let stream = wildcard_of(&hub).await;
     let (answer, encoder) = (answer_of(&stream), &hub.shared.encoder);
     for _ in 0..2000 {
-        let encoded = encoder.poll_encode(&answer, false, String::new, true, Waker::noop());
+        let encoded = encoder.poll_encode(&answer, Kept::Shared, String::new, true, Waker::noop());
         assert!(encoded.is_ready());
         encoder.clear();
     }
@@ -40,7 +43,7 @@ async fn fd_6_records_of_what_is_gone_are_swept() {
     let stream = wildcard_of(&hub).await;
     let (answer, encoder) = (answer_of(&stream), &hub.shared.encoder);
     for _ in 0..2000 {
-        let encoded = encoder.poll_encode(&answer, false, String::new, true, Waker::noop());
+        let encoded = encoder.poll_encode(&answer, Kept::Shared, String::new, true, Waker::noop());
         assert!(encoded.is_ready());
         encoder.clear();
         lock(&encoder.made).encoded.clear();
@@ -48,6 +51,49 @@ async fn fd_6_records_of_what_is_gone_are_swept() {
     let made = lock(&encoder.made);
     let records: usize = made.of_source.values().map(Vec::len).sum();
     assert!(records <= 2 * SWEEP_MIN, "{records}");
+}
+
+/// A worker has other connections to serve, be the body for one stream alone, or the rest of a set that the client has.
+#[tokio::test]
+async fn fd6_large_bodies_are_made_elsewhere_whoever_they_are_for() {
+    let set: Vec<_> = (0..40).map(|n| format!("cluster-{n}")).collect();
+    let names: Vec<_> = set.iter().map(String::as_str).collect();
+    let (hub, directory) = hub_of_clusters(&names, 10_000).await;
+    let stream = wildcard_of(&hub).await;
+    let (answer, encoder) = (answer_of(&stream), &hub.shared.encoder);
+    let mut aside = Aside::default();
+    let mut alone = |answer: &Answer| {
+        encoder.poll_encode(answer, Kept::Alone(&mut aside), String::new, true, Waker::noop())
+    };
+    assert!(alone(&answer).is_pending());
+    let made = loop {
+        if let Poll::Ready(made) = alone(&answer) {
+            break made;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    assert!(made.messages[0].body.len() > 400_000 && encoder.find(&answer.key()).is_none());
+    let mut aside = Aside::default();
+    let json =
+        encoder.poll_json(&answer, Version(1), Kept::Alone(&mut aside), String::new, true, Waker::noop());
+    assert!(json.is_pending());
+
+    // Of what the client has, one resource changes, then all.
+    for (nonce, changed, is_large) in [(1, 1, false), (2, 40, true)] {
+        std::future::poll_fn(|context| stream.poll_message(context)).await.unwrap().unwrap();
+        let nonce = lock(&stream.state().inner).session.nonce_text(nonce);
+        let ack = DeltaRequest { type_url: CDS.into(), response_nonce: nonce, ..DeltaRequest::default() };
+        stream.request(Request::Delta(ack)).await.unwrap();
+        let bytes = |at| if at < changed { 10_001 + changed } else { 10_000 };
+        let resources: Vec<_> = (0..).zip(&names).map(|(at, name)| (*name, bytes(at) as usize)).collect();
+        write_clusters(&directory, &resources);
+        while !stream.state().has_something_to_say() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let answer = answer_of(&stream);
+        let encoded = encoder.poll_encode(&answer, Kept::Shared, String::new, true, Waker::noop());
+        assert_eq!(encoded.is_pending(), is_large, "{changed} resources");
+    }
 }
 
 /// What is made elsewhere is gone before it is looked for.

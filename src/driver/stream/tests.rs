@@ -148,15 +148,22 @@ async fn fd6_what_is_large_is_encoded_on_a_thread_of_its_own() {
 /// A relay over a file with these clusters of so many bytes each.
 pub(in crate::driver) async fn hub_of_clusters(names: &[&str], bytes: usize) -> (Hub, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
-    let cluster =
-        |name| serde_json::json!({ "@type": CDS, "name": name, "alt_stat_name": "x".repeat(bytes) });
-    let clusters: Vec<_> = names.iter().map(cluster).collect();
-    let file = serde_json::json!({ "type_url": CDS, "resources": clusters });
-    std::fs::write(directory.path().join("clusters.json"), file.to_string()).unwrap();
+    let clusters: Vec<_> = names.iter().map(|name| (*name, bytes)).collect();
+    write_clusters(&directory, &clusters);
     let files = Attach::Files { directory: directory.path().into() };
     let hub = hub_of(files, Arc::new(Metrics::new()));
     hub.load().await.unwrap();
     (hub, directory)
+}
+
+/// Brings the file to these clusters, each of so many bytes.
+pub(in crate::driver) fn write_clusters(directory: &tempfile::TempDir, clusters: &[(&str, usize)]) {
+    let cluster = |(name, bytes): &(&str, usize)| serde_json::json!({ "@type": CDS, "name": name, "alt_stat_name": "x".repeat(*bytes) });
+    let clusters: Vec<_> = clusters.iter().map(cluster).collect();
+    let file = serde_json::json!({ "type_url": CDS, "resources": clusters });
+    let (new, path) = (directory.path().join(".new"), directory.path().join("clusters.json"));
+    std::fs::write(&new, file.to_string()).unwrap();
+    std::fs::rename(new, path).unwrap();
 }
 
 /// A delta stream whose first answer is due.
@@ -189,6 +196,31 @@ async fn rly_31_an_answer_of_many_messages_is_encoded_once() {
     let metrics = hub.shared.metrics.encode().unwrap();
     assert!(metrics.contains("sluice_encoding_misses_total 1\n"), "{metrics}");
     assert!(lock(&stream.state().inner).unsent.is_empty());
+}
+
+/// Who has stopped to read in the middle of an answer is not waited for with what everyone else has moved on from.
+#[tokio::test]
+async fn rly_55_what_a_stalled_client_has_left_to_read_is_taken_back_when_it_is_outdated() {
+    let (hub, directory) = hub_of_clusters(&["a", "b", "c"], 2 << 20).await;
+    let stream = wildcard_of(&hub).await;
+    let next = || std::future::poll_fn(|context| stream.poll_message(context));
+    let first = next().await.unwrap().unwrap();
+    let unsent = || lock(&stream.state().inner).unsent.iter().map(|(key, _)| *key).next();
+    let key = unsent().unwrap();
+    stream.state().take_back(Duration::ZERO);
+    assert_eq!(unsent(), Some(key), "what is current is kept for it");
+    write_clusters(&directory, &[("a", 500_000), ("c", 500_000), ("d", 500_000)]);
+    while hub.shared.encoder.is_current(&key) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stream.state().take_back(Duration::from_secs(3600));
+    assert_eq!(unsent(), Some(key), "it may be on its way");
+    stream.state().take_back(Duration::ZERO);
+    assert_eq!(unsent(), None);
+    drop(first);
+    // Not the rest of what was: `b` is gone.
+    let length = next().await.unwrap().unwrap().shared.len();
+    assert!((1_500_000..2_000_000).contains(&length), "{length}");
 }
 
 /// A report is of no subscription, so that no limit of those holds for it.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::dialect::{Asides, Dialect};
 use super::located::Located;
 use super::order::targets;
+use super::rest::{Rest, Told};
 use super::spelling::Spellings;
 use super::subscription::Part;
 use crate::engine::Time;
@@ -89,12 +90,14 @@ pub struct Answer {
     pub located: Option<Arc<Located>>,
     /// Which message of the composition comes next.
     pub chunk: usize,
+    /// Of the messages after the first: what stands for the snapshots, which they need no more. Nothing is composed of it.
+    pub rest: Option<Box<Rest>>,
     /// How many responses the stream had carried when this answer was begun.
     pub begun: u64,
 }
 
 /// One message.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Chunk {
     pub resources: Vec<Arc<Resource>>,
     pub removed: Vec<ResourceName>,
@@ -111,7 +114,7 @@ pub struct Chunk {
 }
 
 /// What an answer amounts to: no message, one, or several.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Composition {
     pub chunks: Vec<Chunk>,
     /// Of new and changed EDS clusters: the endpoints that must follow, changed or not (ORD-5).
@@ -120,6 +123,8 @@ pub struct Composition {
     pub targets: Vec<Arc<View>>,
     /// How many resources the client cannot be sent (RLY-23).
     pub left_out: usize,
+    /// The names in each message, where there are several.
+    pub told: Arc<[Told]>,
 }
 
 impl Composition {
@@ -184,6 +189,9 @@ impl News {
 
 impl Answer {
     pub fn key(&self) -> AnswerKey {
+        if let Some(key) = self.rest_key() {
+            return key;
+        }
         let Answer { variant, full, greeting, dialect, .. } = *self;
         AnswerKey { variant, full, greeting, dialect, restored: self.is_restored(), step: self.step() }
     }
@@ -228,6 +236,7 @@ impl Answer {
             false => Composition { targets: targets.clone(), ..self.brought_to(&targets).difference() },
         };
         composition.leave_errors_untold(self);
+        composition.note_told();
         composition
     }
 
@@ -263,7 +272,8 @@ impl Answer {
             }
         };
         self.state_ttls(&mut chunks);
-        Composition { chunks, endpoints: endpoints.into_iter().collect(), targets: Vec::new(), left_out }
+        let endpoints = endpoints.into_iter().collect();
+        Composition { chunks, endpoints, left_out, ..Composition::default() }
     }
 
     /// Compares what the client holds of all parts together with what it should hold. A name that is wanted for itself

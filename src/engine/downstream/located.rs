@@ -36,12 +36,21 @@ impl Subscription {
         }
     }
 
+    /// What it holds once it has all of this answer.
+    pub(super) fn located_after(&self, answer: &Answer) -> Option<Located> {
+        if self.located.is_none() || answer.variant != Variant::Delta {
+            return None;
+        }
+        match &answer.rest {
+            Some(rest) => rest.located.clone(),
+            None => Some(Located { held: answer.told() }),
+        }
+    }
+
     /// The client was sent all of this answer, or (not `whole`) a part of it.
     pub(super) fn hold_located(&mut self, answer: &Answer, whole: bool) {
-        let Some(located) = self.located.as_mut().filter(|_| answer.variant == Variant::Delta) else {
-            return;
-        };
-        let told = Located { held: answer.told() };
+        let Some(told) = self.located_after(answer) else { return };
+        let Some(located) = &mut self.located else { return };
         if whole {
             *located = Arc::new(told);
         } else {

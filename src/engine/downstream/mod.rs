@@ -7,6 +7,7 @@ pub mod answer;
 pub mod dialect;
 pub mod flight;
 pub mod order;
+pub mod rest;
 mod owed;
 pub mod spelling;
 mod located;

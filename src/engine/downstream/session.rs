@@ -18,6 +18,7 @@ use super::dialect::told_at;
 use super::flight::Verdict;
 use super::order::{self, HOLD, Snapshots, Turn};
 use super::owed::Owed;
+use super::rest::Told;
 use super::routing::{Router, Watch};
 use super::spelling::Refusals;
 use super::subscription::{Change, SourceId, Subscription};
@@ -357,8 +358,8 @@ impl Session {
     }
 
     /// The answer was composed: `chunks` messages, of which the one that it names is handed out now; `version` is that
-    /// message's, `endpoints` the names that must follow (ORD-5), `targets` as composed. Gives the nonce, or `None` if there
-    /// was nothing to say.
+    /// message's, `endpoints` the names that must follow (ORD-5), `targets` and `told` as composed. Gives the nonce, or `None`
+    /// if there was nothing to say.
     #[allow(
         clippy::too_many_arguments,
         reason = "what the composition says, of which the driver keeps only this"
@@ -371,6 +372,7 @@ impl Session {
         version: Version,
         endpoints: &Arc<[ResourceName]>,
         targets: &[Arc<View>],
+        told: &Arc<[Told]>,
         now: Time,
     ) -> Option<u64> {
         let subscription = self.subscriptions.get_mut(index)?;
@@ -387,7 +389,11 @@ impl Session {
                 false => subscription.arrive(&answer.brought_to(targets), chunks > 0),
             }
         } else {
-            subscription.pending = Some(Box::new(Answer { chunk: answer.chunk + 1, ..answer.clone() }));
+            let located = match (&answer.rest, &subscription.located) {
+                (None, Some(_)) => subscription.located_after(&answer.brought_to(targets)),
+                _ => None,
+            };
+            subscription.pending = Some(Box::new(answer.rest(told, targets, located)));
         }
         if chunks == 0 {
             return None;
@@ -481,9 +487,10 @@ impl Subscription {
         let full = self.is_full(variant);
         let (mut news, mut membership_known) = (false, true);
         let mut parts = Vec::with_capacity(self.parts.len());
-        for part in &self.parts {
+        for part in &mut self.parts {
             let snapshot = turn.snapshot(part.source())?;
             let types = snapshot.of(&self.type_url)?;
+            part.share_names(types);
             let view = types.view(&part.interest)?;
             membership_known &= view.is_complete() || !part.is_wildcard();
             let answered = AnswerPart::of(part, snapshot, types, view);
@@ -531,6 +538,7 @@ impl Subscription {
             spellings: self.spellings(),
             located: self.located.clone(),
             chunk: 0,
+            rest: None,
             begun: turn.carried,
         })
     }

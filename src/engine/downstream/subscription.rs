@@ -5,21 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::answer::{Answer, AnswerKey, AnswerPart, Chunk};
+use super::answer::{Answer, AnswerKey, AnswerPart};
 use super::dialect::Dialect;
 use super::flight::Flight;
 use super::located::Located;
 use super::marks::Marks;
 use super::memory::weight;
 use super::order::{Refused, Trail, Withheld};
+use super::rest::Told;
 use super::routing::Asked;
 use super::spelling::{Peculiar, Refusals, Spellings, key_of};
 use super::wait::{First, Hold};
 use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
 use crate::engine::planted::{Bug, planted};
 use crate::engine::realm::Realm;
+use crate::engine::snapshot::TypeSnapshot;
 use crate::engine::view::{Leaving, View, ViewId};
-use crate::xds::{DeltaRequest, Resource, ResourceName, SotwRequest, TypeUrl, Version};
+use crate::xds::{DeltaRequest, ResourceName, SotwRequest, TypeUrl, Version};
 
 /// A source, by the number that the driver gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,6 +98,16 @@ impl Part {
         self.at = None;
     }
 
+    /// Keeps the names that all share who ask for the same, before the first answer to them.
+    pub(super) fn share_names(&mut self, types: &TypeSnapshot) {
+        if self.at.is_none()
+            && let Some(shared) = types.names(&self.interest)
+            && let Interest::Globs(names) | Interest::Names(names) = &mut self.interest
+        {
+            names.clone_from(shared);
+        }
+    }
+
     /// What the client holds of the names because another part brought it.
     fn take_over(&mut self, other: &View, which: impl Fn(&ResourceName) -> bool) {
         let candidates: Vec<_> = match &self.interest {
@@ -112,21 +124,19 @@ impl Part {
     }
 
     /// The client was sent a part of what brings it to a view.
-    fn hold_chunk<'a>(&mut self, chunk: &'a Chunk, view: &View) {
-        let names = |resource: &'a Arc<Resource>| std::iter::once(&resource.name).chain(&resource.aliases);
-        let sent =
-            chunk.resources.iter().flat_map(|resource| names(resource).map(|name| (name, resource.version)));
+    pub(super) fn hold_chunk(&mut self, told: &Told, view: &View) {
+        let sent = told.sent.iter().map(|(name, version)| (name, *version));
         let held = Arc::make_mut(&mut self.held);
         // What it held of names that it gave up is not what the client holds any more.
         let is_left = |name: &ResourceName| !self.interest.covers(name) && held.has(name);
         let sent: Vec<_> =
             sent.filter(|(name, version)| view.version_of(name) == Some(*version) || is_left(name)).collect();
-        held.hold(sent.into_iter(), chunk.removed.iter().filter(|name| self.interest.covers(name)));
+        held.hold(sent.into_iter(), told.removed.iter().filter(|name| self.interest.covers(name)));
         if !(held.remarks().is_empty() && view.remarks().is_empty()) {
             // An error that goes with a later message is not told yet, though the resource of its name is.
-            held.hold_leases(chunk.resources.iter().flat_map(names), view, true);
-            held.hold_leases(chunk.beats.iter().flat_map(names), view, false);
-            held.hold_remarks(chunk.errors.iter().map(|(name, _)| name), view);
+            held.hold_leases(told.names(), view, true);
+            held.hold_leases(told.beats.iter(), view, false);
+            held.hold_remarks(told.errors.iter(), view);
         }
     }
 
@@ -579,24 +589,6 @@ impl Subscription {
             self.forget_name(name);
         }
         self.fresh = true;
-    }
-
-    /// Gives up the rest of an answer that takes several messages, for a newer answer. What was sent of it the client holds.
-    pub fn interrupt(&mut self) {
-        let Some(answer) = self.pending.take() else { return };
-        self.fresh = true;
-        let composition = answer.compose();
-        let answer = answer.brought_to(&composition.targets);
-        self.hold_located(&answer, false);
-        for chunk in composition.chunks.iter().take(answer.chunk) {
-            for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
-                part.hold_chunk(chunk, &answered.view);
-            }
-            if !self.departed.is_empty() {
-                let told: BTreeSet<_> = chunk.names().chain(&chunk.removed).collect();
-                self.departed.retain(|name| !told.contains(name));
-            }
-        }
     }
 
     fn forget_name(&mut self, name: &ResourceName) {

@@ -96,6 +96,8 @@ pub struct Hold {
     pub since: Time,
     /// When to look again although nothing happened.
     look_at: Option<Time>,
+    /// No time ends it. While it is found out anew whether the client has to wait, that is as it was.
+    is_timeless: bool,
     /// The operator was told.
     pub is_told: bool,
 }
@@ -103,7 +105,7 @@ pub struct Hold {
 impl Hold {
     /// No time ends it, and it is of a single name: nothing else may tell the operator.
     pub fn is_endless(&self) -> bool {
-        self.look_at.is_none() && !self.name.is_wildcard()
+        self.is_timeless && !self.name.is_wildcard()
     }
 }
 
@@ -163,7 +165,8 @@ impl Subscription {
         let before = self.hold.take();
         let since = before.as_ref().map_or(turn.now, |before| before.since);
         let is_told = before.is_some_and(|before| before.is_told);
-        self.hold = Some(Box::new(Hold { name, source, since, look_at, is_told }));
+        let is_timeless = look_at.is_none();
+        self.hold = Some(Box::new(Hold { name, source, since, look_at, is_timeless, is_told }));
         true
     }
 

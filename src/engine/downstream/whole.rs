@@ -50,6 +50,7 @@ impl Subscription {
             spellings: self.spellings(),
             located: self.located.clone(),
             chunk: 0,
+            rest: None,
             begun: 0,
         };
         // Where every name is refused (NAM-5), the set is known to be empty.

@@ -150,6 +150,8 @@ pub struct Client {
     pub held: BTreeMap<TypeUrl, Held>,
     /// Changes of interest that the sources were not told yet.
     pub on_the_way: VecDeque<Watch>,
+    /// What answers of several messages were composed to, while some are left to send.
+    pub unsent: Vec<(AnswerKey, Composition)>,
 }
 
 pub struct Bench {
@@ -319,6 +321,7 @@ impl Bench {
         self.clients.push(Client {
             session: Session::new(variant, limits, HashSeed(7), 0xab00 + u32::try_from(id).unwrap()),
             variant,
+            unsent: Vec::new(),
             routes: Routes {
                 without: None,
                 servers: self.servers,
@@ -543,8 +546,7 @@ impl Bench {
             let now = self.now;
             let session = &mut self.clients[client].session;
             let Some((index, answer)) = session.poll_answer(&latest, now) else { return String::new() };
-            let composition = answer.spelled(answer.compose());
-            self.note(&answer, &composition);
+            let composition = self.compose(client, &answer);
             let chunk = composition.chunks.get(answer.chunk);
             let version = chunk.map(|chunk| chunk.version).unwrap_or_default();
             let session = &mut self.clients[client].session;
@@ -555,6 +557,7 @@ impl Bench {
                 version,
                 &composition.endpoints,
                 &composition.targets,
+                &composition.told,
                 now,
             );
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
@@ -643,6 +646,23 @@ impl Bench {
     }
 
     /// Equal keys mean equal compositions.
+    /// As the driver: of the messages after the first nothing is composed any more.
+    fn compose(&mut self, client: ClientId, answer: &Answer) -> Composition {
+        let key = answer.key();
+        let unsent = &mut self.clients[client].unsent;
+        let kept = unsent.iter().position(|(kept, _)| *kept == key).map(|at| unsent.swap_remove(at).1);
+        let kept = kept.filter(|_| answer.chunk > 0);
+        assert!(kept.is_some() || answer.chunk == 0, "the rest of an answer is kept");
+        let composition = kept.unwrap_or_else(|| answer.spelled(answer.compose()));
+        if answer.chunk == 0 {
+            self.note(answer, &composition);
+        }
+        if answer.chunk + 1 < composition.chunks.len() {
+            self.clients[client].unsent.push((key, composition.clone()));
+        }
+        composition
+    }
+
     fn note(&mut self, answer: &Answer, composition: &Composition) {
         let mut text = format!("{:?} {:?}", answer.type_url, composition.endpoints);
         for chunk in &composition.chunks {

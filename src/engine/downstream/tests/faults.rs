@@ -1,5 +1,6 @@
 //! What was once wrong.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::bench::{Bench, CDS, EDS, LDS, RDS, SDS, streams, url, version_of};
@@ -325,6 +326,25 @@ fn i12_what_went_and_came_back_is_no_news_where_nothing_is_deleted() {
     assert_eq!(bench.drain(client), "");
     bench.state(0, &[(EDS, "a=2 b=2")]);
     assert_eq!(bench.drain(client), "ClusterLoadAssignment a=2");
+}
+
+/// A client that stops to read between two messages keeps names, and no resources.
+#[test]
+fn rly_55_the_rest_of_an_answer_keeps_no_snapshot() {
+    for delta in [false, true] {
+        let mut bench = Bench::files(&[(EDS, "a=1~2000000 b=1~2000000 c=1~2000000")]);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        if delta {
+            bench.change(client, EDS, "+a +b +c")
+        } else {
+            bench.ask(client, EDS, "a b c")
+        };
+        assert_eq!(bench.poll(client), "ClusterLoadAssignment a=1");
+        let before = Arc::downgrade(&bench.snapshots[0]);
+        bench.state(0, &[(EDS, "a=2 b=2 c=2")]);
+        assert!(before.upgrade().is_none(), "delta: {delta}; nobody needs the former state");
+        assert_eq!(bench.poll(client), "ClusterLoadAssignment b=1");
+    }
 }
 
 /// DEL-11: a wildcard asked for again in the middle of its answer begins anew.

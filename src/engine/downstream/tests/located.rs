@@ -78,9 +78,16 @@ fn next(bench: &mut Bench, client: usize, message: &str) -> String {
         let composition = answer.located(answer.spelled(answer.compose()));
         let version = composition.chunks.first().map(|chunk| chunk.version).unwrap_or_default();
         let (count, targets) = (composition.chunks.len(), &composition.targets);
-        if let Some(nonce) =
-            session.commit(index, &answer, count, version, &composition.endpoints, targets, bench.now)
-        {
+        if let Some(nonce) = session.commit(
+            index,
+            &answer,
+            count,
+            version,
+            &composition.endpoints,
+            targets,
+            &composition.told,
+            bench.now,
+        ) {
             break (answer, composition, session.nonce_text(nonce));
         }
     };

@@ -1,5 +1,7 @@
 //! Names of the `xdstp:` scheme: §13.
 
+use std::sync::Arc;
+
 use super::bench::{Bench, CDS, EDS, LDS, version_of};
 use crate::engine::downstream::session::Limits;
 use crate::xds::{Code, DeltaRequest, Request, ResourceName, Variant, Version};
@@ -188,4 +190,22 @@ fn nam_8_fd16_the_spellings_of_a_stream_are_bounded() {
     bench.try_request(client, ask(names(4).collect())).unwrap();
     let status = bench.try_request(client, ask(vec![spelled(4, 0)])).unwrap_err();
     assert!(status.message.contains("21 names on one stream"), "{status}");
+}
+
+/// Ten thousand clients that ask for the same names keep them once.
+#[test]
+fn rly_55_clients_with_the_same_names_share_one_set() {
+    const LEDS: &str = "envoy.config.endpoint.v3.LbEndpoint";
+    for (message, change) in [(EDS, "+a +b"), (LEDS, "+xdstp:foo/*")] {
+        let mut bench = Bench::files(&[(EDS, "a=1"), (LEDS, "xdstp:foo/a=1")]);
+        let mut sets = Vec::new();
+        for _ in 0..2 {
+            let client = bench.delta();
+            bench.change(client, message, change);
+            bench.drain(client);
+            let parts = &bench.clients[client].session.subscriptions()[0].parts;
+            sets.push(parts.iter().find_map(|part| part.names()).unwrap().clone());
+        }
+        assert!(Arc::ptr_eq(&sets[0], &sets[1]), "{change}");
+    }
 }

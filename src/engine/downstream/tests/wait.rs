@@ -49,6 +49,22 @@ fn rly_5_a_first_set_waits_one_second_for_a_name_without_a_sign() {
     }
 }
 
+/// The operator is told of waits that nothing ends, and this one ends by time.
+#[test]
+fn rly_5_a_timed_wait_is_not_endless_while_the_source_takes_note_of_other_names() {
+    let mut bench = Bench::cold();
+    let client = bench.sotw();
+    bench.ask(client, CDS, "a wrong");
+    bench.hear(0);
+    bench.says(CDS, "a=1");
+    assert_eq!(bench.poll(client), "");
+    bench.slow_watches = true;
+    bench.ask(client, CDS, "a wrong other");
+    assert_eq!(bench.poll(client), "");
+    assert!(bench.hold(client, CDS).is_some());
+    assert!(!bench.clients[client].session.holds().any(|(_, hold)| hold.is_endless()));
+}
+
 #[test]
 fn rly_5_while_the_server_is_silent_a_newcomer_gets_what_is_cached_after_ten_seconds() {
     for is_lost in [false, true] {

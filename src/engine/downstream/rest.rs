@@ -1,0 +1,140 @@
+//! The rest of an answer that takes several messages.
+//!
+//! The messages are made when the first one is, and whoever sends them keeps them. The stream needs no snapshot for the rest
+//! then: only names, in case that it begins anew before the last message. So a client that stops to read in the middle keeps
+//! no resources alive which everyone else has moved on from (RLY-55).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::answer::{Answer, AnswerKey, AnswerPart, Chunk, Composition};
+use super::located::Located;
+use super::session::Session;
+use super::subscription::Subscription;
+use crate::engine::view::View;
+use crate::xds::{Resource, ResourceName, Version};
+
+/// The names in one message of several, which all clients share that are sent it.
+#[derive(Debug)]
+pub struct Told {
+    /// Under their own names and their aliases.
+    pub(super) sent: Box<[(ResourceName, Version)]>,
+    pub(super) beats: Box<[ResourceName]>,
+    pub(super) removed: Box<[ResourceName]>,
+    pub(super) errors: Box<[ResourceName]>,
+    /// The aliases among them.
+    aliases: BTreeSet<ResourceName>,
+}
+
+/// What is left to know of an answer whose first message was handed out.
+#[derive(Clone, Debug)]
+pub struct Rest {
+    key: AnswerKey,
+    told: Arc<[Told]>,
+    targets: Vec<Arc<View>>,
+    /// Of a client that asks with dynamic parameters: what it holds after this answer.
+    pub(super) located: Option<Located>,
+}
+
+fn names(resource: &Arc<Resource>) -> impl Iterator<Item = &ResourceName> {
+    std::iter::once(&resource.name).chain(&resource.aliases)
+}
+
+impl Told {
+    fn of(chunk: &Chunk) -> Told {
+        let with_version = |resource| names(resource).map(|name| (name.clone(), resource.version));
+        let aliases = chunk.resources.iter().chain(&chunk.beats).flat_map(|resource| &resource.aliases);
+        Told {
+            sent: chunk.resources.iter().flat_map(with_version).collect(),
+            beats: chunk.beats.iter().flat_map(names).cloned().collect(),
+            removed: chunk.removed.iter().cloned().collect(),
+            errors: chunk.errors.iter().map(|(name, _)| name.clone()).collect(),
+            aliases: aliases.cloned().collect(),
+        }
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &ResourceName> {
+        self.sent.iter().map(|(name, _)| name)
+    }
+
+    /// The names of which it says what becomes of them.
+    fn answered(&self) -> BTreeSet<&ResourceName> {
+        let own = self.names().chain(&self.beats).filter(|name| !self.aliases.contains(*name));
+        own.chain(&self.removed).collect()
+    }
+}
+
+impl Composition {
+    /// Notes the names of the messages, if there are several.
+    pub(super) fn note_told(&mut self) {
+        if self.chunks.len() > 1 {
+            self.told = self.chunks.iter().map(Told::of).collect();
+        }
+    }
+}
+
+impl Answer {
+    /// The key of the whole answer, if this is the rest of it.
+    pub(super) fn rest_key(&self) -> Option<AnswerKey> {
+        self.rest.as_ref().map(|rest| rest.key)
+    }
+
+    /// What is left to send after the message that was just handed out.
+    pub(super) fn rest(&self, told: &Arc<[Told]>, targets: &[Arc<View>], located: Option<Located>) -> Answer {
+        let rest = || {
+            let (key, told, targets) = (self.key(), told.clone(), targets.to_vec());
+            Box::new(Rest { key, told, targets, located })
+        };
+        let rest = self.rest.clone().unwrap_or_else(rest);
+        let part = |part: &AnswerPart| AnswerPart {
+            interest: part.interest.clone(),
+            held: part.held.clone(),
+            view: part.view.clone(),
+            keeps: Vec::new(),
+            snapshot: Arc::default(),
+            ..*part
+        };
+        let parts = self.parts.iter().map(part).collect();
+        let (spellings, type_url) = (self.spellings.clone(), self.type_url.clone());
+        let (departed, refused) = (self.departed.clone(), self.refused.clone());
+        let (rest, chunk) = (Some(rest), self.chunk + 1);
+        Answer { type_url, parts, departed, refused, spellings, located: None, rest, chunk, ..*self }
+    }
+}
+
+impl Subscription {
+    /// Gives up the rest of an answer that takes several messages, for a newer answer. What was sent of it the client holds.
+    pub fn interrupt(&mut self) {
+        let Some(answer) = self.pending.take() else { return };
+        self.fresh = true;
+        self.hold_located(&answer, false);
+        let Some(rest) = &answer.rest else { return };
+        for told in rest.told.iter().take(answer.chunk) {
+            for (index, (part, answered)) in self.parts.iter_mut().zip(&answer.parts).enumerate() {
+                part.hold_chunk(told, rest.targets.get(index).unwrap_or(&answered.view));
+            }
+            if !self.departed.is_empty() {
+                let answered = told.answered();
+                self.departed.retain(|name| !answered.contains(name));
+            }
+        }
+    }
+}
+
+impl Session {
+    /// The rest of this subscription's answer cannot be sent any more: the next one is built from what there is then.
+    pub fn begin_anew(&mut self, index: usize) {
+        if let Some(subscription) = self.subscriptions.get_mut(index) {
+            subscription.interrupt();
+        }
+    }
+
+    /// As [`Self::begin_anew`], wherever the rest of an answer is one of these.
+    pub fn give_up(&mut self, is_given_up: impl Fn(&AnswerKey) -> bool) {
+        for subscription in &mut self.subscriptions {
+            if subscription.pending_key().is_some_and(|key| is_given_up(&key)) {
+                subscription.interrupt();
+            }
+        }
+    }
+}
