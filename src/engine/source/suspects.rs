@@ -79,6 +79,7 @@ impl Suspect {
 impl Streams {
     pub fn handle(&mut self, index: StreamIndex, input: Input, now: Time) {
         let may_blame = self.may_blame(index);
+        self.note_connection(&input, now);
         let Some(machine) = self.machines.get_mut(index) else { return };
         match input {
             Input::Ended { status, jitter } if may_blame => {

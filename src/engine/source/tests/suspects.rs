@@ -264,6 +264,31 @@ fn the_type_that_owes_an_answer_is_blamed_before_those_that_may_be_silent() {
     assert!(!bench.reach_is_lost());
 }
 
+/// CLI-1: nobody else can say whether the server is there.
+#[test]
+fn cli_1_where_only_a_suspect_is_asked_for_the_server_is_judged_by_its_stream() {
+    let mut bench = Bench::class();
+    bench.input(0, ended("resource watch failed"));
+    bench.input(0, Input::Opened);
+    bench.answers(0, CDS, "a=1");
+    bench.input(1, Input::Opened);
+    bench.input(1, ended("resource watch failed"));
+    assert!(!bench.reach_is_lost(), "the others are served");
+    bench.source.forget(SessionId(1), bench.now);
+    for _ in 0..40 {
+        bench.advance(Duration::from_secs(1));
+        if bench.said().contains(&"1 opens".to_owned()) {
+            bench.input(1, Input::Opened);
+            bench.input(1, ended("resource watch failed"));
+        }
+    }
+    assert!(bench.reach_is_lost());
+    bench.advance(Duration::from_secs(40));
+    bench.input(1, Input::Opened);
+    bench.answers(1, RUNTIME, "r=1");
+    assert!(bench.source.snapshot().reach().is_heard());
+}
+
 #[test]
 fn dat_7_what_was_said_against_a_type_ends_when_the_server_bears_it() {
     let mut bench = Bench::class();
