@@ -33,6 +33,7 @@ mod refusals;
 mod refused;
 mod routes;
 mod aside;
+mod divert;
 mod views;
 mod stream;
 mod hub;
