@@ -9,8 +9,8 @@ use crate::xds::{Response, SetMark, Status, TypeUrl};
 ///        └──────────────────────────────────────────────────────────────────────► Closed
 /// ```
 ///
-/// A poll is a stream, too: `Opened`, then at most one of `Response`, `Unchanged` and `Undecodable`, then `Closed`, with
-/// the status OK after the first two.
+/// A poll is a stream, too: `Opened`, then at most one of `Response`, `Unchanged`, `Undecodable` and, where there was no
+/// connection, `ConnectFailed`, then `Closed`, with the status OK after the first two, or `Ended` with the server's refusal.
 #[derive(Debug)]
 pub enum StreamEvent {
     /// An attempt to connect failed while the stream waits for a connection; it goes on waiting (CLI-7). A stream

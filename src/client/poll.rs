@@ -60,7 +60,11 @@ struct Poll {
 
 /// Why a poll brought nothing.
 enum Failure {
+    /// There was no connection (CLI-1 a).
+    Unconnected(Status),
     /// There was no good response.
+    Failed(Status),
+    /// The server answered with this status.
     Refused(Status),
     /// There was one, and it can't be read.
     Undecodable(Status),
@@ -70,25 +74,30 @@ impl Poll {
     async fn run(self, requested: oneshot::Receiver<(SotwRequest, Bytes)>) {
         self.report(StreamEvent::Opened).await;
         let Ok((request, node)) = requested.await else { return };
-        let status = match self.poll(request, node).await {
+        let end = match self.poll(request, node).await {
             Ok(answer) => {
                 self.report(answer).await;
-                Status::ok()
+                StreamEvent::Closed(Status::ok())
             }
-            Err(Failure::Refused(status)) => status,
+            Err(Failure::Unconnected(status)) => {
+                self.report(StreamEvent::ConnectFailed(status.clone())).await;
+                StreamEvent::Closed(status)
+            }
+            Err(Failure::Failed(status)) => StreamEvent::Closed(status),
+            Err(Failure::Refused(status)) => StreamEvent::Ended(status),
             Err(Failure::Undecodable(status)) => {
                 self.server.metrics.undecodable.inc();
                 self.report(StreamEvent::Undecodable(status.clone())).await;
-                status
+                StreamEvent::Closed(status)
             }
         };
-        self.report(StreamEvent::Closed(status)).await;
+        self.report(end).await;
     }
 
     async fn poll(&self, request: SotwRequest, node: Bytes) -> Result<StreamEvent, Failure> {
         let is_versioned = !request.version_info.is_empty();
-        let body = aside(move || encode_rest_request(request, &node)).await.map_err(Failure::Refused)?;
-        let response = self.ask(body).await.map_err(Failure::Refused)?;
+        let body = aside(move || encode_rest_request(request, &node)).await.map_err(Failure::Failed)?;
+        let response = self.ask(body).await?;
         match response.status() {
             StatusCode::OK => {
                 must_be_plain(response.headers()).map_err(Failure::Undecodable)?;
@@ -106,19 +115,22 @@ impl Poll {
     }
 
     /// Up to the head of the response. The connection is part of it, with a time limit of its own.
-    async fn ask(&self, body: Bytes) -> Result<Response<Incoming>, Status> {
+    async fn ask(&self, body: Bytes) -> Result<Response<Incoming>, Failure> {
         let request = Request::post(&self.url)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json")
             .header(header::USER_AGENT, USER_AGENT)
             .body(Full::new(body))
-            .map_err(|error| Status::new(Code::Internal, error.to_string()))?;
+            .map_err(|error| Failure::Failed(Status::new(Code::Internal, error.to_string())))?;
         let settings = &self.server.settings;
         let limit = settings.connect_timeout * 2 + settings.request_timeout;
         match timeout(limit, self.server.client.request(request)).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => Err(unavailable(&error)),
-            Err(_) => Err(Status::new(Code::DeadlineExceeded, format!("no answer within {limit:?}"))),
+            Err(_) => {
+                let text = format!("no answer within {limit:?}");
+                Err(Failure::Failed(Status::new(Code::DeadlineExceeded, text)))
+            }
         }
     }
 
@@ -128,11 +140,11 @@ impl Poll {
         loop {
             let frame = match timeout(settings.request_timeout, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
-                Ok(Some(Err(error))) => return Err(Failure::Refused(unavailable(&error))),
+                Ok(Some(Err(error))) => return Err(unavailable(&error)),
                 Ok(None) => return Ok(bytes.freeze()),
                 Err(_) => {
                     let text = format!("the response stopped for {:?}", settings.request_timeout);
-                    return Err(Failure::Refused(Status::new(Code::DeadlineExceeded, text)));
+                    return Err(Failure::Failed(Status::new(Code::DeadlineExceeded, text)));
                 }
             };
             let Ok(data) = frame.into_data() else { continue };
@@ -199,13 +211,13 @@ async fn aside<T: Send + 'static, E: ToString + Send + 'static>(
 }
 
 /// The client's own words are "client error (Connect)"; the reason stands behind them.
-fn unavailable(error: &(dyn Error + 'static)) -> Status {
+fn unavailable(error: &(dyn Error + 'static)) -> Failure {
     let mut reason = error;
     while let Some(source) = reason.source() {
         reason = source;
         if let Some(ConnectError(status)) = reason.downcast_ref() {
-            return status.clone();
+            return Failure::Unconnected(status.clone());
         }
     }
-    Status::new(Code::Unavailable, reason.to_string())
+    Failure::Failed(Status::new(Code::Unavailable, reason.to_string()))
 }

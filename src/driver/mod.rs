@@ -34,6 +34,7 @@ mod refusals;
 mod refused;
 mod routes;
 mod aside;
+mod divert;
 mod views;
 mod stream;
 mod unsent;

@@ -62,6 +62,16 @@ impl Server {
         matches!(&self.attach, Attach::Grpc { settings, .. } if settings.fails_on_data_errors)
     }
 
+    /// Each type has streams or polls of its own, so that one may be lost and the others not (RLY-40).
+    fn is_by_type(&self) -> bool {
+        match &self.attach {
+            Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => {
+                settings.transport != upstream::Transport::Aggregated
+            }
+            Attach::Files { .. } | Attach::Nothing | Attach::Refused => false,
+        }
+    }
+
     /// No server of the configuration.
     pub(super) fn is_made_up(&self) -> bool {
         matches!(self.attach, Attach::Nothing | Attach::Refused)
@@ -92,6 +102,7 @@ impl ServerList {
         is_theirs.then(|| List {
             number,
             servers,
+            by_type: self.servers.first().is_some_and(|server| server.is_by_type()),
             settings: self.fallback.clone(),
             deleting: (0..64)
                 .zip(&self.servers)

@@ -20,6 +20,7 @@ use tracing::{debug, trace, warn};
 use super::alone::Aside;
 use super::aside::{session_at, subscriber_at};
 use super::delivery::Unread;
+use super::divert::Diverts;
 use super::encode::Encoded;
 use super::handle::{Charge, Form, Message, Peer, Polled, RelayStream};
 use super::limiter::{Admission, Limiter, NAMES_PER_TOKEN};
@@ -72,6 +73,7 @@ pub struct StreamState {
     pub(super) inner: Mutex<Inner>,
     /// Held from a change of what is wanted until the sources were told of it, so that they hear of changes in order.
     telling: tokio::sync::Mutex<()>,
+    pub(super) diverts: Mutex<Diverts>,
 }
 
 pub(super) struct Inner {
@@ -140,6 +142,7 @@ impl Stream {
                 behind: shared.metrics.downstream.behind(),
                 inner: Mutex::new(inner),
                 telling: tokio::sync::Mutex::default(),
+                diverts: Mutex::default(),
                 tables: tables.clone(),
                 shared,
             }))
@@ -233,27 +236,7 @@ impl Subscriber for StreamState {
     }
 
     fn divert(self: Arc<Self>, type_url: TypeUrl) {
-        // Held until its sources know: one that a stream enters after its farewell would be kept by it for ever.
-        let Some(guard) = self.guard.upgrade() else { return };
-        tokio::spawn(async move {
-            let _guard = guard;
-            let _telling = self.telling.lock().await;
-            let diverted = {
-                let inner = &mut *lock(&self.inner);
-                let mut routes = Routes {
-                    stream: &self,
-                    node: inner.node.as_deref(),
-                    sources: &mut inner.sources,
-                    refusal: Some(&mut inner.refusal),
-                };
-                inner.session.divert(&type_url, &mut routes)
-            };
-            match diverted {
-                Ok(watches) => self.tell(watches).await,
-                Err(status) => self.end(status),
-            }
-            self.wake();
-        });
+        self.divert_soon(type_url);
     }
 
     fn displaced(self: Arc<Self>, source: SourceId) {

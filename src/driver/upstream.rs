@@ -200,7 +200,7 @@ impl OpenStream {
                     next.open = Some(next.metrics.stream(next.variant));
                     return Some(true);
                 }
-                StreamEvent::ConnectFailed(_) | StreamEvent::Closed(_) => {
+                StreamEvent::ConnectFailed(_) | StreamEvent::Closed(_) | StreamEvent::Ended(_) => {
                     self.next = None;
                     return Some(false);
                 }
@@ -231,4 +231,47 @@ fn open(
         Attach::Files { .. } | Attach::Nothing | Attach::Refused => return None,
     };
     Some(OpenStream { handle, events, open: None, variant, metrics: metrics(), next: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{RestServer, Settings};
+    use crate::telemetry::Metrics;
+    use crate::telemetry::metrics::ClientMetrics;
+    use crate::xds::{Code, Status};
+
+    /// Whatever handle it has, its events are what the test sends.
+    fn stream() -> (OpenStream, mpsc::Sender<StreamEvent>) {
+        let (sender, events) = mpsc::channel(EVENTS_MAX);
+        let server =
+            RestServer::new("127.0.0.1", 1, "", Settings::default(), Arc::new(ClientMetrics::default()));
+        let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
+        let Some(handle) = server.open(&type_url, mpsc::channel(1).0) else { panic!("no service") };
+        let metrics = Metrics::new().of_server("server");
+        let handle = Handle::Poll(handle);
+        (OpenStream { handle, events, open: None, variant: Variant::Delta, metrics, next: None }, sender)
+    }
+
+    #[tokio::test]
+    async fn a_next_stream_has_failed_however_it_ended() {
+        let status = || Status::new(Code::Unavailable, "");
+        for end in [
+            StreamEvent::ConnectFailed(status()),
+            StreamEvent::Closed(status()),
+            StreamEvent::Ended(status()),
+        ] {
+            let text = format!("{end:?}");
+            let (mut stream, _sender) = stream_with_next(end).await;
+            let failed = poll_fn(|context| Poll::Ready(stream.poll_next_stream(context))).await;
+            assert_eq!((failed, stream.next.is_none()), (Some(false), true), "{text}");
+        }
+    }
+
+    async fn stream_with_next(event: StreamEvent) -> (OpenStream, mpsc::Sender<StreamEvent>) {
+        let ((mut stream, sender), (next, events)) = (stream(), stream());
+        let _ = events.send(event).await;
+        stream.next = Some(Box::new(next));
+        (stream, sender)
+    }
 }

@@ -16,14 +16,14 @@ use crate::engine::Time;
 use crate::engine::downstream::{Moved, SourceId};
 use crate::engine::snapshot::Snapshot;
 use crate::telemetry::metrics::GaugePart;
-use crate::xds::{Code, Status};
+use crate::xds::{Code, Status, TypeUrl};
 
 /// A client that is to learn that no server is there learns it within this time of its first request (RLY-4). Before
 /// 15 s are over, at which gRPC concludes that what it asks for does not exist.
 const FAIL_AFTER: Duration = Duration::from_secs(10);
 
-/// The lists in which a stream is not served by the preferred server, counted.
-pub(super) type Fallen = Vec<(u16, GaugePart, Arc<Outing>)>;
+/// The lists, or types of lists, in which a stream is not served by the preferred server, counted.
+pub(super) type Fallen = Vec<((u16, Option<TypeUrl>), GaugePart, Arc<Outing>)>;
 
 /// The newest snapshot of each source that a stream uses.
 pub(super) fn newest(
@@ -75,18 +75,19 @@ impl StreamState {
     }
 
     fn note_moves(&self, fallen: &mut Fallen, moves: &[Moved]) {
-        for Moved { list: number, from, to } in moves {
+        for Moved { list: number, type_url, from, to } in moves {
             let list = self.shared.settings.lists.list(ListId::of(*number));
             let uri = |server: u16| list.servers.get(usize::from(server)).map(|server| server.uri.clone());
             let (Some(from_uri), Some(to_uri)) = (uri(*from), uri(*to)) else { continue };
-            debug!(stream = self.number(), list = %list.label, from = %from_uri, to = %to_uri, "a stream is served by another server");
+            debug!(stream = self.number(), list = %list.label, ?type_url, from = %from_uri, to = %to_uri,
+                "a stream is served by another server");
             let counted = self.shared.metrics.fallback.moved(&list.label, &to_uri, *to == 0);
             let fell = counted.map(|counted| {
                 let (list, server) = ((*number, &list.label), (*to, &to_uri));
                 let outing = self.shared.outings.join(list, server, &from_uri, &self.shared.throttle);
-                (*number, counted, outing)
+                ((*number, type_url.clone()), counted, outing)
             });
-            fallen.retain(|(known, ..)| known != number);
+            fallen.retain(|((known, of), ..)| (known, of) != (number, type_url));
             fallen.extend(fell);
         }
     }

@@ -31,6 +31,8 @@ pub struct WatchedSet {
 pub struct TypeSnapshot {
     /// The server answered for this type since it was last lost: what is here is no older than that (I9).
     pub is_current: bool,
+    /// Whether the server can be heard of this type, where each type has streams of its own (RLY-40).
+    pub reach: Option<Reach>,
     pub named: Names,
     /// Of names that are or were the alias of a resource (ALI-2).
     pub aliases: OrdMap<ResourceName, Arc<Aliased>>,
@@ -156,6 +158,11 @@ impl Snapshot {
     /// Whether the server can be heard.
     pub fn reach(&self) -> &Reach {
         &self.reach
+    }
+
+    /// Whether it can be heard of a type.
+    pub fn reach_of(&self, type_url: &TypeUrl) -> &Reach {
+        self.of(type_url).and_then(|types| types.reach.as_ref()).unwrap_or(&self.reach)
     }
 
     pub(super) fn set_reach(&mut self, reach: Reach) {

@@ -77,6 +77,8 @@ impl Poll {
                     said.push(format!("{} {}", response.version_info, names.join(" ")));
                 }
                 StreamEvent::Closed(status) => said.push(format!("closed {status}")),
+                StreamEvent::Ended(status) => said.push(format!("refused {status}")),
+                StreamEvent::ConnectFailed(status) => said.push(format!("unconnected {status}")),
                 StreamEvent::Undecodable(_) => said.push("undecodable".to_owned()),
                 event => said.push(format!("{event:?}")),
             }
@@ -164,7 +166,9 @@ async fn rst_4_rst_11_whatever_is_not_a_good_answer_is_a_failure() {
     for (version, response, code, text) in cases {
         let said = peer.answered(version, &response).await;
         let last = said.last().unwrap();
-        assert!(last.starts_with(&format!("closed {code}")) && last.contains(text), "{response:?}: {said:?}");
+        let is_refusal = response.starts_with("HTTP/1.1 ") && !response.starts_with("HTTP/1.1 200");
+        let end = format!("{} {code}", if is_refusal { "refused" } else { "closed" });
+        assert!(last.starts_with(&end) && last.contains(text), "{response:?}: {said:?}");
         assert!(!said.iter().any(|line| line == "Unchanged"), "{response:?}: {said:?}");
         let is_undecodable = said.iter().any(|line| line == "undecodable");
         let is_answered = response.starts_with("HTTP/1.1 200") && code != "UNAVAILABLE";

@@ -18,6 +18,7 @@ mod streams;
 mod responses;
 mod sets;
 mod fallback;
+mod by_type;
 mod process;
 mod times;
 mod page;

@@ -132,7 +132,8 @@ impl Router for Routes<'_> {
     }
 
     fn fallback(&self, number: u16) -> Option<List> {
-        let list = List { number, servers: 2, settings: fallback::Settings::default(), deleting: 0 };
+        let list =
+            List { number, servers: 2, by_type: false, settings: fallback::Settings::default(), deleting: 0 };
         self.fallback.then_some(list)
     }
 }

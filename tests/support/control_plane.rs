@@ -66,6 +66,8 @@ struct State {
     refuse_delta: Option<Code>,
     /// The type whose service there is not.
     refuse_type: Option<&'static str>,
+    /// The type whose service is broken.
+    fail_type: Option<&'static str>,
     /// The type that has no cache: a stream that asks for it ends, as with go-control-plane's mux.
     ends_on: Option<&'static str>,
     /// What polls are answered with instead.
@@ -191,9 +193,14 @@ impl ControlPlane {
         self.shared.lock().refuse_delta = code.into();
     }
 
-    /// There is no service for streams of this type alone, or (`None`) there are all.
+    /// There is no service for streams, or polls, of this type alone, or (`None`) there are all.
     pub fn refuse_type(&self, type_url: Option<&'static str>) {
         self.shared.lock().refuse_type = type_url;
+    }
+
+    /// Streams of this type alone end with INTERNAL before they are answered, and polls get 500, or (`None`) none do.
+    pub fn fail_type(&self, type_url: Option<&'static str>) {
+        self.shared.lock().fail_type = type_url;
     }
 
     /// Every aggregated stream that asks for this type ends.
@@ -388,6 +395,12 @@ async fn route(request: Request<Incoming>, shared: Arc<Shared>) -> Response<toni
         state.headers.push(headers);
         let response = match &state.refuse_polls {
             Some((status, body)) => rest::respond(*status, body.clone()),
+            None if state.refuse_type == Some(type_url) => {
+                rest::respond(StatusCode::NOT_FOUND, String::new())
+            }
+            None if state.fail_type == Some(type_url) => {
+                rest::respond(StatusCode::INTERNAL_SERVER_ERROR, "broken".to_owned())
+            }
             None => rest::answer(&state.world, &ask),
         };
         let recorded = Recorded {
@@ -411,6 +424,7 @@ async fn route(request: Request<Incoming>, shared: Arc<Shared>) -> Response<toni
         state.opened_at.push(Instant::now());
         match method {
             Some((_, Some(of_type))) if state.refuse_type == Some(of_type) => Some(Code::Unimplemented),
+            Some((_, Some(of_type))) if state.fail_type == Some(of_type) => Some(Code::Internal),
             Some((Variant::Delta, _)) => state.refuse_delta,
             _ => None,
         }

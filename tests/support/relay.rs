@@ -103,6 +103,10 @@ impl Setup {
             if server.starts_with("file:") {
                 continue;
             }
+            if self.upstream == Attachment::Rest {
+                let _ = writeln!(yaml, "    refresh_delay: 20ms");
+                continue;
+            }
             let _ = writeln!(yaml, "    channel_creds: [ {{ type: insecure }} ]");
             let _ = writeln!(yaml, "    api_type: {}", self.upstream.api_type());
             for line in lines {

@@ -6,7 +6,7 @@ use super::dialect::Dialect;
 use super::session::{Excess, Session};
 use super::spelling::SPELLINGS_MAX;
 use super::subscription::{Change, Key, NameSetChange, Part, SourceId, Subscription};
-use super::views::{List, Views};
+use super::views::{List, ListView, Views};
 use crate::engine::interest::{Collection, Interest, Shape};
 use crate::engine::realm::Realm;
 use crate::engine::view::View;
@@ -81,7 +81,7 @@ impl Asked {
         router: &mut dyn Router,
     ) -> Result<Asked, Status> {
         let list = router.list(type_url, realm);
-        let Some(fallback) = views.enter(list, router) else {
+        let Some(fallback) = views.enter(list, type_url, router) else {
             return Ok(Asked { list, source: router.source(type_url, realm, 0)?, others: None });
         };
         let source = router.source(type_url, realm, fallback.serving())?;
@@ -136,46 +136,41 @@ impl Session {
     /// The client's node changed in what splits classes (RLY-16): every part is looked at again. What the client holds
     /// stays, so that only differences are sent.
     pub fn reroute(&mut self, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
-        self.replace(None, router)
-    }
-
-    /// Finds out anew which sources the parts of a list, or all, are asked of.
-    pub(super) fn replace(
-        &mut self,
-        list: Option<u16>,
-        router: &mut dyn Router,
-    ) -> Result<Vec<Watch>, Status> {
-        self.replace_where(&|part| list.is_none_or(|list| part.asked.list == list), router)
+        self.replace_where(&|_, _| true, router)
     }
 
     /// Finds out anew which sources are asked for what is asked of this one, as it serves this session no longer, or not yet
     /// (RLY-14). What the client holds stays.
     pub fn leave(&mut self, source: SourceId, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
-        self.replace_where(&|part| part.asked.sources().any(|asked| asked == source), router)
+        self.replace_where(&|_, part| part.asked.sources().any(|asked| asked == source), router)
     }
 
-    fn replace_where(
+    /// Finds out anew which sources these parts are asked of.
+    pub(super) fn replace_where(
         &mut self,
-        is_of: &dyn Fn(&Part) -> bool,
+        is_of: &dyn Fn(&TypeUrl, &Part) -> bool,
         router: &mut dyn Router,
     ) -> Result<Vec<Watch>, Status> {
         // All is found before anything changes: a source that cannot be had leaves the session as it was.
         let mut found = Vec::new();
         for subscription in &self.subscriptions {
-            for part in subscription.parts.iter().filter(|part| is_of(part)) {
-                found.push(Asked::find(&subscription.type_url, part.realm, &mut self.views, router)?);
+            let type_url = &subscription.type_url;
+            for part in subscription.parts.iter().filter(|part| is_of(type_url, part)) {
+                found.push(Asked::find(type_url, part.realm, &mut self.views, router)?);
             }
         }
         let (mut found, mut watches) = (found.into_iter(), Vec::new());
-        for subscription in self.subscriptions.iter_mut().filter(|s| s.parts.iter().any(is_of)) {
+        for subscription in &mut self.subscriptions {
             let type_url = subscription.type_url.clone();
-            let parts = || subscription.parts.iter().filter(|part| is_of(part));
+            let parts = || subscription.parts.iter().filter(|part| is_of(&type_url, part));
             let asked: Vec<_> = found.by_ref().take(parts().count()).collect();
             if parts().map(|part| &part.asked).eq(&asked) {
                 continue;
             }
             subscription.interrupt();
-            for (part, asked) in subscription.parts.iter_mut().filter(|part| is_of(part)).zip(asked) {
+            for (part, asked) in
+                subscription.parts.iter_mut().filter(|part| is_of(&type_url, part)).zip(asked)
+            {
                 let old = std::mem::replace(&mut part.asked, asked);
                 unwatch(&old, &part.asked, &type_url, part.interest.collection(), &mut watches);
                 let is_new = |source: &SourceId| !old.sources().any(|known| known == *source);
@@ -214,7 +209,10 @@ impl Session {
                 self.sources.push(source);
             }
         }
-        self.views.keep(|list| parts().any(|part| part.asked.list == list));
+        let is_wanted = |subscription: &Subscription, view: &ListView| {
+            subscription.parts.iter().any(|part| view.covers(&subscription.type_url, part.asked.list))
+        };
+        self.views.keep(|view| self.subscriptions.iter().any(|subscription| is_wanted(subscription, view)));
     }
 
     /// Whether some part is asked of this source.

@@ -49,7 +49,7 @@ impl Session {
 
     fn with_help(&self, mut snapshots: Snapshots) -> Snapshots {
         for view in self.views.iter().filter(|view| view.needs_help()) {
-            for (subscription, part) in self.parts_of(view.list.number) {
+            for (subscription, part) in self.parts_of(view) {
                 let type_url = &subscription.type_url;
                 let stand_ins = view.stand_ins(subscription, part, &|id| snapshot_of(&snapshots, id));
                 let lasts = view.last_bytes(subscription, part, self.variant(), &snapshots);

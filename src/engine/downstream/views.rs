@@ -16,13 +16,15 @@ use crate::engine::fallback::{Decision, Fallback, Settings, Sight};
 use crate::engine::reach::Reach;
 use crate::engine::remarks::ErrorKind;
 use crate::engine::snapshot::Snapshot;
-use crate::xds::{ResourceName, Status};
+use crate::xds::{ResourceName, Status, TypeUrl};
 
 /// What a session needs to know of a server list of several servers.
 #[derive(Clone, Debug)]
 pub struct List {
     pub number: u16,
     pub servers: u16,
+    /// Its servers are reached type by type, and so do they stand in for each other (ADR 18).
+    pub by_type: bool,
     pub settings: Settings,
     /// By bit: the servers whose word that a name does not exist counts although a higher one supplied it
     /// (`fail_on_data_errors`, RLY-42).
@@ -30,9 +32,11 @@ pub struct List {
 }
 
 /// A session is served by another server of a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
     pub list: u16,
+    /// `None`: with all types.
+    pub type_url: Option<TypeUrl>,
     pub from: u16,
     pub to: u16,
 }
@@ -52,10 +56,12 @@ const RETRY: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub struct Views(Vec<ListView>);
 
-/// One list.
+/// One list, or one type of it.
 #[derive(Debug)]
 pub(super) struct ListView {
     pub list: List,
+    /// `None`: all of them.
+    type_url: Option<TypeUrl>,
     pub fallback: Fallback,
     /// A move could not be made; until then the session stays where it is.
     refused_until: Option<Time>,
@@ -71,14 +77,16 @@ pub(super) struct Former {
 
 impl Views {
     /// The fallback of a list of which something is wanted; `None` if it has one server.
-    pub fn enter(&mut self, number: u16, router: &dyn Router) -> Option<&Fallback> {
-        let index = match self.0.iter().position(|view| view.list.number == number) {
+    pub fn enter(&mut self, number: u16, type_url: &TypeUrl, router: &dyn Router) -> Option<&Fallback> {
+        let index = match self.0.iter().position(|view| view.covers(type_url, number)) {
             Some(index) => index,
             None => {
                 let list = router.fallback(number)?;
+                let type_url = list.by_type.then(|| type_url.clone());
                 self.0.reserve_exact(1);
                 self.0.push(ListView {
                     list,
+                    type_url,
                     fallback: Fallback::default(),
                     refused_until: None,
                     former: None,
@@ -89,9 +97,9 @@ impl Views {
         self.0.get(index).map(|view| &view.fallback)
     }
 
-    /// Forgets lists of which nothing is wanted.
-    pub fn keep(&mut self, is_wanted: impl Fn(u16) -> bool) {
-        self.0.retain(|view| is_wanted(view.list.number));
+    /// Forgets lists, and types of lists, of which nothing is wanted.
+    pub(super) fn keep(&mut self, is_wanted: impl Fn(&ListView) -> bool) {
+        self.0.retain(is_wanted);
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &ListView> {
@@ -108,6 +116,13 @@ impl Views {
         for view in &mut self.0 {
             view.former.take_if(|former| former.until <= now);
         }
+    }
+}
+
+impl ListView {
+    /// Whether it is of what is asked of a list for a type.
+    pub(super) fn covers(&self, type_url: &TypeUrl, list: u16) -> bool {
+        self.list.number == list && self.type_url.as_ref().is_none_or(|own| own == type_url)
     }
 }
 
@@ -139,14 +154,18 @@ impl Session {
             for _ in 0..=servers {
                 let Some(view) = self.views.0.get(index) else { break };
                 let Some(next) = self.decide(view, latest, now).next else { break };
-                let (list, from) = (view.list.number, view.fallback.serving());
-                let former = self.parts_of(list).map(|(_, part)| part.source());
+                let (list, type_url) = (view.list.number, view.type_url.clone());
+                let from = view.fallback.serving();
+                let former = self.parts_of(view).map(|(_, part)| part.source());
                 let former: Snapshots = former.map(|source| (source, latest(source))).collect();
                 let Some(view) = self.views.0.get_mut(index) else { break };
                 let before = view.fallback.clone();
                 view.fallback.make(next, &view.list.settings, now);
                 let to = view.fallback.serving();
-                let replaced = self.replace(Some(list), router);
+                let is_of = |of: &TypeUrl, part: &Part| {
+                    part.asked.list == list && type_url.as_ref().is_none_or(|own| own == of)
+                };
+                let replaced = self.replace_where(&is_of, router);
                 let Some(view) = self.views.0.get_mut(index) else { break };
                 match replaced {
                     Ok(watches) => shift.watches.extend(watches),
@@ -159,7 +178,7 @@ impl Session {
                 if from != to {
                     view.former = Some(Box::new(Former { snapshots: former, until: now + HOLD * 2 }));
                     self.round = None;
-                    shift.moves.push(Moved { list, from, to });
+                    shift.moves.push(Moved { list, type_url, from, to });
                 }
             }
         }
@@ -171,10 +190,12 @@ impl Session {
     pub fn is_stranded(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>, impatient: bool) -> bool {
         self.subscriptions().iter().any(|subscription| {
             subscription.parts.iter().any(|part| {
-                let view = self.views.iter().find(|view| view.list.number == part.asked.list);
+                let type_url = &subscription.type_url;
+                let view = self.views.iter().find(|view| view.covers(type_url, part.asked.list));
                 let is_last = view.is_none_or(|view| view.fallback.active() + 1 >= view.list.servers);
                 let cut_off = |source| {
-                    let reach = latest(source).map(|snapshot| snapshot.reach().clone()).unwrap_or_default();
+                    let reach = latest(source).map(|snapshot| snapshot.reach_of(type_url).clone());
+                    let reach = reach.unwrap_or_default();
                     reach.is_lost() || (impatient && !reach.is_heard())
                 };
                 let lacks = unknown(subscription, part, part.source(), latest) > 0;
@@ -183,17 +204,17 @@ impl Session {
         })
     }
 
-    /// The server of each list of several servers that this session is served from.
+    /// The server of each list of several servers, or of each type of it, that this session is served from.
     pub fn served_by(&self) -> impl Iterator<Item = (u16, u16)> {
         self.views.iter().map(|view| (view.list.number, view.fallback.serving()))
     }
 
-    pub(super) fn parts_of(&self, list: u16) -> impl Iterator<Item = (&Subscription, &Part)> {
+    pub(super) fn parts_of(&self, view: &ListView) -> impl Iterator<Item = (&Subscription, &Part)> {
         let parts = self
             .subscriptions()
             .iter()
             .flat_map(|subscription| subscription.parts.iter().map(move |part| (subscription, part)));
-        parts.filter(move |(_, part)| part.asked.list == list)
+        parts.filter(move |(subscription, part)| view.covers(&subscription.type_url, part.asked.list))
     }
 
     fn decide(
@@ -219,7 +240,7 @@ impl Session {
     ) -> Sight {
         let mut sight = Sight { reach: Reach::Pending, unknown: 0, is_current: true, is_noted: true };
         let mut is_heard = true;
-        for (subscription, part) in self.parts_of(view.list.number) {
+        for (subscription, part) in self.parts_of(view) {
             let is_serving = server == view.fallback.serving();
             let source = match is_serving {
                 true => Some(part.source()),
@@ -235,11 +256,12 @@ impl Session {
             let types = snapshot.of(&subscription.type_url);
             sight.is_noted &= types.is_some_and(|types| types.view(&part.interest).is_some());
             sight.is_current &= types.is_some_and(|types| types.is_current);
-            is_heard &= snapshot.reach().is_heard();
-            let is_later = snapshot.reach().since() > sight.reach.since();
-            let stands = sight.reach.is_lost() && !snapshot.reach().is_lost();
-            if !stands && (snapshot.reach().is_lost() || is_later) {
-                sight.reach = snapshot.reach().clone();
+            let reach = snapshot.reach_of(&subscription.type_url);
+            is_heard &= reach.is_heard();
+            let is_later = reach.since() > sight.reach.since();
+            let stands = sight.reach.is_lost() && !reach.is_lost();
+            if !stands && (reach.is_lost() || is_later) {
+                sight.reach = reach.clone();
             }
         }
         if sight.reach.is_heard() && !is_heard {

@@ -27,6 +27,8 @@ pub struct Streams {
     pub(super) placed: BTreeMap<(TypeUrl, Shape), StreamIndex>,
     /// Aggregated: types for which the server ended a stream.
     pub(super) suspects: BTreeMap<TypeUrl, Suspect>,
+    /// Whether a connection can be had. Noted where the streams of types may be lost one by one.
+    pub(super) connection: Reach,
     /// What is to be told of these.
     pub(super) events: VecDeque<(StreamIndex, Event)>,
 }
@@ -42,8 +44,8 @@ pub(super) struct Machine {
 
 impl Streams {
     pub fn new(settings: Settings) -> Streams {
-        let (machines, placed, suspects, events) = Default::default();
-        Streams { settings, machines, placed, suspects, events }
+        let (machines, placed, suspects, connection, events) = Default::default();
+        Streams { settings, machines, placed, suspects, connection, events }
     }
 
     /// For how long what most of a type vanishes in is held back (FU18).
@@ -189,27 +191,6 @@ impl Streams {
         self.machines.iter_mut().enumerate().map(|(index, machine)| (index, &mut machine.upstream))
     }
 
-    /// One stream that is lost makes the server unreachable (CLI-1); it is heard once all that are in use were answered. Those
-    /// of suspects say nothing of it.
-    fn reach(&self) -> Reach {
-        let shared = || self.machines.iter().filter(|machine| machine.alone.is_none());
-        let in_use = || {
-            // RLY-25, RLY-40: a type without a service says nothing either.
-            let is_used =
-                |machine: &&Machine| !machine.upstream.is_idle() && machine.upstream.unserved().is_none();
-            let used = shared().filter(is_used);
-            used.map(|machine| machine.upstream.reach())
-        };
-        if let Some(lost) = in_use().find(|reach| reach.is_lost()) {
-            return lost.clone();
-        }
-        if !in_use().all(Reach::is_heard) {
-            return Reach::Pending;
-        }
-        let since = in_use().filter_map(Reach::since).max();
-        since.map_or(Reach::Pending, |since| Reach::Heard { since })
-    }
-
     /// What the first of the streams that have something to say says next.
     pub fn poll_output(&mut self) -> Option<(StreamIndex, Output)> {
         let event = self.events.pop_front().map(|(index, event)| (index, Output::Event(event)));
@@ -251,6 +232,11 @@ impl Files {
         };
         let nothing = || self.is_nothing.then(|| Arc::new(Status::new(Code::NotFound, text())));
         self.refusal.clone().or_else(nothing)
+    }
+
+    /// There was a good state.
+    pub(super) fn is_read(&self) -> bool {
+        self.state.is_some()
     }
 
     /// Takes the new state and gives the types that were in the old one or are in the new one.
@@ -312,15 +298,6 @@ impl Attachment {
         match self {
             Attachment::Streams(streams) => streams.is_current(type_url),
             Attachment::Files(files) => files.state.is_some(),
-        }
-    }
-
-    /// Whether the server can be heard. A directory that was read once always is.
-    pub fn reach(&self) -> Reach {
-        match self {
-            Attachment::Streams(streams) => streams.reach(),
-            Attachment::Files(Files { state: Some(_), .. }) => Reach::Heard { since: Time::ZERO },
-            Attachment::Files(_) => Reach::Pending,
         }
     }
 }

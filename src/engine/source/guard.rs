@@ -198,7 +198,7 @@ impl Source {
             let Some(collection) = self.guard.collections.get_mut(&key) else { continue };
             if let Attachment::Streams(streams) = &self.attachment
                 && let Some(Hold::For(time)) = streams.mass_deletion_hold()
-                && self.attachment.reach().is_lost()
+                && self.attachment.is_lost_for(&key.0)
             {
                 self.put_off(key, now, time);
                 continue;

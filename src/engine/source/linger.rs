@@ -27,6 +27,8 @@ pub struct Linger {
     /// What is kept past its time, as long as `is_held`.
     parked: BTreeSet<(Time, Lingering)>,
     is_held: bool,
+    /// So of these types alone.
+    held_types: BTreeSet<TypeUrl>,
     entries: BTreeMap<Lingering, Entry>,
     bytes: usize,
     evicted: u64,
@@ -34,8 +36,8 @@ pub struct Linger {
 
 impl Linger {
     pub fn new(linger: Duration, bytes_max: usize) -> Linger {
-        let (queue, parked, entries, bytes, evicted) = Default::default();
-        Linger { linger, bytes_max, queue, parked, is_held: false, entries, bytes, evicted }
+        let (queue, parked, held_types, entries, bytes, evicted) = Default::default();
+        Linger { linger, bytes_max, queue, parked, is_held: false, held_types, entries, bytes, evicted }
     }
 
     /// While the server is lost, what it supplied is all that there is for those who come back: it is kept past its time,
@@ -45,6 +47,20 @@ impl Linger {
         if !is_held {
             self.queue.append(&mut self.parked);
         }
+    }
+
+    /// As [`Linger::hold`], where the server is lost for one type.
+    pub fn hold_type(&mut self, type_url: &TypeUrl, is_held: bool) {
+        if is_held && !self.held_types.contains(type_url) {
+            self.held_types.insert(type_url.clone());
+        } else if !is_held && self.held_types.remove(type_url) {
+            // What is held on for another reason is parked again.
+            self.queue.append(&mut self.parked);
+        }
+    }
+
+    fn holds(&self, what: &Lingering) -> bool {
+        self.is_held || self.held_types.contains(&what.0)
     }
 
     /// The last one who watched it is gone. Secrets go at once (RLY-60). `bytes`: what it weighs, with content or without.
@@ -79,14 +95,14 @@ impl Linger {
     pub fn pop(&mut self, now: Time) -> Option<Lingering> {
         if self.bytes > self.bytes_max {
             let (deadline, what) = self.parked.pop_first().or_else(|| self.queue.pop_first())?;
-            self.evicted += u64::from(deadline > now || self.is_held);
+            self.evicted += u64::from(deadline > now || self.holds(&what));
             return Some(self.let_go(what));
         }
         while self.queue.first().is_some_and(|(deadline, _)| *deadline <= now)
             && !planted(Bug::LingersForever)
         {
             let (deadline, what) = self.queue.pop_first()?;
-            if self.is_held && self.is_worth_keeping(&what) {
+            if self.holds(&what) && self.is_worth_keeping(&what) {
                 self.parked.insert((deadline, what));
             } else {
                 return Some(self.let_go(what));

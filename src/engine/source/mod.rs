@@ -11,6 +11,7 @@ mod guard;
 mod linger;
 mod private;
 mod suspects;
+mod reach;
 mod restore;
 mod succession;
 mod upkeep;
@@ -697,32 +698,6 @@ impl Source {
         self.check_invariants();
     }
 
-    /// Publishes whether the server can be heard, and which types are current.
-    fn note_reach(&mut self) {
-        let reach = self.attachment.reach();
-        let is_changed = reach != *self.snapshot.reach();
-        // That it is lost for another reason, or with other words, moves nobody.
-        let mut is_news = std::mem::discriminant(&reach) != std::mem::discriminant(self.snapshot.reach());
-        for type_url in self.types.keys() {
-            let is_current = self.attachment.is_current(type_url);
-            if let Some(types) = self.snapshot.of_mut(type_url).filter(|types| types.is_current != is_current)
-            {
-                types.is_current = is_current;
-                self.snapshot_changed = true;
-                // That something may be old moves nobody.
-                is_news |= is_current;
-            }
-        }
-        if is_changed {
-            self.linger.hold(reach.is_lost() && !self.settings.private);
-            self.snapshot.set_reach(reach);
-            self.snapshot_changed = true;
-        }
-        if is_news && self.settings.tells_reach && !planted(Bug::ReachNotTold) {
-            self.news.first.extend(self.sessions.keys());
-        }
-    }
-
     /// When sessions with news are to be woken: at once after a quiet spell, else gathered (RLY-54).
     fn wake_at(&self) -> Option<Time> {
         if self.news.update.is_empty() {
@@ -759,6 +734,8 @@ impl Source {
         }
         let snapshot = TypeSnapshot {
             is_current: self.attachment.is_current(type_url),
+            // As it was published: `note_reach` tells the change.
+            reach: self.snapshot.of(type_url).and_then(|types| types.reach.clone()),
             named: cache.named.known().clone(),
             aliases: cache.named.aliases().clone(),
             sets: cache.named.sets().clone(),

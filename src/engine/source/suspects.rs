@@ -80,6 +80,7 @@ impl Suspect {
 impl Streams {
     pub fn handle(&mut self, index: StreamIndex, input: Input, now: Time) {
         let may_blame = self.may_blame(index);
+        self.note_connection(&input, now);
         let Some(machine) = self.machines.get_mut(index) else { return };
         match input {
             Input::Ended { status, jitter } if may_blame => {
@@ -126,6 +127,8 @@ impl Streams {
         let (ends, not_before) = (suspect.ends, now + suspect.wait());
         let alone = self.place_alone(type_url, index);
         if let Some(machine) = self.machine(alone) {
+            // Also for who drops it meanwhile, and asks again.
+            machine.hold_off(not_before);
             machine.carry(carried, not_before, now);
         }
         self.placed.insert((type_url.clone(), shape), alone);
@@ -159,13 +162,24 @@ impl Streams {
         Some(index)
     }
 
-    /// A machine for a stream of this type alone, like that of a shared stream.
+    /// A machine for a stream of this type alone, like that of a shared stream. It waits as long as the one before it: a client
+    /// that drops the type and asks for it again makes no attempts beside those of the backoff.
     fn place_alone(&mut self, type_url: &TypeUrl, shared: StreamIndex) -> StreamIndex {
         let upstream = self.machines[shared].upstream.beside();
-        let machine = Machine { type_url: None, alone: Some(type_url.clone()), upstream };
-        let is_free = |machine: &Machine| machine.alone.is_some() && machine.upstream.is_done();
-        match self.machines.iter().position(is_free) {
+        let mut machine = Machine { type_url: None, alone: Some(type_url.clone()), upstream };
+        let is_own = |machine: &Machine| machine.alone.as_ref() == Some(type_url);
+        // What is known of other suspects is kept as long as they are remembered.
+        let is_over = |machine: &Machine| {
+            machine.alone.as_ref().is_some_and(|alone| !self.suspects.contains_key(alone))
+        };
+        let find = |is_free: &dyn Fn(&Machine) -> bool| {
+            self.machines.iter().position(|machine| is_free(machine) && machine.upstream.is_done())
+        };
+        match find(&is_own).or_else(|| find(&is_over)) {
             Some(index) => {
+                if is_own(&self.machines[index]) {
+                    machine.upstream.wait_like(&self.machines[index].upstream);
+                }
                 self.machines[index] = machine;
                 index
             }

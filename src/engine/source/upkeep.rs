@@ -230,7 +230,9 @@ impl Source {
                 let errors = names.iter().map(|name| (name.clone(), status.clone())).collect();
                 self.put_errors(index, type_url, errors, ErrorKind::Timeout, now);
             }
-            Event::Heard => self.end_transient_errors(index, now),
+            Event::Heard => self.end_transient_errors(index, None, now),
+            // Asked for with the others again: what was said against it is said no longer.
+            Event::BearsType { type_url } => self.end_transient_errors(index, Some(type_url), now),
             // The first end may have had another reason.
             Event::EndsStream { type_url, status, ends: 2.. } => {
                 let text = format!("ends the stream when it is asked for this type ({status})");
@@ -292,11 +294,14 @@ impl Source {
     }
 
     /// The server is heard: what stood against names because it, or a part of it, could not be had is over until it is said
-    /// again (DAT-7). Names of which nothing is known are waited for as at first.
-    fn end_transient_errors(&mut self, index: StreamIndex, now: Time) {
+    /// again (DAT-7). Names of which nothing is known are waited for as at first. `only`: of this type.
+    fn end_transient_errors(&mut self, index: StreamIndex, only: Option<&TypeUrl>, now: Time) {
         let Attachment::Streams(streams) = &self.attachment else { return };
         let mut touched = Vec::new();
         for (type_url, cache) in &mut self.types {
+            if only.is_some_and(|only| only != type_url) {
+                continue;
+            }
             let unknown = match (streams.shape_of(index, type_url), &mut cache.wildcard) {
                 (Some(Shape::Names), _) => cache.named.end_transient_errors(),
                 (Some(Shape::Globs), _) => cache.globs.end_transient_errors(),

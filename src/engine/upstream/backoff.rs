@@ -40,6 +40,11 @@ impl Default for BackoffSettings {
 }
 
 impl BackoffSettings {
+    /// The delay after so many failures, without jitter: of attempts that one stream makes by itself.
+    pub(super) fn after(&self, failures: u32) -> Duration {
+        self.delay(failures, 0.5)
+    }
+
     /// The delay before the attempt that follows the `nth` failure, counted from 1.
     fn delay(&self, nth: u32, jitter: f64) -> Duration {
         let cap = self.cap.as_secs_f64();
@@ -56,7 +61,7 @@ impl BackoffSettings {
 }
 
 /// What has to be remembered of the streams before.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Backoff {
     /// Streams in a row that ended before their first response.
     unanswered: u32,

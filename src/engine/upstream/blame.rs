@@ -143,6 +143,12 @@ impl Upstream {
         self.retry_at = self.retry_at.max(until);
     }
 
+    /// No stream is opened before the other machine would, and the backoff goes on from there.
+    pub(in crate::engine) fn wait_like(&mut self, former: &Upstream) {
+        self.backoff = former.backoff.clone();
+        self.hold_off(former.retry_at);
+    }
+
     /// A machine for a stream beside this one, to the same server in the same variant. That its streams end says nothing of
     /// what the server speaks.
     pub(in crate::engine) fn beside(&self) -> Upstream {

@@ -65,6 +65,7 @@ use proof::Flaps;
 use response::{Digest, Verdict};
 use settling::Settling;
 use subscription::{Subscription, Want};
+use succession::Next;
 
 use super::Time;
 use super::reach::Reach;
@@ -139,8 +140,8 @@ struct Stream {
     asked: Option<Time>,
     /// It was told that the server says nothing.
     is_mute: bool,
-    /// A stream that is to take its place is being opened.
-    has_next: bool,
+    /// The stream that is to take its place.
+    next: Next,
     /// Bytes of a message have come, and not all of it.
     is_receiving: bool,
     /// A round trip of the transport has begun.
@@ -315,7 +316,7 @@ impl Upstream {
             }
             (Input::GoingAway, Phase::Open(_)) => self.dismissed(),
             (Input::NextOpened, Phase::Open(_)) => self.take_next(now),
-            (Input::NextFailed, Phase::Open(_)) => self.lose_next(),
+            (Input::NextFailed, Phase::Open(_)) => self.lose_next(now),
             (Input::Closed { status, jitter }, Phase::Open(_)) => self.unanswered(status, jitter, now),
             // Inputs about a stream that is gone already.
             _ => {}
@@ -357,6 +358,7 @@ impl Upstream {
                     .chain(self.steady_at())
                     .chain(self.mute_at())
                     .chain(self.idle_until)
+                    .chain(stream.next.due())
                     .min()
             }
         }
@@ -376,6 +378,7 @@ impl Upstream {
                 self.become_steady(now);
                 self.find_mute(now);
                 self.run_idle(now);
+                self.retry_next(now);
             }
         }
         self.check_invariants();
@@ -470,7 +473,7 @@ impl Upstream {
                 gathering: Gathering::default(),
                 asked: None,
                 is_mute: false,
-                has_next: false,
+                next: Next::default(),
                 is_receiving: false,
                 has_round: false,
                 has_marks: false,

@@ -8,35 +8,87 @@ use super::subscription::Subscription;
 use super::{Output, Phase, Upstream};
 use crate::engine::Time;
 
+/// Where the stream stands that is to take the place of the open one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Next {
+    #[default]
+    Unwanted,
+    Opening {
+        failures: u32,
+    },
+    /// It could not be opened, so many times.
+    Failed {
+        failures: u32,
+        retry_at: Time,
+    },
+}
+
+impl Next {
+    /// When to try again.
+    pub(super) fn due(&self) -> Option<Time> {
+        match self {
+            Next::Failed { retry_at, .. } => Some(*retry_at),
+            Next::Unwanted | Next::Opening { .. } => None,
+        }
+    }
+}
+
 impl Upstream {
     /// Streams begin with another node from now on. Where none is open, or nothing was said on it yet, the next first request
     /// has it; so has the next poll.
     pub fn succeed(&mut self) {
-        let (polls, variant, server) = (self.polls(), self.variant, self.server());
+        let polls = self.polls();
         if let Phase::Open(stream) = &mut self.phase
             && !polls
             && stream.has_spoken
-            && !std::mem::replace(&mut stream.has_next, true)
+            // One that failed is tried again in its time, and begins with the newest node.
+            && stream.next == Next::Unwanted
         {
+            self.open_next(0);
+        }
+    }
+
+    fn open_next(&mut self, failures: u32) {
+        let (variant, server) = (self.variant, self.server());
+        if let Phase::Open(stream) = &mut self.phase {
+            stream.next = Next::Opening { failures };
             self.outputs.push_back(Output::OpenNext { variant, server });
         }
     }
 
-    pub(super) fn lose_next(&mut self) {
-        if let Phase::Open(stream) = &mut self.phase {
-            stream.has_next = false;
+    /// The stream in use goes on, with the node of a member that is gone: the other one is tried again, with the backoff of any
+    /// stream (CLI-4).
+    pub(super) fn lose_next(&mut self, now: Time) {
+        let Phase::Open(stream) = &mut self.phase else { return };
+        let Next::Opening { failures } = stream.next else { return };
+        let failures = failures.saturating_add(1);
+        let retry_at = now + self.settings.backoff.after(failures);
+        stream.next = Next::Failed { failures, retry_at };
+    }
+
+    pub(super) fn retry_next(&mut self, now: Time) {
+        if let Phase::Open(stream) = &self.phase
+            && let Next::Failed { failures, retry_at } = stream.next
+            && retry_at <= now
+        {
+            self.open_next(failures);
         }
     }
 
     pub(super) fn take_next(&mut self, now: Time) {
         let Phase::Open(stream) = &mut self.phase else { return };
-        if !std::mem::take(&mut stream.has_next) {
+        if !matches!(stream.next, Next::Opening { .. }) {
             return;
         }
+        let is_heard = stream.is_heard;
         self.withdraw_unsent();
         self.subscriptions.retain(|_, subscription| !subscription.wants_nothing());
         self.subscriptions.values_mut().for_each(Subscription::stream_ended);
         self.outputs.push_back(Output::TakeNext);
         self.opened(now);
+        // What was heard on the stream before is not lost with it.
+        if let Phase::Open(stream) = &mut self.phase {
+            stream.is_heard = is_heard;
+        }
     }
 }

@@ -103,6 +103,8 @@ pub struct Routes {
     /// `xdstp` say.
     pub servers: u16,
     pub reachability_only: bool,
+    /// The servers are reached type by type.
+    pub by_type: bool,
     /// The server of which no source can be had.
     pub without: Option<u16>,
     pub deleting: u64,
@@ -120,8 +122,8 @@ impl Router for Routes {
     fn fallback(&self, list: u16) -> Option<List> {
         let on_reachability_only = self.reachability_only;
         let settings = fallback::Settings { on_reachability_only, ..fallback::Settings::default() };
-        let Routes { servers, deleting, .. } = *self;
-        (servers > 1).then_some(List { number: list, servers, settings, deleting })
+        let Routes { servers, by_type, deleting, .. } = *self;
+        (servers > 1).then_some(List { number: list, servers, by_type, settings, deleting })
     }
 
     fn source(&mut self, _: &TypeUrl, realm: Realm, server: u16) -> Result<SourceId, Status> {
@@ -168,6 +170,7 @@ pub struct Bench {
     /// Of the list that has all sources as its servers, if there is one.
     pub servers: u16,
     pub reachability_only: bool,
+    pub by_type: bool,
     pub deleting: u64,
 }
 
@@ -192,6 +195,7 @@ impl Bench {
             idle: Vec::new(),
             servers: 0,
             reachability_only: false,
+            by_type: false,
             deleting: 0,
         }
     }
@@ -326,6 +330,7 @@ impl Bench {
                 without: None,
                 servers: self.servers,
                 reachability_only: self.reachability_only,
+                by_type: self.by_type,
                 deleting: self.deleting,
                 old: 0,
                 xdstp: self.sources.len() as u64 - 1,
@@ -737,6 +742,12 @@ fn judge_missing(held: &Held, answer: &Answer, chunk: &super::super::answer::Chu
             assert!(is_known, "RLY-5: {name} is missing, and may exist");
         }
     }
+}
+
+/// Each type has streams of its own.
+pub fn streams_by_type(transport: upstream::Transport) -> Attachment {
+    let settings = upstream::Settings { transport, ..upstream::Settings::default() };
+    Attachment::Streams(Box::new(Streams::new(settings)))
 }
 
 pub fn streams() -> Attachment {

@@ -4,6 +4,7 @@
 
 mod aliases;
 mod bench;
+mod by_type;
 mod client;
 mod delta;
 mod errors;

@@ -263,3 +263,75 @@ fn the_type_that_owes_an_answer_is_blamed_before_those_that_may_be_silent() {
     assert_eq!(done, ["T ends 1", "0 ended, retry in 0ns", "0 opens", "1 opens"]);
     assert!(!bench.reach_is_lost());
 }
+
+/// CLI-1: nobody else can say whether the server is there.
+#[test]
+fn cli_1_where_only_a_suspect_is_asked_for_the_server_is_judged_by_its_stream() {
+    let mut bench = Bench::class();
+    bench.input(0, ended("resource watch failed"));
+    bench.input(0, Input::Opened);
+    bench.answers(0, CDS, "a=1");
+    bench.input(1, Input::Opened);
+    bench.input(1, ended("resource watch failed"));
+    assert!(!bench.reach_is_lost(), "the others are served");
+    bench.source.forget(SessionId(1), bench.now);
+    for _ in 0..40 {
+        bench.advance(Duration::from_secs(1));
+        if bench.said().contains(&"1 opens".to_owned()) {
+            bench.input(1, Input::Opened);
+            bench.input(1, ended("resource watch failed"));
+        }
+    }
+    assert!(bench.reach_is_lost());
+    bench.advance(Duration::from_secs(40));
+    bench.input(1, Input::Opened);
+    bench.answers(1, RUNTIME, "r=1");
+    assert!(bench.source.snapshot().reach().is_heard());
+}
+
+#[test]
+fn dat_7_what_was_said_against_a_type_ends_when_the_server_bears_it() {
+    let mut bench = Bench::class();
+    bench.input(0, ended("resource watch failed"));
+    bench.input(0, Input::Opened);
+    bench.answers(0, CDS, "a=1");
+    bench.input(1, Input::Opened);
+    bench.input(1, ended("resource watch failed"));
+    bench.advance(Duration::from_secs(2));
+    bench.input(1, Input::Opened);
+    let is_error = |bench: &Bench| {
+        let types = bench.source.snapshot().of(&url(RUNTIME)).unwrap();
+        types.remarks.error(&"r".into()).is_some()
+    };
+    assert!(is_error(&bench));
+    bench.advance(Duration::from_secs(6));
+    assert!(bench.said().contains(&"Runtime is back".to_owned()));
+    assert!(!is_error(&bench));
+}
+
+/// A client that drops the type and asks for it again, over and over, cannot have the server asked more often for it.
+#[test]
+fn cli_4_the_backoff_of_a_suspect_outlives_its_subscription() {
+    let mut bench = Bench::class();
+    bench.watch(3, SDS, "s");
+    bench.advance(Duration::from_millis(100));
+    bench.said();
+    bench.input(0, ended("no secrets here: envoy.extensions.transport_sockets.tls.v3.Secret"));
+    bench.input(0, Input::Opened);
+    bench.input(1, Input::Opened);
+    bench.input(1, ended("no secrets here"));
+    let mut attempts = 0;
+    for _ in 0..600 {
+        bench.source.forget(SessionId(3), bench.now);
+        bench.advance(Duration::from_millis(50));
+        bench.watch(3, SDS, "s");
+        bench.advance(Duration::from_millis(50));
+        if bench.said().contains(&"1 opens".to_owned()) {
+            attempts += 1;
+            bench.input(1, Input::Opened);
+            bench.input(1, ended("no secrets here"));
+        }
+    }
+    // In a minute: after 1, 1.6, 2.6, 4.1, 6.6, 10.5 and 16.8 s.
+    assert!((6..=8).contains(&attempts), "{attempts}");
+}

@@ -78,6 +78,7 @@ fn the_open_stream_goes_on_if_no_other_one_can_be_opened() {
         Names EDS a=1
         > next opened
         > succeed
+        > after 1s
         open next Delta
         > closed UNAVAILABLE
         disconnected UNAVAILABLE answered 50ms
@@ -88,6 +89,57 @@ fn the_open_stream_goes_on_if_no_other_one_can_be_opened() {
         send+node EDS n= +a a=1
         "#,
     );
+}
+
+/// Else the server would be shown a member that is gone for as long as its stream lasts.
+#[test]
+fn cli_4_a_stream_that_could_not_take_the_place_is_tried_again_ever_less_often() {
+    check(
+        delta(),
+        r#"
+        > + EDS a
+        open Delta
+        > opened
+        send+node EDS n= +a
+        > EDS - n1 a=1
+        send EDS n=n1
+        Names EDS a=1
+        > succeed
+        open next Delta
+        > next failed
+        > after 999ms
+        > after 1ms
+        open next Delta
+        > next failed
+        > after 1599ms
+        > succeed
+        > after 1ms
+        open next Delta
+        > next opened
+        take next
+        send+node EDS n= +a a=1
+        > after 60s
+        > succeed
+        open next Delta
+        > next failed
+        > after 1s
+        open next Delta
+        "#,
+    );
+}
+
+#[test]
+fn what_was_heard_on_the_stream_before_is_not_told_again() {
+    let mut script = Script::new(delta());
+    let hears = |outputs: Vec<Output>| outputs.contains(&Output::Event(Event::Heard));
+    for input in ["+ EDS a", "opened"] {
+        script.raw(input);
+    }
+    assert!(hears(script.raw("EDS - n1 a=1")));
+    for input in ["succeed", "next opened"] {
+        script.raw(input);
+    }
+    assert!(!hears(script.raw("EDS - n1 a=1")));
 }
 
 #[test]
