@@ -309,3 +309,18 @@ fn server_limits(limits: &Limits, drain: Duration) -> ServerLimits {
 fn size(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::seed;
+
+    #[test]
+    fn a_seed_is_not_that_of_before() {
+        let drawn = || {
+            fastrand::seed(1);
+            seed();
+            fastrand::u128(..)
+        };
+        assert_ne!(drawn(), drawn());
+    }
+}

@@ -223,12 +223,29 @@ fn load(file: &Path) -> Result<Config, Failure> {
 
 /// The name of this host, as far as it is known.
 fn hostname() -> String {
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    // The first is hidden from a unit of systemd with `ProcSubset=pid`.
-    let file = || std::fs::read_to_string("/etc/hostname").ok();
-    let name = kernel.or_else(|| std::env::var("HOSTNAME").ok()).or_else(file).unwrap_or_default();
-    match name.trim() {
-        "" => "unnamed".into(),
-        name => name.into(),
+    first_name([
+        // Hidden from a unit of systemd with `ProcSubset=pid`.
+        std::fs::read_to_string("/proc/sys/kernel/hostname").ok(),
+        std::env::var("HOSTNAME").ok(),
+        std::fs::read_to_string("/etc/hostname").ok(),
+    ])
+}
+
+fn first_name(sources: [Option<String>; 3]) -> String {
+    let mut names = sources.iter().flatten().map(|name| name.trim());
+    names.find(|name| !name.is_empty()).unwrap_or("unnamed").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_name;
+
+    #[test]
+    fn a_host_has_the_first_name_that_is_known() {
+        let some = |name: &str| Some(name.to_owned());
+        assert_eq!(first_name([some("kernel\n"), some("shell"), some("file")]), "kernel");
+        assert_eq!(first_name([None, None, some("file\n")]), "file");
+        assert_eq!(first_name([some("\n"), some("shell"), None]), "shell");
+        assert_eq!(first_name([None, None, None]), "unnamed");
     }
 }

@@ -1,7 +1,7 @@
 //! A real directory: who may use it, and which files.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
 use super::*;
 use crate::checkpoint::store::Unwanted;
@@ -64,6 +64,22 @@ fn fp_4_a_directory_that_others_may_write_is_refused() {
         let error = again.open().unwrap_err().to_string();
         assert!(error.contains(&format!("others may write to it (mode {mode:03o})")), "{error}");
     }
+}
+
+/// Only root can give a file away, so that others see nothing of this test.
+#[test]
+fn fp_4_what_belongs_to_another_user_is_refused() {
+    const STRANGER: u32 = 54_321;
+    let (_parent, store, file) = written();
+    if chown(&file, Some(STRANGER), None).is_err() {
+        return;
+    }
+    assert!(matches!(load(&store).refused[..], [(_, Refused::Owner(STRANGER))]));
+    let again = Store::new(store.directory().to_owned());
+    chown(store.directory(), Some(STRANGER), None).unwrap();
+    drop(store);
+    let error = again.open().unwrap_err().to_string();
+    assert!(error.contains("it belongs to another user (uid 54321)"), "{error}");
 }
 
 #[test]
