@@ -537,17 +537,6 @@ impl Upstream {
         self.enter(Phase::Waiting { until: self.retry_at }, now);
     }
 
-    /// What the planted bug does that takes the end of a stream for the end of its names.
-    fn lose_all_names(&mut self) {
-        for (type_url, subscription) in &mut self.subscriptions {
-            if let Want::Names(names) = &mut subscription.want {
-                let all: Vec<_> = names.iter().cloned().collect();
-                let changes = Changes::of_names(type_url, all, Cause::Omitted);
-                self.outputs.push_back(Output::Changes(changes));
-            }
-        }
-    }
-
     fn received(&mut self, response: Response, now: Time) {
         if let Phase::Open(stream) = &mut self.phase {
             stream.is_receiving = false;

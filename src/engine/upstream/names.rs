@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::subscription::Want;
 use super::variants::Variants;
+use super::{Cause, Changes, Output, Upstream};
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
 use crate::xds::{Received, Resource, ResourceName};
@@ -364,5 +366,18 @@ impl Names {
             held.filter(|held| held.canonical.is_some()).count(),
             "aliases are linked both ways"
         );
+    }
+}
+
+impl Upstream {
+    /// What the planted bug does that takes the end of a stream for the end of its names.
+    pub(super) fn lose_all_names(&mut self) {
+        for (type_url, subscription) in &mut self.subscriptions {
+            if let Want::Names(names) = &mut subscription.want {
+                let all: Vec<_> = names.iter().cloned().collect();
+                let changes = Changes::of_names(type_url, all, Cause::Omitted);
+                self.outputs.push_back(Output::Changes(changes));
+            }
+        }
     }
 }
