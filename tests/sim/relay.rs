@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluice::engine::Time;
 use sluice::engine::cache::SessionId;
-use sluice::engine::downstream::{Limits, List, Router, Session, SourceId, Watch};
+use sluice::engine::downstream::{Composition, Limits, List, Router, Session, SourceId, Watch};
 use sluice::engine::fallback;
 use sluice::engine::interest::{Collection, HashSeed, Interest};
 use sluice::engine::realm::{Authorities, Realm, Space};
@@ -81,6 +81,8 @@ pub struct StreamSlot {
     is_shifting: bool,
     /// The sources that were told of this stream.
     told: BTreeSet<usize>,
+    /// Answers of several messages that were begun.
+    rest: [Option<Composition>; TYPES],
     /// When what was sent last arrives.
     pub down: u64,
     pub up: u64,
@@ -293,6 +295,7 @@ impl World {
             looks_at: None,
             is_shifting: false,
             told: BTreeSet::new(),
+            rest: Default::default(),
             down: 0,
             up: 0,
             mirror: Default::default(),
@@ -510,7 +513,10 @@ impl World {
             let (slots, time) = (&self.slots, self.time());
             let latest = |id: SourceId| slots.get(id.0 as usize).map(|slot| slot.snapshot.clone());
             let (index, answer) = stream.session.poll_answer(&latest, time)?;
-            let composition = answer.spelled(answer.compose());
+            let ty = self.words.type_of(&answer.type_url);
+            // Of the messages after the first the stream keeps no more than the driver has.
+            let begun = stream.rest[ty].take().filter(|_| answer.chunk > 0);
+            let composition = begun.unwrap_or_else(|| answer.spelled(answer.compose()));
             let chunks = composition.chunks.len();
             let chunk = composition.chunks.get(answer.chunk);
             let version = chunk.map(|chunk| chunk.version).unwrap_or_default();
@@ -519,8 +525,12 @@ impl World {
             let nonce =
                 stream.session.commit(index, &answer, chunks, version, endpoints, targets, told, time);
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
-            let ty = self.words.type_of(&answer.type_url);
-            self.judge_marked(stream, ty, &answer);
+            if answer.chunk == 0 {
+                self.judge_marked(stream, ty, &answer);
+            }
+            if answer.chunk + 1 < chunks {
+                stream.rest[ty] = Some(composition.clone());
+            }
             for resource in &chunk.resources {
                 self.judge_bytes(stream, ty, resource);
             }
