@@ -10,7 +10,8 @@ use super::rng::Rng;
 use super::schedule::{ClientPlan, Kind, MILLI, SECOND};
 use super::upstream::show_request;
 use super::words::{
-    ALL, ALL_OLD, CDS, EDS, LDS, Mask, NAMES, RDS, SHORT, TYPES, bit, bits, has_endpoints, version,
+    ALL, ALL_OLD, CDS, EDS, LDS, Mask, NAMES, RDS, SHORT, TYPES, bit, bits, count, has_endpoints, nth,
+    version,
 };
 use super::world::{Job, World};
 
@@ -114,7 +115,7 @@ impl World {
                 self.ask(client, LDS, all, "");
             }
             Kind::Grpc => {
-                let name = self.rng.below(NAMES as u64) as usize;
+                let name = nth(self.plan.names, self.rng.below(count(self.plan.names)));
                 self.ask(client, LDS, Want { names: bit(name), wildcard: false }, "");
             }
             Kind::Free | Kind::Hostile => {
@@ -130,7 +131,7 @@ impl World {
     }
 
     pub fn random_want(&mut self) -> Want {
-        let names = (self.rng.next() as Mask) & (self.rng.next() as Mask) & ALL;
+        let names = (self.rng.next() as Mask) & (self.rng.next() as Mask) & self.plan.names;
         Want { names, wildcard: self.rng.percent(20) }
     }
 
@@ -286,7 +287,7 @@ impl World {
         let next = match (self.clients[client].plan.kind, ty) {
             (Kind::Envoy | Kind::Grpc, CDS) => Some((EDS, clusters())),
             (Kind::Envoy | Kind::Grpc, LDS) => Some((RDS, there)),
-            (Kind::Grpc, RDS) => Some((CDS, (there | there << 1) & ALL_OLD | there & !ALL_OLD)),
+            (Kind::Grpc, RDS) => Some((CDS, (there | (there & ALL_OLD) << 1 & ALL_OLD) & self.plan.names)),
             _ => None,
         };
         if let Some((ty, names)) = next

@@ -6,7 +6,7 @@ use sluice::xds::{DeltaRequest, Request, SotwRequest, Variant};
 
 use super::message::{Item, Message};
 use super::rng::Rng;
-use super::words::{Content, Lexicon, Mask, NAMES, OLD, SDS, TYPES, bit, bits, is_full_state};
+use super::words::{ALL, Content, Lexicon, Mask, NAMES, SDS, TYPES, bit, bits, count, is_full_state, nth};
 
 /// One resource as the control plane has it for one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +167,7 @@ impl ControlPlane {
         let is_full = is_full_state(ty) || subscription.wildcard;
         let current = subscription.current(truth);
         let is_news = |name: usize| subscription.sent[name] != current[name].map(|entry| entry.content);
-        let news: Mask = (0..NAMES).filter(|name| is_news(*name)).fold(0, |mask, name| mask | bit(name));
+        let news: Mask = bits(ALL).filter(|name| is_news(*name)).fold(0, |mask, name| mask | bit(name));
         let there: Mask = (0..NAMES).filter(|name| current[*name].is_some()).fold(0, |mask, n| mask | bit(n));
         let due = std::mem::take(&mut subscription.due);
         let greeting = std::mem::take(&mut subscription.greeting);
@@ -229,12 +229,8 @@ impl ControlPlane {
     // === faults ===
 
     /// Makes a message wrong in one of the ways of FU12 to FU24. Gives what was done.
-    pub fn spoil(&self, message: &mut Message, list: usize, rng: &mut Rng) -> &'static str {
-        let name = if list == 0 {
-            rng.below(OLD as u64) as usize
-        } else {
-            OLD + rng.below((NAMES - OLD) as u64) as usize
-        };
+    pub fn spoil(&self, message: &mut Message, names: Mask, rng: &mut Rng) -> &'static str {
+        let name = nth(names, rng.below(count(names)));
         let is_new =
             !message.items.iter().any(|item| item.name() == Some(name)) && message.removed & bit(name) == 0;
         match rng.below(9) {

@@ -6,10 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use super::guarded::Guard;
 use super::message::{Item, Message};
 use super::restored::Restoring;
 use super::schedule::MILLI;
-use super::words::{Content, Mask, NAMES, SDS, TYPES, bit, bits, is_full_state};
+use super::words::{ALL, Content, Mask, NAMES, SDS, TYPES, bit, bits, is_full_state};
 use sluice::engine::interest::Shape;
 use sluice::xds::Variant;
 
@@ -78,7 +79,7 @@ impl Track {
         }
     }
 
-    fn lose(&mut self, state: State, from: u32) {
+    pub(super) fn lose(&mut self, state: State, from: u32) {
         self.expires = None;
         self.upstream_version = Box::default();
         self.set(state, from);
@@ -175,6 +176,8 @@ pub struct Source {
     pub restoring: Restoring,
     /// Types of which a response had faults.
     in_doubt: [bool; TYPES],
+    /// What is held back of mass deletions.
+    pub guard: Guard,
 }
 
 impl Source {
@@ -191,6 +194,7 @@ impl Source {
             resource_timeout,
             restoring: Restoring::default(),
             in_doubt: [false; TYPES],
+            guard: Guard::default(),
         }
     }
 
@@ -274,6 +278,7 @@ impl Source {
         self.interest[ty].wildcard = false;
         self.interest[ty].wildcard_idle_since = None;
         self.complete[ty] = false;
+        self.guard.forget(ty, true, ALL);
         let moment = self.moment;
         for member in &mut self.members[ty] {
             member.lose(State::Unknown, moment);
@@ -308,6 +313,8 @@ impl Source {
             // What was only kept because it was restored lingers from now on.
             self.settle_interest(ty, now);
         }
+        self.forget_expired();
+        self.let_deletions_go(now, is_lost);
         self.give_up_restored(now);
         self.hear_silence(now);
     }
@@ -323,6 +330,7 @@ impl Source {
         self.interest[ty].held &= !bit(name);
         self.interest[ty].idle_since[name] = None;
         self.names[ty][name].lose(State::Unknown, self.moment);
+        self.guard.forget(ty, false, bit(name));
         for stream in self.streams.iter_mut().flatten().filter(|stream| !stream.types[ty].wildcard) {
             let said = &mut stream.types[ty];
             said.seen &= !bit(name);
@@ -346,7 +354,8 @@ impl Source {
             if stream.variant == Variant::Delta {
                 for (name, member) in self.members[ty].iter().enumerate() {
                     let is_member = matches!(member.state(), State::Present(_));
-                    if is_member && member.upstream_version.is_empty() {
+                    let is_held_back = self.guard.is_held(ty, true, name);
+                    if is_member && !is_held_back && member.upstream_version.is_empty() {
                         said.unconfirmed |= bit(name);
                     }
                 }
@@ -405,9 +414,10 @@ impl Source {
     fn receive_names(&mut self, index: usize, message: &Message, now: u64) {
         let (ty, moment) = (message.ty, self.moment);
         let wanted = self.interest[ty].held;
+        let there = self.there(ty, false);
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         let said = &mut stream.types[ty];
-        let mut mentioned = 0;
+        let (mut mentioned, mut brought) = (0, 0);
         let mut removed = message.removed;
         for item in &message.items {
             let Some(name) = item.name().filter(|name| wanted & bit(*name) != 0) else { continue };
@@ -415,6 +425,7 @@ impl Source {
             let track = &mut self.names[ty][name];
             match item {
                 Item::Resource { content, version, ttl, .. } => {
+                    brought |= bit(name);
                     track.set(State::Present(*content), moment);
                     track.expires = ttl.map(|ttl| (now + ttl, ttl));
                     track.upstream_version = version.clone();
@@ -422,7 +433,9 @@ impl Source {
                     said.waiting[name] = None;
                 }
                 Item::Bare { version, ttl, .. } if is_beat(track, message.variant, version) => {
-                    refresh(track, *ttl, now);
+                    if !self.guard.is_held(ty, false, name) {
+                        refresh(track, *ttl, now);
+                    }
                 }
                 Item::Bare { .. } => removed |= bit(name),
                 Item::Bad(_) => said.waiting[name] = None,
@@ -435,10 +448,11 @@ impl Source {
         {
             removed |= (said.seen | said.in_first) & !mentioned;
         }
-        for name in bits(removed & wanted & said.listed) {
-            said.waiting[name] = None;
-            self.names[ty][name].lose(State::Absent, moment);
-        }
+        let gone = removed & wanted & said.listed;
+        bits(gone).for_each(|name| said.waiting[name] = None);
+        let kept = self.guard.judge((ty, false), gone & there, there, brought, now);
+        bits(gone & !kept).for_each(|name| self.names[ty][name].lose(State::Absent, moment));
+        self.keep_held(ty, false, kept);
     }
 
     fn receive_members(&mut self, index: usize, message: &Message, now: u64) {
@@ -446,17 +460,19 @@ impl Source {
         if !self.interest[ty].wildcard {
             return;
         }
+        let there = self.there(ty, true);
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         let said = &mut stream.types[ty];
         let unconfirmed = &mut said.unconfirmed;
-        let (mut stay, mut grows) = (0, false);
+        let (mut stay, mut grows, mut brought) = (0, false, 0);
         let mut removed = message.removed;
         for item in &message.items {
             let Some(name) = item.name() else { continue };
             let track = &mut self.members[ty][name];
-            let is_member = matches!(track.state(), State::Present(_));
+            let is_member = matches!(track.state(), State::Present(_)) && !self.guard.is_held(ty, true, name);
             match item {
                 Item::Resource { content, version, ttl, .. } => {
+                    brought |= bit(name);
                     grows |= !is_member || *unconfirmed & bit(name) != 0;
                     track.set(State::Present(*content), moment);
                     track.expires = ttl.map(|ttl| (now + ttl, ttl));
@@ -495,6 +511,9 @@ impl Source {
                 running => (running, said.quiet_until),
             };
         }
+        let kept = self.guard.judge((ty, true), gone & there, there, brought, now);
+        self.keep_held(ty, true, kept);
+        let gone = gone & !kept;
         let absent = if self.complete[ty] { State::Absent } else { State::Unknown };
         for (name, member) in self.members[ty].iter_mut().enumerate() {
             let is_member = matches!(member.state(), State::Present(_));
@@ -536,9 +555,10 @@ impl Source {
     }
 
     /// It is over: what was answered before it is all there.
-    pub fn round_ended(&mut self, index: usize) {
+    pub fn round_ended(&mut self, index: usize, now: u64) {
         self.moment += 1;
         let moment = self.moment;
+        let there: [Mask; TYPES] = std::array::from_fn(|ty| self.there(ty, true));
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         for (ty, said) in stream.types.iter_mut().enumerate().filter(|(_, said)| said.whole == Whole::Proving)
         {
@@ -548,6 +568,9 @@ impl Source {
             }
             self.complete[ty] = true;
             let gone = std::mem::take(&mut said.unconfirmed);
+            let kept = self.guard.judge((ty, true), gone & there[ty], there[ty], 0, now);
+            let gone = gone & !kept;
+            bits(kept).for_each(|name| self.members[ty][name].upstream_version = Box::default());
             for (name, member) in self.members[ty].iter_mut().enumerate() {
                 let is_member = matches!(member.state(), State::Present(_));
                 if !is_member || gone & bit(name) != 0 {

@@ -8,7 +8,7 @@ use super::judge::shape_of;
 use super::message::Item;
 use super::message::Message;
 use super::schedule::{MILLI, SECOND};
-use super::words::{SHORT, bits, show, show_content};
+use super::words::{SHORT, bits, names_of_list, show, show_content};
 use super::world::{Invariant, Job, World};
 
 /// How long a connection that went silent is believed in: TCP's keepalive (FU3).
@@ -264,7 +264,7 @@ impl World {
     pub fn returned(&mut self, id: u64) {
         let Some(link) = self.links.get(&id).filter(|link| !link.is_silent) else { return };
         let (slot, index) = (link.slot, link.index);
-        self.slots[slot].reference.round_ended(index);
+        self.slots[slot].reference.round_ended(index, self.now);
         self.slots[slot].reference.hear_silence(self.now);
         self.tell(|| format!("slot {slot}.{index} made a round trip"));
         self.input(slot, index, Input::Returned);
@@ -318,7 +318,8 @@ impl World {
         for mut message in messages {
             let wrong = self.servers[server].wrong;
             if wrong > 0 && self.rng.percent(wrong) {
-                let how = self.servers[server].spoil(&mut message, server / 2, &mut self.rng);
+                let names = names_of_list(server / 2) & self.plan.names;
+                let how = self.servers[server].spoil(&mut message, names, &mut self.rng);
                 self.tell(|| format!("server {server} spoils its next message: {how}"));
             }
             let latency = self.latency(server);
