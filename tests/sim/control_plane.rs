@@ -133,6 +133,21 @@ impl ControlPlane {
         messages
     }
 
+    /// An answer in several messages, where the variant and the type allow that (DEL-26, SST-4).
+    pub fn split(&mut self, link: u64, mut message: Message, rng: &mut Rng) -> Vec<Message> {
+        let is_whole = message.variant == Variant::Sotw && is_full_state(message.ty);
+        let (ty, variant, most) = (message.ty, message.variant, 1 + rng.below(3) as usize);
+        let Some(stream) = self.streams.get_mut(&link).filter(|_| !is_whole) else { return vec![message] };
+        let mut rest = message.items.split_off(most.min(message.items.len()));
+        let mut messages = vec![message];
+        while !rest.is_empty() {
+            let next = rest.split_off(most.min(rest.len()));
+            let part = stream.message(ty, variant, std::mem::replace(&mut rest, next), 0);
+            messages.push(Message { is_of_first: messages[0].is_of_first, ..part });
+        }
+        messages
+    }
+
     /// Heartbeats of what has a time to live (TTL-4).
     pub fn beats(&mut self, link: u64) -> Vec<Message> {
         let Some(stream) = self.streams.get(&link) else { return Vec::new() };
@@ -184,7 +199,8 @@ impl ControlPlane {
         for name in 0..NAMES {
             subscription.sent[name] = current[name].map(|entry| entry.content);
         }
-        Some(stream.message(ty, Variant::Sotw, items, 0))
+        let is_of_first = greeting && subscription.wildcard;
+        Some(Message { is_of_first, ..stream.message(ty, Variant::Sotw, items, 0) })
     }
 
     fn delta(&self, stream: &mut Stream, ty: usize) -> Option<Message> {
@@ -214,7 +230,7 @@ impl ControlPlane {
         if items.is_empty() && removed == 0 && !greeting {
             return None;
         }
-        Some(stream.message(ty, Variant::Delta, items, removed))
+        Some(Message { is_of_first: greeting, ..stream.message(ty, Variant::Delta, items, removed) })
     }
 
     fn item(&self, name: usize, entry: Entry) -> Option<Item> {
@@ -300,7 +316,7 @@ impl Stream {
         self.nonces += 1;
         let nonce = self.nonces.to_string();
         self.types[ty].nonce.clone_from(&nonce);
-        Message { variant, ty, version: nonce.clone(), nonce, items, removed }
+        Message { variant, ty, version: nonce.clone(), nonce, items, removed, is_of_first: false }
     }
 
     fn take_sotw(&mut self, words: &Lexicon, request: &SotwRequest) {

@@ -438,6 +438,14 @@ impl World {
                 }
             }
         }
+        if let Some(ty) = self.slots[slot].reference.is_early {
+            self.fail(Invariant::JustifiedRemoval, || {
+                format!(
+                    "slot {slot} takes {} for whole, and more of the first answer is on its way",
+                    SHORT[ty]
+                )
+            });
+        }
         self.judge_held_back(slot);
         self.judge_memory(slot);
     }

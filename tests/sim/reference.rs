@@ -104,6 +104,8 @@ pub struct Stream {
     pub types: [StreamType; TYPES],
     /// How many signs of life it gave.
     pub signs: u32,
+    /// Since when the first bytes of a message are there, and not all of it.
+    pub receiving: Option<u64>,
 }
 
 /// Whether the first answers on a stream are all there (DEL-26).
@@ -114,6 +116,8 @@ enum Whole {
     Answered,
     /// A round trip has begun since.
     Proving,
+    /// It is over.
+    Proven,
     Settled,
 }
 
@@ -134,6 +138,8 @@ pub struct StreamType {
     /// Where the first answers to a wildcard stand, and until when there has to be silence.
     whole: Whole,
     quiet_until: u64,
+    /// How many parts of the first answer to the wildcard are on their way.
+    awaited: u32,
     /// Since when a name has been asked for without an answer, and the signs of life until then.
     waiting: [Option<(u64, u32)>; NAMES],
     /// Since when what is listed differs from what is wanted.
@@ -142,6 +148,10 @@ pub struct StreamType {
     pub(super) asked_at: Option<(u64, u32)>,
     /// The server has said of it what it has to say.
     pub(super) is_answered: bool,
+    /// A response of it had faults.
+    pub(super) is_rejected: bool,
+    /// What is held of it is what the server has.
+    pub(super) is_current: bool,
     /// It has said something from which anything can be derived.
     pub spoken: bool,
 }
@@ -151,11 +161,22 @@ impl StreamType {
     pub(super) fn is_settled(&self) -> bool {
         self.whole == Whole::Settled
     }
+
+    /// An answer that may be one of several. `grows`: it brings what was not there.
+    fn answer(&mut self, proves: bool, grows: bool, now: u64) {
+        (self.whole, self.quiet_until) = match self.whole {
+            Whole::Settled => (Whole::Settled, 0),
+            _ if !proves => (Whole::Unanswered, 0),
+            Whole::Unanswered => (Whole::Answered, 0),
+            _ if grows => (Whole::Answered, now + QUIET),
+            running => (running, self.quiet_until),
+        };
+    }
 }
 
 impl Stream {
     pub fn new(variant: Variant) -> Stream {
-        Stream { variant, types: Default::default(), signs: 0 }
+        Stream { variant, types: Default::default(), signs: 0, receiving: None }
     }
 }
 
@@ -176,6 +197,8 @@ pub struct Source {
     pub restoring: Restoring,
     /// Types of which a response had faults.
     in_doubt: [bool; TYPES],
+    /// A type whose wildcard was taken for whole though parts of its first answer were on their way.
+    pub is_early: Option<usize>,
     /// What is held back of mass deletions.
     pub guard: Guard,
 }
@@ -194,6 +217,7 @@ impl Source {
             resource_timeout,
             restoring: Restoring::default(),
             in_doubt: [false; TYPES],
+            is_early: None,
             guard: Guard::default(),
         }
     }
@@ -384,19 +408,47 @@ impl Source {
     /// A response was delivered on a stream, which is there for this collection of its type.
     pub fn receive(&mut self, index: usize, shape: Option<Shape>, message: &Message, now: u64) {
         self.moment += 1;
+        let mut silent_until = now;
+        if let Some(Some(stream)) = self.streams.get_mut(index) {
+            stream.signs += 1;
+            silent_until = stream.receiving.take().unwrap_or(now);
+            stream.types[message.ty].awaited -= u32::from(message.is_of_first);
+        }
+        self.take(index, shape, message, silent_until, now);
+        self.settle_proven(index, now);
+        self.hear_silence_of(silent_until, now);
+    }
+
+    /// A part of the first answer to a wildcard was handed to the transport.
+    pub fn promise(&mut self, index: usize, ty: usize) {
+        if let Some(Some(stream)) = self.streams.get_mut(index) {
+            stream.types[ty].awaited += 1;
+        }
+    }
+
+    /// The first bytes of a message arrived.
+    pub fn begun(&mut self, index: usize, now: u64) {
+        if let Some(Some(stream)) = self.streams.get_mut(index) {
+            stream.receiving.get_or_insert(now);
+        }
+    }
+
+    /// `silent_until`: when the first bytes came. Times of silence that would have been over since then are over with the
+    /// next timer.
+    fn take(&mut self, index: usize, shape: Option<Shape>, message: &Message, silent_until: u64, now: u64) {
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
-        stream.signs += 1;
         if !stream.types[message.ty].asked || message.variant != stream.variant {
             return;
         }
         self.in_doubt[message.ty] |= message.has_faults();
+        stream.types[message.ty].is_rejected |= message.has_faults();
         stream.types[message.ty].is_answered |= !message.is_heartbeat();
         stream.types[message.ty].spoken |=
             !message.is_heartbeat() && !message.is_void() && !message.is_unidentified();
         if let Some(shape) = shape {
             self.confirm(message.ty, shape, now);
         }
-        self.hear_silence(now);
+        self.hear_silence_of(silent_until, now);
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         if message.is_void() {
             let whole = &mut stream.types[message.ty].whole;
@@ -417,7 +469,7 @@ impl Source {
         let there = self.there(ty, false);
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         let said = &mut stream.types[ty];
-        let (mut mentioned, mut brought) = (0, 0);
+        let (mut mentioned, mut brought, mut grows) = (0, 0, false);
         let mut removed = message.removed;
         for item in &message.items {
             let Some(name) = item.name().filter(|name| wanted & bit(*name) != 0) else { continue };
@@ -426,6 +478,7 @@ impl Source {
             match item {
                 Item::Resource { content, version, ttl, .. } => {
                     brought |= bit(name);
+                    grows |= said.seen & bit(name) == 0;
                     track.set(State::Present(*content), moment);
                     track.expires = ttl.map(|ttl| (now + ttl, ttl));
                     track.upstream_version = version.clone();
@@ -447,6 +500,9 @@ impl Source {
             && !message.is_heartbeat()
         {
             removed |= (said.seen | said.in_first) & !mentioned;
+        }
+        if message.variant == Variant::Delta && !message.is_heartbeat() {
+            said.answer(!message.is_unidentified(), grows, now);
         }
         let gone = removed & wanted & said.listed;
         bits(gone).for_each(|name| said.waiting[name] = None);
@@ -503,13 +559,7 @@ impl Source {
         if message.variant == Variant::Sotw && is_full_state(ty) {
             self.complete[ty] |= proves;
         } else if !message.is_heartbeat() {
-            (said.whole, said.quiet_until) = match said.whole {
-                Whole::Settled => (Whole::Settled, 0),
-                _ if !proves => (Whole::Unanswered, 0),
-                Whole::Unanswered => (Whole::Answered, 0),
-                _ if grows => (Whole::Answered, now + QUIET),
-                running => (running, said.quiet_until),
-            };
+            said.answer(proves, grows, now);
         }
         let kept = self.guard.judge((ty, true), gone & there, there, brought, now);
         self.keep_held(ty, true, kept);
@@ -533,7 +583,8 @@ impl Source {
             let said = &stream.types[ty];
             let is_long = |since: u64| since + timeout <= now;
             let silence = said.asked_at.filter(|(since, _)| is_long(*since));
-            (said.spoken || silence.is_some_and(|(_, signs)| stream.signs > signs))
+            stream.receiving.is_none()
+                && (said.spoken || silence.is_some_and(|(_, signs)| stream.signs > signs))
                 && said.waiting[name].is_some_and(|(since, signs)| is_long(since) && stream.signs > signs)
         };
         let is_due = self.streams.iter().flatten().any(is_over);
@@ -554,15 +605,31 @@ impl Source {
         stream.types.iter_mut().filter(answered).for_each(|said| said.whole = Whole::Proving);
     }
 
-    /// It is over: what was answered before it is all there.
+    /// It is over: what was answered before it is all there, unless more is on its way.
     pub fn round_ended(&mut self, index: usize, now: u64) {
+        let Some(Some(stream)) = self.streams.get_mut(index) else { return };
+        let proving = |said: &&mut StreamType| said.whole == Whole::Proving;
+        stream.types.iter_mut().filter(proving).for_each(|said| said.whole = Whole::Proven);
+        self.settle_proven(index, now);
+    }
+
+    fn settle_proven(&mut self, index: usize, now: u64) {
+        let is_proven = |stream: &Stream| {
+            stream.receiving.is_none() && stream.types.iter().any(|said| said.whole == Whole::Proven)
+        };
+        if !self.streams.get(index).and_then(Option::as_ref).is_some_and(is_proven) {
+            return;
+        }
         self.moment += 1;
         let moment = self.moment;
         let there: [Mask; TYPES] = std::array::from_fn(|ty| self.there(ty, true));
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
-        for (ty, said) in stream.types.iter_mut().enumerate().filter(|(_, said)| said.whole == Whole::Proving)
+        for (ty, said) in stream.types.iter_mut().enumerate().filter(|(_, said)| said.whole == Whole::Proven)
         {
             said.whole = Whole::Settled;
+            if said.awaited > 0 {
+                self.is_early.get_or_insert(ty);
+            }
             if !said.wildcard || !self.interest[ty].wildcard {
                 continue;
             }

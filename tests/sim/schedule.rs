@@ -83,6 +83,8 @@ pub struct Plan {
     pub checkpoint: bool,
     /// The names that there are.
     pub names: Mask,
+    /// Answers come in several messages, and messages bit by bit.
+    pub parts: bool,
     /// Mass deletions are held back.
     pub mass: Option<Hold>,
 }
@@ -128,6 +130,7 @@ impl Plan {
             wrong: [0, 0, 3, 15][rng.below(4) as usize],
             checkpoint: rng.percent(60),
             names: ALL_FEW,
+            parts: false,
             mass: None,
         };
         if seed >= GROWN {
@@ -147,6 +150,7 @@ impl Plan {
                 [Hold::For(SECOND), Hold::For(8 * SECOND), Hold::For(30 * SECOND), Hold::UntilConfirmed];
             self.mass = rng.percent(60).then(|| hold[rng.below(4) as usize]);
         }
+        self.parts = rng.percent(50);
     }
 
     pub fn acts(&self) -> Vec<Act> {
