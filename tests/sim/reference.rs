@@ -338,7 +338,6 @@ impl Source {
             self.settle_interest(ty, now);
         }
         self.forget_expired();
-        self.let_deletions_go(now, is_lost);
         self.give_up_restored(now);
         self.hear_silence(now);
     }

@@ -250,6 +250,9 @@ impl World {
                 self.slots[slot].reference.pass(self.now, is_lost);
                 if let Some(source) = &mut self.slots[slot].source {
                     source.handle_timeout(time);
+                    // A server may count as heard again from this very moment on.
+                    let is_lost = source.attachment().reach().is_lost();
+                    self.slots[slot].reference.let_deletions_go(self.now, is_lost);
                 }
                 self.drain(slot);
             }
