@@ -10,8 +10,8 @@ use super::rng::Rng;
 use super::schedule::{ClientPlan, Kind, MILLI, SECOND};
 use super::upstream::show_request;
 use super::words::{
-    ALL, ALL_OLD, CDS, EDS, LDS, Mask, NAMES, RDS, SHORT, TYPES, bit, bits, count, has_endpoints, nth,
-    version,
+    ALL, ALL_OLD, CDS, EDS, LDS, Mask, NAMES, RDS, SHORT, TYPES, at_home, bit, bits, count, has_endpoints,
+    nth, of_other_class, version,
 };
 use super::world::{Job, World};
 
@@ -151,6 +151,18 @@ impl World {
         }
     }
 
+    /// The node of a client changes while it has no stream, so that it is of another class. It keeps what it has.
+    pub fn change_class(&mut self, client: usize) {
+        let class = 1 - self.clients[client].plan.class;
+        self.disconnect(client);
+        self.tell(|| format!("client {client} is of class {class} from now on"));
+        self.plan.clients[client].class = class;
+        self.clients[client].plan.class = class;
+        for held in &mut self.clients[client].types {
+            held.resources = held.resources.map(of_other_class);
+        }
+    }
+
     // === requests ===
 
     fn send_request(&mut self, client: usize, request: Request) {
@@ -225,8 +237,8 @@ impl World {
         held.want_delta(add, remove, star, presented);
         let class = this.plan.class;
         let versions = bits(presented).map(|name| {
-            let content = self.clients[client].types[ty].resources[name];
-            (self.words.names[ty][name].clone(), version(ty, name, class, content).to_string())
+            let (home, content) = at_home(class, self.clients[client].types[ty].resources[name]);
+            (self.words.names[ty][name].clone(), version(ty, name, home, content).to_string())
         });
         let versions = versions.collect();
         let mut subscribe = self.words.list(ty, add);

@@ -7,7 +7,7 @@ use super::control_plane::{Entry, Reachable};
 use super::guarded::Hold;
 use super::relay::LINGER;
 use super::rng::Rng;
-use super::schedule::{Act, CONFIRM, Kind, MILLI, SECOND, VANISH};
+use super::schedule::{Act, CHANGE_CLASS, CONFIRM, Kind, MILLI, SECOND, VANISH};
 use super::words::{SHORT, TYPES, bit, bits, content, count, names_of_list, nth, show, show_content};
 use super::world::{Job, World};
 
@@ -70,6 +70,10 @@ impl World {
             }
             89..90 => self.restart_relay(act.choice),
             90..95 => self.beat(&mut rng),
+            CHANGE_CLASS => {
+                let client = self.some_client(&mut rng);
+                self.change_class(client);
+            }
             VANISH => self.vanish(&mut rng),
             CONFIRM => {
                 let (slot, ty) =

@@ -85,6 +85,8 @@ pub struct Plan {
     pub names: Mask,
     /// Answers come in several messages, and messages bit by bit.
     pub parts: bool,
+    /// Clients change to the other class.
+    pub moves: bool,
     /// Mass deletions are held back.
     pub mass: Option<Hold>,
 }
@@ -92,6 +94,8 @@ pub struct Plan {
 /// Events of later worlds: most of a type goes from a server, or comes back; an operator says that it was meant.
 pub const VANISH: u8 = 100;
 pub const CONFIRM: u8 = 101;
+/// A client changes to the other class.
+pub const CHANGE_CLASS: u8 = 102;
 
 /// One event.
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +135,7 @@ impl Plan {
             checkpoint: rng.percent(60),
             names: ALL_FEW,
             parts: false,
+            moves: false,
             mass: None,
         };
         if seed >= GROWN {
@@ -151,6 +156,7 @@ impl Plan {
             self.mass = rng.percent(60).then(|| hold[rng.below(4) as usize]);
         }
         self.parts = rng.percent(50);
+        self.moves = self.classes == 2 && rng.percent(40);
     }
 
     pub fn acts(&self) -> Vec<Act> {
@@ -179,6 +185,9 @@ impl Plan {
         let mut kinds = Vec::new();
         if self.names == ALL {
             kinds.extend([VANISH, VANISH, CONFIRM]);
+        }
+        if self.moves {
+            kinds.push(CHANGE_CLASS);
         }
         for act in acts.iter_mut().filter(|_| !kinds.is_empty()) {
             if rng.percent(8) {

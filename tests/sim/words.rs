@@ -43,6 +43,9 @@ pub const ALL: Mask = (1 << NAMES) - 1;
 /// What a resource says: who made it (the upper eight bits) and which edition it is. Zero: nothing.
 pub type Content = u32;
 
+/// No edition has a number so high.
+const OTHER_CLASS: Content = 1 << 23;
+
 pub fn content(maker: usize, edition: u32) -> Content {
     ((maker as u32 + 1) << 24) | (edition & 0xff_ffff)
 }
@@ -198,6 +201,16 @@ pub fn read(resource: &Resource) -> (usize, usize, usize, Content) {
     (usize::from(bytes[0]), usize::from(bytes[1]), usize::from(bytes[2]), content)
 }
 
+/// What a client has of the other class, after it moved: no source of its class ever had that. Twice is nothing.
+pub fn of_other_class(content: Content) -> Content {
+    if content == 0 { 0 } else { content ^ OTHER_CLASS }
+}
+
+/// The class to which what a client of a class has belongs, and its content there.
+pub fn at_home(class: usize, content: Content) -> (usize, Content) {
+    if content & OTHER_CLASS == 0 { (class, content) } else { (1 - class, content ^ OTHER_CLASS) }
+}
+
 /// `a b x`
 pub fn show(mask: Mask) -> String {
     let letters: Vec<_> = bits(mask).map(|name| &LETTERS[name..=name]).collect();
@@ -206,5 +219,11 @@ pub fn show(mask: Mask) -> String {
 
 /// `1:7`: the seventh edition of the second maker.
 pub fn show_content(content: Content) -> String {
-    if content == 0 { "-".to_owned() } else { format!("{}:{}", maker(content), content & 0xff_ffff) }
+    if content & OTHER_CLASS != 0 {
+        format!("{} of the other class", show_content(content ^ OTHER_CLASS))
+    } else if content == 0 {
+        "-".to_owned()
+    } else {
+        format!("{}:{}", maker(content), content & 0xff_ffff)
+    }
 }
