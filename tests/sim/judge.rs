@@ -15,8 +15,8 @@ use super::reference::{Source, State};
 use super::relay::{Slot, StreamSlot, show_sent};
 use super::schedule::{MILLI, SECOND};
 use super::words::{
-    ALL, CDS, Content, EDS, Mask, NAMES, SHORT, TYPES, bit, bits, has_endpoints, is_cluster_side, is_routing,
-    names_of_list, read, show, show_content,
+    ALL, CDS, Content, EDS, Mask, NAMES, SHORT, TYPES, bit, bits, has_endpoints, is_cluster_side, is_old,
+    is_routing, names_of_list, read, show, show_content,
 };
 use super::world::{Invariant, World};
 
@@ -67,7 +67,7 @@ struct Unexplained {
 /// What a client should see of a name at a moment.
 pub fn due_of(source: &Source, ty: usize, name: usize, held: &Held, is_full: bool, moment: u32) -> State {
     let mut due = State::Absent;
-    if held.wildcard && name < super::words::OLD {
+    if held.wildcard && is_old(name) {
         due = source.members[ty][name].state_at(moment);
     }
     if held.wanted & bit(name) != 0 {
@@ -342,7 +342,7 @@ impl World {
                 let waits_for = |name: usize| held.nonce.is_empty() || held.needs(name);
                 let is_open = is_full
                     && (held.wildcard && !source.complete[ty]
-                        || (0..NAMES).any(|name| due(name) == State::Unknown && waits_for(name)));
+                        || bits(self.plan.names).any(|name| due(name) == State::Unknown && waits_for(name)));
                 if !held.asked || is_open {
                     continue;
                 }
@@ -427,7 +427,7 @@ impl World {
                         format!("slot {slot} takes {} for whole: {is_early}", SHORT[ty])
                     });
                 }
-                for name in 0..NAMES {
+                for name in bits(self.plan.names) {
                     let member =
                         types.members.get(&self.words.names[ty][name]).map(|resource| read(resource).3);
                     let due = match self.slots[slot].reference.members[ty][name].state() {
@@ -438,7 +438,32 @@ impl World {
                 }
             }
         }
+        if let Some(ty) = self.slots[slot].reference.is_early {
+            self.fail(Invariant::JustifiedRemoval, || {
+                format!(
+                    "slot {slot} takes {} for whole, and more of the first answer is on its way",
+                    SHORT[ty]
+                )
+            });
+        }
+        self.judge_held_back(slot);
         self.judge_memory(slot);
+    }
+
+    /// FU18: what is told to be held back is what is.
+    fn judge_held_back(&mut self, slot: usize) {
+        let Slot { source: Some(source), reference, .. } = &self.slots[slot] else { return };
+        if reference.guard.hold.is_none() {
+            return;
+        }
+        let types = &self.words.types;
+        let wrong = (0..TYPES).find(|ty| source.held_back(&types[*ty]) != reference.guard.count(*ty));
+        if let Some(ty) = wrong {
+            let (found, due) = (source.held_back(&types[ty]), reference.guard.count(ty));
+            self.fail(Invariant::JustifiedRemoval, || {
+                format!("slot {slot} holds {found} deletions of {} back, and should {due}", SHORT[ty])
+            });
+        }
     }
 
     fn compare_name(&mut self, slot: usize, ty: usize, name: usize, known: &Known) {
@@ -706,7 +731,7 @@ fn holds_at(
 
 /// A wildcard is never told in part.
 fn is_of_wildcard(held: &Held, name: usize, member: State) -> bool {
-    held.wildcard && name < super::words::OLD && member == State::Unknown
+    held.wildcard && is_old(name) && member == State::Unknown
 }
 
 /// A named resource that the other server of the list has.

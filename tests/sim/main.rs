@@ -16,6 +16,7 @@ mod checkpoint;
 mod client;
 mod control_plane;
 mod faults;
+mod guarded;
 mod hearing;
 mod held;
 mod judge;
@@ -37,7 +38,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use run::{Batch, run_batch, tell};
-use schedule::{EVENTS_MIN, Plan};
+use schedule::{EVENTS_MIN, GROWN, Plan};
 
 /// How long `cargo test` runs new schedules, and how many it runs at least.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -81,7 +82,7 @@ fn main() -> ExitCode {
     }
     if let Some(count) = value("--seeds") {
         let threads = value("--threads").map_or_else(cores, |threads| threads as usize);
-        let first = value("--first").unwrap_or(0);
+        let first = value("--first").unwrap_or(GROWN);
         let batch = Batch { first, count, within: None, threads, shows_progress: true };
         if args.iter().any(|arg| arg == "--all") {
             return list(&run::survey(&batch));

@@ -15,6 +15,7 @@ use sluice::engine::source::{self, Attachment, Output, Source, Streams};
 use sluice::engine::upstream::{self, WildcardStyle};
 use sluice::xds::{Request, ResourceName, Status, TypeUrl, Variant};
 
+use super::guarded::Hold;
 use super::hearing::Hearing;
 use super::held::{Held, Sent};
 use super::judge::Flight;
@@ -154,7 +155,7 @@ impl World {
                     source: Some(self.source(id)),
                     snapshot: Arc::default(),
                     links: Vec::new(),
-                    reference: reference::Source::new(LINGER, RESOURCE_TIMEOUT),
+                    reference: reference::Source::new(LINGER, RESOURCE_TIMEOUT).guarded(self.plan.mass),
                     heard: Vec::new(),
                     due: None,
                     published: Vec::new(),
@@ -173,6 +174,10 @@ impl World {
             gather: Duration::from_micros(self.plan.gather),
             resource_timeout: Duration::from_micros(RESOURCE_TIMEOUT),
             needs_answer: self.plan.fallback,
+            mass_deletion_hold: self.plan.mass.map(|hold| match hold {
+                Hold::For(time) => upstream::Hold::For(Duration::from_micros(time)),
+                Hold::UntilConfirmed => upstream::Hold::UntilConfirmed,
+            }),
             ..upstream::Settings::default()
         };
         let settings = source::Settings {
@@ -246,10 +251,30 @@ impl World {
                 self.slots[slot].reference.pass(self.now, is_lost);
                 if let Some(source) = &mut self.slots[slot].source {
                     source.handle_timeout(time);
+                    // A server may count as heard again from this very moment on.
+                    let is_lost = source.attachment().reach().is_lost();
+                    self.slots[slot].reference.let_deletions_go(self.now, is_lost);
                 }
                 self.drain(slot);
             }
         }
+    }
+
+    /// The operator says of a source that what is held back of these types was meant.
+    pub fn confirm_deletions(&mut self, slot: usize, types: impl Fn(usize) -> bool) {
+        let (time, words) = (self.time(), &self.words);
+        let this = &mut self.slots[slot];
+        let held = (0..TYPES).filter(|ty| types(*ty)).map(|ty| this.reference.guard.count(ty)).sum::<usize>();
+        (0..TYPES).filter(|ty| types(*ty)).for_each(|ty| this.reference.confirm_deletions(ty));
+        let source = this.source.as_mut();
+        let count = source.map(|source| source.confirm_deletions(|url| types(words.type_of(url)), time));
+        if count != Some(held) {
+            self.fail(Invariant::JustifiedRemoval, || {
+                format!("slot {slot} deletes {count:?} that were held back, and should {held}")
+            });
+        }
+        self.tell(|| format!("slot {slot} is told that {held} deletions were meant"));
+        self.drain(slot);
     }
 
     // === sessions ===
