@@ -192,6 +192,7 @@ impl World {
             });
         }
         self.judge_order(stream, sent);
+        self.judge_removals(stream, sent);
         let is_routing = is_routing(ty);
         let before = stream.mirror[ty].resources;
         let (due, known) = (stream.mirror[ty].due, stream.mirror[ty].known);
@@ -246,8 +247,9 @@ impl World {
         let last = self.clients[stream.client].explained.get(&slot).map_or(0, |moments| moments[ty]);
         let mut why = None;
         let mut moment = last;
+        let names = names_of_list(list);
         while moment <= source.moment {
-            match holds_at(is_lower, &others, source, sent, held, list, is_full, moment) {
+            match holds_at(is_lower, &others, source, sent, held, names, is_full, moment) {
                 Ok(()) => break,
                 Err(unexplained) => why = Some(unexplained),
             }
@@ -258,12 +260,19 @@ impl World {
             return;
         }
         let is_old = (0..last)
-            .any(|moment| holds_at(is_lower, &others, source, sent, held, list, is_full, moment).is_ok());
+            .any(|moment| holds_at(is_lower, &others, source, sent, held, names, is_full, moment).is_ok());
+        // Each name is as it was at some moment, and not all at the same one.
+        let is_torn = bits(names).all(|name| {
+            (last..=source.moment).any(|moment| {
+                holds_at(is_lower, &others, source, sent, held, bit(name), is_full, moment).is_ok()
+            })
+        });
         let Some(why) = why else { return };
         let who = self.show_stream(stream);
         let is_mixed = is_lower || (self.plan.fallback && why.invariant == Invariant::Isolation);
         let invariant = match (is_old, is_mixed) {
             (true, _) => Invariant::NoGoingBack,
+            _ if is_torn => Invariant::AtomicResponses,
             (false, true) => Invariant::Revert,
             (false, false) => why.invariant,
         };
@@ -562,6 +571,14 @@ impl World {
             stream.map(|stream| (stream.types[ty].listed, stream.types[ty].asked)).unwrap_or_default()
         };
         let (before, asked) = listed(self);
+        let claims = match request {
+            Request::Sotw(request) => !request.version_info.is_empty(),
+            Request::Delta(request) => {
+                let mut versions = request.initial_resource_versions.iter();
+                versions.len() > 0 && versions.all(|(_, version)| !version.is_empty())
+            }
+        };
+        self.slots[slot].reference.claims(index, ty, claims);
         let (add, remove, star) = match request {
             Request::Sotw(request) => {
                 let mask = self.words.mask_of(&request.resource_names);
@@ -665,7 +682,7 @@ pub fn shape_of(
     }
 }
 
-/// Whether all that a response says of the names of one list was true after the response of the server with this number.
+/// Whether all that a response says of these names was true after the response of the server with this number.
 #[allow(clippy::too_many_arguments, reason = "the response, who gets it, and what it is held against")]
 fn holds_at(
     is_lower: bool,
@@ -673,13 +690,13 @@ fn holds_at(
     source: &Source,
     sent: &Sent,
     held: &Held,
-    list: usize,
+    names: Mask,
     is_full: bool,
     moment: u32,
 ) -> Result<(), Unexplained> {
     let ty = sent.ty;
     let told = sent.put_mask() | sent.removed;
-    for name in bits(names_of_list(list)).filter(|name| is_full || told & bit(*name) != 0) {
+    for name in bits(names).filter(|name| is_full || told & bit(*name) != 0) {
         let due = due_of(source, ty, name, held, is_full, moment);
         let found = sent.content(name);
         let (names, members) = (&source.names[ty][name], &source.members[ty][name]);

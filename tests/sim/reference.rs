@@ -153,6 +153,8 @@ pub struct StreamType {
     pub(super) is_rejected: bool,
     /// What is held of it is what the server has.
     pub(super) is_current: bool,
+    /// The first request said what is held, so that silence is an answer (RLY-2, DEL-35).
+    may_be_silent: bool,
     /// It has said something from which anything can be derived.
     pub spoken: bool,
 }
@@ -364,6 +366,14 @@ impl Source {
     }
 
     // === what is written ===
+
+    /// The first request of a type is written, and says what is held, or does not.
+    pub fn claims(&mut self, index: usize, ty: usize, claims: bool) {
+        if let Some(Some(stream)) = self.streams.get_mut(index) {
+            let said = &mut stream.types[ty];
+            said.may_be_silent = if said.asked { said.may_be_silent } else { claims };
+        }
+    }
 
     /// A request was written. Gives the names that it asks for although the stream has asked for them already.
     pub fn wrote(&mut self, index: usize, ty: usize, add: Mask, remove: Mask, star: bool, now: u64) -> Mask {
@@ -591,8 +601,9 @@ impl Source {
             let said = &stream.types[ty];
             let is_long = |since: u64| since + timeout <= now;
             let silence = said.asked_at.filter(|(since, _)| is_long(*since));
+            let is_answer = |(_, signs): (u64, u32)| said.may_be_silent && stream.signs > signs;
             stream.receiving.is_none()
-                && (said.spoken || silence.is_some_and(|(_, signs)| stream.signs > signs))
+                && (said.spoken || silence.is_some_and(is_answer))
                 && said.waiting[name].is_some_and(|(since, signs)| is_long(since) && stream.signs > signs)
         };
         let is_due = self.streams.iter().flatten().any(is_over);

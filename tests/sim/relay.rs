@@ -24,6 +24,9 @@ use super::schedule::{MILLI, SECOND};
 use super::words::{Mask, TYPES, bit, read, show};
 use super::world::{Invariant, Job, World};
 
+/// So many answers of one stream may turn out to say nothing at one moment.
+const ANSWERS_MAX: usize = 1_000;
+
 pub const LINGER: u64 = 30 * SECOND;
 pub const RESOURCE_TIMEOUT: u64 = 10 * SECOND;
 
@@ -41,6 +44,8 @@ pub struct Slot {
     pub due: Option<u64>,
     /// Snapshots that were published, as long as somebody may hold them.
     pub published: Vec<Weak<Snapshot>>,
+    /// When the moments of the reference were, as far as anything was compared then.
+    pub times: Vec<(u32, u64)>,
     /// The moment of the reference that was compared last.
     pub compared: u32,
     /// Somebody wanted something of it.
@@ -48,6 +53,12 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// When a moment of the reference was.
+    pub fn time_of(&self, moment: u32) -> u64 {
+        let at = self.times.partition_point(|(known, _)| *known < moment);
+        self.times.get(at).map_or(0, |(_, time)| *time)
+    }
+
     /// One of its streams is lost.
     pub fn is_lost(&self, now: u64) -> bool {
         self.heard.iter().any(|stream| stream.is_lost(now))
@@ -159,6 +170,7 @@ impl World {
                     heard: Vec::new(),
                     due: None,
                     published: Vec::new(),
+                    times: Vec::new(),
                     compared: 0,
                     has_begun: false,
                 }
@@ -237,6 +249,9 @@ impl World {
             this.snapshot = snapshot;
         }
         if is_new || this.compared != this.reference.moment {
+            if this.compared != this.reference.moment {
+                this.times.push((this.reference.moment, self.now));
+            }
             this.compared = this.reference.moment;
             self.compare(slot);
         }
@@ -531,7 +546,7 @@ impl World {
     }
 
     fn next_message(&mut self, stream: &mut StreamSlot) -> Option<Sent> {
-        loop {
+        for _ in 0..ANSWERS_MAX {
             let (slots, time) = (&self.slots, self.time());
             let latest = |id: SourceId| slots.get(id.0 as usize).map(|slot| slot.snapshot.clone());
             let (index, answer) = stream.session.poll_answer(&latest, time)?;
@@ -575,6 +590,9 @@ impl World {
             self.judge_sent(stream, &sent);
             return Some(sent);
         }
+        let who = self.show_stream(stream);
+        self.fail(Invariant::Hygiene, || format!("{who} has answers that say nothing, without an end"));
+        None
     }
 
     /// The client read the message: the writer is free, and the message arrives.

@@ -38,11 +38,13 @@ pub enum Invariant {
     Order,
     Hygiene,
     Ttl,
+    /// I7b.
+    AtomicResponses,
 }
 
 impl Invariant {
     pub fn id(self) -> String {
-        format!("I{}", self as u8)
+        if self == Invariant::AtomicResponses { "I7b".to_owned() } else { format!("I{}", self as u8) }
     }
 }
 
