@@ -10,7 +10,8 @@ use super::rng::Rng;
 use super::schedule::{ClientPlan, Kind, MILLI, SECOND};
 use super::upstream::show_request;
 use super::words::{
-    ALL, ALL_OLD, CDS, EDS, LDS, Mask, NAMES, RDS, SHORT, TYPES, bit, bits, has_endpoints, version,
+    ALL, ALL_OLD, CDS, EDS, LDS, Mask, NAMES, RDS, SHORT, TYPES, at_home, bit, bits, count, has_endpoints,
+    nth, of_other_class, version,
 };
 use super::world::{Job, World};
 
@@ -114,7 +115,7 @@ impl World {
                 self.ask(client, LDS, all, "");
             }
             Kind::Grpc => {
-                let name = self.rng.below(NAMES as u64) as usize;
+                let name = nth(self.plan.names, self.rng.below(count(self.plan.names)));
                 self.ask(client, LDS, Want { names: bit(name), wildcard: false }, "");
             }
             Kind::Free | Kind::Hostile => {
@@ -130,7 +131,7 @@ impl World {
     }
 
     pub fn random_want(&mut self) -> Want {
-        let names = (self.rng.next() as Mask) & (self.rng.next() as Mask) & ALL;
+        let names = (self.rng.next() as Mask) & (self.rng.next() as Mask) & self.plan.names;
         Want { names, wildcard: self.rng.percent(20) }
     }
 
@@ -147,6 +148,18 @@ impl World {
             self.tell(|| format!("client {client} loses stream {id}"));
             self.end_stream(id);
             self.lose_stream(client);
+        }
+    }
+
+    /// The node of a client changes while it has no stream, so that it is of another class. It keeps what it has.
+    pub fn change_class(&mut self, client: usize) {
+        let class = 1 - self.clients[client].plan.class;
+        self.disconnect(client);
+        self.tell(|| format!("client {client} is of class {class} from now on"));
+        self.plan.clients[client].class = class;
+        self.clients[client].plan.class = class;
+        for held in &mut self.clients[client].types {
+            held.resources = held.resources.map(of_other_class);
         }
     }
 
@@ -224,8 +237,8 @@ impl World {
         held.want_delta(add, remove, star, presented);
         let class = this.plan.class;
         let versions = bits(presented).map(|name| {
-            let content = self.clients[client].types[ty].resources[name];
-            (self.words.names[ty][name].clone(), version(ty, name, class, content).to_string())
+            let (home, content) = at_home(class, self.clients[client].types[ty].resources[name]);
+            (self.words.names[ty][name].clone(), version(ty, name, home, content).to_string())
         });
         let versions = versions.collect();
         let mut subscribe = self.words.list(ty, add);
@@ -286,7 +299,7 @@ impl World {
         let next = match (self.clients[client].plan.kind, ty) {
             (Kind::Envoy | Kind::Grpc, CDS) => Some((EDS, clusters())),
             (Kind::Envoy | Kind::Grpc, LDS) => Some((RDS, there)),
-            (Kind::Grpc, RDS) => Some((CDS, (there | there << 1) & ALL_OLD | there & !ALL_OLD)),
+            (Kind::Grpc, RDS) => Some((CDS, (there | (there & ALL_OLD) << 1 & ALL_OLD) & self.plan.names)),
             _ => None,
         };
         if let Some((ty, names)) = next

@@ -6,7 +6,7 @@ use sluice::xds::{DeltaRequest, Request, SotwRequest, Variant};
 
 use super::message::{Item, Message};
 use super::rng::Rng;
-use super::words::{Content, Lexicon, Mask, NAMES, OLD, SDS, TYPES, bit, bits, is_full_state};
+use super::words::{ALL, Content, Lexicon, Mask, NAMES, SDS, TYPES, bit, bits, count, is_full_state, nth};
 
 /// One resource as the control plane has it for one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +133,21 @@ impl ControlPlane {
         messages
     }
 
+    /// An answer in several messages, where the variant and the type allow that (DEL-26, SST-4).
+    pub fn split(&mut self, link: u64, mut message: Message, rng: &mut Rng) -> Vec<Message> {
+        let is_whole = message.variant == Variant::Sotw && is_full_state(message.ty);
+        let (ty, variant, most) = (message.ty, message.variant, 1 + rng.below(3) as usize);
+        let Some(stream) = self.streams.get_mut(&link).filter(|_| !is_whole) else { return vec![message] };
+        let mut rest = message.items.split_off(most.min(message.items.len()));
+        let mut messages = vec![message];
+        while !rest.is_empty() {
+            let next = rest.split_off(most.min(rest.len()));
+            let part = stream.message(ty, variant, std::mem::replace(&mut rest, next), 0);
+            messages.push(Message { is_of_first: messages[0].is_of_first, ..part });
+        }
+        messages
+    }
+
     /// Heartbeats of what has a time to live (TTL-4).
     pub fn beats(&mut self, link: u64) -> Vec<Message> {
         let Some(stream) = self.streams.get(&link) else { return Vec::new() };
@@ -167,7 +182,7 @@ impl ControlPlane {
         let is_full = is_full_state(ty) || subscription.wildcard;
         let current = subscription.current(truth);
         let is_news = |name: usize| subscription.sent[name] != current[name].map(|entry| entry.content);
-        let news: Mask = (0..NAMES).filter(|name| is_news(*name)).fold(0, |mask, name| mask | bit(name));
+        let news: Mask = bits(ALL).filter(|name| is_news(*name)).fold(0, |mask, name| mask | bit(name));
         let there: Mask = (0..NAMES).filter(|name| current[*name].is_some()).fold(0, |mask, n| mask | bit(n));
         let due = std::mem::take(&mut subscription.due);
         let greeting = std::mem::take(&mut subscription.greeting);
@@ -184,7 +199,8 @@ impl ControlPlane {
         for name in 0..NAMES {
             subscription.sent[name] = current[name].map(|entry| entry.content);
         }
-        Some(stream.message(ty, Variant::Sotw, items, 0))
+        let is_of_first = greeting && subscription.wildcard;
+        Some(Message { is_of_first, ..stream.message(ty, Variant::Sotw, items, 0) })
     }
 
     fn delta(&self, stream: &mut Stream, ty: usize) -> Option<Message> {
@@ -214,7 +230,7 @@ impl ControlPlane {
         if items.is_empty() && removed == 0 && !greeting {
             return None;
         }
-        Some(stream.message(ty, Variant::Delta, items, removed))
+        Some(Message { is_of_first: greeting, ..stream.message(ty, Variant::Delta, items, removed) })
     }
 
     fn item(&self, name: usize, entry: Entry) -> Option<Item> {
@@ -229,12 +245,8 @@ impl ControlPlane {
     // === faults ===
 
     /// Makes a message wrong in one of the ways of FU12 to FU24. Gives what was done.
-    pub fn spoil(&self, message: &mut Message, list: usize, rng: &mut Rng) -> &'static str {
-        let name = if list == 0 {
-            rng.below(OLD as u64) as usize
-        } else {
-            OLD + rng.below((NAMES - OLD) as u64) as usize
-        };
+    pub fn spoil(&self, message: &mut Message, names: Mask, rng: &mut Rng) -> &'static str {
+        let name = nth(names, rng.below(count(names)));
         let is_new =
             !message.items.iter().any(|item| item.name() == Some(name)) && message.removed & bit(name) == 0;
         match rng.below(9) {
@@ -304,7 +316,7 @@ impl Stream {
         self.nonces += 1;
         let nonce = self.nonces.to_string();
         self.types[ty].nonce.clone_from(&nonce);
-        Message { variant, ty, version: nonce.clone(), nonce, items, removed }
+        Message { variant, ty, version: nonce.clone(), nonce, items, removed, is_of_first: false }
     }
 
     fn take_sotw(&mut self, words: &Lexicon, request: &SotwRequest) {

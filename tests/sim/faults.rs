@@ -4,10 +4,11 @@ use sluice::xds::{Code, Status};
 
 use super::client::Want;
 use super::control_plane::{Entry, Reachable};
+use super::guarded::Hold;
 use super::relay::LINGER;
 use super::rng::Rng;
-use super::schedule::{Act, Kind, MILLI, SECOND};
-use super::words::{SHORT, TYPES, bit, bits, content, names_of_list, show, show_content};
+use super::schedule::{Act, CHANGE_CLASS, CONFIRM, Kind, MILLI, SECOND, VANISH};
+use super::words::{SHORT, TYPES, bit, bits, content, count, names_of_list, nth, show, show_content};
 use super::world::{Job, World};
 
 /// After this time without faults everything has come to rest: backoff at its cap, a resource timer and a withheld removal.
@@ -69,6 +70,17 @@ impl World {
             }
             89..90 => self.restart_relay(act.choice),
             90..95 => self.beat(&mut rng),
+            CHANGE_CLASS => {
+                let client = self.some_client(&mut rng);
+                self.change_class(client);
+            }
+            VANISH => self.vanish(&mut rng),
+            CONFIRM => {
+                let (slot, ty) =
+                    (rng.below(self.slots.len() as u64) as usize, rng.below(TYPES as u64) as usize);
+                let all = rng.percent(50);
+                self.confirm_deletions(slot, |of| all || of == ty);
+            }
             _ => self.leave_or_return(&mut rng),
         }
     }
@@ -122,7 +134,7 @@ impl World {
             return;
         }
         for ty in 0..TYPES {
-            for name in bits(names_of_list(server / 2)) {
+            for name in bits(names_of_list(server / 2) & self.plan.names) {
                 let entry = rng.percent(60).then(|| self.entry(server, &mut rng));
                 self.servers[server].truth[class][ty][name] = entry;
             }
@@ -132,7 +144,7 @@ impl World {
     fn change_one(&mut self, rng: &mut Rng) {
         let server = self.some_server(rng);
         let class = rng.below(self.plan.classes as u64) as usize;
-        let names: Vec<_> = bits(names_of_list(server / 2)).collect();
+        let names: Vec<_> = bits(names_of_list(server / 2) & self.plan.names).collect();
         let (ty, name) = (rng.below(TYPES as u64) as usize, names[rng.below(names.len() as u64) as usize]);
         let is_there = self.servers[server].truth[class][ty][name].is_some();
         let entry = if is_there && rng.percent(35) { None } else { Some(self.entry(server, rng)) };
@@ -142,6 +154,35 @@ impl World {
             let content = entry.map_or("nothing".to_owned(), |entry| show_content(entry.content));
             format!("server {server} has, for class {class}, {} {} = {content}", SHORT[ty], show(bit(name)))
         });
+        for server in [server & !1, server | 1] {
+            self.flush_all(server);
+        }
+    }
+
+    /// Most of a type is gone from a server at once, or there again.
+    fn vanish(&mut self, rng: &mut Rng) {
+        let server = self.some_server(rng);
+        let class = rng.below(self.plan.classes as u64) as usize;
+        let ty = rng.below(TYPES as u64) as usize;
+        let names = names_of_list(server / 2) & self.plan.names;
+        let truth = &self.servers[server].truth[class][ty];
+        let there = bits(names).filter(|name| truth[*name].is_some()).count();
+        let goes = 2 * there as u64 > count(names);
+        let parts = [60, 90, 100][rng.below(3) as usize];
+        self.tell(|| {
+            format!(
+                "server {server} has, for class {class}, {} {}",
+                if goes { "few" } else { "many" },
+                SHORT[ty]
+            )
+        });
+        for name in bits(names) {
+            if rng.percent(parts) && goes == self.servers[server].truth[class][ty][name].is_some() {
+                let entry = (!goes).then(|| self.entry(server, rng));
+                self.put_truth(server, class, ty, name, entry);
+            }
+        }
+        self.note(41, server as u64, ty as u64);
         for server in [server & !1, server | 1] {
             self.flush_all(server);
         }
@@ -178,7 +219,8 @@ impl World {
         let mut want: Want = self.random_want();
         let before = self.want_of(client, ty);
         if rng.percent(60) {
-            want = Want { names: before.names ^ bit(rng.below(9) as usize), wildcard: before.wildcard };
+            let name = nth(self.plan.names, rng.below(count(self.plan.names)));
+            want = Want { names: before.names ^ bit(name), wildcard: before.wildcard };
         }
         let is_first = !self.clients[client].types[ty].asked;
         let is_nothing = want == Want { names: 0, wildcard: false };
@@ -261,6 +303,11 @@ impl World {
             self.answer_all(client);
         }
         self.advance(REST);
+        if self.plan.mass == Some(Hold::UntilConfirmed) && self.failure.is_none() {
+            (0..self.slots.len()).for_each(|slot| self.confirm_deletions(slot, |_| true));
+            // Routing types are told before what they name is gone (RLY-51).
+            self.advance(30 * SECOND);
+        }
         if self.failure.is_some() {
             return;
         }

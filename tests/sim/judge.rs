@@ -15,8 +15,8 @@ use super::reference::{Source, State};
 use super::relay::{Slot, StreamSlot, show_sent};
 use super::schedule::{MILLI, SECOND};
 use super::words::{
-    ALL, CDS, Content, EDS, Mask, NAMES, SHORT, TYPES, bit, bits, has_endpoints, is_cluster_side, is_routing,
-    names_of_list, read, show, show_content,
+    ALL, CDS, Content, EDS, Mask, NAMES, SHORT, TYPES, bit, bits, has_endpoints, is_cluster_side, is_old,
+    is_routing, names_of_list, read, show, show_content,
 };
 use super::world::{Invariant, World};
 
@@ -67,7 +67,7 @@ struct Unexplained {
 /// What a client should see of a name at a moment.
 pub fn due_of(source: &Source, ty: usize, name: usize, held: &Held, is_full: bool, moment: u32) -> State {
     let mut due = State::Absent;
-    if held.wildcard && name < super::words::OLD {
+    if held.wildcard && is_old(name) {
         due = source.members[ty][name].state_at(moment);
     }
     if held.wanted & bit(name) != 0 {
@@ -192,6 +192,7 @@ impl World {
             });
         }
         self.judge_order(stream, sent);
+        self.judge_removals(stream, sent);
         let is_routing = is_routing(ty);
         let before = stream.mirror[ty].resources;
         let (due, known) = (stream.mirror[ty].due, stream.mirror[ty].known);
@@ -246,8 +247,9 @@ impl World {
         let last = self.clients[stream.client].explained.get(&slot).map_or(0, |moments| moments[ty]);
         let mut why = None;
         let mut moment = last;
+        let names = names_of_list(list);
         while moment <= source.moment {
-            match holds_at(is_lower, &others, source, sent, held, list, is_full, moment) {
+            match holds_at(is_lower, &others, source, sent, held, names, is_full, moment) {
                 Ok(()) => break,
                 Err(unexplained) => why = Some(unexplained),
             }
@@ -258,12 +260,19 @@ impl World {
             return;
         }
         let is_old = (0..last)
-            .any(|moment| holds_at(is_lower, &others, source, sent, held, list, is_full, moment).is_ok());
+            .any(|moment| holds_at(is_lower, &others, source, sent, held, names, is_full, moment).is_ok());
+        // Each name is as it was at some moment, and not all at the same one.
+        let is_torn = bits(names).all(|name| {
+            (last..=source.moment).any(|moment| {
+                holds_at(is_lower, &others, source, sent, held, bit(name), is_full, moment).is_ok()
+            })
+        });
         let Some(why) = why else { return };
         let who = self.show_stream(stream);
         let is_mixed = is_lower || (self.plan.fallback && why.invariant == Invariant::Isolation);
         let invariant = match (is_old, is_mixed) {
             (true, _) => Invariant::NoGoingBack,
+            _ if is_torn => Invariant::AtomicResponses,
             (false, true) => Invariant::Revert,
             (false, false) => why.invariant,
         };
@@ -342,7 +351,7 @@ impl World {
                 let waits_for = |name: usize| held.nonce.is_empty() || held.needs(name);
                 let is_open = is_full
                     && (held.wildcard && !source.complete[ty]
-                        || (0..NAMES).any(|name| due(name) == State::Unknown && waits_for(name)));
+                        || bits(self.plan.names).any(|name| due(name) == State::Unknown && waits_for(name)));
                 if !held.asked || is_open {
                     continue;
                 }
@@ -427,7 +436,7 @@ impl World {
                         format!("slot {slot} takes {} for whole: {is_early}", SHORT[ty])
                     });
                 }
-                for name in 0..NAMES {
+                for name in bits(self.plan.names) {
                     let member =
                         types.members.get(&self.words.names[ty][name]).map(|resource| read(resource).3);
                     let due = match self.slots[slot].reference.members[ty][name].state() {
@@ -438,7 +447,32 @@ impl World {
                 }
             }
         }
+        if let Some(ty) = self.slots[slot].reference.is_early {
+            self.fail(Invariant::JustifiedRemoval, || {
+                format!(
+                    "slot {slot} takes {} for whole, and more of the first answer is on its way",
+                    SHORT[ty]
+                )
+            });
+        }
+        self.judge_held_back(slot);
         self.judge_memory(slot);
+    }
+
+    /// FU18: what is told to be held back is what is.
+    fn judge_held_back(&mut self, slot: usize) {
+        let Slot { source: Some(source), reference, .. } = &self.slots[slot] else { return };
+        if reference.guard.hold.is_none() {
+            return;
+        }
+        let types = &self.words.types;
+        let wrong = (0..TYPES).find(|ty| source.held_back(&types[*ty]) != reference.guard.count(*ty));
+        if let Some(ty) = wrong {
+            let (found, due) = (source.held_back(&types[ty]), reference.guard.count(ty));
+            self.fail(Invariant::JustifiedRemoval, || {
+                format!("slot {slot} holds {found} deletions of {} back, and should {due}", SHORT[ty])
+            });
+        }
     }
 
     fn compare_name(&mut self, slot: usize, ty: usize, name: usize, known: &Known) {
@@ -537,6 +571,14 @@ impl World {
             stream.map(|stream| (stream.types[ty].listed, stream.types[ty].asked)).unwrap_or_default()
         };
         let (before, asked) = listed(self);
+        let claims = match request {
+            Request::Sotw(request) => !request.version_info.is_empty(),
+            Request::Delta(request) => {
+                let mut versions = request.initial_resource_versions.iter();
+                versions.len() > 0 && versions.all(|(_, version)| !version.is_empty())
+            }
+        };
+        self.slots[slot].reference.claims(index, ty, claims);
         let (add, remove, star) = match request {
             Request::Sotw(request) => {
                 let mask = self.words.mask_of(&request.resource_names);
@@ -640,7 +682,7 @@ pub fn shape_of(
     }
 }
 
-/// Whether all that a response says of the names of one list was true after the response of the server with this number.
+/// Whether all that a response says of these names was true after the response of the server with this number.
 #[allow(clippy::too_many_arguments, reason = "the response, who gets it, and what it is held against")]
 fn holds_at(
     is_lower: bool,
@@ -648,13 +690,13 @@ fn holds_at(
     source: &Source,
     sent: &Sent,
     held: &Held,
-    list: usize,
+    names: Mask,
     is_full: bool,
     moment: u32,
 ) -> Result<(), Unexplained> {
     let ty = sent.ty;
     let told = sent.put_mask() | sent.removed;
-    for name in bits(names_of_list(list)).filter(|name| is_full || told & bit(*name) != 0) {
+    for name in bits(names).filter(|name| is_full || told & bit(*name) != 0) {
         let due = due_of(source, ty, name, held, is_full, moment);
         let found = sent.content(name);
         let (names, members) = (&source.names[ty][name], &source.members[ty][name]);
@@ -706,7 +748,7 @@ fn holds_at(
 
 /// A wildcard is never told in part.
 fn is_of_wildcard(held: &Held, name: usize, member: State) -> bool {
-    held.wildcard && name < super::words::OLD && member == State::Unknown
+    held.wildcard && is_old(name) && member == State::Unknown
 }
 
 /// A named resource that the other server of the list has.

@@ -42,6 +42,8 @@ pub struct Message {
     pub version: String,
     pub items: Vec<Item>,
     pub removed: Mask,
+    /// It is a part of the first answer to a wildcard.
+    pub is_of_first: bool,
 }
 
 impl Message {

@@ -6,10 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use super::guarded::Guard;
 use super::message::{Item, Message};
 use super::restored::Restoring;
 use super::schedule::MILLI;
-use super::words::{Content, Mask, NAMES, SDS, TYPES, bit, bits, is_full_state};
+use super::words::{ALL, Content, Mask, NAMES, SDS, TYPES, bit, bits, is_full_state};
 use sluice::engine::interest::Shape;
 use sluice::xds::Variant;
 
@@ -78,7 +79,7 @@ impl Track {
         }
     }
 
-    fn lose(&mut self, state: State, from: u32) {
+    pub(super) fn lose(&mut self, state: State, from: u32) {
         self.expires = None;
         self.upstream_version = Box::default();
         self.set(state, from);
@@ -103,6 +104,8 @@ pub struct Stream {
     pub types: [StreamType; TYPES],
     /// How many signs of life it gave.
     pub signs: u32,
+    /// Since when the first bytes of a message are there, and not all of it.
+    pub receiving: Option<u64>,
 }
 
 /// Whether the first answers on a stream are all there (DEL-26).
@@ -113,6 +116,8 @@ enum Whole {
     Answered,
     /// A round trip has begun since.
     Proving,
+    /// It is over.
+    Proven,
     Settled,
 }
 
@@ -134,31 +139,37 @@ pub struct StreamType {
     /// Where the first answers to a wildcard stand, and until when there has to be silence.
     whole: Whole,
     quiet_until: u64,
+    /// How many parts of the first answer to the wildcard are on their way.
+    awaited: u32,
     /// Since when a name has been asked for without an answer, and the signs of life until then.
     waiting: [Option<(u64, u32)>; NAMES],
     /// Since when what is listed differs from what is wanted.
     pub differs_since: Option<u64>,
     /// When it was asked for first, and the signs of life until then.
     pub(super) asked_at: Option<(u64, u32)>,
-    /// The server has said something of it, so that its silence says nothing any more.
+    /// The server has said of it what it has to say.
     pub(super) is_answered: bool,
-    /// It has said what it has to say, without a fault.
-    pub(super) is_said: bool,
-    /// It has said something with a fault.
-    is_faulty: bool,
+    /// A response of it had faults.
+    pub(super) is_rejected: bool,
+    /// What is held of it is what the server has.
+    pub(super) is_current: bool,
+    /// The first request said what is held, so that silence is an answer (RLY-2, DEL-35).
+    may_be_silent: bool,
     /// It has said something from which anything can be derived.
     pub spoken: bool,
 }
 
 impl StreamType {
-    /// One more part of what the server has to say came. `grows`: with something that was not there.
-    fn hear_part(&mut self, message: &Message, grows: bool, now: u64) {
-        if message.is_heartbeat() {
-            return;
-        }
+    /// The first answers to a wildcard are all there.
+    pub(super) fn is_settled(&self) -> bool {
+        self.whole == Whole::Settled
+    }
+
+    /// An answer that may be one of several. `grows`: it brings what was not there.
+    fn answer(&mut self, proves: bool, grows: bool, now: u64) {
         (self.whole, self.quiet_until) = match self.whole {
             Whole::Settled => (Whole::Settled, 0),
-            _ if message.is_unidentified() => (Whole::Unanswered, 0),
+            _ if !proves => (Whole::Unanswered, 0),
             Whole::Unanswered => (Whole::Answered, 0),
             _ if grows => (Whole::Answered, now + QUIET),
             running => (running, self.quiet_until),
@@ -168,7 +179,7 @@ impl StreamType {
 
 impl Stream {
     pub fn new(variant: Variant) -> Stream {
-        Stream { variant, types: Default::default(), signs: 0 }
+        Stream { variant, types: Default::default(), signs: 0, receiving: None }
     }
 }
 
@@ -189,6 +200,10 @@ pub struct Source {
     pub restoring: Restoring,
     /// Types of which a response had faults.
     in_doubt: [bool; TYPES],
+    /// A type whose wildcard was taken for whole though parts of its first answer were on their way.
+    pub is_early: Option<usize>,
+    /// What is held back of mass deletions.
+    pub guard: Guard,
 }
 
 impl Source {
@@ -205,6 +220,8 @@ impl Source {
             resource_timeout,
             restoring: Restoring::default(),
             in_doubt: [false; TYPES],
+            is_early: None,
+            guard: Guard::default(),
         }
     }
 
@@ -288,6 +305,7 @@ impl Source {
         self.interest[ty].wildcard = false;
         self.interest[ty].wildcard_idle_since = None;
         self.complete[ty] = false;
+        self.guard.forget(ty, true, ALL);
         let moment = self.moment;
         for member in &mut self.members[ty] {
             member.lose(State::Unknown, moment);
@@ -322,6 +340,7 @@ impl Source {
             // What was only kept because it was restored lingers from now on.
             self.settle_interest(ty, now);
         }
+        self.forget_expired();
         self.give_up_restored(now);
         self.hear_silence(now);
     }
@@ -337,6 +356,7 @@ impl Source {
         self.interest[ty].held &= !bit(name);
         self.interest[ty].idle_since[name] = None;
         self.names[ty][name].lose(State::Unknown, self.moment);
+        self.guard.forget(ty, false, bit(name));
         for stream in self.streams.iter_mut().flatten().filter(|stream| !stream.types[ty].wildcard) {
             let said = &mut stream.types[ty];
             said.seen &= !bit(name);
@@ -346,6 +366,14 @@ impl Source {
     }
 
     // === what is written ===
+
+    /// The first request of a type is written, and says what is held, or does not.
+    pub fn claims(&mut self, index: usize, ty: usize, claims: bool) {
+        if let Some(Some(stream)) = self.streams.get_mut(index) {
+            let said = &mut stream.types[ty];
+            said.may_be_silent = if said.asked { said.may_be_silent } else { claims };
+        }
+    }
 
     /// A request was written. Gives the names that it asks for although the stream has asked for them already.
     pub fn wrote(&mut self, index: usize, ty: usize, add: Mask, remove: Mask, star: bool, now: u64) -> Mask {
@@ -360,7 +388,8 @@ impl Source {
             if stream.variant == Variant::Delta {
                 for (name, member) in self.members[ty].iter().enumerate() {
                     let is_member = matches!(member.state(), State::Present(_));
-                    if is_member && member.upstream_version.is_empty() {
+                    let is_held_back = self.guard.is_held(ty, true, name);
+                    if is_member && !is_held_back && member.upstream_version.is_empty() {
                         said.unconfirmed |= bit(name);
                     }
                 }
@@ -397,23 +426,47 @@ impl Source {
     /// A response was delivered on a stream, which is there for this collection of its type.
     pub fn receive(&mut self, index: usize, shape: Option<Shape>, message: &Message, now: u64) {
         self.moment += 1;
+        let mut silent_until = now;
+        if let Some(Some(stream)) = self.streams.get_mut(index) {
+            stream.signs += 1;
+            silent_until = stream.receiving.take().unwrap_or(now);
+            stream.types[message.ty].awaited -= u32::from(message.is_of_first);
+        }
+        self.take(index, shape, message, silent_until, now);
+        self.settle_proven(index, now);
+        self.hear_silence_of(silent_until, now);
+    }
+
+    /// A part of the first answer to a wildcard was handed to the transport.
+    pub fn promise(&mut self, index: usize, ty: usize) {
+        if let Some(Some(stream)) = self.streams.get_mut(index) {
+            stream.types[ty].awaited += 1;
+        }
+    }
+
+    /// The first bytes of a message arrived.
+    pub fn begun(&mut self, index: usize, now: u64) {
+        if let Some(Some(stream)) = self.streams.get_mut(index) {
+            stream.receiving.get_or_insert(now);
+        }
+    }
+
+    /// `silent_until`: when the first bytes came. Times of silence that would have been over since then are over with the
+    /// next timer.
+    fn take(&mut self, index: usize, shape: Option<Shape>, message: &Message, silent_until: u64, now: u64) {
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
-        stream.signs += 1;
         if !stream.types[message.ty].asked || message.variant != stream.variant {
             return;
         }
         self.in_doubt[message.ty] |= message.has_faults();
-        let said = &mut stream.types[message.ty];
-        said.is_answered |= !message.is_heartbeat();
-        said.spoken |= !message.is_heartbeat() && !message.is_void() && !message.is_unidentified();
-        said.is_faulty |= message.has_faults();
-        // Parts are judged together, once they are all there.
-        let is_all = message.variant == Variant::Sotw && (is_full_state(message.ty) || !said.wildcard);
-        said.is_said |= is_all && !message.is_heartbeat() && !message.has_faults();
+        stream.types[message.ty].is_rejected |= message.has_faults();
+        stream.types[message.ty].is_answered |= !message.is_heartbeat();
+        stream.types[message.ty].spoken |=
+            !message.is_heartbeat() && !message.is_void() && !message.is_unidentified();
         if let Some(shape) = shape {
             self.confirm(message.ty, shape, now);
         }
-        self.hear_silence(now);
+        self.hear_silence_of(silent_until, now);
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         if message.is_void() {
             let whole = &mut stream.types[message.ty].whole;
@@ -431,9 +484,10 @@ impl Source {
     fn receive_names(&mut self, index: usize, message: &Message, now: u64) {
         let (ty, moment) = (message.ty, self.moment);
         let wanted = self.interest[ty].held;
+        let there = self.there(ty, false);
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         let said = &mut stream.types[ty];
-        let (mut mentioned, mut grows) = (0, false);
+        let (mut mentioned, mut brought, mut grows) = (0, 0, false);
         let mut removed = message.removed;
         for item in &message.items {
             let Some(name) = item.name().filter(|name| wanted & bit(*name) != 0) else { continue };
@@ -441,29 +495,38 @@ impl Source {
             let track = &mut self.names[ty][name];
             match item {
                 Item::Resource { content, version, ttl, .. } => {
+                    brought |= bit(name);
+                    grows |= said.seen & bit(name) == 0;
                     track.set(State::Present(*content), moment);
                     track.expires = ttl.map(|ttl| (now + ttl, ttl));
                     track.upstream_version = version.clone();
-                    grows |= said.seen & bit(name) == 0;
                     said.seen |= said.listed & bit(name);
                     said.waiting[name] = None;
                 }
                 Item::Bare { version, ttl, .. } if is_beat(track, message.variant, version) => {
-                    refresh(track, *ttl, now);
+                    if !self.guard.is_held(ty, false, name) {
+                        refresh(track, *ttl, now);
+                    }
                 }
                 Item::Bare { .. } => removed |= bit(name),
                 Item::Bad(_) => said.waiting[name] = None,
             }
         }
-        if message.variant == Variant::Delta {
-            said.hear_part(message, grows, now);
-        } else if is_full_state(ty) && !message.is_unidentified() && !message.is_heartbeat() {
+        if message.variant == Variant::Sotw
+            && is_full_state(ty)
+            && !message.is_unidentified()
+            && !message.is_heartbeat()
+        {
             removed |= (said.seen | said.in_first) & !mentioned;
         }
-        for name in bits(removed & wanted & said.listed) {
-            said.waiting[name] = None;
-            self.names[ty][name].lose(State::Absent, moment);
+        if message.variant == Variant::Delta && !message.is_heartbeat() {
+            said.answer(!message.is_unidentified(), grows, now);
         }
+        let gone = removed & wanted & said.listed;
+        bits(gone).for_each(|name| said.waiting[name] = None);
+        let kept = self.guard.judge((ty, false), gone & there, there, brought, now);
+        bits(gone & !kept).for_each(|name| self.names[ty][name].lose(State::Absent, moment));
+        self.keep_held(ty, false, kept);
     }
 
     fn receive_members(&mut self, index: usize, message: &Message, now: u64) {
@@ -471,17 +534,19 @@ impl Source {
         if !self.interest[ty].wildcard {
             return;
         }
+        let there = self.there(ty, true);
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         let said = &mut stream.types[ty];
         let unconfirmed = &mut said.unconfirmed;
-        let (mut stay, mut grows) = (0, false);
+        let (mut stay, mut grows, mut brought) = (0, false, 0);
         let mut removed = message.removed;
         for item in &message.items {
             let Some(name) = item.name() else { continue };
             let track = &mut self.members[ty][name];
-            let is_member = matches!(track.state(), State::Present(_));
+            let is_member = matches!(track.state(), State::Present(_)) && !self.guard.is_held(ty, true, name);
             match item {
                 Item::Resource { content, version, ttl, .. } => {
+                    brought |= bit(name);
                     grows |= !is_member || *unconfirmed & bit(name) != 0;
                     track.set(State::Present(*content), moment);
                     track.expires = ttl.map(|ttl| (now + ttl, ttl));
@@ -511,9 +576,12 @@ impl Source {
         };
         if message.variant == Variant::Sotw && is_full_state(ty) {
             self.complete[ty] |= proves;
-        } else {
-            said.hear_part(message, grows, now);
+        } else if !message.is_heartbeat() {
+            said.answer(proves, grows, now);
         }
+        let kept = self.guard.judge((ty, true), gone & there, there, brought, now);
+        self.keep_held(ty, true, kept);
+        let gone = gone & !kept;
         let absent = if self.complete[ty] { State::Absent } else { State::Unknown };
         for (name, member) in self.members[ty].iter_mut().enumerate() {
             let is_member = matches!(member.state(), State::Present(_));
@@ -533,7 +601,9 @@ impl Source {
             let said = &stream.types[ty];
             let is_long = |since: u64| since + timeout <= now;
             let silence = said.asked_at.filter(|(since, _)| is_long(*since));
-            (said.spoken || silence.is_some_and(|(_, signs)| stream.signs > signs))
+            let is_answer = |(_, signs): (u64, u32)| said.may_be_silent && stream.signs > signs;
+            stream.receiving.is_none()
+                && (said.spoken || silence.is_some_and(is_answer))
                 && said.waiting[name].is_some_and(|(since, signs)| is_long(since) && stream.signs > signs)
         };
         let is_due = self.streams.iter().flatten().any(is_over);
@@ -554,20 +624,39 @@ impl Source {
         stream.types.iter_mut().filter(answered).for_each(|said| said.whole = Whole::Proving);
     }
 
-    /// It is over: what was answered before it is all there.
-    pub fn round_ended(&mut self, index: usize) {
+    /// It is over: what was answered before it is all there, unless more is on its way.
+    pub fn round_ended(&mut self, index: usize, now: u64) {
+        let Some(Some(stream)) = self.streams.get_mut(index) else { return };
+        let proving = |said: &&mut StreamType| said.whole == Whole::Proving;
+        stream.types.iter_mut().filter(proving).for_each(|said| said.whole = Whole::Proven);
+        self.settle_proven(index, now);
+    }
+
+    fn settle_proven(&mut self, index: usize, now: u64) {
+        let is_proven = |stream: &Stream| {
+            stream.receiving.is_none() && stream.types.iter().any(|said| said.whole == Whole::Proven)
+        };
+        if !self.streams.get(index).and_then(Option::as_ref).is_some_and(is_proven) {
+            return;
+        }
         self.moment += 1;
         let moment = self.moment;
+        let there: [Mask; TYPES] = std::array::from_fn(|ty| self.there(ty, true));
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
-        for (ty, said) in stream.types.iter_mut().enumerate().filter(|(_, said)| said.whole == Whole::Proving)
+        for (ty, said) in stream.types.iter_mut().enumerate().filter(|(_, said)| said.whole == Whole::Proven)
         {
             said.whole = Whole::Settled;
-            said.is_said |= !said.is_faulty;
+            if said.awaited > 0 {
+                self.is_early.get_or_insert(ty);
+            }
             if !said.wildcard || said.gave_up_wildcard || !self.interest[ty].wildcard {
                 continue;
             }
             self.complete[ty] = true;
             let gone = std::mem::take(&mut said.unconfirmed);
+            let kept = self.guard.judge((ty, true), gone & there[ty], there[ty], 0, now);
+            let gone = gone & !kept;
+            bits(kept).for_each(|name| self.members[ty][name].upstream_version = Box::default());
             for (name, member) in self.members[ty].iter_mut().enumerate() {
                 let is_member = matches!(member.state(), State::Present(_));
                 if !is_member || gone & bit(name) != 0 {

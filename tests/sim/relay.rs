@@ -15,6 +15,7 @@ use sluice::engine::source::{self, Attachment, Output, Source, Streams};
 use sluice::engine::upstream::{self, WildcardStyle};
 use sluice::xds::{Request, ResourceName, Status, TypeUrl, Variant};
 
+use super::guarded::Hold;
 use super::hearing::Hearing;
 use super::held::{Held, Sent};
 use super::judge::Flight;
@@ -22,6 +23,9 @@ use super::reference;
 use super::schedule::{MILLI, SECOND};
 use super::words::{Mask, TYPES, bit, read, show};
 use super::world::{Invariant, Job, World};
+
+/// So many answers of one stream may turn out to say nothing at one moment.
+const ANSWERS_MAX: usize = 1_000;
 
 pub const LINGER: u64 = 30 * SECOND;
 pub const RESOURCE_TIMEOUT: u64 = 10 * SECOND;
@@ -40,6 +44,8 @@ pub struct Slot {
     pub due: Option<u64>,
     /// Snapshots that were published, as long as somebody may hold them.
     pub published: Vec<Weak<Snapshot>>,
+    /// When the moments of the reference were, as far as anything was compared then.
+    pub times: Vec<(u32, u64)>,
     /// The moment of the reference that was compared last.
     pub compared: u32,
     /// Somebody wanted something of it.
@@ -47,6 +53,12 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// When a moment of the reference was.
+    pub fn time_of(&self, moment: u32) -> u64 {
+        let at = self.times.partition_point(|(known, _)| *known < moment);
+        self.times.get(at).map_or(0, |(_, time)| *time)
+    }
+
     /// One of its streams is lost.
     pub fn is_lost(&self, now: u64) -> bool {
         self.heard.iter().any(|stream| stream.is_lost(now))
@@ -156,10 +168,11 @@ impl World {
                     source: Some(self.source(id)),
                     snapshot: Arc::default(),
                     links: Vec::new(),
-                    reference: reference::Source::new(LINGER, RESOURCE_TIMEOUT),
+                    reference: reference::Source::new(LINGER, RESOURCE_TIMEOUT).guarded(self.plan.mass),
                     heard: Vec::new(),
                     due: None,
                     published: Vec::new(),
+                    times: Vec::new(),
                     compared: 0,
                     has_begun: false,
                 }
@@ -175,6 +188,10 @@ impl World {
             gather: Duration::from_micros(self.plan.gather),
             resource_timeout: Duration::from_micros(RESOURCE_TIMEOUT),
             needs_answer: self.plan.fallback,
+            mass_deletion_hold: self.plan.mass.map(|hold| match hold {
+                Hold::For(time) => upstream::Hold::For(Duration::from_micros(time)),
+                Hold::UntilConfirmed => upstream::Hold::UntilConfirmed,
+            }),
             ..upstream::Settings::default()
         };
         let settings = source::Settings {
@@ -234,6 +251,9 @@ impl World {
             this.snapshot = snapshot;
         }
         if is_new || this.compared != this.reference.moment {
+            if this.compared != this.reference.moment {
+                this.times.push((this.reference.moment, self.now));
+            }
             this.compared = this.reference.moment;
             self.compare(slot);
         }
@@ -248,10 +268,30 @@ impl World {
                 self.slots[slot].reference.pass(self.now, is_lost);
                 if let Some(source) = &mut self.slots[slot].source {
                     source.handle_timeout(time);
+                    // A server may count as heard again from this very moment on.
+                    let is_lost = source.attachment().reach().is_lost();
+                    self.slots[slot].reference.let_deletions_go(self.now, is_lost);
                 }
                 self.drain(slot);
             }
         }
+    }
+
+    /// The operator says of a source that what is held back of these types was meant.
+    pub fn confirm_deletions(&mut self, slot: usize, types: impl Fn(usize) -> bool) {
+        let (time, words) = (self.time(), &self.words);
+        let this = &mut self.slots[slot];
+        let held = (0..TYPES).filter(|ty| types(*ty)).map(|ty| this.reference.guard.count(ty)).sum::<usize>();
+        (0..TYPES).filter(|ty| types(*ty)).for_each(|ty| this.reference.confirm_deletions(ty));
+        let source = this.source.as_mut();
+        let count = source.map(|source| source.confirm_deletions(|url| types(words.type_of(url)), time));
+        if count != Some(held) {
+            self.fail(Invariant::JustifiedRemoval, || {
+                format!("slot {slot} deletes {count:?} that were held back, and should {held}")
+            });
+        }
+        self.tell(|| format!("slot {slot} is told that {held} deletions were meant"));
+        self.drain(slot);
     }
 
     // === sessions ===
@@ -509,7 +549,7 @@ impl World {
     }
 
     fn next_message(&mut self, stream: &mut StreamSlot) -> Option<Sent> {
-        loop {
+        for _ in 0..ANSWERS_MAX {
             let (slots, time) = (&self.slots, self.time());
             let latest = |id: SourceId| slots.get(id.0 as usize).map(|slot| slot.snapshot.clone());
             let (index, answer) = stream.session.poll_answer(&latest, time)?;
@@ -560,6 +600,9 @@ impl World {
             self.judge_sent(stream, &sent);
             return Some(sent);
         }
+        let who = self.show_stream(stream);
+        self.fail(Invariant::Hygiene, || format!("{who} has answers that say nothing, without an end"));
+        None
     }
 
     /// The client read the message: the writer is free, and the message arrives.

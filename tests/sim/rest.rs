@@ -4,7 +4,7 @@ use sluice::xds::Variant;
 
 use super::judge::due_of;
 use super::reference::State;
-use super::words::{EDS, NAMES, SHORT, TYPES, bit, bits, is_full_state, list_of, show, show_content};
+use super::words::{EDS, SHORT, TYPES, bit, bits, is_full_state, list_of, show, show_content};
 use super::world::{Invariant, World};
 
 impl World {
@@ -39,7 +39,7 @@ impl World {
                 });
             }
             for ty in 0..TYPES {
-                for name in 0..NAMES {
+                for name in bits(self.plan.names) {
                     self.judge_rest_of(client, slots, ty, name);
                 }
             }
@@ -98,7 +98,7 @@ impl World {
     fn judge_truth(&mut self, slot: usize) {
         let (server, class) = (self.slots[slot].server, self.slots[slot].class);
         for ty in 0..TYPES {
-            for name in 0..NAMES {
+            for name in bits(self.plan.names) {
                 let reference = &self.slots[slot].reference;
                 let truth = self.servers[server].truth[class][ty][name];
                 if reference.wanted(ty) & bit(name) != 0 {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use sluice::engine::interest::Shape;
+use sluice::xds::Variant;
 
 use super::reference::{Source, State, Track};
 use super::schedule::SECOND;
@@ -149,23 +150,37 @@ impl Source {
     /// A server that was told of all that is held, and has said nothing for long enough on a stream that is alive, has no
     /// news (RLY-29, DEL-35).
     pub fn hear_silence(&mut self, now: u64) {
+        self.hear_silence_of(now, now);
+    }
+
+    /// Silence ends with the first bytes of a message: `until` then.
+    pub fn hear_silence_of(&mut self, until: u64, now: u64) {
+        let timeout = self.resource_timeout;
+        for stream in self.streams.iter_mut().flatten() {
+            let (variant, signs, is_receiving) = (stream.variant, stream.signs, stream.receiving.is_some());
+            for said in &mut stream.types {
+                let is_silent =
+                    |(since, before): (u64, u32)| since + timeout <= until && signs > before && !is_receiving;
+                // What was rejected is as old as before (I9).
+                said.is_current |= match said.is_answered {
+                    true => !said.is_rejected && (variant == Variant::Sotw || said.is_settled()),
+                    false => said.asked_at.is_some_and(is_silent),
+                };
+            }
+        }
         let restated = self.restoring.unheard.iter().filter(|(_, is_restated)| **is_restated);
-        let due: Vec<_> = restated.map(|(key, _)| *key).filter(|(ty, _)| self.is_current(*ty, now)).collect();
+        let due: Vec<_> = restated.map(|(key, _)| *key).filter(|(ty, _)| self.is_current(*ty)).collect();
         due.into_iter().for_each(|(ty, shape)| self.confirm(ty, shape, now));
     }
 
     /// Of each collection of a type that is wanted the server has said, by words or silence, what it has to say.
-    fn is_current(&self, ty: usize, now: u64) -> bool {
+    fn is_current(&self, ty: usize) -> bool {
         let interest = &self.interest[ty];
         let wanted = [(true, interest.wildcard), (false, interest.held != 0)];
         let says = |wildcard: bool| {
             self.streams.iter().flatten().any(|stream| {
                 let said = &stream.types[ty];
-                let is_silent = |(since, before): (u64, u32)| {
-                    since + self.resource_timeout <= now && stream.signs > before
-                };
-                let is_said = said.is_said || !said.is_answered && said.asked_at.is_some_and(is_silent);
-                said.wildcard == wildcard && is_said
+                said.wildcard == wildcard && said.is_current
             })
         };
         let mut wanted = wanted.into_iter().filter(|(_, is_wanted)| *is_wanted).peekable();

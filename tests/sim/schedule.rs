@@ -1,9 +1,14 @@
 //! What happens in a schedule, drawn from its seed before it runs, so that single events can be left out of it.
 
+use super::guarded::Hold;
 use super::rng::{Rng, mix};
+use super::words::{ALL, ALL_FEW, Mask};
 
 /// At least this many events make a schedule.
 pub const EVENTS_MIN: usize = 200;
+
+/// From this seed on worlds have what [`Plan::grow`] adds. The seeds below it mean the schedules that they always meant.
+pub const GROWN: u64 = 1 << 20;
 
 /// Whether faults go on to the end, or cease so that everything must come to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +81,21 @@ pub struct Plan {
     pub wrong: u64,
     /// The relay keeps a checkpoint, and comes back from it.
     pub checkpoint: bool,
+    /// The names that there are.
+    pub names: Mask,
+    /// Answers come in several messages, and messages bit by bit.
+    pub parts: bool,
+    /// Clients change to the other class.
+    pub moves: bool,
+    /// Mass deletions are held back.
+    pub mass: Option<Hold>,
 }
+
+/// Events of later worlds: most of a type goes from a server, or comes back; an operator says that it was meant.
+pub const VANISH: u8 = 100;
+pub const CONFIRM: u8 = 101;
+/// A client changes to the other class.
+pub const CHANGE_CLASS: u8 = 102;
 
 /// One event.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +118,7 @@ impl Plan {
         };
         let classes = 1 + rng.below(2) as usize;
         let count = 2 + rng.below(3) as usize;
-        Plan {
+        let mut plan = Plan {
             seed,
             mode,
             classes,
@@ -114,7 +133,30 @@ impl Plan {
             fallback: rng.percent(50),
             wrong: [0, 0, 3, 15][rng.below(4) as usize],
             checkpoint: rng.percent(60),
+            names: ALL_FEW,
+            parts: false,
+            moves: false,
+            mass: None,
+        };
+        if seed >= GROWN {
+            plan.grow();
         }
+        plan
+    }
+
+    /// What worlds have that came later, drawn apart from the rest.
+    fn grow(&mut self) {
+        let mut rng = Rng::new(mix(self.seed) ^ 0x6706);
+        if rng.percent(20) {
+            self.names = ALL;
+            let more = rng.below(7) as usize;
+            self.clients.extend((0..more).map(|_| client(&mut rng, self.classes)));
+            let hold =
+                [Hold::For(SECOND), Hold::For(8 * SECOND), Hold::For(30 * SECOND), Hold::UntilConfirmed];
+            self.mass = rng.percent(60).then(|| hold[rng.below(4) as usize]);
+        }
+        self.parts = rng.percent(50);
+        self.moves = self.classes == 2 && rng.percent(40);
     }
 
     pub fn acts(&self) -> Vec<Act> {
@@ -130,7 +172,28 @@ impl Plan {
             what: rng.below(100) as u8,
             choice: rng.next(),
         };
-        (0..count).map(|_| act(&mut rng)).collect()
+        let mut acts: Vec<_> = (0..count).map(|_| act(&mut rng)).collect();
+        if self.seed >= GROWN {
+            self.grow_acts(&mut acts);
+        }
+        acts
+    }
+
+    /// Some events become others that only later worlds have.
+    fn grow_acts(&self, acts: &mut [Act]) {
+        let mut rng = Rng::new(mix(self.seed) ^ 0x6707);
+        let mut kinds = Vec::new();
+        if self.names == ALL {
+            kinds.extend([VANISH, VANISH, CONFIRM]);
+        }
+        if self.moves {
+            kinds.push(CHANGE_CLASS);
+        }
+        for act in acts.iter_mut().filter(|_| !kinds.is_empty()) {
+            if rng.percent(8) {
+                act.what = kinds[rng.below(kinds.len() as u64) as usize];
+            }
+        }
     }
 }
 

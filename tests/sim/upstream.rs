@@ -8,7 +8,7 @@ use super::judge::shape_of;
 use super::message::Item;
 use super::message::Message;
 use super::schedule::{MILLI, SECOND};
-use super::words::{SHORT, bits, show, show_content};
+use super::words::{SHORT, bits, names_of_list, show, show_content};
 use super::world::{Invariant, Job, World};
 
 /// How long a connection that went silent is believed in: TCP's keepalive (FU3).
@@ -35,6 +35,8 @@ pub struct Link {
     /// When what was sent last arrives: on one stream nothing overtakes.
     up: u64,
     down: u64,
+    /// When the first bytes of what was sent last arrive.
+    begins: u64,
     /// A response that the relay has to answer: its type, its nonce and whether it has to be rejected.
     expected: Option<(usize, String, bool)>,
     /// A flush is on its way.
@@ -121,6 +123,7 @@ impl World {
             attempts: 0,
             up: 0,
             down: 0,
+            begins: 0,
             expected: None,
             flushing: false,
         };
@@ -256,15 +259,16 @@ impl World {
         let now = self.now;
         self.slots[slot].reference.round_began(index, now);
         let Some(link) = self.links.get_mut(&id).filter(|link| !link.is_silent) else { return };
-        link.down = link.down.max(now + latency);
-        let at = link.down;
+        // The rest of a message that has begun may come behind it.
+        let at = link.begins.max(now + latency);
+        link.down = link.down.max(at);
         self.at(at, Job::Returned(id));
     }
 
     pub fn returned(&mut self, id: u64) {
         let Some(link) = self.links.get(&id).filter(|link| !link.is_silent) else { return };
         let (slot, index) = (link.slot, link.index);
-        self.slots[slot].reference.round_ended(index);
+        self.slots[slot].reference.round_ended(index, self.now);
         self.slots[slot].reference.hear_silence(self.now);
         self.tell(|| format!("slot {slot}.{index} made a round trip"));
         self.input(slot, index, Input::Returned);
@@ -310,7 +314,11 @@ impl World {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.flushing = false;
         let server = link.server;
-        let messages = self.servers[server].flush(id);
+        let mut messages = self.servers[server].flush(id);
+        if self.plan.parts {
+            let (server, rng) = (&mut self.servers[server], &mut self.rng);
+            messages = messages.into_iter().flat_map(|message| server.split(id, message, rng)).collect();
+        }
         self.deliver(id, server, messages);
     }
 
@@ -318,16 +326,44 @@ impl World {
         for mut message in messages {
             let wrong = self.servers[server].wrong;
             if wrong > 0 && self.rng.percent(wrong) {
-                let how = self.servers[server].spoil(&mut message, server / 2, &mut self.rng);
+                let names = names_of_list(server / 2) & self.plan.names;
+                let how = self.servers[server].spoil(&mut message, names, &mut self.rng);
                 self.tell(|| format!("server {server} spoils its next message: {how}"));
             }
             let latency = self.latency(server);
+            let rest = self.takes_for_rest();
             let now = self.now;
             let Some(link) = self.links.get_mut(&id).filter(|link| !link.is_silent) else { return };
-            link.down = link.down.max(now + latency);
-            let at = link.down;
+            link.begins = link.down.max(now + latency);
+            link.down = link.begins + rest;
+            let (begins, at) = (link.begins, link.down);
+            let (slot, index) = (link.slot, link.index);
+            if message.is_of_first {
+                self.slots[slot].reference.promise(index, message.ty);
+            }
+            if rest > 0 {
+                self.at(begins, Job::Begun(id));
+            }
             self.at(at, Job::ToRelay(id, Box::new(message)));
         }
+    }
+
+    /// How long after its first bytes the last ones of a message arrive.
+    fn takes_for_rest(&mut self) -> u64 {
+        if !self.plan.parts || self.is_healed || !self.rng.percent(40) {
+            return 0;
+        }
+        let most = [MILLI, 100 * MILLI, 2 * SECOND, 15 * SECOND][self.rng.below(4) as usize];
+        1 + self.rng.below(most)
+    }
+
+    pub fn begun(&mut self, id: u64) {
+        let Some(link) = self.links.get(&id).filter(|link| !link.is_silent) else { return };
+        let (slot, index) = (link.slot, link.index);
+        self.slots[slot].reference.begun(index, self.now);
+        self.tell(|| format!("slot {slot}.{index} begins to receive a message"));
+        self.note(7, id, 0);
+        self.input(slot, index, Input::Receiving);
     }
 
     // === what arrives at the relay ===

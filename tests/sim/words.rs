@@ -25,18 +25,26 @@ const MESSAGES: [&str; TYPES] = [
 
 pub const SHORT: [&str; TYPES] = ["CDS", "EDS", "LDS", "RDS", "SDS"];
 
-/// Old-style names are `a` to `f`; the others are of the authority `auth`.
+/// The names of all worlds are `a` to `f` of the old style, and `x` to `z` of the authority `auth`. Large worlds have `A` to `P`
+/// beside them, of the old style, too.
 pub const OLD: usize = 6;
-pub const NAMES: usize = 9;
+pub const FEW: usize = 9;
+pub const NAMES: usize = 25;
 pub const AUTHORITY: &str = "auth";
 
+const LETTERS: &str = "abcdefxyzABCDEFGHIJKLMNOP";
+
 /// A set of names.
-pub type Mask = u16;
-pub const ALL_OLD: Mask = (1 << OLD) - 1;
+pub type Mask = u32;
+pub const ALL_FEW: Mask = (1 << FEW) - 1;
+pub const ALL_OLD: Mask = ALL & !(ALL_FEW & !((1 << OLD) - 1));
 pub const ALL: Mask = (1 << NAMES) - 1;
 
 /// What a resource says: who made it (the upper eight bits) and which edition it is. Zero: nothing.
 pub type Content = u32;
+
+/// No edition has a number so high.
+const OTHER_CLASS: Content = 1 << 23;
 
 pub fn content(maker: usize, edition: u32) -> Content {
     ((maker as u32 + 1) << 24) | (edition & 0xff_ffff)
@@ -47,7 +55,12 @@ pub fn maker(content: Content) -> usize {
 }
 
 pub fn bits(mask: Mask) -> impl Iterator<Item = usize> {
-    (0..NAMES).filter(move |name| mask & (1 << name) != 0)
+    let mut left = mask & ALL;
+    std::iter::from_fn(move || {
+        let next = (left != 0).then_some(left.trailing_zeros() as usize);
+        left &= left.wrapping_sub(1);
+        next
+    })
 }
 
 pub fn bit(name: usize) -> Mask {
@@ -56,7 +69,22 @@ pub fn bit(name: usize) -> Mask {
 
 /// Server lists: the default one for old-style names, that of the authority for the others.
 pub fn list_of(name: usize) -> usize {
-    usize::from(name >= OLD)
+    usize::from(!is_old(name))
+}
+
+/// Whether wildcards can have it.
+pub fn is_old(name: usize) -> bool {
+    ALL_OLD & bit(name) != 0
+}
+
+/// The name with this number among those of a set.
+pub fn nth(mask: Mask, number: u64) -> usize {
+    bits(mask).nth(number as usize).unwrap_or_default()
+}
+
+/// How many names there are, to draw one.
+pub fn count(mask: Mask) -> u64 {
+    u64::from(mask.count_ones())
 }
 
 pub fn names_of_list(list: usize) -> Mask {
@@ -90,9 +118,9 @@ pub struct Lexicon {
 impl Lexicon {
     pub fn new() -> Lexicon {
         let name = |ty: usize, name: usize| match name {
-            0..OLD => ResourceName::new(&"abcdef"[name..=name]),
+            0..OLD | FEW.. => ResourceName::new(&LETTERS[name..=name]),
             _ => {
-                let letter = &"xyz"[name - OLD..=name - OLD];
+                let letter = &LETTERS[name..=name];
                 ResourceName::from(format!("xdstp://{AUTHORITY}/{}/{letter}", MESSAGES[ty]))
             }
         };
@@ -119,6 +147,7 @@ impl Lexicon {
         let text = name.as_str().as_bytes();
         let index = match text {
             [letter @ b'a'..=b'f'] => usize::from(letter - b'a'),
+            [letter @ b'A'..=b'P'] => usize::from(letter - b'A') + FEW,
             [b'x', b'd', .., b'/', letter @ b'x'..=b'z'] => usize::from(letter - b'x') + OLD,
             _ => return None,
         };
@@ -172,13 +201,29 @@ pub fn read(resource: &Resource) -> (usize, usize, usize, Content) {
     (usize::from(bytes[0]), usize::from(bytes[1]), usize::from(bytes[2]), content)
 }
 
+/// What a client has of the other class, after it moved: no source of its class ever had that. Twice is nothing.
+pub fn of_other_class(content: Content) -> Content {
+    if content == 0 { 0 } else { content ^ OTHER_CLASS }
+}
+
+/// The class to which what a client of a class has belongs, and its content there.
+pub fn at_home(class: usize, content: Content) -> (usize, Content) {
+    if content & OTHER_CLASS == 0 { (class, content) } else { (1 - class, content ^ OTHER_CLASS) }
+}
+
 /// `a b x`
 pub fn show(mask: Mask) -> String {
-    let letters: Vec<_> = bits(mask).map(|name| &"abcdefxyz"[name..=name]).collect();
+    let letters: Vec<_> = bits(mask).map(|name| &LETTERS[name..=name]).collect();
     letters.join(" ")
 }
 
 /// `1:7`: the seventh edition of the second maker.
 pub fn show_content(content: Content) -> String {
-    if content == 0 { "-".to_owned() } else { format!("{}:{}", maker(content), content & 0xff_ffff) }
+    if content & OTHER_CLASS != 0 {
+        format!("{} of the other class", show_content(content ^ OTHER_CLASS))
+    } else if content == 0 {
+        "-".to_owned()
+    } else {
+        format!("{}:{}", maker(content), content & 0xff_ffff)
+    }
 }

@@ -38,11 +38,13 @@ pub enum Invariant {
     Order,
     Hygiene,
     Ttl,
+    /// I7b.
+    AtomicResponses,
 }
 
 impl Invariant {
     pub fn id(self) -> String {
-        format!("I{}", self as u8)
+        if self == Invariant::AtomicResponses { "I7b".to_owned() } else { format!("I{}", self as u8) }
     }
 }
 
@@ -62,6 +64,8 @@ pub enum Job {
     Connect(u64),
     ToServer(u64, Box<Request>),
     Flush(u64),
+    /// The first bytes of a message.
+    Begun(u64),
     ToRelay(u64, Box<Message>),
     End(u64, Status),
     Probed(u64),
@@ -268,6 +272,7 @@ impl World {
             Job::Connect(link) => self.connect(link),
             Job::ToServer(link, request) => self.reach_server(link, &request),
             Job::Flush(link) => self.flush(link),
+            Job::Begun(link) => self.begun(link),
             Job::ToRelay(link, message) => self.reach_relay(link, &message),
             Job::End(link, status) => self.end_link(link, status),
             Job::Probed(link) => self.probed(link),

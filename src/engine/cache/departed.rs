@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Stamp;
 use crate::engine::Time;
+use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Bodies;
 use crate::engine::view::ViewId;
 use crate::xds::{Resource, ResourceName};
@@ -58,6 +59,9 @@ impl Departed {
     /// The name is present again, or nobody asks for it any more.
     pub fn back(&mut self, name: &ResourceName) {
         self.leaving.remove(name);
+        if planted(Bug::LastBytesPreferred) {
+            return;
+        }
         self.drop_name(name);
     }
 

@@ -17,6 +17,7 @@ use super::subscription::Part;
 use crate::engine::Time;
 use crate::engine::cache::aliased::Aliased;
 use crate::engine::interest::Interest;
+use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::engine::view::{Leaving, View, ViewId, difference};
 use crate::xds::{Constraints, Resource, ResourceName, Status, TypeUrl, Variant, Version};
@@ -362,6 +363,9 @@ impl Answer {
     pub(super) fn body(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
         let part = self.parts.iter().rev().find(|part| part.view.has(name))?;
         let (types, leaving) = (part.snapshot.of(&self.type_url)?, part.interest.leaving());
+        if planted(Bug::LastBytesPreferred) && types.departed(leaving, name).is_some() {
+            return types.departed(leaving, name);
+        }
         // What a view has although its source has it no more, goes with its last bytes.
         types.body(leaving, name).or_else(|| types.departed(leaving, name))
     }

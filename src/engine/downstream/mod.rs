@@ -4,6 +4,8 @@
 //! difference between what the client holds and what it should hold becomes a response ([`answer`]).
 
 pub mod answer;
+#[cfg(feature = "planted")]
+mod askew;
 pub mod dialect;
 pub mod flight;
 pub mod order;

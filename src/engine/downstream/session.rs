@@ -101,7 +101,7 @@ pub struct Session {
     pub(super) limits: Limits,
     pub(super) seed: HashSeed,
     nonce_prefix: u32,
-    nonces: u64,
+    pub(super) nonces: u64,
     /// Sorted by type, hence by rank.
     pub(super) subscriptions: Vec<Subscription>,
     /// Every source that some part comes from, or is asked for beside it.
@@ -117,6 +117,9 @@ pub struct Session {
     /// The endpoints of clusters that were sent before any were asked for; `None` from the first request for endpoints on.
     owed: Option<Box<Owed>>,
     pub(super) excess: Option<Excess>,
+    /// What planted bugs remember of former snapshots.
+    #[cfg(feature = "planted")]
+    pub(super) looks: Vec<Snapshots>,
 }
 
 impl Session {
@@ -136,6 +139,8 @@ impl Session {
             round: None,
             owed: None,
             excess: None,
+            #[cfg(feature = "planted")]
+            looks: Vec::new(),
         }
     }
 
@@ -177,6 +182,7 @@ impl Session {
         let subscription = &mut self.subscriptions[index];
         let type_url = subscription.type_url.clone();
         let is_first = subscription.is_new();
+        let had_nack = planted(Bug::RejectedAfterAck) && subscription.flight.nack.is_some();
         // The first request of a type is initial, whatever nonce it carries (STR-6).
         let verdict = match (is_first, nonce.is_empty()) {
             (true, _) | (false, true) => Verdict::None,
@@ -184,6 +190,9 @@ impl Session {
         };
         subscription.follow(nonce_number, &verdict, self.kind.variant);
         if planted(Bug::ResentAfterNack) && matches!(verdict, Verdict::Nack { .. }) {
+            subscription.force_all();
+        }
+        if planted(Bug::RejectedAfterAck) && had_nack && matches!(verdict, Verdict::Ack { .. }) {
             subscription.force_all();
         }
         if is_first {
@@ -266,6 +275,8 @@ impl Session {
     ) -> Option<(usize, Answer)> {
         // One snapshot per source for all types, so that no type runs ahead of another.
         let newest = self.serve_from(latest, now);
+        #[cfg(feature = "planted")]
+        let newest = self.look_askew(newest);
         self.begin_round(&newest, latest, now);
         if let Some(round) = self.round.take() {
             let answer = match self.needs_help() {
@@ -431,7 +442,7 @@ impl Session {
             }
         }
         // Order binds within a stream only (ORD-9), and one that carries a single type carries no endpoints.
-        if !is_asked_for && self.kind.service.is_none() {
+        if !is_asked_for && self.kind.service.is_none() && !planted(Bug::EarlyClustersForgotten) {
             self.owed.get_or_insert_default().add(endpoints);
         }
     }

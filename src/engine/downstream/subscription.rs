@@ -392,7 +392,10 @@ impl Subscription {
         if wildcard != self.is_wildcard() {
             change.wildcard = Some(wildcard);
         }
-        let sets = self.by_key(names.iter(), seed, realm_of);
+        let former = self.parts.iter().filter_map(Part::names).filter(|_| planted(Bug::ListsAddUp));
+        let former: Vec<_> = former.cloned().collect();
+        let all = names.iter().chain(former.iter().flat_map(|names| names.iter()));
+        let sets = self.by_key(all, seed, realm_of);
         // Beside a wildcard the client keeps what it gives up, since the wildcard may have it (SUB-6).
         if !wildcard {
             if let Some(first) = &mut self.first {
@@ -542,7 +545,7 @@ impl Subscription {
         }
         for name in &request.unsubscribe {
             if name.is_wildcard() {
-                wildcard = false;
+                wildcard &= planted(Bug::WildcardStillServed);
                 continue;
             }
             let Some(key) = self.give_up(name, seed) else { continue };
@@ -646,6 +649,9 @@ impl Subscription {
         shape: Shape,
     ) -> Option<Asked> {
         self.interrupt();
+        if planted(Bug::RejectedWithTheNext) && self.flight.nack.is_some() {
+            self.force_all();
+        }
         let wildcard = shape == Shape::Wildcard;
         // There is one wildcard, whatever realm it is of.
         let is_it = |part: &Part| part.interest.shape() == shape && (wildcard || part.realm == realm);

@@ -279,7 +279,7 @@ impl Names {
         let mut out = Vec::new();
         while self.next_due().is_some_and(|due| due <= now) {
             let Some((_, name)) = self.due.pop_first() else { break };
-            if !spoken {
+            if !spoken && !planted(Bug::SilentTypeRunsOut) {
                 self.overdue.insert(name);
                 continue;
             }

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use super::{Output, Phase, Upstream};
 use crate::engine::Time;
+use crate::engine::planted::{Bug, planted};
 
 /// A first response that weighs less is most likely all that there is, since servers split by size. It waits for the round trip
 /// only.
@@ -118,7 +119,7 @@ impl Settling {
     fn begin(&mut self) -> bool {
         let is_due = *self == Settling::Due;
         if is_due {
-            *self = Settling::Proving;
+            *self = if planted(Bug::WholeWithoutRoundTrip) { Settling::Proven } else { Settling::Proving };
         }
         is_due
     }
