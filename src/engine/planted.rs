@@ -76,7 +76,6 @@ pub enum Bug {
     RejectedAfterAck,
     RejectedWithTheNext,
     EarlyClustersForgotten,
-    RemovalsDoNotRest,
     // Which server serves.
     LeavesServerThatIsHeard,
     LeavesThoughNothingLacks,
@@ -166,7 +165,6 @@ impl Bug {
         Bug::RejectedAfterAck,
         Bug::RejectedWithTheNext,
         Bug::EarlyClustersForgotten,
-        Bug::RemovalsDoNotRest,
         Bug::LeavesServerThatIsHeard,
         Bug::LeavesThoughNothingLacks,
         Bug::NeverComesBack,

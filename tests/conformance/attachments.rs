@@ -198,5 +198,5 @@ async fn rst_11_cli_1_a_bad_answer_takes_nothing_away() {
         bench.origin.set(CDS, "a", "1");
         client.settle(CDS, &[("a", "1"), ("b", "1")]).await;
     }
-    bench.warned_of("unreachable").await;
+    bench.warned_of("ends the stream").await;
 }

@@ -1,5 +1,7 @@
 //! Envoy's failover through the real process (FBK-20); its rules are tested with the engine, by the rows E1 to E15.
 
+use std::time::Duration;
+
 use tonic::Code;
 
 use crate::support::control_plane::eventually;
@@ -38,6 +40,8 @@ async fn e_3_e_6_e_7_the_failover_server_stands_in_until_the_primary_answers_and
     // The primary is back, and nobody asks it while the failover server serves.
     primary.up().await;
     client.quiet().await;
+    // An attempt that comes sooner than the longest backoff after a failed one is told of that.
+    client.silence(Duration::from_millis(300)).await;
     assert_eq!(primary.opened(), 0);
 
     // E7: its turn comes with the end of the stream, and it is told no version of the other one.

@@ -192,7 +192,6 @@ impl World {
             });
         }
         self.judge_order(stream, sent);
-        self.judge_removals(stream, sent);
         let is_routing = is_routing(ty);
         let before = stream.mirror[ty].resources;
         let (due, known) = (stream.mirror[ty].due, stream.mirror[ty].known);

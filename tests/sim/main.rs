@@ -26,7 +26,6 @@ mod message;
 mod planted;
 mod reference;
 mod relay;
-mod removals;
 mod rest;
 mod restored;
 mod rng;

@@ -26,7 +26,6 @@ use super::flight::Verdict;
 use super::subscription::{Part, SourceId, Subscription};
 use crate::engine::Time;
 use crate::engine::interest::Interest;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::{View, ViewId, difference};
 use crate::xds::{ResourceName, TypeUrl, Variant, Version};
@@ -145,8 +144,7 @@ impl Loss {
 
     /// When it has rested, if the routing types changed last at `changed`; `None` if there are none.
     fn rests_until(&self, changed: Option<Time>) -> Option<Time> {
-        let changed = changed.filter(|_| !planted(Bug::RemovalsDoNotRest))?;
-        Some((self.latest.max(changed) + REST).min(self.latest + REST_MAX))
+        Some((self.latest.max(changed?) + REST).min(self.latest + REST_MAX))
     }
 }
 

@@ -3,12 +3,12 @@
 //! On a stream with marks nothing is found out by silence, for the server may know as little as its own server told it so far:
 //!
 //! - the first answers settle by a mark and by nothing else ([`super::settling`]);
-//! - no resource timer runs for a name. The server has timers of its own, and says by `removed_resources` what they find;
+//! - no name is absent by a resource timer, which finds out no more than that the stream is alive. The server has timers of its
+//!   own, and says by `removed_resources` what they find;
 //! - a type is current once the server has marked it. That it can be heard is found out as on any stream.
 //!
 //! A mark counts only after a response that could be read: a response of which nothing was taken has no whole set behind it.
 
-use super::names::Names;
 use super::settling::Settling;
 use super::subscription::{Subscription, Want};
 use super::{Phase, Upstream};
@@ -44,16 +44,6 @@ impl Subscription {
     pub(super) fn expect_marks(&mut self) {
         self.said.has_marks = true;
         self.each_settling(Settling::expect_mark);
-        self.leave_timers_to_server();
-    }
-
-    /// A relay in between would take a name for absent of which the server knows no more than itself.
-    pub(super) fn leave_timers_to_server(&mut self) {
-        if let Want::Names(names) = &mut self.want
-            && self.said.has_marks
-        {
-            names.stop_timers();
-        }
     }
 
     fn take_mark(&mut self, mark: &SetMark) {
@@ -70,15 +60,6 @@ impl Subscription {
         // A wildcard stands in the first request of its type, and a type becomes current once: every mark speaks of these.
         if mark.whole {
             self.first.mark();
-        }
-    }
-}
-
-impl Names {
-    /// Names with dynamic parameters keep theirs: where one of several variants of a name is not there, nothing tells it.
-    fn stop_timers(&mut self) {
-        for name in self.with_timers().filter(|name| !name.is_located()).cloned().collect::<Vec<_>>() {
-            self.cancel_timer(&name);
         }
     }
 }

@@ -709,10 +709,13 @@ impl Upstream {
             let has_spoken = subscription.has_spoken();
             match &mut subscription.want {
                 Want::Names(names) if !stream.is_receiving => {
-                    // No absence follows from a transient error, whoever is silent of what (TMR-5).
-                    let spoken = has_spoken || self.settings.timeout_is_transient;
-                    let out = names.run_out(now, stream.signs, spoken);
+                    // No absence follows from a transient error, whoever is silent of what (TMR-5), nor from marks.
+                    let spoken = has_spoken || self.settings.timeout_is_transient || stream.has_marks;
+                    let mut out = names.run_out(now, stream.signs, spoken);
                     is_unproven |= names.has_unproven();
+                    // A relay in between would take a name for absent of which the server knows no more than itself. Where one of
+                    // several variants of a name with parameters is not there, nothing tells it.
+                    out.retain(|name| !stream.has_marks || name.is_located());
                     self.outputs.extend(expired(&self.settings, type_url, names, out));
                 }
                 Want::Names(_) | Want::Globs(_) | Want::Wildcard(_) | Want::Nothing => {}

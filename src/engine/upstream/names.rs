@@ -306,11 +306,6 @@ impl Names {
         }
     }
 
-    /// The names whose timers run, or ran out and were kept back.
-    pub(super) fn with_timers(&self) -> impl Iterator<Item = &ResourceName> {
-        self.due.iter().map(|(_, name)| name).chain(&self.unproven).chain(&self.overdue)
-    }
-
     pub(super) fn has_unproven(&self) -> bool {
         !self.unproven.is_empty()
     }

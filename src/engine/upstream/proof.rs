@@ -248,12 +248,14 @@ impl Upstream {
 
     /// The stream is alive, so the timers that ran out in silence count; not while a message arrives, which ends the silence.
     pub(super) fn expire_proven(&mut self, now: Time) {
-        if matches!(&self.phase, Phase::Open(stream) if stream.is_receiving) {
+        let Phase::Open(stream) = &self.phase else { return };
+        if stream.is_receiving {
             return;
         }
         for (type_url, subscription) in &mut self.subscriptions {
             if let Want::Names(names) = &mut subscription.want {
-                let out = names.prove();
+                let mut out = names.prove();
+                out.retain(|name| !stream.has_marks || name.is_located());
                 self.outputs.extend(expired(&self.settings, type_url, names, out));
             }
         }

@@ -291,7 +291,6 @@ impl Subscription {
                 }
             }
         }
-        self.leave_timers_to_server();
     }
 
     pub(super) fn stream_ended(&mut self) {
