@@ -20,8 +20,9 @@ use tracing::{debug, info, warn};
 
 use crate::admin::{Admin, Readiness, State};
 use crate::config::{self, Address, Config, Limits, LogFormat};
-use crate::driver::handle::WhenUnavailable;
-use crate::driver::{Hub, Settings, keep};
+use crate::driver::api::downstream::WhenUnavailable;
+use crate::driver::ground::checkpoint_writer;
+use crate::driver::{Hub, Settings};
 use crate::engine::{downstream, source};
 use crate::server::{self, BoundSocket, Server, ServerLimits};
 use crate::telemetry::{Metrics, cgroup_memory_limit, logging, resident_bytes};
@@ -263,7 +264,7 @@ fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
         first_answers_per_second: u32::try_from(limits.first_answers_per_second).unwrap_or(u32::MAX),
         first_answers_burst: u32::try_from(limits.first_answers_burst).unwrap_or(u32::MAX),
         encoded_bytes_max: config.cache.encoded_bytes,
-        checkpoint: config.checkpoint.as_ref().map(|checkpoint| keep::Settings {
+        checkpoint: config.checkpoint.as_ref().map(|checkpoint| checkpoint_writer::Settings {
             directory: checkpoint.directory.clone(),
             interval: checkpoint.interval,
             max_age: checkpoint.max_age,

@@ -445,7 +445,7 @@ fn the_conformance_readme_is_complete() {
 #[test]
 fn the_checks_see_what_they_look_for() {
     assert_eq!(own_rooms("use crate::{engine::Time, wire};"), ["engine", "wire"]);
-    assert_eq!(own_rooms("let x = crate::driver::handle();"), ["driver"]);
+    assert_eq!(own_rooms("let x = crate::driver::api::downstream();"), ["driver"]);
     assert!(uses_crate("use tokio::sync::mpsc;", "tokio") && !uses_crate("use my_tokio::x;", "tokio"));
     assert!(!uses_crate("use super::bytes::x;", "bytes"));
     let text = "impl A {\n    pub async fn long(\n        a: u8,\n    ) {\n        b();\n    }\n}\nfn short() {\n}\n";

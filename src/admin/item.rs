@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::query::{ClientsQuery, SourcesQuery};
 use super::rejections::Rejections;
-use crate::driver::handle::Variant;
-use crate::driver::status::{
+use crate::driver::api::downstream::Variant;
+use crate::driver::api::status::{
     RefusalStatus, RefusedStatus, ResourceFilter, ResourceStatus, SessionStatus, SessionTypeStatus,
     SourceState, SourceStatus, SourceTypeStatus, names_type,
 };

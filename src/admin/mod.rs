@@ -48,8 +48,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::driver::clock::wall_now;
-use crate::driver::control::Controls;
+use crate::driver::api::control::Controls;
+use crate::driver::ground::clock::wall_now;
 use crate::telemetry::metrics::CONTENT_TYPE;
 use crate::telemetry::{Limit, Metrics};
 use query::{ClientsQuery, ResourcesQuery, SourcesQuery};

@@ -3,8 +3,8 @@
 use axum::extract::Query;
 use axum::http::Uri;
 
-use crate::driver::control::DeletionFilter;
-use crate::driver::status::{ClientStatus, ConfigStatus, ResourceFilter, SourceState};
+use crate::driver::api::control::DeletionFilter;
+use crate::driver::api::status::{ClientStatus, ConfigStatus, ResourceFilter, SourceState};
 
 /// Items of a list without a `limit`.
 const UNLIMITED: usize = usize::MAX;

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::item::seconds_since;
-use crate::driver::status::{SourceState, SourceStatus};
+use crate::driver::api::status::{SourceState, SourceStatus};
 
 /// Where the process stands; it only moves forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

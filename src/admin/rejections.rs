@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::driver::status::{
+use crate::driver::api::status::{
     ConfigStatus, NackStatus, ResourceFilter, ResourceStatus, SessionTypeStatus, StatusView,
 };
 

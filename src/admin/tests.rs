@@ -12,9 +12,9 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::*;
-use crate::driver::control::{ConfirmedDeletion, DeletionFilter};
-use crate::driver::handle::Variant;
-use crate::driver::status::{
+use crate::driver::api::control::{ConfirmedDeletion, DeletionFilter};
+use crate::driver::api::downstream::Variant;
+use crate::driver::api::status::{
     ClassStatus, ClientStatus, ConfigStatus, HeldStatus, NackStatus, ResourceFilter, ResourceStatus,
     SessionStatus, SessionTypeStatus, SourceState, SourceStatus, SourceTypeStatus, StatusView, WaitStatus,
 };

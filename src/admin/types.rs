@@ -1,7 +1,7 @@
 //! Whether a type that is asked about exists, so that a slip of the pen is not answered by an empty list.
 
 use super::Admin;
-use crate::driver::status::names_type;
+use crate::driver::api::status::names_type;
 use crate::xds::TypeUrl;
 
 /// How many near types are named.

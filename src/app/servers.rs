@@ -9,7 +9,7 @@ use crate::config::{
     self, ApiType, Backoff, Endpoint, GrpcServer, MassDeletion, RestServer, ServerKind, ServerList,
     UpstreamServer, WildcardForm,
 };
-use crate::driver::servers::{Attach, Server as Upstream, ServerLists};
+use crate::driver::ground::servers::{Attach, Server as Upstream, ServerLists};
 use crate::engine::fallback::Policy;
 use crate::engine::upstream;
 use crate::telemetry::Metrics;

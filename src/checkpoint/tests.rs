@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::format::{decode, encode, is_empty};
 use super::*;
-use crate::driver::clock::wall_now;
+use crate::driver::ground::clock::wall_now;
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::interest::{HashSeed, Interest, NameSet};

@@ -1,46 +1,20 @@
-//! Tasks that drive one machine each: the only place that reads the clock and draws entropy.
+//! Tasks that drive the machines of the engine: the only room that reads the clock and draws entropy.
 //!
-//! [`Hub`] opens downstream streams; `sources` has the table of sources, and `servers` says which of the configured servers
-//! answers what. What all of them use, and that uses none of them, is `shared`. Each source has one task (`source`), which alone
-//! touches its machine and publishes immutable snapshots. A stream's machine stands under one uncontended lock
-//! (`stream`), held for one call by whoever has something for it: the task that reads its requests, or the response body
-//! that the connection polls. Nothing is queued for a client: it is woken, and pulls.
+//! The wings stand in reading order, and each uses only those before it.
+//!
+//! - `ground`: what every task needs, and needs no task: clock, servers, encoder, accounts of connections.
+//! - `api`: the traits and plain data through which the serving room and the admin listener see the relay.
+//! - `source`: one task for each source. It alone touches its machine, and publishes immutable snapshots.
+//! - `stream`: one downstream stream. Its machine stands under an uncontended lock, which is held for one call: by the task
+//!   that reads requests, or by the response body that the connection polls. Nothing is queued for a client: a stream is woken,
+//!   and pulls.
+//! - `relay`: opens streams, and looks at all of them together.
 
-pub mod handle;
-mod holds;
-pub mod status;
-pub mod control;
-pub mod clock;
-mod limiter;
-mod account;
-mod outings;
-mod delivery;
-mod pressure;
-mod flights;
-mod alone;
-mod encode;
-mod registry;
-pub mod servers;
-mod uncached;
-mod presented;
-pub mod keep;
-mod shared;
-mod upstream;
-mod identity;
+pub(crate) mod ground;
+pub mod api;
 mod source;
-mod sources;
-mod room;
-mod refusals;
-mod refused;
-mod routes;
-mod aside;
-mod divert;
-mod views;
 mod stream;
-mod unsent;
-mod hub;
-mod poll;
-mod view;
+mod relay;
 
-pub use hub::Hub;
-pub use shared::Settings;
+pub use ground::context::Settings;
+pub use relay::hub::Hub;

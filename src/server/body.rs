@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::status;
-use crate::driver::handle::{Delivery, Polling};
+use crate::driver::api::downstream::{Delivery, Polling};
 use crate::xds::Status;
 
 /// The body of a request.

@@ -21,7 +21,7 @@ use super::load_reports;
 use super::service::{Answer, Service};
 use super::status;
 use super::streams::RegisteredStream;
-use crate::driver::handle::{Message, Relay, RelayStream};
+use crate::driver::api::downstream::{Message, Relay, RelayStream};
 use crate::xds::{Status, mark};
 
 /// A call until its response is written, or nobody wants it any more. Dropping it resets what is left of its stream.

@@ -21,7 +21,7 @@ use super::listener::ListenerOptions;
 use super::service::Service;
 use super::streams::{StreamId, Streams};
 use super::transport::{Protocol, Socket, Transport};
-use crate::driver::handle::{ConnectionCut, Peer, Relay, RelayStream, Signal};
+use crate::driver::api::downstream::{ConnectionCut, Peer, Relay, RelayStream, Signal};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
 use crate::xds::{Code, Status};

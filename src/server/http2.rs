@@ -16,7 +16,7 @@ use super::limits::ServerLimits;
 use super::service::Service;
 use super::transport::{Heard, Socket, Transport};
 use super::wakes::{CallWake, Part, Wakes};
-use crate::driver::handle::Relay;
+use crate::driver::api::downstream::Relay;
 
 /// HTTP/2 itself refuses headers that are so many times as long as allowed, and tells nobody; up to there the service
 /// looks, so that the refusal is counted and has a text.

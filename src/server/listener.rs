@@ -11,7 +11,7 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-use crate::driver::handle::WhenUnavailable;
+use crate::driver::api::downstream::WhenUnavailable;
 
 /// The accept queue. std and tokio ask for 128; a storm of reconnects then costs every client whose SYN was dropped
 /// a second (`limits.md` A §4). The kernel caps it at `net.core.somaxconn`.

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::body::{Piece, poll_data};
 use super::status;
 use super::streams::Streams;
-use crate::driver::handle::RelayStream;
+use crate::driver::api::downstream::RelayStream;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
 use crate::xds::{ApiVersion, Code, Status};

@@ -48,7 +48,7 @@ use tonic_health::server::HealthReporter;
 pub use limits::ServerLimits;
 pub use listener::{BoundSocket, Listener, ListenerOptions, LoadReports};
 
-use crate::driver::handle::{ConnectionCut, Peer, Relay, Signal};
+use crate::driver::api::downstream::{ConnectionCut, Peer, Relay, Signal};
 use crate::telemetry::metrics::DownstreamMetrics;
 use gate::{ConnectionPermit, Gate};
 use listener::Accepted;

@@ -18,7 +18,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout_at};
 
 use super::body::poll_data;
 use super::limits::ServerLimits;
-use crate::driver::handle::{Charge, ConnectionCut, RelayStream};
+use crate::driver::api::downstream::{Charge, ConnectionCut, RelayStream};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
 use crate::wire::{Bound, ReadError, RequestReader};
@@ -198,7 +198,7 @@ fn configured(bound: Bound) -> Option<Limit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::handle::{Form, Message, Polled};
+    use crate::driver::api::downstream::{Form, Message, Polled};
     use crate::xds::SotwRequest;
 
     #[derive(Clone)]

@@ -21,7 +21,7 @@ use super::status;
 use super::streams::{RegisteredStream, Streams};
 use super::unary::{Unary, is_rest};
 use super::{HealthService, Shared};
-use crate::driver::handle::{Peer, Relay, RelayStream};
+use crate::driver::api::downstream::{Peer, Relay, RelayStream};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::CallKind;
 use crate::wire::RequestReader;

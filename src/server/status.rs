@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
 use super::body::ResponseBody;
-use crate::driver::handle::Polling;
+use crate::driver::api::downstream::Polling;
 use crate::xds::Status;
 
 /// What is kept of a message: clients refuse header lists of 8 KiB, and encoding may triple it.

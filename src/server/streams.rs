@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::driver::handle::{RelayStream, Signal, Variant};
+use crate::driver::api::downstream::{RelayStream, Signal, Variant};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{DownstreamMetrics, GaugePart};
 use crate::xds::{Code, Status};

@@ -13,7 +13,7 @@ use super::listener::ListenerOptions;
 use super::reader::{Requests, read_one};
 use super::streams::Streams;
 use super::{Shared, status};
-use crate::driver::handle::{Charge, Form, Peer, Polled, Polling, Relay, RelayStream, Variant};
+use crate::driver::api::downstream::{Charge, Form, Peer, Polled, Polling, Relay, RelayStream, Variant};
 use crate::telemetry::Limit;
 use crate::wire::RequestReader;
 use crate::wire::json::read_request;

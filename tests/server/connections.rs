@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Request;
-use sluice::driver::handle::Variant;
+use sluice::driver::api::downstream::Variant;
 use sluice::server::{Listener, ServerLimits};
 use sluice::telemetry::Limit;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
-use sluice::driver::handle::{Form, Message, Peer, Polled, Relay, RelayStream, Variant};
+use sluice::driver::api::downstream::{Form, Message, Peer, Polled, Relay, RelayStream, Variant};
 use sluice::server::{Listener, Server, ServerLimits};
 use sluice::telemetry::metrics::DownstreamMetrics;
 use sluice::xds::{self, SotwRequest, Status, StreamKind};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sluice::driver::handle::{Form, Polled};
+use sluice::driver::api::downstream::{Form, Polled};
 use sluice::server::{Listener, ListenerOptions, ServerLimits};
 use sluice::telemetry::Limit;
 use sluice::telemetry::metrics::CallKind;

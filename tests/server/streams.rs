@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use sluice::driver::handle::Variant;
+use sluice::driver::api::downstream::Variant;
 use sluice::server::ServerLimits;
 use sluice::telemetry::Limit;
 use sluice::xds::{Code, Request, SotwRequest, Status};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::Subscriber;
-use crate::driver::identity::of_member;
+use super::handle::Subscriber;
+use crate::driver::ground::class_identity::of_member;
 use crate::engine::cache::SessionId;
 use crate::wire::upstream::encode_node;
 use crate::xds::{Code, Node};

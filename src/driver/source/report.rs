@@ -8,15 +8,15 @@ use std::time::{Duration, SystemTime};
 
 use tracing::{debug, info, warn};
 
+use super::checkpoint::Confirmed;
 use super::health::Health;
-use super::saving::Confirmed;
-use crate::driver::clock::{Clock, wall_now};
-use crate::driver::servers::{Attach, Place};
-use crate::driver::shared::Shared;
-use crate::driver::source::{Owner, SourceKey};
-use crate::driver::status::{
+use crate::driver::api::status::{
     ClassStatus, Refused, RefusedStatus, SourceState, SourceStatus, SourceTypeStatus,
 };
+use crate::driver::ground::clock::{Clock, wall_now};
+use crate::driver::ground::context::Shared;
+use crate::driver::ground::servers::{Attach, Place};
+use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::engine::Time;
 use crate::engine::cache::EntryState;
 use crate::engine::source::{Attachment, Source, StreamIndex, is_mass};

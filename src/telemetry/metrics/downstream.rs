@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 
 use super::{Catalogue, Counters, GaugePart, Gauges, Limit, LimitHits, SecondsGauge, VARIANTS, variant_name};
-use crate::driver::handle::Variant;
+use crate::driver::api::downstream::Variant;
 use crate::telemetry::instruments::{BehindEntry, BehindTable};
 
 /// How a client calls the discovery services.

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use super::{
     Catalogue, Counters, GaugePart, Gauges, Labels, SecondsGauge, TypeMetrics, VARIANTS, lock, variant_name,
 };
-use crate::driver::handle::Variant;
-use crate::driver::status::SourceState;
+use crate::driver::api::downstream::Variant;
+use crate::driver::api::status::SourceState;
 use crate::xds::Code;
 
 /// Servers and the sources attached to them.

@@ -1,0 +1,5 @@
+//! The relay as other rooms see it.
+
+pub mod downstream;
+pub mod status;
+pub mod control;

@@ -1,0 +1,293 @@
+//! The checkpoint: what was read from disk when the process began, and the one writer (RLY-7).
+//!
+//! Everything that touches the disk runs on a thread for blocking work, one file at a time. A disk that fails costs no
+//! client anything: what is served goes on, the last good files stay, and it is tried again (FP3).
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::Mutex as TaskMutex;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::checkpoint::format::is_empty;
+use crate::checkpoint::store::Unwanted;
+use crate::checkpoint::{Digest, Header, Identity, Loaded, Restored, Store, StoreError};
+use crate::driver::ground::class_identity::class_bytes;
+use crate::driver::ground::clock::wall_now;
+use crate::driver::ground::registry::lock;
+use crate::driver::ground::servers::ServerLists;
+use crate::driver::ground::source_key::{Owner, SourceKey};
+use crate::engine::source::Image;
+use crate::telemetry::metrics::CheckpointMetrics;
+use crate::wire::upstream::encode_node;
+use crate::xds::Node;
+
+/// After a failure the disk is left alone for this long, twice as long after the next, and so on up to the longest.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_LONGEST: Duration = Duration::from_secs(60);
+
+/// What does not change is written anew this often at the least, so that its age says when it was last confirmed.
+const REFRESH_LONGEST: Duration = Duration::from_secs(600);
+
+/// Where checkpoints are, and how old they get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub directory: PathBuf,
+    /// How long changes are gathered before a source is written.
+    pub interval: Duration,
+    /// What was confirmed longer ago is not served.
+    pub max_age: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Failing {
+    count: u32,
+    retry_at: Option<Instant>,
+}
+
+/// The checkpoint of one relay.
+pub struct Keep {
+    settings: Settings,
+    store: Arc<Store>,
+    relay: Digest,
+    metrics: Arc<CheckpointMetrics>,
+    /// What was read at the start, until the server of the source has spoken.
+    restored: Mutex<HashMap<Identity, Arc<Restored>>>,
+    /// When it was read.
+    read_at: OnceLock<Instant>,
+    /// The sources that there are now.
+    live: Mutex<HashMap<Identity, u32>>,
+    /// Whose turn it is to use the disk.
+    turn: TaskMutex<()>,
+    failing: Mutex<Failing>,
+    /// The process ends: only what is written for the last time is written.
+    closing: AtomicBool,
+}
+
+impl Keep {
+    /// `node`: the relay's own.
+    pub fn new(settings: Settings, node: &Node, metrics: Arc<CheckpointMetrics>) -> Keep {
+        Keep {
+            store: Arc::new(Store::new(settings.directory.clone())),
+            settings,
+            relay: digest_of_relay(node),
+            metrics,
+            restored: Mutex::default(),
+            read_at: OnceLock::new(),
+            live: Mutex::default(),
+            turn: TaskMutex::default(),
+            failing: Mutex::default(),
+            closing: AtomicBool::new(false),
+        }
+    }
+
+    pub fn interval(&self) -> Duration {
+        self.settings.interval
+    }
+
+    /// How often what does not change is written.
+    pub fn refresh(&self) -> Duration {
+        (self.settings.max_age / 4).min(REFRESH_LONGEST).max(self.settings.interval)
+    }
+
+    /// Only what all clients of a class share, and what is not on disk anyway, is kept.
+    pub fn identity(key: &SourceKey, lists: &ServerLists) -> Option<Identity> {
+        let server = lists.server(key.place);
+        (key.owner == Owner::Everyone && !server.is_local()).then(|| Identity {
+            list: (*lists.list(key.place.list).label).into(),
+            server: (*server.uri).into(),
+            class: *blake3::hash(&class_bytes(&key.class)).as_bytes(),
+        })
+    }
+
+    // === reading ===
+
+    /// Reads what is there. Whatever is wrong with it is said, and means a cold start.
+    pub async fn load(self: &Arc<Self>, lists: &ServerLists) {
+        let begun = Instant::now();
+        let known: HashSet<(Box<str>, Box<str>)> = lists
+            .places()
+            .map(|place| ((*lists.list(place.list).label).into(), (*lists.server(place).uri).into()))
+            .collect();
+        let keep = self.clone();
+        let loaded = tokio::task::spawn_blocking(move || {
+            keep.store.open()?;
+            let now = wall_now();
+            Ok(keep.store.load(now, &|header| keep.judge(header, &known, now))?)
+        });
+        let directory = self.store.directory().display();
+        match loaded.await.map_err(io::Error::other) {
+            Ok(Ok(loaded)) => self.take(loaded, begun),
+            Ok(Err(error @ StoreError::Locked)) => {
+                self.failed();
+                warn!(%directory, %error, "this relay starts cold, and writes no checkpoint until the directory is free");
+            }
+            Ok(Err(StoreError::Io(error))) | Err(error) => {
+                self.failed();
+                warn!(%directory, %error, "the checkpoint cannot be used: this relay starts cold, and it is tried again");
+            }
+        }
+    }
+
+    fn judge(
+        &self,
+        header: &Header,
+        known: &HashSet<(Box<str>, Box<str>)>,
+        now: SystemTime,
+    ) -> Result<(), Unwanted> {
+        let Identity { list, server, .. } = &header.identity;
+        // A clock that was set back makes nothing too old (FP6).
+        let age = now.duration_since(header.confirmed_at).unwrap_or_default();
+        if age > self.settings.max_age {
+            return Err(Unwanted::TooOld { age: age.as_secs(), max: self.settings.max_age.as_secs() });
+        }
+        if !known.contains(&(list.clone(), server.clone())) {
+            return Err(Unwanted::Server { list: list.clone(), server: server.clone() });
+        }
+        if header.relay != self.relay { Err(Unwanted::Relay) } else { Ok(()) }
+    }
+
+    fn take(&self, loaded: Loaded, begun: Instant) {
+        for (file, reason) in &loaded.refused {
+            warn!(file = %file.display(), %reason, "a file of the checkpoint is not used: its source starts cold");
+        }
+        let resources: usize = loaded.sources.iter().map(Restored::resources).sum();
+        let (sources, bytes, took) = (loaded.sources.len(), loaded.bytes, begun.elapsed());
+        self.metrics.loaded(sources, resources, loaded.refused.len());
+        let _ = self.read_at.set(begun);
+        let mut restored = lock(&self.restored);
+        restored.extend(loaded.sources.into_iter().map(|s| (s.header.identity.clone(), Arc::new(s))));
+        let directory = self.store.directory().display();
+        info!(%directory, sources, resources, bytes, ?took, "checkpoint read");
+    }
+
+    /// A source begins: what it was before the restart, if that is known and not confirmed since.
+    pub fn begin(&self, identity: &Identity) -> Option<Arc<Restored>> {
+        *lock(&self.live).entry(identity.clone()).or_default() += 1;
+        let (now, max_age) = (wall_now(), self.settings.max_age);
+        let mut restored = lock(&self.restored);
+        restored
+            .retain(|_, kept| now.duration_since(kept.header.confirmed_at).unwrap_or_default() <= max_age);
+        // Times to live did not wait for the first client.
+        let elapsed = self.read_at.get().map_or(Duration::ZERO, Instant::elapsed);
+        restored.get(identity).map(|kept| kept.later(elapsed))
+    }
+
+    /// The server of a source has spoken: what it was before the restart is over.
+    pub fn heard(&self, identity: &Identity) {
+        lock(&self.restored).remove(identity);
+    }
+
+    // === writing ===
+
+    /// When the disk may be tried, if not now.
+    pub fn retry_at(&self) -> Option<Instant> {
+        lock(&self.failing).retry_at
+    }
+
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
+    /// The process ends.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
+    /// Writes a source; the file goes if there is nothing in it. Whether the disk has it now. `last`: the process ends.
+    pub async fn write(
+        self: Arc<Self>,
+        identity: Identity,
+        image: Image,
+        confirmed_at: SystemTime,
+        last: bool,
+    ) -> bool {
+        let _turn = self.turn.lock().await;
+        if self.is_closing() && !last {
+            return false;
+        }
+        let (begun, keep) = (Instant::now(), self.clone());
+        let written = tokio::task::spawn_blocking(move || {
+            keep.store.open()?;
+            if is_empty(&image) {
+                // What was read from disk and not confirmed may be wanted again.
+                let is_needed = lock(&keep.restored).contains_key(&identity);
+                return if is_needed { Ok(0) } else { Ok(keep.store.remove(&identity).map(|()| 0)?) };
+            }
+            let header = Header { identity, relay: keep.relay, written_at: wall_now(), confirmed_at };
+            Ok(keep.store.write(&header, &image)?)
+        });
+        let result = match written.await {
+            Ok(result) => result,
+            Err(error) => Err(StoreError::Io(io::Error::other(error))),
+        };
+        match result {
+            Ok(bytes) => {
+                self.metrics.wrote(bytes, begun.elapsed(), wall_now());
+                self.works_again();
+                true
+            }
+            Err(error) => {
+                self.metrics.failed();
+                let directory = self.store.directory().display();
+                if self.failed() {
+                    warn!(%directory, %error, "the checkpoint cannot be written: the last good one stays, and it is tried again");
+                }
+                false
+            }
+        }
+    }
+
+    /// A source is no more. Its file goes, unless it is all that is left of it, or the source is there again.
+    pub async fn end(self: Arc<Self>, identity: Identity) {
+        if let Entry::Occupied(mut count) = lock(&self.live).entry(identity.clone()) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        let _turn = self.turn.lock().await;
+        let is_needed =
+            lock(&self.live).contains_key(&identity) || lock(&self.restored).contains_key(&identity);
+        if is_needed || self.is_closing() {
+            return;
+        }
+        let keep = self.clone();
+        let removed = tokio::task::spawn_blocking(move || {
+            keep.store.open()?;
+            Ok::<_, StoreError>(keep.store.remove(&identity)?)
+        });
+        // What stays is refused once it is too old.
+        let _ = removed.await;
+    }
+
+    /// Whether it worked until now.
+    fn failed(&self) -> bool {
+        let mut failing = lock(&self.failing);
+        let wait = RETRY_FIRST.saturating_mul(1 << failing.count.min(16)).min(RETRY_LONGEST);
+        failing.retry_at = Some(Instant::now() + wait);
+        failing.count += 1;
+        self.metrics.failing(true);
+        failing.count == 1
+    }
+
+    fn works_again(&self) {
+        let failing = std::mem::take(&mut *lock(&self.failing));
+        self.metrics.failing(false);
+        if failing.count > 0 {
+            info!(directory = %self.store.directory().display(), failures = failing.count, "the checkpoint is written again");
+        }
+    }
+}
+
+/// Of what servers may select by. What says which program this is does not count, so that an update of it starts warm.
+fn digest_of_relay(node: &Node) -> Digest {
+    let Node { id, cluster, metadata, locality, .. } = node.clone();
+    *blake3::hash(&encode_node(&Node { id, cluster, metadata, locality, ..Node::default() })).as_bytes()
+}

@@ -1,0 +1,226 @@
+//! A downstream connection, as its streams and the memory budget see it.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::driver::ground::account::Account;
+use crate::driver::ground::registry::lock;
+use crate::driver::ground::signal::{Raised, Signal};
+use crate::xds::Status;
+
+/// Below this many entries nothing is swept.
+const SWEEP_MIN: usize = 64;
+
+/// Cuts the connection of a stream. A stream cannot be taken back from a client that does not read: its bytes stand in
+/// the HTTP/2 queue of the connection, and go with it only.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionCut(Arc<Link>);
+
+/// What the driver knows of a connection.
+#[derive(Debug, Default)]
+pub struct Link {
+    cut: Signal,
+    account: Account,
+}
+
+impl ConnectionCut {
+    /// Of a connection that may make the relay keep so many bytes.
+    pub fn with_budget(bytes: u64) -> ConnectionCut {
+        ConnectionCut(Arc::new(Link { cut: Signal::default(), account: Account::new(bytes) }))
+    }
+
+    pub fn account(&self) -> &Account {
+        &self.0.account
+    }
+
+    pub(crate) fn downgrade(&self) -> Weak<Link> {
+        Arc::downgrade(&self.0)
+    }
+
+    pub(crate) fn upgrade(link: &Weak<Link>) -> Option<ConnectionCut> {
+        link.upgrade().map(ConnectionCut)
+    }
+
+    /// Tells it from all others that are open.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
+    pub fn cut(&self) {
+        self.0.cut.raise();
+    }
+
+    /// Which connection this is: no other one that is open has the same number.
+    pub(crate) fn number(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
+    /// Resolves when the connection is to be cut, also if that was said before; see [`Signal::raised`].
+    pub fn requested(&self) -> Raised<'_> {
+        self.0.cut.raised()
+    }
+}
+
+/// Something that a connection holds, until this is dropped.
+#[derive(Debug)]
+pub struct Charge {
+    connection: ConnectionCut,
+    bytes: u64,
+}
+
+impl Charge {
+    pub fn new(connection: &ConnectionCut) -> Charge {
+        Charge { connection: connection.clone(), bytes: 0 }
+    }
+
+    /// It takes so many bytes from now on.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED if that is more than the connection may hold; the charge is as it was.
+    pub fn set(&mut self, bytes: usize) -> Result<(), Status> {
+        let (bytes, account) = (bytes as u64, self.connection.account());
+        if bytes > self.bytes {
+            let more = bytes - self.bytes;
+            let before = account.held.fetch_add(more, Ordering::Relaxed);
+            if before.saturating_add(more) > account.max {
+                account.held.fetch_sub(more, Ordering::Relaxed);
+                return Err(account.over_budget());
+            }
+        } else if bytes < self.bytes {
+            account.held.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.connection.account().held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A polled document on its way out.
+#[derive(Debug)]
+pub struct Polling {
+    connection: ConnectionCut,
+    bytes: u64,
+}
+
+impl Polling {
+    pub fn new(connection: &ConnectionCut, bytes: usize) -> Polling {
+        connection.account().polled.fetch_add(bytes as u64, Ordering::Relaxed);
+        Polling { connection: connection.clone(), bytes: bytes as u64 }
+    }
+}
+
+impl Drop for Polling {
+    fn drop(&mut self) {
+        let account = self.connection.account();
+        account.polled.fetch_sub(self.bytes, Ordering::Relaxed);
+        account.was_read();
+    }
+}
+
+/// All connections, for who looks for the largest. Keeps none alive.
+#[derive(Debug, Default)]
+pub(crate) struct Connections(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    open: Vec<Weak<Link>>,
+    /// With so many entries those are swept whose connection is gone.
+    sweep_at: usize,
+}
+
+impl Connections {
+    pub fn add(&self, connection: &ConnectionCut) {
+        let mut table = lock(&self.0);
+        if table.open.len() >= table.sweep_at.max(SWEEP_MIN) {
+            table.open.retain(|link| link.strong_count() > 0);
+            table.sweep_at = 2 * table.open.len();
+        }
+        table.open.push(connection.downgrade());
+    }
+
+    pub fn all(&self) -> Vec<ConnectionCut> {
+        lock(&self.0).open.iter().filter_map(ConnectionCut::upgrade).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use crate::xds::Code;
+
+    #[test]
+    fn a_charge_over_the_budget_is_refused_and_taken_back() {
+        let connection = ConnectionCut::with_budget(1000);
+        let mut first = Charge::new(&connection);
+        let mut second = Charge::new(&connection);
+        assert!(first.set(600).is_ok());
+        let refused = second.set(401).unwrap_err();
+        assert_eq!(refused.code, Code::ResourceExhausted);
+        assert!(refused.message.contains("limits.connection_bytes"), "{refused}");
+        assert_eq!(connection.account().private_bytes(), 600);
+        assert!(second.set(400).is_ok());
+        assert!(first.set(100).is_ok());
+        drop(second);
+        assert_eq!(connection.account().private_bytes(), 100);
+    }
+
+    #[test]
+    fn who_leaves_the_budget_unread_is_sent_no_more_until_it_reads() {
+        let connection = ConnectionCut::with_budget(1000);
+        let account = connection.account();
+        // One message may be of any size.
+        assert!(account.has_room());
+        account.leave_unread(5000);
+        assert!(!account.has_room());
+        account.read(5000);
+        assert!(account.has_room());
+        let document = Polling::new(&connection, 1000);
+        assert!(!account.has_room());
+        assert_eq!(account.private_bytes(), 1000);
+        drop(document);
+        assert!(account.has_room());
+    }
+
+    #[test]
+    fn a_stream_that_is_gone_waits_no_more() {
+        let connection = ConnectionCut::with_budget(1000);
+        let account = connection.account();
+        for stream in 0..1000 {
+            account.wait(stream, Waker::noop());
+            account.wait(stream, Waker::noop());
+            account.forget(stream);
+        }
+        account.wait(1000, Waker::noop());
+        assert_eq!(lock(&account.waiting).len(), 1);
+    }
+
+    /// Two requests are needed for it, by `names_per_request`.
+    #[test]
+    fn as_many_names_as_a_stream_may_ask_for_fit_into_the_default_budget() {
+        use crate::engine::downstream::memory::NAME_BYTES;
+        use crate::wire::NAME_IN_REQUEST_BYTES;
+        let (names, text) = (200_000, 60);
+        let taken = names * (text + NAME_BYTES);
+        let on_the_way = names / 2 * (text + NAME_IN_REQUEST_BYTES);
+        assert!(taken + on_the_way < 64 << 20, "{}", taken + on_the_way);
+    }
+
+    #[test]
+    fn connections_that_are_gone_are_swept() {
+        let connections = Connections::default();
+        for _ in 0..1000 {
+            connections.add(&ConnectionCut::default());
+        }
+        assert!(lock(&connections.0).open.len() <= SWEEP_MIN);
+        let open = ConnectionCut::default();
+        connections.add(&open);
+        assert_eq!(connections.all().len(), 1);
+    }
+}

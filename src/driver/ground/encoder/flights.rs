@@ -1,0 +1,88 @@
+//! What is being made once for several who want it: who comes meanwhile is woken, and parks no thread.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Mutex;
+use std::task::Waker;
+
+use crate::driver::ground::registry::lock;
+
+/// By what is made, who waits for it.
+#[derive(Debug)]
+pub struct Flights<K>(Mutex<HashMap<K, Vec<Waker>>>);
+
+impl<K> Default for Flights<K> {
+    fn default() -> Self {
+        Flights(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash> Flights<K> {
+    /// Whether the caller is to make it; otherwise it is woken once it is made, or was not.
+    pub fn begin(&self, key: K, waker: &Waker) -> bool {
+        let mut flights = lock(&self.0);
+        let Some(waiting) = flights.get_mut(&key) else {
+            flights.insert(key, Vec::new());
+            return true;
+        };
+        if !waiting.iter().any(|known| known.will_wake(waker)) {
+            waiting.push(waker.clone());
+        }
+        false
+    }
+
+    pub fn end(&self, key: &K) {
+        let waiting = lock(&self.0).remove(key);
+        waiting.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+/// Ends a flight when it is dropped, also by a panic.
+pub struct Landing<'a, K: Eq + Hash> {
+    pub flights: &'a Flights<K>,
+    pub key: K,
+}
+
+impl<K: Eq + Hash> Drop for Landing<'_, K> {
+    fn drop(&mut self) {
+        self.flights.end(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn one_makes_it_and_wakes_the_others_even_if_it_fails() {
+        let (flights, wakes) = (Flights::default(), Arc::new(Wakes::default()));
+        let waker = Waker::from(wakes.clone());
+        for round in 1..=2 {
+            assert!(flights.begin("a", &waker));
+            assert!(flights.begin("b", &waker), "something else is made beside it");
+            flights.end(&"b");
+            assert!(!flights.begin("a", &waker));
+            assert!(!flights.begin("a", &waker), "who asks twice is woken once");
+            let made = catch_unwind(AssertUnwindSafe(|| {
+                let _landing = Landing { flights: &flights, key: "a" };
+                assert!(round < 2, "a bug in what makes it");
+            }));
+            assert_eq!(made.is_ok(), round < 2);
+            assert_eq!(wakes.0.load(Ordering::Relaxed), round);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What the encoder keeps, and for how long.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::driver::api::downstream::{Form, Polled, Relay, RelayStream};
+use crate::driver::ground::encoder::alone::Aside;
+use crate::driver::stream::handle::tests::{hub_of_clusters, peer, wildcard_of, write_clusters};
+use crate::driver::stream::state::Stream;
+use crate::driver::stream::state::newest;
+use crate::xds::{DeltaRequest, Request, SotwRequest, StreamKind};
+
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+/// What is due on a stream.
+fn answer_of(stream: &Stream) -> Answer {
+    let state = stream.state();
+    let inner = &mut *lock(&state.inner);
+    let now = state.shared.clock.now();
+    inner.session.poll_answer(&newest(&inner.sources), now).unwrap().1
+}
+
+#[tokio::test]
+async fn fd_6_what_is_made_again_and_again_is_recorded_once() {
+    let (hub, _directory) = hub_of_clusters(&["a"], 10).await;
+    let stream = wildcard_of(&hub).await;
+    let (answer, encoder) = (answer_of(&stream), &hub.shared.encoder);
+    for _ in 0..2000 {
+        let encoded = encoder.poll_encode(&answer, Kept::Shared, String::new, true, Waker::noop());
+        assert!(encoded.is_ready());
+        encoder.clear();
+    }
+    let made = lock(&encoder.made);
+    let records: usize = made.of_source.values().map(Vec::len).sum();
+    assert_eq!(records, made.records);
+    assert!(records <= SWEEP_MIN, "{records}");
+}
+
+/// As of an answer of two sources, one of which moves on.
+#[tokio::test]
+async fn fd_6_records_of_what_is_gone_are_swept() {
+    let (hub, _directory) = hub_of_clusters(&["a"], 10).await;
+    let stream = wildcard_of(&hub).await;
+    let (answer, encoder) = (answer_of(&stream), &hub.shared.encoder);
+    for _ in 0..2000 {
+        let encoded = encoder.poll_encode(&answer, Kept::Shared, String::new, true, Waker::noop());
+        assert!(encoded.is_ready());
+        encoder.clear();
+        lock(&encoder.made).encoded.clear();
+    }
+    let made = lock(&encoder.made);
+    let records: usize = made.of_source.values().map(Vec::len).sum();
+    assert!(records <= 2 * SWEEP_MIN, "{records}");
+}
+
+/// A worker has other connections to serve, be the body for one stream alone, or the rest of a set that the client has.
+#[tokio::test]
+async fn fd6_large_bodies_are_made_elsewhere_whoever_they_are_for() {
+    let set: Vec<_> = (0..40).map(|n| format!("cluster-{n}")).collect();
+    let names: Vec<_> = set.iter().map(String::as_str).collect();
+    let (hub, directory) = hub_of_clusters(&names, 10_000).await;
+    let stream = wildcard_of(&hub).await;
+    let (answer, encoder) = (answer_of(&stream), &hub.shared.encoder);
+    let mut aside = Aside::default();
+    let mut alone = |answer: &Answer| {
+        encoder.poll_encode(answer, Kept::Alone(&mut aside), String::new, true, Waker::noop())
+    };
+    assert!(alone(&answer).is_pending());
+    let made = loop {
+        if let Poll::Ready(made) = alone(&answer) {
+            break made;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    assert!(made.messages[0].body.len() > 400_000 && encoder.find(&answer.key()).is_none());
+    let mut aside = Aside::default();
+    let json =
+        encoder.poll_json(&answer, Version(1), Kept::Alone(&mut aside), String::new, true, Waker::noop());
+    assert!(json.is_pending());
+
+    // Of what the client has, one resource changes, then all.
+    for (nonce, changed, is_large) in [(1, 1, false), (2, 40, true)] {
+        std::future::poll_fn(|context| stream.poll_message(context)).await.unwrap().unwrap();
+        let nonce = lock(&stream.state().inner).session.nonce_text(nonce);
+        let ack = DeltaRequest { type_url: CDS.into(), response_nonce: nonce, ..DeltaRequest::default() };
+        stream.request(Request::Delta(ack)).await.unwrap();
+        let bytes = |at| if at < changed { 10_001 + changed } else { 10_000 };
+        let resources: Vec<_> = (0..).zip(&names).map(|(at, name)| (*name, bytes(at) as usize)).collect();
+        write_clusters(&directory, &resources);
+        while !stream.state().has_something_to_say() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let answer = answer_of(&stream);
+        let encoded = encoder.poll_encode(&answer, Kept::Shared, String::new, true, Waker::noop());
+        assert_eq!(encoded.is_pending(), is_large, "{changed} resources");
+    }
+}
+
+/// What is made elsewhere is gone before it is looked for.
+#[tokio::test]
+async fn rst_1_a_document_that_the_cache_cannot_keep_is_given() {
+    for form in [Form::Json, Form::Grpc] {
+        let (hub, _directory) = hub_of_clusters(&["a"], 2 << 20).await;
+        let stream = hub.open(StreamKind::from(Variant::Sotw), peer([127, 0, 0, 1])).unwrap();
+        let request = SotwRequest {
+            node: Some(Box::default()),
+            type_url: "type.googleapis.com/envoy.config.cluster.v3.Cluster".into(),
+            ..SotwRequest::default()
+        };
+        let polled = stream.poll_once(request, form, Duration::from_secs(10));
+        let polled = tokio::time::timeout(Duration::from_secs(30), polled).await.unwrap().unwrap();
+        let Polled::Set { shared, .. } = polled else { panic!("the client has nothing") };
+        assert!(shared.len() > 2 << 20);
+    }
+}

@@ -1,0 +1,71 @@
+//! Says once that clients are served by a lower server of a list, and once that none is any more.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use tracing::{info, warn};
+
+use crate::driver::ground::registry::lock;
+use crate::telemetry::Throttle;
+
+/// By list and by the server that serves.
+#[derive(Debug, Default)]
+pub struct Outings(Mutex<HashMap<(u16, u16), Weak<Outing>>>);
+
+/// Held by each stream that is served by a lower server. The last one to let go ends it.
+#[derive(Debug)]
+pub struct Outing {
+    list: Arc<str>,
+    server: Arc<str>,
+}
+
+impl Outings {
+    /// A stream is served by a server, after `from`, that is not the preferred one of its list.
+    pub fn join(
+        &self,
+        (number, list): (u16, &Arc<str>),
+        (place, server): (u16, &Arc<str>),
+        from: &str,
+        throttle: &Throttle,
+    ) -> Arc<Outing> {
+        let mut known = lock(&self.0);
+        let weak = known.entry((number, place)).or_default();
+        if let Some(outing) = weak.upgrade() {
+            return outing;
+        }
+        let outing = Arc::new(Outing { list: list.clone(), server: server.clone() });
+        *weak = Arc::downgrade(&outing);
+        drop(known);
+        if let Some(suppressed) = throttle.allow("fallback") {
+            warn!(%list, from, to = %server, suppressed, "clients lack something that their unreachable server should supply: \
+                they are served by another one");
+        }
+        outing
+    }
+}
+
+impl Drop for Outing {
+    fn drop(&mut self) {
+        info!(list = %self.list, server = %self.server, "no client is served by this lower server of its list any more");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::Metrics;
+
+    #[test]
+    fn rly_40_all_streams_at_a_server_share_one_outing() {
+        let (outings, throttle) = (Outings::default(), Throttle::new(Metrics::new().log.clone()));
+        let (list, second): (Arc<str>, Arc<str>) = ("xds_servers".into(), "second".into());
+        let join = |place| outings.join((0, &list), (place, &second), "first", &throttle);
+        let one = join(1);
+        assert!(Arc::ptr_eq(&one, &join(1)));
+        assert!(!Arc::ptr_eq(&one, &join(2)));
+        let old = Arc::downgrade(&one);
+        drop(one);
+        assert_eq!(old.strong_count(), 0);
+        assert_eq!(Arc::strong_count(&join(1)), 1);
+    }
+}

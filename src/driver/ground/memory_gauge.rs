@@ -1,0 +1,68 @@
+//! How near the process is to its memory budget (FP7).
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Percent of the budget at which no connection is let in any more.
+const SOFT_PERCENT: u64 = 80;
+
+/// Percent of the budget at which memory is taken back.
+const HARD_PERCENT: u64 = 90;
+
+/// How much of the budget is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Pressure {
+    None,
+    Soft,
+    Hard,
+}
+
+impl Pressure {
+    pub fn of(resident: u64, budget: u64) -> Pressure {
+        let at_least = |percent: u64| u128::from(resident) * 100 >= u128::from(budget) * u128::from(percent);
+        if at_least(HARD_PERCENT) {
+            Pressure::Hard
+        } else if at_least(SOFT_PERCENT) {
+            Pressure::Soft
+        } else {
+            Pressure::None
+        }
+    }
+}
+
+/// The pressure, for all who ask.
+#[derive(Debug, Default)]
+pub struct MemoryGauge(AtomicU8);
+
+impl MemoryGauge {
+    pub fn is_high(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= Pressure::Soft as u8
+    }
+
+    pub fn set(&self, pressure: Pressure) {
+        self.0.store(pressure as u8, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fp7_the_marks_are_at_80_and_90_percent() {
+        for (resident, expected) in [
+            (0, Pressure::None),
+            (799, Pressure::None),
+            (800, Pressure::Soft),
+            (899, Pressure::Soft),
+            (900, Pressure::Hard),
+            (u64::MAX, Pressure::Hard),
+        ] {
+            assert_eq!(Pressure::of(resident, 1000), expected, "{resident}");
+        }
+        let gauge = MemoryGauge::default();
+        assert!(!gauge.is_high());
+        gauge.set(Pressure::Soft);
+        assert!(gauge.is_high());
+    }
+}

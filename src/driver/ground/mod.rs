@@ -1,0 +1,19 @@
+//! Parts that every task of the driver may use, and that use no task.
+
+pub mod clock;
+pub mod registry;
+pub mod rate;
+pub mod signal;
+pub mod account;
+pub mod connection;
+pub mod unread;
+pub mod servers;
+pub mod class_identity;
+pub mod source_key;
+pub mod encoder;
+pub mod checkpoint_writer;
+pub mod presented_views;
+pub mod do_not_cache;
+pub mod fallback_log;
+pub mod memory_gauge;
+pub mod context;

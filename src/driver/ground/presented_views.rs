@@ -1,0 +1,82 @@
+//! What reconnecting clients say they hold, each content once (RLY-6).
+//!
+//! After an outage or a restart of the relay all clients of a fleet present the same, and it has to be kept until an
+//! upstream has said what is gone. The table keeps nothing alive: what no stream holds any more is forgotten.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::driver::ground::registry::lock;
+use crate::engine::view::{View, ViewId};
+
+/// Below this many entries nothing is swept.
+const SWEEP_MIN: usize = 64;
+
+#[derive(Debug, Default)]
+pub struct Presented {
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    views: HashMap<ViewId, Weak<View>>,
+    /// With so many entries those are swept of which nothing is left.
+    sweep_at: usize,
+}
+
+impl Presented {
+    /// The view of this content that some stream holds already, else this one. Maps of 100,000 names are compared outside of the
+    /// lock, which all streams take that reconnect.
+    pub fn share(&self, view: View) -> Arc<View> {
+        let known = lock(&self.table).views.get(&view.id()).and_then(Weak::upgrade);
+        if let Some(known) = known
+            && known.presents_the_same(&view)
+        {
+            return known;
+        }
+        let view = Arc::new(view);
+        let mut table = lock(&self.table);
+        if table.views.len() >= table.sweep_at.max(SWEEP_MIN) {
+            table.views.retain(|_, view| view.strong_count() > 0);
+            table.sweep_at = 2 * table.views.len();
+        }
+        table.views.insert(view.id(), Arc::downgrade(&view));
+        view
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::interest::HashSeed;
+    use crate::xds::{ResourceName, Version};
+
+    fn view(count: u128) -> View {
+        let versions = (0..count).map(|n| (ResourceName::from(format!("name-{n}")), Version(n + 1)));
+        View::presented(versions, HashSeed(7))
+    }
+
+    #[test]
+    fn rly_6_clients_with_the_same_names_cost_one_map() {
+        let presented = Presented::default();
+        let first = presented.share(view(1000));
+        for _ in 0..10_000 {
+            // What each client sends is its own; what is kept of it is not.
+            assert!(Arc::ptr_eq(&presented.share(view(1000)), &first));
+        }
+        assert_eq!(lock(&presented.table).views.len(), 1);
+        assert!(!Arc::ptr_eq(&presented.share(view(999)), &first));
+    }
+
+    #[test]
+    fn what_no_stream_holds_is_forgotten() {
+        let presented = Presented::default();
+        for n in 1..1000 {
+            drop(presented.share(view(n)));
+        }
+        assert!(lock(&presented.table).views.len() <= SWEEP_MIN);
+        let held: Vec<_> = (1..200).map(|n| presented.share(view(n))).collect();
+        assert_eq!(held.len(), 199);
+        assert!(lock(&presented.table).views.len() <= 2 * held.len() + SWEEP_MIN);
+    }
+}

@@ -1,0 +1,101 @@
+//! A signal that is raised once, for any number of tasks.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+/// Something that is said once. Connections wait for such things beside all else, and are polled several times at each
+/// update: to find that nothing was said, a poll reads one flag, and takes no lock that others take too.
+#[derive(Debug, Default)]
+pub struct Signal {
+    is_raised: AtomicBool,
+    waiting: Notify,
+}
+
+impl Signal {
+    pub fn raise(&self) {
+        self.is_raised.store(true, Ordering::Release);
+        self.waiting.notify_waiters();
+    }
+
+    /// Resolves when it is raised, or was. Must be polled by one task from its first poll on, as that is the task to be
+    /// woken.
+    pub fn raised(&self) -> Raised<'_> {
+        Raised { signal: self, waiting: self.waiting.notified(), is_registered: false }
+    }
+}
+
+pin_project! {
+    /// See [`Signal::raised`]. Written by hand, since each connection has two, and a generated one takes twice the room.
+    #[derive(Debug)]
+    pub struct Raised<'a> {
+        signal: &'a Signal,
+        #[pin]
+        waiting: Notified<'a>,
+        is_registered: bool,
+    }
+}
+
+impl Future for Raised<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        if this.signal.is_raised.load(Ordering::Acquire) {
+            return Poll::Ready(());
+        }
+        if std::mem::replace(this.is_registered, true) {
+            return Poll::Pending;
+        }
+        // What was raised since this future began is noticed.
+        this.waiting.poll(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::sync::Arc;
+
+    use futures_util::task::noop_waker;
+    use tokio::task::yield_now;
+
+    #[tokio::test]
+    async fn a_signal_wakes_all_who_wait_and_stays_raised() {
+        let signal = Arc::new(Signal::default());
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                tokio::spawn({
+                    let signal = signal.clone();
+                    async move { signal.raised().await }
+                })
+            })
+            .collect();
+        yield_now().await;
+        assert!(waiting.iter().all(|task| !task.is_finished()));
+        signal.raise();
+        for task in waiting {
+            assert!(task.await.is_ok());
+        }
+        signal.raise();
+        signal.raised().await;
+    }
+
+    #[test]
+    fn a_signal_is_seen_by_who_was_polled_before() {
+        let (signal, waker) = (Signal::default(), noop_waker());
+        let mut context = Context::from_waker(&waker);
+        let mut raised = pin!(signal.raised());
+        for _ in 0..3 {
+            assert!(raised.as_mut().poll(&mut context).is_pending());
+        }
+        signal.raise();
+        assert!(raised.as_mut().poll(&mut context).is_ready());
+    }
+}

@@ -1,0 +1,98 @@
+//! Which messages of a stream its client has not taken yet.
+//!
+//! Only HTTP/2 knows when the bytes of a message have left. It drops them then, and with them the [`Delivery`] that
+//! travelled beside.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::driver::ground::connection::ConnectionCut;
+
+/// What stands in the HTTP/2 queue of one stream.
+#[derive(Debug)]
+pub(crate) struct Unread(Arc<Outstanding>);
+
+#[derive(Debug)]
+struct Outstanding {
+    connection: ConnectionCut,
+    origin: Instant,
+    messages: AtomicU32,
+    /// When the last message was taken, or the first of those that stand there was handed out: microseconds from `origin`.
+    since: AtomicU64,
+}
+
+/// Travels with the bytes of a message; dropped when they have left, or never will.
+#[derive(Debug)]
+pub struct Delivery {
+    outstanding: Arc<Outstanding>,
+    bytes: u64,
+}
+
+impl Unread {
+    pub fn new(connection: ConnectionCut) -> Unread {
+        let (messages, since) = Default::default();
+        Unread(Arc::new(Outstanding { connection, origin: Instant::now(), messages, since }))
+    }
+
+    /// A message of so many bytes is handed out. Called under the stream's lock, one at a time.
+    pub fn hand_out(&self, bytes: usize) -> Delivery {
+        let bytes = bytes as u64;
+        self.0.connection.account().leave_unread(bytes);
+        if self.0.messages.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.0.touch();
+        }
+        Delivery { outstanding: self.0.clone(), bytes }
+    }
+
+    /// For how long the client has taken nothing of what stands there; `None` if nothing does.
+    pub fn age(&self) -> Option<Duration> {
+        if self.0.messages.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let since = Duration::from_micros(self.0.since.load(Ordering::Relaxed));
+        Some(self.0.origin.elapsed().saturating_sub(since))
+    }
+}
+
+impl Outstanding {
+    fn touch(&self) {
+        let micros = u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.since.store(micros, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        self.outstanding.touch();
+        self.outstanding.messages.fetch_sub(1, Ordering::Relaxed);
+        self.outstanding.connection.account().read(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn fd1_a_message_is_unread_until_its_bytes_are_dropped() {
+        let unread = Unread::new(ConnectionCut::default());
+        let second = Duration::from_secs(1);
+        assert_eq!(unread.age(), None);
+        tokio::time::advance(second).await;
+        let first = unread.hand_out(10);
+        assert_eq!(unread.age(), Some(Duration::ZERO));
+        tokio::time::advance(second).await;
+        let next = unread.hand_out(10);
+        assert_eq!(unread.age(), Some(second));
+        // Who takes something is not stalled, though the next one has been waiting for long.
+        tokio::time::advance(second).await;
+        drop(first);
+        tokio::time::advance(second).await;
+        assert_eq!(unread.age(), Some(second));
+        drop(next);
+        assert_eq!(unread.age(), None);
+    }
+}

@@ -1,0 +1,59 @@
+//! Commands of the operator, carried out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
+use crate::driver::relay::hub::Hub;
+use crate::driver::source::handle::Command;
+
+/// A source answers at once unless it has a large response at hand, and no one who looks should wait for that.
+const REFRESH_MAX: Duration = Duration::from_millis(100);
+
+impl Controls for Hub {
+    fn refresh(&self) -> BoxFuture<'_, ()> {
+        async move {
+            let shown: Vec<_> = self.tables.sources.all().iter().map(|source| source.show()).collect();
+            // A source that ends meanwhile has nothing to show.
+            let all = async {
+                for shown in shown {
+                    let _ = shown.await;
+                }
+            };
+            let _ = timeout(REFRESH_MAX, all).await;
+        }
+        .boxed()
+    }
+
+    fn confirm_deletions(&self, filter: DeletionFilter) -> BoxFuture<'_, Vec<ConfirmedDeletion>> {
+        async move {
+            let type_name: Option<Arc<str>> = filter.type_name.as_deref().map(Arc::from);
+            self.refresh().await;
+            let mut asked = Vec::new();
+            for source in self.tables.sources.all() {
+                let status = source.status();
+                if filter.concerns(&status) {
+                    let (done, removed) = oneshot::channel();
+                    let type_name = type_name.clone();
+                    source.send(Command::ConfirmDeletions { type_name, done }).await;
+                    asked.push((status, removed));
+                }
+            }
+            let mut confirmed = Vec::new();
+            for (source, removed) in asked {
+                match removed.await {
+                    Ok(removed) if removed > 0 => confirmed.push(ConfirmedDeletion { source, removed }),
+                    // What was held back has come back or gone meanwhile, or the source has ended.
+                    Ok(_) | Err(_) => {}
+                }
+            }
+            confirmed
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,91 @@
+//! The door for downstream streams, and what is done before the first of them.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::driver::api::downstream::{ConnectionCut, Peer, Relay};
+use crate::driver::ground::context::{Settings, Shared};
+use crate::driver::ground::servers::Attach;
+use crate::driver::relay::memory;
+use crate::driver::source::handle::{Command, SourceHandle};
+use crate::driver::source::table::{Sources, any_class};
+use crate::driver::stream::state::{Stream, Tables};
+use crate::driver::stream::unsent;
+use crate::telemetry::Metrics;
+use crate::xds::{Status, StreamKind};
+
+/// The relay: many streams on one side, few sources on the other. Cheap to clone.
+#[derive(Clone)]
+pub struct Hub {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) tables: Tables,
+}
+
+impl Hub {
+    /// Must be called within a tokio runtime.
+    pub fn new(settings: Settings, metrics: Arc<Metrics>) -> Hub {
+        let shared = Arc::new(Shared::new(settings, metrics));
+        let sources = Arc::new(Sources::new(shared.clone()));
+        Hub { tables: Tables { sources, streams: Arc::default() }, shared }
+    }
+
+    /// Loads what needs no client to be known: the checkpoint, and the state of every `file:` server. Resolves once it is there, or with the
+    /// `server_uri` and the reason why the first state cannot be loaded.
+    pub async fn load(&self) -> Result<(), (Arc<str>, Status)> {
+        if let Some(keep) = &self.shared.keep {
+            keep.load(&self.shared.settings.lists).await;
+        }
+        for place in self.shared.settings.lists.places() {
+            let server = self.shared.server(place);
+            if matches!(server.attach, Attach::Files { .. }) {
+                let named = |status| (server.uri.clone(), status);
+                let source = self.tables.sources.own(place, any_class());
+                SourceHandle::loaded(&source).await.map_err(named)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the checkpoint for the last time, as it is now (FP1). Resolves when that is done, or could not be.
+    pub async fn save(&self) {
+        let Some(keep) = &self.shared.keep else { return };
+        keep.close();
+        let mut written = Vec::new();
+        for source in self.tables.sources.all() {
+            let (done, is_done) = oneshot::channel();
+            source.send(Command::Save(done)).await;
+            written.push(is_done);
+        }
+        for is_done in written {
+            // The other half is dropped, used or not.
+            let _ = is_done.await;
+        }
+    }
+
+    /// Takes back what clients keep that have stopped to read, for as long as the future is polled.
+    pub async fn take_back(&self) {
+        unsent::take_back(self.tables.clone()).await;
+    }
+
+    /// Holds the process to this many bytes of resident memory (FP7), for as long as the future is polled.
+    pub async fn hold_to(&self, budget: u64) {
+        memory::watch(self.shared.clone(), self.tables.clone(), budget).await;
+    }
+}
+
+impl Relay for Hub {
+    type Stream = Stream;
+
+    fn open(&self, kind: StreamKind, peer: Peer) -> Result<Stream, Status> {
+        Ok(Stream::new(kind, peer, &self.shared, &self.tables))
+    }
+
+    fn connected(&self, connection: &ConnectionCut) {
+        self.shared.connections.add(connection);
+    }
+
+    fn is_out_of_memory(&self) -> bool {
+        self.shared.pressure.is_high()
+    }
+}

@@ -1,0 +1,322 @@
+//! The hub as the admin sees it: read-only, item by item, no lock held in between.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::driver::api::status::{
+    ClientStatus, ConfigStatus, HeldStatus, NackStatus, RefusalStatus, ResourceFilter, ResourceStatus,
+    SessionStatus, SessionTypeStatus, SourceStatus, StatusView, WaitStatus,
+};
+use crate::driver::ground::clock::wall_now;
+use crate::driver::ground::context::Shared;
+use crate::driver::ground::servers::Place as ServerPlace;
+use crate::driver::relay::hub::Hub;
+use crate::driver::source::handle::{SourceHandle, Subscriber};
+use crate::driver::stream::state::StreamState;
+use crate::engine::Time;
+use crate::engine::cache::EntryState;
+use crate::engine::downstream::{HeldNews, Session, SourceId, Subscription, Why};
+use crate::engine::remarks::Remarks;
+use crate::engine::snapshot::{Snapshot, TypeSnapshot};
+use crate::xds::{Resource, ResourceName, TypeUrl, Variant, Version};
+
+impl StatusView for Hub {
+    fn sources(&self) -> Vec<Arc<SourceStatus>> {
+        // What does not exist at all is no attachment.
+        let lists = &self.shared.settings.lists;
+        let is_attached = |handle: &&Arc<SourceHandle>| !lists.server(handle.key().place).is_made_up();
+        self.tables.sources.all().iter().filter(is_attached).map(|handle| handle.status()).collect()
+    }
+
+    fn sessions(&self) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_> {
+        let mut last = None;
+        Box::new(std::iter::from_fn(move || {
+            let stream = self.tables.streams.next(last)?;
+            last = Some(stream.id().0);
+            Some(session_status(&stream, &self.shared))
+        }))
+    }
+
+    fn refusals(&self) -> Vec<RefusalStatus> {
+        self.tables.sources.refusals.all(|time| self.shared.clock.wall(time))
+    }
+
+    fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
+        let filter = filter.clone();
+        let now = self.shared.clock.now();
+        let all = self.tables.sources.all().into_iter();
+        Box::new(all.flat_map(move |handle| Walk::new(&handle, &filter, now)))
+    }
+}
+
+fn session_status(stream: &Arc<StreamState>, shared: &Shared) -> SessionStatus {
+    stream.look(|node, session, sources| SessionStatus {
+        id: stream.id().0,
+        node_id: node.map_or("", |node| &node.id).into(),
+        node_cluster: node.map_or("", |node| &node.cluster).into(),
+        listener: stream.peer.listener.clone(),
+        peer: stream.peer.address,
+        kind: stream.kind(),
+        opened_at: shared.clock.wall(stream.opened_at),
+        types: type_statuses(session, sources, shared),
+    })
+}
+
+/// The sources that the parts of a subscription come from.
+fn sources_of<'a>(
+    subscription: &'a Subscription,
+    sources: &'a [(SourceId, Arc<SourceHandle>)],
+) -> impl Iterator<Item = &'a SourceHandle> {
+    let of = |id| sources.iter().find(|(known, _)| *known == id).map(|(_, handle)| &**handle);
+    subscription.parts.iter().filter_map(move |part| of(part.source()))
+}
+
+/// Their servers, each once.
+fn servers_of<'a>(sources: impl Iterator<Item = &'a SourceHandle>, shared: &Shared) -> Option<Arc<str>> {
+    join(sources.map(|source| shared.server(source.place()).uri.clone()))
+}
+
+fn join(texts: impl Iterator<Item = Arc<str>>) -> Option<Arc<str>> {
+    let mut texts: Vec<_> = texts.collect();
+    texts.dedup();
+    match texts.as_slice() {
+        [] => None,
+        [text] => Some(text.clone()),
+        texts => Some(texts.join(", ").into()),
+    }
+}
+
+/// The version of what a client was brought to: that of its last message in SotW. A delta message has but the changes, so that
+/// its version says nothing of the state.
+fn version_held(subscription: &Subscription, session: &Session) -> Option<Version> {
+    let parts = || subscription.parts.iter().map(|part| part.held.digest());
+    match session.variant() {
+        Variant::Sotw => subscription.flight.version_sent,
+        Variant::Delta => {
+            parts().reduce(Version::plus).filter(|_| subscription.flight.version_sent.is_some())
+        }
+    }
+}
+
+fn is_restored(subscription: &Subscription, sources: &[(SourceId, Arc<SourceHandle>)]) -> bool {
+    let mut snapshots = sources_of(subscription, sources).map(SourceHandle::snapshot);
+    snapshots.any(|snapshot| snapshot.of(&subscription.type_url).is_some_and(|of| of.restored))
+}
+
+fn type_statuses(
+    session: &Session,
+    sources: &[(SourceId, Arc<SourceHandle>)],
+    shared: &Shared,
+) -> Vec<SessionTypeStatus> {
+    let latest = |id| sources.iter().find(|(known, _)| *known == id).map(|(_, handle)| handle.snapshot());
+    let held = session.held_news(&latest, shared.clock.now());
+    let types = session.subscriptions().iter().zip(held);
+    types.map(|(subscription, held)| type_status(subscription, held, session, sources, shared)).collect()
+}
+
+/// The news that the client is not sent: by its stream, or by a source that holds a mass deletion back (FU18).
+fn held_status(
+    held: Option<HeldNews>,
+    subscription: &Subscription,
+    sources: &[(SourceId, Arc<SourceHandle>)],
+    shared: &Shared,
+) -> Option<HeldStatus> {
+    if let Some(HeldNews { why, since }) = held {
+        let duration = since.map(|since| shared.clock.now().since(since));
+        let (why, what) = match &why {
+            Why::Name(name) => ("name", Some(name.as_str().into())),
+            Why::Order(type_url) => ("order", Some(type_url.message().into())),
+            Why::Withheld(name) => ("withheld", Some(name.as_str().into())),
+            Why::Unread => ("unread", None),
+        };
+        return Some(HeldStatus { why, what, duration });
+    }
+    let since = sources_of(subscription, sources).filter_map(|source| {
+        let status = source.status();
+        status.types.iter().find(|of| of.type_url == subscription.type_url)?.held_back_since
+    });
+    let since = since.min()?;
+    let duration = wall_now().duration_since(since).unwrap_or_default();
+    Some(HeldStatus { why: "deletion", what: None, duration: Some(duration) })
+}
+
+fn type_status(
+    subscription: &Subscription,
+    held: Option<HeldNews>,
+    session: &Session,
+    sources: &[(SourceId, Arc<SourceHandle>)],
+    shared: &Shared,
+) -> SessionTypeStatus {
+    let held = held_status(held, subscription, sources, shared);
+    let flight = &subscription.flight;
+    let state = match (&flight.nack, flight.version_sent, flight.is_waiting()) {
+        (Some(_), _, _) => ConfigStatus::Error,
+        (None, None, _) if subscription.holds_nothing() => ConfigStatus::NotSent,
+        (None, _, true) => ConfigStatus::Stale,
+        // There is something that it is not sent yet.
+        (None, _, false) if held.is_some() => ConfigStatus::Stale,
+        (None, _, false) => ConfigStatus::Synced,
+    };
+    SessionTypeStatus {
+        type_url: subscription.type_url.clone(),
+        server: servers_of(sources_of(subscription, sources), shared),
+        class: join(sources_of(subscription, sources).map(|source| source.status().class.digest.clone())),
+        stale_since: sources_of(subscription, sources).filter_map(|source| source.status().stale_since).min(),
+        wildcard: subscription.is_wildcard(),
+        names: subscription.names_len(),
+        version_sent: version_held(subscription, session),
+        version_acked: match session.variant() {
+            Variant::Sotw => flight.version_acked,
+            Variant::Delta => {
+                let is_acked = flight.nack.is_none() && !flight.is_waiting();
+                version_held(subscription, session).filter(|_| is_acked)
+            }
+        },
+        nonce: flight.latest().map(|nonce| session.nonce_text(nonce).into()),
+        state,
+        server_refuses: sources_of(subscription, sources).find_map(|source| {
+            let status = source.status();
+            status.types.iter().find(|of| of.type_url == subscription.type_url)?.refused.clone()
+        }),
+        refused: sources_of(subscription, sources).any(|source| source.key().place == ServerPlace::REFUSED),
+        restored: is_restored(subscription, sources),
+        unacked: flight.waiting_since().map(|since| shared.clock.now().since(since)),
+        waits: subscription.hold.as_ref().map(|hold| WaitStatus {
+            name: hold.name.clone(),
+            server: servers_of(
+                sources.iter().filter(|(id, _)| *id == hold.source).map(|(_, source)| &**source),
+                shared,
+            ),
+            duration: shared.clock.now().since(hold.since),
+        }),
+        held,
+        nack: flight.nack.as_ref().map(|nack| NackStatus {
+            version: Some(nack.version),
+            detail: nack.status.to_string().into(),
+            at: shared.clock.wall(nack.at),
+        }),
+    }
+}
+
+/// Walks one snapshot, name by name.
+struct Walk {
+    snapshot: Arc<Snapshot>,
+    types: std::vec::IntoIter<TypeUrl>,
+    current: Option<(TypeUrl, Place)>,
+    server: Arc<str>,
+    class: Arc<str>,
+    now: Time,
+}
+
+/// The names come first, then the members of the wildcard and of globs; each resumes behind the last name given.
+#[derive(Clone)]
+enum Place {
+    Names(Option<ResourceName>),
+    Members(Option<ResourceName>),
+    GlobMembers(Option<ResourceName>),
+}
+
+impl Walk {
+    fn new(handle: &SourceHandle, filter: &ResourceFilter, now: Time) -> Walk {
+        let snapshot = handle.snapshot();
+        let types: Vec<_> =
+            snapshot.types().map(|(url, _)| url.clone()).filter(|url| filter.wants_type(url)).collect();
+        let status = handle.status();
+        let (server, class) = (status.server.clone(), status.class.digest.clone());
+        Walk { snapshot, types: types.into_iter(), current: None, server, class, now }
+    }
+
+    fn status(
+        &self,
+        type_url: &TypeUrl,
+        name: &ResourceName,
+        resource: Option<&Resource>,
+        state: EntryState,
+        remarks: &Remarks,
+        collection: &'static str,
+    ) -> ResourceStatus {
+        let error = remarks.error(name);
+        ResourceStatus {
+            type_url: type_url.clone(),
+            name: name.clone(),
+            collection,
+            version: resource.map(|resource| resource.version),
+            bytes: resource.map_or(0, |resource| resource.body.value.len()),
+            state: client_status(state),
+            error: error.map(|error| (**error).clone()),
+            expires_in: remarks.lease(name).map(|lease| lease.expires.since(self.now)),
+            server: self.server.clone(),
+            class: self.class.clone(),
+        }
+    }
+
+    fn step(&self, type_url: &TypeUrl, place: &Place) -> Option<(ResourceStatus, Place)> {
+        let types: &TypeSnapshot = self.snapshot.of(type_url)?;
+        match place {
+            Place::Names(last) => {
+                let Some((name, known)) = types.named.range(behind(last)).next() else {
+                    return self.step(type_url, &Place::Members(None));
+                };
+                let state = EntryState::of(known, name, &types.remarks);
+                let status = self.status(
+                    type_url,
+                    name,
+                    known.resource().map(Arc::as_ref),
+                    state,
+                    &types.remarks,
+                    "names",
+                );
+                Some((status, Place::Names(Some(name.clone()))))
+            }
+            Place::Members(last) => {
+                let Some((name, resource)) = types.members.range(behind(last)).next() else {
+                    return self.step(type_url, &Place::GlobMembers(None));
+                };
+                let none = Remarks::default();
+                let remarks = types.wildcard.as_ref().map_or(&none, |view| view.remarks());
+                let state = EntryState::of_member(name, remarks);
+                let status = self.status(type_url, name, Some(resource), state, remarks, "wildcard");
+                Some((status, Place::Members(Some(name.clone()))))
+            }
+            Place::GlobMembers(last) => {
+                let (name, resource) = types.glob_members.range(behind(last)).next()?;
+                let remarks = &types.glob_remarks;
+                let state = EntryState::of_member(name, remarks);
+                let status = self.status(type_url, name, Some(resource), state, remarks, "globs");
+                Some((status, Place::GlobMembers(Some(name.clone()))))
+            }
+        }
+    }
+}
+
+/// As CSDS words it: that the copy in use stands is not the news where a newer one can't be had (DAT-5).
+fn client_status(state: EntryState) -> ClientStatus {
+    match state {
+        EntryState::Requested => ClientStatus::Requested,
+        EntryState::DoesNotExist => ClientStatus::DoesNotExist,
+        EntryState::Acked => ClientStatus::Acked,
+        EntryState::Nacked | EntryState::NackedButCached => ClientStatus::Nacked,
+        EntryState::Timeout => ClientStatus::Timeout,
+        EntryState::ReceivedError | EntryState::ReceivedErrorButCached => ClientStatus::ReceivedError,
+    }
+}
+
+fn behind(last: &Option<ResourceName>) -> (Bound<ResourceName>, Bound<ResourceName>) {
+    (last.clone().map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded)
+}
+
+impl Iterator for Walk {
+    type Item = ResourceStatus;
+
+    fn next(&mut self) -> Option<ResourceStatus> {
+        loop {
+            if let Some((type_url, place)) = self.current.take()
+                && let Some((status, next)) = self.step(&type_url, &place)
+            {
+                self.current = Some((type_url, next));
+                return Some(status);
+            }
+            self.current = Some((self.types.next()?, Place::Names(None)));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The memory budget: who is refused, and who must go, when memory is short (FP7).
+//!
+//! Every part of the relay has a bound of its own; the budget is what they may take together, and what the bounds do not
+//! see: the kernel's idea of this process. Below the soft mark nothing happens. From there on no connection is let in,
+//! so that those who are served go on being served. From the hard mark on, what can be made again is dropped, and
+//! connections are cut: those that make the relay keep most first, be it requests, names, or responses that they do not read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use crate::driver::ground::connection::ConnectionCut;
+use crate::driver::ground::context::Shared;
+use crate::driver::ground::memory_gauge::Pressure;
+use crate::driver::stream::state::Tables;
+use crate::telemetry::{Limit, resident_bytes};
+
+/// Between two looks at the memory.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// A response unread for less than this may still be on its way.
+const STALLED_AFTER: Duration = Duration::from_secs(5);
+
+/// A connection that holds less than this and reads is left alone: many such would have to go to free anything.
+const LARGE_BYTES: u64 = 1 << 20;
+
+/// Of those connections one in so many goes at a time, and a few at least: what they held is freed a little later.
+const CUT_PART: usize = 8;
+const CUT_MIN: usize = 16;
+
+/// Holds the process to `budget` bytes of resident memory, for as long as it is polled.
+pub(crate) async fn watch(shared: Arc<Shared>, tables: Tables, budget: u64) {
+    let mut before = Pressure::None;
+    loop {
+        tokio::time::sleep(INTERVAL).await;
+        // Where the kernel does not say, there is nothing to hold to; `app` refuses the key there.
+        let Some(resident) = resident_bytes() else { continue };
+        let now = Pressure::of(resident, budget);
+        shared.pressure.set(now);
+        if now != before {
+            tell(now, before, resident, budget);
+            before = now;
+        }
+        if now == Pressure::Hard {
+            relieve(&shared, &tables);
+        }
+    }
+}
+
+fn tell(now: Pressure, before: Pressure, resident: u64, budget: u64) {
+    match now {
+        Pressure::None => info!(resident, budget, "memory is below 80 % of its budget again"),
+        Pressure::Soft if before == Pressure::Hard => {
+            info!(resident, budget, "memory is below 90 % of its budget again; no connection is let in yet");
+        }
+        Pressure::Soft => {
+            warn!(resident, budget, "memory is above 80 % of its budget: no connection is let in");
+        }
+        Pressure::Hard => warn!(
+            resident,
+            budget,
+            "memory is above 90 % of its budget: connections are cut, those that hold most of it first"
+        ),
+    }
+}
+
+/// Drops what can be made again, and cuts the connections that hold most.
+fn relieve(shared: &Shared, tables: &Tables) {
+    shared.encoder.clear();
+    let holders = largest(holders(shared, tables));
+    for holder in &holders {
+        shared.metrics.limit_hit(Limit::MemoryBytes);
+        holder.connection.cut();
+    }
+    if let Some(first) = holders.first() {
+        warn!(
+            connections = holders.len(),
+            largest = first.bytes,
+            "connections were cut that hold memory, or leave responses unread, while it is short"
+        );
+    }
+}
+
+/// A connection that may be cut.
+#[derive(Debug)]
+struct Holder {
+    connection: ConnectionCut,
+    /// What it would free, near enough.
+    bytes: u64,
+    /// For how long it has read nothing.
+    stalled: Option<Duration>,
+}
+
+fn holders(shared: &Shared, tables: &Tables) -> Vec<Holder> {
+    let mut stalled: BTreeMap<usize, Duration> = BTreeMap::new();
+    let mut next = None;
+    while let Some(stream) = tables.streams.next(next) {
+        next = Some(stream.number());
+        if let Some(age) = stream.unread_for().filter(|age| *age >= STALLED_AFTER) {
+            let longest = stalled.entry(stream.peer.connection.address()).or_default();
+            *longest = age.max(*longest);
+        }
+    }
+    let mut holders = Vec::new();
+    for connection in shared.connections.all() {
+        let stalled = stalled.get(&connection.address()).copied();
+        // What it reads at once is not its to keep.
+        let unread = stalled.map_or(0, |_| connection.account().unread_bytes());
+        let bytes = connection.account().private_bytes() + unread;
+        if stalled.is_some() || bytes >= LARGE_BYTES {
+            holders.push(Holder { connection, bytes, stalled });
+        }
+    }
+    holders
+}
+
+/// Those to be cut now: who holds most, and of those that hold as much, who has read nothing for longest.
+fn largest(mut holders: Vec<Holder>) -> Vec<Holder> {
+    holders.sort_by_key(|holder| std::cmp::Reverse((holder.bytes, holder.stalled)));
+    holders.truncate((holders.len() / CUT_PART).max(CUT_MIN));
+    holders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fp7_who_holds_most_goes_first() {
+        let holder = |bytes, seconds: Option<u64>| {
+            let stalled = seconds.map(Duration::from_secs);
+            Holder { connection: ConnectionCut::default(), bytes, stalled }
+        };
+        let mut holders: Vec<_> = (0..200).map(|n| holder(n, Some(60))).collect();
+        holders.push(holder(5_000_000, None));
+        holders.push(holder(199, Some(90)));
+        let cut: Vec<_> = largest(holders).iter().map(|holder| (holder.bytes, holder.stalled)).collect();
+        assert_eq!(cut.len(), 202 / CUT_PART);
+        assert_eq!(cut[0], (5_000_000, None));
+        assert_eq!(cut[1], (199, Some(Duration::from_secs(90))));
+    }
+}

@@ -1,0 +1,167 @@
+//! When a source is written to the checkpoint.
+//!
+//! Changes are gathered for `checkpoint.interval` from the first of them. Snapshots are immutable, so that the source hands
+//! one to the writer and goes on. What did not change since is not encoded again.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::checkpoint::{Identity, Restored};
+use crate::driver::ground::checkpoint_writer::Keep;
+use crate::engine::Time;
+use crate::engine::snapshot::Snapshot;
+use crate::engine::source::Source;
+
+pub struct Saving {
+    keep: Arc<Keep>,
+    identity: Identity,
+    /// What the file has; `None` if that is not known.
+    saved: Option<Snapshot>,
+    /// It is not as it was when it was written, though a snapshot may not show it.
+    is_dirty: bool,
+    due: Option<Instant>,
+    /// What is being written, and whether it could be.
+    writing: Option<(oneshot::Receiver<bool>, Snapshot)>,
+    /// When what the file has was written, or read.
+    written_at: Option<Instant>,
+    is_heard: bool,
+}
+
+/// When a server last stood by what a source holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Confirmed {
+    pub at: SystemTime,
+    /// It still does.
+    pub is_fresh: bool,
+}
+
+impl Saving {
+    /// Also what the source was before the restart.
+    pub fn begin(keep: &Arc<Keep>, identity: Identity) -> (Saving, Option<Arc<Restored>>) {
+        let restored = keep.begin(&identity);
+        let saving = Saving {
+            keep: keep.clone(),
+            identity,
+            saved: None,
+            is_dirty: false,
+            due: None,
+            writing: None,
+            written_at: None,
+            is_heard: false,
+        };
+        (saving, restored)
+    }
+
+    /// It was restored, so that the file has it.
+    pub fn restored(&mut self, source: &Source) {
+        self.saved = Some(source.snapshot().clone());
+        self.written_at = Some(Instant::now());
+    }
+
+    /// The server has spoken.
+    pub fn heard(&mut self) {
+        if !std::mem::replace(&mut self.is_heard, true) {
+            self.keep.heard(&self.identity);
+        }
+    }
+
+    /// Something may have changed; `lives`: something of it has a time to live, which was perhaps renewed.
+    pub fn note(&mut self, lives: bool) {
+        self.is_dirty |= lives;
+        let soon = Instant::now() + self.keep.interval();
+        self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
+    }
+
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Writes the source if it is time to, and there is a reason.
+    pub fn run(&mut self, source: &Source, now: Time, confirmed: impl FnOnce() -> Confirmed) {
+        let instant = Instant::now();
+        if self.due.is_none_or(|due| due > instant) {
+            return;
+        }
+        let soon = instant + self.keep.interval();
+        let retry_at = self.keep.retry_at().filter(|at| *at > instant);
+        self.due = None;
+        if self.is_writing() || self.keep.is_closing() {
+            self.due = Some(soon);
+            return;
+        }
+        let confirmed = confirmed();
+        if self.is_written(source) {
+            // What the server stands by does not age.
+            let refresh_at = self.written_at.unwrap_or(instant) + self.keep.refresh();
+            if !confirmed.is_fresh || refresh_at > instant {
+                self.due = Some(refresh_at).filter(|_| confirmed.is_fresh);
+                return;
+            }
+        }
+        if retry_at.is_some() {
+            self.due = retry_at;
+            return;
+        }
+        self.is_dirty = false;
+        let image = source.image(now);
+        let (done, result) = oneshot::channel();
+        self.writing = Some((result, image.snapshot.clone()));
+        let (keep, identity) = (self.keep.clone(), self.identity.clone());
+        tokio::spawn(async move {
+            let _ = done.send(keep.write(identity, image, confirmed.at, false).await);
+        });
+        self.due = Some(soon);
+    }
+
+    /// Takes note of what became of the last write; whether it goes on.
+    fn is_writing(&mut self) -> bool {
+        let Some((result, snapshot)) = &mut self.writing else { return false };
+        match result.try_recv() {
+            Err(oneshot::error::TryRecvError::Empty) => return true,
+            Ok(true) => {
+                self.saved = Some(std::mem::take(snapshot));
+                self.written_at = Some(Instant::now());
+            }
+            Ok(false) | Err(oneshot::error::TryRecvError::Closed) => self.is_dirty = true,
+        }
+        self.writing = None;
+        false
+    }
+
+    /// The file has what the source has.
+    fn is_written(&self, source: &Source) -> bool {
+        let is_same = |saved: &Snapshot| saved.holds_the_same(source.snapshot());
+        !self.is_dirty && self.saved.as_ref().is_some_and(is_same)
+    }
+
+    /// Writes the source for the last time (FP1); `done` is dropped when it is written.
+    pub fn last(&mut self, source: &Source, now: Time, confirmed: Confirmed, done: oneshot::Sender<()>) {
+        if self.is_writing() {
+            self.is_dirty = true;
+        }
+        if self.is_written(source) && !confirmed.is_fresh {
+            return;
+        }
+        let (keep, identity, image) = (self.keep.clone(), self.identity.clone(), source.image(now));
+        tokio::spawn(async move {
+            keep.write(identity, image, confirmed.at, true).await;
+            drop(done);
+        });
+    }
+}
+
+impl Drop for Saving {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The file may be all that is left of it.
+            return;
+        }
+        // Within a runtime: sources are tasks. When that ends, the process does.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(self.keep.clone().end(self.identity.clone()));
+        }
+    }
+}

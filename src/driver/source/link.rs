@@ -1,0 +1,277 @@
+//! How a source's task reaches its server: streams of a shared pool, polls, or a watched directory.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tracing::trace;
+
+use crate::client::{FileEvent, FileHandle, FileServer, FileSettings, PollHandle, StreamEvent, StreamHandle};
+use crate::driver::ground::servers::Attach;
+use crate::engine::source::StreamIndex;
+use crate::engine::upstream::Output;
+use crate::telemetry::metrics::{GaugePart, ServerMetrics};
+use crate::wire::json::encode_rest_node;
+use crate::wire::upstream::{encode_node, encode_request};
+use crate::xds::service::ads_path;
+use crate::xds::{Node, Request, Service, TypeUrl, Variant};
+
+/// Responses that may wait for the source's task: it is never far behind, and a slow one slows the stream (FLW-4).
+const EVENTS_MAX: usize = 4;
+
+/// What the server has to say.
+#[derive(Debug)]
+pub enum LinkEvent {
+    Stream(StreamIndex, StreamEvent),
+    /// The stream that is to take the place of this one is open, or (false) it could not be opened.
+    Next(StreamIndex, bool),
+    Files(FileEvent),
+}
+
+#[derive(Debug)]
+pub struct OpenStream {
+    handle: Handle,
+    events: mpsc::Receiver<StreamEvent>,
+    /// Counts the stream as open once it is.
+    open: Option<GaugePart>,
+    variant: Variant,
+    /// Of its server.
+    metrics: Arc<ServerMetrics>,
+    /// What is to take its place.
+    next: Option<Box<OpenStream>>,
+}
+
+#[derive(Debug)]
+enum Handle {
+    Stream(StreamHandle),
+    Poll(PollHandle),
+}
+
+/// One source's side of the attachment.
+#[derive(Debug)]
+pub enum Link {
+    /// `node`: encoded, for polls in JSON. `turn`: whose events are looked for first, so that a busy stream does not silence the others.
+    Streams {
+        node: Bytes,
+        streams: Vec<Option<OpenStream>>,
+        turn: usize,
+    },
+    Files {
+        events: mpsc::Receiver<FileEvent>,
+        _watch: FileHandle,
+    },
+    Nothing,
+}
+
+impl Link {
+    /// `node`: as this class shows itself upstream. Fails, with the reason, for a directory that cannot be served at all
+    /// (FIL-3).
+    pub async fn new(attach: &Attach, node: &Node) -> Result<Link, String> {
+        let streams = |node: Vec<u8>| Link::Streams { node: node.into(), streams: Vec::new(), turn: 0 };
+        match attach {
+            Attach::Grpc { .. } => Ok(streams(encode_node(node))),
+            Attach::Rest { .. } => encode_rest_node(node).map(streams).map_err(|error| error.to_string()),
+            Attach::Nothing | Attach::Refused => Ok(Link::Nothing),
+            Attach::Files { directory } => {
+                let (sender, events) = mpsc::channel(EVENTS_MAX);
+                let watch = FileServer::watch(directory, FileSettings::default(), sender).await;
+                let watch = watch.map_err(|error| error.to_string())?;
+                Ok(Link::Files { events, _watch: watch })
+            }
+        }
+    }
+
+    /// Carries out what the machine of one stream decided. `type_url`: of the stream, unless it is aggregated. `attach` and
+    /// `metrics`: of the server to which a stream opens.
+    pub fn carry_out(
+        &mut self,
+        attach: &Attach,
+        index: StreamIndex,
+        type_url: Option<&TypeUrl>,
+        output: Output,
+        metrics: impl Fn() -> Arc<ServerMetrics>,
+    ) {
+        let Link::Streams { node, streams, .. } = self else { return };
+        if streams.len() <= index {
+            streams.resize_with(index + 1, || None);
+        }
+        let slot = &mut streams[index];
+        match output {
+            Output::Open { variant, .. } => *slot = open(attach, type_url, variant, metrics),
+            Output::Close => *slot = None,
+            Output::OpenNext { variant, .. } => {
+                if let Some(stream) = slot {
+                    stream.next = open(attach, type_url, variant, metrics).map(Box::new);
+                }
+            }
+            Output::TakeNext => *slot = slot.take().and_then(|stream| stream.next).map(|next| *next),
+            Output::Send { request, first } => {
+                trace!(stream = index, ?request, "request to upstream");
+                match (slot.as_mut().map(|stream| &mut stream.handle), request) {
+                    (Some(Handle::Stream(handle)), request) => {
+                        handle.send(encode_request(&request, first.then_some(node)));
+                    }
+                    (Some(Handle::Poll(handle)), Request::Sotw(request)) => {
+                        handle.send(request, node.clone());
+                    }
+                    (Some(Handle::Poll(_)), Request::Delta(_)) | (None, _) => {}
+                }
+            }
+            Output::Probe => {
+                // A poll has a time limit of its own.
+                if let Some(OpenStream { handle: Handle::Stream(handle), .. }) = slot {
+                    handle.probe();
+                }
+            }
+            Output::RoundTrip => {
+                // A poll is answered as a whole.
+                if let Some(OpenStream { handle: Handle::Stream(handle), .. }) = slot {
+                    handle.round_trip();
+                }
+            }
+            Output::Changes(_) | Output::Event(_) => {}
+        }
+    }
+
+    /// The node with which streams and polls begin from here on.
+    pub fn set_node(&mut self, attach: &Attach, changed: &Node) {
+        let Link::Streams { node, .. } = self else { return };
+        let encoded = match attach {
+            // A node that has been one in JSON is one again.
+            Attach::Rest { .. } => encode_rest_node(changed).ok(),
+            _ => Some(encode_node(changed)),
+        };
+        if let Some(encoded) = encoded {
+            *node = encoded.into();
+        }
+    }
+
+    /// The next thing that the server says. Cancel-safe.
+    pub async fn next(&mut self) -> LinkEvent {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<LinkEvent> {
+        match self {
+            Link::Files { events, .. } => match events.poll_recv(context) {
+                Poll::Ready(Some(event)) => Poll::Ready(LinkEvent::Files(event)),
+                // The watch lives as long as this link: it never hangs up.
+                Poll::Ready(None) | Poll::Pending => Poll::Pending,
+            },
+            Link::Nothing => Poll::Pending,
+            Link::Streams { streams, turn, .. } => {
+                let count = streams.len();
+                for index in (*turn..count).chain(0..count.min(*turn)) {
+                    let slot = &mut streams[index];
+                    let Some(stream) = slot else { continue };
+                    if let Some(is_open) = stream.poll_next_stream(context) {
+                        return Poll::Ready(LinkEvent::Next(index, is_open));
+                    }
+                    let Poll::Ready(Some(event)) = stream.events.poll_recv(context) else { continue };
+                    match &event {
+                        StreamEvent::Opened => {
+                            stream.open = Some(stream.metrics.stream(stream.variant));
+                        }
+                        StreamEvent::Closed(status) | StreamEvent::Ended(status) => {
+                            stream.metrics.stream_closed(status.code);
+                            *slot = None;
+                        }
+                        _ => {}
+                    }
+                    *turn = index + 1;
+                    return Poll::Ready(LinkEvent::Stream(index, event));
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl OpenStream {
+    /// Whether the stream that is to take the place of this one is open now, or failed to be.
+    fn poll_next_stream(&mut self, context: &mut Context<'_>) -> Option<bool> {
+        loop {
+            let next = self.next.as_mut()?;
+            let Poll::Ready(Some(event)) = next.events.poll_recv(context) else { return None };
+            match event {
+                StreamEvent::Opened => {
+                    next.open = Some(next.metrics.stream(next.variant));
+                    return Some(true);
+                }
+                StreamEvent::ConnectFailed(_) | StreamEvent::Closed(_) | StreamEvent::Ended(_) => {
+                    self.next = None;
+                    return Some(false);
+                }
+                // Nothing was asked on it yet.
+                _ => {}
+            }
+        }
+    }
+}
+
+/// `None` for what the machine never asks for: a stream of a type that has no such method.
+fn open(
+    attach: &Attach,
+    type_url: Option<&TypeUrl>,
+    variant: Variant,
+    metrics: impl Fn() -> Arc<ServerMetrics>,
+) -> Option<OpenStream> {
+    let (sender, events) = mpsc::channel(EVENTS_MAX);
+    let handle = match attach {
+        Attach::Grpc { pool, .. } => {
+            let path = match type_url {
+                None => ads_path(variant),
+                Some(type_url) => Service::of_type(type_url)?.stream_path(variant)?,
+            };
+            Handle::Stream(pool.open_method(path, variant, sender))
+        }
+        Attach::Rest { server, .. } => Handle::Poll(server.open(type_url?, sender)?),
+        Attach::Files { .. } | Attach::Nothing | Attach::Refused => return None,
+    };
+    Some(OpenStream { handle, events, open: None, variant, metrics: metrics(), next: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{RestServer, Settings};
+    use crate::telemetry::Metrics;
+    use crate::telemetry::metrics::ClientMetrics;
+    use crate::xds::{Code, Status};
+
+    /// Whatever handle it has, its events are what the test sends.
+    fn stream() -> (OpenStream, mpsc::Sender<StreamEvent>) {
+        let (sender, events) = mpsc::channel(EVENTS_MAX);
+        let server =
+            RestServer::new("127.0.0.1", 1, "", Settings::default(), Arc::new(ClientMetrics::default()));
+        let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
+        let Some(handle) = server.open(&type_url, mpsc::channel(1).0) else { panic!("no service") };
+        let metrics = Metrics::new().of_server("server");
+        let handle = Handle::Poll(handle);
+        (OpenStream { handle, events, open: None, variant: Variant::Delta, metrics, next: None }, sender)
+    }
+
+    #[tokio::test]
+    async fn a_next_stream_has_failed_however_it_ended() {
+        let status = || Status::new(Code::Unavailable, "");
+        for end in [
+            StreamEvent::ConnectFailed(status()),
+            StreamEvent::Closed(status()),
+            StreamEvent::Ended(status()),
+        ] {
+            let text = format!("{end:?}");
+            let (mut stream, _sender) = stream_with_next(end).await;
+            let failed = poll_fn(|context| Poll::Ready(stream.poll_next_stream(context))).await;
+            assert_eq!((failed, stream.next.is_none()), (Some(false), true), "{text}");
+        }
+    }
+
+    async fn stream_with_next(event: StreamEvent) -> (OpenStream, mpsc::Sender<StreamEvent>) {
+        let ((mut stream, sender), (next, events)) = (stream(), stream());
+        let _ = events.send(event).await;
+        stream.next = Some(Box::new(next));
+        (stream, sender)
+    }
+}

@@ -1,0 +1,217 @@
+//! Who uses which node class, and who has to make room when there is none (RLY-14, I19).
+//!
+//! A class is used by connections, which come from addresses. While there is room, nobody is refused for what others of the
+//! same address use. When there is none, a newcomer's first classes take the place of what whoever has most of it came with
+//! last, so that no peer can keep others out.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::{IpAddr, SocketAddr};
+
+/// Classes of one address, or connection, that take precedence over what others have beyond theirs. A client needs few: one
+/// for each style of names, and those of rules that name types.
+const FIRST_CLASSES: u32 = 8;
+
+/// Where a connection comes from. Who has one IPv6 address mostly has all of its /64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Origin {
+    /// A unix socket.
+    Local,
+    V4(u32),
+    V6(u64),
+}
+
+impl Origin {
+    pub fn of(address: Option<SocketAddr>) -> Origin {
+        match address.map(|address| address.ip().to_canonical()) {
+            None => Origin::Local,
+            Some(IpAddr::V4(address)) => Origin::V4(address.to_bits()),
+            Some(IpAddr::V6(address)) => {
+                Origin::V6(u64::try_from(address.to_bits() >> 64).unwrap_or(u64::MAX))
+            }
+        }
+    }
+}
+
+/// One downstream connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Holder {
+    pub origin: Origin,
+    /// Differs from that of every other connection that is open.
+    pub connection: usize,
+}
+
+/// The streams that use a class, by where they come from.
+#[derive(Debug, Default)]
+pub(crate) struct Uses {
+    origins: HashMap<Origin, u32>,
+    connections: HashMap<usize, u32>,
+}
+
+impl Uses {
+    /// True if this is the first use by the connection.
+    pub fn add(&mut self, holder: Holder) -> bool {
+        *self.origins.entry(holder.origin).or_default() += 1;
+        let of_connection = self.connections.entry(holder.connection).or_default();
+        *of_connection += 1;
+        *of_connection == 1
+    }
+
+    /// True if it was the last use by the connection.
+    pub fn remove(&mut self, holder: Holder) -> bool {
+        remove_one(&mut self.origins, holder.origin);
+        remove_one(&mut self.connections, holder.connection)
+    }
+
+    /// Nobody uses it: it lingers.
+    pub fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    pub fn is_of(&self, connection: usize) -> bool {
+        self.connections.contains_key(&connection)
+    }
+
+    pub fn connections(&self) -> impl Iterator<Item = usize> + '_ {
+        self.connections.keys().copied()
+    }
+
+    fn only_origin(&self) -> Option<Origin> {
+        only(&self.origins)
+    }
+
+    fn only_connection(&self) -> Option<usize> {
+        only(&self.connections)
+    }
+}
+
+fn only<K: Copy>(counts: &HashMap<K, u32>) -> Option<K> {
+    (counts.len() == 1).then(|| counts.keys().next().copied()).flatten()
+}
+
+fn remove_one<K: Copy + Eq + Hash>(counts: &mut HashMap<K, u32>, key: K) -> bool {
+    let Some(count) = counts.get_mut(&key) else { return false };
+    *count -= 1;
+    let is_last = *count == 0;
+    if is_last {
+        counts.remove(&key);
+    }
+    is_last
+}
+
+/// Which of the classes in use, each with the number of its source, gives its place to a newcomer; `None`: none does, and
+/// the newcomer is refused.
+pub(crate) fn displaced<'a>(
+    classes: impl Iterator<Item = (u64, &'a Uses)> + Clone,
+    newcomer: Holder,
+) -> Option<u64> {
+    if let Some((id, _)) = classes.clone().filter(|(_, uses)| uses.is_empty()).min_by_key(|(id, _)| *id) {
+        return Some(id);
+    }
+    let used_by = |uses: &&Uses| uses.origins.contains_key(&newcomer.origin);
+    let own = count(classes.clone().filter(|(_, uses)| used_by(uses)));
+    let (origin, most) = heaviest(classes.clone().filter_map(|(_, uses)| uses.only_origin()))?;
+    if origin != newcomer.origin && own < FIRST_CLASSES && most > own + 1 {
+        return last_of(classes.filter(|(_, uses)| uses.only_origin() == Some(origin)));
+    }
+    // Of one address the connections are told apart: behind a proxy all clients have the same.
+    let used_by = |uses: &&Uses| uses.connections.contains_key(&newcomer.connection);
+    let own = count(classes.clone().filter(|(_, uses)| used_by(uses)));
+    let neighbours = classes.filter(|(_, uses)| uses.only_origin() == Some(newcomer.origin));
+    let (_, most) = heaviest(neighbours.clone().filter_map(|(_, uses)| uses.only_connection()))?;
+    if own < FIRST_CLASSES && most > own + 1 { last_of(neighbours) } else { None }
+}
+
+/// The class with which the connection that has most of these came last.
+fn last_of<'a>(classes: impl Iterator<Item = (u64, &'a Uses)> + Clone) -> Option<u64> {
+    let Some((connection, _)) = heaviest(classes.clone().filter_map(|(_, uses)| uses.only_connection()))
+    else {
+        return classes.map(|(id, _)| id).max();
+    };
+    classes.filter(|(_, uses)| uses.only_connection() == Some(connection)).map(|(id, _)| id).max()
+}
+
+fn count<'a>(classes: impl Iterator<Item = (u64, &'a Uses)>) -> u32 {
+    u32::try_from(classes.count()).unwrap_or(u32::MAX)
+}
+
+/// What occurs most often, and how often.
+fn heaviest<K: Copy + Eq + Hash>(keys: impl Iterator<Item = K>) -> Option<(K, u32)> {
+    let mut counts: HashMap<K, u32> = HashMap::new();
+    for key in keys {
+        *counts.entry(key).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn holder(address: u32, connection: usize) -> Holder {
+        Holder { origin: Origin::V4(address), connection }
+    }
+
+    /// Classes, each used by these connections.
+    fn classes(users: &[&[Holder]]) -> Vec<(u64, Uses)> {
+        let uses = |users: &&[Holder]| {
+            let mut uses = Uses::default();
+            users.iter().for_each(|user| assert!(uses.add(*user)));
+            uses
+        };
+        (0..).zip(users.iter().map(uses)).collect()
+    }
+
+    fn who(classes: &[(u64, Uses)], newcomer: Holder) -> Option<u64> {
+        displaced(classes.iter().map(|(id, uses)| (*id, uses)), newcomer)
+    }
+
+    #[test]
+    fn what_lingers_goes_first_and_the_oldest_of_it() {
+        let hog = holder(1, 1);
+        assert_eq!(who(&classes(&[&[hog], &[], &[hog], &[]]), hog), Some(1));
+    }
+
+    #[test]
+    fn i19_who_has_most_gives_what_it_came_with_last() {
+        let (hog, hog_too, other) = (holder(1, 1), holder(1, 2), holder(2, 3));
+        let used = classes(&[&[hog], &[hog_too], &[hog_too], &[other], &[hog, other]]);
+        assert_eq!(who(&used, holder(9, 9)), Some(2));
+        // It has no more than its share against one that has nearly as many.
+        assert_eq!(who(&used, other), None);
+        assert_eq!(who(&used, hog), None);
+    }
+
+    #[test]
+    fn a_class_that_others_use_too_stays() {
+        let (hog, other) = (holder(1, 1), holder(2, 2));
+        let used = classes(&[&[hog, other], &[hog, other], &[hog, other]]);
+        assert_eq!(who(&used, holder(9, 9)), None);
+    }
+
+    #[test]
+    fn precedence_ends_with_the_first_classes() {
+        let (hog, own) = ([holder(1, 1)], [holder(9, 9)]);
+        let newcomer = own[0];
+        let of_hog: Vec<&[Holder]> = vec![&hog; 100];
+        let mut of_both = of_hog.clone();
+        of_both.extend(vec![&own as &[Holder]; FIRST_CLASSES as usize]);
+        assert_eq!(who(&classes(&of_hog), newcomer), Some(99));
+        assert_eq!(who(&classes(&of_both), newcomer), None);
+    }
+
+    #[test]
+    fn behind_one_address_the_connections_are_told_apart() {
+        let (hog, newcomer) = (holder(1, 1), holder(1, 2));
+        assert_eq!(who(&classes(&[&[hog], &[hog], &[hog]]), newcomer), Some(2));
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_peer() {
+        let of = |text: &str| Origin::of(Some(text.parse().unwrap()));
+        assert_eq!(of("[2001:db8::1]:1"), of("[2001:db8::ffff:2]:2"));
+        assert_ne!(of("[2001:db8::1]:1"), of("[2001:db8:0:1::1]:1"));
+        assert_eq!(of("[::ffff:10.0.0.1]:1"), of("10.0.0.1:2"));
+    }
+}

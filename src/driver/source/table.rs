@@ -1,0 +1,392 @@
+//! The table of sources.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::warn;
+
+use crate::driver::ground::context::Shared;
+use crate::driver::ground::registry::lock;
+use crate::driver::ground::servers::Place;
+use crate::driver::ground::source_key::{Owner, SourceKey};
+use crate::driver::source::handle::{Listing, SourceHandle};
+use crate::driver::source::refusals::Refusals;
+use crate::driver::source::room::{Holder, Uses, displaced};
+use crate::driver::source::task;
+use crate::engine::class::{NodeClass, UpstreamNode, splitting_field};
+use crate::engine::downstream::SourceId;
+use crate::telemetry::Limit;
+use crate::xds::{Code, Node, Status};
+
+/// With fewer sources than this nobody needs a hint about their number.
+const HINT_SOURCES_MIN: usize = 64;
+
+/// The hint is given again at most this often; so is the warning that a limit was passed.
+const HINT_PAUSE: Duration = Duration::from_secs(3600);
+
+/// Makes sources, and finds them again. A source takes itself off the table when nobody needs it.
+pub struct Sources {
+    shared: Arc<Shared>,
+    table: Arc<Table>,
+    pub(crate) refusals: Refusals,
+}
+
+#[derive(Default)]
+struct Table(Mutex<Entries>);
+
+#[derive(Default)]
+struct Entries {
+    by_key: HashMap<Arc<SourceKey>, Entry>,
+    /// How many there are of each pool.
+    counts: HashMap<Pool, usize>,
+    /// How many classes of the pools [`Pool::Classes`] a connection uses.
+    by_connection: HashMap<usize, usize>,
+    made: u64,
+    hinted_at: Option<Instant>,
+    warned_at: HashMap<Limit, Instant>,
+}
+
+struct Entry {
+    handle: Arc<SourceHandle>,
+    pool: Pool,
+    uses: Uses,
+}
+
+/// What is bounded together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Pool {
+    /// Servers that answer everyone alike: there is one source of each.
+    Local,
+    /// The classes of a server.
+    Classes(Place),
+    /// Those that are apart for Secrets alone, one for each client: a fleet with Secrets of its own takes nothing from the
+    /// others.
+    Secrets(Place),
+    /// What is private to streams.
+    Private,
+}
+
+/// What a stream asks for.
+pub(crate) struct Claim<'a> {
+    pub place: Place,
+    pub class: NodeClass,
+    pub owner: Owner,
+    /// The class is one of its own only since Secrets are told apart by client.
+    pub is_for_secrets: bool,
+    pub holder: Holder,
+    /// The sources that the stream uses already.
+    pub held: &'a [(SourceId, Arc<SourceHandle>)],
+}
+
+/// There is no room.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub limit: Limit,
+    pub status: Status,
+}
+
+impl Sources {
+    pub fn new(shared: Arc<Shared>) -> Sources {
+        Sources { shared, table: Arc::default(), refusals: Refusals::default() }
+    }
+
+    /// The source of a class at a server, made if there is none; from now on it is used by the holder, if the stream does not
+    /// use it already. `streams`: how many there are now.
+    pub(crate) fn get(
+        &self,
+        claim: Claim<'_>,
+        streams: &dyn Fn() -> usize,
+    ) -> Result<Arc<SourceHandle>, Refused> {
+        let Claim { place, class, owner, is_for_secrets, holder, held } = claim;
+        let is_local = self.shared.server(place).is_local();
+        let pool = match owner {
+            _ if is_local => Pool::Local,
+            Owner::Stream(_) => Pool::Private,
+            Owner::Everyone if is_for_secrets => Pool::Secrets(place),
+            Owner::Everyone => Pool::Classes(place),
+        };
+        let key = self.key(place, class, owner);
+        let mut entries = self.table.entries();
+        let found = entries.by_key.get(&key).map(|entry| (entry.handle.clone(), entry.pool));
+        // A class that is there for Secrets counts with the others once more than Secrets are asked of it.
+        let found_here = found.filter(|(_, known)| *known == pool || !matches!(pool, Pool::Classes(_)));
+        let is_held = |handle: &Arc<SourceHandle>| held.iter().any(|(id, _)| *id == handle.id());
+        if let Some((handle, _)) = found_here.as_ref().filter(|(handle, _)| is_held(handle)) {
+            return Ok(handle.clone());
+        }
+        self.admit_connection(&mut entries, &key, pool, holder)?;
+        if found_here.is_none() {
+            self.admit(&mut entries, pool, holder)?;
+        }
+        let (handle, is_new) = match entries.by_key.get(&key) {
+            Some(entry) => (entry.handle.clone(), false),
+            None => (self.start(&mut entries, key.clone(), pool), true),
+        };
+        entries.count_as(&key, pool);
+        // Who uses what is local is of no account: there is room for all of it.
+        if !is_held(&handle) && pool != Pool::Local {
+            entries.begin_use(&key, holder);
+        }
+        if is_new {
+            self.hint(&mut entries, streams);
+        }
+        Ok(handle)
+    }
+
+    /// The source of a class at a server, for the relay itself.
+    pub fn own(&self, place: Place, class: NodeClass) -> Arc<SourceHandle> {
+        let key = self.key(place, class, Owner::Everyone);
+        let mut entries = self.table.entries();
+        let found = entries.by_key.get(&key).map(|entry| entry.handle.clone());
+        found.unwrap_or_else(|| self.start(&mut entries, key, Pool::Local))
+    }
+
+    /// What serves the types for whose class there is no room.
+    pub(crate) fn of_refused(&self) -> Arc<SourceHandle> {
+        self.own(Place::REFUSED, any_class())
+    }
+
+    fn key(&self, place: Place, class: NodeClass, owner: Owner) -> Arc<SourceKey> {
+        // Files have no node to select by: everyone shares them.
+        let class = match self.shared.server(place).is_local() {
+            true => any_class(),
+            false => NodeClass { legacy_wildcard: true, ..class },
+        };
+        Arc::new(SourceKey { place, class, owner })
+    }
+
+    fn start(&self, entries: &mut Entries, key: Arc<SourceKey>, pool: Pool) -> Arc<SourceHandle> {
+        entries.made += 1;
+        let listing: Arc<dyn Listing> = self.table.clone();
+        let handle = task::start(SourceId(entries.made), key.clone(), self.shared.clone(), listing);
+        entries.by_key.insert(key, Entry { handle: handle.clone(), pool, uses: Uses::default() });
+        *entries.counts.entry(pool).or_default() += 1;
+        handle
+    }
+
+    /// A stream uses a source no longer.
+    pub(crate) fn release(&self, source: &SourceHandle, holder: Holder) {
+        self.table.entries().end_use(source, holder);
+    }
+
+    /// Bounds the classes that one connection uses.
+    fn admit_connection(
+        &self,
+        entries: &mut Entries,
+        key: &SourceKey,
+        pool: Pool,
+        holder: Holder,
+    ) -> Result<(), Refused> {
+        let max = self.shared.settings.classes_per_connection_max;
+        let used = entries.by_connection.get(&holder.connection).copied().unwrap_or_default();
+        let uses_it = || entries.by_key.get(key).is_some_and(|entry| entry.counts_for(holder.connection));
+        if !matches!(pool, Pool::Classes(_)) || used < max || uses_it() {
+            return Ok(());
+        }
+        let limit = Limit::NodeClassesPerConnection;
+        let of_connection = |entry: &&Entry| entry.counts_for(holder.connection);
+        self.warn(entries, limit, max, &of_connection);
+        let text = format!(
+            "this connection uses {used} node classes, which is the limit `limits.node_classes_per_connection`; \
+             it would need one more"
+        );
+        Err(Refused { limit, status: Status::new(Code::ResourceExhausted, text) })
+    }
+
+    /// Bounds the classes of each server (RLY-14), those that are apart for Secrets, and what is private to streams. A
+    /// newcomer's first classes get the place of another's.
+    fn admit(&self, entries: &mut Entries, pool: Pool, holder: Holder) -> Result<(), Refused> {
+        let settings = &self.shared.settings;
+        let (max, limit, text) = match pool {
+            Pool::Local => return Ok(()),
+            Pool::Classes(_) => (
+                settings.classes_max,
+                Limit::NodeClasses,
+                "node classes are in use, which is the limit `limits.node_classes`; this client would need one more",
+            ),
+            Pool::Secrets(_) => (
+                settings.secret_classes_max,
+                Limit::SecretClasses,
+                "node classes are in use for Secrets, which is the limit `limits.secret_classes`; this client would \
+                 need one more",
+            ),
+            Pool::Private => (
+                settings.private_sources_max,
+                Limit::PrivateSources,
+                "streams have an upstream stream of their own, which is the limit `limits.private_sources`; this \
+                 client would need one more",
+            ),
+        };
+        let count = entries.counts.get(&pool).copied().unwrap_or_default();
+        if count < max {
+            return Ok(());
+        }
+        self.warn(entries, limit, max, &|entry: &&Entry| entry.pool == pool);
+        if pool != Pool::Private && entries.make_room(pool, holder) {
+            self.shared.metrics.limit_hit(limit);
+            return Ok(());
+        }
+        Err(Refused { limit, status: Status::new(Code::ResourceExhausted, format!("{count} {text}")) })
+    }
+
+    pub fn all(&self) -> Vec<Arc<SourceHandle>> {
+        let mut all: Vec<_> =
+            self.table.entries().by_key.values().map(|entry| entry.handle.clone()).collect();
+        all.sort_by_key(|handle| handle.id());
+        all
+    }
+
+    /// Says once of each limit that it was passed, and by which part of the node.
+    fn warn(&self, entries: &mut Entries, limit: Limit, max: usize, concerned: &dyn Fn(&&Entry) -> bool) {
+        let now = Instant::now();
+        if entries.warned_at.get(&limit).is_some_and(|at| now.duration_since(*at) < HINT_PAUSE) {
+            return;
+        }
+        entries.warned_at.insert(limit, now);
+        let classes = entries.by_key.values().filter(concerned).map(|entry| &entry.handle.key().class.node);
+        let (field, values) = splitting_field(classes).unwrap_or_default();
+        warn!(
+            limit = limit.name(),
+            max,
+            field,
+            values,
+            "there is no room for a further node class: clients are refused, or those who have most of them lose some; \
+             `/refused` of the admin listener lists them. `node_classes` can leave out this part of the node if it does \
+             not matter to the control plane"
+        );
+    }
+
+    /// Classes that are nearly as many as clients share nothing; the operator should know which field splits them.
+    fn hint(&self, entries: &mut Entries, streams: &dyn Fn() -> usize) {
+        // Of Secrets that is meant.
+        let shared = || entries.by_key.values().filter(|entry| matches!(entry.pool, Pool::Classes(_)));
+        let count = shared().count();
+        if count < HINT_SOURCES_MIN {
+            return;
+        }
+        let streams = streams();
+        if count * 5 < streams * 4 {
+            return;
+        }
+        let now = Instant::now();
+        if entries.hinted_at.is_some_and(|at| now.duration_since(at) < HINT_PAUSE) {
+            return;
+        }
+        let found = splitting_field(shared().map(|entry| &entry.handle.key().class.node));
+        entries.hinted_at = Some(now);
+        if let Some((field, values)) = found {
+            warn!(
+                classes = count,
+                streams,
+                field,
+                values,
+                "node classes are nearly as many as streams, so that little \
+                is shared: `node_classes` can leave out this part of the node if it does not matter to the control plane"
+            );
+        }
+    }
+}
+
+impl Entry {
+    /// Whether it counts among the classes that a connection uses.
+    fn counts_for(&self, connection: usize) -> bool {
+        matches!(self.pool, Pool::Classes(_)) && self.uses.is_of(connection)
+    }
+}
+
+impl Entries {
+    /// Finds the class that gives its place to a newcomer, and takes it off the table.
+    fn make_room(&mut self, pool: Pool, newcomer: Holder) -> bool {
+        let of_pool = self.by_key.values().filter(|entry| entry.pool == pool);
+        let classes = of_pool.map(|entry| (entry.handle.id().0, &entry.uses));
+        let Some(id) = displaced(classes, newcomer) else { return false };
+        let found = self.by_key.values().find(|entry| entry.handle.id().0 == id);
+        let Some(handle) = found.map(|entry| entry.handle.clone()) else { return false };
+        self.remove(&handle);
+        handle.displace();
+        true
+    }
+
+    /// From now on a source counts as one of this pool.
+    fn count_as(&mut self, key: &SourceKey, pool: Pool) {
+        let Some(entry) = self.by_key.get_mut(key) else { return };
+        if entry.pool == pool || !matches!(pool, Pool::Classes(_)) {
+            return;
+        }
+        let before = std::mem::replace(&mut entry.pool, pool);
+        for connection in entry.uses.connections() {
+            *self.by_connection.entry(connection).or_default() += 1;
+        }
+        *self.counts.entry(pool).or_default() += 1;
+        self.counts.entry(before).and_modify(|count| *count -= 1);
+    }
+
+    fn begin_use(&mut self, key: &SourceKey, holder: Holder) {
+        let Some(entry) = self.by_key.get_mut(key) else { return };
+        if entry.uses.add(holder) && matches!(entry.pool, Pool::Classes(_)) {
+            *self.by_connection.entry(holder.connection).or_default() += 1;
+        }
+    }
+
+    fn end_use(&mut self, source: &SourceHandle, holder: Holder) {
+        // One that gave its place to another is not there any more.
+        let entry = self.by_key.get_mut(source.key()).filter(|entry| entry.handle.id() == source.id());
+        let Some(entry) = entry.filter(|entry| entry.pool != Pool::Local) else { return };
+        if entry.uses.remove(holder) && matches!(entry.pool, Pool::Classes(_)) {
+            self.less_of(holder.connection);
+        }
+    }
+
+    fn less_of(&mut self, connection: usize) {
+        let Some(count) = self.by_connection.get_mut(&connection) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.by_connection.remove(&connection);
+        }
+    }
+
+    fn is_listed(&self, source: &SourceHandle) -> bool {
+        self.by_key.get(source.key()).is_some_and(|entry| entry.handle.id() == source.id())
+    }
+
+    fn remove(&mut self, source: &SourceHandle) {
+        if !self.is_listed(source) {
+            return;
+        }
+        let Some(entry) = self.by_key.remove(source.key()) else { return };
+        self.counts.entry(entry.pool).and_modify(|count| *count -= 1);
+        if matches!(entry.pool, Pool::Classes(_)) {
+            entry.uses.connections().for_each(|connection| self.less_of(connection));
+        }
+    }
+}
+
+impl Table {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        lock(&self.0)
+    }
+}
+
+impl Listing for Table {
+    fn forget(&self, source: &SourceHandle) {
+        self.entries().remove(source);
+    }
+
+    fn retire(&self, source: &Arc<SourceHandle>) -> bool {
+        let mut entries = self.entries();
+        // One reference is the task's, one the table's, unless another class has its place.
+        let own = if entries.is_listed(source) { 2 } else { 1 };
+        let unused = Arc::strong_count(source) <= own;
+        if unused {
+            entries.remove(source);
+        }
+        unused
+    }
+}
+
+/// The one class of a server that answers everyone alike.
+pub(crate) fn any_class() -> NodeClass {
+    NodeClass { node: Node::default(), legacy_wildcard: true, upstream_node: UpstreamNode::Projection }
+}

@@ -1,0 +1,530 @@
+//! One task per source: it alone touches the machine, and publishes what streams may read.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{debug, warn};
+
+use crate::client::{FileEvent, StreamEvent};
+use crate::driver::api::status::names_type;
+use crate::driver::ground::checkpoint_writer::Keep;
+use crate::driver::ground::class_identity::{class_digest, of_class};
+use crate::driver::ground::context::Shared;
+use crate::driver::ground::servers::Attach;
+use crate::driver::ground::source_key::{Owner, SourceKey};
+use crate::driver::source::checkpoint::Saving;
+use crate::driver::source::handle::{Command, Listing, Queued, SourceHandle, Subscriber};
+use crate::driver::source::link::{Link, LinkEvent};
+use crate::driver::source::member::Member;
+use crate::driver::source::report::Report;
+use crate::engine::Time;
+use crate::engine::cache::SessionId;
+use crate::engine::class::UpstreamNode;
+use crate::engine::downstream::SourceId;
+use crate::engine::downstream::dialect::tells_ttl;
+use crate::engine::source::{self, Attachment, Files, Output, Source, StreamIndex, Streams};
+use crate::engine::upstream::{Event, Input};
+use crate::xds::{Code, Response, Status, TypeUrl};
+
+/// Commands taken before the snapshot is published once for all of them.
+const COMMANDS_PER_TURN: usize = 256;
+
+/// A timer that runs this late ran while the process did not, because it was stopped or starved: what the server said
+/// meanwhile is unread, and is read first, for as long again (FP6).
+const STALL: Duration = Duration::from_secs(1);
+
+/// How old the published status may be.
+const STATUS_PERIOD: Duration = Duration::from_millis(250);
+
+/// Starts the task of a source.
+pub fn start(
+    id: SourceId,
+    key: Arc<SourceKey>,
+    shared: Arc<Shared>,
+    listing: Arc<dyn Listing>,
+) -> Arc<SourceHandle> {
+    let server = shared.server(key.place).clone();
+    let node = of_class(&shared.settings.node, &key.class);
+    let shows_member = key.class.upstream_node == UpstreamNode::Member;
+    let (number, tells_ttl) = (fastrand::u64(..), tells_ttl(&key.class.node.client_features));
+    let mut report = Report::new(&shared, &node, class_digest(&key.class), &key);
+    let serving = shared.settings.lists.serving(key.place);
+    let identifiers =
+        serving.map(|server| format!("{} via {}", shared.settings.node.id, server.uri).into()).collect();
+    let status = report.status(None, &shared.clock);
+    let (handle, mut queue) = SourceHandle::new(id, key, identifiers, status);
+    let handle = Arc::new(handle);
+    let settings = settings(&shared, handle.key());
+    let source = Source::new(number, settings, attachment(&server.attach));
+    let mut source = source.of_server(server.uri.clone(), tells_ttl);
+    let for_task = handle.clone();
+    tokio::spawn(async move {
+        // Nothing is asked before there is a node to ask with.
+        let mut first = Vec::new();
+        if shows_member {
+            first = first_watch(&mut queue, &for_task, &*listing).await;
+            if first.is_empty() {
+                return;
+            }
+        }
+        let link = match Link::new(&server.attach, &node).await {
+            Ok(link) => link,
+            Err(error) => return refuse(queue, for_task, &*listing, first, error).await,
+        };
+        let saving = restore(&mut source, &mut report, for_task.key(), &shared);
+        let task = SourceTask {
+            source,
+            number,
+            link,
+            streams: HashMap::new(),
+            handle: for_task,
+            report,
+            saving,
+            status_due: None,
+            stalled_until: None,
+            told: false,
+            member: shows_member.then(Member::default),
+            is_displaced: false,
+            shared,
+            listing,
+        };
+        task.run(first, queue).await;
+    });
+    handle
+}
+
+fn settings(shared: &Shared, key: &SourceKey) -> source::Settings {
+    let mut settings = shared.settings.source.clone();
+    settings.tells_reach |= shared.settings.lists.list(key.place.list).servers.len() > 1;
+    if matches!(key.owner, Owner::Stream(_)) {
+        // It ends with its stream.
+        (settings.private, settings.linger) = (true, Duration::ZERO);
+    }
+    settings
+}
+
+fn attachment(attach: &Attach) -> Attachment {
+    match attach {
+        Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => {
+            Attachment::Streams(Box::new(Streams::new(settings.clone())))
+        }
+        Attach::Files { .. } => Attachment::Files(Files::default()),
+        Attach::Nothing => Attachment::Files(Files::nothing()),
+        Attach::Refused => Attachment::Files(Files::refused(no_room())),
+    }
+}
+
+/// Ends the streams that ask a source which cannot begin, until none holds its handle.
+async fn refuse(
+    mut queue: mpsc::UnboundedReceiver<Queued>,
+    handle: Arc<SourceHandle>,
+    listing: &dyn Listing,
+    first: Vec<Queued>,
+    error: String,
+) {
+    let status = Status::new(Code::FailedPrecondition, error);
+    handle.loaded.send_replace(Some(Err(status.clone())));
+    listing.forget(&handle);
+    drop(handle);
+    let end = |command: Command| {
+        if let Command::Watch { stream, .. } = command {
+            stream.end(status.clone());
+        }
+    };
+    first.into_iter().for_each(|(command, _permit)| end(command));
+    while let Some((command, _permit)) = queue.recv().await {
+        end(command);
+    }
+}
+
+/// Makes a source what it was before the restart, if that is known, and sees to it that it is kept.
+fn restore(source: &mut Source, report: &mut Report, key: &SourceKey, shared: &Shared) -> Option<Saving> {
+    let keep = shared.keep.as_ref()?;
+    let identity = Keep::identity(key, &shared.settings.lists)?;
+    let (mut saving, restored) = Saving::begin(keep, identity);
+    if let Some(restored) = restored {
+        source.restore(&restored.types, shared.clock.now());
+        if source.is_restored() {
+            report.restored(restored.header.confirmed_at, restored.resources());
+        }
+        saving.restored(source);
+    }
+    Some(saving)
+}
+
+struct SourceTask {
+    source: Source,
+    /// In the ids of its views.
+    number: u64,
+    link: Link,
+    streams: HashMap<SessionId, Arc<dyn Subscriber>>,
+    handle: Arc<SourceHandle>,
+    report: Report,
+    /// `None`: it is not kept on disk.
+    saving: Option<Saving>,
+    status_due: Option<Instant>,
+    /// Timers wait until then.
+    stalled_until: Option<Instant>,
+    /// Something was reported that the status does not show yet.
+    told: bool,
+    /// Of a class that shows its server the node of a client.
+    member: Option<Member>,
+    /// Another class has its place: it ends once its streams have left it.
+    is_displaced: bool,
+    shared: Arc<Shared>,
+    listing: Arc<dyn Listing>,
+}
+
+impl SourceTask {
+    async fn run(mut self, first: Vec<Queued>, mut queue: mpsc::UnboundedReceiver<Queued>) {
+        debug!(source = self.handle.id().0, "source begins");
+        first.into_iter().for_each(|(command, _permit)| self.take(command));
+        self.publish();
+        loop {
+            let due = self.source.poll_timeout().map(|time| self.shared.clock.instant(time));
+            let due = due.map(|due| self.stalled_until.map_or(due, |until| until.max(due)));
+            let save_due = self.saving.as_ref().and_then(Saving::due);
+            let member_due = self.member.as_ref().and_then(Member::due);
+            let due = [due, self.status_due, save_due, member_due].into_iter().flatten().min();
+            tokio::select! {
+                Some((command, _permit)) = queue.recv() => {
+                    self.take(command);
+                    for _ in 1..COMMANDS_PER_TURN {
+                        let Ok((command, _permit)) = queue.try_recv() else { break };
+                        self.take(command);
+                    }
+                }
+                event = self.link.next() => self.take_event(event),
+                () = wait_until(due) => self.run_timers(),
+            }
+            self.publish();
+            self.save();
+            if self.may_retire() {
+                // What was counted since the last status would be lost.
+                self.report.status(Some(&self.source), &self.shared.clock);
+                debug!(source = self.handle.id().0, "source ends: nobody wants anything of it");
+                return;
+            }
+        }
+    }
+
+    fn run_timers(&mut self) {
+        let now = Instant::now();
+        self.follow_members();
+        let late = self
+            .source
+            .poll_timeout()
+            .map(|due| now.saturating_duration_since(self.shared.clock.instant(due)));
+        match self.stalled_until {
+            Some(until) if now < until => {}
+            None if late.is_some_and(|late| late > STALL) => self.stalled_until = Some(now + STALL),
+            _ => {
+                self.stalled_until = None;
+                self.source.handle_timeout(self.shared.clock.now());
+            }
+        }
+    }
+
+    fn take(&mut self, command: Command) {
+        let now = self.shared.clock.now();
+        match command {
+            Command::Watch { stream, type_url, interest } => {
+                let session = stream.id();
+                if self.is_displaced {
+                    stream.clone().displaced(self.handle.id());
+                }
+                self.streams.insert(session, stream);
+                self.follow_members();
+                self.source.watch(session, &type_url, &interest, now);
+            }
+            Command::Unwatch { session, type_url, collection } => {
+                self.source.unwatch(session, &type_url, collection, now);
+            }
+            Command::Forget(session) if !self.is_displaced => {
+                self.streams.remove(&session);
+                self.source.forget(session, now);
+                self.follow_members();
+            }
+            Command::Save(done) => {
+                if let Some(saving) = &mut self.saving {
+                    saving.last(&self.source, now, self.report.confirmed_at(&self.shared.clock), done);
+                }
+            }
+            Command::Dismiss(session) | Command::Forget(session) => {
+                self.streams.remove(&session);
+                self.source.dismiss(session, now);
+                self.follow_members();
+            }
+            Command::Displace => {
+                self.is_displaced = true;
+                self.streams.values().for_each(|stream| stream.clone().displaced(self.handle.id()));
+                // What lingers goes at once.
+                self.source.dismiss(SessionId(u64::MAX), now);
+            }
+            Command::Show(done) => {
+                self.show();
+                // Who looked may have gone meanwhile.
+                let _ = done.send(());
+            }
+            Command::ConfirmDeletions { type_name, done } => {
+                self.told = true;
+                let is_meant =
+                    |type_url: &TypeUrl| type_name.as_deref().is_none_or(|text| names_type(text, type_url));
+                let removed = self.source.confirm_deletions(is_meant, now);
+                // The operator may have gone meanwhile.
+                let _ = done.send(removed);
+            }
+        }
+    }
+
+    fn take_event(&mut self, event: LinkEvent) {
+        self.told = true;
+        let now = self.shared.clock.now();
+        match event {
+            LinkEvent::Stream(index, event) => {
+                self.report.reported(index, matches!(event, StreamEvent::Ended(_)), now);
+                let input = match event {
+                    StreamEvent::ConnectFailed(status) => Input::ConnectFailed { status },
+                    StreamEvent::Opened => Input::Opened,
+                    StreamEvent::Response(response) => return self.take_response(index, response, now),
+                    StreamEvent::Marks => Input::Marks,
+                    StreamEvent::Marked(type_url, mark) => Input::Marked(type_url, mark),
+                    StreamEvent::Unchanged => Input::Unchanged,
+                    StreamEvent::Undecodable(status) => return self.report.undecodable(&status),
+                    StreamEvent::Receiving => Input::Receiving,
+                    StreamEvent::Alive => Input::Alive,
+                    StreamEvent::Returned => Input::Returned,
+                    StreamEvent::GoingAway => Input::GoingAway,
+                    StreamEvent::Closed(status) => Input::Closed { status, jitter: fastrand::f64() },
+                    StreamEvent::Ended(status) => Input::Ended { status, jitter: fastrand::f64() },
+                };
+                self.source.handle_upstream(index, input, now);
+            }
+            LinkEvent::Next(index, is_open) => {
+                let input = if is_open { Input::NextOpened } else { Input::NextFailed };
+                self.source.handle_upstream(index, input, now);
+            }
+            LinkEvent::Files(FileEvent::State(state)) => {
+                self.report.files_read(now);
+                self.source.handle_files(state, now);
+                self.handle.loaded.send_replace(Some(Ok(())));
+            }
+            LinkEvent::Files(FileEvent::Bad { path, reason }) => {
+                self.report.bad_file(&path, &reason, now);
+                let text = format!("{}: {reason}", path.display());
+                // Only the first state decides whether the relay may start; later ones leave the last good state.
+                self.handle.loaded.send_if_modified(|loaded| {
+                    let first = loaded.is_none();
+                    loaded.get_or_insert(Err(Status::new(Code::FailedPrecondition, text)));
+                    first
+                });
+            }
+        }
+    }
+
+    fn take_response(&mut self, index: StreamIndex, response: Response, now: Time) {
+        self.report.response(&response, now);
+        self.member.iter_mut().for_each(Member::accepted);
+        self.saving.iter_mut().for_each(Saving::heard);
+        let type_url = response.type_url().clone();
+        let before = self.present(&type_url);
+        self.source.handle_upstream(index, Input::Received(response), now);
+        self.report.changed(&type_url, before, self.present(&type_url));
+    }
+
+    /// How many resources of a type are held.
+    fn present(&self, type_url: &TypeUrl) -> usize {
+        let found = self.source.types().find(|(held, ..)| *held == type_url);
+        found.map_or(0, |(_, counts, wildcard)| counts.present + wildcard.map_or(0, |view| view.len()))
+    }
+
+    /// Publishes what changed, then does what the machine decided, then wakes whom it concerns.
+    fn publish(&mut self) {
+        let snapshot = self.source.take_snapshot();
+        let changed = snapshot.is_some();
+        if let Some(snapshot) = snapshot {
+            self.handle.snapshot.store(snapshot.clone());
+            self.shared.encoder.move_on(self.number, &snapshot);
+        }
+        while let Some(output) = self.source.poll_output() {
+            match output {
+                Output::Wake(sessions) => self.wake(&sessions),
+                Output::DoNotCache { type_url, names, sessions } => {
+                    for name in &names {
+                        self.shared.uncached.add(self.handle.key().place.list, &type_url, name.as_ref());
+                    }
+                    let streams = sessions.iter().filter_map(|session| self.streams.get(session));
+                    streams.for_each(|stream| stream.clone().divert(type_url.clone()));
+                }
+                Output::Unserved(type_url) => self.report.unserved(&type_url),
+                Output::Confirmed => {
+                    self.told = true;
+                    self.saving.iter_mut().for_each(Saving::heard);
+                    self.report.confirmed(self.shared.clock.now());
+                }
+                Output::Upstream(index, crate::engine::upstream::Output::Event(event)) => {
+                    self.told = true;
+                    match &event {
+                        Event::Heard => self.is_heard(index),
+                        Event::Unreachable { status } => {
+                            self.member.iter_mut().for_each(|member| member.refused(status.code));
+                        }
+                        _ => {}
+                    }
+                    self.report.event(index, &event, self.shared.clock.now());
+                }
+                Output::Upstream(index, output) => {
+                    // An attempt that is given up for one at the other server leaves what was lost so.
+                    if output == crate::engine::upstream::Output::Close && !self.is_lost(index) {
+                        self.report.closed(index, self.shared.clock.now());
+                    }
+                    let type_url = match self.source.attachment() {
+                        Attachment::Streams(streams) => streams.type_of(index),
+                        Attachment::Files(_) => None,
+                    };
+                    let number = match output {
+                        crate::engine::upstream::Output::Open { server, .. }
+                        | crate::engine::upstream::Output::OpenNext { server, .. } => server,
+                        _ => 0,
+                    };
+                    let server = self.shared.server(self.handle.key().place.failover(number));
+                    let metrics = || self.shared.metrics.of_server(&server.uri);
+                    self.link.carry_out(&server.attach, index, type_url, output, metrics);
+                }
+            }
+        }
+        let told = std::mem::take(&mut self.told);
+        if changed || told {
+            let lives = told && self.source.has_leases();
+            self.saving.iter_mut().for_each(|saving| saving.note(lives));
+        }
+        self.publish_status(changed || told);
+    }
+
+    /// Whether a stream's server could not be heard last.
+    fn is_lost(&self, index: StreamIndex) -> bool {
+        let Attachment::Streams(streams) = self.source.attachment() else { return false };
+        streams.machines().nth(index).is_some_and(|(_, machine)| machine.reach().is_lost())
+    }
+
+    /// From here on it is this stream's server that serves.
+    fn is_heard(&mut self, index: StreamIndex) {
+        let Attachment::Streams(streams) = self.source.attachment() else { return };
+        let Some((_, machine)) = streams.machines().nth(index) else { return };
+        let number = machine.server();
+        if self.handle.serving.swap(number, Ordering::Relaxed) != number {
+            let server = self.shared.server(self.handle.key().place.failover(number));
+            self.source.set_server(server.uri.clone());
+        }
+    }
+
+    /// Shows the server the node of another member if the one that it was shown is gone.
+    fn follow_members(&mut self) {
+        let Some(member) = &mut self.member else { return };
+        let Some(node) = member.follow(&self.streams, Instant::now()) else { return };
+        debug!(source = self.handle.id().0, node = node.id, "the class shows its server this member's node");
+        self.report.shows(&node);
+        self.told = true;
+        self.link.set_node(&self.shared.server(self.handle.key().place).attach, &node);
+        self.source.succeed(self.shared.clock.now());
+    }
+
+    fn save(&mut self) {
+        if let Some(saving) = &mut self.saving {
+            let (clock, report) = (&self.shared.clock, &self.report);
+            saving.run(&self.source, clock.now(), || report.confirmed_at(clock));
+        }
+    }
+
+    fn wake(&self, sessions: &[SessionId]) {
+        for session in sessions {
+            if let Some(stream) = self.streams.get(session) {
+                stream.wake();
+            }
+        }
+    }
+
+    /// The status costs O(types): it is made at most every [`STATUS_PERIOD`].
+    fn publish_status(&mut self, changed: bool) {
+        let now = Instant::now();
+        if changed && self.status_due.is_none() {
+            self.status_due = Some(now + STATUS_PERIOD);
+        }
+        if self.status_due.is_some_and(|due| due <= now) {
+            self.show();
+        }
+    }
+
+    fn show(&mut self) {
+        self.status_due = None;
+        let status = self.report.status(Some(&self.source), &self.shared.clock);
+        self.handle.status.store(Arc::new(status));
+    }
+
+    fn may_retire(&mut self) -> bool {
+        let pinned = matches!(self.shared.server(self.handle.key().place).attach, Attach::Files { .. });
+        if pinned || !self.source.is_idle() {
+            return false;
+        }
+        if self.listing.retire(&self.handle) {
+            return true;
+        }
+        // A stream holds the handle still, or again: look once more when it may be gone.
+        self.status_due.get_or_insert(Instant::now() + Duration::from_secs(1));
+        false
+    }
+}
+
+/// The first command by which something is wanted, after what was said of the source itself; nothing once nobody can want anything
+/// of this source. The clients of a class whose node is a member's bring it, and there is none before them.
+async fn first_watch(
+    queue: &mut mpsc::UnboundedReceiver<Queued>,
+    source: &Arc<SourceHandle>,
+    listing: &dyn Listing,
+) -> Vec<Queued> {
+    let mut first = Vec::new();
+    loop {
+        match timeout(Duration::from_secs(1), queue.recv()).await {
+            Ok(Some(queued @ (Command::Watch { .. }, _))) => {
+                first.push(queued);
+                return first;
+            }
+            // It has lost its place before anybody came.
+            Ok(Some(queued @ (Command::Displace, _))) => first.push(queued),
+            Ok(Some(_)) | Err(_) if listing.retire(source) => return Vec::new(),
+            Ok(Some(_)) | Err(_) => {}
+            Ok(None) => return Vec::new(),
+        }
+    }
+}
+
+/// What a client is told of a type for whose class there is no room.
+fn no_room() -> Status {
+    let text = "there is no room for a further node class, by one of the limits `limits.node_classes`, \
+                `limits.node_classes_per_connection` and `limits.secret_classes`";
+    Status::new(Code::ResourceExhausted, text)
+}
+
+async fn wait_until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Drop for SourceTask {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The streams of this source would wait for ever: end them, so that their clients come back (FP11).
+            warn!(source = self.handle.id().0, "the task of a source failed; its streams are ended");
+            for stream in self.streams.values() {
+                stream.end(Status::new(Code::Internal, "the relay failed to follow its upstream"));
+            }
+            self.listing.forget(&self.handle);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Streams that have to ask for themselves for what may not be shared (CCH-1).
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, sleep};
+
+use crate::driver::ground::registry::lock;
+use crate::driver::source::handle::Subscriber;
+use crate::driver::stream::routes::Routes;
+use crate::driver::stream::state::StreamState;
+use crate::xds::TypeUrl;
+
+impl StreamState {
+    /// Asks its other sources for what may not be shared, soon.
+    pub(crate) fn divert_soon(&self, type_url: TypeUrl) {
+        // Held until its sources know: one that a stream enters after its farewell would be kept by it for ever.
+        let Some(held) = self.hold_open() else { return };
+        let Some(wait) = lock(&self.diverts).note(type_url, Instant::now()) else { return };
+        tokio::spawn(async move {
+            let stream = held.state();
+            if !wait.is_zero() {
+                sleep(wait).await;
+            }
+            let _telling = stream.tell_in_order().await;
+            let types = lock(&stream.diverts).take(Instant::now());
+            for type_url in types {
+                stream.divert_now(&type_url).await;
+            }
+            Subscriber::wake(&**stream);
+        });
+    }
+
+    async fn divert_now(self: &Arc<Self>, type_url: &TypeUrl) {
+        let diverted = {
+            let inner = &mut *lock(&self.inner);
+            let mut routes = Routes {
+                stream: self,
+                node: inner.node.as_deref(),
+                sources: &mut inner.sources,
+                refusal: Some(&mut inner.refusal),
+            };
+            inner.session.divert(type_url, &mut routes)
+        };
+        match diverted {
+            Ok(watches) => self.tell(watches).await,
+            Err(status) => self.end(status),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The handle of a stream that the serving room holds.
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{Either, ready};
+use futures_util::task::AtomicWaker;
+
+use crate::driver::api::downstream::{Charge, Form, Message, Peer, Polled, RelayStream};
+use crate::driver::ground::context::Shared;
+use crate::driver::ground::encoder::alone::Aside;
+use crate::driver::ground::unread::Unread;
+use crate::driver::source::handle::Subscriber;
+use crate::driver::stream::poll::poll_once;
+use crate::driver::stream::state::{Fallen, Guard, Inner, Stream, StreamState, Tables};
+use crate::engine::downstream::Session;
+use crate::xds::{Request, SotwRequest, Status, StreamKind};
+
+impl Stream {
+    pub(crate) fn new(kind: StreamKind, peer: Peer, shared: &Arc<Shared>, tables: &Tables) -> Stream {
+        let (shared, id) = (shared.clone(), tables.streams.next_id());
+        let settings = &shared.settings;
+        let inner = Inner {
+            session: Session::new(kind, settings.stream, shared.seed, fastrand::u32(..)),
+            node: None,
+            sources: Vec::new(),
+            refusal: None,
+            types: Vec::new(),
+            limiter: shared.changes_limiter(),
+            names: Charge::new(&peer.connection),
+            unsent: Vec::new(),
+            aside: Aside::default(),
+            waits: 0,
+            is_shifting: false,
+            fallen: Fallen::new(),
+            asked_at: None,
+            end: None,
+            turn: None,
+            hold: None,
+        };
+        let guard = Arc::new_cyclic(|guard| {
+            Guard(Arc::new(StreamState {
+                id,
+                guard: guard.clone(),
+                kind,
+                unread: Unread::new(peer.connection.clone()),
+                peer,
+                opened_at: shared.clock.now(),
+                waker: AtomicWaker::new(),
+                is_stirred: AtomicBool::new(true),
+                answered: AtomicBool::new(false),
+                behind: shared.metrics.downstream.behind(),
+                inner: Mutex::new(inner),
+                telling: tokio::sync::Mutex::default(),
+                diverts: Mutex::default(),
+                tables: tables.clone(),
+                shared,
+            }))
+        });
+        tables.streams.add(id, &guard.0);
+        Stream(guard)
+    }
+}
+
+impl RelayStream for Stream {
+    /// Most requests are ACKs, which nobody has to be told of; so only the others have a future of some size, for as long as
+    /// they take.
+    fn request(&self, request: Request) -> impl Future<Output = Result<(), Status>> + Send {
+        let stream = self.state();
+        let Ok(telling) = stream.telling.try_lock() else {
+            return Either::Right(stream.request_in_turn(request).boxed());
+        };
+        match stream.take(&request) {
+            Ok(taken) if taken.is_settled() => {
+                drop(telling);
+                // Mostly nothing is left to say: that costs the connection no turn.
+                if stream.has_something_to_say() {
+                    stream.wake();
+                }
+                Either::Left(ready(Ok(())))
+            }
+            Ok(taken) => {
+                let names = request.names_len();
+                Either::Right(stream.follow_up(taken, names, telling).boxed())
+            }
+            Err(status) => Either::Left(ready(Err(status))),
+        }
+    }
+
+    fn half_close(&self) {
+        self.state().end(Status::ok());
+    }
+
+    fn fail(&self, status: Status) {
+        self.state().end(status);
+    }
+
+    fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
+        self.state().poll_message(context)
+    }
+
+    async fn poll_once(&self, request: SotwRequest, form: Form, hold: Duration) -> Result<Polled, Status> {
+        poll_once(self, request, form, hold).await
+    }
+
+    fn has_answered(&self) -> bool {
+        self.state().answered.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,251 @@
+//! What a stream leaves behind.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::client::RestServer;
+use crate::driver::api::downstream::{ConnectionCut, Relay, WhenUnavailable};
+use crate::driver::ground::context::Settings;
+use crate::driver::ground::registry::lock;
+use crate::driver::ground::servers::{Attach, Server, ServerLists};
+use crate::driver::relay::hub::Hub;
+use crate::engine::class::NodeClasses;
+use crate::engine::downstream::Limits;
+use crate::engine::realm::Space;
+use crate::engine::{fallback, source, upstream};
+use crate::telemetry::Metrics;
+use crate::xds::DeltaRequest;
+use crate::xds::Variant;
+use crate::xds::{Code, Node, TypeUrl};
+
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+/// A relay whose server is never reached.
+pub(crate) fn hub() -> Hub {
+    let metrics = Arc::new(Metrics::new());
+    let client = metrics.of_server("nowhere").client().clone();
+    let server = RestServer::new("127.0.0.1", 1, "", crate::client::Settings::default(), client);
+    hub_of(Attach::Rest { server, settings: upstream::Settings::default() }, metrics)
+}
+
+fn hub_of(attach: Attach, metrics: Arc<Metrics>) -> Hub {
+    let settings = Settings {
+        lists: ServerLists::new(
+            vec![Arc::new(Server { uri: "nowhere".into(), attach })],
+            fallback::Settings::default(),
+        ),
+        source: source::Settings::default(),
+        classes: NodeClasses::default(),
+        classes_max: 10,
+        classes_per_connection_max: 10,
+        secret_classes_max: 10_000,
+        private_sources_max: 10,
+        node: Node::default(),
+        stream: Limits::default(),
+        changes_per_second: 100,
+        changes_burst: 100,
+        first_answers_per_second: 100,
+        first_answers_burst: 100,
+        checkpoint: None,
+        encoded_bytes_max: 1 << 20,
+    };
+    Hub::new(settings, metrics)
+}
+
+/// A connection of its own from this address.
+pub(crate) fn peer(address: [u8; 4]) -> Peer {
+    Peer {
+        listener: "main".into(),
+        address: Some((address, 4000).into()),
+        connection: ConnectionCut::default(),
+        when_unavailable: WhenUnavailable::Hold,
+    }
+}
+
+/// A client's stream may end while it is being moved: nobody would say farewell to the source that it moves to.
+#[tokio::test(start_paused = true)]
+async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
+    for ends_first in [true, false] {
+        let hub = hub();
+        let kind = StreamKind::from(Variant::Delta);
+        let stream = hub.open(kind, peer([127, 0, 0, 1])).unwrap();
+        let endpoints = TypeUrl::of_message("envoy.config.endpoint.v3.ClusterLoadAssignment");
+        let request = DeltaRequest {
+            node: Some(Box::default()),
+            type_url: endpoints.as_str().into(),
+            subscribe: vec!["e".into()],
+            ..DeltaRequest::default()
+        };
+        stream.request(Request::Delta(request)).await.unwrap();
+        let list = hub.shared.settings.lists.route(&endpoints, Space::Old);
+        hub.shared.uncached.add(list, &endpoints, Some(&"e".into()));
+        let state = stream.state().clone();
+        if ends_first {
+            drop(stream);
+            Subscriber::divert(state, endpoints);
+        } else {
+            Subscriber::divert(state, endpoints);
+            drop(stream);
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let left: Vec<_> = hub.tables.sources.all().iter().map(|source| source.key().owner).collect();
+        assert_eq!(left, [], "ends first: {ends_first}");
+        assert_eq!(hub.tables.streams.len(), 0);
+    }
+}
+
+/// A client that reads nothing is sent no more on any stream than `limits.connection_bytes`, and one message.
+#[tokio::test(start_paused = true)]
+async fn fd1_what_a_connection_leaves_unread_is_bounded_over_all_its_streams() {
+    let hub = hub();
+    let peer = Peer {
+        listener: "main".into(),
+        address: None,
+        connection: ConnectionCut::with_budget(1 << 20),
+        when_unavailable: WhenUnavailable::Hold,
+    };
+    let account = peer.connection.account();
+    let mut streams = Vec::new();
+    for _ in 0..2 {
+        let stream = hub.open(StreamKind::from(Variant::Delta), peer.clone()).unwrap();
+        let clusters = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
+        // Nobody has to be asked for a name that cannot be.
+        let request = DeltaRequest {
+            node: Some(Box::default()),
+            type_url: clusters.as_str().into(),
+            subscribe: vec!["xdstp://a/b".into()],
+            ..DeltaRequest::default()
+        };
+        stream.request(Request::Delta(request)).await.unwrap();
+        streams.push(stream);
+    }
+    let message = std::future::poll_fn(|context| streams[0].poll_message(context)).await;
+    let message = message.unwrap().unwrap();
+    assert_eq!(account.unread_bytes(), (message.private.len() + message.shared.len()) as u64);
+    // As if that had been a large one.
+    account.leave_unread(1 << 20);
+    let second = std::future::poll_fn(|context| streams[1].poll_message(context));
+    let mut second = std::pin::pin!(second);
+    let pause = Duration::from_secs(60);
+    assert!(tokio::time::timeout(pause, second.as_mut()).await.is_err(), "it waits for the client to read");
+    account.read(1 << 20);
+    assert!(tokio::time::timeout(pause, second).await.is_ok(), "what is read makes room");
+    drop(message);
+}
+
+/// A worker has other connections to serve meanwhile.
+#[tokio::test]
+async fn fd6_what_is_large_is_encoded_on_a_thread_of_its_own() {
+    for (bytes, is_large) in [(100, false), (1_000_000, true)] {
+        let (hub, _directory) = hub_of_clusters(&["a"], bytes).await;
+        let stream = wildcard_of(&hub).await;
+        let mut next = std::pin::pin!(std::future::poll_fn(|context| stream.poll_message(context)));
+        let first = std::future::poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
+        assert_eq!(first.is_pending(), is_large);
+        let message = if first.is_pending() { next.await } else { ready_of(first) };
+        assert!(message.unwrap().unwrap().shared.len() > bytes);
+    }
+}
+
+/// A relay over a file with these clusters of so many bytes each.
+pub(crate) async fn hub_of_clusters(names: &[&str], bytes: usize) -> (Hub, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let clusters: Vec<_> = names.iter().map(|name| (*name, bytes)).collect();
+    write_clusters(&directory, &clusters);
+    let files = Attach::Files { directory: directory.path().into() };
+    let hub = hub_of(files, Arc::new(Metrics::new()));
+    hub.load().await.unwrap();
+    (hub, directory)
+}
+
+/// Brings the file to these clusters, each of so many bytes.
+pub(crate) fn write_clusters(directory: &tempfile::TempDir, clusters: &[(&str, usize)]) {
+    let cluster = |(name, bytes): &(&str, usize)| serde_json::json!({ "@type": CDS, "name": name, "alt_stat_name": "x".repeat(*bytes) });
+    let clusters: Vec<_> = clusters.iter().map(cluster).collect();
+    let file = serde_json::json!({ "type_url": CDS, "resources": clusters });
+    let (new, path) = (directory.path().join(".new"), directory.path().join("clusters.json"));
+    std::fs::write(&new, file.to_string()).unwrap();
+    std::fs::rename(new, path).unwrap();
+}
+
+/// A delta stream whose first answer is due.
+pub(crate) async fn wildcard_of(hub: &Hub) -> Stream {
+    let peer = Peer {
+        listener: "main".into(),
+        address: None,
+        connection: ConnectionCut::default(),
+        when_unavailable: WhenUnavailable::Hold,
+    };
+    let stream = hub.open(StreamKind::from(Variant::Delta), peer).unwrap();
+    let request = DeltaRequest { node: Some(Box::default()), type_url: CDS.into(), ..Default::default() };
+    stream.request(Request::Delta(request)).await.unwrap();
+    while !stream.state().has_something_to_say() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stream
+}
+
+/// A slow reader, or a set that the cache cannot keep: neither costs an encoding for each message.
+#[tokio::test]
+async fn rly_31_an_answer_of_many_messages_is_encoded_once() {
+    let (hub, _directory) = hub_of_clusters(&["a", "b", "c"], 2 << 20).await;
+    let stream = wildcard_of(&hub).await;
+    for _ in 0..3 {
+        let message = std::future::poll_fn(|context| stream.poll_message(context)).await;
+        assert!(message.unwrap().unwrap().shared.len() > 2 << 20);
+        hub.shared.encoder.clear();
+    }
+    let metrics = hub.shared.metrics.encode().unwrap();
+    assert!(metrics.contains("sluice_encoding_misses_total 1\n"), "{metrics}");
+    assert!(lock(&stream.state().inner).unsent.is_empty());
+}
+
+/// Who has stopped to read in the middle of an answer is not waited for with what everyone else has moved on from.
+#[tokio::test]
+async fn rly_55_what_a_stalled_client_has_left_to_read_is_taken_back_when_it_is_outdated() {
+    let (hub, directory) = hub_of_clusters(&["a", "b", "c"], 2 << 20).await;
+    let stream = wildcard_of(&hub).await;
+    let next = || std::future::poll_fn(|context| stream.poll_message(context));
+    let first = next().await.unwrap().unwrap();
+    let unsent = || lock(&stream.state().inner).unsent.iter().map(|(key, _)| *key).next();
+    let key = unsent().unwrap();
+    stream.state().take_back(Duration::ZERO);
+    assert_eq!(unsent(), Some(key), "what is current is kept for it");
+    write_clusters(&directory, &[("a", 500_000), ("c", 500_000), ("d", 500_000)]);
+    while hub.shared.encoder.is_current(&key) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stream.state().take_back(Duration::from_secs(3600));
+    assert_eq!(unsent(), Some(key), "it may be on its way");
+    stream.state().take_back(Duration::ZERO);
+    assert_eq!(unsent(), None);
+    drop(first);
+    // Not the rest of what was: `b` is gone.
+    let length = next().await.unwrap().unwrap().shared.len();
+    assert!((1_500_000..2_000_000).contains(&length), "{length}");
+}
+
+/// A report is of no subscription, so that no limit of those holds for it.
+#[tokio::test(start_paused = true)]
+async fn fd_4_reports_leave_nothing_behind_and_have_a_rate() {
+    let hub = hub();
+    let stream = hub.open(StreamKind::from(Variant::Delta), peer([127, 0, 0, 1])).unwrap();
+    let began = tokio::time::Instant::now();
+    for number in 0..300 {
+        let request = DeltaRequest {
+            type_url: format!("type.googleapis.com/some.Type{number}"),
+            error_detail: Some(Status::new(Code::Internal, "it is so")),
+            ..DeltaRequest::default()
+        };
+        stream.request(Request::Delta(request)).await.unwrap();
+    }
+    assert_eq!(lock(&stream.state().inner).types.len(), 0);
+    assert!(began.elapsed() >= Duration::from_millis(1900), "{:?}", began.elapsed());
+}
+
+fn ready_of<T>(poll: Poll<T>) -> T {
+    match poll {
+        Poll::Ready(value) => value,
+        Poll::Pending => unreachable!("it was looked at"),
+    }
+}

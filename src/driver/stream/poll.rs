@@ -1,0 +1,173 @@
+//! One request, one complete set: `Fetch*` and REST (RLY-72).
+//!
+//! A poll is a stream that lives for one answer. Its subscription joins those of the same class and names, and what it
+//! asked for lingers when it goes, so that the next poll finds it known (RLY-60). Nothing of it is kept for the client:
+//! what that has, its next request says (RST-6).
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use crate::driver::api::downstream::{Charge, Form, Polled, RelayStream};
+use crate::driver::ground::encoder::alone::{Aside, Kept};
+use crate::driver::ground::encoder::{Encoded, JsonResult};
+use crate::driver::ground::registry::lock;
+use crate::driver::stream::state::{Stream, StreamState, newest};
+use crate::driver::stream::unsent::WAITS_MAX;
+use crate::engine::downstream::Answer;
+use crate::telemetry::Limit;
+use crate::wire::{NAME_IN_REQUEST_BYTES, response, version};
+use crate::xds::{Code, Request, SotwRequest, Status, Version};
+
+/// What one poll waits for.
+struct Wait {
+    form: Form,
+    /// The version of the names asked for (RST-4).
+    names: Version,
+    presented: Option<Version>,
+    /// The client has what is current.
+    is_current: bool,
+    /// How often its body was waited for.
+    waits: u8,
+    /// What is made for this poll alone.
+    encoded: Aside<Arc<Encoded>>,
+    document: Aside<JsonResult>,
+}
+
+pub(crate) async fn poll_once(
+    stream: &Stream,
+    request: SotwRequest,
+    form: Form,
+    hold: Duration,
+) -> Result<Polled, Status> {
+    let state = stream.state();
+    // Its connection may age and drain: it ends by itself soon.
+    state.answered.store(true, Ordering::Relaxed);
+    // Its own connection alone pays for it, also while it waits.
+    let connection = &state.peer.connection;
+    let over_budget = |status: Status| {
+        state.shared.metrics.limit_hit(Limit::ConnectionBytes);
+        status
+    };
+    let mut charge = Charge::new(connection);
+    charge.set(request_bytes(&request)).map_err(over_budget)?;
+    state.throttle_poll(request.resource_names.len()).await?;
+    let mut wait = Wait {
+        form,
+        names: version::of_names(&request.resource_names),
+        presented: Version::parse(&request.version_info),
+        is_current: false,
+        waits: 0,
+        encoded: Aside::default(),
+        document: Aside::default(),
+    };
+    // There is nothing that a poll could reject (RST-8): it asks, whatever it tells beside.
+    let request = SotwRequest { error_detail: None, ..request };
+    stream.request(Request::Sotw(request)).await?;
+    drop(charge);
+    state.must_want_something()?;
+    match timeout(hold, poll_fn(|context| wait.poll(state, context))).await {
+        Ok(_) if !connection.account().has_room() => Err(over_budget(connection.account().over_budget())),
+        Ok(answer) => {
+            let answer = answer?;
+            let written = poll_fn(|context| wait.write(state, &answer, context)).await?;
+            // Others of this connection may have been made meanwhile.
+            match connection.account().has_room() {
+                true => Ok(written),
+                false => Err(over_budget(connection.account().over_budget())),
+            }
+        }
+        Err(_) if wait.is_current => Ok(Polled::Unchanged),
+        Err(_) => Err(Status::new(
+            Code::Unavailable,
+            "the control plane has not said yet what there is of this type under these names",
+        )),
+    }
+}
+
+/// What a request takes, near enough.
+fn request_bytes(request: &SotwRequest) -> usize {
+    let names = request.resource_names.iter().map(|name| name.as_str().len() + NAME_IN_REQUEST_BYTES);
+    names.sum()
+}
+
+impl Wait {
+    fn poll(&mut self, state: &StreamState, context: &mut Context<'_>) -> Poll<Result<Answer, Status>> {
+        // Registered before looking, so that no wake is lost in between.
+        state.waker.register(context.waker());
+        let inner = &mut *lock(&state.inner);
+        if let Some(status) = &inner.end {
+            return Poll::Ready(Err(Status::clone(status)));
+        }
+        // It is over soon: what happens meanwhile wakes it.
+        state.follow_servers(inner, state.shared.clock.now());
+        let answer = inner.session.whole(&newest(&inner.sources));
+        self.is_current = answer
+            .as_ref()
+            .filter(|_| self.form == Form::Json && self.presented.is_some())
+            .is_some_and(|answer| self.presented == Some(self.version(answer)));
+        match answer {
+            Some(answer) if !self.is_current => Poll::Ready(Ok(answer)),
+            _ => Poll::Pending,
+        }
+    }
+
+    fn version(&self, answer: &Answer) -> Version {
+        answer.version_of_whole().plus(self.names)
+    }
+
+    fn write(
+        &mut self,
+        state: &StreamState,
+        answer: &Answer,
+        context: &Context<'_>,
+    ) -> Poll<Result<Polled, Status>> {
+        // What the cache has no room for may be gone before it is looked for: then it is made here.
+        let patient = self.waits < WAITS_MAX;
+        self.waits = self.waits.saturating_add(1);
+        let (encoder, waker) = (&state.shared.encoder, context.waker());
+        let private = lock(&state.inner).is_private(0);
+        let identifier = || lock(&state.inner).identifier(0);
+        let (head, shared) = match self.form {
+            Form::Json => {
+                let version = self.version(answer);
+                let kept = Kept::of(private, &mut self.document);
+                (Bytes::new(), ready!(encoder.poll_json(answer, version, kept, identifier, patient, waker))?)
+            }
+            Form::Grpc => {
+                let kept = Kept::of(private, &mut self.encoded);
+                let encoded = ready!(encoder.poll_encode(answer, kept, identifier, patient, waker));
+                let body = encoded.messages.first().map(|message| message.body.clone()).unwrap_or_default();
+                let nonce = lock(&state.inner).session.nonce_text(1);
+                (response::head(&nonce, body.len())?, body)
+            }
+        };
+        let types = state.shared.metrics.of_type(&answer.type_url);
+        types.response(answer.variant, head.len() + shared.len());
+        Poll::Ready(Ok(Polled::Set { private: head, shared }))
+    }
+}
+
+impl StreamState {
+    /// An empty list that means nothing, rather than the wildcard, would be answered by a set that deletes all.
+    fn must_want_something(self: &Arc<Self>) -> Result<(), Status> {
+        let wants = |session: &crate::engine::downstream::Session| {
+            session
+                .subscriptions()
+                .iter()
+                .any(|subscription| !subscription.parts.is_empty() || subscription.refusals().is_some())
+        };
+        if self.look(|_, session, _| wants(session)) {
+            return Ok(());
+        }
+        Err(Status::new(
+            Code::InvalidArgument,
+            "resource_names is empty, which means nothing to this client's class",
+        ))
+    }
+}

@@ -1,0 +1,73 @@
+//! Streams for some of whose types there is no room (RLY-14): such a type is not served, the others are.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crate::driver::ground::registry::lock;
+use crate::driver::ground::servers::Place;
+use crate::driver::source::handle::Subscriber;
+use crate::driver::stream::refusal::{GRACE, RETRY};
+use crate::driver::stream::routes::Routes;
+use crate::driver::stream::state::{Inner, StreamState};
+use crate::engine::Time;
+use crate::engine::downstream::SourceId;
+
+impl StreamState {
+    /// Looks for room when it is time to, and ends a stream that nothing can be served on. Gives when to look again.
+    pub(crate) fn follow_refusal(&self, inner: &mut Inner, now: Time) -> Option<Time> {
+        let refusal = inner.refusal.as_mut()?;
+        let is_refused = |source: SourceId| {
+            let handle = inner.sources.iter().find(|(id, _)| *id == source);
+            handle.is_some_and(|(_, handle)| handle.key().place == Place::REFUSED)
+        };
+        let parts = || inner.session.subscriptions().iter().flat_map(|subscription| &subscription.parts);
+        let Some(refused) = parts().map(|part| part.source()).find(|source| is_refused(*source)) else {
+            // There was room, or the client wants it no longer.
+            inner.refusal = None;
+            return None;
+        };
+        if refusal.retry_at <= now {
+            refusal.retry_at = now + RETRY;
+            if let Some(held) = self.hold_open() {
+                held.state().clone().look_for_room(refused);
+            }
+        }
+        let retry_at = refusal.retry_at;
+        if parts().any(|part| !is_refused(part.source())) {
+            return Some(retry_at);
+        }
+        let end_at = refusal.since + GRACE;
+        if end_at <= now {
+            let status = refusal.status.clone();
+            inner.end.get_or_insert_with(|| Box::new(status));
+        }
+        Some(end_at.min(retry_at).max(now))
+    }
+
+    /// Asks anew for a place for what this source serves.
+    pub(crate) fn look_for_room(self: Arc<Self>, source: SourceId) {
+        // Held until its sources know: one that a stream enters after its farewell would be kept by it for ever.
+        let Some(held) = self.hold_open() else { return };
+        tokio::spawn(async move {
+            let _held = held;
+            let _telling = self.tell_in_order().await;
+            let left = {
+                let inner = &mut *lock(&self.inner);
+                let mut routes = Routes {
+                    stream: &self,
+                    node: inner.node.as_deref(),
+                    sources: &mut inner.sources,
+                    refusal: Some(&mut inner.refusal),
+                };
+                inner.session.leave(source, &mut routes)
+            };
+            match left {
+                Ok(watches) => self.tell(watches).await,
+                Err(status) => self.end(status),
+            }
+            self.wake();
+        });
+    }
+}

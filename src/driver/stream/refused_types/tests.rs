@@ -1,0 +1,98 @@
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use crate::driver::api::downstream::{Peer, Relay, RelayStream};
+use crate::driver::api::status::StatusView;
+use crate::driver::relay::hub::Hub;
+use crate::driver::stream::handle::tests::{hub, peer};
+use crate::driver::stream::state::Stream;
+use crate::xds::{DeltaRequest, Node, Request, StreamKind, TypeUrl, Variant};
+
+const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+
+/// A stream that asks for a type, as a node.
+async fn asks(hub: &Hub, peer: &Peer, type_url: &str, id: &str, cluster: &str) -> Stream {
+    let stream = hub.open(StreamKind::from(Variant::Delta), peer.clone()).unwrap();
+    let node = Node { id: id.into(), cluster: cluster.into(), ..Node::default() };
+    ask(&stream, type_url, Some(node)).await;
+    stream
+}
+
+async fn ask(stream: &Stream, type_url: &str, node: Option<Node>) {
+    let request = DeltaRequest {
+        node: node.map(Box::new),
+        type_url: type_url.into(),
+        subscribe: vec!["a".into()],
+        ..DeltaRequest::default()
+    };
+    stream.request(Request::Delta(request)).await.unwrap();
+}
+
+/// Polls a stream, as its connection does, until it ends.
+fn serve(stream: &Stream) -> tokio::task::JoinHandle<()> {
+    let stream = stream.clone();
+    tokio::spawn(async move {
+        while let Some(Ok(_)) = std::future::poll_fn(|context| stream.poll_message(context)).await {}
+    })
+}
+
+/// The nodes whose clusters are refused.
+fn refused(hub: &Hub) -> Vec<String> {
+    let of = |message: &str| TypeUrl::of_message(message);
+    let cluster = of("envoy.config.cluster.v3.Cluster");
+    let is_refused = |session: &crate::driver::api::status::SessionStatus| {
+        session.types.iter().any(|of| of.refused && of.type_url == cluster)
+    };
+    hub.sessions().filter(is_refused).map(|session| session.node_cluster.to_string()).collect()
+}
+
+/// RLY-21: as many classes as clients, by default.
+#[tokio::test(start_paused = true)]
+async fn a_fleet_of_5000_has_secrets_of_its_own() {
+    let hub = hub();
+    let mut streams = Vec::new();
+    for number in 0..5_000 {
+        streams.push(asks(&hub, &peer([10, 0, 0, 1]), SECRET, &format!("envoy-{number}"), "fleet").await);
+    }
+    assert_eq!(hub.refusals(), []);
+    assert_eq!(hub.tables.sources.all().len(), 5_000);
+    // What is asked beside them is another class.
+    ask(&streams[0], CLUSTER, None).await;
+    assert_eq!(hub.tables.sources.all().len(), 5_001);
+}
+
+/// RLY-14: what was refused is served once there is room, and what gives its place to a newcomer is refused.
+#[tokio::test(start_paused = true)]
+async fn a_refused_type_waits_for_room() {
+    let hub = hub();
+    let (hog, mut tasks) = (peer([10, 0, 0, 1]), Vec::new());
+    let mut hogs = Vec::new();
+    for number in 0..10 {
+        let id = format!("hog-{number}");
+        let stream = asks(&hub, &hog, CLUSTER, &id, &id).await;
+        // Secrets are served whatever becomes of the clusters.
+        ask(&stream, SECRET, None).await;
+        tasks.push(serve(&stream));
+        hogs.push(stream);
+    }
+    assert!(refused(&hub).is_empty());
+    let late = asks(&hub, &peer([10, 0, 0, 2]), CLUSTER, "late", "late").await;
+    tasks.push(serve(&late));
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(refused(&hub), ["hog-9"]);
+    assert_eq!(hub.tables.sources.all().len(), 10 + 10 + 1, "classes, Secrets, and what serves the refused");
+    assert!(tasks.iter().all(|task| !task.is_finished()));
+
+    drop(hogs.remove(0));
+    tasks.remove(0).abort();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(refused(&hub), Vec::<String>::new());
+    let hit = hub.refusals();
+    assert_eq!(hit.iter().map(|of| of.node_id.as_str()).collect::<Vec<_>>(), ["hog-9"]);
+    drop((hogs, late));
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(hub.tables.sources.all().len(), 0, "nothing is left behind");
+}

@@ -1,0 +1,258 @@
+//! Requests of a stream, and the commands to sources that follow from them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{debug, trace, warn};
+
+use crate::driver::ground::context::Shared;
+use crate::driver::ground::rate::{Admission, NAMES_PER_TOKEN};
+use crate::driver::ground::registry::lock;
+use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
+use crate::driver::stream::private_part::session_at;
+use crate::driver::stream::routes::Routes;
+use crate::driver::stream::state::{Inner, StreamState};
+use crate::driver::stream::subscriber::subscriber_at;
+use crate::engine::cache::SessionId;
+use crate::engine::downstream::session::Excess;
+use crate::engine::downstream::{Taken, Verdict, Watch};
+use crate::telemetry::Limit;
+use crate::telemetry::metrics::TypeMetrics;
+use crate::xds::{Code, Node, Request, Status, TypeUrl};
+
+/// A client that is slowed down waits this long at the most, so that it is not taken for one that hangs.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+impl StreamState {
+    pub(crate) async fn request_in_turn(self: &Arc<Self>, request: Request) -> Result<(), Status> {
+        let telling = self.telling.lock().await;
+        let taken = self.take(&request)?;
+        let names = request.names_len();
+        drop(request);
+        self.follow_up(taken, names, telling).await
+    }
+
+    /// Does what a request leaves to be done.
+    pub(crate) async fn follow_up(
+        self: &Arc<Self>,
+        taken: Taken,
+        names: usize,
+        telling: tokio::sync::MutexGuard<'_, ()>,
+    ) -> Result<(), Status> {
+        let wakes = !taken.watches.is_empty() || self.has_something_to_say();
+        if taken.counts_as_change() {
+            self.throttle(names).await?;
+        }
+        self.tell(taken.watches).await;
+        drop(telling);
+        if wakes {
+            self.wake();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn take(&self, request: &Request) -> Result<Taken, Status> {
+        let now = self.shared.clock.now();
+        let inner = &mut *lock(&self.inner);
+        trace!(stream = self.id, ?request, "request");
+        inner.asked_at.get_or_insert(now);
+        let rerouted = inner.take_node(request, self);
+        let mut routes = Routes {
+            stream: self,
+            node: inner.node.as_deref(),
+            sources: &mut inner.sources,
+            refusal: Some(&mut inner.refusal),
+        };
+        let taken = inner.session.request(request, &mut routes, now);
+        match inner.session.excess() {
+            Some(Excess::Names) => self.shared.metrics.limit_hit(Limit::NamesPerStream),
+            Some(Excess::Types) => self.shared.metrics.limit_hit(Limit::TypesPerStream),
+            None => {}
+        }
+        let mut taken = taken?;
+        if taken.changed {
+            let charged = inner.names.set(inner.session.names_bytes());
+            charged.inspect_err(|_| self.shared.metrics.limit_hit(Limit::ConnectionBytes))?;
+        }
+        if rerouted {
+            taken.watches.extend(inner.session.reroute(&mut routes)?);
+        }
+        // Nothing is kept of a report: no limit says of how many types there are some.
+        let types = match taken.is_report {
+            true => self.shared.metrics.of_type(&taken.type_url),
+            false => inner.metrics_of(&taken.type_url, &self.shared),
+        };
+        types.request();
+        if taken.is_report {
+            types.report();
+        }
+        self.note_verdict(&taken, &types, inner.node.as_deref());
+        self.note_refusal(&taken, inner.node.as_deref());
+        self.behind.since(inner.waiting_since().map(|since| self.shared.clock.instant(since)));
+        Ok(taken)
+    }
+
+    fn note_verdict(&self, taken: &Taken, types: &TypeMetrics, node: Option<&Node>) {
+        match &taken.verdict {
+            Verdict::Ack { latency } => {
+                types.ack();
+                if let Some(latency) = latency {
+                    types.delivered(*latency);
+                }
+            }
+            Verdict::Nack { status, version, repeated } => {
+                types.nack();
+                if !repeated && let Some(suppressed) = self.shared.throttle.allow("nack") {
+                    let node_id = node.map_or("", |node| node.id.as_str());
+                    warn!(node = node_id, stream = self.id, type_url = %taken.type_url, %version, error = %status,
+                        suppressed, "a client rejected an update; it keeps what it had (NACK)");
+                }
+            }
+            Verdict::Stale | Verdict::None => {}
+        }
+    }
+
+    /// A name that nobody can serve is the client's fault, and hurts nothing else; its people should hear of it (NAM-5).
+    fn note_refusal(&self, taken: &Taken, node: Option<&Node>) {
+        if let Some((name, reason)) = &taken.refused
+            && let Some(suppressed) = self.shared.throttle.allow("refused name")
+        {
+            let node_id = node.map_or("", |node| node.id.as_str());
+            let name: String = name.as_str().chars().take(200).collect();
+            warn!(node = node_id, stream = self.id, type_url = %taken.type_url, name, %reason, suppressed,
+                "a client asked for a name that cannot be served; it is told that it does not exist");
+        }
+    }
+
+    /// Slows a stream down that changes its subscriptions, or rejects, too often (FD4).
+    async fn throttle(&self, names: usize) -> Result<(), Status> {
+        let admission = lock(&self.inner).limiter.admit(names, self.shared.clock.now());
+        self.slow_down(admission, "on this stream").await
+    }
+
+    /// Polls of one connection have one rate, since each is a stream of its own.
+    pub(crate) async fn throttle_poll(&self, names: usize) -> Result<(), Status> {
+        let rate = || self.shared.changes_limiter();
+        let account = self.peer.connection.account();
+        let admission = account.admit_poll(names, self.shared.clock.now(), rate);
+        self.slow_down(admission, "or polls on this connection").await
+    }
+
+    async fn slow_down(&self, admission: Admission, place: &str) -> Result<(), Status> {
+        match admission {
+            Admission::Now => Ok(()),
+            Admission::After(wait) => {
+                self.shared.metrics.limit_hit(Limit::ChangesPerSecond);
+                tokio::time::sleep(wait.min(LONGEST_PAUSE)).await;
+                Ok(())
+            }
+            Admission::Refused => {
+                let rate = self.shared.settings.changes_per_second;
+                let text = format!(
+                    "more than {rate} changes of subscription or NACKs a second {place}, which is \
+                     limits.changes_per_second; {NAMES_PER_TOKEN} names count as one"
+                );
+                Err(Status::new(Code::ResourceExhausted, text))
+            }
+        }
+    }
+
+    fn command(self: &Arc<Self>, watch: Watch) -> (Option<Arc<SourceHandle>>, Command) {
+        let (source, command) = match watch {
+            Watch::Watch { source, type_url, interest } => {
+                (source, Command::Watch { stream: subscriber_at(self, source), type_url, interest })
+            }
+            Watch::Unwatch { source, type_url, collection } => {
+                (source, Command::Unwatch { session: session_at(self.id(), source), type_url, collection })
+            }
+        };
+        let inner = lock(&self.inner);
+        let handle = inner.sources.iter().find(|(id, _)| *id == source).map(|(_, handle)| handle.clone());
+        (handle, command)
+    }
+
+    /// Tells the sources what is wanted of them now.
+    pub(crate) async fn tell(self: &Arc<Self>, watches: Vec<Watch>) {
+        if watches.is_empty() {
+            return;
+        }
+        self.pass_on(watches).await;
+        self.leave_unused(SourceHandle::forget);
+    }
+
+    /// As [`Self::tell`], after a move to other servers: with its last stream, what a lower server was asked for ends at once
+    /// (RLY-60).
+    pub(crate) async fn tell_and_leave(self: &Arc<Self>, watches: Vec<Watch>) {
+        self.pass_on(watches).await;
+        self.leave_unused(SourceHandle::dismiss);
+    }
+
+    async fn pass_on(self: &Arc<Self>, watches: Vec<Watch>) {
+        for watch in watches {
+            let (source, command) = self.command(watch);
+            if let Some(source) = source {
+                source.send(command).await;
+            }
+        }
+    }
+
+    /// Says farewell to sources that no part comes from any more, once they were told of it.
+    fn leave_unused(&self, farewell: impl Fn(&SourceHandle, SessionId)) {
+        let inner = &mut *lock(&self.inner);
+        let Inner { session, sources, .. } = inner;
+        sources.retain(|(id, source)| {
+            let used = session.uses(*id);
+            if !used {
+                farewell(source, session_at(self.id(), *id));
+                self.tables.sources.release(source, self.holder());
+            }
+            used
+        });
+    }
+}
+
+impl Inner {
+    /// The node of the first message stands; of later ones only the dynamic parameters count (STR-2, STR-3). Gives
+    /// whether what the client may share has changed (RLY-16).
+    fn take_node(&mut self, request: &Request, stream: &StreamState) -> bool {
+        let node = match request {
+            Request::Sotw(request) => &request.node,
+            Request::Delta(request) => &request.node,
+        };
+        let Some(node) = node else { return false };
+        let Some(known) = &mut self.node else {
+            debug!(
+                stream = stream.id,
+                node = node.id,
+                cluster = node.cluster,
+                peer = stream.peer.address.map(tracing::field::display),
+                "stream begins"
+            );
+            self.node = Some(Arc::new((**node).clone()));
+            return false;
+        };
+        if known.id != node.id && stream.shared.throttle.allow("node changed").is_some() {
+            debug!(
+                stream = stream.id,
+                node = known.id,
+                other = node.id,
+                "a later request names another node; the first stands"
+            );
+        }
+        if known.dynamic_parameters == node.dynamic_parameters {
+            return false;
+        }
+        Arc::make_mut(known).dynamic_parameters.clone_from(&node.dynamic_parameters);
+        true
+    }
+
+    fn metrics_of(&mut self, type_url: &TypeUrl, shared: &Shared) -> Arc<TypeMetrics> {
+        if let Some((_, metrics)) = self.types.iter().find(|(known, _)| known == type_url) {
+            return metrics.clone();
+        }
+        let metrics = shared.metrics.of_type(type_url);
+        self.types.reserve_exact(1);
+        self.types.push((type_url.clone(), metrics.clone()));
+        metrics
+    }
+}

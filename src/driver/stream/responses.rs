@@ -1,0 +1,251 @@
+//! Responses of a stream, pulled by the response body.
+
+use std::future::Future;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use tokio::time::sleep_until;
+use tracing::{trace, warn};
+
+use crate::driver::api::downstream::Message;
+use crate::driver::ground::context::Shared;
+use crate::driver::ground::registry::lock;
+use crate::driver::ground::source_key::Owner;
+use crate::driver::stream::state::{Inner, StreamState, newest};
+use crate::engine::Time;
+use crate::engine::downstream::{SourceId, Subscription};
+use crate::telemetry::Limit;
+use crate::wire::response;
+use crate::xds::{Code, SetMark, Status, TypeUrl};
+
+/// gRPC's default limit of a received message.
+const FULL_STATE_WARN_BYTES: usize = 4 << 20;
+
+impl StreamState {
+    pub(crate) fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
+        // Registered before looking, so that no wake is lost in between.
+        self.waker.register(context.waker());
+        let is_stirred = self.is_stirred.swap(false, Ordering::AcqRel);
+        let inner = &mut *lock(&self.inner);
+        // A moment that was waited for comes without a wake.
+        if !is_stirred && inner.hold.is_none() {
+            return Poll::Pending;
+        }
+        if let Some(status) = &inner.end {
+            let end = if status.code == Code::Ok { None } else { Some(Err(Status::clone(status))) };
+            return Poll::Ready(end);
+        }
+        if let Some(turn) = self.turn_of_first_answer(inner) {
+            inner.poll_hold(Some(turn), &self.shared, context);
+            return Poll::Pending;
+        }
+        if !self.has_room(context) {
+            return Poll::Pending;
+        }
+        let now = self.shared.clock.now();
+        let look_at = self.follow_servers(inner, now);
+        let retry_at = self.follow_refusal(inner, now);
+        match self.next_message(inner, now, context.waker()) {
+            Poll::Pending => {
+                // It is woken when the body is made; an update does so too.
+                self.is_stirred.store(true, Ordering::Relaxed);
+                Poll::Pending
+            }
+            Poll::Ready(Some(message)) => {
+                self.answered.store(true, Ordering::Relaxed);
+                // There may be another one.
+                self.is_stirred.store(true, Ordering::Relaxed);
+                let since = inner.waiting_since().map(|since| self.shared.clock.instant(since));
+                self.behind.since(since);
+                Poll::Ready(Some(message))
+            }
+            Poll::Ready(None) => {
+                let (forsaken, fail_at) = match self.answered.load(Ordering::Relaxed) {
+                    true => (false, None),
+                    false => self.is_forsaken(inner, now),
+                };
+                if forsaken {
+                    return Poll::Ready(Some(Err(self.forsaken())));
+                }
+                let tell_at = self.note_holds(inner, now);
+                let since = inner.waiting_since().map(|since| self.shared.clock.instant(since));
+                self.behind.since(since);
+                let until = [inner.session.held_until(), look_at, fail_at, tell_at, retry_at]
+                    .into_iter()
+                    .flatten()
+                    .min();
+                inner.poll_hold(until, &self.shared, context);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Whether the client may be sent more. It has left `limits.connection_bytes` unread otherwise; what it reads wakes it.
+    fn has_room(&self, context: &Context<'_>) -> bool {
+        let account = self.peer.connection.account();
+        if account.has_room() {
+            return true;
+        }
+        self.is_stirred.store(true, Ordering::Relaxed);
+        account.wait(self.id, context.waker());
+        self.shared.metrics.limit_hit(Limit::ConnectionBytes);
+        // What was read meanwhile woke nobody.
+        if account.has_room() {
+            context.waker().wake_by_ref();
+        }
+        false
+    }
+
+    /// Whether the body has a reason to be polled: an answer is due, or the wait for one is to be timed.
+    pub(crate) fn has_something_to_say(&self) -> bool {
+        let inner = &mut *lock(&self.inner);
+        self.is_answer_due(inner) || inner.session.held_until().is_some()
+    }
+
+    fn is_answer_due(&self, inner: &mut Inner) -> bool {
+        let Inner { session, sources, .. } = inner;
+        let latest =
+            |id: SourceId| sources.iter().find(|(own, _)| *own == id).map(|(_, handle)| handle.snapshot());
+        session.poll_answer(&latest, self.shared.clock.now()).is_some()
+    }
+
+    /// Until when the first answer has to wait, so that a storm of reconnects is spread (RLY-56).
+    fn turn_of_first_answer(&self, inner: &mut Inner) -> Option<Time> {
+        if self.answered.load(Ordering::Relaxed) || (inner.turn.is_none() && !self.is_answer_due(inner)) {
+            return None;
+        }
+        let now = self.shared.clock.now();
+        let turn = *inner.turn.get_or_insert_with(|| {
+            let wait = self.shared.first_answer_in(&self.peer.listener, now);
+            if !wait.is_zero() {
+                self.shared.metrics.limit_hit(Limit::FirstAnswersPerSecond);
+            }
+            now + wait
+        });
+        (turn > now).then_some(turn)
+    }
+
+    fn next_message(
+        &self,
+        inner: &mut Inner,
+        now: Time,
+        waker: &Waker,
+    ) -> Poll<Option<Result<Message, Status>>> {
+        loop {
+            let Some((index, answer)) = inner.session.poll_answer(&newest(&inner.sources), now) else {
+                return Poll::Ready(None);
+            };
+            let Some(encoded) = std::task::ready!(self.encoded(inner, index, &answer, waker)) else {
+                continue;
+            };
+            let message = encoded.messages.get(answer.chunk);
+            let version = message.map(|message| message.version).unwrap_or_default();
+            let nonce = inner.session.commit(
+                index,
+                &answer,
+                encoded.messages.len(),
+                version,
+                &encoded.endpoints,
+                &encoded.targets,
+                &encoded.told,
+                now,
+            );
+            inner.keep_unsent(&answer, &encoded);
+            if encoded.left_out > 0 && answer.chunk == 0 {
+                self.warn_left_out(&answer.type_url, encoded.left_out);
+            }
+            let (Some(message), Some(nonce)) = (message, nonce) else { continue };
+            let nonce = inner.session.nonce_text(nonce);
+            let mark = inner.session.mark(index, &answer, encoded.messages.len());
+            let private = match head(&nonce, mark, message.body.len()) {
+                Ok(head) => head,
+                Err(status) => return Poll::Ready(Some(Err(status))),
+            };
+            trace!(stream = self.id, type_url = %answer.type_url, nonce, version = %version, "response");
+            let bytes = private.len() + message.body.len();
+            if answer.full && message.body.len() > FULL_STATE_WARN_BYTES {
+                self.warn_large(&answer.type_url, message.body.len());
+            }
+            if let Some((_, types)) = inner.types.iter().find(|(type_url, _)| *type_url == answer.type_url) {
+                types.response(self.kind.variant, bytes);
+                types.beside(message.beats, &message.errors);
+            }
+            let delivery = Some(self.unread.hand_out(bytes));
+            return Poll::Ready(Some(Ok(Message { private, shared: message.body.clone(), delivery })));
+        }
+    }
+
+    /// What the client cannot be sent is missing for it (RLY-23).
+    fn warn_left_out(&self, type_url: &TypeUrl, count: usize) {
+        self.shared.metrics.of_type(type_url).left_out(count);
+        if let Some(suppressed) = self.shared.throttle.allow("resources left out") {
+            warn!(stream = self.id, %type_url, count, suppressed, "resources were left out of an answer: in the \
+                state-of-the-world variant they need a wrapper, for which the client lacks the feature \
+                xds.config.resource-in-sotw");
+        }
+    }
+
+    /// A full-state set cannot be split, and many clients refuse more than gRPC's default limit (SST-12, RLY-75).
+    fn warn_large(&self, type_url: &TypeUrl, bytes: usize) {
+        self.shared.metrics.limit_hit(Limit::FullStateBytes);
+        if let Some(suppressed) = self.shared.throttle.allow("full state over 4 MiB") {
+            warn!(%type_url, bytes, suppressed, "a complete set is larger than 4 MiB, gRPC's default limit, and may not \
+                be split in the state-of-the-world variant: clients with that limit cannot take it; delta can");
+        }
+    }
+}
+
+/// The private part of a message. Nearly no client reads marks.
+fn head(nonce: &str, mark: Option<SetMark>, body_len: usize) -> Result<Bytes, Status> {
+    match mark {
+        None => response::head(nonce, body_len),
+        Some(mark) => response::marked_head(nonce, &mark, body_len),
+    }
+}
+
+impl Inner {
+    /// Some of it may not be shared.
+    pub(crate) fn is_private(&self, subscription: usize) -> bool {
+        let is_private = |id| {
+            let source = self.sources.iter().find(|(known, _)| *known == id);
+            source.is_some_and(|(_, handle)| handle.key().owner != Owner::Everyone)
+        };
+        let subscription = self.session.subscriptions().get(subscription);
+        subscription
+            .is_some_and(|subscription| subscription.parts.iter().any(|part| is_private(part.source())))
+    }
+
+    /// Who answers for this subscription: one of its parts decides it mostly, since mostly it has one.
+    pub(crate) fn identifier(&self, subscription: usize) -> String {
+        let parts = self.session.subscriptions().get(subscription).map(|subscription| &subscription.parts);
+        let mut names: Vec<&str> = Vec::new();
+        for part in parts.into_iter().flatten() {
+            let source = self.sources.iter().find(|(id, _)| *id == part.source());
+            names.extend(source.map(|(_, handle)| handle.identifier()));
+        }
+        names.dedup();
+        names.join(", ")
+    }
+
+    /// Since when the client has not ACKed news, or is kept waiting for a name (RLY-5).
+    pub(crate) fn waiting_since(&self) -> Option<Time> {
+        let waits = |subscription: &Subscription| {
+            let held = subscription.hold.as_ref().map(|hold| hold.since);
+            subscription.flight.waiting_since().into_iter().chain(held).min()
+        };
+        self.session.subscriptions().iter().filter_map(waits).min()
+    }
+
+    fn poll_hold(&mut self, until: Option<Time>, shared: &Shared, context: &mut Context<'_>) {
+        let Some(until) = until else {
+            self.hold = None;
+            return;
+        };
+        let mut hold = Box::pin(sleep_until(shared.clock.instant(until)));
+        if hold.as_mut().poll(context).is_ready() {
+            context.waker().wake_by_ref();
+        }
+        self.hold = Some(hold);
+    }
+}

@@ -1,0 +1,140 @@
+//! Where the parts of a stream's subscriptions go: server lists, node classes and sources.
+
+use std::sync::Arc;
+
+use tracing::warn;
+
+use crate::driver::ground::servers::{ListId, Place};
+use crate::driver::ground::source_key::Owner;
+use crate::driver::source::handle::SourceHandle;
+use crate::driver::source::table::{Claim, Refused};
+use crate::driver::stream::private_part::source_aside;
+use crate::driver::stream::refusal::Refusal;
+use crate::driver::stream::state::StreamState;
+use crate::engine::downstream::{Dialect, List, Router, SourceId};
+use crate::engine::realm::{Realm, Space};
+use crate::engine::view::View;
+use crate::telemetry::Limit;
+use crate::xds::{Code, Kind, Node, ResourceName, Status, TypeUrl, Variant};
+
+/// Finds the source of each part of a subscription.
+pub(crate) struct Routes<'a> {
+    pub stream: &'a StreamState,
+    pub node: Option<&'a Node>,
+    pub sources: &'a mut Vec<(SourceId, Arc<SourceHandle>)>,
+    /// Where it is noted that there is no room for a class, if the stream goes on without what that would serve.
+    pub refusal: Option<&'a mut Option<Box<Refusal>>>,
+}
+
+impl Router for Routes<'_> {
+    fn realm_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> Realm {
+        let shared = &self.stream.shared;
+        let lists = &shared.settings.lists;
+        let space = name.map_or(Space::Old, |name| lists.authorities().space_of(name));
+        Realm { space, private: shared.uncached.has(lists.route(type_url, space), type_url, name) }
+    }
+
+    fn list(&self, type_url: &TypeUrl, realm: Realm) -> u16 {
+        self.stream.shared.settings.lists.route(type_url, realm.space).number()
+    }
+
+    fn fallback(&self, list: u16) -> Option<List> {
+        self.stream.shared.settings.lists.list(ListId::of(list)).fallback(list)
+    }
+
+    fn source(&mut self, type_url: &TypeUrl, realm: Realm, server: u16) -> Result<SourceId, Status> {
+        let (shared, tables) = (&self.stream.shared, self.stream.tables());
+        let (place, owner) = self.place(type_url, realm, server)?;
+        let class = shared.classify(self.node, type_url, realm.space.style(), place)?;
+        let claim = Claim {
+            place,
+            class,
+            owner,
+            is_for_secrets: shared.is_apart_for_secrets(self.node, type_url, realm.space.style()),
+            holder: self.stream.holder(),
+            held: self.sources.as_slice(),
+        };
+        let handle = match tables.sources.get(claim, &|| tables.streams.len()) {
+            Ok(handle) => handle,
+            Err(refused) => self.without(type_url, refused)?,
+        };
+        let is_aside = realm.private && shared.server(place).is_local();
+        let id = if is_aside { source_aside(handle.id()) } else { handle.id() };
+        if !self.sources.iter().any(|(known, _)| *known == id) {
+            self.sources.reserve_exact(1);
+            self.sources.push((id, handle));
+        }
+        Ok(id)
+    }
+
+    fn presented(&self, view: View) -> Arc<View> {
+        self.stream.shared.presented.share(view)
+    }
+
+    fn dialect(&self, type_url: &TypeUrl) -> Dialect {
+        self.stream.shared.dialect(self.node, self.stream.kind().variant, type_url)
+    }
+
+    fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status> {
+        let shared = &self.stream.shared;
+        if type_url.kind() == Kind::VirtualHost {
+            // Whoever opens them asks for nothing yet, and the control plane has to see it (VHD-3).
+            return Ok(true);
+        }
+        let place = shared.settings.lists.place(type_url, Space::Old);
+        Ok(shared.classify(self.node, type_url, Space::Old.style(), place)?.legacy_wildcard)
+    }
+}
+
+impl Routes<'_> {
+    /// The server that is asked, and for whom.
+    fn place(&self, type_url: &TypeUrl, realm: Realm, server: u16) -> Result<(Place, Owner), Status> {
+        let (stream, shared) = (self.stream, &self.stream.shared);
+        let place = Place { server, ..shared.settings.lists.place(type_url, realm.space) };
+        if realm.space == Space::Unknown {
+            self.warn("unknown authority", type_url, "names of an authority that is not under `authorities`");
+        }
+        let server = shared.server(place);
+        let is_hosts = type_url.kind() == Kind::VirtualHost;
+        if is_hosts && stream.kind().variant == Variant::Sotw {
+            let text = "virtual hosts (VHDS) are served in the delta variant only";
+            return Err(Status::new(Code::InvalidArgument, text));
+        }
+        if is_hosts && server.is_sotw() {
+            self.warn(
+                "hosts without delta",
+                type_url,
+                "virtual hosts, for which a server without delta cannot be asked",
+            );
+            return Ok((Place::NOBODY, Owner::Everyone));
+        }
+        // Virtual hosts are matched by prefix and answered by alias, for each client alone (RLY-20). A directory answers
+        // everyone alike.
+        let is_private = (is_hosts || realm.private) && !server.is_local();
+        Ok((place, if is_private { Owner::Stream(stream.session()) } else { Owner::Everyone }))
+    }
+
+    /// What serves a type for whose class there is no room: nothing. A stream of one type ends.
+    fn without(&mut self, type_url: &TypeUrl, refused: Refused) -> Result<Arc<SourceHandle>, Status> {
+        let (stream, shared, tables) = (self.stream, &self.stream.shared, self.stream.tables());
+        let Refused { limit, status } = refused;
+        let is_again = self.refusal.as_ref().is_some_and(|refusal| refusal.is_some());
+        if !is_again {
+            shared.metrics.limit_hit(limit);
+        }
+        let (id, peer) = (stream.session(), stream.peer.address);
+        tables.sources.refusals.note(limit, id, peer, self.node, type_url, shared.clock.now());
+        let refusal = self.refusal.as_mut().filter(|_| stream.kind().service.is_none());
+        let Some(refusal) = refusal.filter(|_| limit != Limit::PrivateSources) else { return Err(status) };
+        let source = tables.sources.of_refused();
+        refusal.get_or_insert_with(|| Box::new(Refusal::new(status, shared.clock.now())));
+        Ok(source)
+    }
+
+    fn warn(&self, key: &'static str, type_url: &TypeUrl, what: &str) {
+        if let Some(suppressed) = self.stream.shared.throttle.allow(key) {
+            let node = self.node.map_or("", |node| node.id.as_str());
+            warn!(node, stream = self.stream.number(), %type_url, suppressed, "a client asks for {what}: they do not exist");
+        }
+    }
+}

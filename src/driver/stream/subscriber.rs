@@ -1,0 +1,77 @@
+//! A stream, as its sources wake and end it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::driver::ground::registry::lock;
+use crate::driver::source::handle::Subscriber;
+use crate::driver::stream::private_part::session_at;
+use crate::driver::stream::state::StreamState;
+use crate::engine::cache::SessionId;
+use crate::engine::downstream::SourceId;
+use crate::xds::{Node, Status, TypeUrl};
+
+impl Subscriber for StreamState {
+    fn id(&self) -> SessionId {
+        SessionId(self.id)
+    }
+
+    fn wake(&self) {
+        self.is_stirred.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    fn end(&self, status: Status) {
+        lock(&self.inner).end.get_or_insert_with(|| Box::new(status));
+        self.wake();
+    }
+
+    fn node(&self) -> Option<Arc<Node>> {
+        lock(&self.inner).node.clone()
+    }
+
+    fn divert(self: Arc<Self>, type_url: TypeUrl) {
+        self.divert_soon(type_url);
+    }
+
+    fn displaced(self: Arc<Self>, source: SourceId) {
+        self.look_for_room(source);
+    }
+}
+
+/// The stream, as it enters the source.
+pub(crate) fn subscriber_at(stream: &Arc<StreamState>, source: SourceId) -> Arc<dyn Subscriber> {
+    let id = session_at(stream.id(), source);
+    if id == stream.id() { stream.clone() } else { Arc::new(Aside { id, stream: stream.clone() }) }
+}
+
+struct Aside {
+    id: SessionId,
+    stream: Arc<StreamState>,
+}
+
+impl Subscriber for Aside {
+    fn id(&self) -> SessionId {
+        self.id
+    }
+
+    fn wake(&self) {
+        self.stream.wake();
+    }
+
+    fn end(&self, status: Status) {
+        self.stream.end(status);
+    }
+
+    fn node(&self) -> Option<Arc<Node>> {
+        self.stream.node()
+    }
+
+    fn divert(self: Arc<Self>, type_url: TypeUrl) {
+        self.stream.clone().divert(type_url);
+    }
+
+    fn displaced(self: Arc<Self>, source: SourceId) {
+        self.stream.clone().displaced(source);
+    }
+}
