@@ -87,7 +87,7 @@ def envoy_follows(stage, variant):
     for name, text in [("clusters.yaml", FRESH_CLUSTER), ("endpoints.yaml", FRESH_ENDPOINTS)]:
         path = quickstart.files() / name
         path.write_text(path.read_text().rstrip() + "\n" + text.replace("PORT", str(quickstart.admin)))
-    route = '- match: { prefix: "/healthz" }\n            route: { cluster: relay-admin }'
+    route = '- match: { prefix: "/healthz" }\n            route: { cluster: relay-admin, host_rewrite_literal: localhost }'
     fresh = route.replace('"/healthz"', '"/ready"').replace("relay-admin", "fresh")
     quickstart.edit("routes.yaml", route, f"{fresh}\n          {route}", rename=True)
     eventually("a new cluster warms", lambda: says("", "/ready", "relay.example"))
