@@ -4,6 +4,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "tidy/rules.rs"]
+mod rules;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -83,46 +86,6 @@ const FILE_LINES: usize = 800;
 
 /// `path::function` of functions that are longer, and paths of files that are.
 const LONG: &[&str] = &[];
-
-/// The rule sheet's families of ids, with the highest number of each.
-const RULES: &[(&str, u32)] = &[
-    ("ACK", 11),
-    ("ALI", 3),
-    ("CCH", 2),
-    ("CLI", 8),
-    ("CNF", 5),
-    ("CSD", 8),
-    ("DAT", 8),
-    ("DEL", 35),
-    ("DYN", 8),
-    ("ERR", 10),
-    ("FBK", 21),
-    ("FEA", 3),
-    ("FED", 12),
-    ("FIL", 8),
-    ("FLW", 5),
-    ("KAL", 6),
-    ("LED", 6),
-    ("LRS", 13),
-    ("NAM", 24),
-    ("NON", 6),
-    ("ODC", 1),
-    ("ORD", 11),
-    ("RLY", 77),
-    ("RPC", 9),
-    ("RST", 12),
-    ("SST", 14),
-    ("STR", 14),
-    ("SUB", 21),
-    ("TMR", 9),
-    ("TTL", 10),
-    ("TYP", 8),
-    ("VHD", 6),
-    ("WIR", 10),
-];
-
-/// Families of which `tests/conformance/README.md` must place every rule.
-const PLACED: &[&str] = &["STR", "SUB", "NON", "SST", "ACK", "DEL"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -383,64 +346,6 @@ fn every_crate_comes_from_the_public_registry() {
     }
 }
 
-/// `RLY-31` and the like: three capitals, a dash, a number.
-fn cited(text: &str) -> Vec<(String, u32)> {
-    let mut found = Vec::new();
-    for token in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')) {
-        if let Some((family, number)) = token.split_once('-')
-            && family.len() == 3
-            && family.bytes().all(|b| b.is_ascii_uppercase())
-            && let Ok(number) = number.parse()
-        {
-            found.push((family.to_owned(), number));
-        }
-    }
-    found
-}
-
-#[test]
-fn cited_rules_exist() {
-    let mut faults = Vec::new();
-    for (path, text) in sources() {
-        for (family, number) in cited(&text) {
-            // Other families (dates, encodings) are no rules.
-            let known = RULES.iter().find(|(name, _)| *name == family);
-            if known.is_some_and(|(_, highest)| number == 0 || number > *highest) {
-                faults.push(format!("{path}: there is no rule {family}-{number}"));
-            }
-        }
-    }
-    refuse(&faults);
-}
-
-/// The README of the conformance tests places every rule of the stream protocol, and names no test that is not there.
-#[test]
-fn the_conformance_readme_is_complete() {
-    let readme = fs::read_to_string(root().join("tests/conformance/README.md")).unwrap();
-    let mut faults = Vec::new();
-    let placed = cited(&readme);
-    for (family, highest) in RULES.iter().filter(|(family, _)| PLACED.contains(family)) {
-        for number in 1..=*highest {
-            if !placed.contains(&((*family).to_owned(), number)) {
-                faults.push(format!("{family}-{number} has no place in the README"));
-            }
-        }
-    }
-    let sources = sources();
-    let tests: Vec<String> = sources
-        .iter()
-        .filter(|(path, _)| path.starts_with("tests/conformance/"))
-        .flat_map(|(_, text)| functions(text))
-        .map(|(name, ..)| name)
-        .collect();
-    for name in readme.split('`').filter_map(|quoted| quoted.split_once("::")).map(|(_, name)| name) {
-        if !tests.iter().any(|test| test == name) {
-            faults.push(format!("the README names {name}, which is no test"));
-        }
-    }
-    refuse(&faults);
-}
-
 /// The checks themselves can fail.
 #[test]
 fn the_checks_see_what_they_look_for() {
@@ -450,10 +355,6 @@ fn the_checks_see_what_they_look_for() {
     assert!(!uses_crate("use super::bytes::x;", "bytes"));
     let text = "impl A {\n    pub async fn long(\n        a: u8,\n    ) {\n        b();\n    }\n}\nfn short() {\n}\n";
     assert_eq!(functions(text), [("long".to_owned(), 2, 5), ("short".to_owned(), 8, 2)]);
-    assert_eq!(
-        cited("see RLY-31, UTF-8 and ISO-8859"),
-        [("RLY".to_owned(), 31), ("UTF".to_owned(), 8), ("ISO".to_owned(), 8859)]
-    );
     assert_eq!(code("a // b\n#[cfg(test)]\nmod tests {}").collect::<Vec<_>>(), [(1, "a ")]);
     assert!(dependencies().contains(&"tokio_util".to_owned()));
 }

@@ -188,7 +188,7 @@ fn nothing_is_nothing() {
     assert!(!is_empty(&bench.image()));
 }
 
-/// F8: there is no change of one bit, and no cut, that is not found.
+/// FP4: there is no change of one bit, and no cut, that is not found.
 #[test]
 fn fp_4_every_flipped_bit_and_every_cut_is_found() {
     let file = bytes_of(&header(), &small(1));

@@ -28,7 +28,7 @@ pub struct ClassRule {
     pub names: Option<NameStyle>,
     pub projection: Projection,
     /// Secrets split by `id` whatever the projection says, unless the operator signed that they may be shared
-    /// (reliability §4.3).
+    /// (RLY-21).
     pub share_secrets: bool,
     /// Whether an empty first request of a type means the wildcard (SUB-9) or nothing (SUB-15).
     pub legacy_wildcard: bool,
@@ -207,7 +207,7 @@ impl ClassRule {
     }
 
     /// What splits classes of this type: of secrets the `id` too, unless they were stated to be shareable
-    /// (reliability §4.3).
+    /// (RLY-21).
     pub fn projection_of(&self, type_url: &TypeUrl) -> Projection {
         let mut projection = self.projection.clone();
         projection.id |= type_url.is_secret() && !self.share_secrets;

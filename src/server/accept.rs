@@ -22,7 +22,7 @@ const WARN_INTERVAL: Duration = Duration::from_secs(10);
 /// Accepts until `stop`, giving each connection that finds a place to `serve`, which runs within the caller's runtime.
 ///
 /// On a thread of its own: as a task it would queue behind thousands of connections that have just come, and the kernel
-/// would turn away those that come meanwhile, each for a second or more (`limits.md` A §4).
+/// would turn away those that come meanwhile, each for a second or more.
 pub(super) fn spawn(
     acceptors: &TaskTracker,
     listener: Listener,

@@ -6,7 +6,7 @@ use crate::wire::ReaderLimits;
 
 const KIB: u32 = 1024;
 
-/// What downstream peers may cost. Units are in the names; the defaults are those of `reliability.md` §4.5.
+/// What downstream peers may cost. Units are in the names, defaults in `Default`.
 ///
 /// A limit always acts on the one who passed it: a stream is ended with a status, a connection with GOAWAY or by
 /// closing it. None of them makes one client wait for another.

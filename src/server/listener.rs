@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::driver::api::downstream::WhenUnavailable;
 
 /// The accept queue. std and tokio ask for 128; a storm of reconnects then costs every client whose SYN was dropped
-/// a second (`limits.md` A §4). The kernel caps it at `net.core.somaxconn`.
+/// a second. The kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
 /// How much the kernel may hold that isn't on its way yet. Without it, megabytes of old messages gather in the

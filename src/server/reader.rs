@@ -1,7 +1,7 @@
 //! Reads the requests of one stream.
 //!
 //! Beside its responses, and whatever becomes of them: a client whose responses are blocked must still be read (FLW-3), and
-//! small frames left unread cost it the connection (`limits.md` A §6).
+//! small frames left unread cost it the connection.
 
 use std::convert::Infallible;
 use std::future::poll_fn;

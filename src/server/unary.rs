@@ -1,4 +1,4 @@
-//! Calls of one request and one response: REST-JSON and `Fetch*` (§2, RST-1 to RST-12).
+//! Calls of one request and one response: REST-JSON and `Fetch*` (RST-1 to RST-12).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -51,7 +51,8 @@ pub fn sotw_body<'a>(
     identifier: &str,
 ) -> Bytes {
     let errors = beside.errors.iter().map(|(name, _)| (name, None));
-    debug_assert!(all_differ(resources.clone().map(key).chain(errors)), "SST-8, ERR-2: a name is repeated");
+    // SST-8, ERR-2.
+    debug_assert!(all_differ(resources.clone().map(key).chain(errors)), "a name is repeated");
     let version = version.to_string();
     let body = build(0, |sink| {
         put_bytes(sink, 1, version.as_bytes());
@@ -87,6 +88,7 @@ pub fn delta_body<'a>(
     let beats = beside.beats.iter().map(Arc::as_ref);
     let errors = beside.errors.iter().map(|(name, _)| (name, None));
     let named = resources.clone().chain(beats.clone()).map(key);
+    // DEL-16, ERR-2.
     debug_assert!(
         all_differ(
             named
@@ -94,7 +96,7 @@ pub fn delta_body<'a>(
                 .chain(variants.iter().map(|(name, constraints)| (name, Some(&**constraints))))
                 .chain(errors)
         ),
-        "DEL-16, ERR-2: a name is repeated"
+        "a name is repeated"
     );
     let system_version = system_version.to_string();
     let body = build(0, |sink| {

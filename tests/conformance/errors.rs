@@ -1,4 +1,4 @@
-//! Resources that cannot be supplied: `resource_errors` in and out (§26).
+//! Resources that cannot be supplied: `resource_errors` in and out (ERR).
 
 use std::collections::BTreeMap;
 

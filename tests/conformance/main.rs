@@ -1,4 +1,4 @@
-//! The rules of `protocol.md`, each as a case against the running relay. `README.md` beside this file maps rule to test.
+//! The rules of `docs/rules`, each as a case against the running relay. `README.md` beside this file maps rule to test.
 //!
 //! With `SLUICE_CONFORMANCE_TARGET=origin` the cases that a plain control plane must pass too run straight against the
 //! kit's own obedient one, which judges the cases themselves. With an address there they judge whatever listens at it:

@@ -1,4 +1,4 @@
-//! Resources that live for a while, and clients that do not understand what the control plane says (§25, WIR, FEA).
+//! Resources that live for a while, and clients that do not understand what the control plane says (TTL, WIR, FEA).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -191,9 +191,9 @@ async fn rly_36_rly_65_equal_bytes_are_no_news() {
     }
 }
 
-/// ACK-8: what is structurally sound is ACKed at once, whatever a client thinks of it (D5).
+/// ACK-8: what is structurally sound is ACKed at once, whatever a client thinks of it.
 #[tokio::test]
-async fn rly_37_ack_8_d_5_a_clients_nack_stays_here() {
+async fn rly_37_ack_8_a_clients_nack_stays_here() {
     for upstream in Variant::BOTH {
         let Some(bench) = Bench::scripted(|setup| setup.upstream(upstream)).await else { return };
         let mut client = bench.sotw("one").await;

@@ -1,4 +1,4 @@
-//! One connection that makes the relay keep as much as it can, and a neighbour (reliability.md §4.5).
+//! One connection that makes the relay keep as much as it can, and a neighbour.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::SendRequest;

@@ -13,7 +13,7 @@ async fn pair() -> (ControlPlane, Relay) {
     (origin, relay)
 }
 
-/// RLY-77, D8: without clients there is nothing to wait for.
+/// RLY-77: without clients there is nothing to wait for.
 #[tokio::test]
 async fn sigterm_ends_an_idle_relay_at_once() {
     let (_origin, mut relay) = pair().await;
@@ -23,7 +23,7 @@ async fn sigterm_ends_an_idle_relay_at_once() {
     assert!(start.elapsed() < Duration::from_millis(1500), "{:?}", start.elapsed());
 }
 
-/// RLY-77, D8: streams without a response are told UNAVAILABLE, so that their clients look elsewhere; the others end
+/// RLY-77: streams without a response are told UNAVAILABLE, so that their clients look elsewhere; the others end
 /// within the grace; no new connection is taken.
 #[tokio::test]
 async fn sigterm_drains() {
@@ -63,7 +63,7 @@ async fn sighup_is_ignored_with_one_line() {
     assert_eq!(relay.exit().await.code(), Some(0));
 }
 
-/// D1, RLY-46: an upstream that refuses connections costs no CPU time, and newcomers are served.
+/// RLY-46: an upstream that refuses connections costs no CPU time, and newcomers are served.
 #[tokio::test]
 async fn an_outage_costs_nothing_and_is_no_news() {
     let (mut origin, relay) = pair().await;

@@ -1,4 +1,4 @@
-//! Limits end the offender, nobody else (reliability.md §4.5).
+//! Limits end the offender, nobody else.
 
 use tonic::Code;
 

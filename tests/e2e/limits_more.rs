@@ -1,4 +1,4 @@
-//! Every limit of the configuration, from the line that sets it to the metric that counts it (reliability.md §4.5).
+//! Every limit of the configuration, from the line that sets it to the metric that counts it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The memory budget on the binary (FP7, reliability.md §4.5).
+//! The memory budget on the binary (FP7).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! A warm restart: what was served is served again while the control plane is dead, and only differences go out when it
-//! is back (§27.7).
+//! is back (RLY-40 to RLY-49).
 
 use std::fs;
 use std::io::Write;
@@ -228,7 +228,7 @@ async fn fp_2_a_killed_relay_comes_back_with_its_last_checkpoint() {
     assert_eq!(client.take(CDS).await.names(), ["a", "b"]);
 }
 
-/// FP2, F8: killed at any moment of writing. Whatever is there afterwards is a state that there was.
+/// FP2: killed at any moment of writing. Whatever is there afterwards is a state that there was.
 #[tokio::test]
 async fn fp_2_killed_while_it_writes_it_never_comes_back_with_a_mix() {
     let bench = Bench::new().await;
@@ -488,11 +488,11 @@ async fn i13_no_secret_is_written() {
     }
 }
 
-/// F9: 100,000 resources are served within a second of the start. A figure of the release build:
-/// `cargo test --release --test e2e f9 -- --ignored --nocapture`.
+/// RLY-7: 100,000 resources are served within a second of the start. A figure of the release build:
+/// `cargo test --release --test e2e rly_7_a_hundred -- --ignored --nocapture`.
 #[tokio::test]
 #[ignore = "measures; wants the release build and a machine of its own"]
-async fn f9_a_hundred_thousand_resources_are_served_within_a_second() {
+async fn rly_7_a_hundred_thousand_resources_are_served_within_a_second() {
     const COUNT: usize = 100_000;
     let mut bench = Bench::new().await;
     let text = "x".repeat(200);

@@ -65,7 +65,7 @@ fn garbage(type_url: &str) -> Any {
     Any { type_url: type_url.to_owned(), value: vec![0xff; 8] }
 }
 
-/// FU12, RLY-37, G19: a resource whose name cannot be found is rejected; its neighbours are used, and what was held is kept.
+/// FU12, RLY-37: a resource whose name cannot be found is rejected; its neighbours are used, and what was held is kept.
 #[tokio::test]
 async fn fu_12_a_name_that_cannot_be_found() {
     for upstream in Variant::BOTH {
@@ -101,7 +101,7 @@ async fn fu_12_no_deletion_beside_a_fault() {
     drop(relay);
 }
 
-/// FU13, A3: a resource of another type than its response says.
+/// FU13: a resource of another type than its response says.
 #[tokio::test]
 async fn fu_13_another_type() {
     for upstream in Variant::BOTH {
@@ -115,7 +115,7 @@ async fn fu_13_another_type() {
     }
 }
 
-/// FU13, M2: a response of a type that nobody asked for is ignored.
+/// FU13: a response of a type that nobody asked for is ignored.
 #[tokio::test]
 async fn fu_13_a_type_never_asked_for() {
     for upstream in Variant::BOTH {
@@ -130,7 +130,7 @@ async fn fu_13_a_type_never_asked_for() {
     }
 }
 
-/// FU14, A5, D11: a name twice makes the whole response void.
+/// FU14: a name twice makes the whole response void.
 #[tokio::test]
 async fn fu_14_a_name_twice() {
     for upstream in Variant::BOTH {
@@ -145,7 +145,7 @@ async fn fu_14_a_name_twice() {
     }
 }
 
-/// FU15, D7: what nobody asked for is ACKed, and neither kept nor passed on.
+/// FU15: what nobody asked for is ACKed, and neither kept nor passed on.
 #[tokio::test]
 async fn fu_15_unrequested_resources() {
     for upstream in Variant::BOTH {

@@ -1,4 +1,4 @@
-//! What may happen: the faults of the reliability sheet, as far as they concern the machines, and ordinary life.
+//! What may happen: the faults of `docs/rules/faults.md`, as far as they concern the machines, and ordinary life.
 
 use sluice::xds::{Code, Status};
 

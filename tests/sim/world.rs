@@ -18,7 +18,7 @@ use super::schedule::{Act, Mode, Plan, SECOND};
 use super::upstream::Link;
 use super::words::{AUTHORITY, Lexicon};
 
-/// An invariant of the reliability sheet.
+/// An invariant of `docs/rules/invariants.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Invariant {
     Convergence = 1,

@@ -1,4 +1,4 @@
-//! The few messages of `envoy.service.discovery.v3` that the tests speak, written down by hand (`protocol.md` §3).
+//! The few messages of `envoy.service.discovery.v3` that the tests speak, written down by hand.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A model of a disk that may stop at every call, and what may be on it afterwards (F8, I13).
+//! A model of a disk that may stop at every call, and what may be on it afterwards (FP2, I13).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

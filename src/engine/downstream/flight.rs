@@ -1,4 +1,4 @@
-//! Nonces: which responses of one type are on their way, and what the client said of them (§4, §5.1, §7).
+//! Nonces: which responses of one type are on their way, and what the client said of them (STR, NON, ACK).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl Flight {
             return if self.latest == Some(nonce) { Verdict::None } else { Verdict::Stale };
         };
         if self.latest == Some(nonce) {
-            // A client may leave out what it was overtaken in: the latest verdict stands for those before it (A7).
+            // A client may leave out what it was overtaken in: the latest verdict stands for those before it.
             self.sent.clear();
             self.sent.shrink_to_fit();
         } else {

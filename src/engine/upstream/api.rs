@@ -76,7 +76,7 @@ pub struct Settings {
     pub failover: bool,
     /// Takes the place of `backoff` while the two are asked in turns.
     pub failover_backoff: BackoffSettings,
-    /// The bound of the text of a NACK, in bytes (D12).
+    /// The bound of the text of a NACK, in bytes.
     pub nack_text_max: usize,
 }
 

@@ -54,7 +54,7 @@ impl Subscription {
         variant == Variant::Delta || !is_full && matches!(self.want, Want::Wildcard(_))
     }
 
-    /// Takes what the response says of what is wanted, and leaves the rest (D7).
+    /// Applies the wanted resources of a response and leaves the rest (FU15).
     pub(super) fn apply(
         &mut self,
         digest: Digest,

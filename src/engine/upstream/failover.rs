@@ -1,4 +1,4 @@
-//! Envoy's failover (FBK-20; `reliability.md` §2.5): one stream at a time, to the primary server or to the failover one.
+//! Envoy's failover (FBK-20): one stream at a time, to the primary server or to the failover one.
 //!
 //! ```text
 //!              2 failures in a row                 answered

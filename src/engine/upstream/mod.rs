@@ -416,7 +416,7 @@ impl Upstream {
         self.outputs.push_back(Output::Open { variant, server: self.server() });
     }
 
-    /// Nothing is wanted: nothing is kept, and a later interest starts afresh (G8).
+    /// Nothing is wanted: nothing is kept, and a later interest starts afresh (FBK-21).
     fn close(&mut self, now: Time) {
         self.subscriptions.clear();
         self.idle_until = None;
@@ -448,7 +448,7 @@ impl Upstream {
         }
     }
 
-    /// A request belongs to the stream for which it was made; a stale ACK must not reach the next one (M1).
+    /// A request belongs to the stream for which it was made; a stale ACK must not reach the next one (STR-5).
     fn withdraw_unsent(&mut self) {
         self.outputs
             .retain(|output| !matches!(output, Output::Send { .. } | Output::Probe | Output::RoundTrip));

@@ -155,7 +155,7 @@ impl Verdict {
         names.into_iter().collect()
     }
 
-    /// What a NACK says: the bad names and why, in at most `max` bytes (D12).
+    /// What a NACK says: the bad names and why, in at most `max` bytes (RLY-37).
     pub(super) fn status(&self, max: usize) -> Status {
         let mut text = String::new();
         for (name, reason) in &self.faults {

@@ -63,7 +63,7 @@ impl Upstream {
         self.last_error.as_ref()
     }
 
-    /// What the server calls itself; it may change at any time (M4).
+    /// What the server calls itself; it may change at any time.
     pub fn control_plane(&self) -> &str {
         &self.control_plane
     }

@@ -6,9 +6,9 @@ use super::{ABC, STREAMS, play};
 use crate::bench::{Bench, pause};
 use crate::support::{CDS, Client, EDS, FOUR, Item, Variant};
 
-/// D1: a dead upstream costs no CPU, and the cache serves. The figure itself is in `tests/e2e`.
+/// V14: a dead upstream costs no CPU, and the cache serves. The figure itself is in `tests/e2e`.
 #[tokio::test]
-async fn d_1_v_14_a_dead_upstream_leaves_the_cache_serving() {
+async fn v_14_a_dead_upstream_leaves_the_cache_serving() {
     for variant in Variant::BOTH {
         let Some(mut bench) = Bench::relay(Variant::Delta).await else { return };
         bench.origin.set(CDS, "a", "1");
@@ -23,9 +23,9 @@ async fn d_1_v_14_a_dead_upstream_leaves_the_cache_serving() {
     }
 }
 
-/// D2: a response over gRPC's default limit of 4 MiB arrives, on the first stream.
+/// FU17: a response over gRPC's default limit of 4 MiB arrives, on the first stream.
 #[tokio::test]
-async fn d_2_a_large_response_arrives() {
+async fn fu_17_a_large_response_arrives() {
     for upstream in Variant::BOTH {
         let Some(bench) = Bench::relay(upstream).await else { return };
         let text = "x".repeat(1 << 19);
@@ -41,9 +41,9 @@ async fn d_2_a_large_response_arrives() {
     }
 }
 
-/// D3: nothing that a cache does closes a stream.
+/// RLY-59: nothing that a cache does closes a stream.
 #[tokio::test]
-async fn d_3_eviction_closes_no_stream() {
+async fn rly_59_eviction_closes_no_stream() {
     let Some(bench) = Bench::with(|setup| setup.line("linger: 100ms")).await else { return };
     bench.origin.set(EDS, "kept", "1");
     let mut idle: Vec<Client> = Vec::new();
@@ -69,9 +69,9 @@ async fn d_3_eviction_closes_no_stream() {
     }
 }
 
-/// D4: the first client's node does not stand for the others; each class is asked for with its own.
+/// RLY-15: the first client's node does not stand for the others; each class is asked for with its own.
 #[tokio::test]
-async fn d_4_the_first_client_is_nobodys_identity() {
+async fn rly_15_the_first_client_is_nobodys_identity() {
     use crate::support::client::{connect, node};
     let Some(bench) = Bench::relay(Variant::Delta).await else { return };
     bench.origin.set(CDS, "a", "1");
@@ -87,9 +87,9 @@ async fn d_4_the_first_client_is_nobodys_identity() {
     }
 }
 
-/// D6 (xds-relay#147): two sets of endpoint names never share an answer.
+/// SUB-18 (xds-relay#147): two sets of endpoint names never share an answer.
 #[tokio::test]
-async fn d_6_clients_with_different_names_get_their_own() {
+async fn sub_18_clients_with_different_names_get_their_own() {
     play(STREAMS, &FOUR, async |row| {
         row.set(&ABC);
         let mut one = row.bench.client(row.kind, "one").await;
@@ -104,9 +104,9 @@ async fn d_6_clients_with_different_names_get_their_own() {
     .await;
 }
 
-/// D8 is told in `tests/e2e` (drain). D9: a duration is read whole, seconds included.
+/// RLY-29: a duration is read whole, seconds included.
 #[tokio::test]
-async fn d_9_a_duration_in_seconds_counts() {
+async fn rly_29_a_duration_in_seconds_counts() {
     let Some(bench) = Bench::scripted(|setup| setup.line("linger: 1s")).await else { return };
     let mut client = bench.delta("one").await;
     let start = Instant::now();

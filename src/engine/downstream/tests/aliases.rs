@@ -1,4 +1,4 @@
-//! Aliases: §9, ALI-1 to ALI-3.
+//! Aliases: ALI-1 to ALI-3.
 
 use super::bench::{Bench, CDS, VHDS};
 

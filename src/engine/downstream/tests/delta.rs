@@ -1,4 +1,4 @@
-//! Delta: §8.
+//! Delta: DEL.
 
 use std::time::Duration;
 

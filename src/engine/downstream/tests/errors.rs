@@ -1,4 +1,4 @@
-//! Resources that cannot be supplied: §26.
+//! Resources that cannot be supplied: ERR, DAT.
 
 use std::time::Duration;
 

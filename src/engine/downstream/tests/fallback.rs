@@ -1,4 +1,4 @@
-//! Several servers in one list: §19 and §27.7.
+//! Several servers in one list: FBK, and RLY-40 to RLY-49.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Names of the `xdstp:` scheme: §13.
+//! Names of the `xdstp:` scheme: NAM.
 
 use std::sync::Arc;
 

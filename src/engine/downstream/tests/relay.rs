@@ -1,4 +1,4 @@
-//! Order, pace, and what is peculiar to a relay: §12, §21, §27.
+//! Order, pace, and what is peculiar to a relay: ORD, FLW, RLY.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! State of the world: §4 to §7.
+//! State of the world: STR, SUB, NON, SST, ACK.
 
 use std::time::Duration;
 

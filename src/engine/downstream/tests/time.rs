@@ -1,4 +1,4 @@
-//! Resources that live for a while: §25.
+//! Resources that live for a while: TTL.
 
 use std::time::Duration;
 

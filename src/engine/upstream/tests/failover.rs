@@ -1,4 +1,4 @@
-//! Envoy's failover, by the rows E1 to E15 of `reliability.md` §2.5 (FBK-20). E10 and E11 are of options that sluice lacks.
+//! Envoy's failover, by the rules E1 to E15 (FBK-20). E10 and E11 are of options that sluice lacks.
 
 use super::super::*;
 use super::script::{Script, check, delta};
