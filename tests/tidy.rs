@@ -28,24 +28,27 @@ const fn room(
     Room { name, rooms, crates, never }
 }
 
-/// `docs/ARCHITECTURE.md`, the table of rooms. `app` and the binary may use everything.
+/// `docs/ARCHITECTURE.md`, the table of rooms, in reading order. `app` and the binary may use everything.
 const ROOMS: &[Room] = &[
     room("xds", &[], Some(&["bytes"]), &[]),
     room("engine", &["xds"], Some(&["bytes", "imbl"]), &[]),
     room("wire", &["xds"], None, &["tokio", "tonic", "hyper", "axum"]),
+    room("telemetry", &["xds", "engine"], None, &["tonic", "hyper", "axum"]),
+    room("client", &["xds", "wire", "telemetry"], None, &["axum"]),
+    room("checkpoint", &["xds", "engine", "wire"], None, &["tokio", "tonic", "hyper", "axum"]),
     room(
         "driver",
-        &["xds", "engine", "wire", "client", "checkpoint", "telemetry"],
+        &["xds", "engine", "wire", "telemetry", "client", "checkpoint"],
         None,
         &["prost", "tonic", "hyper", "axum"],
     ),
-    room("server", &["xds", "wire", "driver", "telemetry"], None, &["axum"]),
-    room("client", &["xds", "wire", "telemetry"], None, &["axum"]),
-    room("checkpoint", &["xds", "engine", "wire"], None, &["tokio", "tonic", "hyper", "axum"]),
-    room("admin", &["xds", "driver", "telemetry", "wire"], None, &["tonic"]),
-    room("telemetry", &["xds", "driver"], None, &["tonic", "hyper", "axum"]),
+    room("server", &["xds", "wire", "telemetry", "driver"], None, &["axum"]),
+    room("admin", &["xds", "wire", "telemetry", "driver"], None, &["tonic"]),
     room("config", &["xds", "engine"], None, &["tokio", "tonic", "hyper", "axum", "prost"]),
 ];
+
+/// Wings of rooms that have some, in reading order: each uses only those before it.
+const WINGS: &[(&str, &[&str])] = &[("driver", &["ground", "api", "source", "stream", "relay"])];
 
 /// What the engine must not even name: clocks, entropy, tasks, sockets, files, locks.
 const IMPURE: &[&str] = &[
@@ -65,17 +68,17 @@ const IMPURE: &[&str] = &[
     "tracing",
 ];
 
-/// Top-level modules in reading order.
+/// Top-level modules in reading order: a room uses only rooms before it.
 const READING_ORDER: &[&str] = &[
     "xds",
     "engine",
     "wire",
-    "driver",
-    "server",
+    "telemetry",
     "client",
     "checkpoint",
+    "driver",
+    "server",
     "admin",
-    "telemetry",
     "config",
     "bootstrap",
     "app",
@@ -133,7 +136,9 @@ fn sources() -> Vec<(String, String)> {
 
 /// The lines of a file that are neither comments nor tests, numbered from 1.
 fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let tests = text.lines().position(|line| line.trim() == "#[cfg(test)]").unwrap_or(usize::MAX);
+    // A module in the file, not one that is only named there.
+    let begins = |(line, next): (&str, &str)| line.trim() == "#[cfg(test)]" && next.trim_end().ends_with('{');
+    let tests = text.lines().zip(text.lines().skip(1)).position(begins).unwrap_or(usize::MAX);
     let numbered = text.lines().enumerate().take(tests);
     numbered.map(|(number, line)| (number + 1, line.split("//").next().unwrap_or(line)))
 }
@@ -267,6 +272,32 @@ fn modules_stand_in_reading_order() {
         assert!(place(module).is_some(), "{module} has no place in READING_ORDER");
     }
     assert!(modules.is_sorted_by_key(place), "{modules:?}");
+    for Room { name, rooms, .. } in ROOMS {
+        let before: Vec<&str> = READING_ORDER.iter().copied().take_while(|known| known != name).collect();
+        let later = rooms.iter().find(|used| !before.contains(used));
+        assert!(later.is_none(), "{name} comes before {later:?}, which it uses");
+    }
+}
+
+#[test]
+fn wings_use_only_wings_before_them() {
+    let sources = sources();
+    let mut faults = Vec::new();
+    for (room, wings) in WINGS {
+        let path = format!("crate::{room}::");
+        for (number, wing) in wings.iter().enumerate() {
+            for (file, line_number, line) in room_code(&sources, &format!("{room}/{wing}")) {
+                let used = line.split(&path).skip(1).filter_map(|after| words(after).next());
+                let later = used.filter(|used| wings[number + 1..].contains(used));
+                faults
+                    .extend(later.map(|later| format!("{file}:{line_number}: {wing} comes before {later}")));
+                if line.contains(&format!("crate::{room}::{{")) {
+                    faults.push(format!("{file}:{line_number}: name one wing in each `use`"));
+                }
+            }
+        }
+    }
+    refuse(&faults);
 }
 
 /// A function ends at the first closing brace with the indentation of its signature: rustfmt sees to that.
@@ -355,6 +386,6 @@ fn the_checks_see_what_they_look_for() {
     assert!(!uses_crate("use super::bytes::x;", "bytes"));
     let text = "impl A {\n    pub async fn long(\n        a: u8,\n    ) {\n        b();\n    }\n}\nfn short() {\n}\n";
     assert_eq!(functions(text), [("long".to_owned(), 2, 5), ("short".to_owned(), 8, 2)]);
-    assert_eq!(code("a // b\n#[cfg(test)]\nmod tests {}").collect::<Vec<_>>(), [(1, "a ")]);
+    assert_eq!(code("a // b\n#[cfg(test)]\nmod tests {\n}").collect::<Vec<_>>(), [(1, "a ")]);
     assert!(dependencies().contains(&"tokio_util".to_owned()));
 }

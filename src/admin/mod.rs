@@ -49,8 +49,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::driver::api::control::Controls;
-use crate::driver::ground::clock::wall_now;
 use crate::telemetry::metrics::CONTENT_TYPE;
+use crate::telemetry::wall_now;
 use crate::telemetry::{Limit, Metrics};
 use query::{ClientsQuery, ResourcesQuery, SourcesQuery};
 use rejections::Rejections;

@@ -12,12 +12,12 @@ use bytes::Bytes;
 
 use super::format::{decode, encode, is_empty};
 use super::*;
-use crate::driver::ground::clock::wall_now;
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::interest::{HashSeed, Interest, NameSet};
 use crate::engine::source::{Attachment, Image, Settings, Source, Streams};
 use crate::engine::upstream::{Input, Settings as StreamSettings};
+use crate::telemetry::wall_now;
 use crate::xds::{
     Any, Code, DeltaResponse, Parameters, Received, Resource, ResourceError, ResourceName, Response, Status,
     TypeUrl, Version,

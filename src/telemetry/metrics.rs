@@ -25,9 +25,9 @@ use super::instruments::lock;
 pub use super::instruments::{DurationHistogram, GaugePart};
 pub use super::limit::{Limit, LimitHits};
 use super::process;
-use crate::driver::api::downstream::Variant;
-use crate::driver::api::status::EntryState;
-use crate::driver::ground::clock::wall_now;
+use crate::engine::cache::EntryState;
+use crate::telemetry::wall_now;
+use crate::xds::Variant;
 use crate::xds::{Code, Kind, TypeUrl};
 
 mod checkpoint;

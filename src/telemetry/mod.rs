@@ -10,8 +10,12 @@ mod limit;
 mod instruments;
 mod cgroup;
 mod process;
+mod source_state;
+mod wall_clock;
 
 pub use cgroup::cgroup_memory_limit;
 pub use metrics::{Limit, Metrics};
 pub use process::resident_bytes;
+pub use source_state::SourceState;
 pub use throttle::Throttle;
+pub use wall_clock::wall_now;

@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::driver::api::downstream::Variant;
 pub use crate::engine::cache::EntryState;
+pub use crate::telemetry::SourceState;
+use crate::xds::Variant;
 use crate::xds::{ResourceName, Status, StreamKind, TypeUrl, Version};
 
 /// A read-only view of the running relay. Implemented by the driver, read by the admin room.
@@ -67,56 +68,6 @@ pub struct ClassStatus {
     /// Short, stable, fit for comparing.
     pub digest: Arc<str>,
     pub fields: Arc<[(String, String)]>,
-}
-
-/// Where a source stands with its server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SourceState {
-    Connecting,
-    /// A stream is open, or the file or poll was read.
-    Connected,
-    /// Waiting for the next attempt.
-    Backoff {
-        /// Attempts that failed in a row.
-        failures: u32,
-        /// How long this wait is in all, counted from `since`.
-        delay: Duration,
-    },
-    /// A stream is open and something was asked for a while, and no response ever came.
-    Unanswered,
-    /// The server can be connected to, and ends each stream: before it answers, or soon after it, over and over. Until it is heard.
-    EndsStreams {
-        /// Streams that it ended in a row.
-        failures: u32,
-        /// How long the wait for the next stream is in all.
-        delay: Duration,
-        /// How long the last stream lived.
-        lived: Duration,
-    },
-}
-
-impl SourceState {
-    pub const NAMES: [&'static str; 5] = ["connecting", "connected", "backoff", "unanswered", "ends_streams"];
-
-    /// The position in [`SourceState::NAMES`].
-    pub fn index(self) -> usize {
-        match self {
-            SourceState::Connecting => 0,
-            SourceState::Connected => 1,
-            SourceState::Backoff { .. } => 2,
-            SourceState::Unanswered => 3,
-            SourceState::EndsStreams { .. } => 4,
-        }
-    }
-
-    /// Whether a stream is open, or the file or poll was read.
-    pub fn is_attached(self) -> bool {
-        matches!(self, SourceState::Connected | SourceState::Unanswered)
-    }
-
-    pub fn name(self) -> &'static str {
-        SourceState::NAMES[self.index()]
-    }
 }
 
 impl SourceStatus {

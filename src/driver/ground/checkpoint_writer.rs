@@ -19,12 +19,12 @@ use crate::checkpoint::format::is_empty;
 use crate::checkpoint::store::Unwanted;
 use crate::checkpoint::{Digest, Header, Identity, Loaded, Restored, Store, StoreError};
 use crate::driver::ground::class_identity::class_bytes;
-use crate::driver::ground::clock::wall_now;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::ServerLists;
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::engine::source::Image;
 use crate::telemetry::metrics::CheckpointMetrics;
+use crate::telemetry::wall_now;
 use crate::wire::upstream::encode_node;
 use crate::xds::Node;
 

@@ -5,12 +5,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use crate::engine::Time;
-
-/// The wall clock: for what people and other programs read, never for deadlines (I18).
-#[allow(clippy::disallowed_methods, reason = "this is the driver's clock")]
-pub fn wall_now() -> SystemTime {
-    SystemTime::now()
-}
+use crate::telemetry::wall_now;
 
 /// Translates between the engine's time and tokio's.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,6 @@ use crate::driver::api::status::{
     ClientStatus, ConfigStatus, HeldStatus, NackStatus, RefusalStatus, ResourceFilter, ResourceStatus,
     SessionStatus, SessionTypeStatus, SourceStatus, StatusView, WaitStatus,
 };
-use crate::driver::ground::clock::wall_now;
 use crate::driver::ground::context::Shared;
 use crate::driver::ground::servers::Place as ServerPlace;
 use crate::driver::relay::hub::Hub;
@@ -18,6 +17,7 @@ use crate::engine::cache::EntryState;
 use crate::engine::downstream::{HeldNews, Session, SourceId, Subscription, Why};
 use crate::engine::remarks::Remarks;
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
+use crate::telemetry::wall_now;
 use crate::xds::{Resource, ResourceName, TypeUrl, Variant, Version};
 
 impl StatusView for Hub {

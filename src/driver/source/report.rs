@@ -13,7 +13,7 @@ use super::health::Health;
 use crate::driver::api::status::{
     ClassStatus, Refused, RefusedStatus, SourceState, SourceStatus, SourceTypeStatus,
 };
-use crate::driver::ground::clock::{Clock, wall_now};
+use crate::driver::ground::clock::Clock;
 use crate::driver::ground::context::Shared;
 use crate::driver::ground::servers::{Attach, Place};
 use crate::driver::ground::source_key::{Owner, SourceKey};
@@ -25,6 +25,7 @@ use crate::telemetry::Limit;
 use crate::telemetry::metrics::{
     CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics, VersionAnomaly,
 };
+use crate::telemetry::wall_now;
 use crate::xds::{Code, Node, Parameters, ResourceName, Response, Status, TypeUrl, Variant, Version};
 
 /// The handles of one type.

@@ -8,8 +8,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 
 use super::{Catalogue, Counters, GaugePart, Gauges, Limit, LimitHits, SecondsGauge, VARIANTS, variant_name};
-use crate::driver::api::downstream::Variant;
 use crate::telemetry::instruments::{BehindEntry, BehindTable};
+use crate::xds::Variant;
 
 /// How a client calls the discovery services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

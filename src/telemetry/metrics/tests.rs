@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::driver::api::status::SourceState;
+use crate::telemetry::SourceState;
 use crate::xds::Code;
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use super::{
     Catalogue, Counters, GaugePart, Gauges, Labels, SecondsGauge, TypeMetrics, VARIANTS, lock, variant_name,
 };
-use crate::driver::api::downstream::Variant;
-use crate::driver::api::status::SourceState;
+use crate::telemetry::SourceState;
 use crate::xds::Code;
+use crate::xds::Variant;
 
 /// Servers and the sources attached to them.
 #[derive(Debug)]
