@@ -1,4 +1,4 @@
-//! A file that is one list collection (FIL-5).
+//! A file with one list collection (FIL-5).
 
 use bytes::Bytes;
 
@@ -8,8 +8,8 @@ use super::resource::read_any;
 use super::response::DecodeError;
 use crate::xds::{Kind, TypeUrl};
 
-/// The `DiscoveryResponse` whose one resource is this `Resource`. It must have a name and wrap a list collection, all of
-/// whose entries are inline: a file can't be asked for the others.
+/// Wraps a `Resource` in a `DiscoveryResponse`. The resource must have a name and contain a list collection.
+/// All entries of the collection must be inline, because a file can't serve the others.
 pub(super) fn as_response(resource: &[u8]) -> Result<Bytes, DecodeError> {
     let (mut name, mut any) = ("", None);
     for field in Fields::of(resource) {
@@ -43,7 +43,7 @@ pub(super) fn as_response(resource: &[u8]) -> Result<Bytes, DecodeError> {
     Ok(message.into())
 }
 
-/// The first entry of a collection that says only where the resource is.
+/// The index of the first entry that is a locator instead of an inline resource.
 fn first_locator(collection: &[u8]) -> Result<Option<usize>, Malformed> {
     let mut index = 0;
     for field in Fields::of(collection) {
