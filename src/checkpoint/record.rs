@@ -1,19 +1,19 @@
-//! Records: a kind, a length, a payload, and a checksum over all of it and its place.
+//! Records: a kind, a length, a payload, and a checksum of these and of the record's position.
 
 use std::io;
 
 use super::format::Fault;
 
-/// Bytes of the checksum of one record.
+/// Bytes of a record's checksum.
 pub const CHECK_BYTES: usize = 8;
 
 /// Bytes before the payload.
 pub const HEAD_BYTES: usize = 5;
 
-/// Records are handed on in pieces of about this many bytes.
+/// The writer emits pieces of about this many bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Depends on the place of the record, so that two that change places are found out.
+/// The checksum includes the record's position, so that swapped records are detected.
 pub fn check(place: u64, head_and_payload: &[u8]) -> [u8; CHECK_BYTES] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&place.to_le_bytes());
@@ -23,14 +23,14 @@ pub fn check(place: u64, head_and_payload: &[u8]) -> [u8; CHECK_BYTES] {
     check
 }
 
-/// Where pieces of a file go.
+/// The destination of the pieces of a file.
 pub type Sink<'a> = dyn FnMut(&[u8]) -> io::Result<()> + 'a;
 
 /// Writes a file record by record.
 pub struct Writer<'a> {
     sink: &'a mut Sink<'a>,
     piece: Vec<u8>,
-    /// Over all that was written.
+    /// The checksum of the whole file so far.
     whole: blake3::Hasher,
     records: u64,
     bytes: u64,
@@ -74,7 +74,7 @@ impl<'a> Writer<'a> {
         self.records
     }
 
-    /// Ends the file with the checksum of all of it. How many bytes it has.
+    /// Ends the file with the checksum of the whole. Returns the file's size in bytes.
     pub fn finish(mut self) -> io::Result<u64> {
         let whole = self.whole.finalize();
         self.piece.extend(whole.as_bytes());
@@ -83,7 +83,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The payload of a record that is being written.
+/// The payload of a record being written.
 pub struct Payload<'a>(&'a mut Vec<u8>);
 
 impl Payload<'_> {
@@ -95,7 +95,8 @@ impl Payload<'_> {
         self.0.extend(bytes);
     }
 
-    /// Behind their length. No part of a record is longer than the record, whose length is checked.
+    /// Writes the length, then the bytes. No part is longer than the whole record, and the record's length is
+    /// checked.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.0.extend(u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
         self.0.extend(bytes);
@@ -124,7 +125,7 @@ impl<'a> Reader<'a> {
         Reader { rest: records, records: 0 }
     }
 
-    /// How many were read.
+    /// The number of records read so far.
     pub fn records(&self) -> u64 {
         self.records
     }
@@ -133,7 +134,7 @@ impl<'a> Reader<'a> {
         Fault::Damaged { record: Some(self.records) }
     }
 
-    /// The next record: its kind and its payload. `verify`: against its checksum, too.
+    /// The next record: kind and payload. `verify`: compare the checksum, too.
     pub fn next(&mut self, verify: bool) -> Option<Result<(u8, Fields<'a>), Fault>> {
         if self.rest.is_empty() {
             return None;
@@ -160,7 +161,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The payload of a record that is being read.
+/// The payload of a record being read.
 pub struct Fields<'a> {
     rest: &'a [u8],
     record: u64,
@@ -209,7 +210,7 @@ impl<'a> Fields<'a> {
         usize::try_from(self.u64()?).map_err(|_| self.malformed())
     }
 
-    /// Nothing is left.
+    /// Checks that the whole payload was read.
     pub fn end(&self) -> Result<(), Fault> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.malformed()) }
     }
