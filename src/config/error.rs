@@ -1,23 +1,23 @@
-//! What is wrong with a configuration: always the operator's to mend (codes of blame: exit 64).
+//! Errors of a configuration. The operator has to fix them, so the process exits with code 64.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why a configuration is refused.
+/// The reason why a configuration is rejected.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     #[error("cannot read {}: {error}", path.display())]
     Unreadable { path: PathBuf, error: std::io::Error },
     #[error("line {line}, column {column}: {message}")]
     Syntax { line: u64, column: u64, message: String },
-    /// Every fault of the file, in the order in which the keys are documented.
+    /// All errors of the file, in the order in which the keys are documented.
     #[error("{}", lines(faults))]
     Faults { faults: Vec<Fault> },
 }
 
-/// One thing that is wrong, and where.
+/// An error and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The key's path: `xds_servers[0].channel_creds[0].type`. Empty: the file as a whole.
@@ -38,18 +38,18 @@ pub enum Problem {
         found: String,
         expected: String,
     },
-    /// A key or value that has a meaning, but not in this version.
+    /// A key or value that is valid in general, but not supported by this version.
     Unsupported {
         what: String,
         instead: &'static str,
     },
-    /// Values that are each possible, but not together.
+    /// Values that are each valid, but not together.
     Contradiction {
         reason: String,
     },
 }
 
-/// Something that is taken, but probably not what the operator thinks it is.
+/// A valid setting that probably has another effect than the operator expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     pub path: String,

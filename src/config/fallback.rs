@@ -1,4 +1,4 @@
-//! How the servers of a list stand in for each other: `fallback` and `fallback_on_reachability_only`.
+//! Fallback between the servers of a list: `fallback` and `fallback_on_reachability_only`.
 
 use super::reader::Map;
 use super::units::boolean;
@@ -11,12 +11,13 @@ const ON_REACHABILITY_ONLY: &str = "fallback_on_reachability_only";
 
 const POLICIES: &[(&str, Policy)] = &[("grpc", Policy::Grpc), ("envoy", Policy::Envoy)];
 
-/// What only the rules of gRPC wait for.
+/// Timers that only gRPC's rules have.
 const GRPC_KEYS: &[&str] = &["resolve_timeout", "hold_down"];
 
 const ALONE: &str = "has no effect: a list of one server has nothing to fall back to";
 
-/// Reads what stands beside `xds_servers`, key by key over what the list inherits. The flag is the list's own (FBK-17).
+/// Reads the fallback keys beside `xds_servers`. Missing keys are inherited, except the flag: each list has
+/// its own (FBK-17).
 pub(super) fn read_fallback(map: &mut Map<'_>, inherited: &Settings) -> Settings {
     let read = |map: &mut Map<'_>| {
         let policy = map.or("policy", inherited.policy, word(POLICIES));
@@ -38,7 +39,7 @@ pub(super) fn read_fallback(map: &mut Map<'_>, inherited: &Settings) -> Settings
     Settings { on_reachability_only: map.or(ON_REACHABILITY_ONLY, false, boolean), ..settings }
 }
 
-/// Warns of what has no effect beside a single server. `also_elsewhere`: the map is also the default of longer lists.
+/// Warns of settings without effect on a single server. `also_elsewhere`: longer lists inherit the settings.
 pub(super) fn warn_if_alone(map: &mut Map<'_>, settings: &Settings, also_elsewhere: bool) {
     if let Some(item) = map.item(FALLBACK).filter(|_| !also_elsewhere) {
         item.warn(ALONE);
@@ -48,7 +49,8 @@ pub(super) fn warn_if_alone(map: &mut Map<'_>, settings: &Settings, also_elsewhe
     }
 }
 
-/// Envoy's rules know two servers, which one stream is moved between, so that both are spoken to alike (FBK-20).
+/// Envoy's rules cover two servers. One stream moves between them, so both must have the same settings
+/// (FBK-20).
 pub(super) fn check_envoy(map: &Map<'_>, settings: &Settings, servers: &[UpstreamServer]) {
     if settings.policy != Policy::Envoy {
         return;

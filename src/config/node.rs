@@ -6,9 +6,10 @@ use super::tree::{Format, Tree};
 use super::units::text;
 use crate::xds::{Locality, Node, UserAgentVersion, Value};
 
-/// Reads a client's node from the JSON form of `core.v3.Node`, field names in either of protobuf's spellings.
+/// Reads a client's node from the JSON form of `core.v3.Node`, with field names in either of protobuf's
+/// spellings.
 ///
-/// Fields that no class can depend on are passed over, as on the wire (STR-3).
+/// Skips fields that no class can depend on, as on the wire (STR-3).
 pub fn parse_client_node(json: &str) -> Result<Node, ConfigError> {
     let tree = Tree::parse(json, Format::Json)?;
     let report = Report::default();
@@ -48,7 +49,7 @@ pub(super) fn read_relay_node(map: &mut Map<'_>, default: Node) -> Node {
     Node { id, cluster: stated.cluster, locality: stated.locality, metadata: stated.metadata, ..default }
 }
 
-/// What both kinds of node have in common. A client may leave its texts empty, as protobuf does.
+/// The common part of both kinds of node. In a client's node, texts may be empty, as in protobuf.
 fn read_identity(map: &mut Map<'_>, is_client: bool) -> Node {
     let parser = if is_client { any_text } else { text };
     Node {

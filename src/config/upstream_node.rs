@@ -1,4 +1,4 @@
-//! `node_classes[].upstream_node`: what the server of a class is told (RLY-15).
+//! `node_classes[].upstream_node`: the node that the server of a class sees (RLY-15).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ pub(super) fn read_upstream_node(item: &Item<'_>) -> Option<UpstreamNode> {
     }
 }
 
-/// A template that names what does not split the class would tell of one client what is not so for another.
+/// Rejects template fields that do not split the class: the server would see one client's value for all
+/// members.
 pub(super) fn check_upstream_node(item: &Item<'_>, node: &UpstreamNode, projections: &[Projection]) {
     let UpstreamNode::Template(template) = node else { return };
     for (path, text) in template.texts() {
