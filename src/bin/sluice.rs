@@ -88,7 +88,7 @@ struct BootstrapArgs {
     node_cluster: String,
 }
 
-/// Why the process ends, and with which code (`sysexits.h`).
+/// The reason why the process ends, and its exit code (`sysexits.h`).
 enum Failure {
     Usage(String),
     Unavailable(String),
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are asked for, and go to stdout; nothing is left to do if that is closed.
+            // Help and version go to stdout. If stdout is closed, there is nothing left to do.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { 64 } else { 0 });
         }
@@ -124,7 +124,7 @@ fn run(command: Command) -> Result<(), Failure> {
 
 fn serve(config: Config) -> Result<(), Failure> {
     sluice::app::serve(config).map_err(|error| {
-        // Sockets and files are the host's; all else is a fault of sluice.
+        // Sockets and files belong to the host; any other error is a bug in sluice.
         let is_host = error.chain().any(|cause| cause.is::<std::io::Error>());
         let message = format!("{error:#}");
         if is_host { Failure::Unavailable(message) } else { Failure::Internal(message) }
@@ -144,7 +144,7 @@ fn check(file: &Path, node: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What `serve` would find missing, with its exit code.
+/// Checks that directories exist, as `serve` would, with the same exit code.
 fn check_directories(config: &Config) -> Result<(), Failure> {
     for (list, servers) in config.servers.lists() {
         for server in &servers.servers {
@@ -195,7 +195,7 @@ fn load_or_quickstart(file: Option<PathBuf>) -> Result<Config, Failure> {
     }
 }
 
-/// The quickstart's configuration: of a checkout that is the working directory, else where a package put it.
+/// The quickstart's configuration: in the working directory of a checkout, or beside an installed executable.
 fn quickstart() -> Result<PathBuf, Failure> {
     let here = Path::new("config").join("sluice.yaml");
     let executable = std::env::current_exe().ok();
@@ -207,9 +207,9 @@ fn quickstart() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Loads a file; what its operator should know goes to stderr.
+/// Loads a file, and prints warnings for the operator to stderr.
 fn load(file: &Path) -> Result<Config, Failure> {
-    // Sockets are named to clients that run elsewhere, so what is relative to the file has to end up absolute.
+    // Bootstraps contain socket paths for clients elsewhere, so relative paths must become absolute.
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
     let Loaded { config, warnings } = config::load(&absolute, &hostname()).map_err(|error| {
         let text = error.to_string().replace('\n', "\n  ");
@@ -221,10 +221,10 @@ fn load(file: &Path) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// The name of this host, as far as it is known.
+/// The name of this host, if known.
 fn hostname() -> String {
     first_name([
-        // Hidden from a unit of systemd with `ProcSubset=pid`.
+        // Hidden from a systemd unit with `ProcSubset=pid`.
         std::fs::read_to_string("/proc/sys/kernel/hostname").ok(),
         std::env::var("HOSTNAME").ok(),
         std::fs::read_to_string("/etc/hostname").ok(),
