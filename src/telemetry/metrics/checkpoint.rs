@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::{Catalogue, DurationHistogram};
 
-/// What is counted of reading and writing it.
+/// Metrics of reading and writing the checkpoint.
 #[derive(Debug)]
 pub struct CheckpointMetrics {
     writes: Counter,
@@ -54,7 +54,7 @@ impl CheckpointMetrics {
         self.refused.set(count(refused));
     }
 
-    /// A source is on disk as it is; one that holds nothing takes no bytes.
+    /// A source's file is up to date. An empty source has no file, hence 0 bytes.
     pub fn wrote(&self, bytes: u64, took: Duration, at: SystemTime) {
         self.writes.inc_by(u64::from(bytes > 0));
         self.written.inc_by(bytes);

@@ -1,4 +1,4 @@
-//! Which servers of a list stand in for the preferred one.
+//! The use of servers other than the preferred server of a list.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ impl FallbackMetrics {
         }
     }
 
-    /// A stream went over to `server`. It counts as served by it, where that is not the `preferred` one, until the handle is
-    /// dropped.
+    /// A stream moved to `server`. Unless the server is the `preferred` one, the stream counts as served by
+    /// it until the handle is dropped.
     pub fn moved(&self, list: &Arc<str>, server: &Arc<str>, preferred: bool) -> Option<GaugePart> {
         let labels = [("list", list.clone()), ("server", server.clone())];
         self.moves.get_or_create(&labels).inc();

@@ -17,11 +17,11 @@ use crate::driver::handle::Variant;
 use crate::driver::status::SourceState;
 use crate::xds::Code;
 
-/// Servers and the sources attached to them.
+/// Servers, and the sources attached to them.
 #[derive(Debug)]
 pub struct UpstreamMetrics {
     origin: Instant,
-    /// As many as the configuration names.
+    /// Bounded by the number of servers in the configuration.
     servers: Mutex<BTreeMap<Arc<str>, Arc<ServerMetrics>>>,
     connected: Gauges<1>,
     sources: Gauges<3>,
@@ -121,7 +121,7 @@ impl UpstreamMetrics {
     }
 }
 
-/// What is counted per server.
+/// Metrics per server.
 #[derive(Debug)]
 pub struct ServerMetrics {
     label: Arc<str>,
@@ -139,12 +139,12 @@ pub struct ServerMetrics {
     nacks: Counters<2>,
     beside: BesideFamilies,
     bad_files: Counter,
-    /// Microseconds since the origin plus one; 0 before the first.
+    /// Microseconds since the origin plus one; 0 before the first response.
     last_response: AtomicU64,
 }
 
 impl ServerMetrics {
-    /// A source was attached for a server list, in state CONNECTING; it counts until the handle is dropped.
+    /// Counts a source attached for a server list, in state CONNECTING, until the handle is dropped.
     pub fn source(self: &Arc<Self>, list: &Arc<str>) -> SourceMetrics {
         let (server, list) = (("server", self.label.clone()), ("list", list.clone()));
         let of_state = |state| {
@@ -162,13 +162,14 @@ impl ServerMetrics {
         }
     }
 
-    /// Streams of one source that carry a suspect alone (ADR 15); they count until the handle is dropped.
+    /// Counts the streams of one source that carry a suspect type alone (ADR 15), until the handle is
+    /// dropped.
     pub fn suspect_streams(&self) -> GaugePart {
         let labels = [("server", self.label.clone())];
         GaugePart::new(&self.beside.suspects.get_or_create_owned(&labels), 0)
     }
 
-    /// What is counted per server and type; to be found once per type of a source, and kept.
+    /// Metrics per server and type. Look up once per type of a source, and keep.
     pub fn of_type(self: &Arc<Self>, types: &TypeMetrics) -> UpstreamTypeMetrics {
         let labels = [("server", self.label.clone()), ("type", types.label.clone())];
         UpstreamTypeMetrics {
@@ -183,7 +184,7 @@ impl ServerMetrics {
         }
     }
 
-    /// A stream was opened; it counts as open until the handle is dropped.
+    /// Counts a stream as open until the handle is dropped.
     pub fn stream(&self, variant: Variant) -> GaugePart {
         GaugePart::new(&self.streams[variant as usize], 1)
     }
@@ -194,12 +195,12 @@ impl ServerMetrics {
             .inc();
     }
 
-    /// What the connections to the server count.
+    /// Metrics of the connections to the server.
     pub fn client(&self) -> &Arc<ClientMetrics> {
         &self.client
     }
 
-    /// A file could not be used; the last good state stays (FIL-7).
+    /// A file was unusable; the last good state stays in force (FIL-7).
     pub fn bad_file(&self) {
         self.bad_files.inc();
     }
@@ -237,18 +238,18 @@ impl SourceMetrics {
         self.connected.set(usize::from(state.is_attached()));
     }
 
-    /// Whether the source serves what was held before a restart (RLY-7).
+    /// Whether the source serves state restored after a restart (RLY-7).
     pub fn restored(&mut self, restored: bool) {
         self.restored.set(usize::from(restored));
     }
 
-    /// Whether the source serves while its server can't be heard (I14).
+    /// Whether the source serves while its server is unreachable (I14).
     pub fn stale(&mut self, stale: bool) {
         self.stale.set(usize::from(stale));
     }
 }
 
-/// What is counted per server and resource type.
+/// Metrics per server and resource type.
 #[derive(Clone, Debug)]
 pub struct UpstreamTypeMetrics {
     server: Arc<ServerMetrics>,
@@ -268,7 +269,7 @@ impl UpstreamTypeMetrics {
         self.server.answered(Instant::now());
     }
 
-    /// REST: the server answered that nothing changed.
+    /// REST: the server answered "not modified".
     pub fn unchanged(&self) {
         self.server.answered(Instant::now());
     }
@@ -283,42 +284,43 @@ impl UpstreamTypeMetrics {
         self.nacks.inc();
     }
 
-    /// Heartbeats came (TTL-4).
+    /// Heartbeats arrived (TTL-4).
     pub fn heartbeats(&self, count: usize) {
         self.heartbeats.inc_by(count as u64);
     }
 
-    /// A response took away most of what there was (FU18).
+    /// A response removed most resources of the type (FU18).
     pub fn mass_deletion(&self) {
         self.mass_deletions.inc();
     }
 
-    /// Resources that one source serves although the server took them away (FU18); they count until the handle is dropped.
+    /// Counts resources of one source that are served although the server removed them (FU18), until the
+    /// handle is dropped.
     pub fn held_back(&self) -> GaugePart {
         let labels = [("server", self.server.label.clone()), ("type", self.label.clone())];
         GaugePart::new(&self.server.beside.held_back.get_or_create_owned(&labels), 0)
     }
 
-    /// The server refuses the type to one source; it counts until the handle is dropped.
+    /// Counts a source for which the server refuses the type, until the handle is dropped.
     pub fn refused(&self, how: &'static str) -> GaugePart {
         let (server, label) = (&self.server, self.label.clone());
         let labels = [("server", server.label.clone()), ("type", label), ("reason", how.into())];
         GaugePart::new(&server.beside.refused.get_or_create_owned(&labels), 1)
     }
 
-    /// A response whose versions don't fit those before it (FU20, FU21).
+    /// A response contradicts the versions of earlier ones (FU20, FU21).
     pub fn version_anomaly(&self, kind: VersionAnomaly) {
         let (server, label) = (&self.server, self.label.clone());
         let labels = [("server", server.label.clone()), ("type", label), ("kind", kind.label().into())];
         server.beside.version_anomalies.get_or_create(&labels).inc();
     }
 
-    /// Resources ran out, because the server did not refresh them (TTL-8).
+    /// Resources expired because the server did not refresh them (TTL-8).
     pub fn expired(&self, count: usize) {
         self.expiries.inc_by(count as u64);
     }
 
-    /// The server reported that it cannot supply a resource (ERR-1).
+    /// The server reported an error for a resource (ERR-1).
     pub fn resource_error(&self, code: Code) {
         let (server, label) = (&self.server, self.label.clone());
         let labels = [("server", server.label.clone()), ("type", label), ("code", code.name().into())];
@@ -326,12 +328,12 @@ impl UpstreamTypeMetrics {
     }
 }
 
-/// What can be told against the versions of a response.
+/// A contradiction between the versions of two responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionAnomaly {
-    /// It brings a resource under the version that it had, with other bytes (FU20, WIR-2).
+    /// A resource has other bytes with the same version (FU20, WIR-2).
     SameVersionOtherBytes,
-    /// A version is lower than the one before it, where versions have an order (FU21).
+    /// A version is lower than the previous one, for versions with an order (FU21).
     WentBackwards,
 }
 
@@ -344,7 +346,7 @@ impl VersionAnomaly {
     }
 }
 
-/// What servers say beside resources.
+/// Metrics of responses' content other than resources, and of problems with servers.
 #[derive(Clone, Debug)]
 struct BesideFamilies {
     heartbeats: Counters<2>,
@@ -396,33 +398,33 @@ impl BesideFamilies {
     }
 }
 
-/// What the connections to one server count. All but the gauge only grow.
+/// Metrics of the connections to one server. All but the gauge only grow.
 #[derive(Debug)]
 pub struct ClientMetrics {
-    /// Gauge: connections that are open.
+    /// Gauge: open connections.
     pub connections: Gauge,
     /// Connections that became ready.
     pub connects: Counter,
-    /// Attempts to connect that failed at every address.
+    /// Connection attempts that failed at every address.
     pub connect_failures: Counter,
-    /// Messages that could not be decoded or were too long (FU11, FU17).
+    /// Messages that were undecodable or too long (FU11, FU17).
     pub undecodable: Counter,
     /// Bytes read from and written to sockets.
     pub received_bytes: Counter,
     pub sent_bytes: Counter,
     /// PINGs sent.
     pub pings: Counter,
-    /// Questions on demand whether the transport is alive (RLY-29).
+    /// Probes of the transport on demand (RLY-29).
     pub probes: Counter,
     /// PINGs and probes without an answer in time; each ended a connection.
     pub unanswered: Counter,
-    /// Connections on which the server sent a GOAWAY, and those of them that said `too_many_pings` (FU32).
+    /// Connections with a GOAWAY from the server, and the part of them with `too_many_pings` (FU32).
     pub goaways: Counter,
     pub too_many_pings: Counter,
 }
 
 impl Default for ClientMetrics {
-    /// Metrics that nothing exports.
+    /// Metrics without an exporter.
     fn default() -> ClientMetrics {
         ClientFamilies::new(&mut Catalogue::default()).server(&[("server", Arc::from(""))])
     }
