@@ -19,37 +19,38 @@ use super::pool::Shared;
 use super::transport::Traffic;
 use crate::xds::{Code, Status};
 
-/// How long the farewell of an idle connection may take.
+/// How long the orderly close of an idle connection may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How a connection ends whose server answers neither a PING nor a probe.
+/// The status of a connection whose server answers neither PINGs nor probes.
 const NO_ANSWER: &str = "PING unanswered";
 
-/// So many PINGs are sent for round trips while no stream receives anything. grpc-go ends a connection by a third one that it did
-/// not expect, and takes them for expected only if it has written something since the one before (gRFC A8).
+/// The maximum number of PINGs for round trips while no stream receives anything. grpc-go closes the
+/// connection at the third unexpected PING. A PING is expected only if the server has written something since
+/// the previous one (gRFC A8).
 const PINGS_MAX: u32 = 2;
 
-/// Without a PING, a round trip ends once the server has said something and then nothing for this long.
+/// Without a PING, a round trip ends when the server has sent something and then nothing for this long.
 const SILENCE: Duration = Duration::from_millis(200);
 
 pub(super) type SendRequest = h2::client::SendRequest<Bytes>;
 
-/// What the streams of a connection are told of it.
+/// The state of a connection, as reported to its streams.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Phase {
-    /// The server asked for the connection to be left.
+    /// The server asked clients to leave the connection.
     pub(super) leaving: bool,
-    /// The connection is gone, and why.
+    /// The connection has ended, for this reason.
     pub(super) ended: Option<Status>,
 }
 
-/// A connection as its streams and its pool see it.
+/// A connection, as used by its streams and its pool.
 #[derive(Debug)]
 pub(super) struct Connection {
     places: Mutex<Places>,
     places_changed: Notify,
     phase: watch::Sender<Phase>,
-    /// Streams want to know whether the server is there.
+    /// Streams ask whether the server is alive.
     probed: Notify,
     rounds: Rounds,
     pub(super) traffic: Arc<Traffic>,
@@ -59,11 +60,11 @@ pub(super) struct Connection {
 #[derive(Debug)]
 struct Places {
     used: usize,
-    /// `None`: no new stream may be opened here.
+    /// `None`: the connection takes no new streams.
     send: Option<SendRequest>,
 }
 
-/// The right to one stream on a connection. Dropping it frees the place.
+/// The right to one stream on a connection. Dropping the place frees it.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) connection: Arc<Connection>,
@@ -78,7 +79,7 @@ impl Drop for Place {
 }
 
 impl Connection {
-    /// Takes over a connection that is ready, and starts its task.
+    /// Wraps a ready connection, and starts its task.
     pub(super) fn start(dialed: Dialed, pool: Arc<Shared>) -> Arc<Connection> {
         let Dialed { send, mut h2, traffic } = dialed;
         let ping = h2.ping_pong();
@@ -103,7 +104,7 @@ impl Connection {
         connection
     }
 
-    /// A place for one more stream, unless the connection is full or no longer takes streams.
+    /// A place for one more stream; `None` if the connection is full or takes no more streams.
     pub(super) fn take(self: &Arc<Self>, streams_max: usize) -> Option<(Place, SendRequest)> {
         let mut places = self.places();
         let send = places.send.clone()?;
@@ -124,29 +125,29 @@ impl Connection {
         self.phase.subscribe()
     }
 
-    /// Returns once more bytes than these have been received, which the server is made to send; never, if the connection
-    /// dies first.
+    /// Makes the server send something, and waits until more than `received` bytes have arrived. Never
+    /// returns if the connection dies first.
     pub(super) async fn probe(&self, received: u64) {
         self.probed.notify_one();
         self.traffic.received_more_than(received).await;
     }
 
-    /// Begins a round trip of the transport. Gives its number for [`Connection::round_ended`].
+    /// Begins a round trip of the transport. Returns its number for [`Connection::round_ended`].
     pub(super) fn begin_round(&self) -> u64 {
         let number = self.rounds.begun.fetch_add(1, Ordering::Relaxed) + 1;
         self.rounds.news.notify_one();
         number
     }
 
-    /// Returns once the server has answered a PING that was sent after the round trip began: what it had handed to its transport
-    /// before has been received. Where there were too many PINGs, an answer to something else and a short silence stand for it.
-    /// Never, if the connection dies first.
+    /// Waits until the server has answered a PING sent after the round trip began. Everything that the server
+    /// had passed to its transport before has then been received. After too many PINGs, another answer and a
+    /// short silence replace the PING. Never returns if the connection dies first.
     pub(super) async fn round_ended(&self, number: u64) {
         let mut ended = self.rounds.ended.subscribe();
         let _ = ended.wait_for(|ended| *ended >= number).await;
     }
 
-    /// A stream received something, so that the server forgives the PINGs so far.
+    /// A stream received something, so the server's count of unexpected PINGs starts again.
     pub(super) fn heard(&self) {
         if self.rounds.pings.swap(0, Ordering::Relaxed) >= PINGS_MAX {
             self.rounds.news.notify_one();
@@ -157,7 +158,7 @@ impl Connection {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes an unused connection to new streams. False if it is in use after all.
+    /// Closes an unused connection to new streams. Returns false if the connection is in use after all.
     fn retire(&self) -> bool {
         let mut places = self.places();
         let unused = places.used == 0;
@@ -168,13 +169,13 @@ impl Connection {
     }
 }
 
-/// Round trips that streams want, by number. One PING serves all that were begun before it.
+/// The round trips requested by streams, by number. One PING serves all round trips begun before it.
 #[derive(Debug, Default)]
 struct Rounds {
     begun: AtomicU64,
     ended: watch::Sender<u64>,
     news: Notify,
-    /// PINGs, for whatever reason, since a stream received something.
+    /// PINGs, for any reason, since a stream received something.
     pings: AtomicU32,
 }
 
@@ -184,10 +185,10 @@ impl Rounds {
     }
 }
 
-/// Owns the connection's I/O until it ends.
+/// Owns the connection's I/O until the end.
 struct Driver {
     connection: Arc<Connection>,
-    /// Kept so that HTTP/2 does not close an idle connection of its own accord, and to hear of a GOAWAY.
+    /// Kept to prevent the library from closing an idle connection, and to learn of a GOAWAY.
     send: SendRequest,
     pinger: Option<Pinger>,
     probe: Option<Probe>,
@@ -205,19 +206,20 @@ impl Driver {
         }
         debug!(server = %self.connection.pool.address(), %status, "an upstream connection ended");
         self.connection.places().send = None;
-        // Said before the connection is dropped, so that its streams find the reason when they fail.
+        // Set before the connection is dropped, so that failing streams find the reason.
         self.connection.phase.send_modify(|phase| phase.ended = Some(status));
         let Driver { send, connection, .. } = self;
         drop(send);
         if connection.places().used == 0 {
-            // Without streams and handles HTTP/2 says GOAWAY and closes. A dead peer must not hold this task.
+            // Without streams and handles, the library sends GOAWAY and closes. A dead peer must not block
+            // this task.
             let _ = timeout(FAREWELL, &mut h2).await;
         }
         metrics.connections.dec();
         connection.pool.forget(&connection);
     }
 
-    /// Returns why the connection ended.
+    /// Returns the reason for the end of the connection.
     async fn drive(&mut self, h2: &mut h2::client::Connection<super::transport::Transport, Bytes>) -> Status {
         let settings = self.connection.pool.settings().clone();
         let mut ping_at = Instant::now();
@@ -275,7 +277,7 @@ impl Driver {
         }
     }
 
-    /// Brings the round trips that have begun to their end.
+    /// Advances the round trips that have begun.
     fn see_to_rounds(&mut self, h2: &mut h2::client::Connection<super::transport::Transport, Bytes>) {
         let connection = self.connection.clone();
         let rounds = &connection.rounds;
@@ -298,14 +300,14 @@ impl Driver {
         }
         if self.silence.is_none() && begun > *rounds.ended.borrow() {
             self.silence = Some(Silence { round: begun, received, until: None });
-            // A connection that is dead is silent, too.
+            // A dead connection is silent, too.
             if self.probe.is_none() {
                 self.probe(h2);
             }
         }
     }
 
-    /// Sends a PING, unless one is on its way.
+    /// Sends a PING, unless one is outstanding.
     fn ping(&mut self) {
         let Some(pinger) = &mut self.pinger else { return };
         if pinger.answer_by.is_none() && pinger.ping.send_ping(Ping::opaque()).is_ok() {
@@ -316,18 +318,19 @@ impl Driver {
         }
     }
 
-    /// Makes the server say something: SETTINGS that change nothing must be acknowledged at once (RFC 9113 §6.5.3), and
-    /// unlike PINGs no server takes them for abuse, however often a silent stream has to be probed.
+    /// Makes the server send something. SETTINGS without changes must be acknowledged at once (RFC 9113
+    /// §6.5.3). Unlike PINGs, no server takes SETTINGS for abuse, however often a silent stream is probed.
     fn probe(&mut self, h2: &mut h2::client::Connection<super::transport::Transport, Bytes>) {
         let pool = &self.connection.pool;
         let received = self.connection.traffic.received();
-        // An error says that earlier SETTINGS wait for their acknowledgement: that will do.
+        // An error means that earlier SETTINGS are still unacknowledged, which serves the same purpose.
         let _ = h2.set_initial_window_size(pool.settings().stream_window);
         self.probe = Some(Probe { received, answer_by: Instant::now() + pool.settings().ping_timeout });
         pool.metrics().probes.inc();
     }
 
-    /// No further streams here; those that are open go on until there is a connection for them (KAL-5, FU10).
+    /// Closes the connection to new streams. Open streams continue until there is another connection for them
+    /// (KAL-5, FU10).
     fn leave(&mut self, error: &h2::Error) {
         if self.leaving {
             return;
@@ -335,11 +338,12 @@ impl Driver {
         self.leaving = true;
         self.connection.places().send = None;
         let pool = &self.connection.pool;
-        // Otherwise the connection is out of stream numbers, or about to end with an error of its own.
+        // Any other error means that stream numbers ran out, or that the connection is about to end with an
+        // error of its own.
         if error.is_go_away() && error.is_remote() {
             debug!(server = %pool.address(), %error, "GOAWAY");
             pool.metrics().goaways.inc();
-            // gRPC's mark (A8) is in the debug data, which the library shows in the error's text only.
+            // gRPC's mark (A8) is in the debug data, which the library shows only in the error's text.
             if error.reason() == Some(Reason::ENHANCE_YOUR_CALM)
                 && error.to_string().contains("too_many_pings")
             {
@@ -351,32 +355,33 @@ impl Driver {
     }
 }
 
-/// The one PING that may be on its way.
+/// The one PING that may be outstanding.
 struct Pinger {
     ping: PingPong,
     answer_by: Option<Instant>,
-    /// The last round trip that had begun when it was sent.
+    /// The last round trip begun when the PING was sent.
     round: u64,
 }
 
-/// The server was made to say something; anything will do (RLY-29).
+/// A request to the server to send something; any bytes are an answer (RLY-29).
 struct Probe {
     /// Bytes received before.
     received: u64,
     answer_by: Instant,
 }
 
-/// Round trips that no PING is sent for.
+/// Round trips without a PING.
 struct Silence {
-    /// The last one that had begun.
+    /// The last round trip begun.
     round: u64,
     /// Bytes received so far.
     received: u64,
-    /// They end then, if nothing comes. `None`: nothing has come yet since they began.
+    /// The end of the round trips if nothing arrives until then. `None`: nothing has arrived since they
+    /// began.
     until: Option<Instant>,
 }
 
-/// Returns when the PING on its way was answered, with the last round trip that ends by that.
+/// Waits for the answer to the outstanding PING. Returns the last round trip that the answer ends.
 async fn answered(pinger: Option<&mut Pinger>) -> u64 {
     let mut never = pin!(std::future::pending::<()>());
     let Some(pinger) = pinger else {
@@ -385,7 +390,7 @@ async fn answered(pinger: Option<&mut Pinger>) -> u64 {
     };
     match poll_fn(|context| pinger.ping.poll_pong(context)).await {
         Ok(_) => pinger.answer_by = None,
-        // The connection is closing; its own future says why.
+        // The connection is closing; its own future returns the reason.
         Err(_) => never.as_mut().await,
     }
     pinger.round

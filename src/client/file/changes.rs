@@ -1,4 +1,4 @@
-//! What the kernel reports of a directory.
+//! The kernel's reports about a directory.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
@@ -12,14 +12,14 @@ use tracing::warn;
 
 use super::settling::Changes;
 
-/// The symlink that Kubernetes exchanges to change all files of a volume at once (FIL-2).
+/// The symlink that Kubernetes replaces to change all files of a volume at once (FIL-2).
 const KUBERNETES_DATA: &str = "..data";
 
-/// Gathers what happens in one directory until it is asked for.
+/// Collects the changes in one directory until the caller asks for them.
 pub(super) struct Watch {
     heard: Arc<Heard>,
     watcher: Option<RecommendedWatcher>,
-    /// The directory that is watched: its path may come to mean another one.
+    /// Device and inode of the watched directory: its path may come to mean another one.
     watched: Option<(u64, u64)>,
 }
 
@@ -30,7 +30,7 @@ struct Heard {
 }
 
 impl Watch {
-    /// Without the kernel's reports the directory is still polled.
+    /// Starts the watch. If the kernel can't report changes, the directory is still polled.
     pub(super) fn start(path: &Path) -> Watch {
         let heard = Arc::new(Heard::default());
         let hearing = heard.clone();
@@ -44,12 +44,12 @@ impl Watch {
         watch
     }
 
-    /// Watches the directory that is now at the path, if it is another one.
+    /// Watches the directory now at the path, if it is a different one.
     pub(super) fn renew(&mut self, path: &Path) {
         let Ok(metadata) = std::fs::metadata(path) else { return };
         let directory = Some((metadata.dev(), metadata.ino()));
         let Some(watcher) = self.watcher.as_mut().filter(|_| self.watched != directory) else { return };
-        // Fails if there was no watch, or if it went with the old directory.
+        // Fails if there was no watch, or if the watch ended with the old directory.
         let _ = watcher.unwatch(path);
         match watcher.watch(path, RecursiveMode::NonRecursive) {
             Ok(()) => self.watched = directory,
@@ -57,12 +57,12 @@ impl Watch {
         }
     }
 
-    /// The directory is gone. Another one may come in its place, even with its inode.
+    /// The directory has vanished. Another directory may replace it, even with the same inode.
     pub(super) fn lost(&mut self) {
         self.watched = None;
     }
 
-    /// Waits until something is heard.
+    /// Waits for a change.
     pub(super) async fn changes(&self) -> Changes {
         self.heard.news.notified().await;
         std::mem::take(&mut *self.heard.changes.lock().unwrap_or_else(PoisonError::into_inner))
@@ -71,7 +71,7 @@ impl Watch {
 
 impl Heard {
     fn hear(&self, event: &Event) {
-        // Reading a file is an access, too: ours would wake us again.
+        // Our own reads are accesses, too, and would wake us again.
         if matches!(event.kind, EventKind::Access(_)) && !event.need_rescan() {
             return;
         }

@@ -1,13 +1,13 @@
-//! `file:` servers: a directory that is served as if it were a control plane (FIL-4 to FIL-8).
+//! `file:` servers: a directory in place of a control plane (FIL-4 to FIL-8).
 //!
-//! Every file directly inside the directory is one `DiscoveryResponse`, or one `Resource` that wraps a list collection
-//! (FIL-5), in the format that its extension names: `.json`, `.yaml`, `.yml`, `.pb` (binary), `.pb_length_delimited`
-//! (binary, with its length before it) and `.pb_text`. Files with any other extension are passed over, because a README
-//! may lie beside them; so are subdirectories and names that begin with a dot. The `..data` symlink of a Kubernetes volume
-//! is followed.
+//! Every file directly inside the directory contains one `DiscoveryResponse`, or one `Resource` with a list
+//! collection (FIL-5). The extension states the format: `.json`, `.yaml`, `.yml`, `.pb` (binary),
+//! `.pb_length_delimited` (binary, with a length prefix) and `.pb_text`. Files with other extensions, such as
+//! a README, are ignored; so are subdirectories and names with a leading dot. The `..data` symlink of a
+//! Kubernetes volume is followed.
 //!
-//! The directory is taken as a whole: while one file is bad, or two files hold the same resource, what was good last
-//! stays in force (FIL-7). There is no ACK and no NACK.
+//! The directory is taken as a whole. While any file is bad, or two files contain the same resource, the last
+//! good state stays in force (FIL-7). There is no ACK and no NACK.
 
 mod changes;
 mod load;
@@ -32,22 +32,23 @@ use crate::xds::{Resource, TypeUrl};
 /// All resources of a directory, by type and name.
 pub type FileState = Vec<(TypeUrl, Vec<Arc<Resource>>)>;
 
-/// What a watched directory reports.
+/// An event of a watched directory.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FileEvent {
-    /// All that the directory holds. A type or a resource that was in the last state and is missing in this one was
-    /// deleted by the operator.
+    /// The complete content of the directory. A type or resource of the last state that is missing in this
+    /// one was deleted by the operator.
     State(FileState),
-    /// A file, or the directory itself, can't be used; the last state stays in force. Told once per file and reason.
+    /// A file, or the directory itself, is unusable; the last state stays in force. Reported once per file
+    /// and reason.
     Bad { path: PathBuf, reason: String },
 }
 
-/// How a directory is watched.
+/// Settings for watching a directory.
 #[derive(Clone, Debug)]
 pub struct FileSettings {
-    /// A file that is saved in place is taken when nothing happened to it for 0.5 s (FIL-8).
+    /// A file written in place is read after 0.5 s without changes (FIL-8).
     pub quiet: Duration,
-    /// The directory is looked through every 5 s, for what the kernel does not report.
+    /// The directory is scanned every 5 s, for changes that the kernel does not report.
     pub poll_interval: Duration,
     /// The longest file: 256 MiB.
     pub file_bytes_max: u64,
@@ -63,7 +64,7 @@ impl Default for FileSettings {
     }
 }
 
-/// A directory that can't be served at all (FIL-3).
+/// The directory can't be served at all (FIL-3).
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("the directory {path:?} can't be read: {error}")]
@@ -79,15 +80,15 @@ pub enum FileError {
 #[derive(Debug)]
 pub struct FileServer;
 
-/// A watch. Dropping it ends the watch; then nothing is reported.
+/// A watch. Dropping the handle ends the watch without further events.
 #[derive(Debug)]
 pub struct FileHandle {
     _task: AbortOnDropHandle<()>,
 }
 
 impl FileServer {
-    /// Watches a directory and reports its state, at first and after each change. Equal content is not reported
-    /// again. Must be called within a tokio runtime.
+    /// Watches a directory and reports its state, at first and after each change. Equal content is not
+    /// reported again. Must be called within a tokio runtime.
     pub async fn watch(
         directory: &Path,
         settings: FileSettings,
@@ -118,11 +119,11 @@ struct Directory {
     settings: FileSettings,
     watch: Watch,
     settling: Settling,
-    /// What each file was last found to hold.
+    /// The last known content of each file.
     files: BTreeMap<OsString, Result<Loaded, String>>,
-    /// The state that was reported last.
+    /// The last state reported.
     served: Option<FileState>,
-    /// The problems that were reported and still stand.
+    /// Current problems that were reported.
     told: BTreeSet<Problem>,
     events: mpsc::Sender<FileEvent>,
 }
@@ -141,7 +142,7 @@ impl Directory {
         }
     }
 
-    /// Reads what has settled, and reports what that changed.
+    /// Reads the settled files, and reports changes.
     async fn look(&mut self, changes: &Changes) {
         let present = match scan(&self.path).await {
             Ok(present) => present,
@@ -165,8 +166,8 @@ impl Directory {
             if stamp.is_some() && stamp.as_ref() == present.get(name) {
                 self.files.insert(name.clone(), content);
             } else {
-                // It changed while it was read, and is read again when it is quiet. Nothing is judged before: it may
-                // hold what another file lost in the same step.
+                // The file changed during the read. Read again once it is quiet, and report no state before:
+                // the file may contain resources that another file lost in the same step.
                 self.settling.unsettled(name, stamp, Instant::now());
                 settled = false;
             }
@@ -176,7 +177,7 @@ impl Directory {
         }
     }
 
-    /// The directory as a whole: its new state, or what is wrong with it.
+    /// Reports the new state of the whole directory, or its problems.
     async fn judge(&mut self) {
         match load::merge(&self.path, &self.files) {
             Ok(state) => {
@@ -186,8 +187,8 @@ impl Directory {
                     info!(directory = %self.path.display(), resources, "the directory has a new state");
                     self.served = Some(state.clone());
                 }
-                // What is served already is reported once nothing is wrong and nothing has still to be read, to say that it
-                // is confirmed.
+                // A state served already is reported again, as a confirmation, once no problem remains and no
+                // file is waiting.
                 let is_confirmed = !self.told.is_empty() && self.settling.timeout().is_none();
                 if is_new || is_confirmed {
                     self.told.clear();
@@ -198,7 +199,7 @@ impl Directory {
         }
     }
 
-    /// Reports the problems that were not reported yet (FIL-7).
+    /// Reports the problems not reported yet (FIL-7).
     async fn tell(&mut self, problems: BTreeSet<Problem>) {
         for Problem { path, reason } in problems.difference(&self.told) {
             debug!(path = %path.display(), reason, "the last good state of the directory stays in force");
@@ -207,7 +208,7 @@ impl Directory {
         self.told = problems;
     }
 
-    /// Nobody listens any more: the handle's drop ends this task.
+    /// A send error means that the handle was dropped, which aborts this task.
     async fn report(&self, event: FileEvent) {
         let _ = self.events.send(event).await;
     }

@@ -1,6 +1,6 @@
-//! When a file that changed may be read: at once after a rename, after a quiet time otherwise (FIL-1, FIL-8).
+//! Decides when to read a changed file: at once after a rename, otherwise after a quiet time (FIL-1, FIL-8).
 //!
-//! No clock and no file system in here: time and stamps are handed in.
+//! Uses no clock and no file system: time and stamps are parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What tells two contents of a file apart without reading it.
+/// Metadata that reveals a change of content without reading the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) inode: (u64, u64),
@@ -17,18 +17,18 @@ pub(super) struct Stamp {
     pub(super) modified: (i64, i64),
 }
 
-/// What was heard of a directory since it was last looked at.
+/// The kernel's reports about a directory since the last look.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
-    /// Something happened to these names.
+    /// These names changed.
     pub(super) touched: BTreeSet<OsString>,
     /// A file was renamed to these names.
     pub(super) moved: BTreeSet<OsString>,
-    /// All names were exchanged at once: by a swap of `..data`, or because the watch begins.
+    /// All files were replaced at once: by a swap of `..data`, or because the watch begins.
     pub(super) all_moved: bool,
 }
 
-/// What can be acted on now.
+/// The files to handle now.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Due {
     pub(super) read: Vec<OsString>,
@@ -38,9 +38,9 @@ pub(super) struct Due {
 #[derive(Debug)]
 pub(super) struct Settling {
     quiet: Duration,
-    /// The files as they were last found due.
+    /// The files as last read.
     taken: BTreeMap<OsString, Stamp>,
-    /// Names that changed since, how they looked last, and when that is quiet enough. `None`: missing.
+    /// Names changed since, with the last stamp and the end of the quiet time. A stamp of `None`: missing.
     waiting: BTreeMap<OsString, (Option<Stamp>, Instant)>,
 }
 
@@ -49,11 +49,11 @@ impl Settling {
         Settling { quiet, taken: BTreeMap::new(), waiting: BTreeMap::new() }
     }
 
-    /// Compares the directory with what was taken before.
+    /// Compares the directory with the files as last read.
     ///
-    /// A missing file waits like a file that is written, because editors replace a file by removing it first. A file
-    /// that was renamed within the directory leaves its old name and has its new one in the same step, heard of or
-    /// not: its content is never missing in between.
+    /// A missing file waits like a file being written, because editors replace a file by removing it first. A
+    /// file renamed within the directory loses its old name and gains its new name in the same step, reported
+    /// by the kernel or not: its content is never missing in between.
     pub(super) fn look(
         &mut self,
         present: &BTreeMap<OsString, Stamp>,
@@ -90,12 +90,12 @@ impl Settling {
         due
     }
 
-    /// A file changed while it was read.
+    /// A file changed while being read.
     pub(super) fn unsettled(&mut self, name: &OsStr, stamp: Option<Stamp>, now: Instant) {
         self.waiting.insert(name.to_owned(), (stamp, now + self.quiet));
     }
 
-    /// When to look again even if nothing is heard.
+    /// When to look again even without a report.
     pub(super) fn timeout(&self) -> Option<Instant> {
         self.waiting.values().map(|(_, quiet_at)| *quiet_at).min()
     }
