@@ -61,9 +61,9 @@ fn seed() {
 fn raise_open_files() {
     let before = rlimit::Resource::NOFILE.get_soft().unwrap_or_default();
     match rlimit::increase_nofile_limit(u64::MAX) {
-        Ok(limit) if limit > before => info!(before, limit, "the limit of open files was raised"),
+        Ok(limit) if limit > before => info!(before, limit, "raised the limit of open files"),
         Ok(limit) => debug!(limit, "limit of open files"),
-        Err(error) => warn!(limit = before, %error, "the limit of open files cannot be raised"),
+        Err(error) => warn!(limit = before, %error, "cannot raise the limit of open files"),
     }
 }
 
@@ -126,7 +126,7 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     if let Ok((began, last)) = is_saved.await
         && timeout_at(began + config.drain.max(SAVE_MIN), last).await.is_err()
     {
-        warn!("the checkpoint could not be written for the last time before the drain was over");
+        warn!("the last write of the checkpoint did not finish before the end of the drain");
     }
     stop_admin.cancel();
     memory.abort();
@@ -143,7 +143,7 @@ fn hold_to_memory(hub: &Hub, budget: Option<u64>) -> Result<JoinHandle<()>> {
     let (budget, resident, from) = match (budget, resident_bytes()) {
         (Some(budget), resident) => {
             let resident = resident.context(
-                "limits.memory_bytes cannot be held: /proc/self/status does not say how much memory is resident",
+                "cannot enforce limits.memory_bytes: /proc/self/status does not report the resident memory",
             )?;
             (budget, resident, "limits.memory_bytes")
         }
@@ -153,7 +153,7 @@ fn hold_to_memory(hub: &Hub, budget: Option<u64>) -> Result<JoinHandle<()>> {
         },
         (None, None) => return Ok(alone(unread)),
     };
-    info!(resident, budget, from, "memory is held to a budget");
+    info!(resident, budget, from, "memory budget in force");
     Ok(tokio::spawn(async move {
         futures_util::future::join(hub.hold_to(budget), unread.take_back()).await;
     }))
@@ -162,12 +162,12 @@ fn hold_to_memory(hub: &Hub, budget: Option<u64>) -> Result<JoinHandle<()>> {
 /// Logs addresses, servers and the next step.
 fn announce(config: &Config) {
     for listener in &config.listeners {
-        info!(listener = %listener.name, address = %listener.address, "xDS: clients connect here");
+        info!(listener = %listener.name, address = %listener.address, "listening for xDS clients");
     }
-    info!(address = %config.admin.address, "admin: GET / lists what there is");
+    info!(address = %config.admin.address, "listening for admin requests; GET / lists the paths");
     for (list, servers) in config.servers.lists() {
         let uris: Vec<&str> = servers.servers.iter().map(|server| server.server_uri.as_str()).collect();
-        info!(%list, upstream = uris.join(", "), "serving what this upstream says");
+        info!(%list, upstream = uris.join(", "), "relaying from upstream");
     }
     info!(
         "next: `sluice bootstrap envoy` or `sluice bootstrap grpc` prints a client's bootstrap for this relay"
@@ -180,11 +180,11 @@ fn ignore_hangups() {
         Ok(mut hangups) => {
             tokio::spawn(async move {
                 while hangups.recv().await.is_some() {
-                    warn!("SIGHUP is ignored: there is no reload; a restart reads the configuration again");
+                    warn!("SIGHUP ignored: reload is not supported; restart to read the configuration again");
                 }
             });
         }
-        Err(error) => warn!(%error, "a signal cannot be listened for"),
+        Err(error) => warn!(%error, "cannot listen for a signal"),
     }
 }
 
@@ -193,7 +193,7 @@ async fn stop_signal() -> &'static str {
         match signal(kind) {
             Ok(mut signal) => signal.recv().await,
             Err(error) => {
-                warn!(%error, "a signal cannot be listened for");
+                warn!(%error, "cannot listen for a signal");
                 std::future::pending().await
             }
         }

@@ -47,13 +47,13 @@ const END: u8 = 7;
 /// The reason why a file is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    #[error("it is no checkpoint")]
+    #[error("not a checkpoint file")]
     Foreign,
-    #[error("it is of format {0}, and this build reads format {FORMAT}")]
+    #[error("format {0} is not supported; this build reads format {FORMAT}")]
     Format(u32),
-    #[error("it is damaged{}", .record.map(|record| format!(": the first fault is in record {record}")).unwrap_or_default())]
+    #[error("damaged{}", .record.map(|record| format!(": the first error is in record {record}")).unwrap_or_default())]
     Damaged { record: Option<u64> },
-    #[error("its versions were computed in another way, by another build")]
+    #[error("written by a build with another computation of versions")]
     Versions,
 }
 

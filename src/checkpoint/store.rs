@@ -28,30 +28,30 @@ pub enum StoreError {
 /// The reason why a file is ignored.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    #[error("it is no regular file")]
+    #[error("not a regular file")]
     Irregular,
-    #[error("others may write to it (mode {0:03o})")]
+    #[error("other users can write to the file (mode {0:03o})")]
     Mode(u32),
-    #[error("it belongs to another user ({0})")]
+    #[error("the file belongs to another user (uid {0})")]
     Owner(u32),
     #[error(transparent)]
     Fault(#[from] Fault),
-    #[error("it is not the file of the source that it names")]
+    #[error("the file name does not match the source in the file")]
     Misplaced,
     #[error("{0}")]
     Unwanted(Unwanted),
-    #[error("it cannot be read: {0}")]
+    #[error("cannot read the file: {0}")]
     Io(#[from] io::Error),
 }
 
 /// The reason why an intact file is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unwanted {
-    #[error("it is of {list} at {server}, which the configuration does not name")]
+    #[error("the configuration has no server {server} in {list}")]
     Server { list: Box<str>, server: Box<str> },
-    #[error("it was written by a relay with another `node`")]
+    #[error("written by a relay with another `node`")]
     Relay,
-    #[error("what it holds was confirmed {age} s ago, and `max_age` is {max} s")]
+    #[error("last confirmed {age} s ago; `max_age` is {max} s")]
     TooOld { age: u64, max: u64 },
 }
 
@@ -166,10 +166,10 @@ impl Store {
 fn check_directory(path: &Path) -> io::Result<()> {
     let found = fs::metadata(path)?;
     let fault = if is_of_another(&found) {
-        format!("it belongs to another user (uid {})", found.uid())
+        format!("the directory belongs to another user (uid {})", found.uid())
     } else if found.mode() & 0o022 != 0 {
         format!(
-            "others may write to it (mode {:03o}); a directory within it, made by the relay, will do",
+            "other users can write to the directory (mode {:03o}); use a subdirectory created by the relay",
             found.mode() & 0o777
         )
     } else {

@@ -220,7 +220,7 @@ fn fp_4_a_fault_says_where_and_what_it_is() {
     let mut newer = file.clone();
     newer[8] = 2;
     assert_eq!(decode(&newer, now), Err(Fault::Format(2)));
-    assert_eq!(Fault::Format(2).to_string(), "it is of format 2, and this build reads format 1");
+    assert_eq!(Fault::Format(2).to_string(), "format 2 is not supported; this build reads format 1");
 }
 
 /// Whoever can write the file can make its checksums right: what is in it may be refused, and must not hurt.

@@ -259,7 +259,7 @@ impl Driver {
                 () = sleep_until(answer_by.unwrap_or(ping_at)), if answer_by.is_some() => {
                     connection.pool.metrics().unanswered.inc();
                     info!(server = %connection.pool.address(),
-                        "a connection is given up, on which the server answers nothing at all");
+                        "closing a connection: the server does not answer");
                     return Status::new(Code::Unavailable, NO_ANSWER);
                 }
                 () = connection.probed.notified(), if probed.is_none() => self.probe(h2),
@@ -341,7 +341,7 @@ impl Driver {
         // Any other error means that stream numbers ran out, or that the connection is about to end with an
         // error of its own.
         if error.is_go_away() && error.is_remote() {
-            debug!(server = %pool.address(), %error, "GOAWAY");
+            debug!(server = %pool.address(), %error, "received GOAWAY");
             pool.metrics().goaways.inc();
             // gRPC's mark (A8) is in the debug data, which the library shows only in the error's text.
             if error.reason() == Some(Reason::ENHANCE_YOUR_CALM)

@@ -160,14 +160,14 @@ impl Dialer {
         let limit = self.settings.settings_timeout;
         timeout(limit, handshake)
             .await
-            .unwrap_or_else(|_| Err(format!("no HTTP/2 SETTINGS that allow a stream came within {limit:?}")))
+            .unwrap_or_else(|_| Err(format!("no HTTP/2 SETTINGS that allow a stream within {limit:?}")))
     }
 
     async fn within_connect<T>(&self, work: impl Future<Output = std::io::Result<T>>) -> Result<T, String> {
         let limit = self.settings.connect_timeout;
         match timeout(limit, work).await {
             Ok(result) => result.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("nothing happened within {limit:?}")),
+            Err(_) => Err(format!("no answer within {limit:?}")),
         }
     }
 }

@@ -143,7 +143,8 @@ impl Poll {
                 Ok(Some(Err(error))) => return Err(unavailable(&error)),
                 Ok(None) => return Ok(bytes.freeze()),
                 Err(_) => {
-                    let text = format!("the response stopped for {:?}", settings.request_timeout);
+                    let text =
+                        format!("no further part of the response within {:?}", settings.request_timeout);
                     return Err(Failure::Failed(Status::new(Code::DeadlineExceeded, text)));
                 }
             };
@@ -151,7 +152,7 @@ impl Poll {
             let (found, allowed) = (bytes.len() + data.len(), settings.message_bytes_max);
             if found > allowed {
                 let text =
-                    format!("bytes of a response message: found {found} or more, allowed are {allowed}");
+                    format!("bytes of a response message: found {found} or more, the limit is {allowed}");
                 return Err(Failure::Undecodable(Status::new(Code::ResourceExhausted, text)));
             }
             bytes.extend_from_slice(&data);
@@ -194,7 +195,7 @@ impl Poll {
 fn must_be_plain(headers: &HeaderMap) -> Result<(), Status> {
     match headers.get(header::CONTENT_ENCODING) {
         Some(encoding) if encoding != "identity" => {
-            let text = format!("the response has the content encoding {encoding:?}, which was not offered");
+            let text = format!("the response has the content encoding {encoding:?}, but none was offered");
             Err(Status::new(Code::Internal, text))
         }
         _ => Ok(()),

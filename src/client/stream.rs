@@ -210,7 +210,7 @@ impl Stream {
                 // once would be wrong: a control plane may take them for one client, and end the first for
                 // the second.
                 () = &mut replaced, if told => {
-                    break Status::new(Code::Unavailable, "the server asked for its connection to be left").into();
+                    break Status::new(Code::Unavailable, "the server sent GOAWAY").into();
                 }
             }
         };

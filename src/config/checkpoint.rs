@@ -28,14 +28,11 @@ pub(super) fn read_checkpoint(item: &Item<'_>, directory: &Path) -> Option<Check
 
 fn read_keys(map: &mut Map<'_>, directory: &Path) -> Option<Checkpoint> {
     let (interval, max_age) = (seconds(5), hours(24));
-    let path = map.required("directory", "the path of a directory of this relay alone");
+    let path = map.required("directory", "the path of a directory for this relay alone");
     let interval = map.or("interval", interval, duration(ms(100)..=hours(1)));
     let max_age = map.or("max_age", max_age, duration(seconds(1)..=hours(24 * 365)));
     if max_age < interval {
-        map.contradiction(
-            "max_age",
-            "is shorter than `interval`: whatever is written would be too old at once",
-        );
+        map.contradiction("max_age", "shorter than `interval`: every file would be too old at once");
     }
     let path = path?.parse(text)?;
     Some(Checkpoint { directory: directory.join(path), interval, max_age })

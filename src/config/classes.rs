@@ -35,7 +35,7 @@ pub(super) fn read_classes(items: &[Item<'_>]) -> NodeClasses {
         }
         // A rule for both styles becomes two rules; one of them may still be reachable.
         if !read.is_empty() && read.iter().all(|rule| is_shadowed(rule, &rules)) {
-            let reason = "is never reached: the rules before it match everything it could".into();
+            let reason = "never reached: earlier rules match all of its nodes and types".into();
             item.fault(Problem::Contradiction { reason });
         }
         rules.extend(read);
@@ -65,7 +65,7 @@ fn read_rule(map: &mut Map<'_>) -> Vec<ClassRule> {
     if names == Some(NameStyle::Xdstp) && map.has("legacy_wildcard") {
         map.contradiction(
             "legacy_wildcard",
-            "has no meaning for `names: xdstp`: the wildcard is an old-style name",
+            "does not apply to `names: xdstp`: the wildcard is an old-style name",
         );
     }
     let node = map.item("upstream_node");
@@ -99,13 +99,13 @@ fn read_rule(map: &mut Map<'_>) -> Vec<ClassRule> {
 /// §4.3).
 fn check_share_secrets(map: &Map<'_>, types: &[TypeUrl], projection: Option<&Projection>) {
     if !types.iter().any(TypeUrl::is_secret) {
-        let reason = "needs the Secret type among `match.types`: sharing secrets is not stated in passing";
+        let reason = "needs the Secret type in `match.types`: sharing Secrets must be explicit";
         map.contradiction("share_secrets", reason);
     }
     if projection.is_none_or(|projection| projection.id) {
         map.contradiction(
             "share_secrets",
-            "needs a `split_by` without `id`: with it there is nothing to share",
+            "needs a `split_by` without `id`; classes split by `id` share nothing",
         );
     }
 }
@@ -160,7 +160,7 @@ fn read_metadata_match(map: &mut Map<'_>) -> Option<MetadataMatch> {
     let exact = map.item("exact").map(|item| ValueMatch::Equal(to_value(item.tree)));
     let present = map.optional("present", boolean);
     if present == Some(false) {
-        map.contradiction("present", "can only be true: leave the condition out to match any node");
+        map.contradiction("present", "must be true; omit the condition to match any node");
     }
     let pattern = |text| ValueMatch::Text(text);
     let prefix = map.optional("prefix", text).map(TextMatch::Prefix).map(pattern);
@@ -200,7 +200,7 @@ pub(super) fn read_type_name(item: &Item<'_>, text: &str) -> Option<TypeUrl> {
     }
     let url = TypeUrl::of_message(message);
     if url.kind() == Kind::Other && message.starts_with("envoy.") {
-        item.warn("is no xDS resource type that sluice knows; it matches by this very name");
+        item.warn("not a resource type known to sluice; used by exactly this name");
     }
     Some(url)
 }

@@ -37,13 +37,14 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node) -> String {
             };
             let Some(rule) = classes.rules.get(index) else { continue };
             let parts = describe(&rule.projection_of(&type_url), node);
-            let legacy = if rule.legacy_wildcard { "" } else { " (an empty first request asks for nothing)" };
+            let legacy =
+                if rule.legacy_wildcard { "" } else { " (an empty first request subscribes to nothing)" };
             let errors =
-                if rule.resource_errors_alone { " (takes resource_errors for an answer)" } else { "" };
+                if rule.resource_errors_alone { " (counts resource_errors as an answer)" } else { "" };
             let told = match rule.upstream_node {
                 UpstreamNode::Projection => "",
-                UpstreamNode::Template(_) => " (the server is told the template)",
-                UpstreamNode::Member => " (the server is told the node of one client)",
+                UpstreamNode::Template(_) => " (the server sees the template)",
+                UpstreamNode::Member => " (the server sees the node of one client)",
             };
             // Writing to a String can't fail.
             let _ = writeln!(
@@ -75,7 +76,7 @@ pub fn explain_servers(servers: &Servers) -> String {
     let xdstp = if servers.authorities.is_empty() { ", and xdstp names of every authority" } else { "" };
     line("xds_servers", &format!("old-style names{rest}{xdstp}"), &servers.default);
     for (name, list) in &servers.authorities {
-        line(&format!("authorities[{name}]"), &format!("names that begin xdstp://{name}/"), list);
+        line(&format!("authorities[{name}]"), &format!("names beginning with xdstp://{name}/"), list);
     }
     for (type_url, list) in &servers.types {
         let of = format!("old-style names of {}", type_url.short());

@@ -14,7 +14,7 @@ const POLICIES: &[(&str, Policy)] = &[("grpc", Policy::Grpc), ("envoy", Policy::
 /// Timers that only gRPC's rules have.
 const GRPC_KEYS: &[&str] = &["resolve_timeout", "hold_down"];
 
-const ALONE: &str = "has no effect: a list of one server has nothing to fall back to";
+const ALONE: &str = "has no effect: the list has only one server";
 
 /// Reads the fallback keys beside `xds_servers`. Missing keys are inherited, except the flag: each list has
 /// its own (FBK-17).
@@ -58,18 +58,21 @@ pub(super) fn check_envoy(map: &Map<'_>, settings: &Settings, servers: &[Upstrea
     if settings.on_reachability_only {
         map.contradiction(
             ON_REACHABILITY_ONLY,
-            "has no meaning for `policy: envoy`, which asks the second server while the first one has never answered",
+            "does not apply to `policy: envoy`, which uses the second server while the first has never answered",
         );
     }
     let at = if map.has(FALLBACK) { FALLBACK } else { "xds_servers" };
     if servers.len() > 2 {
         map.contradiction(
             at,
-            format!("`policy: envoy` is for two servers at the most, and the list has {}", servers.len()),
+            format!("`policy: envoy` allows at most two servers; the list has {}", servers.len()),
         );
     }
     for server in servers.iter().filter(|server| !matches!(server.kind, ServerKind::Grpc(_))) {
-        map.contradiction(at, format!("`policy: envoy` is for gRPC, and {:?} is not", server.server_uri));
+        map.contradiction(
+            at,
+            format!("`policy: envoy` allows only gRPC servers; {:?} is not a gRPC server", server.server_uri),
+        );
     }
     if let [UpstreamServer { kind: ServerKind::Grpc(first), .. }, rest @ ..] = servers {
         for server in rest {
@@ -78,7 +81,7 @@ pub(super) fn check_envoy(map: &Map<'_>, settings: &Settings, servers: &[Upstrea
                 map.contradiction(
                     at,
                     format!(
-                        "`policy: envoy` is for servers that are alike, and {:?} has another `{key}`",
+                        "`policy: envoy` needs servers with equal settings; {:?} has another `{key}`",
                         server.server_uri
                     ),
                 );

@@ -116,11 +116,11 @@ impl Default for Limits {
 
 /// Keys of reliability §4.5 that belong to features not implemented yet.
 const UNSUPPORTED: &[(&str, &str)] = &[
-    ("accept_rate", "plaintext connections are accepted as they come"),
-    ("connections_per_identity", "identities come with TLS; bound connections_per_ip"),
+    ("accept_rate", "connections are accepted without a rate limit"),
+    ("connections_per_identity", "use connections_per_ip; identities need TLS"),
     ("tls_handshakes", "there is no TLS yet"),
     ("tls_handshake_timeout", "there is no TLS yet"),
-    ("response_bytes", "it belongs to the server: xds_servers[].max_response_bytes"),
+    ("response_bytes", "use xds_servers[].max_response_bytes"),
 ];
 
 impl Limits {

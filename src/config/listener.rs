@@ -211,7 +211,7 @@ impl Address {
             let address = Address::Tcp(address);
             if !address.is_local() {
                 item.warn(
-                    "is open to the network in plaintext: whoever can reach it can read everything it serves",
+                    "open to the network without encryption; anyone with network access can read all served resources",
                 );
             }
             return Some(address);
@@ -242,7 +242,7 @@ impl Address {
     }
 
     fn taken(&self, by: &str) -> Problem {
-        Problem::Contradiction { reason: format!("{self} is taken by {by}") }
+        Problem::Contradiction { reason: format!("{self} is already used by {by}") }
     }
 }
 

@@ -222,7 +222,7 @@ impl<'a> Map<'a> {
     pub(super) fn meaningless(&mut self, keys: &[&'static str], beside: &str) {
         for key in keys {
             if self.hidden(key) {
-                self.fault(key, Problem::Contradiction { reason: format!("has no meaning for {beside}") });
+                self.fault(key, Problem::Contradiction { reason: format!("does not apply to {beside}") });
             }
         }
     }

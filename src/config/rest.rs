@@ -59,7 +59,7 @@ impl RestServer {
         if let Some(item) = map.item("api_type")
             && item.text().is_some_and(|text| text != "REST")
         {
-            item.invalid("REST: what has an http:// address is polled");
+            item.invalid("REST, for a server with an http:// address");
         }
         let server = RestServer {
             request_timeout: map.or("request_timeout", d.request_timeout, timeout()),

@@ -94,7 +94,7 @@ fn read_items(list: &Item<'_>, directory: &Path) -> Option<Vec<UpstreamServer>> 
     for (index, item) in items.iter().enumerate() {
         let same = |other: &usize| servers[index].is_some() && servers[*other] == servers[index];
         if let Some(other) = (0..index).find(same) {
-            item.warn(format!("is {} again: a server cannot stand in for itself", items[other].path));
+            item.warn(format!("same server as {}; a server cannot be its own fallback", items[other].path));
         }
     }
     let servers: Option<Vec<_>> = servers.into_iter().collect();
@@ -111,13 +111,15 @@ fn read_authorities(
     for (name, item) in map.item("authorities").and_then(|item| item.entries()).unwrap_or_default() {
         if name.contains(['/', '?', '#']) {
             item.fault(Problem::Contradiction {
-                reason: format!("{name:?} cannot stand between `xdstp://` and the next `/`"),
+                reason: format!(
+                    "{name:?} is not a valid authority; an authority contains no `/`, `?` or `#`"
+                ),
             });
         }
         // `a%2Eb` is another spelling of `a.b`; a list under the first would never be used (NAM-7).
         if name.contains('%') {
             item.fault(Problem::Contradiction {
-                reason: format!("{name:?} is percent-encoded: an authority is written here as it is"),
+                reason: format!("{name:?} is percent-encoded; write the authority without encoding"),
             });
         }
         let servers = item.map(|map| read_authority(map, default, inherited, directory)).flatten();
@@ -133,7 +135,7 @@ fn read_authority(
     inherited: &Settings,
     directory: &Path,
 ) -> Option<ServerList> {
-    map.foreign(CLIENT_KEYS, "has no effect: it speaks to a gRPC client, and is left to its bootstrap");
+    map.foreign(CLIENT_KEYS, "has no effect on the relay; the key is for gRPC clients");
     let servers = match map.item("xds_servers") {
         Some(list) => read_items(&list, directory),
         None => default.map(|list| list.servers.clone()),
@@ -172,9 +174,7 @@ fn read_types(map: &mut Map<'_>, inherited: &Settings, directory: &Path) -> BTre
             });
         }
         if type_url.kind() == Kind::Other && name.starts_with("envoy.") {
-            item.warn(
-                "is no type of which sluice knows a service: it is asked for by this name all the same",
-            );
+            item.warn("not a resource type known to sluice; used by exactly this name");
         }
         let read = |map: &mut Map<'_>| {
             let servers = map.required("xds_servers", SOME).and_then(|list| read_items(&list, directory));

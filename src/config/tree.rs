@@ -72,7 +72,7 @@ fn parse_yaml(text: &str) -> Result<Tree, ConfigError> {
 }
 
 fn stands_twice(key: &str) -> String {
-    format!("the key {key:?} stands twice")
+    format!("the key {key:?} is repeated")
 }
 
 /// Each parser adds the position to its messages in another place. Our messages begin with the position, so

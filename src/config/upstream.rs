@@ -282,7 +282,7 @@ impl Endpoint {
 fn warn_of_plaintext(uri: &Item<'_>, host: &str) {
     let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     if !is_local {
-        uri.warn("is spoken to in plaintext: whoever is on the path can read and forge what it sends");
+        uri.warn("connection is unencrypted; anyone on the path can read or alter it");
     }
 }
 
@@ -365,7 +365,7 @@ impl Backoff {
             max: map.or("max", d.max, duration(ms(10)..=seconds(600))),
         };
         if backoff.initial > backoff.max {
-            map.contradiction("initial", "is longer than the `max` beside it");
+            map.contradiction("initial", "longer than `max`");
         }
         backoff
     }
@@ -384,7 +384,7 @@ const API_TYPES: &[(&str, ApiType)] = &[
 fn read_api_type(map: &mut Map<'_>) -> Option<ApiType> {
     let item = map.item("api_type")?;
     if item.text()? == "REST" {
-        item.invalid("a type of gRPC; a REST server has a server_uri of the form http://host:port[/prefix]");
+        item.invalid("a gRPC type; for REST, use a server_uri of the form http://host:port[/prefix]");
         return None;
     }
     item.parse(word(API_TYPES))
@@ -396,7 +396,7 @@ fn read_api_type(map: &mut Map<'_>) -> Option<ApiType> {
 /// `[tls, insecure]` would select plaintext, although the operator put TLS first. So an unsupported type is
 /// refused, unless `insecure` stands before it.
 pub(super) fn read_channel_creds(map: &mut Map<'_>) {
-    const EXPECTED: &str = "[{type: insecure}]: plaintext is never assumed";
+    const EXPECTED: &str = "[{type: insecure}]; plaintext must be explicit";
     let Some(list) = map.required("channel_creds", EXPECTED) else { return };
     let Some(items) = list.list() else { return };
     if items.is_empty() {
@@ -416,9 +416,9 @@ pub(super) fn read_channel_creds(map: &mut Map<'_>) {
                 config.invalid("nothing: `insecure` has no configuration");
             }
         } else if chosen {
-            kind.warn("is never used: `insecure` comes before it");
+            kind.warn("never used: `insecure` comes first");
         } else {
-            kind.unsupported("this version speaks plaintext only and does not fall through to a weaker type");
+            kind.unsupported("use `insecure` as the first entry if plaintext is acceptable");
         }
     }
 }
@@ -444,13 +444,13 @@ fn read_features(map: &mut Map<'_>) -> Features {
             None | Some("xds_v3") => {}
             Some("trusted_xds_server") => {
                 item.warn(
-                    "has no effect: trust is stated by each client about its own server, here the relay",
+                    "has no effect: each client decides whether to trust its own server, here the relay",
                 );
             }
             Some("ignore_resource_deletion") => {
-                item.warn("has no effect: the relay passes on what the server says, and clients decide");
+                item.warn("has no effect: the relay forwards deletions, and clients decide");
             }
-            Some(_) => item.warn("is not a feature that sluice knows"),
+            Some(_) => item.warn("unknown feature, without effect"),
         }
     }
     features
@@ -459,7 +459,7 @@ fn read_features(map: &mut Map<'_>) -> Features {
 fn read_uri(item: &Item<'_>, directory: &Path) -> Option<Target> {
     let text = item.text()?;
     if text.starts_with("https://") {
-        item.unsupported("this version speaks plaintext only: use http:// where that is what you want");
+        item.unsupported("use http:// if plaintext is acceptable");
         return None;
     }
     let target = if let Some(rest) = text.strip_prefix("http://") {

@@ -17,7 +17,7 @@ pub(super) fn read_upstream_node(item: &Item<'_>) -> Option<UpstreamNode> {
         Tree::Text(text) if text == "projection" => Some(UpstreamNode::Projection),
         Tree::Text(text) if text == "member" => Some(UpstreamNode::Member),
         Tree::Map(_) => item.map(|map| {
-            let template = map.required("template", "what of the node differs")?;
+            let template = map.required("template", "the fields of the node to replace")?;
             let template = template.map(read_template)?;
             Some(UpstreamNode::Template(Arc::new(template)))
         })?,
@@ -35,8 +35,9 @@ pub(super) fn check_upstream_node(item: &Item<'_>, node: &UpstreamNode, projecti
     for (path, text) in template.texts() {
         let missing = projections.iter().find_map(|projection| text.not_kept_by(projection));
         if let Some(field) = missing {
-            let reason =
-                format!("`template.{path}` has {{{field}}}, by which `split_by` does not split classes");
+            let reason = format!(
+                "`template.{path}` uses {{{field}}}, but `split_by` does not split classes by this field"
+            );
             item.fault(Problem::Contradiction { reason });
         }
     }

@@ -49,7 +49,7 @@ pub enum LogError {
     Directives { directives: String, reason: String },
     #[error("the log writer could not start: {0}")]
     Thread(#[from] io::Error),
-    #[error("logging was set up already")]
+    #[error("logging is set up already")]
     Twice,
 }
 

@@ -96,13 +96,13 @@ impl Metrics {
     pub fn new() -> Metrics {
         let origin = Instant::now();
         let mut catalogue = Catalogue::default();
-        let limits: Counters<1> = catalogue.add("sluice_limit_hits", "Times that a limit was hit");
+        let limits: Counters<1> = catalogue.add("sluice_limit_hits", "Hits of a limit");
         let limits = LimitHits::new(|limit| limits.get_or_create_owned(&[("limit", limit.name().into())]));
         let downstream = Arc::new(DownstreamMetrics::new(&mut catalogue, origin, limits.clone()));
         let upstream = UpstreamMetrics::new(&mut catalogue, origin);
         let types = TypeTable::new(&mut catalogue);
         let unwatched_bytes =
-            catalogue.sized("sluice_cache_unwatched", "Bytes of cached resources that no client wants");
+            catalogue.sized("sluice_cache_unwatched", "Bytes of cached resources without a subscriber");
         let encodings = EncodingMetrics::new(&mut catalogue);
         let fallback = FallbackMetrics::new(&mut catalogue);
         let node_classes = catalogue.add("sluice_node_classes", "Node classes with at least one source");
@@ -366,10 +366,7 @@ impl TypeTable {
         TypeTable {
             slots: Mutex::default(),
             requests: catalogue.add("sluice_downstream_requests", "Requests read from clients"),
-            reports: catalogue.add(
-                "sluice_downstream_reports",
-                "Requests by which clients report something and ask for nothing",
-            ),
+            reports: catalogue.add("sluice_downstream_reports", "Requests that are only reports of clients"),
             responses: catalogue.add("sluice_downstream_responses", "Responses sent to clients"),
             response_bytes: catalogue.sized(
                 "sluice_downstream_response",
@@ -383,7 +380,7 @@ impl TypeTable {
             ),
             left_out: catalogue.add(
                 "sluice_downstream_resources_left_out",
-                "Resources left out of answers, because the client lacks a feature that they need",
+                "Resources left out of answers, because the client lacks a required feature",
             ),
             resource_errors: catalogue.add(
                 "sluice_downstream_resource_errors",
@@ -391,10 +388,9 @@ impl TypeTable {
             ),
             delivery: catalogue.timed(
                 "sluice_downstream_delivery",
-                "Time from the receipt of an update from upstream to a client's ACK of it",
+                "Time from the receipt of an update from upstream to a client's ACK",
             ),
-            resources: catalogue
-                .add("sluice_cache_resources", "Names in the caches by what is known of them"),
+            resources: catalogue.add("sluice_cache_resources", "Names in the caches, by state of knowledge"),
             bytes: catalogue.sized("sluice_cache_resource", "Bytes of the resources that are cached"),
             states: catalogue.add(
                 "sluice_cache_resource_states",
@@ -471,7 +467,7 @@ impl EncodingMetrics {
         EncodingMetrics {
             hits: catalogue.add("sluice_encoding_hits", "Response bodies that were already encoded"),
             misses: catalogue.add("sluice_encoding_misses", "Response bodies that had to be encoded"),
-            bytes: catalogue.sized("sluice_encoding_cache", "Bytes of encoded response bodies that are kept"),
+            bytes: catalogue.sized("sluice_encoding_cache", "Bytes of cached encoded response bodies"),
         }
     }
 
@@ -505,11 +501,11 @@ impl LogMetrics {
         LogMetrics {
             suppressed: catalogue.add(
                 "sluice_log_lines_suppressed",
-                "Log lines held back, because their cause was logged already",
+                "Log lines suppressed, because their cause was logged already",
             ),
             dropped: catalogue.add(
                 "sluice_log_lines_dropped",
-                "Log lines lost, because the sink did not take them in time",
+                "Log lines lost, because the output did not accept them in time",
             ),
         }
     }

@@ -57,7 +57,7 @@ pub(super) fn put_name(sink: &mut dyn Sink, number: u32, name: &ResourceName, co
 /// can't be matched.
 pub(super) fn read_constraints(message: &[u8]) -> Result<Constraints, Malformed> {
     if message.len() > CONSTRAINTS_BYTES {
-        let text = format!("constraints of {} bytes, allowed are {CONSTRAINTS_BYTES}", message.len());
+        let text = format!("constraints of {} bytes, the limit is {CONSTRAINTS_BYTES}", message.len());
         return Err(Malformed::new(text));
     }
     Ok(Constraints::new(read_condition(message, CONSTRAINT_DEPTH)?, Bytes::copy_from_slice(message)))
@@ -78,7 +78,7 @@ fn read_condition(message: &[u8], levels: usize) -> Result<Constraint, Malformed
             _ => condition,
         };
     }
-    condition.ok_or_else(|| Malformed::new("constraints of no kind that is known"))
+    condition.ok_or_else(|| Malformed::new("constraints of an unknown kind"))
 }
 
 fn read_list(message: &[u8], levels: usize) -> Result<Vec<Constraint>, Malformed> {
@@ -104,7 +104,7 @@ fn read_single(message: &[u8]) -> Result<Constraint, Malformed> {
     match constraint {
         Some(Some(value)) => Ok(Constraint::Equals(key.into(), value.into())),
         Some(None) => Ok(Constraint::Exists(key.into())),
-        None => Err(Malformed::new("a constraint on a key that is of no kind that is known")),
+        None => Err(Malformed::new("a constraint of an unknown kind on a key")),
     }
 }
 

@@ -13,13 +13,13 @@ pub enum ReadError {
     #[error(transparent)]
     Malformed(#[from] Malformed),
     /// A JSON request is invalid.
-    #[error("the request is no DiscoveryRequest in JSON: {0}")]
+    #[error("the request is not a valid DiscoveryRequest in JSON: {0}")]
     NotJson(String),
-    #[error("the message is compressed, which was not offered")]
+    #[error("the message is compressed, but compression was not offered")]
     Compressed,
     #[error("{0} are not supported")]
     Unsupported(&'static str),
-    #[error("{}: found {found}, allowed are {allowed}", limit.name())]
+    #[error("{}: found {found}, the limit is {allowed}", limit.name())]
     OverLimit { limit: Bound, found: usize, allowed: usize },
     #[error("the stream ended within a message")]
     Truncated,

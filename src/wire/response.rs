@@ -141,7 +141,7 @@ pub fn marked_head(nonce: &str, mark: &SetMark, body_len: usize) -> Result<Bytes
 fn framed(mut head: Vec<u8>, body_len: usize) -> Result<Bytes, Status> {
     let message_len = head.len() - HEADER_LEN + body_len;
     let header = frame::header(message_len).ok_or_else(|| {
-        let reason = format!("bytes of a response message: found {message_len}, allowed are {}", u32::MAX);
+        let reason = format!("bytes of a response message: found {message_len}, the limit is {}", u32::MAX);
         Status::new(Code::ResourceExhausted, reason)
     })?;
     head[..HEADER_LEN].copy_from_slice(&header);

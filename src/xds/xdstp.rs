@@ -52,14 +52,14 @@ pub enum NameError {
 impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NameError::NoAuthority => f.write_str("a name of this scheme begins with `xdstp://[authority]/`"),
+            NameError::NoAuthority => f.write_str("an xdstp name begins with `xdstp://[authority]/`"),
             NameError::NoType => f.write_str("no resource type follows the authority"),
             NameError::NoId => f.write_str("no id follows the resource type"),
             NameError::BadEscape => f.write_str("`%` must be followed by two hexadecimal digits"),
-            NameError::NotUtf8 => f.write_str("it is not UTF-8 after percent-decoding"),
+            NameError::NotUtf8 => f.write_str("the name is not UTF-8 after percent-decoding"),
             NameError::NoKey => f.write_str("a context parameter has no key"),
             NameError::WrongType { found, expected } => {
-                write!(f, "its type is {found}, but resources of {expected} were asked for")
+                write!(f, "the name has type {found}, but the request is for {expected}")
             }
         }
     }

@@ -159,8 +159,8 @@ async fn rst_4_rst_11_whatever_is_not_a_good_answer_is_a_failure() {
         ("v1", ok(""), "INTERNAL", "EOF"),
         ("v1", ok("\u{1}"), "INTERNAL", "not JSON: expected value at line 1"),
         ("v1", ok(&clusters("v1")).replace("OK", "OK\r\ncontent-encoding: gzip"), "INTERNAL", "gzip"),
-        ("v1", ok(&unknown), "INTERNAL", "envoy.acme.T\" is not known"),
-        ("v1", ok(other), "INTERNAL", "asked for was"),
+        ("v1", ok(&unknown), "INTERNAL", "unknown type \"type.googleapis.com/envoy.acme.T\""),
+        ("v1", ok(other), "INTERNAL", "but the request was for"),
         ("v1", ok(&clusters(&"v".repeat(1000))), "RESOURCE_EXHAUSTED", "1000"),
     ];
     for (version, response, code, text) in cases {

@@ -36,9 +36,10 @@ impl Watch {
         let hearing = heard.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| match event {
             Ok(event) => hearing.hear(&event),
-            Err(error) => warn!(%error, "a watched directory"),
+            Err(error) => warn!(%error, "error while watching a directory"),
         });
-        let watcher = watcher.inspect_err(|error| warn!(%error, "directories are polled only")).ok();
+        let watcher =
+            watcher.inspect_err(|error| warn!(%error, "cannot watch directories; polling only")).ok();
         let mut watch = Watch { heard, watcher, watched: None };
         watch.renew(path);
         watch
@@ -53,7 +54,7 @@ impl Watch {
         let _ = watcher.unwatch(path);
         match watcher.watch(path, RecursiveMode::NonRecursive) {
             Ok(()) => self.watched = directory,
-            Err(error) => warn!(path = %path.display(), %error, "the directory is polled only"),
+            Err(error) => warn!(path = %path.display(), %error, "cannot watch the directory; polling only"),
         }
     }
 

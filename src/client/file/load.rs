@@ -65,7 +65,7 @@ pub(super) fn scan(directory: &Path) -> io::Result<BTreeMap<OsString, Stamp>> {
             continue;
         }
         if Format::of(&path).is_none() {
-            debug!(path = %path.display(), "passed over: its extension is none of a DiscoveryResponse");
+            debug!(path = %path.display(), "ignored: unknown file extension");
             continue;
         }
         // The file may have vanished, or its symlink is dangling: skip the file.
@@ -91,12 +91,12 @@ pub(super) fn stamp(path: &Path) -> io::Result<Stamp> {
 
 /// Reads one file. The error contains the reason, with the line if known.
 pub(super) fn read(path: &Path, bytes_max: u64) -> Result<Loaded, String> {
-    let format = Format::of(path).ok_or("its extension is none of a DiscoveryResponse")?;
+    let format = Format::of(path).ok_or("unknown file extension")?;
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(|error| error.to_string())?;
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     if bytes.len() as u64 > bytes_max {
-        return Err(format!("it is longer than {bytes_max} bytes"));
+        return Err(format!("the file is longer than {bytes_max} bytes"));
     }
     let response = match format {
         Format::Json => parse_json(text(&bytes)?).map_err(|error| error.to_string())?,
@@ -153,7 +153,7 @@ pub(super) fn merge(
             if let Some((_, other)) = of_type.insert(resource.name.clone(), (resource, file)) {
                 let (kind, name) = (loaded.type_url.short(), &resource.name);
                 let other = directory.join(other);
-                problem(format!("the {kind} {name:?} stands in {} already", other.display()));
+                problem(format!("the {kind} {name:?} is already in {}", other.display()));
             }
         }
     }

@@ -9,6 +9,7 @@
 //! The directory is taken as a whole. While any file is bad, or two files contain the same resource, the last
 //! good state stays in force (FIL-7). There is no ACK and no NACK.
 
+mod changed;
 mod changes;
 mod load;
 mod settling;
@@ -67,10 +68,10 @@ impl Default for FileSettings {
 /// The directory can't be served at all (FIL-3).
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    #[error("the directory {path:?} can't be read: {error}")]
+    #[error("cannot read the directory {path:?}: {error}")]
     Unreadable { path: PathBuf, error: std::io::Error },
     #[error(
-        "the directory {path:?} holds no file to serve; needed is at least one .json, .yaml, .yml, .pb, .pb_text or \
+        "the directory {path:?} contains no file to serve; add at least one .json, .yaml, .yml, .pb, .pb_text or \
         .pb_length_delimited file"
     )]
     Empty { path: PathBuf },
@@ -148,7 +149,7 @@ impl Directory {
             Ok(present) => present,
             Err(error) => {
                 self.watch.lost();
-                let reason = format!("the directory can't be read: {error}");
+                let reason = format!("cannot read the directory: {error}");
                 return self.tell(BTreeSet::from([Problem { path: self.path.clone(), reason }])).await;
             }
         };
@@ -184,7 +185,14 @@ impl Directory {
                 let is_new = self.served.as_ref() != Some(&state);
                 if is_new {
                     let resources: usize = state.iter().map(|(_, resources)| resources.len()).sum();
-                    info!(directory = %self.path.display(), resources, "the directory has a new state");
+                    let directory = self.path.display();
+                    match &self.served {
+                        None => info!(%directory, resources, "loaded the directory"),
+                        Some(served) => {
+                            let changed = changed::summary(served, &state);
+                            info!(%directory, resources, changed, "reloaded the directory");
+                        }
+                    }
                     self.served = Some(state.clone());
                 }
                 // A state served already is reported again, as a confirmation, once no problem remains and no

@@ -31,17 +31,17 @@ fn fu_18_a_mass_deletion_is_obeyed_at_once_unless_a_time_is_set() {
 fn fu_18_a_time_without_its_policy_means_nothing() {
     assert_eq!(
         faults("server_uri: 'localhost:1', channel_creds: [{type: insecure}], mass_deletion: {hold: 5s}"),
-        ["xds_servers[0].mass_deletion.hold: has no meaning for `policy: honour`"]
+        ["xds_servers[0].mass_deletion.hold: does not apply to `policy: honour`"]
     );
     assert_eq!(
         faults(
             "server_uri: 'localhost:1', channel_creds: [{type: insecure}], \
              mass_deletion: {policy: hold_until_confirmed, hold: 5s}"
         ),
-        ["xds_servers[0].mass_deletion.hold: has no meaning for `policy: hold_until_confirmed`"]
+        ["xds_servers[0].mass_deletion.hold: does not apply to `policy: hold_until_confirmed`"]
     );
     assert_eq!(
         faults("server_uri: 'file:a', mass_deletion: {policy: hold_then_honour}"),
-        ["xds_servers[0].mass_deletion: has no meaning for a file: server"]
+        ["xds_servers[0].mass_deletion: does not apply to a file: server"]
     );
 }

@@ -133,11 +133,11 @@ fn fbk_20_envoys_failover_is_for_two_grpc_servers_that_are_alike() {
     let (first, second) = (server("localhost:1"), server("localhost:2"));
     assert_eq!(
         faults(&format!("{}{envoy}", list(3))),
-        ["fallback: `policy: envoy` is for two servers at the most, and the list has 3"]
+        ["fallback: `policy: envoy` allows at most two servers; the list has 3"]
     );
     assert_eq!(
         faults(&format!("xds_servers: [{first}, {{server_uri: 'file:a'}}]{envoy}")),
-        ["fallback: `policy: envoy` is for gRPC, and \"file:a\" is not"]
+        ["fallback: `policy: envoy` allows only gRPC servers; \"file:a\" is not a gRPC server"]
     );
     for (key, value) in [
         ("server_features", "[fail_on_data_errors]"),
@@ -150,7 +150,7 @@ fn fbk_20_envoys_failover_is_for_two_grpc_servers_that_are_alike() {
     ] {
         let second = second.replace("server_uri", &format!("{key}: {value}, server_uri"));
         let expected = format!(
-            "fallback: `policy: envoy` is for servers that are alike, and \"localhost:2\" has another `{key}`"
+            "fallback: `policy: envoy` needs servers with equal settings; \"localhost:2\" has another `{key}`"
         );
         assert_eq!(faults(&format!("xds_servers: [{first}, {second}]{envoy}")), [expected]);
     }
@@ -162,22 +162,22 @@ fn fbk_20_envoys_failover_is_for_two_grpc_servers_that_are_alike() {
     assert_eq!(
         faults(&format!("{}{envoy}\nfallback_on_reachability_only: true", list(2))),
         [
-            "fallback_on_reachability_only: has no meaning for `policy: envoy`, which asks the second server while the \
-          first one has never answered"
+            "fallback_on_reachability_only: does not apply to `policy: envoy`, which uses the second server while the \
+             first has never answered"
         ]
     );
     assert_eq!(
         faults(&format!("{}\nfallback: {{policy: envoy, hold_down: 1s}}", list(2))),
-        ["fallback.hold_down: has no meaning for `policy: envoy`"]
+        ["fallback.hold_down: does not apply to `policy: envoy`"]
     );
     // Of a list that inherits the policy, and of one that inherits the servers.
     assert_eq!(
         faults(&format!("{}{envoy}\ntypes: {{a.B: {{{}}}}}", list(2), list(3))),
-        ["types[a.B].xds_servers: `policy: envoy` is for two servers at the most, and the list has 3"]
+        ["types[a.B].xds_servers: `policy: envoy` allows at most two servers; the list has 3"]
     );
     assert_eq!(
         faults(&format!("{}\nauthorities: {{a: {{fallback: {{policy: envoy}}}}, b: {{}}}}", list(3))),
-        ["authorities[a].fallback: `policy: envoy` is for two servers at the most, and the list has 3"]
+        ["authorities[a].fallback: `policy: envoy` allows at most two servers; the list has 3"]
     );
     assert_eq!(faults(&format!("{}{envoy}\nauthorities: {{a: {{}}}}", list(3))).len(), 1, "it is told once");
 }

@@ -35,13 +35,13 @@ fn what_a_template_cannot_have_is_named_with_its_key() {
     assert_eq!(
         faults("split_by: {cluster: true}, upstream_node: {template: {id: 'a~{node.metadata.NAMESPACE}'}}"),
         [format!(
-            "{at}: `template.id` has {{node.metadata.NAMESPACE}}, by which `split_by` does not split classes"
+            "{at}: `template.id` uses {{node.metadata.NAMESPACE}}, but `split_by` does not split classes by this field"
         )]
     );
     assert_eq!(
         faults("upstream_node: {template: {metadata: {A: {B: ['{node.cluster}']}}}}"),
         [format!(
-            "{at}: `template.metadata.A.B[0]` has {{node.cluster}}, by which `split_by` does not split classes"
+            "{at}: `template.metadata.A.B[0]` uses {{node.cluster}}, but `split_by` does not split classes by this field"
         )],
         "the names of the other style are split by nothing"
     );

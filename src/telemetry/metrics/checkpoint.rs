@@ -25,25 +25,22 @@ pub struct CheckpointMetrics {
 impl CheckpointMetrics {
     pub(super) fn new(catalogue: &mut Catalogue) -> CheckpointMetrics {
         CheckpointMetrics {
-            writes: catalogue.add("sluice_checkpoint_writes", "Sources that were written to the checkpoint"),
-            failures: catalogue
-                .add("sluice_checkpoint_write_failures", "Attempts to write a source that failed"),
+            writes: catalogue.add("sluice_checkpoint_writes", "Sources written to the checkpoint"),
+            failures: catalogue.add("sluice_checkpoint_write_failures", "Failed attempts to write a source"),
             failing: catalogue
                 .add("sluice_checkpoint_failing", "1 while the checkpoint cannot be used, otherwise 0"),
             written: catalogue.sized("sluice_checkpoint_written", "Bytes written to the checkpoint"),
-            write: catalogue.timed("sluice_checkpoint_write", "Time that it took to write a source"),
+            write: catalogue.timed("sluice_checkpoint_write", "Time to write a source"),
             last_success: catalogue.timed(
                 "sluice_checkpoint_last_success_timestamp",
                 "When a source was last written, since 1970; 0 before",
             ),
             sources: catalogue
-                .add("sluice_checkpoint_sources_read", "Sources that the checkpoint had at the start"),
+                .add("sluice_checkpoint_sources_read", "Sources read from the checkpoint at the start"),
             resources: catalogue
-                .add("sluice_checkpoint_resources_read", "Resources that the checkpoint had at the start"),
-            refused: catalogue.add(
-                "sluice_checkpoint_files_refused",
-                "Files of the checkpoint that were not used at the start",
-            ),
+                .add("sluice_checkpoint_resources_read", "Resources read from the checkpoint at the start"),
+            refused: catalogue
+                .add("sluice_checkpoint_files_refused", "Files of the checkpoint ignored at the start"),
         }
     }
 

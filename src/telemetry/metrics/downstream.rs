@@ -116,28 +116,26 @@ impl DownstreamMetrics {
     pub(super) fn new(catalogue: &mut Catalogue, origin: Instant, limits: LimitHits) -> DownstreamMetrics {
         let closed: Counters<1> = catalogue.add(
             "sluice_downstream_connections_closed",
-            "Connections that the relay closed, or that failed, by the reason",
+            "Connections that the relay closed or that failed, by reason",
         );
         let closed = |reason: &str| closed.get_or_create_owned(&[("reason", reason.into())]);
         let goaways: Counters<1> =
-            catalogue.add("sluice_downstream_goaways", "Connections that were asked to go, by the reason");
+            catalogue.add("sluice_downstream_goaways", "Connections with a GOAWAY from the relay, by reason");
         let goaways = |reason: &str| goaways.get_or_create_owned(&[("reason", reason.into())]);
         let calls: Counters<1> = catalogue
             .add("sluice_downstream_calls", "Calls of the discovery services, by the kind of method");
         let call = |kind: CallKind| calls.get_or_create_owned(&[("method", kind.name().into())]);
-        let streams: Gauges<1> =
-            catalogue.add("sluice_downstream_streams", "Streams of clients that are open");
+        let streams: Gauges<1> = catalogue.add("sluice_downstream_streams", "Open streams of clients");
         let opened: Counters<1> =
             catalogue.add("sluice_downstream_streams_opened", "Streams that clients opened");
         let label = |variant| [("variant", variant_name(variant).into())];
         DownstreamMetrics {
-            connections_open: catalogue
-                .add("sluice_downstream_connections", "Connections of clients that are open"),
+            connections_open: catalogue.add("sluice_downstream_connections", "Open connections of clients"),
             connections_accepted: catalogue
-                .add("sluice_downstream_connections_accepted", "Connections of clients that were accepted"),
+                .add("sluice_downstream_connections_accepted", "Accepted connections of clients"),
             accept_failures: catalogue.add(
                 "sluice_downstream_accept_failures",
-                "Times that no connection could be accepted for want of a resource",
+                "Failed accepts, for lack of file descriptors or memory",
             ),
             closed_preface_timeout: closed("preface_timeout"),
             closed_not_http: closed("not_http"),
@@ -152,7 +150,7 @@ impl DownstreamMetrics {
             goaways_abuse: goaways("abuse"),
             age_exemptions: catalogue.add(
                 "sluice_downstream_age_exemptions",
-                "Times that an old connection was kept, because a stream of it had no response yet",
+                "Old connections kept, because a stream had no response yet",
             ),
             streams_unreadable: catalogue.add(
                 "sluice_downstream_streams_unreadable",
@@ -170,11 +168,11 @@ impl DownstreamMetrics {
             behind: Arc::new(BehindTable::new(origin)),
             streams_behind: catalogue.add(
                 "sluice_downstream_streams_behind",
-                "Open streams with news that the client has not ACKed",
+                "Open streams with updates that the client has not ACKed",
             ),
             oldest_unacked: catalogue.timed(
                 "sluice_downstream_oldest_unacked",
-                "For how long the stream that is furthest behind has been behind",
+                "Longest time that an open stream has been behind",
             ),
         }
     }

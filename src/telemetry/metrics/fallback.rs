@@ -15,11 +15,11 @@ impl FallbackMetrics {
         FallbackMetrics {
             streams: catalogue.add(
                 "sluice_fallback_streams",
-                "Downstream streams that are served by a server of the list that is not the preferred one",
+                "Downstream streams served by another server of the list than the preferred one",
             ),
             moves: catalogue.add(
                 "sluice_fallback_moves",
-                "How often a downstream stream went over to a server of the list, the preferred one included",
+                "Moves of downstream streams to a server of the list, including returns to the preferred one",
             ),
         }
     }

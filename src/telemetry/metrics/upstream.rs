@@ -48,15 +48,13 @@ impl UpstreamMetrics {
                 "1 while at least one source of the server has a working stream, otherwise 0",
             ),
             sources: catalogue.add("sluice_upstream_sources", "Sources of the server by their state"),
-            stale: catalogue.add(
-                "sluice_upstream_sources_stale",
-                "Sources that serve what they can't have confirmed now",
-            ),
+            stale: catalogue
+                .add("sluice_upstream_sources_stale", "Sources that serve state they can't confirm now"),
             restored: catalogue.add(
                 "sluice_upstream_sources_restored",
-                "Sources that serve what they held before a restart and can't have confirmed yet",
+                "Sources that serve state restored after a restart, not confirmed yet",
             ),
-            streams: catalogue.add("sluice_upstream_streams", "Streams to the server that are open"),
+            streams: catalogue.add("sluice_upstream_streams", "Open streams to the server"),
             stream_closes: catalogue.add(
                 "sluice_upstream_stream_closes",
                 "Streams to the server that ended, by gRPC status code",
@@ -66,11 +64,11 @@ impl UpstreamMetrics {
             nacks: catalogue.add("sluice_upstream_nacks", "Responses of the server that the relay NACKed"),
             beside: BesideFamilies::new(catalogue),
             bad_files: catalogue
-                .add("sluice_upstream_bad_files", "Files that could not be read or parsed and were not used"),
+                .add("sluice_upstream_bad_files", "Files ignored because of errors in reading or parsing"),
             client: ClientFamilies::new(catalogue),
             last_response_age: catalogue.timed(
                 "sluice_upstream_last_response_age",
-                "Time since the server last answered on any stream; absent until it has",
+                "Time since the server last answered on any stream; absent before the first answer",
             ),
         }
     }
@@ -372,11 +370,11 @@ impl BesideFamilies {
             ),
             mass_deletions: catalogue.add(
                 "sluice_upstream_mass_deletions",
-                "Responses of the server that took away most of what there was of a type",
+                "Responses of the server that removed most resources of a type",
             ),
             held_back: catalogue.add(
                 "sluice_upstream_resources_held_back",
-                "Resources served although the server took them away in a mass deletion",
+                "Resources still served after the server removed them in a mass deletion",
             ),
             refused: catalogue.add(
                 "sluice_upstream_types_refused",
@@ -384,15 +382,15 @@ impl BesideFamilies {
             ),
             suspects: catalogue.add(
                 "sluice_upstream_suspect_streams",
-                "Streams to the server that carry one type alone, because it ended a stream after it was asked for that",
+                "Streams to the server for one suspect type alone, because the server ended a stream after a request for the type",
             ),
             version_anomalies: catalogue.add(
                 "sluice_upstream_version_anomalies",
-                "Responses of the server whose versions don't fit those before, by kind",
+                "Responses of the server with versions that contradict earlier ones, by kind",
             ),
             errors: catalogue.add(
                 "sluice_upstream_resource_errors",
-                "Errors that the server sent in the place of resources, by gRPC status code",
+                "Errors from the server in place of resources, by gRPC status code",
             ),
         }
     }
@@ -449,8 +447,7 @@ struct ClientFamilies {
 impl ClientFamilies {
     fn new(catalogue: &mut Catalogue) -> ClientFamilies {
         ClientFamilies {
-            connections: catalogue
-                .add("sluice_upstream_connections", "Connections to the server that are open"),
+            connections: catalogue.add("sluice_upstream_connections", "Open connections to the server"),
             connects: catalogue
                 .add("sluice_upstream_connects", "Connections to the server that became ready"),
             connect_failures: catalogue
@@ -462,19 +459,16 @@ impl ClientFamilies {
             received: catalogue.sized("sluice_upstream_received", "Bytes read from the server"),
             sent: catalogue.sized("sluice_upstream_sent", "Bytes written to the server"),
             pings: catalogue.add("sluice_upstream_pings", "HTTP/2 PINGs sent to the server"),
-            probes: catalogue.add(
-                "sluice_upstream_probes",
-                "Questions to a silent server whether it is there, because a name stayed unanswered",
-            ),
+            probes: catalogue
+                .add("sluice_upstream_probes", "Probes of a silent server, because a name stayed unanswered"),
             unanswered: catalogue.add(
                 "sluice_upstream_pings_unanswered",
                 "PINGs and probes without an answer in time; each ended a connection",
             ),
-            goaways: catalogue
-                .add("sluice_upstream_goaways", "Connections that the server asked with a GOAWAY to leave"),
+            goaways: catalogue.add("sluice_upstream_goaways", "Connections with a GOAWAY from the server"),
             too_many_pings: catalogue.add(
                 "sluice_upstream_too_many_pings",
-                "Connections that the server asked to leave because it finds PINGs too frequent",
+                "Connections with a GOAWAY because the server finds PINGs too frequent",
             ),
         }
     }

@@ -84,7 +84,7 @@ fn push_name(names: &mut Vec<ResourceName>, payload: &[u8], limits: &ReaderLimit
 /// Rejects names with an ending that is reserved for the relay's internal names.
 pub fn checked(name: &str) -> Result<&str, Malformed> {
     if is_reserved(name) {
-        return Err(Malformed::new("a name ends with a character that is none, U+FDD0 or U+FDD1"));
+        return Err(Malformed::new("a name ends with a reserved character, U+FDD0 or U+FDD1"));
     }
     Ok(name)
 }

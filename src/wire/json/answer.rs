@@ -18,7 +18,7 @@ const DEPTH_MAX: usize = 100;
 /// The reason why a resource has no JSON form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    #[error("{type_url} is not known, so that {place} of {resource:?} cannot be said in JSON")]
+    #[error("unknown type {type_url}: {place} of {resource:?} has no JSON form")]
     UnknownType { resource: String, place: String, type_url: String },
     #[error("{place} of {resource:?} is malformed: {reason}")]
     Malformed { resource: String, place: String, reason: String },

@@ -45,14 +45,14 @@ pub enum JsonError {
     Syntax(String),
     #[error("{path}: {reason} (in a {message})")]
     Content { path: String, message: String, reason: String },
-    #[error("{path}: the type {type_url:?} is not known")]
+    #[error("{path}: unknown type {type_url:?}")]
     UnknownType { path: String, type_url: String },
     #[error(transparent)]
     Response(#[from] DecodeError),
-    #[error("it can't be encoded: {0}")]
+    #[error("the message can't be encoded: {0}")]
     Encoding(String),
     /// The embedded descriptors are broken: a build error of sluice.
-    #[error("the descriptors of Envoy's types: {0}")]
+    #[error("the embedded descriptors of Envoy's types are broken: {0}")]
     Descriptors(String),
 }
 
@@ -96,7 +96,7 @@ fn has_more_nodes(text: &str, max: usize) -> bool {
 
 fn read_json(text: &str) -> Result<Value, JsonError> {
     if has_more_nodes(text, NODES_MAX) {
-        return Err(JsonError::Syntax(format!("it has more than {NODES_MAX} values")));
+        return Err(JsonError::Syntax(format!("the document has more than {NODES_MAX} values")));
     }
     let strict: strict::Strict =
         serde_json::from_str(text).map_err(|error| JsonError::Syntax(error.to_string()))?;

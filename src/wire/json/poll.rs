@@ -128,11 +128,7 @@ fn malformed(part: &str, error: &serde_json::Error) -> ReadError {
 /// The parser would also accept a list of the fields in their order.
 fn must_be_object(text: &[u8]) -> Result<(), ReadError> {
     let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
-    if first == Some(&b'{') {
-        Ok(())
-    } else {
-        Err(ReadError::NotJson("a message in JSON is an object".to_owned()))
-    }
+    if first == Some(&b'{') { Ok(()) } else { Err(ReadError::NotJson("expected a JSON object".to_owned())) }
 }
 
 // === names ===
@@ -290,7 +286,7 @@ fn read_metadata(text: &RawValue, limits: &ReaderLimits) -> Result<BTreeMap<Stri
     match (fault.take(), read) {
         (Some(fault), _) => Err(fault),
         (None, Ok(Value::Struct(fields))) => Ok(fields),
-        (None, Ok(_)) => Err(ReadError::NotJson("the metadata of the node is no object".to_owned())),
+        (None, Ok(_)) => Err(ReadError::NotJson("the metadata of the node is not an object".to_owned())),
         (None, Err(error)) => Err(malformed("metadata of the node", &error)),
     }
 }
@@ -432,11 +428,11 @@ mod tests {
     fn rst_5_what_is_malformed_is_named() {
         for (text, part) in [
             ("", "EOF"),
-            ("[]", "is an object"),
-            (r#"{"node": ["n"]}"#, "is an object"),
+            ("[]", "expected a JSON object"),
+            (r#"{"node": ["n"]}"#, "expected a JSON object"),
             (r#"{"resource_names": "a"}"#, "list of resource names"),
             (r#"{"resource_names": ["a"], "resourceNames": ["a"]}"#, "duplicate field"),
-            (r#"{"node": {"metadata": [1]}}"#, "no object"),
+            (r#"{"node": {"metadata": [1]}}"#, "not an object"),
             (r#"{"node": {"id": 1}}"#, "string"),
             (r#"{} x"#, "trailing"),
             ("{\"resource_names\": [\"x\u{fdd0}k=v\u{fdd0}\"]}", "U+FDD0"),

@@ -20,16 +20,14 @@ pub(super) fn as_response(resource: &[u8]) -> Result<Bytes, DecodeError> {
         }
     }
     let refused = |reason: String| Err(DecodeError::Collection(reason));
-    let Some((type_url, value)) = any else { return refused("it has no content".to_owned()) };
+    let Some((type_url, value)) = any else { return refused("the Resource has no content".to_owned()) };
     let kind = TypeUrl::new(type_url).kind();
     if !matches!(kind, Kind::ClusterCollection | Kind::ListenerCollection | Kind::LbEndpointCollection) {
         let type_url: String = type_url.chars().take(200).collect();
-        return refused(format!(
-            "it wraps a {type_url:?}, which is no list collection; use a DiscoveryResponse"
-        ));
+        return refused(format!("the type {type_url:?} is not a list collection; use a DiscoveryResponse"));
     }
     if name.is_empty() {
-        return refused("it has no name".to_owned());
+        return refused("the resource has no name".to_owned());
     }
     if let Some(index) = first_locator(value)? {
         return refused(format!("entries[{index}] of {name:?} is not inline"));

@@ -35,7 +35,7 @@ impl<'a> ResourceReader<'a> {
             return self.wrapped(value, true);
         }
         if *type_url != *self.type_url.as_str() {
-            return Err(bad("", format!("its type is {}", shown(type_url))));
+            return Err(bad("", format!("unexpected type {}", shown(type_url))));
         }
         if !self.type_url.kind().has_name_field() {
             return Err(bad("", "a message without a name field must be wrapped".to_owned()));
@@ -62,7 +62,7 @@ impl<'a> ResourceReader<'a> {
         }
         if let Some((type_url, value)) = parts.any {
             if *type_url != *self.type_url.as_str() && type_url != REDIRECT {
-                return Err(bad(name, format!("the type of its payload is {}", shown(type_url))));
+                return Err(bad(name, format!("unexpected payload type {}", shown(type_url))));
             }
             if name.is_empty() && sotw && type_url != REDIRECT && self.type_url.kind().has_name_field() {
                 name = self.name_in(value)?;
@@ -93,10 +93,10 @@ impl<'a> ResourceReader<'a> {
 
     fn received(&self, name: &str, parts: &Parts) -> Element {
         if name.is_empty() && !may_be_nameless(self.type_url) {
-            return Err(bad("", "it has no name".to_owned()));
+            return Err(bad("", "the resource has no name".to_owned()));
         }
         if is_reserved(name) {
-            return Err(bad("", "its name ends with a character that is none".to_owned()));
+            return Err(bad("", "the name ends with a reserved character, U+FDD0 or U+FDD1".to_owned()));
         }
         let key = key_of(name, parts.constraints.as_ref());
         let resource = match parts.any {

@@ -32,13 +32,11 @@ pub enum DecodeError {
     Malformed(#[from] Malformed),
     #[error("the response has no type_url")]
     NoType,
-    #[error("the response is of the type {found:?}; asked for was {expected}")]
+    #[error("the response has type {found:?}, but the request was for {expected}")]
     OtherType { found: String, expected: String },
-    #[error("a file that is one Resource: {0}")]
+    #[error("a file with a single Resource: {0}")]
     Collection(String),
-    #[error(
-        "the length before the message is {length}, and {found} bytes follow; a file is one DiscoveryResponse"
-    )]
+    #[error("the length prefix is {length}, but {found} bytes follow; a file contains one DiscoveryResponse")]
     Delimiter { length: usize, found: usize },
 }
 
@@ -103,7 +101,7 @@ fn refuse_variant(element: &mut Element) {
 /// The author of a file must learn about a forgotten name.
 fn refuse_nameless(element: &mut Element) {
     if element.as_ref().is_ok_and(|received| received.name.as_str().is_empty()) {
-        *element = Err(bad("", "it has no name".to_owned()));
+        *element = Err(bad("", "the resource has no name".to_owned()));
     }
 }
 
@@ -244,7 +242,7 @@ fn nonempty(name: &str, type_url: &TypeUrl) -> Result<ResourceName, BadElement> 
         return Err(bad("", "a removed resource has no name".to_owned()));
     }
     if is_reserved(name) {
-        return Err(bad("", "a removed name ends with a character that is none".to_owned()));
+        return Err(bad("", "a removed name ends with a reserved character, U+FDD0 or U+FDD1".to_owned()));
     }
     Ok(ResourceName::received(name))
 }
