@@ -90,9 +90,9 @@ fn pool_of(server: &GrpcServer, in_reserve: bool, metrics: Arc<ClientMetrics>) -
         Endpoint::Tcp { host, port } => GrpcAddress::Tcp { host: host.clone(), port: *port },
         Endpoint::Unix(path) => GrpcAddress::Unix(path.clone()),
     };
-    let defaults = client::Settings::default();
+    let defaults = client::ClientSettings::default();
     let keepalive = server.tcp_keepalive.clone().unwrap_or_default();
-    let transport = client::Settings {
+    let transport = client::ClientSettings {
         connect_timeout: server.connect_timeout,
         settings_timeout: server.settings_timeout,
         open_timeout: server.stream_open_timeout,
@@ -146,7 +146,7 @@ fn hold(mass_deletion: MassDeletion) -> Option<upstream::Hold> {
 }
 
 fn attach_rest(server: &RestServer, metrics: Arc<ClientMetrics>) -> Attach {
-    let transport = client::Settings {
+    let transport = client::ClientSettings {
         connect_timeout: server.connect_timeout,
         request_timeout: server.request_timeout,
         keepalive_idle: server.tcp_keepalive.time,
@@ -154,7 +154,7 @@ fn attach_rest(server: &RestServer, metrics: Arc<ClientMetrics>) -> Attach {
         keepalive_retries: server.tcp_keepalive.probes,
         user_timeout: server.tcp_keepalive.user_timeout,
         message_bytes_max: size(server.max_response_bytes),
-        ..client::Settings::default()
+        ..client::ClientSettings::default()
     };
     let protocol = upstream::Settings {
         transport: upstream::Transport::Rest { refresh_delay: server.refresh_delay },

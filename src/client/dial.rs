@@ -14,7 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
 use super::transport::{Socket, Traffic, Transport};
-use super::{GrpcAddress, Settings};
+use super::{ClientSettings, GrpcAddress};
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::{Code, Status};
 
@@ -53,14 +53,18 @@ impl Ready for Transport {
 #[derive(Debug)]
 pub(super) struct Dialer {
     address: GrpcAddress,
-    settings: Arc<Settings>,
+    settings: Arc<ClientSettings>,
     metrics: Arc<ClientMetrics>,
     /// The last addresses of the name, for use when resolution fails (FU31).
     last_good: Mutex<Vec<SocketAddr>>,
 }
 
 impl Dialer {
-    pub(super) fn new(address: GrpcAddress, settings: Arc<Settings>, metrics: Arc<ClientMetrics>) -> Dialer {
+    pub(super) fn new(
+        address: GrpcAddress,
+        settings: Arc<ClientSettings>,
+        metrics: Arc<ClientMetrics>,
+    ) -> Dialer {
         Dialer { address, settings, metrics, last_good: Mutex::new(Vec::new()) }
     }
 

@@ -31,5 +31,5 @@ pub use file::{FileError, FileEvent, FileHandle, FileServer, FileSettings, FileS
 pub use poll::PollHandle;
 pub use pool::Pool;
 pub use rest::RestServer;
-pub use settings::Settings;
+pub use settings::ClientSettings;
 pub use stream::StreamHandle;

@@ -10,7 +10,7 @@ use tracing::{debug, info, warn};
 use super::connection::{Connection, Place, SendRequest};
 use super::dial::Dialer;
 use super::stream::{self, StreamHandle};
-use super::{GrpcAddress, Settings, StreamEvent};
+use super::{ClientSettings, GrpcAddress, StreamEvent};
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::service::ads_path;
 use crate::xds::{Status, Variant};
@@ -25,7 +25,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub fn new(address: GrpcAddress, settings: Settings, metrics: Arc<ClientMetrics>) -> Pool {
+    pub fn new(address: GrpcAddress, settings: ClientSettings, metrics: Arc<ClientMetrics>) -> Pool {
         let settings = Arc::new(settings);
         let state = State {
             connections: Vec::new(),
@@ -70,7 +70,7 @@ impl Pool {
 #[derive(Debug)]
 pub(super) struct Shared {
     dialer: Dialer,
-    settings: Arc<Settings>,
+    settings: Arc<ClientSettings>,
     metrics: Arc<ClientMetrics>,
     state: Mutex<State>,
     news: watch::Sender<News>,
@@ -110,7 +110,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Shared {
-    pub(super) fn settings(&self) -> &Arc<Settings> {
+    pub(super) fn settings(&self) -> &Arc<ClientSettings> {
         &self.settings
     }
 
@@ -260,7 +260,7 @@ impl Shared {
 
 /// The delay after a failure with `failures` others before: ×1.6 each, up to a cap, with ±20 % of jitter
 /// (CLI-4).
-fn backoff(settings: &Settings, failures: u32) -> Duration {
+fn backoff(settings: &ClientSettings, failures: u32) -> Duration {
     // Beyond this exponent, the delay has reached the cap.
     let factor = 1.6_f64.powi(failures.min(64) as i32);
     let seconds = (settings.backoff_initial.as_secs_f64() * factor).min(settings.backoff_max.as_secs_f64());
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn cli_4_the_backoff_grows_to_its_cap_within_its_jitter() {
         let delays = |jitter| {
-            let settings = Settings { jitter, ..Settings::default() };
+            let settings = ClientSettings { jitter, ..ClientSettings::default() };
             [0, 1, 2, 7, 8, 1_000_000].map(|failures| backoff(&settings, failures).as_millis())
         };
         assert_eq!(delays(|| 0.5), [1000, 1600, 2560, 26843, 30000, 30000]);
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn fu32_too_many_pings_doubles_the_interval_each_time() {
         let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
-        let pool = Pool::new(address, Settings::default(), Arc::new(ClientMetrics::default()));
+        let pool = Pool::new(address, ClientSettings::default(), Arc::new(ClientMetrics::default()));
         assert_eq!(pool.shared.ping_interval(), Duration::from_secs(300));
         for seconds in [600, 1200] {
             pool.shared.too_many_pings();

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::dial::Dialer;
 use super::poll::{self, PollHandle};
 use super::transport::Transport;
-use super::{GrpcAddress, Settings, StreamEvent};
+use super::{ClientSettings, GrpcAddress, StreamEvent};
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::{Status, TypeUrl};
 
@@ -32,7 +32,7 @@ pub(super) struct Shared {
     pub(super) client: Client<Connector, Full<Bytes>>,
     /// `http://host:port/prefix`, without a slash at the end.
     pub(super) base: String,
-    pub(super) settings: Arc<Settings>,
+    pub(super) settings: Arc<ClientSettings>,
     pub(super) metrics: Arc<ClientMetrics>,
 }
 
@@ -42,7 +42,7 @@ impl RestServer {
         host: &str,
         port: u16,
         prefix: &str,
-        settings: Settings,
+        settings: ClientSettings,
         metrics: Arc<ClientMetrics>,
     ) -> RestServer {
         let settings = Arc::new(settings);

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The timeouts and limits of one server. The defaults are sluice's own (`reliability.md` §3.1 and finding
 /// 7).
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ClientSettings {
     /// For name resolution, and for the TCP handshake with one address: 3 s each (FU2, FU6).
     pub connect_timeout: Duration,
     /// From the TCP connection to the server's SETTINGS, which make the connection ready: 5 s (FU6, RLY-29).
@@ -54,9 +54,9 @@ pub struct Settings {
     pub queue_messages_max: usize,
 }
 
-impl Default for Settings {
+impl Default for ClientSettings {
     fn default() -> Self {
-        Settings {
+        ClientSettings {
             connect_timeout: Duration::from_secs(3),
             settings_timeout: Duration::from_secs(5),
             address_stagger: Duration::from_millis(250),

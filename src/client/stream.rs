@@ -35,7 +35,7 @@ pub struct StreamHandle {
 
 impl StreamHandle {
     /// Queues a message that is already framed for gRPC; HTTP/2 sends it when flow control permits. Never
-    /// blocks. If more than [`super::Settings::queue_bytes_max`] are waiting, the stream ends with
+    /// blocks. If more than [`super::ClientSettings::queue_bytes_max`] are waiting, the stream ends with
     /// RESOURCE_EXHAUSTED (FU30).
     pub fn send(&self, message: Bytes) {
         self.queue.push(message);

@@ -211,7 +211,10 @@ async fn a_name_in_two_files_is_told_with_both() {
     assert_eq!(watched.said().await, "Cluster: x");
     watched.replace("b.json", &clusters(&["y", "x"]));
     let bad = watched.said().await;
-    assert!(bad.starts_with(r#"bad b.json: the Cluster "x" is already in"#) && bad.contains("a.json"), "{bad}");
+    assert!(
+        bad.starts_with(r#"bad b.json: the Cluster "x" is already in"#) && bad.contains("a.json"),
+        "{bad}"
+    );
     fs::remove_file(watched.path("a.json")).unwrap();
     assert_eq!(watched.said().await, "Cluster: x y");
 }
