@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info};
 
 use super::dial::Dialed;
-use super::pool::Shared;
+use super::pool::PoolInner;
 use super::transport::Traffic;
 use crate::xds::{Code, Status};
 
@@ -54,7 +54,7 @@ pub(super) struct Connection {
     probed: Notify,
     rounds: Rounds,
     pub(super) traffic: Arc<Traffic>,
-    pool: Arc<Shared>,
+    pool: Arc<PoolInner>,
 }
 
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Drop for Place {
 
 impl Connection {
     /// Wraps a ready connection, and starts its task.
-    pub(super) fn start(dialed: Dialed, pool: Arc<Shared>) -> Arc<Connection> {
+    pub(super) fn start(dialed: Dialed, pool: Arc<PoolInner>) -> Arc<Connection> {
         let Dialed { send, mut h2, traffic } = dialed;
         let ping = h2.ping_pong();
         let connection = Arc::new(Connection {

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::rest::{ConnectError, Shared};
+use super::rest::{ConnectError, RestInner};
 use super::stream::USER_AGENT;
 use super::{StreamEvent, status};
 use crate::wire::json::{JsonError, encode_rest_request, parse_rest_response};
@@ -40,7 +40,7 @@ impl PollHandle {
 }
 
 pub(super) fn open(
-    server: Arc<Shared>,
+    server: Arc<RestInner>,
     type_url: &TypeUrl,
     events: mpsc::Sender<StreamEvent>,
 ) -> Option<PollHandle> {
@@ -54,7 +54,7 @@ pub(super) fn open(
 struct Poll {
     url: String,
     type_url: TypeUrl,
-    server: Arc<Shared>,
+    server: Arc<RestInner>,
     events: mpsc::Sender<StreamEvent>,
 }
 

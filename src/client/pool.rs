@@ -21,7 +21,7 @@ use crate::xds::{Status, Variant};
 /// connection when a stream finds no place, and closes connections that are without streams for a while.
 #[derive(Clone, Debug)]
 pub struct Pool {
-    shared: Arc<Shared>,
+    inner: Arc<PoolInner>,
 }
 
 impl Pool {
@@ -36,7 +36,7 @@ impl Pool {
             ping_interval: settings.ping_interval,
         };
         Pool {
-            shared: Arc::new(Shared {
+            inner: Arc::new(PoolInner {
                 dialer: Dialer::new(address, settings.clone(), metrics.clone()),
                 settings,
                 metrics,
@@ -59,16 +59,16 @@ impl Pool {
         variant: Variant,
         events: mpsc::Sender<StreamEvent>,
     ) -> StreamHandle {
-        stream::open(self.shared.clone(), path, variant, events)
+        stream::open(self.inner.clone(), path, variant, events)
     }
 
     pub fn metrics(&self) -> &Arc<ClientMetrics> {
-        &self.shared.metrics
+        &self.inner.metrics
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct PoolInner {
     dialer: Dialer,
     settings: Arc<ClientSettings>,
     metrics: Arc<ClientMetrics>,
@@ -101,7 +101,7 @@ struct News {
 }
 
 /// A stream that waits for a connection. The pool connects only while there are such streams.
-struct Waiting<'a>(&'a Shared);
+struct Waiting<'a>(&'a PoolInner);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -109,7 +109,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Shared {
+impl PoolInner {
     pub(super) fn settings(&self) -> &Arc<ClientSettings> {
         &self.settings
     }
@@ -285,10 +285,10 @@ mod tests {
     fn fu32_too_many_pings_doubles_the_interval_each_time() {
         let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
         let pool = Pool::new(address, ClientSettings::default(), Arc::new(ClientMetrics::default()));
-        assert_eq!(pool.shared.ping_interval(), Duration::from_secs(300));
+        assert_eq!(pool.inner.ping_interval(), Duration::from_secs(300));
         for seconds in [600, 1200] {
-            pool.shared.too_many_pings();
-            assert_eq!(pool.shared.ping_interval(), Duration::from_secs(seconds));
+            pool.inner.too_many_pings();
+            assert_eq!(pool.inner.ping_interval(), Duration::from_secs(seconds));
         }
     }
 }

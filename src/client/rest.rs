@@ -24,11 +24,11 @@ use crate::xds::{Status, TypeUrl};
 /// to clone.
 #[derive(Clone, Debug)]
 pub struct RestServer {
-    shared: Arc<Shared>,
+    inner: Arc<RestInner>,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct RestInner {
     pub(super) client: Client<Connector, Full<Bytes>>,
     /// `http://host:port/prefix`, without a slash at the end.
     pub(super) base: String,
@@ -53,14 +53,14 @@ impl RestServer {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(settings.idle_timeout)
             .build(Connector { dialer: Arc::new(dialer), metrics: metrics.clone() });
-        RestServer { shared: Arc::new(Shared { client, base, settings, metrics }) }
+        RestServer { inner: Arc::new(RestInner { client, base, settings, metrics }) }
     }
 
     /// Starts one poll for a type. The poll reports into `events` like a stream with one request, the first
     /// given to the handle. `None` if the type has no REST path (RPC-9). Must be called within a tokio
     /// runtime.
     pub fn open(&self, type_url: &TypeUrl, events: mpsc::Sender<StreamEvent>) -> Option<PollHandle> {
-        poll::open(self.shared.clone(), type_url, events)
+        poll::open(self.inner.clone(), type_url, events)
     }
 }
 

@@ -16,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::connection::{Connection, Phase, Place, SendRequest};
 use super::decode::Decoder;
-use super::pool::Shared;
+use super::pool::PoolInner;
 use super::queue::Queue;
 use super::{GrpcAddress, StreamEvent, status};
 use crate::xds::{Code, Status, Variant, mark};
@@ -60,7 +60,7 @@ impl StreamHandle {
 }
 
 pub(super) fn open(
-    pool: Arc<Shared>,
+    pool: Arc<PoolInner>,
     path: String,
     variant: Variant,
     events: mpsc::Sender<StreamEvent>,
@@ -76,7 +76,7 @@ pub(super) fn open(
 }
 
 struct Stream {
-    pool: Arc<Shared>,
+    pool: Arc<PoolInner>,
     /// The path of the method.
     path: String,
     variant: Variant,
