@@ -10,21 +10,21 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tracing::warn;
 
-use super::settling::Changes;
+use super::debounce::Changes;
 
 /// The symlink that Kubernetes replaces to change all files of a volume at once (FIL-2).
 const KUBERNETES_DATA: &str = "..data";
 
 /// Collects the changes in one directory until the caller asks for them.
 pub(super) struct Watch {
-    heard: Arc<Heard>,
+    events: Arc<WatchEvents>,
     watcher: Option<RecommendedWatcher>,
     /// Device and inode of the watched directory: its path may come to mean another one.
     watched: Option<(u64, u64)>,
 }
 
 #[derive(Default)]
-struct Heard {
+struct WatchEvents {
     changes: Mutex<Changes>,
     news: Notify,
 }
@@ -32,15 +32,15 @@ struct Heard {
 impl Watch {
     /// Starts the watch. If the kernel can't report changes, the directory is still polled.
     pub(super) fn start(path: &Path) -> Watch {
-        let heard = Arc::new(Heard::default());
-        let hearing = heard.clone();
+        let events = Arc::new(WatchEvents::default());
+        let receiver = events.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| match event {
-            Ok(event) => hearing.hear(&event),
+            Ok(event) => receiver.receive(&event),
             Err(error) => warn!(%error, "error while watching a directory"),
         });
         let watcher =
             watcher.inspect_err(|error| warn!(%error, "cannot watch directories; polling only")).ok();
-        let mut watch = Watch { heard, watcher, watched: None };
+        let mut watch = Watch { events, watcher, watched: None };
         watch.renew(path);
         watch
     }
@@ -65,13 +65,13 @@ impl Watch {
 
     /// Waits for a change.
     pub(super) async fn changes(&self) -> Changes {
-        self.heard.news.notified().await;
-        std::mem::take(&mut *self.heard.changes.lock().unwrap_or_else(PoisonError::into_inner))
+        self.events.news.notified().await;
+        std::mem::take(&mut *self.events.changes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Heard {
-    fn hear(&self, event: &Event) {
+impl WatchEvents {
+    fn receive(&self, event: &Event) {
         // Our own reads are accesses, too, and would wake us again.
         if matches!(event.kind, EventKind::Access(_)) && !event.need_rescan() {
             return;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::FileState;
-use super::settling::Stamp;
+use super::debounce::Stamp;
 use crate::wire::json::{parse_json, parse_text, parse_yaml};
 use crate::wire::upstream::{decode_file_response, undelimited};
 use crate::xds::{Resource, ResourceName, SotwResponse, TypeUrl};

@@ -12,7 +12,7 @@
 mod changed;
 mod changes;
 mod load;
-mod settling;
+mod debounce;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -26,8 +26,8 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
 use self::changes::Watch;
+use self::debounce::{Changes, Debounce, Due, Stamp};
 use self::load::{Loaded, Problem};
-use self::settling::{Changes, Due, Settling, Stamp};
 use crate::xds::{Resource, TypeUrl};
 
 /// All resources of a directory, by type and name.
@@ -103,12 +103,12 @@ impl FileServer {
         }
         let directory = Directory {
             watch: Watch::start(&path),
-            settling: Settling::new(settings.quiet),
+            debounce: Debounce::new(settings.quiet),
             path,
             settings,
             files: BTreeMap::new(),
             served: None,
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             events,
         };
         Ok(FileHandle { _task: AbortOnDropHandle::new(tokio::spawn(directory.run())) })
@@ -119,13 +119,13 @@ struct Directory {
     path: PathBuf,
     settings: FileSettings,
     watch: Watch,
-    settling: Settling,
+    debounce: Debounce,
     /// The last known content of each file.
     files: BTreeMap<OsString, Result<Loaded, String>>,
     /// The last state reported.
     served: Option<FileState>,
     /// Current problems that were reported.
-    told: BTreeSet<Problem>,
+    reported: BTreeSet<Problem>,
     events: mpsc::Sender<FileEvent>,
 }
 
@@ -135,7 +135,7 @@ impl Directory {
         loop {
             self.look(&changes).await;
             let poll_at = Instant::now() + self.settings.poll_interval;
-            let look_at = self.settling.timeout().map_or(poll_at, |settled| settled.min(poll_at));
+            let look_at = self.debounce.timeout().map_or(poll_at, |settled| settled.min(poll_at));
             changes = tokio::select! {
                 changes = self.watch.changes() => changes,
                 () = sleep_until(look_at) => Changes::default(),
@@ -150,11 +150,13 @@ impl Directory {
             Err(error) => {
                 self.watch.lost();
                 let reason = format!("cannot read the directory: {error}");
-                return self.tell(BTreeSet::from([Problem { path: self.path.clone(), reason }])).await;
+                return self
+                    .report_problems(BTreeSet::from([Problem { path: self.path.clone(), reason }]))
+                    .await;
             }
         };
         self.watch.renew(&self.path);
-        let Due { read, gone } = self.settling.look(&present, changes, Instant::now());
+        let Due { read, gone } = self.debounce.look(&present, changes, Instant::now());
         for name in &gone {
             self.files.remove(name);
         }
@@ -169,11 +171,11 @@ impl Directory {
             } else {
                 // The file changed during the read. Read again once it is quiet, and report no state before:
                 // the file may contain resources that another file lost in the same step.
-                self.settling.unsettled(name, stamp, Instant::now());
+                self.debounce.unsettled(name, stamp, Instant::now());
                 settled = false;
             }
         }
-        if settled && (!read.is_empty() || !gone.is_empty() || !self.told.is_empty()) {
+        if settled && (!read.is_empty() || !gone.is_empty() || !self.reported.is_empty()) {
             self.judge().await;
         }
     }
@@ -197,23 +199,23 @@ impl Directory {
                 }
                 // A state served already is reported again, as a confirmation, once no problem remains and no
                 // file is waiting.
-                let is_confirmed = !self.told.is_empty() && self.settling.timeout().is_none();
+                let is_confirmed = !self.reported.is_empty() && self.debounce.timeout().is_none();
                 if is_new || is_confirmed {
-                    self.told.clear();
+                    self.reported.clear();
                     self.report(FileEvent::State(state)).await;
                 }
             }
-            Err(problems) => self.tell(problems).await,
+            Err(problems) => self.report_problems(problems).await,
         }
     }
 
     /// Reports the problems not reported yet (FIL-7).
-    async fn tell(&mut self, problems: BTreeSet<Problem>) {
-        for Problem { path, reason } in problems.difference(&self.told) {
+    async fn report_problems(&mut self, problems: BTreeSet<Problem>) {
+        for Problem { path, reason } in problems.difference(&self.reported) {
             debug!(path = %path.display(), reason, "the last good state of the directory stays in force");
             self.report(FileEvent::Bad { path: path.clone(), reason: reason.clone() }).await;
         }
-        self.told = problems;
+        self.reported = problems;
     }
 
     /// A send error means that the handle was dropped, which aborts this task.

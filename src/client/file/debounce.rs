@@ -36,7 +36,7 @@ pub(super) struct Due {
 }
 
 #[derive(Debug)]
-pub(super) struct Settling {
+pub(super) struct Debounce {
     quiet: Duration,
     /// The files as last read.
     taken: BTreeMap<OsString, Stamp>,
@@ -44,9 +44,9 @@ pub(super) struct Settling {
     waiting: BTreeMap<OsString, (Option<Stamp>, Instant)>,
 }
 
-impl Settling {
-    pub(super) fn new(quiet: Duration) -> Settling {
-        Settling { quiet, taken: BTreeMap::new(), waiting: BTreeMap::new() }
+impl Debounce {
+    pub(super) fn new(quiet: Duration) -> Debounce {
+        Debounce { quiet, taken: BTreeMap::new(), waiting: BTreeMap::new() }
     }
 
     /// Compares the directory with the files as last read.
@@ -132,82 +132,82 @@ mod tests {
     }
 
     /// A directory with `a` and `b`, both taken.
-    fn settled(now: Instant) -> Settling {
-        let mut settling = Settling::new(QUIET);
+    fn settled(now: Instant) -> Debounce {
+        let mut debounce = Debounce::new(QUIET);
         let all = Changes { all_moved: true, ..Changes::default() };
-        assert_eq!(settling.look(&files(&[("a", 1, 0), ("b", 2, 0)]), &all, now), due(&["a", "b"], &[]));
-        assert_eq!(settling.timeout(), None);
-        settling
+        assert_eq!(debounce.look(&files(&[("a", 1, 0), ("b", 2, 0)]), &all, now), due(&["a", "b"], &[]));
+        assert_eq!(debounce.timeout(), None);
+        debounce
     }
 
     #[test]
     fn fil_1_a_rename_is_taken_at_once() {
         let now = Instant::now();
-        let mut settling = settled(now);
+        let mut debounce = settled(now);
         let moved = Changes { moved: BTreeSet::from(["a".into()]), ..touched("a") };
-        assert_eq!(settling.look(&files(&[("a", 3, 0), ("b", 2, 0)]), &moved, now), due(&["a"], &[]));
-        assert_eq!(settling.timeout(), None);
+        assert_eq!(debounce.look(&files(&[("a", 3, 0), ("b", 2, 0)]), &moved, now), due(&["a"], &[]));
+        assert_eq!(debounce.timeout(), None);
     }
 
     #[test]
     fn fil_8_a_save_in_place_is_taken_when_it_is_quiet() {
         let now = Instant::now();
-        let mut settling = settled(now);
+        let mut debounce = settled(now);
         let nothing = Changes::default();
         let (first, second) = (files(&[("a", 1, 1), ("b", 2, 0)]), files(&[("a", 1, 2), ("b", 2, 0)]));
-        assert_eq!(settling.look(&first, &touched("a"), now), Due::default());
-        assert_eq!(settling.timeout(), Some(now + QUIET));
+        assert_eq!(debounce.look(&first, &touched("a"), now), Due::default());
+        assert_eq!(debounce.timeout(), Some(now + QUIET));
         // Each further write begins the quiet time anew, with or without an event.
         let (later, latest) = (now + QUIET / 2, now + QUIET);
-        assert_eq!(settling.look(&first, &touched("a"), later), Due::default());
-        assert_eq!(settling.look(&second, &nothing, latest), Due::default());
+        assert_eq!(debounce.look(&first, &touched("a"), later), Due::default());
+        assert_eq!(debounce.look(&second, &nothing, latest), Due::default());
         assert_eq!(
-            settling.look(&second, &nothing, latest + QUIET - Duration::from_nanos(1)),
+            debounce.look(&second, &nothing, latest + QUIET - Duration::from_nanos(1)),
             Due::default()
         );
-        assert_eq!(settling.look(&second, &nothing, latest + QUIET), due(&["a"], &[]));
-        assert_eq!(settling.look(&second, &nothing, latest + QUIET * 2), Due::default());
+        assert_eq!(debounce.look(&second, &nothing, latest + QUIET), due(&["a"], &[]));
+        assert_eq!(debounce.look(&second, &nothing, latest + QUIET * 2), Due::default());
     }
 
     #[test]
     fn a_missing_file_is_gone_when_it_stays_away() {
         let now = Instant::now();
-        let mut settling = settled(now);
+        let mut debounce = settled(now);
         let without = files(&[("b", 2, 0)]);
-        assert_eq!(settling.look(&without, &touched("a"), now), Due::default());
-        assert_eq!(settling.look(&without, &Changes::default(), now + QUIET), due(&[], &["a"]));
-        assert_eq!(settling.timeout(), None);
+        assert_eq!(debounce.look(&without, &touched("a"), now), Due::default());
+        assert_eq!(debounce.look(&without, &Changes::default(), now + QUIET), due(&[], &["a"]));
+        assert_eq!(debounce.timeout(), None);
 
-        let mut settling = settled(now);
-        assert_eq!(settling.look(&without, &touched("a"), now), Due::default());
+        let mut debounce = settled(now);
+        assert_eq!(debounce.look(&without, &touched("a"), now), Due::default());
         let again = files(&[("a", 7, 5), ("b", 2, 0)]);
-        assert_eq!(settling.look(&again, &Changes::default(), now + QUIET), Due::default());
-        assert_eq!(settling.look(&again, &Changes::default(), now + QUIET * 2), due(&["a"], &[]));
+        assert_eq!(debounce.look(&again, &Changes::default(), now + QUIET), Due::default());
+        assert_eq!(debounce.look(&again, &Changes::default(), now + QUIET * 2), due(&["a"], &[]));
     }
 
     #[test]
     fn a_renamed_file_changes_its_name_in_one_step() {
         let now = Instant::now();
-        let mut settling = settled(now);
+        let mut debounce = settled(now);
         let half_heard = touched("a");
-        assert_eq!(settling.look(&files(&[("b", 2, 0), ("c", 1, 0)]), &half_heard, now), due(&["c"], &["a"]));
+        assert_eq!(debounce.look(&files(&[("b", 2, 0), ("c", 1, 0)]), &half_heard, now), due(&["c"], &["a"]));
     }
 
     #[test]
     fn fil_2_a_swap_of_all_files_is_taken_at_once() {
         let now = Instant::now();
-        let mut settling = settled(now);
+        let mut debounce = settled(now);
         let all = Changes { all_moved: true, ..Changes::default() };
-        assert_eq!(settling.look(&files(&[("a", 8, 0), ("d", 9, 0)]), &all, now), due(&["a", "d"], &["b"]));
+        assert_eq!(debounce.look(&files(&[("a", 8, 0), ("d", 9, 0)]), &all, now), due(&["a", "d"], &["b"]));
     }
 
     #[test]
     fn a_temporary_file_leaves_nothing_behind() {
         let now = Instant::now();
-        let mut settling = settled(now);
+        let mut debounce = settled(now);
         let with = files(&[("a", 1, 0), ("b", 2, 0), ("t", 3, 0)]);
-        assert_eq!(settling.look(&with, &touched("t"), now), Due::default());
-        assert_eq!(settling.look(&files(&[("a", 1, 0), ("b", 2, 0)]), &touched("t"), now), Due::default());
-        assert_eq!(settling.timeout(), None);
+        assert_eq!(debounce.look(&with, &touched("t"), now), Due::default());
+        assert_eq!(debounce.look(&files(&[("a", 1, 0), ("b", 2, 0)]), &touched("t"), now), Due::default());
+        assert_eq!(debounce.timeout(), None);
     }
 }
