@@ -47,8 +47,8 @@ pub(super) struct Phase {
 /// A connection, as used by its streams and its pool.
 #[derive(Debug)]
 pub(super) struct Connection {
-    places: Mutex<Places>,
-    places_changed: Notify,
+    permits: Mutex<Permits>,
+    permits_changed: Notify,
     phase: watch::Sender<Phase>,
     /// Streams ask whether the server is alive.
     probed: Notify,
@@ -58,22 +58,22 @@ pub(super) struct Connection {
 }
 
 #[derive(Debug)]
-struct Places {
+struct Permits {
     used: usize,
     /// `None`: the connection takes no new streams.
     send: Option<SendRequest>,
 }
 
-/// The right to one stream on a connection. Dropping the place frees it.
+/// The right to one stream on a connection. Dropping the permit frees the slot.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct StreamPermit {
     pub(super) connection: Arc<Connection>,
 }
 
-impl Drop for Place {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
-        self.connection.places().used -= 1;
-        self.connection.places_changed.notify_one();
+        self.connection.permits().used -= 1;
+        self.connection.permits_changed.notify_one();
         self.connection.pool.news();
     }
 }
@@ -84,8 +84,8 @@ impl Connection {
         let Dialed { send, mut h2, traffic } = dialed;
         let ping = h2.ping_pong();
         let connection = Arc::new(Connection {
-            places: Mutex::new(Places { used: 0, send: Some(send.clone()) }),
-            places_changed: Notify::new(),
+            permits: Mutex::new(Permits { used: 0, send: Some(send.clone()) }),
+            permits_changed: Notify::new(),
             phase: watch::Sender::new(Phase::default()),
             probed: Notify::new(),
             rounds: Rounds::default(),
@@ -104,21 +104,21 @@ impl Connection {
         connection
     }
 
-    /// A place for one more stream; `None` if the connection is full or takes no more streams.
-    pub(super) fn take(self: &Arc<Self>, streams_max: usize) -> Option<(Place, SendRequest)> {
-        let mut places = self.places();
-        let send = places.send.clone()?;
-        if places.used >= streams_max.min(send.current_max_send_streams()) {
+    /// A permit for one more stream; `None` if the connection is full or takes no more streams.
+    pub(super) fn take(self: &Arc<Self>, streams_max: usize) -> Option<(StreamPermit, SendRequest)> {
+        let mut permits = self.permits();
+        let send = permits.send.clone()?;
+        if permits.used >= streams_max.min(send.current_max_send_streams()) {
             return None;
         }
-        places.used += 1;
-        drop(places);
-        self.places_changed.notify_one();
-        Some((Place { connection: self.clone() }, send))
+        permits.used += 1;
+        drop(permits);
+        self.permits_changed.notify_one();
+        Some((StreamPermit { connection: self.clone() }, send))
     }
 
     pub(super) fn is_closed_to_streams(&self) -> bool {
-        self.places().send.is_none()
+        self.permits().send.is_none()
     }
 
     pub(super) fn phase(&self) -> watch::Receiver<Phase> {
@@ -154,16 +154,16 @@ impl Connection {
         }
     }
 
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn permits(&self) -> MutexGuard<'_, Permits> {
+        self.permits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Closes an unused connection to new streams. Returns false if the connection is in use after all.
     fn retire(&self) -> bool {
-        let mut places = self.places();
-        let unused = places.used == 0;
+        let mut permits = self.permits();
+        let unused = permits.used == 0;
         if unused {
-            places.send = None;
+            permits.send = None;
         }
         unused
     }
@@ -205,12 +205,12 @@ impl Driver {
             self.leave(&error);
         }
         debug!(server = %self.connection.pool.address(), %status, "an upstream connection ended");
-        self.connection.places().send = None;
+        self.connection.permits().send = None;
         // Set before the connection is dropped, so that failing streams find the reason.
         self.connection.phase.send_modify(|phase| phase.ended = Some(status));
         let Driver { send, connection, .. } = self;
         drop(send);
-        if connection.places().used == 0 {
+        if connection.permits().used == 0 {
             // Without streams and handles, the library sends GOAWAY and closes. A dead peer must not block
             // this task.
             let _ = timeout(FAREWELL, &mut h2).await;
@@ -226,7 +226,7 @@ impl Driver {
         let mut idle_at = Instant::now() + settings.idle_timeout;
         let mut was_used = false;
         loop {
-            let used = self.connection.places().used > 0;
+            let used = self.connection.permits().used > 0;
             if used != was_used {
                 was_used = used;
                 ping_at = Instant::now() + self.connection.pool.ping_interval();
@@ -267,7 +267,7 @@ impl Driver {
                     ping_at = Instant::now() + connection.pool.ping_interval();
                     self.ping();
                 }
-                () = connection.places_changed.notified() => {}
+                () = connection.permits_changed.notified() => {}
                 () = sleep_until(idle_at), if !used => {
                     if connection.retire() {
                         return Status::new(Code::Unavailable, "the connection was idle");
@@ -336,7 +336,7 @@ impl Driver {
             return;
         }
         self.leaving = true;
-        self.connection.places().send = None;
+        self.connection.permits().send = None;
         let pool = &self.connection.pool;
         // Any other error means that stream numbers ran out, or that the connection is about to end with an
         // error of its own.

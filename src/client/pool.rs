@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
-use super::connection::{Connection, Place, SendRequest};
+use super::connection::{Connection, SendRequest, StreamPermit};
 use super::dial::Dialer;
 use super::stream::{self, StreamHandle};
 use super::{ClientSettings, GrpcAddress, StreamEvent};
@@ -18,7 +18,7 @@ use crate::xds::{Status, Variant};
 /// The connections to one server, shared by all streams to the server. Cheap to clone.
 ///
 /// At most one attempt to connect runs at a time, on behalf of all waiting streams. The pool opens a
-/// connection when a stream finds no place, and closes connections that are without streams for a while.
+/// connection when a stream finds no permit, and closes connections that are without streams for a while.
 #[derive(Clone, Debug)]
 pub struct Pool {
     inner: Arc<PoolInner>,
@@ -126,19 +126,25 @@ impl PoolInner {
         self.state().ping_interval
     }
 
-    /// Waits for a place on a ready connection ("wait for ready"), and reports each failed attempt to
+    /// Waits for a permit on a ready connection ("wait for ready"), and reports each failed attempt to
     /// connect.
-    pub(super) async fn place(self: &Arc<Self>, events: &mpsc::Sender<StreamEvent>) -> (Place, SendRequest) {
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        events: &mpsc::Sender<StreamEvent>,
+    ) -> (StreamPermit, SendRequest) {
         self.wait(Some(events)).await
     }
 
-    /// Waits until another connection has a place for a stream that must leave its own. Failed attempts are
+    /// Waits until another connection has a permit for a stream that must leave its own. Failed attempts are
     /// not reported, as the stream continues meanwhile.
     pub(super) async fn replacement(self: &Arc<Self>) {
         self.wait(None).await;
     }
 
-    async fn wait(self: &Arc<Self>, events: Option<&mpsc::Sender<StreamEvent>>) -> (Place, SendRequest) {
+    async fn wait(
+        self: &Arc<Self>,
+        events: Option<&mpsc::Sender<StreamEvent>>,
+    ) -> (StreamPermit, SendRequest) {
         self.state().waiting += 1;
         let _waiting = Waiting(self);
         let mut news = self.news.subscribe();
@@ -188,7 +194,7 @@ impl PoolInner {
         self.news();
     }
 
-    fn take(&self) -> Option<(Place, SendRequest)> {
+    fn take(&self) -> Option<(StreamPermit, SendRequest)> {
         let mut state = self.state();
         state.connections.retain(|connection| !connection.is_closed_to_streams());
         state.connections.iter().find_map(|connection| connection.take(self.settings.streams_per_connection))

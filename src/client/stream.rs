@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::connection::{Connection, Phase, Place, SendRequest};
+use super::connection::{Connection, Phase, SendRequest, StreamPermit};
 use super::decode::Decoder;
 use super::pool::PoolInner;
 use super::queue::Queue;
@@ -23,7 +23,7 @@ use crate::xds::{Code, Status, Variant, mark};
 
 pub(super) const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
 
-/// The caller's end of one stream. Dropping the handle resets the stream and frees its place, without further
+/// The caller's end of one stream. Dropping the handle resets the stream and frees its permit, without further
 /// events.
 #[derive(Debug)]
 pub struct StreamHandle {
@@ -96,7 +96,7 @@ enum Round {
 
 /// A stream with its request headers sent.
 struct Opened {
-    place: Place,
+    permit: StreamPermit,
     response: ResponseFuture,
     request: SendStream<Bytes>,
 }
@@ -135,14 +135,14 @@ impl Stream {
     /// connection: only headers were sent so far.
     async fn establish(&self) -> Result<Opened, Status> {
         loop {
-            let (place, mut send) = self.pool.place(&self.events).await;
+            let (permit, mut send) = self.pool.acquire(&self.events).await;
             let limit = self.pool.settings().open_timeout;
             match timeout(limit, self.send_headers(&mut send)).await {
-                Ok(Ok((response, request))) => return Ok(Opened { place, response, request }),
+                Ok(Ok((response, request))) => return Ok(Opened { permit, response, request }),
                 Ok(Err(error)) if error.is_go_away() && error.is_remote() => {
                     // The connection's task will close the connection to new streams. Wait for that, or this
                     // loop would find the same connection again.
-                    until_leaving(&mut place.connection.phase()).await;
+                    until_leaving(&mut permit.connection.phase()).await;
                 }
                 Ok(Err(error)) => return Err(status::of_h2(&error)),
                 Err(_) => {
@@ -187,8 +187,8 @@ impl Stream {
 
     /// Runs an open stream to its end. Reports a GOAWAY before the end.
     async fn live(&self, opened: Opened) -> StreamEvent {
-        let Opened { place, response, request } = opened;
-        let connection = &*place.connection;
+        let Opened { permit, response, request } = opened;
+        let connection = &*permit.connection;
         self.report(StreamEvent::Opened).await;
 
         let mut phase = connection.phase();
