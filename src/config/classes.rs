@@ -27,10 +27,10 @@ const VERSIONS: &[(&str, VersionPart)] =
 pub(super) fn read_classes(items: &[Item<'_>]) -> NodeClasses {
     let mut rules: Vec<ClassRule> = Vec::new();
     for item in items {
-        let before = item.faults_so_far();
+        let before = item.fault_count();
         let read = item.map(read_rule).unwrap_or_default();
         // Without its invalid conditions, the rule would seem to match too much.
-        if item.faults_so_far() != before {
+        if item.fault_count() != before {
             continue;
         }
         // A rule for both styles becomes two rules; one of them may still be reachable.
@@ -149,7 +149,7 @@ fn read_pattern(map: &mut Map<'_>) -> Option<TextMatch> {
     let prefix = map.optional("prefix", text).map(TextMatch::Prefix);
     let suffix = map.optional("suffix", text).map(TextMatch::Suffix);
     if map.has("prefix") == map.has("suffix") {
-        map.this_is("one of `prefix` and `suffix`");
+        map.invalid("one of `prefix` and `suffix`");
         return None;
     }
     prefix.or(suffix)
@@ -166,7 +166,7 @@ fn read_metadata_match(map: &mut Map<'_>) -> Option<MetadataMatch> {
     let prefix = map.optional("prefix", text).map(TextMatch::Prefix).map(pattern);
     let suffix = map.optional("suffix", text).map(TextMatch::Suffix).map(pattern);
     if ["exact", "present", "prefix", "suffix"].iter().filter(|key| map.has(key)).count() != 1 {
-        map.this_is("one of `exact`, `prefix`, `suffix` and `present`");
+        map.invalid("one of `exact`, `prefix`, `suffix` and `present`");
         return None;
     }
     let value = exact.or(present.map(|_| ValueMatch::Present)).or(prefix).or(suffix)?;

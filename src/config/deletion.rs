@@ -35,14 +35,14 @@ impl MassDeletion {
     pub(super) fn read(map: &mut Map<'_>) -> MassDeletion {
         match map.or("policy", Policy::Honour, word(POLICIES)) {
             Policy::Honour => {
-                map.meaningless(&["hold"], "`policy: honour`");
+                map.reject_inapplicable(&["hold"], "`policy: honour`");
                 MassDeletion::Honour
             }
             Policy::HoldThenHonour => {
                 MassDeletion::HoldThenHonour { hold: map.or("hold", HOLD, duration(seconds(1)..=hours(24))) }
             }
             Policy::HoldUntilConfirmed => {
-                map.meaningless(&["hold"], "`policy: hold_until_confirmed`");
+                map.reject_inapplicable(&["hold"], "`policy: hold_until_confirmed`");
                 MassDeletion::HoldUntilConfirmed
             }
         }

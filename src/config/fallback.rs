@@ -14,7 +14,7 @@ const POLICIES: &[(&str, Policy)] = &[("grpc", Policy::Grpc), ("envoy", Policy::
 /// Timers that only gRPC's rules have.
 const GRPC_KEYS: &[&str] = &["resolve_timeout", "hold_down"];
 
-const ALONE: &str = "has no effect: the list has only one server";
+const SINGLE_SERVER: &str = "has no effect: the list has only one server";
 
 /// Reads the fallback keys beside `xds_servers`. Missing keys are inherited, except the flag: each list has
 /// its own (FBK-17).
@@ -22,7 +22,7 @@ pub(super) fn read_fallback(map: &mut Map<'_>, inherited: &Settings) -> Settings
     let read = |map: &mut Map<'_>| {
         let policy = map.or("policy", inherited.policy, word(POLICIES));
         if policy == Policy::Envoy {
-            map.meaningless(GRPC_KEYS, "`policy: envoy`");
+            map.reject_inapplicable(GRPC_KEYS, "`policy: envoy`");
         }
         Settings {
             policy,
@@ -40,12 +40,12 @@ pub(super) fn read_fallback(map: &mut Map<'_>, inherited: &Settings) -> Settings
 }
 
 /// Warns of settings without effect on a single server. `also_elsewhere`: longer lists inherit the settings.
-pub(super) fn warn_if_alone(map: &mut Map<'_>, settings: &Settings, also_elsewhere: bool) {
+pub(super) fn warn_if_single(map: &mut Map<'_>, settings: &Settings, also_elsewhere: bool) {
     if let Some(item) = map.item(FALLBACK).filter(|_| !also_elsewhere) {
-        item.warn(ALONE);
+        item.warn(SINGLE_SERVER);
     }
     if let Some(item) = map.item(ON_REACHABILITY_ONLY).filter(|_| settings.on_reachability_only) {
-        item.warn(ALONE);
+        item.warn(SINGLE_SERVER);
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) fn check_envoy(map: &Map<'_>, settings: &Settings, servers: &[Upstrea
     if let [UpstreamServer { kind: ServerKind::Grpc(first), .. }, rest @ ..] = servers {
         for server in rest {
             let ServerKind::Grpc(other) = &server.kind else { continue };
-            for key in first.spoken_to_otherwise(other) {
+            for key in first.differing_stream_keys(other) {
                 map.contradiction(
                     at,
                     format!(

@@ -186,7 +186,7 @@ impl Limits {
                 duration(ms(0)..=hours(1)),
             ),
             memory_bytes: map.or("memory_bytes", d.memory_bytes, or_off(bytes(8 << 20..=1 << 50))),
-            ..Limits::of_classes(map)
+            ..Limits::read_class_limits(map)
         };
         map.unsupported(UNSUPPORTED);
         limits.check(map);
@@ -194,7 +194,7 @@ impl Limits {
     }
 
     /// The limits on upstream requests; all other fields have their defaults.
-    fn of_classes(map: &mut Map<'_>) -> Limits {
+    fn read_class_limits(map: &mut Map<'_>) -> Limits {
         let d = Limits::default();
         Limits {
             node_classes: map.or("node_classes", d.node_classes, count(1..=1_000_000)),

@@ -195,14 +195,14 @@ impl Address {
             Some(_) => match map.item("address") {
                 Some(item) => item,
                 None => {
-                    map.meaningless(&["mode"], "a TCP address");
+                    map.reject_inapplicable(&["mode"], "a TCP address");
                     return default;
                 }
             },
         };
         let text = item.text()?;
         let Some(path) = text.strip_prefix("unix:") else {
-            map.meaningless(&["mode"], "a TCP address");
+            map.reject_inapplicable(&["mode"], "a TCP address");
             let Ok(address) = text.parse() else {
                 let forms = "IP:port (0.0.0.0 or [::] for every interface) or unix:PATH";
                 item.invalid(if has_no_such_port(text) { PORTS } else { forms });

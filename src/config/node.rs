@@ -14,7 +14,7 @@ pub fn parse_client_node(json: &str) -> Result<Node, ConfigError> {
     let tree = Tree::parse(json, Format::Json)?;
     let report = Report::default();
     let node = Item::root(&tree, &report).map(|map| {
-        map.pass_over();
+        map.allow_unknown_keys();
         let build = either(map, "user_agent_build_version", "userAgentBuildVersion");
         let version = build.and_then(|item| item.map(read_build_version).flatten());
         let named = either(map, "user_agent_version", "userAgentVersion");
@@ -71,7 +71,7 @@ fn read_locality(map: &mut Map<'_>, is_client: bool) -> Locality {
 }
 
 fn read_build_version(map: &mut Map<'_>) -> Option<UserAgentVersion> {
-    map.pass_over();
+    map.allow_unknown_keys();
     map.item("version")?.map(|map| {
         let part = || super::units::count(0..=u32::MAX);
         let major = either(map, "major_number", "majorNumber").and_then(|item| item.parse(part()));

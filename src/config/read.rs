@@ -81,7 +81,7 @@ pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -
         drain: map.or("drain", d.drain, duration(ms(0)..=seconds(3600))),
         servers: d.servers,
     };
-    map.foreign(BOOTSTRAP_KEYS, "has no effect on the relay; the key is for gRPC clients");
+    map.warn_unused(BOOTSTRAP_KEYS, "has no effect on the relay; the key is for gRPC clients");
     Some(Config { servers: servers?, ..config })
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Map<'a> {
     entries: &'a [(String, Tree)],
     asked: Vec<&'static str>,
     /// Unknown keys are allowed.
-    passes_over: bool,
+    allows_unknown_keys: bool,
     report: &'a Report,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Item<'a> {
     }
 
     /// The number of errors in the whole walk so far.
-    pub(super) fn faults_so_far(&self) -> usize {
+    pub(super) fn fault_count(&self) -> usize {
         self.report.faults.borrow().len()
     }
 
@@ -135,16 +135,16 @@ impl<'a> Item<'a> {
 
 impl<'a> Map<'a> {
     fn new(path: String, entries: &'a [(String, Tree)], report: &'a Report) -> Self {
-        Map { path, entries, asked: Vec::new(), passes_over: false, report }
+        Map { path, entries, asked: Vec::new(), allows_unknown_keys: false, report }
     }
 
     /// From here on, unknown keys are allowed: the map's format belongs to someone else.
-    pub(super) fn pass_over(&mut self) {
-        self.passes_over = true;
+    pub(super) fn allow_unknown_keys(&mut self) {
+        self.allows_unknown_keys = true;
     }
 
     /// An error of the map as a whole.
-    pub(super) fn this_is(&self, expected: &str) {
+    pub(super) fn invalid(&self, expected: &str) {
         let problem = Problem::Invalid { found: "none or several".into(), expected: expected.into() };
         self.report.faults.borrow_mut().push(Fault { path: self.path.clone(), problem });
     }
@@ -202,16 +202,16 @@ impl<'a> Map<'a> {
     /// Rejects keys that are valid in general, but not supported by this version.
     pub(super) fn unsupported(&mut self, keys: &[(&'static str, &'static str)]) {
         for (key, instead) in keys {
-            if self.hidden(key) {
+            if self.take_unlisted(key) {
                 self.fault(key, Problem::Unsupported { what: "this key".into(), instead });
             }
         }
     }
 
     /// Warns of keys that are meant for other programs that read the same file.
-    pub(super) fn foreign(&mut self, keys: &[&'static str], text: &str) {
+    pub(super) fn warn_unused(&mut self, keys: &[&'static str], text: &str) {
         for key in keys {
-            if self.hidden(key) {
+            if self.take_unlisted(key) {
                 let path = join(&self.path, key);
                 self.report.warnings.borrow_mut().push(Warning { path, text: text.into() });
             }
@@ -219,9 +219,9 @@ impl<'a> Map<'a> {
     }
 
     /// Rejects keys that are valid in general, but not in combination with the others of this map.
-    pub(super) fn meaningless(&mut self, keys: &[&'static str], beside: &str) {
+    pub(super) fn reject_inapplicable(&mut self, keys: &[&'static str], beside: &str) {
         for key in keys {
-            if self.hidden(key) {
+            if self.take_unlisted(key) {
                 self.fault(key, Problem::Contradiction { reason: format!("does not apply to {beside}") });
             }
         }
@@ -241,7 +241,7 @@ impl<'a> Map<'a> {
     }
 
     /// Whether a key is present that is known, but left out of the list of keys.
-    fn hidden(&mut self, key: &'static str) -> bool {
+    fn take_unlisted(&mut self, key: &'static str) -> bool {
         if self.has(key) {
             self.asked.push(key);
             return true;
@@ -250,7 +250,7 @@ impl<'a> Map<'a> {
     }
 
     fn finish(self) {
-        if self.passes_over {
+        if self.allows_unknown_keys {
             return;
         }
         for (key, _) in self.entries.iter().filter(|(key, _)| !self.asked.contains(&key.as_str())) {

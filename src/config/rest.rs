@@ -52,7 +52,7 @@ impl RestServer {
         let delay = map.required("refresh_delay", DELAY);
         let delay = delay.and_then(|item| item.parse(duration(ms(10)..=hours(24))));
         let d = RestServer::new(host, port, prefix, delay.unwrap_or_default());
-        map.meaningless(GRPC_KEYS, "a REST server");
+        map.reject_inapplicable(GRPC_KEYS, "a REST server");
         if map.has("channel_creds") {
             read_channel_creds(map);
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::error::Problem;
-use super::fallback::{check_envoy, read_fallback, warn_if_alone};
+use super::fallback::{check_envoy, read_fallback, warn_if_single};
 use super::reader::{Item, Map};
 use super::upstream::UpstreamServer;
 use crate::engine::fallback::Settings;
@@ -76,7 +76,7 @@ pub(super) fn read_servers(map: &mut Map<'_>, directory: &Path) -> Option<Server
     let ServerList { servers: first, fallback } = &servers.default;
     check_envoy(map, fallback, first);
     if first.len() == 1 {
-        warn_if_alone(map, fallback, servers.lists().any(|(_, list)| list.servers.len() > 1));
+        warn_if_single(map, fallback, servers.lists().any(|(_, list)| list.servers.len() > 1));
     }
     Some(servers)
 }
@@ -135,7 +135,7 @@ fn read_authority(
     inherited: &Settings,
     directory: &Path,
 ) -> Option<ServerList> {
-    map.foreign(CLIENT_KEYS, "has no effect on the relay; the key is for gRPC clients");
+    map.warn_unused(CLIENT_KEYS, "has no effect on the relay; the key is for gRPC clients");
     let servers = match map.item("xds_servers") {
         Some(list) => read_items(&list, directory),
         None => default.map(|list| list.servers.clone()),
@@ -156,7 +156,7 @@ fn read_list(
         check_envoy(map, &fallback, &servers);
     }
     if servers.len() == 1 {
-        warn_if_alone(map, &fallback, false);
+        warn_if_single(map, &fallback, false);
     }
     Some(ServerList { servers, fallback })
 }

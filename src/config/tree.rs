@@ -60,7 +60,7 @@ fn parse_yaml(text: &str) -> Result<Tree, ConfigError> {
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let location = error.location();
         let message = match &error {
-            serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => stands_twice(key),
+            serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => repeated_key(key),
             error => without_position(&error.to_string()),
         };
         ConfigError::Syntax {
@@ -71,7 +71,7 @@ fn parse_yaml(text: &str) -> Result<Tree, ConfigError> {
     })
 }
 
-fn stands_twice(key: &str) -> String {
+fn repeated_key(key: &str) -> String {
     format!("the key {key:?} is repeated")
 }
 
@@ -151,7 +151,7 @@ impl<'de> Visitor<'de> for TreeVisitor {
         let mut entries: Vec<(String, Tree)> = Vec::new();
         while let Some(key) = map.next_key::<String>()? {
             if entries.iter().any(|(known, _)| *known == key) {
-                return Err(A::Error::custom(stands_twice(&key)));
+                return Err(A::Error::custom(repeated_key(&key)));
             }
             entries.push((key, map.next_value()?));
         }

@@ -91,7 +91,7 @@ impl GrpcServer {
     }
 
     /// The keys that affect streams, in which another server differs.
-    pub(super) fn spoken_to_otherwise(&self, other: &GrpcServer) -> Vec<&'static str> {
+    pub(super) fn differing_stream_keys(&self, other: &GrpcServer) -> Vec<&'static str> {
         let features =
             |server: &GrpcServer| (server.resource_timer_is_transient_error, server.fail_on_data_errors);
         let differences = [
@@ -240,7 +240,7 @@ impl UpstreamServer {
         map.unsupported(UNSUPPORTED);
         let kind = match target {
             Some(Target::Directory(path)) => {
-                map.meaningless(NETWORK_KEYS, "a file: server");
+                map.reject_inapplicable(NETWORK_KEYS, "a file: server");
                 Some(ServerKind::Directory(path))
             }
             Some(Target::Grpc(endpoint)) => {
@@ -300,11 +300,11 @@ impl GrpcServer {
         let d = GrpcServer::new(endpoint);
         read_channel_creds(map);
         let features = read_features(map);
-        map.meaningless(REST_KEYS, "a gRPC server");
+        map.reject_inapplicable(REST_KEYS, "a gRPC server");
         // A88: the feature implies the longer timer, as silence then is an error and not an answer.
         let resource_timeout = if features.transient { seconds(30) } else { d.resource_timeout };
         if is_unix {
-            map.meaningless(&["tcp_keepalive"], "a unix socket");
+            map.reject_inapplicable(&["tcp_keepalive"], "a unix socket");
         }
         GrpcServer {
             api_type: read_api_type(map).unwrap_or(d.api_type),

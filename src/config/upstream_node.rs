@@ -45,7 +45,7 @@ pub(super) fn check_upstream_node(item: &Item<'_>, node: &UpstreamNode, projecti
 
 fn read_template(map: &mut Map<'_>) -> NodeTemplate {
     if !["id", "cluster", "metadata"].iter().any(|key| map.has(key)) {
-        map.this_is("at least one of `id`, `cluster` and `metadata`");
+        map.invalid("at least one of `id`, `cluster` and `metadata`");
     }
     NodeTemplate {
         id: map.optional("id", template_text),
