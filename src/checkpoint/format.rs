@@ -46,7 +46,7 @@ const END: u8 = 7;
 
 /// The reason why a file is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum FormatError {
     #[error("not a checkpoint file")]
     Foreign,
     #[error("format {0} is not supported; this build reads format {FORMAT}")]
@@ -232,18 +232,19 @@ fn may_be_kept(resource: &Resource) -> bool {
 ///
 /// # Errors
 /// The reason why the file is unusable.
-pub fn decode(file: &[u8], now: SystemTime) -> Result<Restored, Fault> {
-    let (start, rest) = file.split_at_checked(START_BYTES).ok_or(Fault::Foreign)?;
-    let format = start.strip_prefix(MAGIC).and_then(|format| format.try_into().ok()).ok_or(Fault::Foreign)?;
+pub fn decode(file: &[u8], now: SystemTime) -> Result<Restored, FormatError> {
+    let (start, rest) = file.split_at_checked(START_BYTES).ok_or(FormatError::Foreign)?;
+    let format =
+        start.strip_prefix(MAGIC).and_then(|format| format.try_into().ok()).ok_or(FormatError::Foreign)?;
     let format = u32::from_le_bytes(format);
     if format != FORMAT {
-        return Err(Fault::Format(format));
+        return Err(FormatError::Format(format));
     }
-    let length = rest.len().checked_sub(WHOLE_BYTES).ok_or(Fault::Damaged { record: None })?;
+    let length = rest.len().checked_sub(WHOLE_BYTES).ok_or(FormatError::Damaged { record: None })?;
     let (records, whole) = rest.split_at(length);
     let found = blake3::hash(file.get(..START_BYTES + length).unwrap_or_default());
     if found.as_bytes() != whole {
-        return Err(Fault::Damaged { record: first_damaged(records) });
+        return Err(FormatError::Damaged { record: first_damaged(records) });
     }
     read(records, now)
 }
@@ -252,19 +253,19 @@ pub fn decode(file: &[u8], now: SystemTime) -> Result<Restored, Fault> {
 fn first_damaged(records: &[u8]) -> Option<u64> {
     let mut reader = Reader::new(records);
     while let Some(record) = reader.next(true) {
-        if let Err(Fault::Damaged { record }) = record {
+        if let Err(FormatError::Damaged { record }) = record {
             return record;
         }
     }
     None
 }
 
-fn read(records: &[u8], now: SystemTime) -> Result<Restored, Fault> {
+fn read(records: &[u8], now: SystemTime) -> Result<Restored, FormatError> {
     let mut reader = Reader::new(records);
     let header = match reader.next(false) {
         Some(Ok((HEADER, mut fields))) => read_header(&mut fields)?,
         Some(Err(fault)) => return Err(fault),
-        _ => return Err(Fault::Damaged { record: Some(0) }),
+        _ => return Err(FormatError::Damaged { record: Some(0) }),
     };
     // If the clock was set back, the elapsed time is unknown (FP6).
     let elapsed = now.duration_since(header.written_at).ok();
@@ -282,15 +283,15 @@ fn read(records: &[u8], now: SystemTime) -> Result<Restored, Fault> {
         types.take(kind, &mut fields)?;
         fields.end()?;
     }
-    Err(Fault::Damaged { record: Some(reader.records()) })
+    Err(FormatError::Damaged { record: Some(reader.records()) })
 }
 
-fn read_header(fields: &mut Fields<'_>) -> Result<Header, Fault> {
+fn read_header(fields: &mut Fields<'_>) -> Result<Header, FormatError> {
     let (list, server) = (fields.text()?.into(), fields.text()?.into());
     let (class, relay) = (fields.array()?, fields.array()?);
     let (written_at, confirmed_at) = (time_of(fields.u64()?), time_of(fields.u64()?));
     if fields.bytes()? != VERSIONS {
-        return Err(Fault::Versions);
+        return Err(FormatError::Versions);
     }
     fields.end()?;
     Ok(Header { identity: Identity { list, server, class }, relay, written_at, confirmed_at })
@@ -322,7 +323,7 @@ enum Read {
 }
 
 impl Types {
-    fn take(&mut self, kind: u8, fields: &mut Fields<'_>) -> Result<(), Fault> {
+    fn take(&mut self, kind: u8, fields: &mut Fields<'_>) -> Result<(), FormatError> {
         if kind == TYPE {
             self.types.push(RestoredType::new(TypeUrl::new(fields.text()?)));
             self.open = Open::Nothing;
@@ -384,7 +385,7 @@ fn read_resource(
     type_url: &TypeUrl,
     asked: Option<ResourceName>,
     elapsed: Option<Duration>,
-) -> Result<Read, Fault> {
+) -> Result<Read, FormatError> {
     let own = ResourceName::new(fields.text()?);
     // Usually both names are equal, and then share one text.
     let (name, own) = match asked {

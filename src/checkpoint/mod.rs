@@ -17,7 +17,7 @@ mod tests;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-pub use format::{Fault, Header, Restored};
+pub use format::{FormatError, Header, Restored};
 pub use store::{Loaded, Refused, Store, StoreError};
 
 /// A hash that is equal in every process and build.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::format::Fault;
+use super::format::FormatError;
 
 /// Bytes of a record's checksum.
 pub const CHECK_BYTES: usize = 8;
@@ -130,19 +130,19 @@ impl<'a> Reader<'a> {
         self.records
     }
 
-    fn damaged(&self) -> Fault {
-        Fault::Damaged { record: Some(self.records) }
+    fn damaged(&self) -> FormatError {
+        FormatError::Damaged { record: Some(self.records) }
     }
 
     /// The next record: kind and payload. `verify`: compare the checksum, too.
-    pub fn next(&mut self, verify: bool) -> Option<Result<(u8, Fields<'a>), Fault>> {
+    pub fn next(&mut self, verify: bool) -> Option<Result<(u8, Fields<'a>), FormatError>> {
         if self.rest.is_empty() {
             return None;
         }
         Some(self.take(verify))
     }
 
-    fn take(&mut self, verify: bool) -> Result<(u8, Fields<'a>), Fault> {
+    fn take(&mut self, verify: bool) -> Result<(u8, Fields<'a>), FormatError> {
         let (head, _) = self.rest.split_at_checked(HEAD_BYTES).ok_or_else(|| self.damaged())?;
         let [kind, length @ ..] = head else { return Err(self.damaged()) };
         let length: [u8; 4] = length.try_into().map_err(|_| self.damaged())?;
@@ -168,37 +168,37 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    pub fn malformed(&self) -> Fault {
-        Fault::Damaged { record: Some(self.record) }
+    pub fn malformed(&self) -> FormatError {
+        FormatError::Damaged { record: Some(self.record) }
     }
 
-    pub fn raw(&mut self, length: usize) -> Result<&'a [u8], Fault> {
+    pub fn raw(&mut self, length: usize) -> Result<&'a [u8], FormatError> {
         let (found, rest) = self.rest.split_at_checked(length).ok_or_else(|| self.malformed())?;
         self.rest = rest;
         Ok(found)
     }
 
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
         self.raw(N)?.try_into().map_err(|_| self.malformed())
     }
 
-    pub fn u64(&mut self) -> Result<u64, Fault> {
+    pub fn u64(&mut self) -> Result<u64, FormatError> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    pub fn bytes(&mut self) -> Result<&'a [u8], Fault> {
+    pub fn bytes(&mut self) -> Result<&'a [u8], FormatError> {
         let length = u32::from_le_bytes(self.array()?);
         self.raw(usize::try_from(length).map_err(|_| self.malformed())?)
     }
 
-    pub fn text(&mut self) -> Result<&'a str, Fault> {
+    pub fn text(&mut self) -> Result<&'a str, FormatError> {
         std::str::from_utf8(self.bytes()?).map_err(|_| self.malformed())
     }
 
     pub fn option<T>(
         &mut self,
-        read: impl FnOnce(&mut Self) -> Result<T, Fault>,
-    ) -> Result<Option<T>, Fault> {
+        read: impl FnOnce(&mut Self) -> Result<T, FormatError>,
+    ) -> Result<Option<T>, FormatError> {
         match self.array()? {
             [0] => Ok(None),
             [1] => read(self).map(Some),
@@ -206,12 +206,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub fn count(&mut self) -> Result<usize, Fault> {
+    pub fn count(&mut self) -> Result<usize, FormatError> {
         usize::try_from(self.u64()?).map_err(|_| self.malformed())
     }
 
     /// Checks that the whole payload was read.
-    pub fn end(&self) -> Result<(), Fault> {
+    pub fn end(&self) -> Result<(), FormatError> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.malformed()) }
     }
 }

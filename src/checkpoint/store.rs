@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use super::disk::{Disk, HostDisk, UNFINISHED, replace};
 use super::format::{decode, encode};
-use super::{EXTENSION, Fault, Header, Identity, Restored};
+use super::{EXTENSION, FormatError, Header, Identity, Restored};
 use crate::engine::source::Image;
 
 /// The relay holds this lock while it uses the directory. The kernel releases the lock when the process ends,
@@ -35,7 +35,7 @@ pub enum Refused {
     #[error("the file belongs to another user (uid {0})")]
     Owner(u32),
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Format(#[from] FormatError),
     #[error("the file name does not match the source in the file")]
     Misplaced,
     #[error("{0}")]
