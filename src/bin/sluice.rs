@@ -215,10 +215,10 @@ fn load(file: &Path) -> Result<Config, Failure> {
         Failure::Usage(match &error {
             ConfigError::Unreadable { .. } => error.to_string(),
             ConfigError::Syntax { .. } => format!("{}: {error}", file.display()),
-            ConfigError::Faults { faults } => {
-                let errors = if faults.len() == 1 { "error" } else { "errors" };
+            ConfigError::Invalid { errors } => {
+                let noun = if errors.len() == 1 { "error" } else { "errors" };
                 let text = error.to_string().replace('\n', "\n  ");
-                format!("{}: {} {errors}:\n  {text}", file.display(), faults.len())
+                format!("{}: {} {noun}:\n  {text}", file.display(), errors.len())
             }
         })
     })?;

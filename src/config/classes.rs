@@ -27,16 +27,16 @@ const VERSIONS: &[(&str, VersionPart)] =
 pub(super) fn read_classes(items: &[Item<'_>]) -> NodeClasses {
     let mut rules: Vec<ClassRule> = Vec::new();
     for item in items {
-        let before = item.fault_count();
+        let before = item.error_count();
         let read = item.map(read_rule).unwrap_or_default();
         // Without its invalid conditions, the rule would seem to match too much.
-        if item.fault_count() != before {
+        if item.error_count() != before {
             continue;
         }
         // A rule for both styles becomes two rules; one of them may still be reachable.
         if !read.is_empty() && read.iter().all(|rule| is_shadowed(rule, &rules)) {
             let reason = "never reached: earlier rules match all of its nodes and types".into();
-            item.fault(Problem::Contradiction { reason });
+            item.error(Problem::Contradiction { reason });
         }
         rules.extend(read);
     }

@@ -13,13 +13,13 @@ pub enum ConfigError {
     #[error("line {line}, column {column}: {message}")]
     Syntax { line: u64, column: u64, message: String },
     /// All errors of the file, in the order in which the keys are documented.
-    #[error("{}", lines(faults))]
-    Faults { faults: Vec<Fault> },
+    #[error("{}", lines(errors))]
+    Invalid { errors: Vec<KeyError> },
 }
 
 /// An error and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct KeyError {
     /// The key's path: `xds_servers[0].channel_creds[0].type`. Empty: the file as a whole.
     pub path: String,
     pub problem: Problem,
@@ -56,11 +56,11 @@ pub struct Warning {
     pub text: String,
 }
 
-fn lines(faults: &[Fault]) -> String {
-    faults.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n")
+fn lines(errors: &[KeyError]) -> String {
+    errors.iter().map(KeyError::to_string).collect::<Vec<_>>().join("\n")
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path.as_str() {
             "" => write!(f, "{}", self.problem),

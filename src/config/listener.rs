@@ -140,10 +140,10 @@ pub(super) fn read_listeners(map: &mut Map<'_>, directory: &Path) -> Vec<Listene
         for (path, other) in &listeners {
             if listener.name == other.name {
                 let reason = format!("{:?} is also {path}.name", listener.name);
-                item.fault_at("name", Problem::Contradiction { reason });
+                item.error_at("name", Problem::Contradiction { reason });
             }
             if listener.address.collides(&other.address) {
-                item.fault_at("address", listener.address.taken(&format!("{path}.address")));
+                item.error_at("address", listener.address.taken(&format!("{path}.address")));
             }
         }
         listeners.push((item.path.clone(), listener));
@@ -181,7 +181,7 @@ impl Admin {
         map.unsupported(&[("tls", "listen on loopback or a unix socket")]);
         if let Some(listener) = listeners.iter().find(|listener| listener.address.collides(&admin.address)) {
             let taken = admin.address.taken(&format!("the address of listener {:?}", listener.name));
-            map.fault("address", taken);
+            map.error("address", taken);
         }
         admin
     }

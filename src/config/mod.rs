@@ -29,7 +29,7 @@ use std::time::Duration;
 
 pub use checkpoint::Checkpoint;
 pub use deletion::MassDeletion;
-pub use error::{ConfigError, Fault, Problem, Warning};
+pub use error::{ConfigError, KeyError, Problem, Warning};
 pub use explain::{explain_classes, explain_servers};
 pub use limits::Limits;
 pub use listener::{Address, Admin, Listener, LoadReports, WhenUnavailable};

@@ -35,10 +35,10 @@ pub fn parse_client_node(json: &str) -> Result<Node, ConfigError> {
             ..read_identity(map, true)
         }
     });
-    let faults = report.faults.into_inner();
+    let errors = report.errors.into_inner();
     match node {
-        Some(node) if faults.is_empty() => Ok(node),
-        _ => Err(ConfigError::Faults { faults }),
+        Some(node) if errors.is_empty() => Ok(node),
+        _ => Err(ConfigError::Invalid { errors }),
     }
 }
 

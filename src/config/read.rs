@@ -39,10 +39,10 @@ pub fn parse(text: &str, format: Format, directory: &Path, hostname: &str) -> Re
     let tree = Tree::parse(text, format)?;
     let report = Report::default();
     let config = Item::root(&tree, &report).map(|map| read_config(map, directory, hostname)).flatten();
-    let faults = report.faults.into_inner();
+    let errors = report.errors.into_inner();
     match config {
-        Some(config) if faults.is_empty() => Ok(Loaded { config, warnings: report.warnings.into_inner() }),
-        _ => Err(ConfigError::Faults { faults }),
+        Some(config) if errors.is_empty() => Ok(Loaded { config, warnings: report.warnings.into_inner() }),
+        _ => Err(ConfigError::Invalid { errors }),
     }
 }
 

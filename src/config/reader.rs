@@ -4,13 +4,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use super::error::{Fault, Problem, Warning};
+use super::error::{KeyError, Problem, Warning};
 use super::tree::Tree;
 
 /// The results of a walk so far.
 #[derive(Default)]
 pub(super) struct Report {
-    pub faults: RefCell<Vec<Fault>>,
+    pub errors: RefCell<Vec<KeyError>>,
     pub warnings: RefCell<Vec<Warning>>,
     /// Every key known to the readers, without list indices and operator-chosen names:
     /// `xds_servers[].server_uri`.
@@ -46,17 +46,17 @@ impl<'a> Item<'a> {
         Item { tree, path: String::new(), report }
     }
 
-    pub(super) fn fault(&self, problem: Problem) {
-        self.report.faults.borrow_mut().push(Fault { path: self.path.clone(), problem });
+    pub(super) fn error(&self, problem: Problem) {
+        self.report.errors.borrow_mut().push(KeyError { path: self.path.clone(), problem });
     }
 
     /// The number of errors in the whole walk so far.
-    pub(super) fn fault_count(&self) -> usize {
-        self.report.faults.borrow().len()
+    pub(super) fn error_count(&self) -> usize {
+        self.report.errors.borrow().len()
     }
 
-    pub(super) fn fault_at(&self, key: &str, problem: Problem) {
-        self.report.faults.borrow_mut().push(Fault { path: join(&self.path, key), problem });
+    pub(super) fn error_at(&self, key: &str, problem: Problem) {
+        self.report.errors.borrow_mut().push(KeyError { path: join(&self.path, key), problem });
     }
 
     pub(super) fn is_empty_map(&self) -> bool {
@@ -64,11 +64,11 @@ impl<'a> Item<'a> {
     }
 
     pub(super) fn invalid(&self, expected: impl Into<String>) {
-        self.fault(Problem::Invalid { found: self.tree.describe(), expected: expected.into() });
+        self.error(Problem::Invalid { found: self.tree.describe(), expected: expected.into() });
     }
 
     pub(super) fn unsupported(&self, instead: &'static str) {
-        self.fault(Problem::Unsupported { what: self.tree.describe(), instead });
+        self.error(Problem::Unsupported { what: self.tree.describe(), instead });
     }
 
     pub(super) fn warn(&self, text: impl Into<String>) {
@@ -146,7 +146,7 @@ impl<'a> Map<'a> {
     /// An error of the map as a whole.
     pub(super) fn invalid(&self, expected: &str) {
         let problem = Problem::Invalid { found: "none or several".into(), expected: expected.into() };
-        self.report.faults.borrow_mut().push(Fault { path: self.path.clone(), problem });
+        self.report.errors.borrow_mut().push(KeyError { path: self.path.clone(), problem });
     }
 
     /// The value of an optional key.
@@ -176,7 +176,7 @@ impl<'a> Map<'a> {
     pub(super) fn required(&mut self, key: &'static str, expected: &str) -> Option<Item<'a>> {
         let item = self.item(key);
         if item.is_none() {
-            self.fault(key, Problem::Missing { expected: expected.into() });
+            self.error(key, Problem::Missing { expected: expected.into() });
         }
         item
     }
@@ -203,7 +203,7 @@ impl<'a> Map<'a> {
     pub(super) fn unsupported(&mut self, keys: &[(&'static str, &'static str)]) {
         for (key, instead) in keys {
             if self.take_unlisted(key) {
-                self.fault(key, Problem::Unsupported { what: "this key".into(), instead });
+                self.error(key, Problem::Unsupported { what: "this key".into(), instead });
             }
         }
     }
@@ -222,18 +222,18 @@ impl<'a> Map<'a> {
     pub(super) fn reject_inapplicable(&mut self, keys: &[&'static str], beside: &str) {
         for key in keys {
             if self.take_unlisted(key) {
-                self.fault(key, Problem::Contradiction { reason: format!("does not apply to {beside}") });
+                self.error(key, Problem::Contradiction { reason: format!("does not apply to {beside}") });
             }
         }
     }
 
-    pub(super) fn fault(&self, key: &str, problem: Problem) {
+    pub(super) fn error(&self, key: &str, problem: Problem) {
         let path = join(&self.path, key);
-        self.report.faults.borrow_mut().push(Fault { path, problem });
+        self.report.errors.borrow_mut().push(KeyError { path, problem });
     }
 
     pub(super) fn contradiction(&self, key: &str, reason: impl Into<String>) {
-        self.fault(key, Problem::Contradiction { reason: reason.into() });
+        self.error(key, Problem::Contradiction { reason: reason.into() });
     }
 
     pub(super) fn has(&self, key: &str) -> bool {
@@ -261,7 +261,7 @@ impl<'a> Map<'a> {
                 .copied()
                 .filter(|known| similarity(known) >= SIMILAR)
                 .max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
-            self.fault(key, Problem::UnknownKey { nearest, known: self.asked.clone() });
+            self.error(key, Problem::UnknownKey { nearest, known: self.asked.clone() });
         }
     }
 }

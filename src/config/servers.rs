@@ -89,7 +89,7 @@ fn read_items(list: &Item<'_>, directory: &Path) -> Option<Vec<UpstreamServer>> 
     match items.len() {
         0 => list.invalid(SOME),
         1..=SERVERS_MAX => {}
-        count => list.fault(Problem::Invalid { found: format!("{count} servers"), expected: SOME.into() }),
+        count => list.error(Problem::Invalid { found: format!("{count} servers"), expected: SOME.into() }),
     }
     for (index, item) in items.iter().enumerate() {
         let same = |other: &usize| servers[index].is_some() && servers[*other] == servers[index];
@@ -110,7 +110,7 @@ fn read_authorities(
     let mut authorities = BTreeMap::new();
     for (name, item) in map.item("authorities").and_then(|item| item.entries()).unwrap_or_default() {
         if name.contains(['/', '?', '#']) {
-            item.fault(Problem::Contradiction {
+            item.error(Problem::Contradiction {
                 reason: format!(
                     "{name:?} is not a valid authority; an authority contains no `/`, `?` or `#`"
                 ),
@@ -118,7 +118,7 @@ fn read_authorities(
         }
         // `a%2Eb` is another spelling of `a.b`; a list under the first would never be used (NAM-7).
         if name.contains('%') {
-            item.fault(Problem::Contradiction {
+            item.error(Problem::Contradiction {
                 reason: format!("{name:?} is percent-encoded; write the authority without encoding"),
             });
         }
@@ -167,7 +167,7 @@ fn read_types(map: &mut Map<'_>, inherited: &Settings, directory: &Path) -> BTre
         let type_url = TypeUrl::of_message(name);
         // A short name would be a type that no client uses.
         if !name.contains('.') || name.contains('/') {
-            item.fault(Problem::Contradiction {
+            item.error(Problem::Contradiction {
                 reason: format!(
                     "{name:?} is not a full message name, such as envoy.config.endpoint.v3.ClusterLoadAssignment"
                 ),

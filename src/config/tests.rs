@@ -91,7 +91,7 @@ fn known_keys() -> BTreeSet<String> {
         let tree = Tree::parse(text, Format::Yaml).unwrap();
         let report = Report::default();
         Item::root(&tree, &report).map(|map| read::read_config(map, Path::new(""), ""));
-        assert_eq!(report.faults.into_inner(), []);
+        assert_eq!(report.errors.into_inner(), []);
         keys.extend(report.keys.into_inner());
     }
     keys
@@ -154,7 +154,7 @@ fn fed_1_a_grpc_bootstrap_loads_as_it_is() {
     assert_eq!(grpc(&loaded.config).tcp_keepalive, None);
 }
 
-/// That the port is the fault, not the form.
+/// That the port is the error, not the form.
 #[test]
 fn a_port_that_does_not_exist_is_named() {
     for (uri, port) in [
@@ -166,8 +166,8 @@ fn a_port_that_does_not_exist_is_named() {
         ("host", false),
     ] {
         let text = format!("xds_servers: [{{server_uri: '{uri}', channel_creds: [{{type: insecure}}]}}]");
-        let faults = read(&text).unwrap_err().to_string();
-        assert_eq!(faults.contains("expected a port from 1 to 65535"), port, "{uri}: {faults}");
+        let errors = read(&text).unwrap_err().to_string();
+        assert_eq!(errors.contains("expected a port from 1 to 65535"), port, "{uri}: {errors}");
     }
     let listener = read(&format!("{SERVER}listeners: [{{name: a, address: '127.0.0.1:70000'}}]"))
         .unwrap_err()
@@ -501,7 +501,7 @@ fn an_explanation_names_the_rule_and_what_splits() {
 }
 
 /// Each wrong file beside everything that is said of it.
-mod faults {
+mod errors {
     use super::*;
 
     fn check(text: &str, expected: &[&str]) {
@@ -510,12 +510,12 @@ mod faults {
         assert_eq!(found.lines().collect::<Vec<_>>(), expected, "{text}");
     }
 
-    /// Faults of a file whose server is right.
+    /// Errors of a file with a valid server.
     fn check_rest(text: &str, expected: &[&str]) {
         check(&format!("{SERVER}{text}"), expected);
     }
 
-    /// Faults of an entry whose address is right.
+    /// Errors of an entry with a valid address.
     fn check_server(rest: &str, expected: &[&str]) {
         let expected: Vec<_> = expected.iter().map(|line| format!("xds_servers[0].{line}")).collect();
         let expected: Vec<_> = expected.iter().map(String::as_str).collect();

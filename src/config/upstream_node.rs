@@ -38,7 +38,7 @@ pub(super) fn check_upstream_node(item: &Item<'_>, node: &UpstreamNode, projecti
             let reason = format!(
                 "`template.{path}` uses {{{field}}}, but `split_by` does not split classes by this field"
             );
-            item.fault(Problem::Contradiction { reason });
+            item.error(Problem::Contradiction { reason });
         }
     }
 }
