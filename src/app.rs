@@ -1,7 +1,7 @@
-//! Builds all of it, in one visible order; stops it in the reverse one.
+//! Builds the relay in one visible order, and stops it in reverse.
 //!
-//! Logging, then the limit of open files, then what is on disk, then sockets, then readiness. At the end: readiness off,
-//! no new connections, streams drained, the admin last.
+//! Start: logging, the limit of open files, data on disk, sockets, readiness. Stop: readiness off, no new
+//! connections, streams drained, and the admin server last.
 
 mod servers;
 
@@ -28,13 +28,13 @@ use crate::server::{self, BoundSocket, Server, ServerLimits};
 use crate::telemetry::{Metrics, cgroup_memory_limit, logging, resident_bytes};
 use crate::wire::deframe::ReaderLimits;
 
-/// How long the end of the process waits for what cannot be interrupted.
+/// How long the process waits at its end for work that cannot be interrupted.
 const HANG_MAX: Duration = Duration::from_secs(1);
 
-/// How long the last write of the checkpoint may take though the drain is shorter.
+/// The least time for the last write of the checkpoint, even if the drain is shorter.
 const SAVE_MIN: Duration = Duration::from_secs(5);
 
-/// Runs the relay until SIGTERM or SIGINT, and drains.
+/// Runs the relay until SIGTERM or SIGINT, then drains.
 pub fn serve(config: Config) -> Result<()> {
     let metrics = Arc::new(Metrics::new());
     let format = match config.log.format {
@@ -47,24 +47,24 @@ pub fn serve(config: Config) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().on_thread_start(seed).build();
     let runtime = runtime.context("runtime")?;
     let result = runtime.block_on(run(config, metrics));
-    // A disk that hangs must not keep the process.
+    // A hanging disk must not keep the process alive.
     runtime.shutdown_timeout(HANG_MAX);
     result
 }
 
-/// Seeds what this thread draws with the system's entropy, which std asks for its tables; by itself it would be the clock and the
-/// number of the thread, which others can guess.
+/// Seeds this thread's generator with the system's entropy, taken from std's hash keys. By default, the seed
+/// would be the clock and the thread's number, which others can guess.
 fn seed() {
     fastrand::seed(RandomState::new().build_hasher().finish());
 }
 
-/// Connections cost a file descriptor each: the soft limit is raised to the hard one.
+/// Raises the soft limit of open files to the hard limit: each connection takes a file descriptor.
 fn raise_open_files() {
     let before = rlimit::Resource::NOFILE.get_soft().unwrap_or_default();
     match rlimit::increase_nofile_limit(u64::MAX) {
-        Ok(limit) if limit > before => info!(before, limit, "the limit of open files was raised"),
+        Ok(limit) if limit > before => info!(before, limit, "raised the limit of open files"),
         Ok(limit) => debug!(limit, "limit of open files"),
-        Err(error) => warn!(limit = before, %error, "the limit of open files cannot be raised"),
+        Err(error) => warn!(limit = before, %error, "cannot raise the limit of open files"),
     }
 }
 
@@ -72,7 +72,7 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     ignore_hangups();
     let readiness = Arc::new(Readiness::new(config.admin.ready_requires_upstream));
     let hub = Hub::new(hub_settings(&config, &metrics), metrics.clone());
-    // Only a directory has something to load: what is wrong with it is the host's, as with sockets.
+    // Only a directory has files to load. Errors there belong to the host, as with sockets.
     if let Err((uri, status)) = hub.load().await {
         return Err(io::Error::other(status.message)).context(uri);
     }
@@ -119,7 +119,7 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
         let signal = stop_signal().await;
         draining.advance(State::Draining);
         info!(signal, "draining");
-        // Before clients leave, and what they want with them.
+        // Save before clients leave and take their subscriptions with them.
         let began = Instant::now();
         let _ = last.send((began, tokio::spawn(async move { keeping.save().await })));
     };
@@ -127,7 +127,7 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     if let Ok((began, last)) = is_saved.await
         && timeout_at(began + config.drain.max(SAVE_MIN), last).await.is_err()
     {
-        warn!("the checkpoint could not be written for the last time before the drain was over");
+        warn!("the last write of the checkpoint did not finish before the end of the drain");
     }
     stop_admin.cancel();
     memory.abort();
@@ -136,15 +136,15 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     Ok(())
 }
 
-/// Holds the process to `limits.memory_bytes` (FP7), or else to what its control group lets it have. Without either, it is only
-/// taken back what clients keep that have stopped to read.
+/// Holds the process to `limits.memory_bytes` (FP7), or else to the limit of its control group. Without
+/// either, the relay only reclaims the memory of clients that stopped reading.
 fn hold_to_memory(hub: &Hub, budget: Option<u64>) -> Result<JoinHandle<()>> {
     let (hub, unread) = (hub.clone(), hub.clone());
     let alone = |unread: Hub| tokio::spawn(async move { unread.take_back().await });
     let (budget, resident, from) = match (budget, resident_bytes()) {
         (Some(budget), resident) => {
             let resident = resident.context(
-                "limits.memory_bytes cannot be held: /proc/self/status does not say how much memory is resident",
+                "cannot enforce limits.memory_bytes: /proc/self/status does not report the resident memory",
             )?;
             (budget, resident, "limits.memory_bytes")
         }
@@ -154,38 +154,38 @@ fn hold_to_memory(hub: &Hub, budget: Option<u64>) -> Result<JoinHandle<()>> {
         },
         (None, None) => return Ok(alone(unread)),
     };
-    info!(resident, budget, from, "memory is held to a budget");
+    info!(resident, budget, from, "memory budget in force");
     Ok(tokio::spawn(async move {
         futures_util::future::join(hub.hold_to(budget), unread.take_back()).await;
     }))
 }
 
-/// Where it listens, what it serves, what to try next.
+/// Logs addresses, servers and the next step.
 fn announce(config: &Config) {
     for listener in &config.listeners {
-        info!(listener = %listener.name, address = %listener.address, "xDS: clients connect here");
+        info!(listener = %listener.name, address = %listener.address, "listening for xDS clients");
     }
-    info!(address = %config.admin.address, "admin: GET / lists what there is");
+    info!(address = %config.admin.address, "listening for admin requests; GET / lists the paths");
     for (list, servers) in config.servers.lists() {
         let uris: Vec<&str> = servers.servers.iter().map(|server| server.server_uri.as_str()).collect();
-        info!(%list, upstream = uris.join(", "), "serving what this upstream says");
+        info!(%list, upstream = uris.join(", "), "relaying from upstream");
     }
     info!(
         "next: `sluice bootstrap envoy` or `sluice bootstrap grpc` prints a client's bootstrap for this relay"
     );
 }
 
-/// There is no reload. What other servers take for a request of one would end this process.
+/// There is no reload. Other servers reload on SIGHUP; by default, the signal would end this process.
 fn ignore_hangups() {
     match signal(SignalKind::hangup()) {
         Ok(mut hangups) => {
             tokio::spawn(async move {
                 while hangups.recv().await.is_some() {
-                    warn!("SIGHUP is ignored: there is no reload; a restart reads the configuration again");
+                    warn!("SIGHUP ignored: reload is not supported; restart to read the configuration again");
                 }
             });
         }
-        Err(error) => warn!(%error, "a signal cannot be listened for"),
+        Err(error) => warn!(%error, "cannot listen for a signal"),
     }
 }
 
@@ -194,7 +194,7 @@ async fn stop_signal() -> &'static str {
         match signal(kind) {
             Ok(mut signal) => signal.recv().await,
             Err(error) => {
-                warn!(%error, "a signal cannot be listened for");
+                warn!(%error, "cannot listen for a signal");
                 std::future::pending().await
             }
         }
@@ -274,7 +274,7 @@ fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
 
 fn server_limits(limits: &Limits, drain: Duration) -> ServerLimits {
     let defaults = ServerLimits::default();
-    // Where there are few, most are for clients all the same.
+    // With few descriptors, most of them still go to clients.
     let descriptors = rlimit::Resource::NOFILE.get_soft().unwrap_or(u64::MAX);
     ServerLimits {
         fd_reserve: defaults.fd_reserve.min(descriptors / 4),

@@ -1,4 +1,4 @@
-//! Bootstraps for the relay's clients: what Envoy and gRPC need to find it.
+//! Bootstraps for clients of the relay: the configuration with which Envoy and gRPC find it.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,24 +7,25 @@ use serde_json::json;
 
 use crate::config::{Address, Endpoint};
 
-/// Who the client will say it is.
+/// The identity that the client will state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientNode {
     pub id: String,
     pub cluster: String,
 }
 
-/// How an Envoy is to be set up.
+/// Options of an Envoy bootstrap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvoyOptions {
     pub node: ClientNode,
     /// SotW instead of delta.
     pub is_sotw: bool,
-    /// Of Envoy's own admin listener on loopback.
+    /// The port of Envoy's own admin listener on loopback.
     pub admin_port: u16,
 }
 
-/// Where a client on the same host reaches a listener: one on every interface is reached over loopback.
+/// The address of a listener for a client on the same host. A listener on every interface is reachable over
+/// loopback.
 pub fn local_endpoint(address: &Address) -> Endpoint {
     match address {
         Address::Unix { path, .. } => Endpoint::Unix(path.clone()),
@@ -80,7 +81,7 @@ admin:
     yaml
 }
 
-/// What stands under the cluster's name.
+/// The definition of the cluster, after its name.
 fn envoy_cluster(relay: &Endpoint) -> String {
     let (discovery, address) = match relay {
         Endpoint::Tcp { host, port } => {
@@ -89,7 +90,7 @@ fn envoy_cluster(relay: &Endpoint) -> String {
         }
         Endpoint::Unix(path) => ("STATIC", format!("pipe: {{ path: {} }}", quoted(&path.to_string_lossy()))),
     };
-    // A pipe has no TCP below it, and no peer that could vanish without a word.
+    // A pipe has no TCP, and no peer that could vanish silently.
     let keepalive = match relay {
         Endpoint::Tcp { .. } => {
             "      upstream_connection_options:
@@ -131,7 +132,7 @@ pub fn grpc(relay: &Endpoint, node: &ClientNode) -> String {
     format!("{bootstrap:#}\n")
 }
 
-/// A string as JSON writes it, which is YAML too, whatever it holds.
+/// A JSON string, which is always valid YAML, too.
 fn quoted(text: &str) -> String {
     json!(text).to_string()
 }

@@ -1,8 +1,8 @@
 //! sluice: an xDS aggregating relay.
 //!
-//! Many clients (Envoy, proxyless gRPC) connect to it as if it were their control plane; it is itself a client of
-//! a few control planes. `docs/ARCHITECTURE.md` explains the rooms and their invariants; the modules below stand
-//! in reading order, and each uses only those above it: `tests/tidy.rs` holds it to that.
+//! Many clients (Envoy, proxyless gRPC) use the relay as their control plane. The relay itself is a client of
+//! a few control planes. `docs/ARCHITECTURE.md` explains the rooms, with invariants and dependencies. The
+//! modules below stand in reading order: a module uses only earlier modules, as `tests/tidy.rs` checks.
 
 pub mod xds;
 pub mod engine;

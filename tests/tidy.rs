@@ -11,6 +11,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "tidy/words.rs"]
+mod words_of_comments;
+
 /// A room, the rooms above or beside it that it may use, and the crates besides `std`; `None`: any but those denied.
 struct Room {
     name: &'static str,

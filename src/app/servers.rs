@@ -1,4 +1,4 @@
-//! From the servers of a configuration to what sources are attached to.
+//! Converts the configured servers to the attachments of sources.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,9 @@ use crate::telemetry::Metrics;
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::Variant;
 
-/// How long a connection to a server in reserve is kept without streams: it is closed within a second after the last client
-/// has returned to a server before it (RLY-60, I9), and outlives the pause between two streams.
+/// How long a connection to a reserve server stays open without streams. The connection closes within a
+/// second after the last client returned to a preferred server (RLY-60, I9), and survives the pause between
+/// two streams.
 const RESERVE_IDLE: Duration = Duration::from_millis(500);
 
 pub(super) fn lists(config: &config::Servers, metrics: &Metrics) -> ServerLists {
@@ -33,7 +34,7 @@ pub(super) fn lists(config: &config::Servers, metrics: &Metrics) -> ServerLists 
     lists
 }
 
-/// The pools made so far, with what their servers' channels are made of.
+/// The pools created so far, each with the properties of its server's channel.
 struct Channels<'a> {
     metrics: &'a Metrics,
     open: Vec<(UpstreamServer, Pool)>,
@@ -70,7 +71,7 @@ impl Channels<'_> {
     }
 }
 
-/// A server without what concerns its streams only.
+/// A server entry reduced to its connection settings; settings of single streams have their defaults.
 fn channel_of(server: &GrpcServer) -> GrpcServer {
     let d = GrpcServer::new(server.endpoint.clone());
     GrpcServer {
@@ -83,15 +84,15 @@ fn channel_of(server: &GrpcServer) -> GrpcServer {
     }
 }
 
-/// `in_reserve`: it stands behind another one in the list where it was first found.
+/// `in_reserve`: the server is not the first in the list where it was found first.
 fn pool_of(server: &GrpcServer, in_reserve: bool, metrics: Arc<ClientMetrics>) -> Pool {
     let address = match &server.endpoint {
         Endpoint::Tcp { host, port } => GrpcAddress::Tcp { host: host.clone(), port: *port },
         Endpoint::Unix(path) => GrpcAddress::Unix(path.clone()),
     };
-    let defaults = client::Settings::default();
+    let defaults = client::ClientSettings::default();
     let keepalive = server.tcp_keepalive.clone().unwrap_or_default();
-    let transport = client::Settings {
+    let transport = client::ClientSettings {
         connect_timeout: server.connect_timeout,
         settings_timeout: server.settings_timeout,
         open_timeout: server.stream_open_timeout,
@@ -145,7 +146,7 @@ fn hold(mass_deletion: MassDeletion) -> Option<upstream::Hold> {
 }
 
 fn attach_rest(server: &RestServer, metrics: Arc<ClientMetrics>) -> Attach {
-    let transport = client::Settings {
+    let transport = client::ClientSettings {
         connect_timeout: server.connect_timeout,
         request_timeout: server.request_timeout,
         keepalive_idle: server.tcp_keepalive.time,
@@ -153,12 +154,12 @@ fn attach_rest(server: &RestServer, metrics: Arc<ClientMetrics>) -> Attach {
         keepalive_retries: server.tcp_keepalive.probes,
         user_timeout: server.tcp_keepalive.user_timeout,
         message_bytes_max: size(server.max_response_bytes),
-        ..client::Settings::default()
+        ..client::ClientSettings::default()
     };
     let protocol = upstream::Settings {
         transport: upstream::Transport::Rest { refresh_delay: server.refresh_delay },
         variant: Variant::Sotw,
-        // A poll has no state: the empty list can mean nothing else, and every server knows it.
+        // A poll has no state: the empty list can only mean the wildcard, and every server supports it.
         wildcard: upstream::WildcardStyle::Legacy,
         mass_deletion_hold: hold(server.mass_deletion),
         backoff: backoff(&server.backoff),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use sluice::bootstrap::{self, ClientNode, EnvoyOptions};
-use sluice::config::{self, Config, Endpoint, Loaded, ServerKind};
+use sluice::config::{self, Config, ConfigError, Endpoint, Loaded, ServerKind};
 
 #[cfg(not(target_env = "msvc"))]
 #[global_allocator]
@@ -21,13 +21,13 @@ struct Cli {
 }
 
 const AFTER_HELP: &str = "\
-To begin: `sluice serve` relays a directory of example files; `sluice bootstrap envoy > envoy.yaml && envoy -c \
-envoy.yaml` starts an Envoy on it.
+Quick start: `sluice serve` relays a directory of example files; `sluice bootstrap envoy > envoy.yaml && envoy -c \
+envoy.yaml` starts an Envoy that connects to the relay.
 
-Exit codes: 0 done; 64 the arguments or the configuration are wrong; 69 the relay cannot start, for instance \
-because an address is in use; 70 something broke inside.";
+Exit codes: 0 success; 64 invalid arguments or configuration; 69 the relay cannot start, for example because an \
+address is in use; 70 internal error.";
 
-const CONFIG_HELP: &str = "The configuration: YAML, or JSON if it is called *.json [default: the quickstart, \
+const CONFIG_HELP: &str = "Configuration file: YAML, or JSON if the name ends in .json [default: the quickstart, \
 config/sluice.yaml here or beside the executable]";
 
 #[derive(Subcommand)]
@@ -37,16 +37,16 @@ enum Command {
         #[arg(long, value_name = "FILE", help = CONFIG_HELP)]
         config: Option<PathBuf>,
     },
-    /// Say what is wrong with a configuration, and do nothing else.
+    /// Check a configuration and report its errors, without starting the relay.
     Check {
-        /// The configuration: YAML, or JSON if it is called *.json.
+        /// Configuration file: YAML, or JSON if the name ends in .json.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// Also print the classes of this node: a file with the JSON form of core.v3.Node.
+        /// Also print the classes of the node in this file: a core.v3.Node in JSON.
         #[arg(long, value_name = "FILE")]
         node: Option<PathBuf>,
     },
-    /// Print a client's bootstrap for the relay.
+    /// Print a client's bootstrap configuration for the relay.
     Bootstrap {
         #[command(subcommand)]
         client: Client,
@@ -55,18 +55,18 @@ enum Command {
 
 #[derive(Subcommand)]
 enum Client {
-    /// A static configuration for Envoy that gets everything else over ADS: YAML.
+    /// Envoy: a static configuration in YAML; Envoy gets everything else over ADS.
     Envoy {
         #[command(flatten)]
         options: BootstrapArgs,
-        /// Ask for the state of the world in every response, not for changes only.
+        /// Use the state-of-the-world variant of the protocol instead of delta.
         #[arg(long)]
         sotw: bool,
-        /// The port of Envoy's own admin listener, on 127.0.0.1.
+        /// Port of Envoy's own admin listener, on 127.0.0.1.
         #[arg(long, value_name = "PORT", default_value_t = 9901)]
         admin_port: u16,
     },
-    /// A bootstrap for gRPC, to be named by GRPC_XDS_BOOTSTRAP: JSON.
+    /// gRPC: a bootstrap in JSON, for the environment variable GRPC_XDS_BOOTSTRAP.
     Grpc {
         #[command(flatten)]
         options: BootstrapArgs,
@@ -77,18 +77,18 @@ enum Client {
 struct BootstrapArgs {
     #[arg(long, value_name = "FILE", help = CONFIG_HELP)]
     config: Option<PathBuf>,
-    /// The listener to connect to, by its name [default: the first].
+    /// Name of the listener to connect to [default: the first].
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
-    /// The client's node id [default: the name of this host].
+    /// Node id of the client [default: the name of this host].
     #[arg(long, value_name = "ID")]
     node_id: Option<String>,
-    /// The client's node cluster.
+    /// Node cluster of the client.
     #[arg(long, value_name = "CLUSTER", default_value = "default")]
     node_cluster: String,
 }
 
-/// Why the process ends, and with which code (`sysexits.h`).
+/// The reason why the process ends, and its exit code (`sysexits.h`).
 enum Failure {
     Usage(String),
     Unavailable(String),
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are asked for, and go to stdout; nothing is left to do if that is closed.
+            // Help and version go to stdout. If stdout is closed, there is nothing left to do.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { 64 } else { 0 });
         }
@@ -124,7 +124,7 @@ fn run(command: Command) -> Result<(), Failure> {
 
 fn serve(config: Config) -> Result<(), Failure> {
     sluice::app::serve(config).map_err(|error| {
-        // Sockets and files are the host's; all else is a fault of sluice.
+        // Sockets and files belong to the host; any other error is a bug in sluice.
         let is_host = error.chain().any(|cause| cause.is::<std::io::Error>());
         let message = format!("{error:#}");
         if is_host { Failure::Unavailable(message) } else { Failure::Internal(message) }
@@ -144,14 +144,14 @@ fn check(file: &Path, node: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What `serve` would find missing, with its exit code.
+/// Checks that directories exist, as `serve` would, with the same exit code.
 fn check_directories(config: &Config) -> Result<(), Failure> {
     for (list, servers) in config.servers.lists() {
         for server in &servers.servers {
             if let ServerKind::Directory(directory) = &server.kind
                 && !directory.is_dir()
             {
-                let text = format!("{list}: {}: there is no such directory", server.server_uri);
+                let text = format!("{list}: {}: the directory does not exist", server.server_uri);
                 return Err(Failure::Unavailable(text));
             }
         }
@@ -178,7 +178,7 @@ fn endpoint_and_node(options: BootstrapArgs) -> Result<(Endpoint, ClientNode), F
     let wanted = |name: &str| options.listener.as_ref().is_none_or(|wanted| wanted == name);
     let Some(listener) = config.listeners.iter().find(|listener| wanted(&listener.name)) else {
         let names: Vec<&str> = config.listeners.iter().map(|listener| &*listener.name).collect();
-        return Err(Failure::Usage(format!("no such listener; there are: {}", names.join(", "))));
+        return Err(Failure::Usage(format!("no such listener; available are {}", names.join(", "))));
     };
     let id = options.node_id.unwrap_or_else(hostname);
     Ok((bootstrap::local_endpoint(&listener.address), ClientNode { id, cluster: options.node_cluster }))
@@ -189,31 +189,38 @@ fn load_or_quickstart(file: Option<PathBuf>) -> Result<Config, Failure> {
         Some(file) => load(&file),
         None => {
             let file = quickstart()?;
-            eprintln!("sluice: no --config given: this is the quickstart, {}", file.display());
+            eprintln!("sluice: no --config given; using the quickstart, {}", file.display());
             load(&file)
         }
     }
 }
 
-/// The quickstart's configuration: of a checkout that is the working directory, else where a package put it.
+/// The quickstart's configuration: in the working directory of a checkout, or beside an installed executable.
 fn quickstart() -> Result<PathBuf, Failure> {
     let here = Path::new("config").join("sluice.yaml");
     let executable = std::env::current_exe().ok();
     let beside = executable.as_deref().and_then(Path::parent).map(|directory| directory.join(&here));
     [Some(here), beside].into_iter().flatten().find(|file| file.is_file()).ok_or_else(|| {
-        let help = "there is no config/sluice.yaml here or beside the executable: \
-                    name a configuration with --config, or run in a checkout of sluice";
+        let help = "no config/sluice.yaml here or beside the executable; \
+                    pass --config FILE, or run in a checkout of sluice";
         Failure::Usage(help.into())
     })
 }
 
-/// Loads a file; what its operator should know goes to stderr.
+/// Loads a file, and prints warnings for the operator to stderr.
 fn load(file: &Path) -> Result<Config, Failure> {
-    // Sockets are named to clients that run elsewhere, so what is relative to the file has to end up absolute.
+    // Bootstraps contain socket paths for clients elsewhere, so relative paths must become absolute.
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
     let Loaded { config, warnings } = config::load(&absolute, &hostname()).map_err(|error| {
-        let text = error.to_string().replace('\n', "\n  ");
-        Failure::Usage(format!("{} is no configuration to run with:\n  {text}", file.display()))
+        Failure::Usage(match &error {
+            ConfigError::Unreadable { .. } => error.to_string(),
+            ConfigError::Syntax { .. } => format!("{}: {error}", file.display()),
+            ConfigError::Invalid { errors } => {
+                let noun = if errors.len() == 1 { "error" } else { "errors" };
+                let text = error.to_string().replace('\n', "\n  ");
+                format!("{}: {} {noun}:\n  {text}", file.display(), errors.len())
+            }
+        })
     })?;
     for warning in warnings {
         eprintln!("sluice: warning: {warning}");
@@ -221,10 +228,10 @@ fn load(file: &Path) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// The name of this host, as far as it is known.
+/// The name of this host, if known.
 fn hostname() -> String {
     first_name([
-        // Hidden from a unit of systemd with `ProcSubset=pid`.
+        // Hidden from a systemd unit with `ProcSubset=pid`.
         std::fs::read_to_string("/proc/sys/kernel/hostname").ok(),
         std::env::var("HOSTNAME").ok(),
         std::fs::read_to_string("/etc/hostname").ok(),

@@ -1,18 +1,19 @@
-//! How a file is replaced so that a crash at any moment leaves the old one or the new one (FP2, I13).
+//! Atomic replacement of a file: after a crash at any moment, either the old or the new file is there (FP2,
+//! I13).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Ends the names of files that are being written.
+/// The extension of files still being written.
 pub const UNFINISHED: &str = "unfinished";
 
-/// The calls to the operating system that writing takes, each of which may fail, or be the last.
+/// The system calls of a write. Any of them may fail, or be the last before a crash.
 pub trait Disk {
     type File;
 
-    /// An empty file that only its owner may read and write.
+    /// Creates an empty file that only its owner may read and write.
     fn create(&self, path: &Path) -> io::Result<Self::File>;
     fn write(&self, file: &mut Self::File, bytes: &[u8]) -> io::Result<()>;
     fn sync(&self, file: &mut Self::File) -> io::Result<()>;
@@ -21,7 +22,7 @@ pub trait Disk {
     fn remove(&self, path: &Path) -> io::Result<()>;
 }
 
-/// That of the host.
+/// The file system of the host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostDisk;
 
@@ -29,7 +30,8 @@ impl Disk for HostDisk {
     type File = File;
 
     fn create(&self, path: &Path) -> io::Result<File> {
-        // What a crash left behind goes. Whatever else comes to stand there meanwhile, a link too, is not written through.
+        // Remove the leftover of a crash. If another file or link then appears at the path, `create_new`
+        // refuses to write through it.
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => OpenOptions::new().write(true).create_new(true).mode(0o600).open(path),
@@ -57,11 +59,12 @@ impl Disk for HostDisk {
     }
 }
 
-/// Writes `name` in a directory anew: beside it first, down to the disk, then in its place, and that down to the disk too.
-/// Gives what `write` gives.
+/// Replaces the file `name` in a directory: writes and syncs a temporary file, renames it, and syncs the
+/// directory. Returns the result of `write`.
 ///
 /// # Errors
-/// Those of the calls, and of `write`. The old file is still there, unless only the last call failed.
+/// Errors of the system calls and of `write`. The old file is still in place, unless only the last call
+/// failed.
 pub fn replace<D: Disk, T>(
     disk: &D,
     directory: &Path,
@@ -79,7 +82,7 @@ pub fn replace<D: Disk, T>(
     };
     let written = attempt();
     if written.is_err() {
-        // It takes room, and the next attempt writes it over: that it stays is no further fault.
+        // The leftover takes disk space, but the next attempt overwrites it, so a failure here is harmless.
         let _ = disk.remove(&unfinished);
     }
     let written = written?;

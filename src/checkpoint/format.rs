@@ -6,8 +6,9 @@
 //! records: HEADER, then per type: TYPE, NAME..., WILDCARD MEMBER..., (GLOB MEMBER...)..., and at last END
 //! ```
 //!
-//! Integers are little-endian; text and bytes stand behind their length in four bytes, what may be missing behind a byte that
-//! is 0 or 1. A build that knows another format, or computes versions of content in another way, does not read the file.
+//! Integers are little-endian. Text and bytes follow their length in four bytes. An optional value follows a
+//! byte 0 or 1. A build with another format number, or with another computation of content versions, ignores
+//! the file.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,7 +30,7 @@ use crate::xds::{Any, Resource, ResourceName, TypeUrl, Version};
 
 const MAGIC: &[u8; 8] = b"SLUICECP";
 
-/// Rises with every change that an older build would misread.
+/// Increased by every change that an older build would misread.
 const FORMAT: u32 = 1;
 
 const START_BYTES: usize = MAGIC.len() + 4;
@@ -43,31 +44,31 @@ const GLOB: u8 = 5;
 const MEMBER: u8 = 6;
 const END: u8 = 7;
 
-/// Why a file is not used.
+/// The reason why a file is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    #[error("it is no checkpoint")]
+pub enum FormatError {
+    #[error("not a checkpoint file")]
     Foreign,
-    #[error("it is of format {0}, and this build reads format {FORMAT}")]
+    #[error("format {0} is not supported; this build reads format {FORMAT}")]
     Format(u32),
-    #[error("it is damaged{}", .record.map(|record| format!(": the first fault is in record {record}")).unwrap_or_default())]
+    #[error("damaged{}", .record.map(|record| format!(": the first error is in record {record}")).unwrap_or_default())]
     Damaged { record: Option<u64> },
-    #[error("its versions were computed in another way, by another build")]
+    #[error("written by a build with another computation of versions")]
     Versions,
 }
 
-/// What a file says of itself.
+/// The metadata of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     pub identity: Identity,
-    /// Of the relay as its servers see it; another one might be answered otherwise.
+    /// The relay's node as its servers see it. With another node, the servers might answer differently.
     pub relay: Digest,
     pub written_at: SystemTime,
-    /// When the server last stood by what is in it.
+    /// The last time at which the server confirmed the content.
     pub confirmed_at: SystemTime,
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
     pub header: Header,
@@ -79,8 +80,8 @@ impl Restored {
         self.types.iter().map(RestoredType::resources).sum()
     }
 
-    /// What is left of it so long after it was read: times to live go on meanwhile (I17), and what ran out is gone as if its
-    /// server had removed it (TTL-8).
+    /// The content `elapsed` after it was read. Times to live continue to run in the meantime (I17); an
+    /// expired resource is gone as if the server had removed it (TTL-8).
     pub fn later(self: &Arc<Self>, elapsed: Duration) -> Arc<Restored> {
         if !self.types.iter().flat_map(RestoredType::all).any(|kept| kept.left.is_some()) {
             return self.clone();
@@ -100,10 +101,10 @@ impl Restored {
 
 // === writing ===
 
-/// Writes a file piece by piece. How many bytes it has.
+/// Writes a file piece by piece. Returns the file's size in bytes.
 ///
 /// # Errors
-/// Those of the sink, and of a resource that is too long.
+/// Errors of the sink, or a resource that is too long.
 pub fn encode<'a>(header: &Header, image: &Image, sink: &'a mut Sink<'a>) -> io::Result<u64> {
     let start = [&MAGIC[..], &FORMAT.to_le_bytes()].concat();
     let mut writer = Writer::new(sink, &start);
@@ -117,7 +118,7 @@ pub fn encode<'a>(header: &Header, image: &Image, sink: &'a mut Sink<'a>) -> io:
     writer.finish()
 }
 
-/// Whether there is anything in an image that would be written.
+/// Whether the file of an image would be empty.
 pub fn is_empty(image: &Image) -> bool {
     let is_held = |(type_url, snapshot): (&TypeUrl, &TypeSnapshot)| {
         let of = OfType { image, type_url, snapshot };
@@ -143,8 +144,8 @@ struct OfType<'a> {
 }
 
 impl<'a> OfType<'a> {
-    /// What was asked for by name and is there. Names with dynamic parameters have what the server's variants make of them,
-    /// and are asked for anew (DYN-7).
+    /// Resources subscribed to by name that exist. Names with dynamic parameters are left out: their content
+    /// depends on the server's variants, so the relay subscribes to them anew after a restart (DYN-7).
     fn names(&self) -> impl Iterator<Item = (&'a ResourceName, &'a Arc<Resource>)> {
         let known = self.snapshot.named.iter().filter(|(name, _)| !name.is_located());
         known
@@ -152,7 +153,7 @@ impl<'a> OfType<'a> {
             .filter(|(_, resource)| may_be_kept(resource))
     }
 
-    /// A membership of which a part may not be kept could not be stated as a whole.
+    /// False if any member must not be written: the rest would not be a complete membership.
     fn has_wildcard(&self) -> bool {
         let is_whole = |view: &Arc<View>| view.is_complete() || planted(Bug::PartWrittenAsWhole);
         let is_whole = self.snapshot.wildcard.as_ref().is_some_and(is_whole);
@@ -196,7 +197,8 @@ impl<'a> OfType<'a> {
             let at = versions.binary_search_by(|(known, _)| known.cmp(name)).ok()?;
             versions.get(at).map(|(_, version)| &**version)
         });
-        // A server may state another time to live, or none, with the same bytes: then the resource is as it was.
+        // A server may state another time to live, or none, along with the same bytes. The resource itself is
+        // then unchanged.
         let left = self.image.left.get(&Leased::new(self.type_url, shape, name));
         payload.text(resource.name.as_str());
         payload.raw(&resource.version.0.to_le_bytes());
@@ -218,52 +220,54 @@ fn put_duration(payload: &mut Payload<'_>, duration: Duration) {
     payload.u64(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
 }
 
-/// CCH-1. What is meant for some parameters only is not held without them.
+/// False for uncacheable resources (CCH-1), and for variants: their content is valid for some parameters
+/// only.
 fn may_be_kept(resource: &Resource) -> bool {
     !resource.do_not_cache && resource.constraints.is_none()
 }
 
 // === reading ===
 
-/// Reads a whole file. Any change of a bit and any cut is found.
+/// Reads a whole file. Detects any changed bit and any truncation.
 ///
 /// # Errors
-/// Why it can't be used.
-pub fn decode(file: &[u8], now: SystemTime) -> Result<Restored, Fault> {
-    let (start, rest) = file.split_at_checked(START_BYTES).ok_or(Fault::Foreign)?;
-    let format = start.strip_prefix(MAGIC).and_then(|format| format.try_into().ok()).ok_or(Fault::Foreign)?;
+/// The reason why the file is unusable.
+pub fn decode(file: &[u8], now: SystemTime) -> Result<Restored, FormatError> {
+    let (start, rest) = file.split_at_checked(START_BYTES).ok_or(FormatError::Foreign)?;
+    let format =
+        start.strip_prefix(MAGIC).and_then(|format| format.try_into().ok()).ok_or(FormatError::Foreign)?;
     let format = u32::from_le_bytes(format);
     if format != FORMAT {
-        return Err(Fault::Format(format));
+        return Err(FormatError::Format(format));
     }
-    let length = rest.len().checked_sub(WHOLE_BYTES).ok_or(Fault::Damaged { record: None })?;
+    let length = rest.len().checked_sub(WHOLE_BYTES).ok_or(FormatError::Damaged { record: None })?;
     let (records, whole) = rest.split_at(length);
     let found = blake3::hash(file.get(..START_BYTES + length).unwrap_or_default());
     if found.as_bytes() != whole {
-        return Err(Fault::Damaged { record: first_damaged(records) });
+        return Err(FormatError::Damaged { record: first_damaged(records) });
     }
     read(records, now)
 }
 
-/// Which record is damaged; of none if it is the end that is missing.
+/// The number of the damaged record; `None` if only the end of the file is missing.
 fn first_damaged(records: &[u8]) -> Option<u64> {
     let mut reader = Reader::new(records);
     while let Some(record) = reader.next(true) {
-        if let Err(Fault::Damaged { record }) = record {
+        if let Err(FormatError::Damaged { record }) = record {
             return record;
         }
     }
     None
 }
 
-fn read(records: &[u8], now: SystemTime) -> Result<Restored, Fault> {
+fn read(records: &[u8], now: SystemTime) -> Result<Restored, FormatError> {
     let mut reader = Reader::new(records);
     let header = match reader.next(false) {
         Some(Ok((HEADER, mut fields))) => read_header(&mut fields)?,
         Some(Err(fault)) => return Err(fault),
-        _ => return Err(Fault::Damaged { record: Some(0) }),
+        _ => return Err(FormatError::Damaged { record: Some(0) }),
     };
-    // A clock that was set back says nothing of how much time went by (FP6).
+    // If the clock was set back, the elapsed time is unknown (FP6).
     let elapsed = now.duration_since(header.written_at).ok();
     let mut types = Types { elapsed, types: Vec::new(), open: Open::Nothing };
     while let Some(record) = reader.next(false) {
@@ -279,47 +283,47 @@ fn read(records: &[u8], now: SystemTime) -> Result<Restored, Fault> {
         types.take(kind, &mut fields)?;
         fields.end()?;
     }
-    Err(Fault::Damaged { record: Some(reader.records()) })
+    Err(FormatError::Damaged { record: Some(reader.records()) })
 }
 
-fn read_header(fields: &mut Fields<'_>) -> Result<Header, Fault> {
+fn read_header(fields: &mut Fields<'_>) -> Result<Header, FormatError> {
     let (list, server) = (fields.text()?.into(), fields.text()?.into());
     let (class, relay) = (fields.array()?, fields.array()?);
     let (written_at, confirmed_at) = (time_of(fields.u64()?), time_of(fields.u64()?));
     if fields.bytes()? != VERSIONS {
-        return Err(Fault::Versions);
+        return Err(FormatError::Versions);
     }
     fields.end()?;
     Ok(Header { identity: Identity { list, server, class }, relay, written_at, confirmed_at })
 }
 
-/// Which collection the members that follow belong to.
+/// The collection that the next members belong to.
 enum Open {
     Nothing,
     Wildcard,
     Glob,
-    /// One that cannot be restored: a member of it can't.
+    /// A collection that cannot be restored because one of its members can't.
     Lost,
 }
 
 struct Types {
-    /// Time since the file was written; `None` if the clock can't say.
+    /// Time since the file was written; `None` if the clock was set back.
     elapsed: Option<Duration>,
     types: Vec<RestoredType>,
     open: Open,
 }
 
-/// What became of a resource meanwhile.
+/// The state of a stored resource at the time of reading.
 enum Read {
     Lives(Kept),
-    /// Its time to live ran out: it is gone as if its server had removed it (TTL-8).
+    /// The time to live ended, so the resource is gone as if the server had removed it (TTL-8).
     Expired,
-    /// Nobody knows what is left of its time.
+    /// The remaining time to live is unknown.
     Unknown,
 }
 
 impl Types {
-    fn take(&mut self, kind: u8, fields: &mut Fields<'_>) -> Result<(), Fault> {
+    fn take(&mut self, kind: u8, fields: &mut Fields<'_>) -> Result<(), FormatError> {
         if kind == TYPE {
             self.types.push(RestoredType::new(TypeUrl::new(fields.text()?)));
             self.open = Open::Nothing;
@@ -375,15 +379,15 @@ impl Types {
     }
 }
 
-/// `asked`: the name by which it was asked for, if that is not its own.
+/// `asked`: the name in the subscription; may be an alias of the resource's own name.
 fn read_resource(
     fields: &mut Fields<'_>,
     type_url: &TypeUrl,
     asked: Option<ResourceName>,
     elapsed: Option<Duration>,
-) -> Result<Read, Fault> {
+) -> Result<Read, FormatError> {
     let own = ResourceName::new(fields.text()?);
-    // The two are one text mostly, and share it.
+    // Usually both names are equal, and then share one text.
     let (name, own) = match asked {
         Some(asked) if asked == own => (asked.clone(), asked),
         Some(asked) => (asked, own),

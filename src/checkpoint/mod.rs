@@ -1,10 +1,12 @@
 //! The last good state of sources on disk, for a warm restart (RLY-7).
 //!
-//! A directory holds one file per source ([`format`](self::format)), replaced as a whole ([`disk`]), by one relay at a time
-//! ([`store`]). Everything in here blocks: callers see to it that no task waits for a disk.
+//! A directory holds one file per source ([`format`](self::format)). Each file is replaced as a whole
+//! ([`disk`]), and one relay at a time owns the directory ([`store`]). All calls block, so callers must run
+//! them outside async tasks.
 //!
-//! What is never written: Secrets, what is `do_not_cache`, what one stream has for itself, and what is read from files
-//! anyway. Absence is not written either: only an upstream can say that something does not exist (RLY-2).
+//! Never written: Secrets, `do_not_cache` resources, the private state of single streams, and resources that
+//! come from files anyway. Absence is not written either: only an upstream can say that a resource does not
+//! exist (RLY-2).
 
 pub mod disk;
 mod record;
@@ -15,25 +17,25 @@ mod tests;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-pub use format::{Fault, Header, Restored};
+pub use format::{FormatError, Header, Restored};
 pub use store::{Loaded, Refused, Store, StoreError};
 
-/// Of bytes that stand for something: the same in every process and build.
+/// A hash that is equal in every process and build.
 pub type Digest = [u8; 32];
 
-/// Which source a file is of.
+/// The source that a file belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
-    /// The configuration's key of the server list.
+    /// The configuration key of the server list.
     pub list: Box<str>,
     /// `server_uri`.
     pub server: Box<str>,
-    /// Of the node class. Values of a node may be confidential, and are not written.
+    /// A hash of the node class. The node's values may be confidential, and are not written.
     pub class: Digest,
 }
 
 impl Identity {
-    /// Fit for the name of a file, and different for different sources.
+    /// A valid file name, unique to the source.
     pub fn file_name(&self) -> String {
         let mut hasher = blake3::Hasher::new_derive_key("sluice 2026 file of a source");
         for part in [self.list.as_bytes(), self.server.as_bytes(), &self.class] {
@@ -45,16 +47,16 @@ impl Identity {
     }
 }
 
-/// Of the files of sources.
+/// The extension of the sources' files.
 pub const EXTENSION: &str = "checkpoint";
 
-/// Microseconds since 1970; what is before is 1970.
+/// Microseconds since 1970. Times before 1970 become 1970.
 fn micros(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The reverse; a time beyond what the platform can count is 1970.
+/// The reverse of [`micros`]. Times beyond the platform's range become 1970.
 fn time_of(micros: u64) -> SystemTime {
     UNIX_EPOCH.checked_add(Duration::from_micros(micros)).unwrap_or(UNIX_EPOCH)
 }

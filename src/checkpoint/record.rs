@@ -1,19 +1,19 @@
-//! Records: a kind, a length, a payload, and a checksum over all of it and its place.
+//! Records: a kind, a length, a payload, and a checksum of these and of the record's position.
 
 use std::io;
 
-use super::format::Fault;
+use super::format::FormatError;
 
-/// Bytes of the checksum of one record.
+/// Bytes of a record's checksum.
 pub const CHECK_BYTES: usize = 8;
 
 /// Bytes before the payload.
 pub const HEAD_BYTES: usize = 5;
 
-/// Records are handed on in pieces of about this many bytes.
+/// The writer emits pieces of about this many bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Depends on the place of the record, so that two that change places are found out.
+/// The checksum includes the record's position, so that swapped records are detected.
 pub fn check(place: u64, head_and_payload: &[u8]) -> [u8; CHECK_BYTES] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&place.to_le_bytes());
@@ -23,14 +23,14 @@ pub fn check(place: u64, head_and_payload: &[u8]) -> [u8; CHECK_BYTES] {
     check
 }
 
-/// Where pieces of a file go.
+/// The destination of the pieces of a file.
 pub type Sink<'a> = dyn FnMut(&[u8]) -> io::Result<()> + 'a;
 
 /// Writes a file record by record.
 pub struct Writer<'a> {
     sink: &'a mut Sink<'a>,
     piece: Vec<u8>,
-    /// Over all that was written.
+    /// The checksum of the whole file so far.
     whole: blake3::Hasher,
     records: u64,
     bytes: u64,
@@ -74,7 +74,7 @@ impl<'a> Writer<'a> {
         self.records
     }
 
-    /// Ends the file with the checksum of all of it. How many bytes it has.
+    /// Ends the file with the checksum of the whole. Returns the file's size in bytes.
     pub fn finish(mut self) -> io::Result<u64> {
         let whole = self.whole.finalize();
         self.piece.extend(whole.as_bytes());
@@ -83,7 +83,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The payload of a record that is being written.
+/// The payload of a record being written.
 pub struct Payload<'a>(&'a mut Vec<u8>);
 
 impl Payload<'_> {
@@ -95,7 +95,8 @@ impl Payload<'_> {
         self.0.extend(bytes);
     }
 
-    /// Behind their length. No part of a record is longer than the record, whose length is checked.
+    /// Writes the length, then the bytes. No part is longer than the whole record, and the record's length is
+    /// checked.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.0.extend(u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
         self.0.extend(bytes);
@@ -124,24 +125,24 @@ impl<'a> Reader<'a> {
         Reader { rest: records, records: 0 }
     }
 
-    /// How many were read.
+    /// The number of records read so far.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    fn damaged(&self) -> Fault {
-        Fault::Damaged { record: Some(self.records) }
+    fn damaged(&self) -> FormatError {
+        FormatError::Damaged { record: Some(self.records) }
     }
 
-    /// The next record: its kind and its payload. `verify`: against its checksum, too.
-    pub fn next(&mut self, verify: bool) -> Option<Result<(u8, Fields<'a>), Fault>> {
+    /// The next record: kind and payload. `verify`: compare the checksum, too.
+    pub fn next(&mut self, verify: bool) -> Option<Result<(u8, Fields<'a>), FormatError>> {
         if self.rest.is_empty() {
             return None;
         }
         Some(self.take(verify))
     }
 
-    fn take(&mut self, verify: bool) -> Result<(u8, Fields<'a>), Fault> {
+    fn take(&mut self, verify: bool) -> Result<(u8, Fields<'a>), FormatError> {
         let (head, _) = self.rest.split_at_checked(HEAD_BYTES).ok_or_else(|| self.damaged())?;
         let [kind, length @ ..] = head else { return Err(self.damaged()) };
         let length: [u8; 4] = length.try_into().map_err(|_| self.damaged())?;
@@ -160,44 +161,44 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The payload of a record that is being read.
+/// The payload of a record being read.
 pub struct Fields<'a> {
     rest: &'a [u8],
     record: u64,
 }
 
 impl<'a> Fields<'a> {
-    pub fn malformed(&self) -> Fault {
-        Fault::Damaged { record: Some(self.record) }
+    pub fn malformed(&self) -> FormatError {
+        FormatError::Damaged { record: Some(self.record) }
     }
 
-    pub fn raw(&mut self, length: usize) -> Result<&'a [u8], Fault> {
+    pub fn raw(&mut self, length: usize) -> Result<&'a [u8], FormatError> {
         let (found, rest) = self.rest.split_at_checked(length).ok_or_else(|| self.malformed())?;
         self.rest = rest;
         Ok(found)
     }
 
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
         self.raw(N)?.try_into().map_err(|_| self.malformed())
     }
 
-    pub fn u64(&mut self) -> Result<u64, Fault> {
+    pub fn u64(&mut self) -> Result<u64, FormatError> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    pub fn bytes(&mut self) -> Result<&'a [u8], Fault> {
+    pub fn bytes(&mut self) -> Result<&'a [u8], FormatError> {
         let length = u32::from_le_bytes(self.array()?);
         self.raw(usize::try_from(length).map_err(|_| self.malformed())?)
     }
 
-    pub fn text(&mut self) -> Result<&'a str, Fault> {
+    pub fn text(&mut self) -> Result<&'a str, FormatError> {
         std::str::from_utf8(self.bytes()?).map_err(|_| self.malformed())
     }
 
     pub fn option<T>(
         &mut self,
-        read: impl FnOnce(&mut Self) -> Result<T, Fault>,
-    ) -> Result<Option<T>, Fault> {
+        read: impl FnOnce(&mut Self) -> Result<T, FormatError>,
+    ) -> Result<Option<T>, FormatError> {
         match self.array()? {
             [0] => Ok(None),
             [1] => read(self).map(Some),
@@ -205,12 +206,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub fn count(&mut self) -> Result<usize, Fault> {
+    pub fn count(&mut self) -> Result<usize, FormatError> {
         usize::try_from(self.u64()?).map_err(|_| self.malformed())
     }
 
-    /// Nothing is left.
-    pub fn end(&self) -> Result<(), Fault> {
+    /// Checks that the whole payload was read.
+    pub fn end(&self) -> Result<(), FormatError> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.malformed()) }
     }
 }

@@ -1,4 +1,4 @@
-//! The directory of one relay: what is in it at the start, and who may write to it.
+//! The checkpoint directory of one relay: the lock, and the files found at startup.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Read};
@@ -9,13 +9,14 @@ use std::time::SystemTime;
 
 use super::disk::{Disk, HostDisk, UNFINISHED, replace};
 use super::format::{decode, encode};
-use super::{EXTENSION, Fault, Header, Identity, Restored};
+use super::{EXTENSION, FormatError, Header, Identity, Restored};
 use crate::engine::source::Image;
 
-/// Locked for as long as a relay uses the directory; the kernel lets go when the process ends, however it does.
+/// The relay holds this lock while it uses the directory. The kernel releases the lock when the process ends,
+/// in any way.
 const LOCK: &str = "lock";
 
-/// Why the directory cannot be used.
+/// The reason why the directory is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("another process uses the directory")]
@@ -24,37 +25,37 @@ pub enum StoreError {
     Io(#[from] io::Error),
 }
 
-/// Why a file is not used.
+/// The reason why a file is ignored.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    #[error("it is no regular file")]
+    #[error("not a regular file")]
     Irregular,
-    #[error("others may write to it (mode {0:03o})")]
+    #[error("other users can write to the file (mode {0:03o})")]
     Mode(u32),
-    #[error("it belongs to another user ({0})")]
+    #[error("the file belongs to another user (uid {0})")]
     Owner(u32),
     #[error(transparent)]
-    Fault(#[from] Fault),
-    #[error("it is not the file of the source that it names")]
+    Format(#[from] FormatError),
+    #[error("the file name does not match the source in the file")]
     Misplaced,
     #[error("{0}")]
     Unwanted(Unwanted),
-    #[error("it cannot be read: {0}")]
+    #[error("cannot read the file: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Why a file that is in order is not used.
+/// The reason why an intact file is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unwanted {
-    #[error("it is of {list} at {server}, which the configuration does not name")]
+    #[error("the configuration has no server {server} in {list}")]
     Server { list: Box<str>, server: Box<str> },
-    #[error("it was written by a relay with another `node`")]
+    #[error("written by a relay with another `node`")]
     Relay,
-    #[error("what it holds was confirmed {age} s ago, and `max_age` is {max} s")]
+    #[error("last confirmed {age} s ago; `max_age` is {max} s")]
     TooOld { age: u64, max: u64 },
 }
 
-/// What a directory held.
+/// The content of a directory.
 #[derive(Debug, Default)]
 pub struct Loaded {
     pub sources: Vec<Restored>,
@@ -77,10 +78,11 @@ impl Store {
         &self.directory
     }
 
-    /// Makes the directory if need be, and takes it for this process. Once it is taken, this does nothing.
+    /// Creates the directory if necessary, and locks it for this process. Does nothing if this process holds
+    /// the lock already.
     ///
     /// # Errors
-    /// If another process has it, or the host does not let it be.
+    /// Another process holds the lock, or the host refuses access.
     pub fn open(&self) -> Result<(), StoreError> {
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if lock.is_some() {
@@ -99,11 +101,11 @@ impl Store {
         Ok(())
     }
 
-    /// Reads every source that is there. The directory must be open. Files that are too old, and what a crash left
-    /// unfinished, are removed.
+    /// Reads the file of every source. The directory must be open. Removes files that are too old, and
+    /// unfinished files left by a crash.
     ///
     /// # Errors
-    /// If the directory cannot be listed; of a single file, [`Loaded::refused`] tells.
+    /// The directory cannot be listed. Errors of single files are in [`Loaded::refused`].
     pub fn load(
         &self,
         now: SystemTime,
@@ -136,10 +138,10 @@ impl Store {
         Ok(loaded)
     }
 
-    /// Replaces the file of a source. How many bytes it has.
+    /// Replaces the file of a source. Returns the file's size in bytes.
     ///
     /// # Errors
-    /// Those of the disk; the old file stays.
+    /// Errors of the disk; the old file stays in place.
     pub fn write(&self, header: &Header, image: &Image) -> io::Result<u64> {
         let name = header.identity.file_name();
         replace(&HostDisk, &self.directory, &name, |sink| encode(header, image, sink))
@@ -148,7 +150,7 @@ impl Store {
     /// Removes the file of a source, if there is one.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Errors of the disk.
     pub fn remove(&self, identity: &Identity) -> io::Result<()> {
         match HostDisk.remove(&self.directory.join(identity.file_name())) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -157,17 +159,17 @@ impl Store {
     }
 }
 
-/// What others may write into a directory is as good as written by them.
+/// A directory open to other users could contain files written by them.
 ///
 /// # Errors
-/// It is another's, or open to others.
+/// The directory belongs to another user, or other users may write to it.
 fn check_directory(path: &Path) -> io::Result<()> {
     let found = fs::metadata(path)?;
     let fault = if is_of_another(&found) {
-        format!("it belongs to another user (uid {})", found.uid())
+        format!("the directory belongs to another user (uid {})", found.uid())
     } else if found.mode() & 0o022 != 0 {
         format!(
-            "others may write to it (mode {:03o}); a directory within it, made by the relay, will do",
+            "other users can write to the directory (mode {:03o}); use a subdirectory created by the relay",
             found.mode() & 0o777
         )
     } else {
@@ -176,7 +178,7 @@ fn check_directory(path: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, fault))
 }
 
-/// Not of whoever runs this process, nor of root, who may write anything anyway.
+/// Whether the owner is neither the user of this process nor root; root can write anything anyway.
 fn is_of_another(found: &fs::Metadata) -> bool {
     let own = fs::metadata("/proc/self").map(|own| own.uid());
     found.uid() != 0 && own.is_ok_and(|own| own != found.uid())

@@ -214,13 +214,13 @@ fn fp_4_a_fault_says_where_and_what_it_is() {
     let mut bad = file.clone();
     bad[at] = b'c';
     // The header, a type, the wildcard, `a` and then this one.
-    assert_eq!(decode(&bad, now), Err(Fault::Damaged { record: Some(4) }));
-    assert_eq!(decode(b"", now), Err(Fault::Foreign));
-    assert_eq!(decode(b"a shopping list, perhaps", now), Err(Fault::Foreign));
+    assert_eq!(decode(&bad, now), Err(FormatError::Damaged { record: Some(4) }));
+    assert_eq!(decode(b"", now), Err(FormatError::Foreign));
+    assert_eq!(decode(b"a shopping list, perhaps", now), Err(FormatError::Foreign));
     let mut newer = file.clone();
     newer[8] = 2;
-    assert_eq!(decode(&newer, now), Err(Fault::Format(2)));
-    assert_eq!(Fault::Format(2).to_string(), "it is of format 2, and this build reads format 1");
+    assert_eq!(decode(&newer, now), Err(FormatError::Format(2)));
+    assert_eq!(FormatError::Format(2).to_string(), "format 2 is not supported; this build reads format 1");
 }
 
 /// Whoever can write the file can make its checksums right: what is in it may be refused, and must not hurt.

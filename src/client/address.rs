@@ -1,12 +1,12 @@
-//! Where a gRPC control plane is.
+//! The address of a gRPC control plane.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a gRPC server listens.
+/// The address of a gRPC server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum GrpcAddress {
-    /// The host is a name or an address, an IPv6 address without its brackets.
+    /// The host is a name or an address (IPv6 without brackets).
     Tcp {
         host: String,
         port: u16,

@@ -15,76 +15,77 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info};
 
 use super::dial::Dialed;
-use super::pool::Shared;
+use super::pool::PoolInner;
 use super::transport::Traffic;
 use crate::xds::{Code, Status};
 
-/// How long the farewell of an idle connection may take.
+/// How long the orderly close of an idle connection may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How a connection ends whose server answers neither a PING nor a probe.
+/// The status of a connection whose server answers neither PINGs nor probes.
 const NO_ANSWER: &str = "PING unanswered";
 
-/// So many PINGs are sent for round trips while no stream receives anything. grpc-go ends a connection by a third one that it did
-/// not expect, and takes them for expected only if it has written something since the one before (gRFC A8).
+/// The maximum number of PINGs for round trips while no stream receives anything. grpc-go closes the
+/// connection at the third unexpected PING. A PING is expected only if the server has written something since
+/// the previous one (gRFC A8).
 const PINGS_MAX: u32 = 2;
 
-/// Without a PING, a round trip ends once the server has said something and then nothing for this long.
+/// Without a PING, a round trip ends when the server has sent something and then nothing for this long.
 const SILENCE: Duration = Duration::from_millis(200);
 
 pub(super) type SendRequest = h2::client::SendRequest<Bytes>;
 
-/// What the streams of a connection are told of it.
+/// The state of a connection, as reported to its streams.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Phase {
-    /// The server asked for the connection to be left.
+    /// The server asked clients to leave the connection.
     pub(super) leaving: bool,
-    /// The connection is gone, and why.
+    /// The connection has ended, for this reason.
     pub(super) ended: Option<Status>,
 }
 
-/// A connection as its streams and its pool see it.
+/// A connection, as used by its streams and its pool.
 #[derive(Debug)]
 pub(super) struct Connection {
-    places: Mutex<Places>,
-    places_changed: Notify,
+    permits: Mutex<Permits>,
+    permits_changed: Notify,
     phase: watch::Sender<Phase>,
-    /// Streams want to know whether the server is there.
+    /// Streams ask whether the server is alive.
     probed: Notify,
     rounds: Rounds,
     pub(super) traffic: Arc<Traffic>,
-    pool: Arc<Shared>,
+    pool: Arc<PoolInner>,
 }
 
 #[derive(Debug)]
-struct Places {
+struct Permits {
     used: usize,
-    /// `None`: no new stream may be opened here.
+    /// `None`: the connection takes no new streams.
     send: Option<SendRequest>,
 }
 
-/// The right to one stream on a connection. Dropping it frees the place.
+/// The right to one stream on a connection. Dropping the permit frees the slot.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct StreamPermit {
     pub(super) connection: Arc<Connection>,
 }
 
-impl Drop for Place {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
-        self.connection.places().used -= 1;
-        self.connection.places_changed.notify_one();
+        self.connection.permits().used -= 1;
+        self.connection.permits_changed.notify_one();
         self.connection.pool.news();
     }
 }
 
 impl Connection {
-    /// Takes over a connection that is ready, and starts its task.
-    pub(super) fn start(dialed: Dialed, pool: Arc<Shared>) -> Arc<Connection> {
+    /// Wraps a ready connection, and starts its task.
+    pub(super) fn start(dialed: Dialed, pool: Arc<PoolInner>) -> Arc<Connection> {
         let Dialed { send, mut h2, traffic } = dialed;
         let ping = h2.ping_pong();
         let connection = Arc::new(Connection {
-            places: Mutex::new(Places { used: 0, send: Some(send.clone()) }),
-            places_changed: Notify::new(),
+            permits: Mutex::new(Permits { used: 0, send: Some(send.clone()) }),
+            permits_changed: Notify::new(),
             phase: watch::Sender::new(Phase::default()),
             probed: Notify::new(),
             rounds: Rounds::default(),
@@ -103,78 +104,78 @@ impl Connection {
         connection
     }
 
-    /// A place for one more stream, unless the connection is full or no longer takes streams.
-    pub(super) fn take(self: &Arc<Self>, streams_max: usize) -> Option<(Place, SendRequest)> {
-        let mut places = self.places();
-        let send = places.send.clone()?;
-        if places.used >= streams_max.min(send.current_max_send_streams()) {
+    /// A permit for one more stream; `None` if the connection is full or takes no more streams.
+    pub(super) fn take(self: &Arc<Self>, streams_max: usize) -> Option<(StreamPermit, SendRequest)> {
+        let mut permits = self.permits();
+        let send = permits.send.clone()?;
+        if permits.used >= streams_max.min(send.current_max_send_streams()) {
             return None;
         }
-        places.used += 1;
-        drop(places);
-        self.places_changed.notify_one();
-        Some((Place { connection: self.clone() }, send))
+        permits.used += 1;
+        drop(permits);
+        self.permits_changed.notify_one();
+        Some((StreamPermit { connection: self.clone() }, send))
     }
 
     pub(super) fn is_closed_to_streams(&self) -> bool {
-        self.places().send.is_none()
+        self.permits().send.is_none()
     }
 
     pub(super) fn phase(&self) -> watch::Receiver<Phase> {
         self.phase.subscribe()
     }
 
-    /// Returns once more bytes than these have been received, which the server is made to send; never, if the connection
-    /// dies first.
+    /// Makes the server send something, and waits until more than `received` bytes have arrived. Never
+    /// returns if the connection dies first.
     pub(super) async fn probe(&self, received: u64) {
         self.probed.notify_one();
         self.traffic.received_more_than(received).await;
     }
 
-    /// Begins a round trip of the transport. Gives its number for [`Connection::round_ended`].
+    /// Begins a round trip of the transport. Returns its number for [`Connection::round_ended`].
     pub(super) fn begin_round(&self) -> u64 {
         let number = self.rounds.begun.fetch_add(1, Ordering::Relaxed) + 1;
         self.rounds.news.notify_one();
         number
     }
 
-    /// Returns once the server has answered a PING that was sent after the round trip began: what it had handed to its transport
-    /// before has been received. Where there were too many PINGs, an answer to something else and a short silence stand for it.
-    /// Never, if the connection dies first.
+    /// Waits until the server has answered a PING sent after the round trip began. Everything that the server
+    /// had passed to its transport before has then been received. After too many PINGs, another answer and a
+    /// short silence replace the PING. Never returns if the connection dies first.
     pub(super) async fn round_ended(&self, number: u64) {
         let mut ended = self.rounds.ended.subscribe();
         let _ = ended.wait_for(|ended| *ended >= number).await;
     }
 
-    /// A stream received something, so that the server forgives the PINGs so far.
+    /// A stream received something, so the server's count of unexpected PINGs starts again.
     pub(super) fn heard(&self) {
         if self.rounds.pings.swap(0, Ordering::Relaxed) >= PINGS_MAX {
             self.rounds.news.notify_one();
         }
     }
 
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn permits(&self) -> MutexGuard<'_, Permits> {
+        self.permits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes an unused connection to new streams. False if it is in use after all.
+    /// Closes an unused connection to new streams. Returns false if the connection is in use after all.
     fn retire(&self) -> bool {
-        let mut places = self.places();
-        let unused = places.used == 0;
+        let mut permits = self.permits();
+        let unused = permits.used == 0;
         if unused {
-            places.send = None;
+            permits.send = None;
         }
         unused
     }
 }
 
-/// Round trips that streams want, by number. One PING serves all that were begun before it.
+/// The round trips requested by streams, by number. One PING serves all round trips begun before it.
 #[derive(Debug, Default)]
 struct Rounds {
     begun: AtomicU64,
     ended: watch::Sender<u64>,
     news: Notify,
-    /// PINGs, for whatever reason, since a stream received something.
+    /// PINGs, for any reason, since a stream received something.
     pings: AtomicU32,
 }
 
@@ -184,10 +185,10 @@ impl Rounds {
     }
 }
 
-/// Owns the connection's I/O until it ends.
+/// Owns the connection's I/O until the end.
 struct Driver {
     connection: Arc<Connection>,
-    /// Kept so that HTTP/2 does not close an idle connection of its own accord, and to hear of a GOAWAY.
+    /// Kept to prevent the library from closing an idle connection, and to learn of a GOAWAY.
     send: SendRequest,
     pinger: Option<Pinger>,
     probe: Option<Probe>,
@@ -204,27 +205,28 @@ impl Driver {
             self.leave(&error);
         }
         debug!(server = %self.connection.pool.address(), %status, "an upstream connection ended");
-        self.connection.places().send = None;
-        // Said before the connection is dropped, so that its streams find the reason when they fail.
+        self.connection.permits().send = None;
+        // Set before the connection is dropped, so that failing streams find the reason.
         self.connection.phase.send_modify(|phase| phase.ended = Some(status));
         let Driver { send, connection, .. } = self;
         drop(send);
-        if connection.places().used == 0 {
-            // Without streams and handles HTTP/2 says GOAWAY and closes. A dead peer must not hold this task.
+        if connection.permits().used == 0 {
+            // Without streams and handles, the library sends GOAWAY and closes. A dead peer must not block
+            // this task.
             let _ = timeout(FAREWELL, &mut h2).await;
         }
         metrics.connections.dec();
         connection.pool.forget(&connection);
     }
 
-    /// Returns why the connection ended.
+    /// Returns the reason for the end of the connection.
     async fn drive(&mut self, h2: &mut h2::client::Connection<super::transport::Transport, Bytes>) -> Status {
         let settings = self.connection.pool.settings().clone();
         let mut ping_at = Instant::now();
         let mut idle_at = Instant::now() + settings.idle_timeout;
         let mut was_used = false;
         loop {
-            let used = self.connection.places().used > 0;
+            let used = self.connection.permits().used > 0;
             if used != was_used {
                 was_used = used;
                 ping_at = Instant::now() + self.connection.pool.ping_interval();
@@ -257,7 +259,7 @@ impl Driver {
                 () = sleep_until(answer_by.unwrap_or(ping_at)), if answer_by.is_some() => {
                     connection.pool.metrics().unanswered.inc();
                     info!(server = %connection.pool.address(),
-                        "a connection is given up, on which the server answers nothing at all");
+                        "closing a connection: the server does not answer");
                     return Status::new(Code::Unavailable, NO_ANSWER);
                 }
                 () = connection.probed.notified(), if probed.is_none() => self.probe(h2),
@@ -265,7 +267,7 @@ impl Driver {
                     ping_at = Instant::now() + connection.pool.ping_interval();
                     self.ping();
                 }
-                () = connection.places_changed.notified() => {}
+                () = connection.permits_changed.notified() => {}
                 () = sleep_until(idle_at), if !used => {
                     if connection.retire() {
                         return Status::new(Code::Unavailable, "the connection was idle");
@@ -275,7 +277,7 @@ impl Driver {
         }
     }
 
-    /// Brings the round trips that have begun to their end.
+    /// Advances the round trips that have begun.
     fn see_to_rounds(&mut self, h2: &mut h2::client::Connection<super::transport::Transport, Bytes>) {
         let connection = self.connection.clone();
         let rounds = &connection.rounds;
@@ -298,14 +300,14 @@ impl Driver {
         }
         if self.silence.is_none() && begun > *rounds.ended.borrow() {
             self.silence = Some(Silence { round: begun, received, until: None });
-            // A connection that is dead is silent, too.
+            // A dead connection is silent, too.
             if self.probe.is_none() {
                 self.probe(h2);
             }
         }
     }
 
-    /// Sends a PING, unless one is on its way.
+    /// Sends a PING, unless one is outstanding.
     fn ping(&mut self) {
         let Some(pinger) = &mut self.pinger else { return };
         if pinger.answer_by.is_none() && pinger.ping.send_ping(Ping::opaque()).is_ok() {
@@ -316,30 +318,32 @@ impl Driver {
         }
     }
 
-    /// Makes the server say something: SETTINGS that change nothing must be acknowledged at once (RFC 9113 §6.5.3), and
-    /// unlike PINGs no server takes them for abuse, however often a silent stream has to be probed.
+    /// Makes the server send something. SETTINGS without changes must be acknowledged at once (RFC 9113
+    /// §6.5.3). Unlike PINGs, no server takes SETTINGS for abuse, however often a silent stream is probed.
     fn probe(&mut self, h2: &mut h2::client::Connection<super::transport::Transport, Bytes>) {
         let pool = &self.connection.pool;
         let received = self.connection.traffic.received();
-        // An error says that earlier SETTINGS wait for their acknowledgement: that will do.
+        // An error means that earlier SETTINGS are still unacknowledged, which serves the same purpose.
         let _ = h2.set_initial_window_size(pool.settings().stream_window);
         self.probe = Some(Probe { received, answer_by: Instant::now() + pool.settings().ping_timeout });
         pool.metrics().probes.inc();
     }
 
-    /// No further streams here; those that are open go on until there is a connection for them (KAL-5, FU10).
+    /// Closes the connection to new streams. Open streams continue until there is another connection for them
+    /// (KAL-5, FU10).
     fn leave(&mut self, error: &h2::Error) {
         if self.leaving {
             return;
         }
         self.leaving = true;
-        self.connection.places().send = None;
+        self.connection.permits().send = None;
         let pool = &self.connection.pool;
-        // Otherwise the connection is out of stream numbers, or about to end with an error of its own.
+        // Any other error means that stream numbers ran out, or that the connection is about to end with an
+        // error of its own.
         if error.is_go_away() && error.is_remote() {
-            debug!(server = %pool.address(), %error, "GOAWAY");
+            debug!(server = %pool.address(), %error, "received GOAWAY");
             pool.metrics().goaways.inc();
-            // gRPC's mark (A8) is in the debug data, which the library shows in the error's text only.
+            // gRPC's mark (A8) is in the debug data, which the library shows only in the error's text.
             if error.reason() == Some(Reason::ENHANCE_YOUR_CALM)
                 && error.to_string().contains("too_many_pings")
             {
@@ -351,32 +355,33 @@ impl Driver {
     }
 }
 
-/// The one PING that may be on its way.
+/// The one PING that may be outstanding.
 struct Pinger {
     ping: PingPong,
     answer_by: Option<Instant>,
-    /// The last round trip that had begun when it was sent.
+    /// The last round trip begun when the PING was sent.
     round: u64,
 }
 
-/// The server was made to say something; anything will do (RLY-29).
+/// A request to the server to send something; any bytes are an answer (RLY-29).
 struct Probe {
     /// Bytes received before.
     received: u64,
     answer_by: Instant,
 }
 
-/// Round trips that no PING is sent for.
+/// Round trips without a PING.
 struct Silence {
-    /// The last one that had begun.
+    /// The last round trip begun.
     round: u64,
     /// Bytes received so far.
     received: u64,
-    /// They end then, if nothing comes. `None`: nothing has come yet since they began.
+    /// The end of the round trips if nothing arrives until then. `None`: nothing has arrived since they
+    /// began.
     until: Option<Instant>,
 }
 
-/// Returns when the PING on its way was answered, with the last round trip that ends by that.
+/// Waits for the answer to the outstanding PING. Returns the last round trip that the answer ends.
 async fn answered(pinger: Option<&mut Pinger>) -> u64 {
     let mut never = pin!(std::future::pending::<()>());
     let Some(pinger) = pinger else {
@@ -385,7 +390,7 @@ async fn answered(pinger: Option<&mut Pinger>) -> u64 {
     };
     match poll_fn(|context| pinger.ping.poll_pong(context)).await {
         Ok(_) => pinger.answer_by = None,
-        // The connection is closing; its own future says why.
+        // The connection is closing; its own future returns the reason.
         Err(_) => never.as_mut().await,
     }
     pinger.round

@@ -1,11 +1,11 @@
-//! From the bytes of a response body to responses.
+//! Decodes the bytes of a response body.
 
 use bytes::Bytes;
 
 use crate::wire::{ReadError, ResponseReader, read_mark, upstream};
 use crate::xds::{Code, Response, SetMark, Status, Variant};
 
-/// Messages longer than this are decoded on a thread of their own, so that they hold up no other task.
+/// Longer messages are decoded on a blocking thread, so that they delay no other task.
 const INLINE_BYTES_MAX: usize = 256 << 10;
 
 /// Cuts a response body into messages and decodes them.
@@ -22,12 +22,12 @@ impl Decoder {
         Decoder { variant, reader, reads_marks: false, mark: None }
     }
 
-    /// The server sets marks.
+    /// From now on, expect marks in responses.
     pub(super) fn read_marks(&mut self) {
         self.reads_marks = true;
     }
 
-    /// The mark of the response that was given last.
+    /// The mark of the last response returned.
     pub(super) fn take_mark(&mut self) -> Option<SetMark> {
         self.mark.take()
     }
@@ -36,7 +36,7 @@ impl Decoder {
         self.reader.push(chunk);
     }
 
-    /// The next response; `None` when more bytes are needed.
+    /// The next response; `None` if more bytes are needed.
     pub(super) async fn next(&mut self) -> Option<Result<Response, Status>> {
         let message = match self.reader.next()? {
             Ok(message) => message,
@@ -51,7 +51,7 @@ impl Decoder {
         Some(decoded.unwrap_or_else(|error| Err(Status::new(Code::Internal, error.to_string()))))
     }
 
-    /// Whether the body ended between two messages.
+    /// Checks that the body did not end within a message.
     pub(super) fn finish(&self) -> Result<(), Status> {
         self.reader.finish().map_err(|error| unreadable(&error))
     }
@@ -65,7 +65,7 @@ fn decode(variant: Variant, message: Bytes) -> Result<Response, Status> {
     .map_err(|error| Status::new(Code::Internal, error.to_string()))
 }
 
-/// The fault is the server's, so that the codes differ from those that a client's bad request gets.
+/// The server is at fault, so the codes differ from those for bad requests of clients.
 fn unreadable(error: &ReadError) -> Status {
     let code = match error {
         ReadError::OverLimit { .. } => Code::ResourceExhausted,

@@ -14,24 +14,24 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
 use super::transport::{Socket, Traffic, Transport};
-use super::{GrpcAddress, Settings};
+use super::{ClientSettings, GrpcAddress};
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::{Code, Status};
 
-/// Longest list of response headers or trailers that is accepted.
+/// The longest list of response headers or trailers accepted.
 const HEADER_BYTES_MAX: u32 = 64 << 10;
 
-/// How many of the failures of one attempt its status names.
+/// The maximum number of an attempt's failures in its status.
 const FAILURES_NAMED: usize = 4;
 
-/// An HTTP/2 connection on which the server's SETTINGS have arrived.
+/// An HTTP/2 connection with the server's SETTINGS received.
 pub(super) struct Dialed {
     pub(super) send: h2::client::SendRequest<Bytes>,
     pub(super) h2: h2::client::Connection<Transport, Bytes>,
     pub(super) traffic: Arc<Traffic>,
 }
 
-/// What a socket has to become before its connection counts as ready.
+/// The steps from a socket to a ready connection.
 pub(super) trait Ready: Sized {
     fn make(dialer: &Dialer, socket: Box<dyn Socket>) -> impl Future<Output = Result<Self, String>> + Send;
 }
@@ -49,18 +49,22 @@ impl Ready for Transport {
     }
 }
 
-/// Connects to one server, as often as it is asked to.
+/// Connects to one server.
 #[derive(Debug)]
 pub(super) struct Dialer {
     address: GrpcAddress,
-    settings: Arc<Settings>,
+    settings: Arc<ClientSettings>,
     metrics: Arc<ClientMetrics>,
-    /// What the name last resolved to, for when it resolves no more (FU31).
+    /// The last addresses of the name, for use when resolution fails (FU31).
     last_good: Mutex<Vec<SocketAddr>>,
 }
 
 impl Dialer {
-    pub(super) fn new(address: GrpcAddress, settings: Arc<Settings>, metrics: Arc<ClientMetrics>) -> Dialer {
+    pub(super) fn new(
+        address: GrpcAddress,
+        settings: Arc<ClientSettings>,
+        metrics: Arc<ClientMetrics>,
+    ) -> Dialer {
         Dialer { address, settings, metrics, last_good: Mutex::new(Vec::new()) }
     }
 
@@ -68,7 +72,7 @@ impl Dialer {
         &self.address
     }
 
-    /// Tries every address of the server once; the first connection to become ready wins.
+    /// Tries every address of the server once. The first connection to become ready wins.
     pub(super) async fn dial<T: Ready>(&self) -> Result<T, Status> {
         let result = match &self.address {
             GrpcAddress::Unix(path) => match self.within_connect(UnixStream::connect(path)).await {
@@ -89,7 +93,7 @@ impl Dialer {
         resolved(&mut last_good, answer.map(Iterator::collect))
     }
 
-    /// Starts the addresses in their order: the next one when the last failed or took too long.
+    /// Starts the addresses in order; the next when an attempt fails or takes too long.
     async fn race<T: Ready>(&self, addresses: &[SocketAddr]) -> Result<T, String> {
         let mut remaining = addresses.iter();
         let mut attempts = FuturesUnordered::new();
@@ -119,7 +123,7 @@ impl Dialer {
         connect.await.map_err(|problem: String| format!("{address}: {problem}"))
     }
 
-    /// A half-open connection must be noticed in seconds (finding 7, FU3).
+    /// A half-open connection must be noticed within seconds (finding 7, FU3).
     fn set_options(&self, stream: &TcpStream) -> std::io::Result<()> {
         let settings = &self.settings;
         let keepalive = TcpKeepalive::new()
@@ -132,8 +136,9 @@ impl Dialer {
         socket.set_tcp_user_timeout(Some(settings.user_timeout))
     }
 
-    /// HTTP/2's handshake does not wait for the server's SETTINGS. Starting with no permission to send streams
-    /// makes their arrival visible: they raise the permission, to infinity if they do not name it.
+    /// The library's handshake does not wait for the server's SETTINGS. So the connection starts without
+    /// permission to open streams. The arrival of SETTINGS raises the permission, to infinity if they don't
+    /// state a number.
     async fn handshake(&self, socket: Box<dyn Socket>) -> Result<Dialed, String> {
         let traffic = Traffic::new(self.metrics.clone());
         let transport = Transport::new(socket, traffic.clone());
@@ -159,19 +164,19 @@ impl Dialer {
         let limit = self.settings.settings_timeout;
         timeout(limit, handshake)
             .await
-            .unwrap_or_else(|_| Err(format!("no HTTP/2 SETTINGS that allow a stream came within {limit:?}")))
+            .unwrap_or_else(|_| Err(format!("no HTTP/2 SETTINGS that allow a stream within {limit:?}")))
     }
 
     async fn within_connect<T>(&self, work: impl Future<Output = std::io::Result<T>>) -> Result<T, String> {
         let limit = self.settings.connect_timeout;
         match timeout(limit, work).await {
             Ok(result) => result.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("nothing happened within {limit:?}")),
+            Err(_) => Err(format!("no answer within {limit:?}")),
         }
     }
 }
 
-/// The addresses to try, given the resolver's answer; the last good ones if there is none (FU31).
+/// The addresses to try: the resolver's answer, or the last good addresses if there is none (FU31).
 fn resolved(
     last_good: &mut Vec<SocketAddr>,
     answer: Result<Vec<SocketAddr>, String>,

@@ -1,13 +1,14 @@
-//! Upstream I/O: gRPC connections and streams to control planes, and watched directories.
+//! Upstream I/O: gRPC connections and streams to control planes, polls, and watched directories.
 //!
-//! A [`Pool`] holds all connections to one gRPC server. [`Pool::open`] gives a [`StreamHandle`] at once and reports
-//! [`StreamEvent`]s into the caller's channel: it waits for a ready connection, opens one stream, decodes what arrives.
-//! A [`RestServer`] is polled, each poll reporting as a stream would. A [`FileServer`] is a directory that is served as if it were a control plane; it reports
-//! [`FileEvent`]s.
+//! A [`Pool`] holds all connections to one gRPC server. [`Pool::open`] returns a [`StreamHandle`] at once.
+//! The stream waits for a ready connection, opens, decodes responses, and reports [`StreamEvent`]s into the
+//! caller's channel. A [`RestServer`] is polled; each poll reports the same events as a stream. A
+//! [`FileServer`] watches a directory that takes the place of a control plane, and reports [`FileEvent`]s.
 //!
-//! This room owns sockets, HTTP/2 and gRPC framing, reconnection after a failed *connect*, liveness of the transport.
-//! It holds no subscriptions, sends no request of its own and decides no fallback; the backoff between *streams*
-//! (CLI-4) belongs to the engine. `docs/adr/0002-upstream-on-h2.md` says why it speaks to the HTTP/2 library itself.
+//! This room owns sockets, HTTP/2, gRPC framing, reconnection after a failed *connect*, and transport
+//! liveness. It holds no subscriptions, sends no requests of its own and decides no fallback. The backoff
+//! between *streams* (CLI-4) belongs to the engine. `docs/adr/0002-upstream-on-h2.md` explains the direct use
+//! of the HTTP/2 library.
 
 mod address;
 mod settings;
@@ -30,5 +31,5 @@ pub use file::{FileError, FileEvent, FileHandle, FileServer, FileSettings, FileS
 pub use poll::PollHandle;
 pub use pool::Pool;
 pub use rest::RestServer;
-pub use settings::Settings;
+pub use settings::ClientSettings;
 pub use stream::StreamHandle;

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::rest::{ConnectError, Shared};
+use super::rest::{ConnectError, RestInner};
 use super::stream::USER_AGENT;
 use super::{StreamEvent, status};
 use crate::wire::json::{JsonError, encode_rest_request, parse_rest_response};
@@ -19,10 +19,10 @@ use crate::xds::{self, Code, Service, SotwRequest, SotwResponse, Status, TypeUrl
 
 const NOT_JSON: &str = "the response is not JSON";
 
-/// How much of the body of a refusal goes into its status, in bytes.
+/// The maximum part of a refusal's body in its status, in bytes.
 const REFUSAL_BYTES: usize = 300;
 
-/// The caller's end of one poll. Dropping it gives the poll up; then nothing is reported.
+/// The caller's end of one poll. Dropping the handle aborts the poll without further events.
 #[derive(Debug)]
 pub struct PollHandle {
     request: Option<oneshot::Sender<(SotwRequest, Bytes)>>,
@@ -30,17 +30,17 @@ pub struct PollHandle {
 }
 
 impl PollHandle {
-    /// The request, and the node that goes with it, in JSON. A poll has one: more are not sent.
+    /// Sends the request, with the node in JSON. A poll has one request; further ones are ignored.
     pub fn send(&mut self, request: SotwRequest, node: Bytes) {
         if let Some(sender) = self.request.take() {
-            // The task waits for it until it is aborted.
+            // The task waits for the request until aborted.
             let _ = sender.send((request, node));
         }
     }
 }
 
 pub(super) fn open(
-    server: Arc<Shared>,
+    server: Arc<RestInner>,
     type_url: &TypeUrl,
     events: mpsc::Sender<StreamEvent>,
 ) -> Option<PollHandle> {
@@ -54,19 +54,19 @@ pub(super) fn open(
 struct Poll {
     url: String,
     type_url: TypeUrl,
-    server: Arc<Shared>,
+    server: Arc<RestInner>,
     events: mpsc::Sender<StreamEvent>,
 }
 
-/// Why a poll brought nothing.
+/// The reason why a poll brought no response.
 enum Failure {
     /// There was no connection (CLI-1 a).
     Unconnected(Status),
-    /// There was no good response.
+    /// The connection or the response broke off.
     Failed(Status),
     /// The server answered with this status.
     Refused(Status),
-    /// There was one, and it can't be read.
+    /// The response is unreadable.
     Undecodable(Status),
 }
 
@@ -114,7 +114,7 @@ impl Poll {
         }
     }
 
-    /// Up to the head of the response. The connection is part of it, with a time limit of its own.
+    /// Sends the request and waits for the head of the response. Connecting has a time limit of its own.
     async fn ask(&self, body: Bytes) -> Result<Response<Incoming>, Failure> {
         let request = Request::post(&self.url)
             .header(header::CONTENT_TYPE, "application/json")
@@ -143,7 +143,8 @@ impl Poll {
                 Ok(Some(Err(error))) => return Err(unavailable(&error)),
                 Ok(None) => return Ok(bytes.freeze()),
                 Err(_) => {
-                    let text = format!("the response stopped for {:?}", settings.request_timeout);
+                    let text =
+                        format!("no further part of the response within {:?}", settings.request_timeout);
                     return Err(Failure::Failed(Status::new(Code::DeadlineExceeded, text)));
                 }
             };
@@ -151,7 +152,7 @@ impl Poll {
             let (found, allowed) = (bytes.len() + data.len(), settings.message_bytes_max);
             if found > allowed {
                 let text =
-                    format!("bytes of a response message: found {found} or more, allowed are {allowed}");
+                    format!("bytes of a response message: found {found} or more, the limit is {allowed}");
                 return Err(Failure::Undecodable(Status::new(Code::ResourceExhausted, text)));
             }
             bytes.extend_from_slice(&data);
@@ -170,7 +171,7 @@ impl Poll {
         .await
     }
 
-    /// What the server says beside its status is for people.
+    /// The body of a refusal is text for humans.
     async fn refused(&self, refusal: StatusCode, body: Incoming) -> Status {
         let mut status = status::of_http(refusal);
         let limited = http_body_util::Limited::new(body, REFUSAL_BYTES);
@@ -183,24 +184,25 @@ impl Poll {
         status
     }
 
-    /// Waits while the channel is full. Nobody listens any more: the handle's drop ends this task.
+    /// Waits while the channel is full. A send error means that the handle was dropped, which aborts this
+    /// task.
     async fn report(&self, event: StreamEvent) {
         let _ = self.events.send(event).await;
     }
 }
 
-/// No encoding is offered.
+/// The request offered no content encoding.
 fn must_be_plain(headers: &HeaderMap) -> Result<(), Status> {
     match headers.get(header::CONTENT_ENCODING) {
         Some(encoding) if encoding != "identity" => {
-            let text = format!("the response has the content encoding {encoding:?}, which was not offered");
+            let text = format!("the response has the content encoding {encoding:?}, but none was offered");
             Err(Status::new(Code::Internal, text))
         }
         _ => Ok(()),
     }
 }
 
-/// Does on a thread of its own what would hold up other tasks: JSON is slow.
+/// Runs slow work on a blocking thread, so that other tasks continue. JSON is slow.
 async fn aside<T: Send + 'static, E: ToString + Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, Status> {
@@ -210,7 +212,8 @@ async fn aside<T: Send + 'static, E: ToString + Send + 'static>(
     }
 }
 
-/// The client's own words are "client error (Connect)"; the reason stands behind them.
+/// The HTTP client's own message is only "client error (Connect)"; the sources of the error contain the
+/// reason.
 fn unavailable(error: &(dyn Error + 'static)) -> Failure {
     let mut reason = error;
     while let Some(source) = reason.source() {

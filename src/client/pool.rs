@@ -7,25 +7,25 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
-use super::connection::{Connection, Place, SendRequest};
+use super::connection::{Connection, SendRequest, StreamPermit};
 use super::dial::Dialer;
 use super::stream::{self, StreamHandle};
-use super::{GrpcAddress, Settings, StreamEvent};
+use super::{ClientSettings, GrpcAddress, StreamEvent};
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::service::ads_path;
 use crate::xds::{Status, Variant};
 
-/// The connections to one server, shared by everything that opens streams to it. Cheap to clone.
+/// The connections to one server, shared by all streams to the server. Cheap to clone.
 ///
-/// At most one attempt to connect runs at a time, for all streams that wait. A connection is opened when a stream
-/// finds no place, and closed when it has been without streams for a while.
+/// At most one attempt to connect runs at a time, on behalf of all waiting streams. The pool opens a
+/// connection when a stream finds no permit, and closes connections that are without streams for a while.
 #[derive(Clone, Debug)]
 pub struct Pool {
-    shared: Arc<Shared>,
+    inner: Arc<PoolInner>,
 }
 
 impl Pool {
-    pub fn new(address: GrpcAddress, settings: Settings, metrics: Arc<ClientMetrics>) -> Pool {
+    pub fn new(address: GrpcAddress, settings: ClientSettings, metrics: Arc<ClientMetrics>) -> Pool {
         let settings = Arc::new(settings);
         let state = State {
             connections: Vec::new(),
@@ -36,7 +36,7 @@ impl Pool {
             ping_interval: settings.ping_interval,
         };
         Pool {
-            shared: Arc::new(Shared {
+            inner: Arc::new(PoolInner {
                 dialer: Dialer::new(address, settings.clone(), metrics.clone()),
                 settings,
                 metrics,
@@ -51,26 +51,26 @@ impl Pool {
         self.open_method(ads_path(variant), variant, events)
     }
 
-    /// Opens a stream of the method with this path as soon as a connection is ready, and reports all that becomes of it
-    /// into `events`. While `events` is full nothing is read from the stream. Must be called within a tokio runtime.
+    /// Opens a stream for the method at `path` as soon as a connection is ready, and reports its events into
+    /// `events`. While `events` is full, the stream reads nothing. Must be called within a tokio runtime.
     pub fn open_method(
         &self,
         path: String,
         variant: Variant,
         events: mpsc::Sender<StreamEvent>,
     ) -> StreamHandle {
-        stream::open(self.shared.clone(), path, variant, events)
+        stream::open(self.inner.clone(), path, variant, events)
     }
 
     pub fn metrics(&self) -> &Arc<ClientMetrics> {
-        &self.shared.metrics
+        &self.inner.metrics
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct PoolInner {
     dialer: Dialer,
-    settings: Arc<Settings>,
+    settings: Arc<ClientSettings>,
     metrics: Arc<ClientMetrics>,
     state: Mutex<State>,
     news: watch::Sender<News>,
@@ -79,7 +79,7 @@ pub(super) struct Shared {
 #[derive(Debug)]
 struct State {
     connections: Vec<Arc<Connection>>,
-    /// The task that connects is running.
+    /// The connecting task is running.
     connecting: bool,
     /// Streams without a connection.
     waiting: usize,
@@ -87,21 +87,21 @@ struct State {
     failures_in_a_row: u32,
     /// The end of the backoff after the last failed attempt.
     retry_at: Option<Instant>,
-    /// Grows when the server says `too_many_pings` (FU32).
+    /// Doubles when the server says `too_many_pings` (FU32).
     ping_interval: Duration,
 }
 
-/// Changes whenever a waiting stream should look again.
+/// Changes whenever waiting streams should check again.
 #[derive(Clone, Debug, Default)]
 struct News {
-    /// Counts the failed attempts.
+    /// The number of failed attempts.
     failures: u64,
-    /// The last attempt failed, like this.
+    /// The failure of the last attempt.
     failed: Option<Status>,
 }
 
-/// A stream that waits for a connection; without any, nothing is connected.
-struct Waiting<'a>(&'a Shared);
+/// A stream that waits for a connection. The pool connects only while there are such streams.
+struct Waiting<'a>(&'a PoolInner);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -109,8 +109,8 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Shared {
-    pub(super) fn settings(&self) -> &Arc<Settings> {
+impl PoolInner {
+    pub(super) fn settings(&self) -> &Arc<ClientSettings> {
         &self.settings
     }
 
@@ -126,18 +126,25 @@ impl Shared {
         self.state().ping_interval
     }
 
-    /// Waits for a place on a ready connection ("wait for ready"), reporting each attempt to connect that fails.
-    pub(super) async fn place(self: &Arc<Self>, events: &mpsc::Sender<StreamEvent>) -> (Place, SendRequest) {
+    /// Waits for a permit on a ready connection ("wait for ready"), and reports each failed attempt to
+    /// connect.
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        events: &mpsc::Sender<StreamEvent>,
+    ) -> (StreamPermit, SendRequest) {
         self.wait(Some(events)).await
     }
 
-    /// Returns once a stream whose connection is to be left would find a place on another one. That attempts to connect
-    /// fail meanwhile is no news, as that stream goes on.
+    /// Waits until another connection has a permit for a stream that must leave its own. Failed attempts are
+    /// not reported, as the stream continues meanwhile.
     pub(super) async fn replacement(self: &Arc<Self>) {
         self.wait(None).await;
     }
 
-    async fn wait(self: &Arc<Self>, events: Option<&mpsc::Sender<StreamEvent>>) -> (Place, SendRequest) {
+    async fn wait(
+        self: &Arc<Self>,
+        events: Option<&mpsc::Sender<StreamEvent>>,
+    ) -> (StreamPermit, SendRequest) {
         self.state().waiting += 1;
         let _waiting = Waiting(self);
         let mut news = self.news.subscribe();
@@ -153,20 +160,20 @@ impl Shared {
                 && reported != Some(now.failures)
             {
                 reported = Some(now.failures);
-                // Nobody listens any more: the handle's drop ends this task.
+                // A send error means that the handle was dropped, which aborts this task.
                 let _ = events.send(StreamEvent::ConnectFailed(status)).await;
             }
-            // The sender lives in `self`, so that this cannot fail.
+            // The sender lives in `self`, so this cannot fail.
             let _ = news.changed().await;
         }
     }
 
-    /// The server answered on a stream: the next failure to connect is the first again (CLI-4).
+    /// The server answered on a stream, so the next failure to connect counts as the first (CLI-4).
     pub(super) fn answered(&self) {
         self.state().failures_in_a_row = 0;
     }
 
-    /// The server finds our PINGs too frequent (FU32).
+    /// The server considers our PINGs too frequent (FU32).
     pub(super) fn too_many_pings(&self) {
         self.metrics.too_many_pings.inc();
         let mut state = self.state();
@@ -176,25 +183,25 @@ impl Shared {
         warn!(server = %self.address(), ?interval, "the server said too_many_pings; PINGs become less frequent");
     }
 
-    /// Lets all waiting streams look again.
+    /// Makes all waiting streams check again.
     pub(super) fn news(&self) {
         self.news.send_modify(|_| ());
     }
 
-    /// The connection is gone; pool and connection know each other, so that one of them has to let go.
+    /// Removes a closed connection. Pool and connection refer to each other, so this breaks the cycle.
     pub(super) fn forget(&self, gone: &Arc<Connection>) {
         self.state().connections.retain(|connection| !Arc::ptr_eq(connection, gone));
         self.news();
     }
 
-    fn take(&self) -> Option<(Place, SendRequest)> {
+    fn take(&self) -> Option<(StreamPermit, SendRequest)> {
         let mut state = self.state();
         state.connections.retain(|connection| !connection.is_closed_to_streams());
         state.connections.iter().find_map(|connection| connection.take(self.settings.streams_per_connection))
     }
 
-    /// Starts the task that connects, unless it runs. Whether the last failure is still news: nobody has waited since a
-    /// backoff that is over, and the next attempt, which begins now, may go better.
+    /// Starts the connecting task, unless it runs. Returns whether the last failure is still current: after
+    /// the end of the backoff, the attempt that begins now may succeed.
     fn connect(self: &Arc<Self>) -> bool {
         let mut state = self.state();
         if state.connecting {
@@ -205,7 +212,7 @@ impl Shared {
         state.retry_at.is_some_and(|at| at > Instant::now())
     }
 
-    /// Tries until there is one more connection, or nobody waits for it.
+    /// Tries until there is one more connection, or no stream waits.
     async fn keep_connecting(self: Arc<Self>) {
         loop {
             let retry_at = self.state().retry_at;
@@ -244,7 +251,7 @@ impl Shared {
         state.failures_in_a_row = state.failures_in_a_row.saturating_add(1);
         drop(state);
         self.metrics.connect_failures.inc();
-        // Whoever waits for a stream tells the operator, once.
+        // The waiting stream reports the failure to the operator, once.
         debug!(server = %self.address(), %status, ?delay, "cannot connect");
         self.news.send_modify(|news| {
             news.failures += 1;
@@ -257,9 +264,10 @@ impl Shared {
     }
 }
 
-/// The delay after the failure that follows `failures` others: ×1.6 each, up to a cap, with ±20 % of jitter (CLI-4).
-fn backoff(settings: &Settings, failures: u32) -> Duration {
-    // Past this exponent the cap has long been reached.
+/// The delay after a failure with `failures` others before: ×1.6 each, up to a cap, with ±20 % of jitter
+/// (CLI-4).
+fn backoff(settings: &ClientSettings, failures: u32) -> Duration {
+    // Beyond this exponent, the delay has reached the cap.
     let factor = 1.6_f64.powi(failures.min(64) as i32);
     let seconds = (settings.backoff_initial.as_secs_f64() * factor).min(settings.backoff_max.as_secs_f64());
     Duration::from_secs_f64(seconds * (0.8 + 0.4 * (settings.jitter)().clamp(0.0, 1.0)))
@@ -272,7 +280,7 @@ mod tests {
     #[test]
     fn cli_4_the_backoff_grows_to_its_cap_within_its_jitter() {
         let delays = |jitter| {
-            let settings = Settings { jitter, ..Settings::default() };
+            let settings = ClientSettings { jitter, ..ClientSettings::default() };
             [0, 1, 2, 7, 8, 1_000_000].map(|failures| backoff(&settings, failures).as_millis())
         };
         assert_eq!(delays(|| 0.5), [1000, 1600, 2560, 26843, 30000, 30000]);
@@ -282,11 +290,11 @@ mod tests {
     #[test]
     fn fu32_too_many_pings_doubles_the_interval_each_time() {
         let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
-        let pool = Pool::new(address, Settings::default(), Arc::new(ClientMetrics::default()));
-        assert_eq!(pool.shared.ping_interval(), Duration::from_secs(300));
+        let pool = Pool::new(address, ClientSettings::default(), Arc::new(ClientMetrics::default()));
+        assert_eq!(pool.inner.ping_interval(), Duration::from_secs(300));
         for seconds in [600, 1200] {
-            pool.shared.too_many_pings();
-            assert_eq!(pool.shared.ping_interval(), Duration::from_secs(seconds));
+            pool.inner.too_many_pings();
+            assert_eq!(pool.inner.ping_interval(), Duration::from_secs(seconds));
         }
     }
 }

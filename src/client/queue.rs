@@ -1,4 +1,4 @@
-//! What waits to be sent on one stream.
+//! The send queue of one stream.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,12 +6,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-/// A queue of messages, bounded by bytes and by number (FU30). The message that is being sent counts until its last
-/// byte was handed to HTTP/2.
+/// A queue of messages, bounded by bytes and by number (FU30). The message being sent counts until HTTP/2 has
+/// accepted its last byte.
 #[derive(Debug)]
 pub(super) struct Queue {
     state: Mutex<State>,
-    /// Something was put in, or the queue overflowed.
+    /// A message was added, or the queue overflowed.
     filled: Notify,
     overflowed: Notify,
     drained: Notify,
@@ -22,11 +22,11 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct State {
     messages: VecDeque<Bytes>,
-    /// Of all messages that are not sent, with the one that is being sent.
+    /// Bytes of all unsent messages, including the message being sent.
     bytes: usize,
     sending: bool,
     overflowed: bool,
-    /// What the connection had received when the last message was handed over.
+    /// Bytes that the connection had received when the last message was sent.
     received_when_sent: u64,
 }
 
@@ -42,7 +42,8 @@ impl Queue {
         }
     }
 
-    /// Takes a message; one that finds nothing waiting may have any length. After an overflow nothing is taken.
+    /// Adds a message. A message for an empty queue may have any length. After an overflow, messages are
+    /// discarded.
     pub(super) fn push(&self, message: Bytes) {
         let mut state = self.state();
         let waiting = state.messages.len() + usize::from(state.sending);
@@ -77,7 +78,7 @@ impl Queue {
         }
     }
 
-    /// The message that [`Queue::next`] gave was handed over, when the connection had received that many bytes.
+    /// The message from [`Queue::next`] was sent, at a time when the connection had received that many bytes.
     pub(super) fn sent(&self, length: usize, received: u64) {
         let mut state = self.state();
         state.sending = false;
@@ -89,18 +90,18 @@ impl Queue {
         }
     }
 
-    /// What the connection had received when the last message was handed over. `None` while messages wait.
+    /// Bytes that the connection had received when the last message was sent. `None` while messages wait.
     pub(super) fn drained_at(&self) -> Option<u64> {
         let state = self.state();
         (state.messages.is_empty() && !state.sending).then_some(state.received_when_sent)
     }
 
-    /// Returns once messages that waited were all handed over; possibly earlier.
+    /// Waits until the queue becomes empty. May return early.
     pub(super) async fn drained(&self) {
         self.drained.notified().await;
     }
 
-    /// Returns when more was put in than the queue holds.
+    /// Waits until the queue overflows.
     pub(super) async fn overflowed(&self) {
         self.overflowed.notified().await;
     }

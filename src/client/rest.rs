@@ -1,4 +1,4 @@
-//! A control plane that speaks REST-JSON: its connections (RST-10).
+//! A REST-JSON control plane: its connections (RST-10).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,33 +16,33 @@ use tokio::sync::mpsc;
 use super::dial::Dialer;
 use super::poll::{self, PollHandle};
 use super::transport::Transport;
-use super::{GrpcAddress, Settings, StreamEvent};
+use super::{ClientSettings, GrpcAddress, StreamEvent};
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::{Status, TypeUrl};
 
-/// One REST server, in plaintext and HTTP/1.1. Connections are kept between polls, for the idle time of the settings.
-/// Cheap to clone.
+/// One REST server, in plaintext and HTTP/1.1. Connections stay open between polls, for `idle_timeout`. Cheap
+/// to clone.
 #[derive(Clone, Debug)]
 pub struct RestServer {
-    shared: Arc<Shared>,
+    inner: Arc<RestInner>,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct RestInner {
     pub(super) client: Client<Connector, Full<Bytes>>,
-    /// `http://host:port/prefix`, without a slash at its end.
+    /// `http://host:port/prefix`, without a slash at the end.
     pub(super) base: String,
-    pub(super) settings: Arc<Settings>,
+    pub(super) settings: Arc<ClientSettings>,
     pub(super) metrics: Arc<ClientMetrics>,
 }
 
 impl RestServer {
-    /// `prefix` stands before the paths of the protocol: empty, or `/some/path`.
+    /// `prefix` precedes the paths of the protocol: empty, or `/some/path`.
     pub fn new(
         host: &str,
         port: u16,
         prefix: &str,
-        settings: Settings,
+        settings: ClientSettings,
         metrics: Arc<ClientMetrics>,
     ) -> RestServer {
         let settings = Arc::new(settings);
@@ -53,17 +53,18 @@ impl RestServer {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(settings.idle_timeout)
             .build(Connector { dialer: Arc::new(dialer), metrics: metrics.clone() });
-        RestServer { shared: Arc::new(Shared { client, base, settings, metrics }) }
+        RestServer { inner: Arc::new(RestInner { client, base, settings, metrics }) }
     }
 
-    /// One poll for a type, reported into `events` as a stream of one request: the first that the handle is given. `None`
-    /// if the type has no REST path (RPC-9). Must be called within a tokio runtime.
+    /// Starts one poll for a type. The poll reports into `events` like a stream with one request, the first
+    /// given to the handle. `None` if the type has no REST path (RPC-9). Must be called within a tokio
+    /// runtime.
     pub fn open(&self, type_url: &TypeUrl, events: mpsc::Sender<StreamEvent>) -> Option<PollHandle> {
-        poll::open(self.shared.clone(), type_url, events)
+        poll::open(self.inner.clone(), type_url, events)
     }
 }
 
-/// Makes connections for the HTTP client.
+/// Opens connections for the HTTP client.
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
     dialer: Arc<Dialer>,
@@ -79,7 +80,7 @@ impl tower_service::Service<Uri> for Connector {
         Poll::Ready(Ok(()))
     }
 
-    /// All requests go to the one server.
+    /// All requests go to the same server.
     fn call(&mut self, _: Uri) -> Self::Future {
         let Connector { dialer, metrics } = self.clone();
         Box::pin(async move {
@@ -98,12 +99,12 @@ impl tower_service::Service<Uri> for Connector {
     }
 }
 
-/// No connection could be made.
+/// Every attempt to connect failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct ConnectError(pub(super) Status);
 
-/// A connection that counts as open until it is dropped.
+/// A connection that counts as open until dropped.
 pub(super) struct Counted {
     io: TokioIo<Transport>,
     metrics: Arc<ClientMetrics>,

@@ -1,14 +1,14 @@
-//! How the end of a stream reads as a gRPC status.
+//! The gRPC status of an ended stream.
 
 use h2::Reason;
 use http::{HeaderMap, StatusCode};
 
 use crate::xds::{Code, Status};
 
-/// Longest message of a status that is kept, in bytes; the rest is cut.
+/// The maximum length of a status message, in bytes; the rest is cut off.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// The status that trailers, or the headers of a response without a body, carry. `None` without a `grpc-status`.
+/// The status in trailers, or in the headers of a response without a body. `None` without a `grpc-status`.
 pub(super) fn of_trailers(trailers: &HeaderMap) -> Option<Status> {
     let number = trailers.get("grpc-status")?;
     let code = number
@@ -20,7 +20,7 @@ pub(super) fn of_trailers(trailers: &HeaderMap) -> Option<Status> {
     Some(Status::new(code, message))
 }
 
-/// What an HTTP status without a `grpc-status` means (gRPC's `http-grpc-status-mapping.md`).
+/// The meaning of an HTTP status without a `grpc-status` (gRPC's `http-grpc-status-mapping.md`).
 pub(super) fn of_http(status: StatusCode) -> Status {
     let code = match status.as_u16() {
         400 => Code::Internal,
@@ -33,7 +33,8 @@ pub(super) fn of_http(status: StatusCode) -> Status {
     Status::new(code, format!("the server answered with HTTP status {status}"))
 }
 
-/// What an HTTP/2 error means (gRPC's `PROTOCOL-HTTP2.md`, "Errors"). Whatever ends a whole connection is UNAVAILABLE.
+/// The meaning of an HTTP/2 error (gRPC's `PROTOCOL-HTTP2.md`, "Errors"). An error of the whole connection is
+/// UNAVAILABLE.
 pub(super) fn of_h2(error: &h2::Error) -> Status {
     if !error.is_reset() {
         return Status::new(Code::Unavailable, error.to_string());
@@ -48,7 +49,7 @@ pub(super) fn of_h2(error: &h2::Error) -> Status {
     Status::new(code, error.to_string())
 }
 
-/// Undoes the percent-encoding of `grpc-message`. What is not well encoded stays as it is.
+/// Decodes the percent-encoding of `grpc-message`. Invalid escapes stay as they are.
 fn percent_decode(text: &[u8]) -> String {
     let mut bytes = Vec::with_capacity(text.len().min(MESSAGE_BYTES_MAX));
     let mut rest = text;

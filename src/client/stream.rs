@@ -14,16 +14,17 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::connection::{Connection, Phase, Place, SendRequest};
+use super::connection::{Connection, Phase, SendRequest, StreamPermit};
 use super::decode::Decoder;
-use super::pool::Shared;
+use super::pool::PoolInner;
 use super::queue::Queue;
 use super::{GrpcAddress, StreamEvent, status};
 use crate::xds::{Code, Status, Variant, mark};
 
 pub(super) const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
 
-/// The caller's end of one stream. Dropping it resets the stream and frees its place; then nothing is reported.
+/// The caller's end of one stream. Dropping the handle resets the stream and frees its permit, without further
+/// events.
 #[derive(Debug)]
 pub struct StreamHandle {
     queue: Arc<Queue>,
@@ -33,30 +34,33 @@ pub struct StreamHandle {
 }
 
 impl StreamHandle {
-    /// Sends a message that is already framed for gRPC, as soon as HTTP/2's flow control permits. Never blocks: more
-    /// than [`super::Settings::queue_bytes_max`] waiting end the stream with RESOURCE_EXHAUSTED (FU30).
+    /// Queues a message that is already framed for gRPC; HTTP/2 sends it when flow control permits. Never
+    /// blocks. If more than [`super::ClientSettings::queue_bytes_max`] are waiting, the stream ends with
+    /// RESOURCE_EXHAUSTED (FU30).
     pub fn send(&self, message: Bytes) {
         self.queue.push(message);
     }
 
-    /// Asks whether the transport is alive: [`StreamEvent::Alive`] follows once all that was sent before has been
-    /// written and any byte was received since (RLY-29). If there was none the server is made to send one; if it does not,
-    /// the connection and its streams end. Several probes may share one answer.
+    /// Asks whether the transport is alive. [`StreamEvent::Alive`] follows once all earlier messages have
+    /// been written and any byte has been received since (RLY-29). If none arrives, the server is made to
+    /// send one; if that fails, the connection and its streams end. Several probes may share one answer.
     pub fn probe(&self) {
         self.probed.notify_one();
     }
 
-    /// Makes a round trip of the transport: [`StreamEvent::Returned`] follows once the server has answered a PING that is sent
-    /// from now on, and all that came on the stream before was reported. There is one at a time.
+    /// Makes a round trip of the transport. [`StreamEvent::Returned`] follows once the server has answered a
+    /// PING sent from now on, and all earlier data of the stream has been reported. Only one round trip runs
+    /// at a time.
     ///
-    /// No server takes it for abuse if responses come in between, as they do: it is made after a response.
+    /// Callers make a round trip only after a response. Servers therefore send responses between the PINGs,
+    /// and don't take them for abuse.
     pub fn round_trip(&self) {
         self.rounds.notify_one();
     }
 }
 
 pub(super) fn open(
-    pool: Arc<Shared>,
+    pool: Arc<PoolInner>,
     path: String,
     variant: Variant,
     events: mpsc::Sender<StreamEvent>,
@@ -72,8 +76,8 @@ pub(super) fn open(
 }
 
 struct Stream {
-    pool: Arc<Shared>,
-    /// Of the method.
+    pool: Arc<PoolInner>,
+    /// The path of the method.
     path: String,
     variant: Variant,
     events: mpsc::Sender<StreamEvent>,
@@ -86,21 +90,21 @@ struct Stream {
 enum Round {
     None,
     Running(u64),
-    /// It is over. What came before it may not have been read.
+    /// The round trip has ended. Data from before its end may still be unread.
     Over,
 }
 
-/// A stream whose request headers were sent.
+/// A stream with its request headers sent.
 struct Opened {
-    place: Place,
+    permit: StreamPermit,
     response: ResponseFuture,
     request: SendStream<Bytes>,
 }
 
-/// Why a stream ended.
+/// The end of a stream.
 struct End {
     status: Status,
-    /// It ended by the GOAWAY of its connection.
+    /// A GOAWAY on the connection ended the stream.
     by_goaway: bool,
     /// The server sent the status.
     by_server: bool,
@@ -127,18 +131,18 @@ impl Stream {
         self.report(event).await;
     }
 
-    /// Where the request goes on a connection that turns out to be left by its server, the next one is taken:
-    /// nothing but headers was sent yet.
+    /// If the server is leaving the connection when the request is sent, the request moves to the next
+    /// connection: only headers were sent so far.
     async fn establish(&self) -> Result<Opened, Status> {
         loop {
-            let (place, mut send) = self.pool.place(&self.events).await;
+            let (permit, mut send) = self.pool.acquire(&self.events).await;
             let limit = self.pool.settings().open_timeout;
             match timeout(limit, self.send_headers(&mut send)).await {
-                Ok(Ok((response, request))) => return Ok(Opened { place, response, request }),
+                Ok(Ok((response, request))) => return Ok(Opened { permit, response, request }),
                 Ok(Err(error)) if error.is_go_away() && error.is_remote() => {
-                    // The connection's own task closes it to streams when it runs next; without its word this
+                    // The connection's task will close the connection to new streams. Wait for that, or this
                     // loop would find the same connection again.
-                    until_leaving(&mut place.connection.phase()).await;
+                    until_leaving(&mut permit.connection.phase()).await;
                 }
                 Ok(Err(error)) => return Err(status::of_h2(&error)),
                 Err(_) => {
@@ -149,7 +153,7 @@ impl Stream {
         }
     }
 
-    /// Returns when the server's limit of streams let the headers through.
+    /// Returns once the headers are sent; the server's limit of streams may delay them.
     async fn send_headers(
         &self,
         send: &mut SendRequest,
@@ -173,7 +177,7 @@ impl Stream {
             .header(header::TE, "trailers")
             .header(header::CONTENT_TYPE, "application/grpc")
             .header(header::USER_AGENT, USER_AGENT);
-        // Whether the server is a sluice is not known yet. Others don't look at the header.
+        // The server may be a sluice or not. Other servers ignore the header.
         match self.variant {
             Variant::Delta => request.header(mark::HEADER, mark::HEADER_VALUE),
             Variant::Sotw => request,
@@ -181,10 +185,10 @@ impl Stream {
         .body(())
     }
 
-    /// Everything from the opened stream to its end, with GOAWAY told before it.
+    /// Runs an open stream to its end. Reports a GOAWAY before the end.
     async fn live(&self, opened: Opened) -> StreamEvent {
-        let Opened { place, response, request } = opened;
-        let connection = &*place.connection;
+        let Opened { permit, response, request } = opened;
+        let connection = &*permit.connection;
         self.report(StreamEvent::Opened).await;
 
         let mut phase = connection.phase();
@@ -202,10 +206,11 @@ impl Stream {
                     told = true;
                     self.report(StreamEvent::GoingAway).await;
                 }
-                // First the new connection, then the farewell to the old one (FU10). Both streams at once would not do:
-                // a control plane may take them for one client, and end the first for the second.
+                // Wait for the new connection before ending the stream on the old one (FU10). Two streams at
+                // once would be wrong: a control plane may take them for one client, and end the first for
+                // the second.
                 () = &mut replaced, if told => {
-                    break Status::new(Code::Unavailable, "the server asked for its connection to be left").into();
+                    break Status::new(Code::Unavailable, "the server sent GOAWAY").into();
                 }
             }
         };
@@ -219,8 +224,8 @@ impl Stream {
         }
     }
 
-    /// Reads responses until the stream ends. While the receiver of events is full nothing is read, and HTTP/2's
-    /// windows hold the server back.
+    /// Reads responses until the stream ends. While the event channel is full, nothing is read, and HTTP/2's
+    /// flow control stops the server.
     async fn read(&self, connection: &Connection, response: ResponseFuture) -> End {
         let (head, mut body) = match response.await {
             Ok(response) => response.into_parts(),
@@ -242,7 +247,7 @@ impl Stream {
                 Err(error) => return failed(connection, &error).await,
             };
             connection.heard();
-            // Released at once: a message may be longer than the window.
+            // Release capacity at once: a message may be longer than the window.
             let _ = body.flow_control().release_capacity(chunk.len());
             decoder.push(chunk);
             while let Some(response) = decoder.next().await {
@@ -274,7 +279,7 @@ impl Stream {
         finish(connection, &mut body, &decoder).await
     }
 
-    /// The next bytes of the body; `None` at its end. In between it sees to round trips.
+    /// The next bytes of the body; `None` at the end. Handles round trips in the meantime.
     async fn next_chunk(
         &self,
         connection: &Connection,
@@ -291,7 +296,7 @@ impl Stream {
                     chunk = body.data() => return chunk,
                     () = connection.round_ended(*number) => *round = Round::Over,
                 },
-                // What was received before the answer is there by now.
+                // All data received before the answer is available by now.
                 Round::Over => match body.data().now_or_never() {
                     Some(chunk) => return chunk,
                     None => {
@@ -303,8 +308,8 @@ impl Stream {
         }
     }
 
-    /// Sends what is queued. Returns only when the queue overflowed; how the stream ends otherwise is for the reading
-    /// side to say, which sees the trailers.
+    /// Sends queued messages. Returns only if the queue overflows. For any other end, the reading side sees
+    /// the trailers and returns the status.
     async fn write(&self, connection: &Connection, mut request: SendStream<Bytes>) -> Status {
         let sending = async {
             loop {
@@ -337,7 +342,7 @@ impl Stream {
                     Some(received) if connection.traffic.received() > received => break,
                     Some(received) => connection.probe(received).await,
                     None => {
-                        // What is not written can't be unanswered. The probe ends a connection that is dead.
+                        // Unwritten messages can't be unanswered. The probe ends a dead connection.
                         connection.probe(connection.traffic.received()).await;
                         while self.queue.drained_at().is_none() {
                             self.queue.drained().await;
@@ -349,18 +354,19 @@ impl Stream {
         }
     }
 
-    /// Waits while the channel is full. Nobody listens any more: the handle's drop ends this task.
+    /// Waits while the channel is full. A send error means that the handle was dropped, which aborts this
+    /// task.
     async fn report(&self, event: StreamEvent) {
         let _ = self.events.send(event).await;
     }
 }
 
-/// Returns when no new stream may be opened on the connection any more.
+/// Waits until the server asks clients to leave the connection.
 async fn until_leaving(phase: &mut watch::Receiver<Phase>) {
     let _ = phase.wait_for(|phase| phase.leaving).await;
 }
 
-/// Hands a message to HTTP/2, as the windows of the stream and the connection permit.
+/// Passes a message to HTTP/2, as the windows of the stream and the connection permit.
 async fn send_all(request: &mut SendStream<Bytes>, mut message: Bytes) -> Result<(), ()> {
     while !message.is_empty() {
         request.reserve_capacity(message.len());
@@ -376,12 +382,12 @@ async fn send_all(request: &mut SendStream<Bytes>, mut message: Bytes) -> Result
     Ok(())
 }
 
-/// The server is a sluice that marks what is whole (ADR 14).
+/// Whether the server is a sluice that marks complete answers (ADR 14).
 fn sets_marks(headers: &HeaderMap) -> bool {
     headers.get(mark::HEADER).is_some_and(|value| value == mark::HEADER_VALUE)
 }
 
-/// The status of a response that brings no messages.
+/// The status of a response without messages.
 fn refusal(http: StatusCode, headers: &HeaderMap, ended: bool) -> Option<Status> {
     if let Some(status) = status::of_trailers(headers) {
         return Some(status);
@@ -415,8 +421,8 @@ async fn finish(connection: &Connection, body: &mut RecvStream, decoder: &Decode
     }
 }
 
-/// How a stream ends that HTTP/2 ended: by the stream's own error, a GOAWAY, or the end of the connection, whose
-/// task knows the reason.
+/// The status of a stream that HTTP/2 ended: by an error of the stream, by a GOAWAY, or by the end of the
+/// connection. In the last case, the connection's task knows the reason.
 async fn failed(connection: &Connection, error: &h2::Error) -> End {
     let by_goaway = error.is_go_away() && error.is_remote();
     if error.is_io() {

@@ -1,4 +1,4 @@
-//! A socket that counts what passes through it.
+//! A socket that counts its bytes.
 
 use std::io;
 use std::pin::Pin;
@@ -11,12 +11,12 @@ use tokio::sync::Notify;
 
 use crate::telemetry::metrics::ClientMetrics;
 
-/// Whatever a connection runs over.
+/// The byte stream below a connection.
 pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 
-/// What one connection has received: the proof that its transport is alive (RLY-29).
+/// The bytes received by one connection: the proof of a live transport (RLY-29).
 #[derive(Debug)]
 pub(super) struct Traffic {
     received: AtomicU64,
@@ -34,10 +34,10 @@ impl Traffic {
         self.received.load(Ordering::Acquire)
     }
 
-    /// Returns once more bytes than these have been received. Cancel-safe.
+    /// Waits until more than `bytes` bytes have been received. Cancel-safe.
     pub(super) async fn received_more_than(&self, bytes: u64) {
         loop {
-            // From here on no wake is lost.
+            // From here on, no wake-up is lost.
             let more = self.more.notified();
             if self.received() > bytes {
                 return;

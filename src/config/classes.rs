@@ -1,4 +1,4 @@
-//! `node_classes:`: which clients may share what the upstream answers (RLY-10 to RLY-12).
+//! `node_classes:`: the clients that may share upstream answers (RLY-10 to RLY-12).
 
 use super::error::Problem;
 use super::node::to_value;
@@ -27,16 +27,16 @@ const VERSIONS: &[(&str, VersionPart)] =
 pub(super) fn read_classes(items: &[Item<'_>]) -> NodeClasses {
     let mut rules: Vec<ClassRule> = Vec::new();
     for item in items {
-        let before = item.faults_so_far();
+        let before = item.error_count();
         let read = item.map(read_rule).unwrap_or_default();
-        // Without its faulty conditions a rule would seem to match what it does not.
-        if item.faults_so_far() != before {
+        // Without its invalid conditions, the rule would seem to match too much.
+        if item.error_count() != before {
             continue;
         }
-        // One of the two that a rule for both styles becomes may still be reached.
+        // A rule for both styles becomes two rules; one of them may still be reachable.
         if !read.is_empty() && read.iter().all(|rule| is_shadowed(rule, &rules)) {
-            let reason = "is never reached: the rules before it match everything it could".into();
-            item.fault(Problem::Contradiction { reason });
+            let reason = "never reached: earlier rules match all of its nodes and types".into();
+            item.error(Problem::Contradiction { reason });
         }
         rules.extend(read);
     }
@@ -51,7 +51,8 @@ fn is_shadowed(rule: &ClassRule, before: &[ClassRule]) -> bool {
     }
 }
 
-/// Reads one entry. Without `split_by` it keeps RLY-11's projections, which differ by style: that makes two rules.
+/// Reads one entry. Without `split_by`, the rule has RLY-11's projections. They differ by style, so the entry
+/// becomes two rules.
 fn read_rule(map: &mut Map<'_>) -> Vec<ClassRule> {
     let (nodes, types, names) = map.section("match", read_match).unwrap_or_default();
     let projection = map.item("split_by").map(|item| item.map(read_projection).unwrap_or_default());
@@ -64,7 +65,7 @@ fn read_rule(map: &mut Map<'_>) -> Vec<ClassRule> {
     if names == Some(NameStyle::Xdstp) && map.has("legacy_wildcard") {
         map.contradiction(
             "legacy_wildcard",
-            "has no meaning for `names: xdstp`: the wildcard is an old-style name",
+            "does not apply to `names: xdstp`: the wildcard is an old-style name",
         );
     }
     let node = map.item("upstream_node");
@@ -94,16 +95,17 @@ fn read_rule(map: &mut Map<'_>) -> Vec<ClassRule> {
     rules
 }
 
-/// Secrets are split by `id` unless the operator signs the contrary; the signature has to be plain (reliability §4.3).
+/// Secrets are split by `id` unless the operator says otherwise, and must say so explicitly (reliability
+/// §4.3).
 fn check_share_secrets(map: &Map<'_>, types: &[TypeUrl], projection: Option<&Projection>) {
     if !types.iter().any(TypeUrl::is_secret) {
-        let reason = "needs the Secret type among `match.types`: sharing secrets is not stated in passing";
+        let reason = "needs the Secret type in `match.types`: sharing Secrets must be explicit";
         map.contradiction("share_secrets", reason);
     }
     if projection.is_none_or(|projection| projection.id) {
         map.contradiction(
             "share_secrets",
-            "needs a `split_by` without `id`: with it there is nothing to share",
+            "needs a `split_by` without `id`; classes split by `id` share nothing",
         );
     }
 }
@@ -130,7 +132,7 @@ fn read_match(map: &mut Map<'_>) -> Match {
     (nodes, types, names)
 }
 
-/// A text stands for itself; `{prefix: …}` and `{suffix: …}` for what begins or ends so.
+/// Plain text must match exactly; `{prefix: …}` and `{suffix: …}` match the beginning or the end.
 fn read_text_match(map: &mut Map<'_>, key: &'static str) -> Option<TextMatch> {
     let item = map.item(key)?;
     match item.tree {
@@ -147,7 +149,7 @@ fn read_pattern(map: &mut Map<'_>) -> Option<TextMatch> {
     let prefix = map.optional("prefix", text).map(TextMatch::Prefix);
     let suffix = map.optional("suffix", text).map(TextMatch::Suffix);
     if map.has("prefix") == map.has("suffix") {
-        map.this_is("one of `prefix` and `suffix`");
+        map.invalid("one of `prefix` and `suffix`");
         return None;
     }
     prefix.or(suffix)
@@ -158,20 +160,20 @@ fn read_metadata_match(map: &mut Map<'_>) -> Option<MetadataMatch> {
     let exact = map.item("exact").map(|item| ValueMatch::Equal(to_value(item.tree)));
     let present = map.optional("present", boolean);
     if present == Some(false) {
-        map.contradiction("present", "can only be true: leave the condition out to match any node");
+        map.contradiction("present", "must be true; omit the condition to match any node");
     }
     let pattern = |text| ValueMatch::Text(text);
     let prefix = map.optional("prefix", text).map(TextMatch::Prefix).map(pattern);
     let suffix = map.optional("suffix", text).map(TextMatch::Suffix).map(pattern);
     if ["exact", "present", "prefix", "suffix"].iter().filter(|key| map.has(key)).count() != 1 {
-        map.this_is("one of `exact`, `prefix`, `suffix` and `present`");
+        map.invalid("one of `exact`, `prefix`, `suffix` and `present`");
         return None;
     }
     let value = exact.or(present.map(|_| ValueMatch::Present)).or(prefix).or(suffix)?;
     Some(MetadataMatch { path: path?, value })
 }
 
-/// A list of keys, outermost first; a single key may stand for itself. Keys may hold dots, so none are split.
+/// A list of keys, outermost first, or a single key as text. Keys may contain dots, so the text is not split.
 fn read_path(item: &Item<'_>) -> Option<Vec<String>> {
     if let Tree::Text(_) = item.tree {
         return Some(vec![item.text()?.to_string()]);
@@ -188,7 +190,7 @@ fn read_type(item: &Item<'_>) -> Option<TypeUrl> {
     read_type_name(item, item.text()?)
 }
 
-/// A type by its message name, which stands at `item`.
+/// A type by the message name at `item`.
 pub(super) fn read_type_name(item: &Item<'_>, text: &str) -> Option<TypeUrl> {
     let message = text.strip_prefix("type.googleapis.com/").unwrap_or(text);
     let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_');
@@ -198,7 +200,7 @@ pub(super) fn read_type_name(item: &Item<'_>, text: &str) -> Option<TypeUrl> {
     }
     let url = TypeUrl::of_message(message);
     if url.kind() == Kind::Other && message.starts_with("envoy.") {
-        item.warn("is no xDS resource type that sluice knows; it matches by this very name");
+        item.warn("not a resource type known to sluice; used by exactly this name");
     }
     Some(url)
 }

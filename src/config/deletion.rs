@@ -1,4 +1,4 @@
-//! What becomes of a response that takes most resources of a type away: `mass_deletion` of a server (FU18).
+//! `mass_deletion` of a server: the treatment of a response that removes most resources of a type (FU18).
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use super::units::{duration, hours, seconds, word};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MassDeletion {
-    /// It is obeyed at once, as the protocol has it.
+    /// Apply the deletion at once, as the protocol says.
     #[default]
     Honour,
-    /// It is obeyed after this time, unless the server brings the resources back.
+    /// Apply the deletion after this time, unless the server restores the resources.
     HoldThenHonour { hold: Duration },
-    /// It is obeyed when the operator says that it was meant, unless the server brings the resources back.
+    /// Apply the deletion once the operator confirms, unless the server restores the resources.
     HoldUntilConfirmed,
 }
 
@@ -35,14 +35,14 @@ impl MassDeletion {
     pub(super) fn read(map: &mut Map<'_>) -> MassDeletion {
         match map.or("policy", Policy::Honour, word(POLICIES)) {
             Policy::Honour => {
-                map.meaningless(&["hold"], "`policy: honour`");
+                map.reject_inapplicable(&["hold"], "`policy: honour`");
                 MassDeletion::Honour
             }
             Policy::HoldThenHonour => {
                 MassDeletion::HoldThenHonour { hold: map.or("hold", HOLD, duration(seconds(1)..=hours(24))) }
             }
             Policy::HoldUntilConfirmed => {
-                map.meaningless(&["hold"], "`policy: hold_until_confirmed`");
+                map.reject_inapplicable(&["hold"], "`policy: hold_until_confirmed`");
                 MassDeletion::HoldUntilConfirmed
             }
         }

@@ -1,25 +1,25 @@
-//! What is wrong with a configuration: always the operator's to mend (codes of blame: exit 64).
+//! Errors of a configuration. The operator has to fix them, so the process exits with code 64.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why a configuration is refused.
+/// The reason why a configuration is rejected.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     #[error("cannot read {}: {error}", path.display())]
     Unreadable { path: PathBuf, error: std::io::Error },
     #[error("line {line}, column {column}: {message}")]
     Syntax { line: u64, column: u64, message: String },
-    /// Every fault of the file, in the order in which the keys are documented.
-    #[error("{}", lines(faults))]
-    Faults { faults: Vec<Fault> },
+    /// All errors of the file, in the order in which the keys are documented.
+    #[error("{}", lines(errors))]
+    Invalid { errors: Vec<KeyError> },
 }
 
-/// One thing that is wrong, and where.
+/// An error and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct KeyError {
     /// The key's path: `xds_servers[0].channel_creds[0].type`. Empty: the file as a whole.
     pub path: String,
     pub problem: Problem,
@@ -38,29 +38,29 @@ pub enum Problem {
         found: String,
         expected: String,
     },
-    /// A key or value that has a meaning, but not in this version.
+    /// A key or value that is valid in general, but not supported by this version.
     Unsupported {
         what: String,
         instead: &'static str,
     },
-    /// Values that are each possible, but not together.
+    /// Values that are each valid, but not together.
     Contradiction {
         reason: String,
     },
 }
 
-/// Something that is taken, but probably not what the operator thinks it is.
+/// A valid setting that probably has another effect than the operator expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     pub path: String,
     pub text: String,
 }
 
-fn lines(faults: &[Fault]) -> String {
-    faults.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n")
+fn lines(errors: &[KeyError]) -> String {
+    errors.iter().map(KeyError::to_string).collect::<Vec<_>>().join("\n")
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path.as_str() {
             "" => write!(f, "{}", self.problem),

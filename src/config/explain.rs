@@ -1,4 +1,5 @@
-//! What the class rules make of one node, and which server answers what, as text for `sluice check --node`.
+//! The effect of the class rules on one node, and the server list for each resource, as text for `sluice
+//! check --node`.
 
 use std::fmt::Write;
 
@@ -9,7 +10,7 @@ use crate::engine::class::{
 use crate::engine::fallback::{Policy, Settings};
 use crate::xds::{Node, TypeUrl};
 
-/// The types that a reader wants to see even where no rule names them.
+/// Types shown even if no rule names them.
 const COMMON: [&str; 5] = [
     "envoy.config.cluster.v3.Cluster",
     "envoy.config.endpoint.v3.ClusterLoadAssignment",
@@ -18,10 +19,10 @@ const COMMON: [&str; 5] = [
     "envoy.extensions.transport_sockets.tls.v3.Secret",
 ];
 
-/// One line per type and style of names: which rule decides, and the values that split the node's class.
+/// One line per type and style of names: the matching rule, and the values that split the node's class.
 ///
-/// Two nodes with the same values (and the same client features) share what the upstream answers. Metadata values
-/// are not shown, as they may be confidential; their paths are.
+/// Two nodes with the same values (and the same client features) share upstream answers. Metadata values may
+/// be confidential, so only their paths are shown.
 pub fn explain_classes(classes: &NodeClasses, node: &Node) -> String {
     let mut types: Vec<TypeUrl> = COMMON.iter().map(|message| TypeUrl::of_message(message)).collect();
     types.extend(classes.rules.iter().flat_map(|rule| rule.types.iter().cloned()));
@@ -36,13 +37,14 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node) -> String {
             };
             let Some(rule) = classes.rules.get(index) else { continue };
             let parts = describe(&rule.projection_of(&type_url), node);
-            let legacy = if rule.legacy_wildcard { "" } else { " (an empty first request asks for nothing)" };
+            let legacy =
+                if rule.legacy_wildcard { "" } else { " (an empty first request subscribes to nothing)" };
             let errors =
-                if rule.resource_errors_alone { " (takes resource_errors for an answer)" } else { "" };
+                if rule.resource_errors_alone { " (counts resource_errors as an answer)" } else { "" };
             let told = match rule.upstream_node {
                 UpstreamNode::Projection => "",
-                UpstreamNode::Template(_) => " (the server is told the template)",
-                UpstreamNode::Member => " (the server is told the node of one client)",
+                UpstreamNode::Template(_) => " (the server sees the template)",
+                UpstreamNode::Member => " (the server sees the node of one client)",
             };
             // Writing to a String can't fail.
             let _ = writeln!(
@@ -56,7 +58,7 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node) -> String {
     text
 }
 
-/// One line per server list: what is asked of it, and of which server.
+/// One line per server list: the resources that the list is responsible for, and its servers.
 pub fn explain_servers(servers: &Servers) -> String {
     let mut text = String::new();
     let mut line = |list: &str, of: &str, servers: &ServerList| {
@@ -74,7 +76,7 @@ pub fn explain_servers(servers: &Servers) -> String {
     let xdstp = if servers.authorities.is_empty() { ", and xdstp names of every authority" } else { "" };
     line("xds_servers", &format!("old-style names{rest}{xdstp}"), &servers.default);
     for (name, list) in &servers.authorities {
-        line(&format!("authorities[{name}]"), &format!("names that begin xdstp://{name}/"), list);
+        line(&format!("authorities[{name}]"), &format!("names beginning with xdstp://{name}/"), list);
     }
     for (type_url, list) in &servers.types {
         let of = format!("old-style names of {}", type_url.short());

@@ -1,4 +1,4 @@
-//! How the servers of a list stand in for each other: `fallback` and `fallback_on_reachability_only`.
+//! Fallback between the servers of a list: `fallback` and `fallback_on_reachability_only`.
 
 use super::reader::Map;
 use super::units::boolean;
@@ -11,17 +11,18 @@ const ON_REACHABILITY_ONLY: &str = "fallback_on_reachability_only";
 
 const POLICIES: &[(&str, Policy)] = &[("grpc", Policy::Grpc), ("envoy", Policy::Envoy)];
 
-/// What only the rules of gRPC wait for.
+/// Timers that only gRPC's rules have.
 const GRPC_KEYS: &[&str] = &["resolve_timeout", "hold_down"];
 
-const ALONE: &str = "has no effect: a list of one server has nothing to fall back to";
+const SINGLE_SERVER: &str = "has no effect: the list has only one server";
 
-/// Reads what stands beside `xds_servers`, key by key over what the list inherits. The flag is the list's own (FBK-17).
+/// Reads the fallback keys beside `xds_servers`. Missing keys are inherited, except the flag: each list has
+/// its own (FBK-17).
 pub(super) fn read_fallback(map: &mut Map<'_>, inherited: &Settings) -> Settings {
     let read = |map: &mut Map<'_>| {
         let policy = map.or("policy", inherited.policy, word(POLICIES));
         if policy == Policy::Envoy {
-            map.meaningless(GRPC_KEYS, "`policy: envoy`");
+            map.reject_inapplicable(GRPC_KEYS, "`policy: envoy`");
         }
         Settings {
             policy,
@@ -38,17 +39,18 @@ pub(super) fn read_fallback(map: &mut Map<'_>, inherited: &Settings) -> Settings
     Settings { on_reachability_only: map.or(ON_REACHABILITY_ONLY, false, boolean), ..settings }
 }
 
-/// Warns of what has no effect beside a single server. `also_elsewhere`: the map is also the default of longer lists.
-pub(super) fn warn_if_alone(map: &mut Map<'_>, settings: &Settings, also_elsewhere: bool) {
+/// Warns of settings without effect on a single server. `also_elsewhere`: longer lists inherit the settings.
+pub(super) fn warn_if_single(map: &mut Map<'_>, settings: &Settings, also_elsewhere: bool) {
     if let Some(item) = map.item(FALLBACK).filter(|_| !also_elsewhere) {
-        item.warn(ALONE);
+        item.warn(SINGLE_SERVER);
     }
     if let Some(item) = map.item(ON_REACHABILITY_ONLY).filter(|_| settings.on_reachability_only) {
-        item.warn(ALONE);
+        item.warn(SINGLE_SERVER);
     }
 }
 
-/// Envoy's rules know two servers, which one stream is moved between, so that both are spoken to alike (FBK-20).
+/// Envoy's rules cover two servers. One stream moves between them, so both must have the same settings
+/// (FBK-20).
 pub(super) fn check_envoy(map: &Map<'_>, settings: &Settings, servers: &[UpstreamServer]) {
     if settings.policy != Policy::Envoy {
         return;
@@ -56,27 +58,30 @@ pub(super) fn check_envoy(map: &Map<'_>, settings: &Settings, servers: &[Upstrea
     if settings.on_reachability_only {
         map.contradiction(
             ON_REACHABILITY_ONLY,
-            "has no meaning for `policy: envoy`, which asks the second server while the first one has never answered",
+            "does not apply to `policy: envoy`, which uses the second server while the first has never answered",
         );
     }
     let at = if map.has(FALLBACK) { FALLBACK } else { "xds_servers" };
     if servers.len() > 2 {
         map.contradiction(
             at,
-            format!("`policy: envoy` is for two servers at the most, and the list has {}", servers.len()),
+            format!("`policy: envoy` allows at most two servers; the list has {}", servers.len()),
         );
     }
     for server in servers.iter().filter(|server| !matches!(server.kind, ServerKind::Grpc(_))) {
-        map.contradiction(at, format!("`policy: envoy` is for gRPC, and {:?} is not", server.server_uri));
+        map.contradiction(
+            at,
+            format!("`policy: envoy` allows only gRPC servers; {:?} is not a gRPC server", server.server_uri),
+        );
     }
     if let [UpstreamServer { kind: ServerKind::Grpc(first), .. }, rest @ ..] = servers {
         for server in rest {
             let ServerKind::Grpc(other) = &server.kind else { continue };
-            for key in first.spoken_to_otherwise(other) {
+            for key in first.differing_stream_keys(other) {
                 map.contradiction(
                     at,
                     format!(
-                        "`policy: envoy` is for servers that are alike, and {:?} has another `{key}`",
+                        "`policy: envoy` needs servers with equal settings; {:?} has another `{key}`",
                         server.server_uri
                     ),
                 );

@@ -1,16 +1,16 @@
-//! What any one peer may cost (reliability §4.5).
+//! Limits on the resources that any one peer can use (reliability §4.5).
 
 use std::time::Duration;
 
 use super::reader::Map;
 use super::units::{bytes, count, duration, hours, ms, or_off, seconds};
 
-/// The bounds that hold a hostile or broken peer to its share. Every one is a key under `limits:`.
+/// Limits that bound the damage of a hostile or broken peer. Each is a key under `limits:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Open downstream connections over all listeners.
     pub connections: u64,
-    /// Open connections from one IP address; `None`: not bounded.
+    /// Open connections from one IP address; `None`: unlimited.
     pub connections_per_ip: Option<u64>,
     /// From accept to the end of the client's HTTP/2 preface.
     pub preface_timeout: Duration,
@@ -18,58 +18,60 @@ pub struct Limits {
     pub first_request_timeout: Duration,
     /// From the first byte of a request on a stream to its last.
     pub request_timeout: Duration,
-    /// What one connection may make the relay keep that no other shares: bytes.
+    /// Memory held for one connection alone, in bytes. Excludes memory shared between connections.
     pub connection_bytes: u64,
     pub streams_per_connection: u32,
-    /// Streams that the client reset and that are not yet forgotten (CVE-2023-44487).
+    /// Streams reset by the client and not yet forgotten (CVE-2023-44487).
     pub pending_reset_streams: u32,
-    /// Streams that had to be reset for the client's errors before its connection is closed (CVE-2025-8671).
+    /// Streams reset because of client errors before the connection is closed (CVE-2025-8671).
     pub local_error_reset_streams: u32,
-    /// Of one request's headers: bytes.
+    /// Bytes of one request's headers.
     pub header_list_bytes: u32,
-    /// One request message: bytes.
+    /// Bytes of one request message.
     pub request_bytes: u64,
     pub names_per_request: u64,
     /// Distinct names over all types of a stream.
     pub names_per_stream: u64,
-    /// Of one name: bytes.
+    /// Bytes of one name.
     pub name_bytes: u64,
     pub types_per_stream: u64,
-    /// A node on the wire: bytes.
+    /// Bytes of a node on the wire.
     pub node_bytes: u64,
-    /// A node as a session keeps it: bytes.
+    /// Bytes of a node in a session's memory.
     pub node_retained_bytes: u64,
     /// Nesting of a node's metadata.
     pub metadata_depth: u64,
-    /// What is kept of a NACK's message: bytes.
+    /// Bytes kept of a NACK's message.
     pub error_detail_bytes: u64,
     /// Subscription changes and NACKs of one stream per second; ACKs never count.
     pub changes_per_second: u64,
-    /// How many of those may come at once.
+    /// The burst allowed for `changes_per_second`.
     pub changes_burst: u64,
-    /// Streams of one listener that get their first answer per second, so that a storm of reconnects is spread (RLY-56).
+    /// Streams of one listener that get their first answer per second. Spreads a reconnect storm (RLY-56).
     pub first_answers_per_second: u64,
-    /// How many of those may come at once.
+    /// The burst allowed for `first_answers_per_second`.
     pub first_answers_burst: u64,
-    /// Between keepalive PINGs to a client that sends nothing.
+    /// Time between keepalive PINGs to a silent client.
     pub keepalive_interval: Duration,
     /// How long the answer to a PING may take.
     pub keepalive_timeout: Duration,
-    /// A connection older than this, ±20 %, is asked to go (GOAWAY); `None`: never.
+    /// The relay sends GOAWAY on a connection older than this, ±20 %; `None`: never.
     pub connection_age: Option<Duration>,
     /// From GOAWAY to the end of the connection.
     pub connection_age_grace: Duration,
-    /// Node classes at a time; a client that would need one more is refused (RLY-14).
+    /// Node classes in use at a time. A client that needs one more is refused (RLY-14).
     pub node_classes: u64,
-    /// Node classes that one connection uses at a time: a relay below this one brings those of its clients, by default with
-    /// 30 streams to a connection.
+    /// Node classes in use on one connection. A downstream relay brings the classes of its own clients, by
+    /// default with 30 streams per connection.
     pub node_classes_per_connection: u64,
-    /// Node classes at a time that are apart for Secrets alone, which split by client: as many as half the connections.
+    /// Additional node classes in use for Secrets, which split by client. The default is half the maximum of
+    /// connections.
     pub secret_classes: u64,
-    /// Streams at a time that have an upstream stream of their own, for what may not be shared (RLY-20).
+    /// Streams with an upstream stream of their own, for resources that must not be shared (RLY-20).
     pub private_sources: u64,
-    /// Resident memory of the process: bytes. From 80 % on no connection is let in, from 90 % on those that hold most are
-    /// cut (FP7). `None`: what the control group of the process may have, if that has a limit.
+    /// Resident memory of the process, in bytes. Above 80 % the relay accepts no new connection; above 90 %
+    /// it closes the connections with the most memory (FP7). `None`: the limit of the process's control
+    /// group, if there is one.
     pub memory_bytes: Option<u64>,
 }
 
@@ -112,13 +114,13 @@ impl Default for Limits {
     }
 }
 
-/// Keys of reliability §4.5 that wait for what they bound.
+/// Keys of reliability §4.5 that belong to features not implemented yet.
 const UNSUPPORTED: &[(&str, &str)] = &[
-    ("accept_rate", "plaintext connections are accepted as they come"),
-    ("connections_per_identity", "identities come with TLS; bound connections_per_ip"),
+    ("accept_rate", "connections are accepted without a rate limit"),
+    ("connections_per_identity", "use connections_per_ip; identities need TLS"),
     ("tls_handshakes", "there is no TLS yet"),
     ("tls_handshake_timeout", "there is no TLS yet"),
-    ("response_bytes", "it belongs to the server: xds_servers[].max_response_bytes"),
+    ("response_bytes", "use xds_servers[].max_response_bytes"),
 ];
 
 impl Limits {
@@ -184,15 +186,15 @@ impl Limits {
                 duration(ms(0)..=hours(1)),
             ),
             memory_bytes: map.or("memory_bytes", d.memory_bytes, or_off(bytes(8 << 20..=1 << 50))),
-            ..Limits::of_classes(map)
+            ..Limits::read_class_limits(map)
         };
         map.unsupported(UNSUPPORTED);
         limits.check(map);
         limits
     }
 
-    /// Those of what is asked of servers; all others are the default ones.
-    fn of_classes(map: &mut Map<'_>) -> Limits {
+    /// The limits on upstream requests; all other fields have their defaults.
+    fn read_class_limits(map: &mut Map<'_>) -> Limits {
         let d = Limits::default();
         Limits {
             node_classes: map.or("node_classes", d.node_classes, count(1..=1_000_000)),
@@ -207,7 +209,7 @@ impl Limits {
         }
     }
 
-    /// Limits that leave no room for one another.
+    /// Reports limits that contradict each other.
     fn check(&self, map: &Map<'_>) {
         let pairs = [
             ("names_per_request", self.names_per_request, "names_per_stream", self.names_per_stream),

@@ -1,4 +1,4 @@
-//! Where the relay listens: the xDS listeners and the admin address.
+//! The relay's own addresses: the xDS listeners and the admin address.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,34 +15,34 @@ use super::upstream::{PORTS, has_no_such_port, local_path};
 /// A plaintext xDS listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// Its name in logs and metrics.
+    /// The name in logs and metrics.
     pub name: Arc<str>,
     pub address: Address,
-    /// Methods and types of the v2 API are served (TYP-5).
+    /// Serve methods and types of the v2 API (TYP-5).
     pub v2: bool,
-    /// How long a REST or `Fetch*` request waits for news before it is told that there is none (RST-9).
+    /// How long a REST or `Fetch*` request waits for a change before it gets "not modified" (RST-9).
     pub rest_hold: Duration,
     pub when_unavailable: WhenUnavailable,
     pub load_reports: LoadReports,
 }
 
-/// What becomes of a client of whose names nothing is known while nobody can be asked for them (RLY-4).
+/// The treatment of clients with names still unknown while no upstream server is reachable (RLY-4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenUnavailable {
-    /// It waits.
+    /// The client waits.
     #[default]
     Hold,
-    /// Its stream ends with UNAVAILABLE, so that it may ask another server.
+    /// The stream ends with UNAVAILABLE, so that the client can try another server.
     Fail,
 }
 
-/// What becomes of the load reports of clients, which nobody passes on (RPC-8).
+/// The treatment of clients' load reports; the relay never forwards them (RPC-8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadReports {
-    /// They are taken and dropped.
+    /// Reports are accepted and dropped.
     #[default]
     Drop,
-    /// Their streams end with UNIMPLEMENTED.
+    /// Streams of load reports end with UNIMPLEMENTED.
     Refuse,
 }
 
@@ -63,9 +63,9 @@ impl Default for Listener {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admin {
     pub address: Address,
-    /// Whether `/ready` also asks for an upstream that has answered.
+    /// Whether `/ready` also requires that an upstream has answered.
     pub ready_requires_upstream: bool,
-    /// Names by which it is asked, beside IP addresses and `localhost` (ADM-2); in lower case.
+    /// Host names accepted in requests, besides IP addresses and `localhost` (ADM-2). In lower case.
     pub hosts: Vec<String>,
 }
 
@@ -90,7 +90,7 @@ impl Address {
         Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     }
 
-    /// Whether only this host can reach it.
+    /// Whether only this host can reach the address.
     pub fn is_local(&self) -> bool {
         match self {
             Address::Tcp(address) => address.ip().is_loopback(),
@@ -115,19 +115,19 @@ const WHEN_UNAVAILABLE: &[(&str, WhenUnavailable)] =
 
 const LOAD_REPORTS: &[(&str, LoadReports)] = &[("drop", LoadReports::Drop), ("refuse", LoadReports::Refuse)];
 
-/// Clients give up after a second, unless they are told otherwise, and their timeout is not on the wire (RST-9).
+/// By default, clients give up after a second. Their timeout is not on the wire (RST-9).
 const REST_HOLD: Duration = Duration::from_millis(800);
-/// A poll has to reach its source and come back.
+/// The time for a poll to reach its source and return.
 const REST_HOLD_MIN: Duration = Duration::from_millis(50);
 const REST_HOLD_MAX: Duration = Duration::from_secs(300);
 
-/// The longest path that a unix socket address holds on Linux, its final NUL left out: bytes.
+/// The longest path of a unix socket on Linux, without the final NUL, in bytes.
 const UNIX_PATH_MAX: usize = 107;
 
 const MODE_OF_LISTENER: u32 = 0o660;
 const MODE_OF_ADMIN: u32 = 0o600;
 
-/// Reads `listeners:`; absent, there is the default one.
+/// Reads `listeners:`, or returns the default listener.
 pub(super) fn read_listeners(map: &mut Map<'_>, directory: &Path) -> Vec<Listener> {
     let Some(list) = map.item("listeners") else { return vec![Listener::default()] };
     let Some(items) = list.list() else { return Vec::new() };
@@ -140,10 +140,10 @@ pub(super) fn read_listeners(map: &mut Map<'_>, directory: &Path) -> Vec<Listene
         for (path, other) in &listeners {
             if listener.name == other.name {
                 let reason = format!("{:?} is also {path}.name", listener.name);
-                item.fault_at("name", Problem::Contradiction { reason });
+                item.error_at("name", Problem::Contradiction { reason });
             }
             if listener.address.collides(&other.address) {
-                item.fault_at("address", listener.address.taken(&format!("{path}.address")));
+                item.error_at("address", listener.address.taken(&format!("{path}.address")));
             }
         }
         listeners.push((item.path.clone(), listener));
@@ -181,28 +181,28 @@ impl Admin {
         map.unsupported(&[("tls", "listen on loopback or a unix socket")]);
         if let Some(listener) = listeners.iter().find(|listener| listener.address.collides(&admin.address)) {
             let taken = admin.address.taken(&format!("the address of listener {:?}", listener.name));
-            map.fault("address", taken);
+            map.error("address", taken);
         }
         admin
     }
 }
 
 impl Address {
-    /// Reads `address` and, of a unix socket, `mode`.
+    /// Reads `address` and, for a unix socket, `mode`.
     fn read(map: &mut Map<'_>, default: Option<Address>, mode: u32, directory: &Path) -> Option<Address> {
         let item = match &default {
             None => map.required("address", "IP:port or unix:PATH")?,
             Some(_) => match map.item("address") {
                 Some(item) => item,
                 None => {
-                    map.meaningless(&["mode"], "a TCP address");
+                    map.reject_inapplicable(&["mode"], "a TCP address");
                     return default;
                 }
             },
         };
         let text = item.text()?;
         let Some(path) = text.strip_prefix("unix:") else {
-            map.meaningless(&["mode"], "a TCP address");
+            map.reject_inapplicable(&["mode"], "a TCP address");
             let Ok(address) = text.parse() else {
                 let forms = "IP:port (0.0.0.0 or [::] for every interface) or unix:PATH";
                 item.invalid(if has_no_such_port(text) { PORTS } else { forms });
@@ -211,7 +211,7 @@ impl Address {
             let address = Address::Tcp(address);
             if !address.is_local() {
                 item.warn(
-                    "is open to the network in plaintext: whoever can reach it can read everything it serves",
+                    "open to the network without encryption; anyone with network access can read all served resources",
                 );
             }
             return Some(address);
@@ -227,14 +227,14 @@ impl Address {
         }
     }
 
-    /// Whether both can't be listened on at once.
+    /// Whether a process can't listen on both addresses at once.
     fn collides(&self, other: &Address) -> bool {
         match (self, other) {
             (Address::Unix { path, .. }, Address::Unix { path: other, .. }) => path == other,
             (Address::Tcp(a), Address::Tcp(b)) => {
                 let every = |x: &SocketAddr| x.ip().is_unspecified();
                 let same_host = a.ip() == b.ip() || (a.is_ipv4() == b.is_ipv4() && (every(a) || every(b)));
-                // Port 0 is any free one.
+                // Port 0 means any free port.
                 a.port() == b.port() && a.port() != 0 && same_host
             }
             _ => false,
@@ -242,11 +242,11 @@ impl Address {
     }
 
     fn taken(&self, by: &str) -> Problem {
-        Problem::Contradiction { reason: format!("{self} is taken by {by}") }
+        Problem::Contradiction { reason: format!("{self} is already used by {by}") }
     }
 }
 
-/// A name without a port, as it is compared.
+/// A host name without a port, normalized for comparison.
 fn read_host(item: &Item<'_>) -> Option<String> {
     let text = item.text()?;
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))

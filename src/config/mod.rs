@@ -1,9 +1,9 @@
-//! What the operator wrote, validated: plain data whose relations hold.
+//! The operator's configuration, validated: plain data with consistent relations.
 //!
-//! A file is read twice: into a tree that knows only syntax, then by readers that collect every fault they find, so
-//! that one run names them all. What comes out is complete: every default is filled in, every relative path is
-//! absolute or relative to the working directory. Nothing here reads a clock, starts a task or touches anything but
-//! the file it was given. `docs/configuration.md` explains each key.
+//! A file is read twice: first into a tree of pure syntax, then by readers that collect every error, so that
+//! one run reports all of them. The result is complete: every default is filled in, every relative path is
+//! resolved against the file's directory. This room reads no clock, starts no task and touches no file but
+//! the given one. `docs/configuration.md` explains each key.
 
 pub mod error;
 mod tree;
@@ -29,7 +29,7 @@ use std::time::Duration;
 
 pub use checkpoint::Checkpoint;
 pub use deletion::MassDeletion;
-pub use error::{ConfigError, Fault, Problem, Warning};
+pub use error::{ConfigError, KeyError, Problem, Warning};
 pub use explain::{explain_classes, explain_servers};
 pub use limits::Limits;
 pub use listener::{Address, Admin, Listener, LoadReports, WhenUnavailable};
@@ -45,35 +45,36 @@ pub use upstream::{
 use crate::engine::class::NodeClasses;
 use crate::xds::{Node, UserAgentVersion};
 
-/// The largest `coalescing` that is taken (RLY-54).
+/// The maximum of `coalescing` (RLY-54).
 pub const COALESCING_MAX: Duration = Duration::from_millis(200);
 
-/// Everything `sluice serve` needs to know.
+/// The complete input of `sluice serve`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The relay's own identity; what it sends upstream of it, beside a class's projection, is RLY-15.
+    /// The relay's own identity. RLY-15 defines how much of it goes upstream beside the projection of a node
+    /// class.
     pub node: Node,
-    /// Which control plane answers what.
+    /// The control planes, and the resources that each list is responsible for.
     pub servers: Servers,
     pub node_classes: NodeClasses,
-    /// At least one; names and addresses are distinct.
+    /// At least one, with distinct names and addresses.
     pub listeners: Vec<Listener>,
     pub admin: Admin,
     pub log: Log,
     pub limits: Limits,
-    /// An update after a quiet spell leaves at once; what follows within this time is gathered (RLY-54).
+    /// After a quiet period an update is sent at once; further updates within this time are batched (RLY-54).
     pub coalescing: Duration,
     /// How long names and sources stay subscribed upstream after their last client left (RLY-60).
     pub linger: Duration,
     pub cache: Cache,
     /// `None`: off.
     pub checkpoint: Option<Checkpoint>,
-    /// How long open streams may take to end when the process is asked to stop.
+    /// How long open streams may take to end during shutdown.
     pub drain: Duration,
 }
 
 impl Config {
-    /// The defaults of everything but the server, which has none.
+    /// A configuration with this server, and defaults for everything else.
     pub fn new(hostname: &str, server: UpstreamServer) -> Self {
         Config {
             node: relay_node(format!("sluice-{hostname}")),
@@ -92,7 +93,7 @@ impl Config {
     }
 }
 
-/// A node that says it is sluice of this version.
+/// A node that identifies as this version of sluice.
 fn relay_node(id: String) -> Node {
     let number = |text: &str| text.parse().unwrap_or_default();
     Node {
@@ -107,12 +108,12 @@ fn relay_node(id: String) -> Node {
     }
 }
 
-/// Byte budgets of what is kept without being needed for correctness.
+/// Byte budgets of data that is kept only for speed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// Resources that linger without a subscriber: bytes per node class.
+    /// Resources kept without a subscriber: bytes per node class.
     pub unwatched_bytes: u64,
-    /// Encoded response bodies kept for the next client of the same selection: bytes.
+    /// Encoded response bodies, kept for the next client with the same selection: bytes.
     pub encoded_bytes: u64,
 }
 
@@ -125,7 +126,7 @@ impl Default for Cache {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
     pub format: LogFormat,
-    /// `level` or `target=level`, separated by commas: well formed for `tracing_subscriber::EnvFilter`.
+    /// Comma-separated directives `level` or `target=level`, valid for `tracing_subscriber::EnvFilter`.
     pub level: String,
 }
 

@@ -6,14 +6,15 @@ use super::tree::{Format, Tree};
 use super::units::text;
 use crate::xds::{Locality, Node, UserAgentVersion, Value};
 
-/// Reads a client's node from the JSON form of `core.v3.Node`, field names in either of protobuf's spellings.
+/// Reads a client's node from the JSON form of `core.v3.Node`, with field names in either of protobuf's
+/// spellings.
 ///
-/// Fields that no class can depend on are passed over, as on the wire (STR-3).
+/// Skips fields that no class can depend on, as on the wire (STR-3).
 pub fn parse_client_node(json: &str) -> Result<Node, ConfigError> {
     let tree = Tree::parse(json, Format::Json)?;
     let report = Report::default();
     let node = Item::root(&tree, &report).map(|map| {
-        map.pass_over();
+        map.allow_unknown_keys();
         let build = either(map, "user_agent_build_version", "userAgentBuildVersion");
         let version = build.and_then(|item| item.map(read_build_version).flatten());
         let named = either(map, "user_agent_version", "userAgentVersion");
@@ -34,10 +35,10 @@ pub fn parse_client_node(json: &str) -> Result<Node, ConfigError> {
             ..read_identity(map, true)
         }
     });
-    let faults = report.faults.into_inner();
+    let errors = report.errors.into_inner();
     match node {
-        Some(node) if faults.is_empty() => Ok(node),
-        _ => Err(ConfigError::Faults { faults }),
+        Some(node) if errors.is_empty() => Ok(node),
+        _ => Err(ConfigError::Invalid { errors }),
     }
 }
 
@@ -48,7 +49,7 @@ pub(super) fn read_relay_node(map: &mut Map<'_>, default: Node) -> Node {
     Node { id, cluster: stated.cluster, locality: stated.locality, metadata: stated.metadata, ..default }
 }
 
-/// What both kinds of node have in common. A client may leave its texts empty, as protobuf does.
+/// The common part of both kinds of node. In a client's node, texts may be empty, as in protobuf.
 fn read_identity(map: &mut Map<'_>, is_client: bool) -> Node {
     let parser = if is_client { any_text } else { text };
     Node {
@@ -70,7 +71,7 @@ fn read_locality(map: &mut Map<'_>, is_client: bool) -> Locality {
 }
 
 fn read_build_version(map: &mut Map<'_>) -> Option<UserAgentVersion> {
-    map.pass_over();
+    map.allow_unknown_keys();
     map.item("version")?.map(|map| {
         let part = || super::units::count(0..=u32::MAX);
         let major = either(map, "major_number", "majorNumber").and_then(|item| item.parse(part()));

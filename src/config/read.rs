@@ -1,4 +1,4 @@
-//! From a file to a [`Config`]: the top level, and what ties its parts together.
+//! Builds a [`Config`] from a file: the top level, and the checks across its parts.
 
 use std::path::Path;
 
@@ -14,16 +14,17 @@ use super::units::{bytes, duration, hours, ms, seconds, word};
 use super::{Admin, COALESCING_MAX, Cache, Config, Endpoint, GrpcServer, Limits, Log, LogFormat};
 use super::{ServerKind, UpstreamServer};
 
-/// A configuration, and what its operator should know about it.
+/// A configuration, and its warnings for the operator.
 #[derive(Debug, PartialEq)]
 pub struct Loaded {
     pub config: Config,
     pub warnings: Vec<Warning>,
 }
 
-/// Reads a file: JSON if it is called `*.json`, else YAML. Its relative paths are relative to its own directory.
+/// Reads a file: JSON if its name is `*.json`, else YAML. Relative paths are relative to the file's own
+/// directory.
 ///
-/// `hostname` names the relay where the file does not.
+/// `hostname` is part of the relay's default node id.
 pub fn load(file: &Path, hostname: &str) -> Result<Loaded, ConfigError> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| ConfigError::Unreadable { path: file.to_path_buf(), error })?;
@@ -32,19 +33,20 @@ pub fn load(file: &Path, hostname: &str) -> Result<Loaded, ConfigError> {
     parse(&text, format, file.parent().unwrap_or(Path::new("")), hostname)
 }
 
-/// Reads the text of a file that stands in `directory`. An error names every fault (or the one of syntax).
+/// Reads the text of a file in `directory`. The error contains every error of the file, or the first syntax
+/// error.
 pub fn parse(text: &str, format: Format, directory: &Path, hostname: &str) -> Result<Loaded, ConfigError> {
     let tree = Tree::parse(text, format)?;
     let report = Report::default();
     let config = Item::root(&tree, &report).map(|map| read_config(map, directory, hostname)).flatten();
-    let faults = report.faults.into_inner();
+    let errors = report.errors.into_inner();
     match config {
-        Some(config) if faults.is_empty() => Ok(Loaded { config, warnings: report.warnings.into_inner() }),
-        _ => Err(ConfigError::Faults { faults }),
+        Some(config) if errors.is_empty() => Ok(Loaded { config, warnings: report.warnings.into_inner() }),
+        _ => Err(ConfigError::Invalid { errors }),
     }
 }
 
-/// Keys of a gRPC bootstrap that speak to a gRPC client.
+/// Keys of a gRPC bootstrap that only gRPC clients use.
 const BOOTSTRAP_KEYS: &[&str] = &[
     "client_default_listener_resource_name_template",
     "server_listener_resource_name_template",
@@ -55,9 +57,9 @@ const BOOTSTRAP_KEYS: &[&str] = &[
 
 const FORMATS: &[(&str, LogFormat)] = &[("text", LogFormat::Text), ("json", LogFormat::Json)];
 
-/// `None` only beside a fault.
+/// `None` only if an error was reported.
 pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -> Option<Config> {
-    // Stands in until the file's own server is known, so that the faults of all other keys are found as well.
+    // A placeholder until the file's own server is known, so that errors of all other keys are found, too.
     let unnamed = GrpcServer::new(Endpoint::Tcp { host: String::new(), port: 0 });
     let stand_in = UpstreamServer { server_uri: String::new(), kind: ServerKind::Grpc(unnamed) };
     let d = Config::new(hostname, stand_in);
@@ -79,7 +81,7 @@ pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -
         drain: map.or("drain", d.drain, duration(ms(0)..=seconds(3600))),
         servers: d.servers,
     };
-    map.foreign(BOOTSTRAP_KEYS, "has no effect: it speaks to a gRPC client, and is left to its bootstrap");
+    map.warn_unused(BOOTSTRAP_KEYS, "has no effect on the relay; the key is for gRPC clients");
     Some(Config { servers: servers?, ..config })
 }
 
@@ -88,7 +90,7 @@ fn read_log(map: &mut Map<'_>) -> Log {
     Log { format: map.or("format", d.format, word(FORMATS)), level: map.or("level", d.level, read_level) }
 }
 
-/// Checks each directive, as the filter would take a misspelled level for the name of a target.
+/// Checks each directive: the filter would take a misspelled level for the name of a target.
 fn read_level(tree: &Tree) -> Result<String, String> {
     let is_level = |word: &str| {
         ["off", "error", "warn", "info", "debug", "trace"]

@@ -1,21 +1,23 @@
-//! A walk over a [`Tree`] that knows where it is, goes on after a fault, and in the end has named every one.
+//! A walk over a [`Tree`]. The walk tracks its position, continues after errors, and reports all of them at
+//! the end.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use super::error::{Fault, Problem, Warning};
+use super::error::{KeyError, Problem, Warning};
 use super::tree::Tree;
 
-/// What a walk has found so far.
+/// The results of a walk so far.
 #[derive(Default)]
 pub(super) struct Report {
-    pub faults: RefCell<Vec<Fault>>,
+    pub errors: RefCell<Vec<KeyError>>,
     pub warnings: RefCell<Vec<Warning>>,
-    /// Every key that a reader asked for, list indices and the operator's own words left out: `xds_servers[].server_uri`.
+    /// Every key known to the readers, without list indices and operator-chosen names:
+    /// `xds_servers[].server_uri`.
     pub keys: RefCell<BTreeSet<String>>,
 }
 
-/// A value and its place.
+/// A value and its path.
 #[derive(Clone)]
 pub(super) struct Item<'a> {
     pub tree: &'a Tree,
@@ -23,20 +25,20 @@ pub(super) struct Item<'a> {
     report: &'a Report,
 }
 
-/// A map of which the reader takes one key after the other; what is left at the end is unknown.
+/// A map, read key by key. Keys left over at the end are unknown.
 pub(super) struct Map<'a> {
     pub path: String,
     entries: &'a [(String, Tree)],
     asked: Vec<&'static str>,
-    /// Keys that were not asked for are no fault.
-    passes_over: bool,
+    /// Unknown keys are allowed.
+    allows_unknown_keys: bool,
     report: &'a Report,
 }
 
-/// What a parser of one value makes of it; an error says what it expected.
+/// The result of a parser for one value. The error describes the expected value.
 pub(super) type Parsed<T> = Result<T, String>;
 
-/// The least similarity (Jaro-Winkler) at which a known key is offered for an unknown one.
+/// The least similarity (Jaro-Winkler) at which an unknown key gets a known key as a suggestion.
 const SIMILAR: f64 = 0.8;
 
 impl<'a> Item<'a> {
@@ -44,17 +46,17 @@ impl<'a> Item<'a> {
         Item { tree, path: String::new(), report }
     }
 
-    pub(super) fn fault(&self, problem: Problem) {
-        self.report.faults.borrow_mut().push(Fault { path: self.path.clone(), problem });
+    pub(super) fn error(&self, problem: Problem) {
+        self.report.errors.borrow_mut().push(KeyError { path: self.path.clone(), problem });
     }
 
-    /// Of the whole walk.
-    pub(super) fn faults_so_far(&self) -> usize {
-        self.report.faults.borrow().len()
+    /// The number of errors in the whole walk so far.
+    pub(super) fn error_count(&self) -> usize {
+        self.report.errors.borrow().len()
     }
 
-    pub(super) fn fault_at(&self, key: &str, problem: Problem) {
-        self.report.faults.borrow_mut().push(Fault { path: join(&self.path, key), problem });
+    pub(super) fn error_at(&self, key: &str, problem: Problem) {
+        self.report.errors.borrow_mut().push(KeyError { path: join(&self.path, key), problem });
     }
 
     pub(super) fn is_empty_map(&self) -> bool {
@@ -62,11 +64,11 @@ impl<'a> Item<'a> {
     }
 
     pub(super) fn invalid(&self, expected: impl Into<String>) {
-        self.fault(Problem::Invalid { found: self.tree.describe(), expected: expected.into() });
+        self.error(Problem::Invalid { found: self.tree.describe(), expected: expected.into() });
     }
 
     pub(super) fn unsupported(&self, instead: &'static str) {
-        self.fault(Problem::Unsupported { what: self.tree.describe(), instead });
+        self.error(Problem::Unsupported { what: self.tree.describe(), instead });
     }
 
     pub(super) fn warn(&self, text: impl Into<String>) {
@@ -87,7 +89,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// What a map holds; a key without a value (`limits:` and nothing under it) is an empty one.
+    /// The entries of a map. A key without a value (`limits:` with nothing below) is an empty map.
     fn pairs(&self) -> Option<&'a [(String, Tree)]> {
         match self.tree {
             Tree::Map(entries) => Some(entries),
@@ -99,7 +101,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Reads a map whose keys are known.
+    /// Reads a map with known keys.
     pub(super) fn map<T>(&self, read: impl FnOnce(&mut Map<'a>) -> T) -> Option<T> {
         let entries = self.pairs()?;
         let mut map = Map::new(self.path.clone(), entries, self.report);
@@ -108,7 +110,7 @@ impl<'a> Item<'a> {
         Some(value)
     }
 
-    /// The entries of a map whose keys are the operator's own words.
+    /// The entries of a map with operator-chosen keys.
     pub(super) fn entries(&self) -> Option<Vec<(&'a str, Item<'a>)>> {
         let entries = self.pairs()?;
         let at = |(key, tree): &'a (String, Tree)| {
@@ -133,21 +135,21 @@ impl<'a> Item<'a> {
 
 impl<'a> Map<'a> {
     fn new(path: String, entries: &'a [(String, Tree)], report: &'a Report) -> Self {
-        Map { path, entries, asked: Vec::new(), passes_over: false, report }
+        Map { path, entries, asked: Vec::new(), allows_unknown_keys: false, report }
     }
 
-    /// From here on unknown keys are no fault: the map is somebody else's.
-    pub(super) fn pass_over(&mut self) {
-        self.passes_over = true;
+    /// From here on, unknown keys are allowed: the map's format belongs to someone else.
+    pub(super) fn allow_unknown_keys(&mut self) {
+        self.allows_unknown_keys = true;
     }
 
-    /// A fault of the map as a whole.
-    pub(super) fn this_is(&self, expected: &str) {
+    /// An error of the map as a whole.
+    pub(super) fn invalid(&self, expected: &str) {
         let problem = Problem::Invalid { found: "none or several".into(), expected: expected.into() };
-        self.report.faults.borrow_mut().push(Fault { path: self.path.clone(), problem });
+        self.report.errors.borrow_mut().push(KeyError { path: self.path.clone(), problem });
     }
 
-    /// The value of a key that may be absent.
+    /// The value of an optional key.
     pub(super) fn item(&mut self, key: &'static str) -> Option<Item<'a>> {
         if !self.asked.contains(&key) {
             self.asked.push(key);
@@ -166,7 +168,7 @@ impl<'a> Map<'a> {
         self.item(key)?.parse(parser)
     }
 
-    /// The value of a key, or its default.
+    /// The value of a key, or the default.
     pub(super) fn or<T>(&mut self, key: &'static str, default: T, parser: impl Fn(&Tree) -> Parsed<T>) -> T {
         self.optional(key, parser).unwrap_or(default)
     }
@@ -174,12 +176,13 @@ impl<'a> Map<'a> {
     pub(super) fn required(&mut self, key: &'static str, expected: &str) -> Option<Item<'a>> {
         let item = self.item(key);
         if item.is_none() {
-            self.fault(key, Problem::Missing { expected: expected.into() });
+            self.error(key, Problem::Missing { expected: expected.into() });
         }
         item
     }
 
-    /// Reads the map under a key; absent, it is an empty one, so that its defaults are the reader's own.
+    /// Reads the map under a key. A missing key counts as an empty map, so that the reader supplies the
+    /// defaults.
     pub(super) fn section<T>(
         &mut self,
         key: &'static str,
@@ -191,54 +194,54 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The items of the list under a key; an absent list is empty.
+    /// The items of the list under a key. A missing list is empty.
     pub(super) fn list(&mut self, key: &'static str) -> Vec<Item<'a>> {
         self.item(key).and_then(|item| item.list()).unwrap_or_default()
     }
 
-    /// Keys that mean something, but not in this version.
+    /// Rejects keys that are valid in general, but not supported by this version.
     pub(super) fn unsupported(&mut self, keys: &[(&'static str, &'static str)]) {
         for (key, instead) in keys {
-            if self.hidden(key) {
-                self.fault(key, Problem::Unsupported { what: "this key".into(), instead });
+            if self.take_unlisted(key) {
+                self.error(key, Problem::Unsupported { what: "this key".into(), instead });
             }
         }
     }
 
-    /// Keys that mean something to others and nothing here, in files that serve both.
-    pub(super) fn foreign(&mut self, keys: &[&'static str], text: &str) {
+    /// Warns of keys that are meant for other programs that read the same file.
+    pub(super) fn warn_unused(&mut self, keys: &[&'static str], text: &str) {
         for key in keys {
-            if self.hidden(key) {
+            if self.take_unlisted(key) {
                 let path = join(&self.path, key);
                 self.report.warnings.borrow_mut().push(Warning { path, text: text.into() });
             }
         }
     }
 
-    /// Keys that mean something, but not beside the others of this map.
-    pub(super) fn meaningless(&mut self, keys: &[&'static str], beside: &str) {
+    /// Rejects keys that are valid in general, but not in combination with the others of this map.
+    pub(super) fn reject_inapplicable(&mut self, keys: &[&'static str], beside: &str) {
         for key in keys {
-            if self.hidden(key) {
-                self.fault(key, Problem::Contradiction { reason: format!("has no meaning for {beside}") });
+            if self.take_unlisted(key) {
+                self.error(key, Problem::Contradiction { reason: format!("does not apply to {beside}") });
             }
         }
     }
 
-    pub(super) fn fault(&self, key: &str, problem: Problem) {
+    pub(super) fn error(&self, key: &str, problem: Problem) {
         let path = join(&self.path, key);
-        self.report.faults.borrow_mut().push(Fault { path, problem });
+        self.report.errors.borrow_mut().push(KeyError { path, problem });
     }
 
     pub(super) fn contradiction(&self, key: &str, reason: impl Into<String>) {
-        self.fault(key, Problem::Contradiction { reason: reason.into() });
+        self.error(key, Problem::Contradiction { reason: reason.into() });
     }
 
     pub(super) fn has(&self, key: &str) -> bool {
         self.entries.iter().any(|(name, _)| name == key)
     }
 
-    /// Whether a key stands there that is known but not offered to those who look for keys.
-    fn hidden(&mut self, key: &'static str) -> bool {
+    /// Whether a key is present that is known, but left out of the list of keys.
+    fn take_unlisted(&mut self, key: &'static str) -> bool {
         if self.has(key) {
             self.asked.push(key);
             return true;
@@ -247,7 +250,7 @@ impl<'a> Map<'a> {
     }
 
     fn finish(self) {
-        if self.passes_over {
+        if self.allows_unknown_keys {
             return;
         }
         for (key, _) in self.entries.iter().filter(|(key, _)| !self.asked.contains(&key.as_str())) {
@@ -258,7 +261,7 @@ impl<'a> Map<'a> {
                 .copied()
                 .filter(|known| similarity(known) >= SIMILAR)
                 .max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
-            self.fault(key, Problem::UnknownKey { nearest, known: self.asked.clone() });
+            self.error(key, Problem::UnknownKey { nearest, known: self.asked.clone() });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A control plane that is polled by REST-JSON: an entry of `xds_servers:` with an `http://` address.
+//! A control plane polled by REST-JSON: an entry of `xds_servers:` with an `http://` address.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use super::upstream::{
     Backoff, GRPC_KEYS, TcpKeepalive, host_and_port, read_channel_creds, response_bytes, timeout,
 };
 
-/// A control plane that is polled by REST-JSON, in plaintext (RST-10).
+/// A control plane polled by REST-JSON, in plaintext (RST-10).
 #[derive(Clone, Debug, PartialEq)]
 pub struct RestServer {
-    /// A name to resolve, or an address (an IPv6 one without its brackets).
+    /// A host name, or an address (IPv6 without brackets).
     pub host: String,
     pub port: u16,
-    /// What stands before the paths of the protocol: empty, or `/some/path`.
+    /// The path before the protocol's own paths: empty, or `/some/path`.
     pub prefix: String,
-    /// The next poll comes after this, and at most as much again.
+    /// The least time between two polls. Jitter adds at most the same again.
     pub refresh_delay: Duration,
-    /// How long the head of a response, and each further part of it, may take.
+    /// How long the head of a response, and each further part, may take.
     pub request_timeout: Duration,
     pub connect_timeout: Duration,
     pub tcp_keepalive: TcpKeepalive,
     pub backoff: Backoff,
     pub mass_deletion: MassDeletion,
-    /// The largest response body that is read: bytes.
+    /// The largest response body accepted, in bytes.
     pub max_response_bytes: u64,
 }
 
 impl RestServer {
-    /// A server with every default.
+    /// A server with all defaults.
     pub fn new(host: String, port: u16, prefix: String, refresh_delay: Duration) -> Self {
         RestServer {
             host,
@@ -46,20 +46,20 @@ impl RestServer {
         }
     }
 
-    /// `None` without a delay between polls, which nobody but the operator can choose (RST-10).
+    /// `None` without a delay between polls: only the operator can choose the delay (RST-10).
     pub(super) fn read(map: &mut Map<'_>, host: String, port: u16, prefix: String) -> Option<RestServer> {
         const DELAY: &str = "how long to wait between two polls, e.g. 5s";
         let delay = map.required("refresh_delay", DELAY);
         let delay = delay.and_then(|item| item.parse(duration(ms(10)..=hours(24))));
         let d = RestServer::new(host, port, prefix, delay.unwrap_or_default());
-        map.meaningless(GRPC_KEYS, "a REST server");
+        map.reject_inapplicable(GRPC_KEYS, "a REST server");
         if map.has("channel_creds") {
             read_channel_creds(map);
         }
         if let Some(item) = map.item("api_type")
             && item.text().is_some_and(|text| text != "REST")
         {
-            item.invalid("REST: what has an http:// address is polled");
+            item.invalid("REST, for a server with an http:// address");
         }
         let server = RestServer {
             request_timeout: map.or("request_timeout", d.request_timeout, timeout()),
@@ -74,7 +74,7 @@ impl RestServer {
     }
 }
 
-/// Host, port and prefix of `host[:port][/prefix]`, which has no query and no user.
+/// Host, port and prefix of `host[:port][/prefix]`, without query and user.
 pub(super) fn web_address(text: &str) -> Option<(String, u16, String)> {
     let (authority, prefix) = match text.find('/') {
         Some(slash) => text.split_at(slash),

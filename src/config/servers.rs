@@ -1,25 +1,25 @@
-//! The server lists: the default one, those of authorities, and those of types (FED-1, FED-3).
+//! The server lists: the default list, and those of authorities and of types (FED-1, FED-3).
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::error::Problem;
-use super::fallback::{check_envoy, read_fallback, warn_if_alone};
+use super::fallback::{check_envoy, read_fallback, warn_if_single};
 use super::reader::{Item, Map};
 use super::upstream::UpstreamServer;
 use crate::engine::fallback::Settings;
 use crate::xds::{Kind, TypeUrl};
 
-/// Servers that stand in for each other.
+/// Servers that are replacements for each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerList {
-    /// In the order in which they are preferred; never empty.
+    /// In order of preference; never empty.
     pub servers: Vec<UpstreamServer>,
     pub fallback: Settings,
 }
 
 impl ServerList {
-    /// A list that falls back by the rules of gRPC and their defaults.
+    /// A list with gRPC's fallback rules and their defaults.
     pub fn new(servers: Vec<UpstreamServer>) -> ServerList {
         ServerList { servers, fallback: Settings::default() }
     }
@@ -28,10 +28,10 @@ impl ServerList {
 /// Every server list of the configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Servers {
-    /// `xds_servers`: for all that the others are not for.
+    /// `xds_servers`: for everything without a list of its own.
     pub default: ServerList,
-    /// `authorities`, by name; "" is the authority of `xdstp:///` (NAM-4). A list that the file left out is the default one
-    /// (FED-3). Empty: names of every authority go to the default list.
+    /// `authorities`, by name; "" is the authority of `xdstp:///` (NAM-4). An authority without servers has
+    /// those of the default list (FED-3). If the map is empty, the default list serves every authority.
     pub authorities: BTreeMap<String, ServerList>,
     /// `types`: for old-style names and the wildcard of these types.
     pub types: BTreeMap<TypeUrl, ServerList>,
@@ -44,7 +44,7 @@ impl Servers {
         Servers { default, authorities: BTreeMap::new(), types: BTreeMap::new() }
     }
 
-    /// All server lists under the path of their keys, the default one first.
+    /// All server lists with the paths of their keys, the default list first.
     pub fn lists(&self) -> impl Iterator<Item = (String, &ServerList)> {
         let of_authorities =
             self.authorities.iter().map(|(name, servers)| (format!("authorities[{name}]"), servers));
@@ -54,21 +54,21 @@ impl Servers {
     }
 }
 
-/// Servers of one list. Each one after the first costs a connection and a cache while those before it are away, and more
-/// than a few are a mistake.
+/// The maximum number of servers in a list. Each server after the first costs a connection and a cache while
+/// the servers before it are unreachable. More than a few are a mistake.
 const SERVERS_MAX: usize = 16;
 
 const SOME: &str = "a list of 1 to 16 servers";
 
-/// Keys of an authority that speak to a gRPC client.
+/// Keys of an authority that only gRPC clients use.
 const CLIENT_KEYS: &[&str] = &["client_listener_resource_name_template"];
 
-/// `None` beside a fault that leaves no default list.
+/// `None` if there is no valid default list; an error was then reported.
 pub(super) fn read_servers(map: &mut Map<'_>, directory: &Path) -> Option<Servers> {
     let servers = map.required("xds_servers", SOME).and_then(|list| read_items(&list, directory));
     let fallback = read_fallback(map, &Settings::default());
     let default = servers.map(|servers| ServerList { servers, fallback: fallback.clone() });
-    // The flag belongs to each list alone (FBK-17).
+    // The flag applies to each list alone (FBK-17).
     let inherited = Settings { on_reachability_only: false, ..fallback };
     let authorities = read_authorities(map, default.as_ref(), &inherited, directory);
     let types = read_types(map, &inherited, directory);
@@ -76,12 +76,12 @@ pub(super) fn read_servers(map: &mut Map<'_>, directory: &Path) -> Option<Server
     let ServerList { servers: first, fallback } = &servers.default;
     check_envoy(map, fallback, first);
     if first.len() == 1 {
-        warn_if_alone(map, fallback, servers.lists().any(|(_, list)| list.servers.len() > 1));
+        warn_if_single(map, fallback, servers.lists().any(|(_, list)| list.servers.len() > 1));
     }
     Some(servers)
 }
 
-/// The servers of a list; each one is read, for its faults.
+/// Reads all servers of a list, to report the errors of each.
 fn read_items(list: &Item<'_>, directory: &Path) -> Option<Vec<UpstreamServer>> {
     let items = list.list()?;
     let read = |item: &Item<'_>| item.map(|map| UpstreamServer::read(map, directory)).flatten();
@@ -89,12 +89,12 @@ fn read_items(list: &Item<'_>, directory: &Path) -> Option<Vec<UpstreamServer>> 
     match items.len() {
         0 => list.invalid(SOME),
         1..=SERVERS_MAX => {}
-        count => list.fault(Problem::Invalid { found: format!("{count} servers"), expected: SOME.into() }),
+        count => list.error(Problem::Invalid { found: format!("{count} servers"), expected: SOME.into() }),
     }
     for (index, item) in items.iter().enumerate() {
         let same = |other: &usize| servers[index].is_some() && servers[*other] == servers[index];
         if let Some(other) = (0..index).find(same) {
-            item.warn(format!("is {} again: a server cannot stand in for itself", items[other].path));
+            item.warn(format!("same server as {}; a server cannot be its own fallback", items[other].path));
         }
     }
     let servers: Option<Vec<_>> = servers.into_iter().collect();
@@ -110,14 +110,16 @@ fn read_authorities(
     let mut authorities = BTreeMap::new();
     for (name, item) in map.item("authorities").and_then(|item| item.entries()).unwrap_or_default() {
         if name.contains(['/', '?', '#']) {
-            item.fault(Problem::Contradiction {
-                reason: format!("{name:?} cannot stand between `xdstp://` and the next `/`"),
+            item.error(Problem::Contradiction {
+                reason: format!(
+                    "{name:?} is not a valid authority; an authority contains no `/`, `?` or `#`"
+                ),
             });
         }
-        // `a%2Eb` is another spelling of `a.b`, and would be a list that nobody asks for (NAM-7).
+        // `a%2Eb` is another spelling of `a.b`; a list under the first would never be used (NAM-7).
         if name.contains('%') {
-            item.fault(Problem::Contradiction {
-                reason: format!("{name:?} is percent-encoded: an authority is written here as it is"),
+            item.error(Problem::Contradiction {
+                reason: format!("{name:?} is percent-encoded; write the authority without encoding"),
             });
         }
         let servers = item.map(|map| read_authority(map, default, inherited, directory)).flatten();
@@ -126,14 +128,14 @@ fn read_authorities(
     authorities
 }
 
-/// An authority that inherits its servers falls back for itself all the same (FBK-15).
+/// An authority without servers of its own still has its own fallback state (FBK-15).
 fn read_authority(
     map: &mut Map<'_>,
     default: Option<&ServerList>,
     inherited: &Settings,
     directory: &Path,
 ) -> Option<ServerList> {
-    map.foreign(CLIENT_KEYS, "has no effect: it speaks to a gRPC client, and is left to its bootstrap");
+    map.warn_unused(CLIENT_KEYS, "has no effect on the relay; the key is for gRPC clients");
     let servers = match map.item("xds_servers") {
         Some(list) => read_items(&list, directory),
         None => default.map(|list| list.servers.clone()),
@@ -141,7 +143,7 @@ fn read_authority(
     read_list(map, servers, inherited)
 }
 
-/// What stands beside the servers of a list.
+/// Reads the keys beside the servers of a list.
 fn read_list(
     map: &mut Map<'_>,
     servers: Option<Vec<UpstreamServer>>,
@@ -149,12 +151,12 @@ fn read_list(
 ) -> Option<ServerList> {
     let fallback = read_fallback(map, inherited);
     let servers = servers?;
-    // A list that is inherited with all its rules was checked where it stands.
+    // A list inherited with all its rules was checked at its origin.
     if map.has("xds_servers") || fallback != *inherited {
         check_envoy(map, &fallback, &servers);
     }
     if servers.len() == 1 {
-        warn_if_alone(map, &fallback, false);
+        warn_if_single(map, &fallback, false);
     }
     Some(ServerList { servers, fallback })
 }
@@ -163,18 +165,16 @@ fn read_types(map: &mut Map<'_>, inherited: &Settings, directory: &Path) -> BTre
     let mut types = BTreeMap::new();
     for (name, item) in map.item("types").and_then(|item| item.entries()).unwrap_or_default() {
         let type_url = TypeUrl::of_message(name);
-        // A short name would be a type that nobody asks for.
+        // A short name would be a type that no client uses.
         if !name.contains('.') || name.contains('/') {
-            item.fault(Problem::Contradiction {
+            item.error(Problem::Contradiction {
                 reason: format!(
                     "{name:?} is not a full message name, such as envoy.config.endpoint.v3.ClusterLoadAssignment"
                 ),
             });
         }
         if type_url.kind() == Kind::Other && name.starts_with("envoy.") {
-            item.warn(
-                "is no type of which sluice knows a service: it is asked for by this name all the same",
-            );
+            item.warn("not a resource type known to sluice; used by exactly this name");
         }
         let read = |map: &mut Map<'_>| {
             let servers = map.required("xds_servers", SOME).and_then(|list| read_items(&list, directory));

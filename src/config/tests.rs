@@ -91,7 +91,7 @@ fn known_keys() -> BTreeSet<String> {
         let tree = Tree::parse(text, Format::Yaml).unwrap();
         let report = Report::default();
         Item::root(&tree, &report).map(|map| read::read_config(map, Path::new(""), ""));
-        assert_eq!(report.faults.into_inner(), []);
+        assert_eq!(report.errors.into_inner(), []);
         keys.extend(report.keys.into_inner());
     }
     keys
@@ -154,7 +154,7 @@ fn fed_1_a_grpc_bootstrap_loads_as_it_is() {
     assert_eq!(grpc(&loaded.config).tcp_keepalive, None);
 }
 
-/// That the port is the fault, not the form.
+/// That the port is the error, not the form.
 #[test]
 fn a_port_that_does_not_exist_is_named() {
     for (uri, port) in [
@@ -166,8 +166,8 @@ fn a_port_that_does_not_exist_is_named() {
         ("host", false),
     ] {
         let text = format!("xds_servers: [{{server_uri: '{uri}', channel_creds: [{{type: insecure}}]}}]");
-        let faults = read(&text).unwrap_err().to_string();
-        assert_eq!(faults.contains("expected a port from 1 to 65535"), port, "{uri}: {faults}");
+        let errors = read(&text).unwrap_err().to_string();
+        assert_eq!(errors.contains("expected a port from 1 to 65535"), port, "{uri}: {errors}");
     }
     let listener = read(&format!("{SERVER}listeners: [{{name: a, address: '127.0.0.1:70000'}}]"))
         .unwrap_err()
@@ -280,9 +280,9 @@ types:
     assert_eq!(
         text,
         "xds_servers: old-style names of all other types: cp.example:15010
-authorities[]: names that begin xdstp:///: cp.example:15010
-authorities[endpoints.example]: names that begin xdstp://endpoints.example/: file:endpoints
-authorities[other.example]: names that begin xdstp://other.example/: cp.example:15010
+authorities[]: names beginning with xdstp:///: cp.example:15010
+authorities[endpoints.example]: names beginning with xdstp://endpoints.example/: file:endpoints
+authorities[other.example]: names beginning with xdstp://other.example/: cp.example:15010
 types[envoy.config.endpoint.v3.ClusterLoadAssignment]: old-style names of ClusterLoadAssignment: file:eds
 names of any other authority do not exist
 "
@@ -501,7 +501,7 @@ fn an_explanation_names_the_rule_and_what_splits() {
 }
 
 /// Each wrong file beside everything that is said of it.
-mod faults {
+mod errors {
     use super::*;
 
     fn check(text: &str, expected: &[&str]) {
@@ -510,12 +510,12 @@ mod faults {
         assert_eq!(found.lines().collect::<Vec<_>>(), expected, "{text}");
     }
 
-    /// Faults of a file whose server is right.
+    /// Errors of a file with a valid server.
     fn check_rest(text: &str, expected: &[&str]) {
         check(&format!("{SERVER}{text}"), expected);
     }
 
-    /// Faults of an entry whose address is right.
+    /// Errors of an entry with a valid address.
     fn check_server(rest: &str, expected: &[&str]) {
         let expected: Vec<_> = expected.iter().map(|line| format!("xds_servers[0].{line}")).collect();
         let expected: Vec<_> = expected.iter().map(String::as_str).collect();
@@ -538,11 +538,11 @@ limits: {connections: 0}
 ",
             &[
                 "node.id: found 7; expected text (in quotes if it looks like a number)",
-                "xds_servers[0].server_uri: \"https://cp.example\" is not supported by this version; this version \
-                 speaks plaintext only: use http:// where that is what you want",
+                "xds_servers[0].server_uri: \"https://cp.example\" is not supported by this version; \
+                 use http:// if plaintext is acceptable",
                 "xds_servers[0].refresh_delay: missing; expected how long to wait between two polls, e.g. 5s",
-                "xds_servers[0].channel_creds[0].type: \"tls\" is not supported by this version; this version \
-                 speaks plaintext only and does not fall through to a weaker type",
+                "xds_servers[0].channel_creds[0].type: \"tls\" is not supported by this version; \
+                 use `insecure` as the first entry if plaintext is acceptable",
                 "listeners[0].address: missing; expected IP:port or unix:PATH",
                 "listeners[0].adress: unknown key; did you mean `address`?",
                 "limits.connections: found 0; expected an integer from 1 to 1000000000",
@@ -555,7 +555,7 @@ limits: {connections: 0}
     fn of_syntax_have_a_place() {
         for (text, format, place) in [
             ("a: 1\nb: [1\n", Format::Yaml, "line "),
-            ("linger: 1s\nlinger: 2s\n", Format::Yaml, "line 2, column 1: the key \"linger\" stands twice"),
+            ("linger: 1s\nlinger: 2s\n", Format::Yaml, "line 2, column 1: the key \"linger\" is repeated"),
             ("{\"a\": 1,\n \"a\": 2}", Format::Json, "line 2, column "),
             ("{\"a\": 1,\n \"b\" 2}", Format::Json, "line 2, column 6: "),
         ] {
@@ -574,7 +574,7 @@ limits: {connections: 0}
         check_rest("lingr: 1s", &["lingr: unknown key; did you mean `linger`?"]);
         check_rest(
             "types: {}\ncheckpoint: {}\nauthorities: {a.example: {}}",
-            &["checkpoint.directory: missing; expected the path of a directory of this relay alone"],
+            &["checkpoint.directory: missing; expected the path of a directory for this relay alone"],
         );
         check_rest(
             "checkpoint: {directory: a, interval: 2h, max_age: 1h, keep: 3}",
@@ -586,7 +586,7 @@ limits: {connections: 0}
         );
         check_rest(
             "checkpoint: {directory: a, interval: 2m, max_age: 1m}",
-            &["checkpoint.max_age: is shorter than `interval`: whatever is written would be too old at once"],
+            &["checkpoint.max_age: shorter than `interval`: every file would be too old at once"],
         );
         check_rest(
             "coalescing: 201ms",
@@ -616,10 +616,11 @@ types:
                 "authorities[a.example].xds_server: unknown key; did you mean `xds_servers`?",
                 "authorities[b.example].xds_servers[0].server_uri: found \"b\"; expected host:port, \
                  dns:///host:port, unix:PATH, http://host:port[/prefix] or file:DIRECTORY",
-                "authorities[b.example].xds_servers[0].channel_creds: missing; expected [{type: insecure}]: \
-                 plaintext is never assumed",
+                "authorities[b.example].xds_servers[0].channel_creds: missing; expected \
+                 [{type: insecure}]; plaintext must be explicit",
                 "authorities[b.example].fallback_on_reachability_only: found \"maybe\"; expected true or false",
-                "authorities[c/d]: \"c/d\" cannot stand between `xdstp://` and the next `/`",
+                "authorities[c/d]: \"c/d\" is not a valid authority; an authority contains no `/`, \
+                 `?` or `#`",
                 "types[Cluster]: \"Cluster\" is not a full message name, such as \
                  envoy.config.endpoint.v3.ClusterLoadAssignment",
                 "types[envoy.config.cluster.v3.Cluster].xds_servers: missing; expected a list of 1 to 16 servers",
@@ -636,7 +637,7 @@ types:
         check_server(
             "api_type: XDS",
             &[
-                "channel_creds: missing; expected [{type: insecure}]: plaintext is never assumed",
+                "channel_creds: missing; expected [{type: insecure}]; plaintext must be explicit",
                 "api_type: found \"XDS\"; expected AGGREGATED_DELTA_GRPC, AGGREGATED_GRPC, DELTA_GRPC or GRPC",
             ],
         );
@@ -644,26 +645,24 @@ types:
             "channel_creds: [], call_creds: [], refresh_delay: 1s",
             &[
                 "call_creds: this key is not supported by this version; no tokens are sent upstream yet",
-                "channel_creds: found a list; expected [{type: insecure}]: plaintext is never assumed",
-                "refresh_delay: has no meaning for a gRPC server",
+                "channel_creds: found a list; expected [{type: insecure}]; plaintext must be explicit",
+                "refresh_delay: does not apply to a gRPC server",
             ],
         );
         check_server(
             "channel_creds: [{type: insecure}], api_type: REST",
-            &[
-                "api_type: found \"REST\"; expected a type of gRPC; a REST server has a server_uri of the form \
-               http://host:port[/prefix]",
-            ],
+            &["api_type: found \"REST\"; expected a gRPC type; for REST, use a server_uri of the form \
+                 http://host:port[/prefix]"],
         );
         check(
             "xds_servers: [{server_uri: 'http://localhost:1', api_type: GRPC, wildcard: legacy, \
              channel_creds: [{type: tls}]}]",
             &[
                 "xds_servers[0].refresh_delay: missing; expected how long to wait between two polls, e.g. 5s",
-                "xds_servers[0].wildcard: has no meaning for a REST server",
-                "xds_servers[0].channel_creds[0].type: \"tls\" is not supported by this version; this version \
-                 speaks plaintext only and does not fall through to a weaker type",
-                "xds_servers[0].api_type: found \"GRPC\"; expected REST: what has an http:// address is polled",
+                "xds_servers[0].wildcard: does not apply to a REST server",
+                "xds_servers[0].channel_creds[0].type: \"tls\" is not supported by this version; \
+                 use `insecure` as the first entry if plaintext is acceptable",
+                "xds_servers[0].api_type: found \"GRPC\"; expected REST, for a server with an http:// address",
             ],
         );
         check_server(
@@ -673,16 +672,16 @@ types:
                 "wildcard: found \"maybe\"; expected explicit or legacy",
                 "resource_timeout: found \"999ms\"; expected a duration from 1s to 10m, written like 500ms, 10s, \
                  5m or 1h",
-                "backoff.initial: is longer than the `max` beside it",
+                "backoff.initial: longer than `max`",
             ],
         );
         check(
             "xds_servers: [{server_uri: 'file:a', ping_interval: 1m}]",
-            &["xds_servers[0].ping_interval: has no meaning for a file: server"],
+            &["xds_servers[0].ping_interval: does not apply to a file: server"],
         );
         check(
             "xds_servers: [{server_uri: 'unix:a', channel_creds: [{type: insecure}], tcp_keepalive: {}}]",
-            &["xds_servers[0].tcp_keepalive: has no meaning for a unix socket"],
+            &["xds_servers[0].tcp_keepalive: does not apply to a unix socket"],
         );
     }
 
@@ -703,15 +702,15 @@ admin: {address: '127.0.0.1:4'}
 ",
             &[
                 "listeners[1].name: \"a\" is also listeners[0].name",
-                "listeners[1].address: 127.0.0.1:1 is taken by listeners[0].address",
+                "listeners[1].address: 127.0.0.1:1 is already used by listeners[0].address",
                 "listeners[2].address: found \"localhost:2\"; expected IP:port (0.0.0.0 or [::] for every \
                  interface) or unix:PATH",
                 "listeners[2].when_unavailable: found \"wait\"; expected hold or fail",
                 "listeners[2].tls: this key is not supported by this version; listen on loopback or a unix \
                  socket, beside the clients",
                 "listeners[3].mode: found 660; expected permissions in octal and in quotes, such as \"0660\"",
-                "listeners[4].mode: has no meaning for a TCP address",
-                "admin.address: 127.0.0.1:4 is taken by the address of listener \"d\"",
+                "listeners[4].mode: does not apply to a TCP address",
+                "admin.address: 127.0.0.1:4 is already used by the address of listener \"d\"",
             ],
         );
     }
@@ -762,20 +761,18 @@ node_classes:
                 "node_classes[1].split_by.locality: found \"city\"; expected none, region, zone or sub_zone",
                 "node_classes[1].split_by.metadata: found \"some\"; expected all, none or a list of paths, each \
                  a key or a list of keys",
-                "node_classes[1].legacy_wildcard: has no meaning for `names: xdstp`: the wildcard is an old-style \
-                 name",
+                "node_classes[1].legacy_wildcard: does not apply to `names: xdstp`: the wildcard is an old-style name",
             ],
         );
         check_rest(
             "node_classes: [{split_by: {}}, {match: {id: a}}]",
-            &["node_classes[1]: is never reached: the rules before it match everything it could"],
+            &["node_classes[1]: never reached: earlier rules match all of its nodes and types"],
         );
         check_rest(
             "node_classes: [{match: {id: a}, share_secrets: true}]",
             &[
-                "node_classes[0].share_secrets: needs the Secret type among `match.types`: sharing secrets is not \
-                 stated in passing",
-                "node_classes[0].share_secrets: needs a `split_by` without `id`: with it there is nothing to share",
+                "node_classes[0].share_secrets: needs the Secret type in `match.types`: sharing Secrets must be explicit",
+                "node_classes[0].share_secrets: needs a `split_by` without `id`; classes split by `id` share nothing",
             ],
         );
     }

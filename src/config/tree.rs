@@ -1,4 +1,4 @@
-//! A file as its syntax alone has it: no key is known yet, none is lost.
+//! The syntax tree of a file. Keys are not interpreted yet, and none is lost.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 
 use super::error::ConfigError;
 
-/// A YAML or JSON value. Maps keep the order of the file; a key that stands twice is a syntax error.
+/// A YAML or JSON value. Maps keep the order of the file; a repeated key is a syntax error.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Tree {
     Null,
@@ -36,7 +36,7 @@ impl Tree {
         }
     }
 
-    /// The value as a message shows it: scalars as they are, collections by their kind.
+    /// The value as shown in messages: scalars as written, collections by their kind.
     pub(super) fn describe(&self) -> String {
         match self {
             Tree::Null => "nothing".into(),
@@ -51,16 +51,16 @@ impl Tree {
 }
 
 fn parse_yaml(text: &str) -> Result<Tree, ConfigError> {
-    // An empty file is an empty configuration; its faults are the keys that it lacks.
+    // An empty file is an empty configuration; its errors are the missing keys.
     if text.lines().all(|line| line.trim_start().starts_with('#') || line.trim().is_empty()) {
         return Ok(Tree::Null);
     }
-    // YAML 1.2: `off`, `yes` and `0660` are not what YAML 1.1 made of them.
+    // YAML 1.2: `off`, `yes` and `0660` are not booleans or octal numbers, as in YAML 1.1.
     let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let location = error.location();
         let message = match &error {
-            serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => stands_twice(key),
+            serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => repeated_key(key),
             error => without_position(&error.to_string()),
         };
         ConfigError::Syntax {
@@ -71,11 +71,12 @@ fn parse_yaml(text: &str) -> Result<Tree, ConfigError> {
     })
 }
 
-fn stands_twice(key: &str) -> String {
-    format!("the key {key:?} stands twice")
+fn repeated_key(key: &str) -> String {
+    format!("the key {key:?} is repeated")
 }
 
-/// Parsers put the position into their messages, each at its own end; ours stands at the front.
+/// Each parser adds the position to its messages in another place. Our messages begin with the position, so
+/// remove theirs.
 fn without_position(message: &str) -> String {
     let message = message.split(" at line ").next().unwrap_or(message);
     let message = match message.strip_prefix("error: ").unwrap_or(message) {
@@ -150,7 +151,7 @@ impl<'de> Visitor<'de> for TreeVisitor {
         let mut entries: Vec<(String, Tree)> = Vec::new();
         while let Some(key) = map.next_key::<String>()? {
             if entries.iter().any(|(known, _)| *known == key) {
-                return Err(A::Error::custom(stands_twice(&key)));
+                return Err(A::Error::custom(repeated_key(&key)));
             }
             entries.push((key, map.next_value()?));
         }

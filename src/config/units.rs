@@ -63,12 +63,12 @@ pub(super) fn count<T: Bounded>(range: RangeInclusive<T>) -> impl Fn(&Tree) -> P
     }
 }
 
-/// The unsigned integers that keys are read into.
+/// The unsigned integer types of configuration values.
 pub(super) trait Bounded: Copy + Display + PartialOrd + TryFrom<u64> + Into<u64> {}
 
 impl<T: Copy + Display + PartialOrd + TryFrom<u64> + Into<u64>> Bounded for T {}
 
-/// `off`, or what another parser takes.
+/// `off`, or a value that the other parser accepts.
 pub(super) fn or_off<T>(parser: impl Fn(&Tree) -> Parsed<T>) -> impl Fn(&Tree) -> Parsed<Option<T>> {
     move |tree| match tree {
         Tree::Text(text) if text == "off" => Ok(None),
@@ -90,7 +90,7 @@ pub(super) fn text(tree: &Tree) -> Parsed<String> {
     }
 }
 
-/// One of a few words.
+/// A word from a fixed set.
 pub(super) fn word<T: Copy>(words: &'static [(&'static str, T)]) -> impl Fn(&Tree) -> Parsed<T> {
     move |tree| {
         let found = match tree {
@@ -101,7 +101,7 @@ pub(super) fn word<T: Copy>(words: &'static [(&'static str, T)]) -> impl Fn(&Tre
     }
 }
 
-/// `a, b or c`.
+/// Formats a list as `a, b or c`.
 pub(super) fn one_of<'a>(words: impl Iterator<Item = &'a str>) -> String {
     let words: Vec<_> = words.collect();
     match words.split_last() {
@@ -117,7 +117,7 @@ fn integer(tree: &Tree) -> Option<u64> {
     }
 }
 
-/// Digits and a unit, multiplied out; `None` also if that overflows.
+/// A number with a unit, multiplied out; `None` on overflow, too.
 fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -125,7 +125,7 @@ fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
-/// In the largest unit that divides it.
+/// Formats a duration in the largest unit that divides it.
 pub(super) fn show_duration(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     if millis == 0 {

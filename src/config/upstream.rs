@@ -1,4 +1,4 @@
-//! The control plane that the relay is a client of: one entry of `xds_servers:` (FED-2).
+//! A control plane, the server side of the relay's upstream streams: one entry of `xds_servers:` (FED-2).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::xds::TypeUrl;
 /// A server entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamServer {
-    /// As the operator wrote it: the server's name in logs, metrics and dumps.
+    /// As written by the operator; names the server in logs, metrics and dumps.
     pub server_uri: String,
     pub kind: ServerKind,
 }
@@ -28,23 +28,26 @@ pub struct UpstreamServer {
 pub enum ServerKind {
     Grpc(GrpcServer),
     Rest(RestServer),
-    /// A directory of files, each one `DiscoveryResponse` (FIL-4, FIL-8).
+    /// A directory of files, each with one `DiscoveryResponse` (FIL-4, FIL-8).
     Directory(PathBuf),
 }
 
-/// A control plane that speaks gRPC, in plaintext.
+/// A control plane with gRPC, in plaintext.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GrpcServer {
     pub endpoint: Endpoint,
     pub api_type: ApiType,
     pub wildcard: WildcardForm,
-    /// After this long on a connected stream, an unanswered name is absent, or in a transient error (TMR-1).
+    /// After this time on a connected stream, an unanswered name becomes absent, or gets a transient error
+    /// (TMR-1).
     pub resource_timeout: Duration,
-    /// The same for types that have one of their own (RLY-29).
+    /// Exceptions from `resource_timeout` by type (RLY-29).
     pub resource_timeouts: BTreeMap<TypeUrl, Duration>,
-    /// The server stated that it reports absent names itself, so that silence is a transient error (A88, TMR-5).
+    /// The server declares that it reports absent names itself. Silence then is a transient error (A88,
+    /// TMR-5).
     pub resource_timer_is_transient_error: bool,
-    /// What it says does not exist is gone, whoever supplied it (RLY-42).
+    /// If the server says that a resource does not exist, the resource is removed, even if another server
+    /// supplied it (RLY-42).
     pub fail_on_data_errors: bool,
     pub mass_deletion: MassDeletion,
     pub connect_timeout: Duration,
@@ -52,19 +55,19 @@ pub struct GrpcServer {
     pub settings_timeout: Duration,
     /// How long a stream may wait to be opened.
     pub stream_open_timeout: Duration,
-    /// Streams on one connection before a further one is made.
+    /// Streams on one connection before another connection is opened.
     pub streams_per_connection: u32,
-    /// Between HTTP/2 PINGs while no name is awaited.
+    /// Time between HTTP/2 PINGs while no answer is outstanding.
     pub ping_interval: Duration,
-    /// `None` on a unix socket, which has no peer that could vanish silently.
+    /// `None` for a unix socket: its peer can't vanish silently.
     pub tcp_keepalive: Option<TcpKeepalive>,
     pub backoff: Backoff,
-    /// The largest response message that is read: bytes.
+    /// The largest response message accepted, in bytes.
     pub max_response_bytes: u64,
 }
 
 impl GrpcServer {
-    /// A server with every default.
+    /// A server with all defaults.
     pub fn new(endpoint: Endpoint) -> Self {
         let tcp_keepalive = matches!(endpoint, Endpoint::Tcp { .. }).then(TcpKeepalive::default);
         GrpcServer {
@@ -87,8 +90,8 @@ impl GrpcServer {
         }
     }
 
-    /// The keys of what is said on streams, and when they are opened, in which another server differs.
-    pub(super) fn spoken_to_otherwise(&self, other: &GrpcServer) -> Vec<&'static str> {
+    /// The keys that affect streams, in which another server differs.
+    pub(super) fn differing_stream_keys(&self, other: &GrpcServer) -> Vec<&'static str> {
         let features =
             |server: &GrpcServer| (server.resource_timer_is_transient_error, server.fail_on_data_errors);
         let differences = [
@@ -104,10 +107,10 @@ impl GrpcServer {
     }
 }
 
-/// Where a gRPC server listens.
+/// The address of a gRPC server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Endpoint {
-    /// A name to resolve, or an address (an IPv6 one without its brackets).
+    /// A host name, or an address (IPv6 without brackets).
     Tcp {
         host: String,
         port: u16,
@@ -125,17 +128,17 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// How a gRPC server is spoken to, in Envoy's words.
+/// The transport protocol of a gRPC server, in Envoy's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiType {
     AggregatedDeltaGrpc,
     AggregatedGrpc,
-    /// A stream per type (RPC-2).
+    /// One stream per type (RPC-2).
     DeltaGrpc,
     Grpc,
 }
 
-/// How a wildcard is asked for (RLY-18).
+/// The form of wildcard subscriptions (RLY-18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WildcardForm {
     /// `*`.
@@ -144,12 +147,12 @@ pub enum WildcardForm {
     Legacy,
 }
 
-/// TCP's own liveness towards the server.
+/// TCP keepalive towards the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpKeepalive {
     /// Idle time before the first probe.
     pub time: Duration,
-    /// Between probes.
+    /// Time between probes.
     pub interval: Duration,
     /// Unanswered probes before the connection is lost.
     pub probes: u32,
@@ -168,7 +171,8 @@ impl Default for TcpKeepalive {
     }
 }
 
-/// Between attempts that brought no response: `initial`, times 1.6 each, at most `max`, ±20 % (CLI-4).
+/// The delay between attempts that brought no response: `initial`, multiplied by 1.6 each time, at most
+/// `max`, ±20 % (CLI-4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backoff {
     pub initial: Duration,
@@ -181,7 +185,7 @@ impl Default for Backoff {
     }
 }
 
-/// The keys of an entry that mean nothing for a directory, which is not connected to.
+/// Keys without meaning for a directory, which has no connection.
 const NETWORK_KEYS: &[&str] = &[
     "channel_creds",
     "server_features",
@@ -202,7 +206,7 @@ const NETWORK_KEYS: &[&str] = &[
     "request_timeout",
 ];
 
-/// Those that mean something for gRPC only.
+/// Keys for gRPC only.
 pub(super) const GRPC_KEYS: &[&str] = &[
     "server_features",
     "wildcard",
@@ -214,14 +218,14 @@ pub(super) const GRPC_KEYS: &[&str] = &[
     "ping_interval",
 ];
 
-/// Those that mean something for REST only.
+/// Keys for REST only.
 const REST_KEYS: &[&str] = &["refresh_delay", "request_timeout"];
 
 const UNSUPPORTED: &[(&str, &str)] = &[("call_creds", "no tokens are sent upstream yet")];
 
 const URI_FORMS: &str = "host:port, dns:///host:port, unix:PATH, http://host:port[/prefix] or file:DIRECTORY";
 
-/// What a `server_uri` says.
+/// The parsed form of `server_uri`.
 enum Target {
     Grpc(Endpoint),
     Rest { host: String, port: u16, prefix: String },
@@ -229,14 +233,14 @@ enum Target {
 }
 
 impl UpstreamServer {
-    /// Reads one entry; `None` if it has a fault that leaves nothing to make a server of.
+    /// Reads one entry; `None` if an error leaves no usable server.
     pub(super) fn read(map: &mut Map<'_>, directory: &Path) -> Option<UpstreamServer> {
         let uri = map.required("server_uri", URI_FORMS);
         let target = uri.as_ref().and_then(|uri| read_uri(uri, directory));
         map.unsupported(UNSUPPORTED);
         let kind = match target {
             Some(Target::Directory(path)) => {
-                map.meaningless(NETWORK_KEYS, "a file: server");
+                map.reject_inapplicable(NETWORK_KEYS, "a file: server");
                 Some(ServerKind::Directory(path))
             }
             Some(Target::Grpc(endpoint)) => {
@@ -251,7 +255,7 @@ impl UpstreamServer {
                 }
                 Some(ServerKind::Rest(RestServer::read(map, host, port, prefix)?))
             }
-            // Its other keys are read all the same, for their faults.
+            // Read the other keys nevertheless, to report their errors.
             None => {
                 let is_web = uri.as_ref().and_then(Item::text).is_some_and(|uri| uri.starts_with("http"));
                 if is_web {
@@ -278,7 +282,7 @@ impl Endpoint {
 fn warn_of_plaintext(uri: &Item<'_>, host: &str) {
     let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     if !is_local {
-        uri.warn("is spoken to in plaintext: whoever is on the path can read and forge what it sends");
+        uri.warn("connection is unencrypted; anyone on the path can read or alter it");
     }
 }
 
@@ -296,11 +300,11 @@ impl GrpcServer {
         let d = GrpcServer::new(endpoint);
         read_channel_creds(map);
         let features = read_features(map);
-        map.meaningless(REST_KEYS, "a gRPC server");
-        // A88: the longer timer goes with the feature, as silence then is an error and not an answer.
+        map.reject_inapplicable(REST_KEYS, "a gRPC server");
+        // A88: the feature implies the longer timer, as silence then is an error and not an answer.
         let resource_timeout = if features.transient { seconds(30) } else { d.resource_timeout };
         if is_unix {
-            map.meaningless(&["tcp_keepalive"], "a unix socket");
+            map.reject_inapplicable(&["tcp_keepalive"], "a unix socket");
         }
         GrpcServer {
             api_type: read_api_type(map).unwrap_or(d.api_type),
@@ -361,7 +365,7 @@ impl Backoff {
             max: map.or("max", d.max, duration(ms(10)..=seconds(600))),
         };
         if backoff.initial > backoff.max {
-            map.contradiction("initial", "is longer than the `max` beside it");
+            map.contradiction("initial", "longer than `max`");
         }
         backoff
     }
@@ -380,19 +384,19 @@ const API_TYPES: &[(&str, ApiType)] = &[
 fn read_api_type(map: &mut Map<'_>) -> Option<ApiType> {
     let item = map.item("api_type")?;
     if item.text()? == "REST" {
-        item.invalid("a type of gRPC; a REST server has a server_uri of the form http://host:port[/prefix]");
+        item.invalid("a gRPC type; for REST, use a server_uri of the form http://host:port[/prefix]");
         return None;
     }
     item.parse(word(API_TYPES))
 }
 
-/// Holds the list to what plaintext can honour.
+/// Checks that plaintext satisfies the list.
 ///
-/// gRPC takes the first type that it supports (FED-2). Followed to the letter, `[tls, insecure]` would make this
-/// version speak in plaintext where the operator put TLS first, so a type that it lacks is refused wherever
-/// `insecure` has not been chosen before it.
+/// gRPC takes the first type that it supports (FED-2). This version supports only `insecure`. By gRPC's rule,
+/// `[tls, insecure]` would select plaintext, although the operator put TLS first. So an unsupported type is
+/// refused, unless `insecure` stands before it.
 pub(super) fn read_channel_creds(map: &mut Map<'_>) {
-    const EXPECTED: &str = "[{type: insecure}]: plaintext is never assumed";
+    const EXPECTED: &str = "[{type: insecure}]; plaintext must be explicit";
     let Some(list) = map.required("channel_creds", EXPECTED) else { return };
     let Some(items) = list.list() else { return };
     if items.is_empty() {
@@ -401,7 +405,7 @@ pub(super) fn read_channel_creds(map: &mut Map<'_>) {
     let mut chosen = false;
     for item in items {
         let kind = item.map(|map| {
-            // The configuration of a type belongs to that type; `insecure` has none.
+            // The configuration belongs to the credentials type; `insecure` has none.
             let config = map.item("config");
             map.required("type", "insecure").and_then(|kind| Some((kind.text()?.to_string(), kind, config)))
         });
@@ -412,14 +416,14 @@ pub(super) fn read_channel_creds(map: &mut Map<'_>) {
                 config.invalid("nothing: `insecure` has no configuration");
             }
         } else if chosen {
-            kind.warn("is never used: `insecure` comes before it");
+            kind.warn("never used: `insecure` comes first");
         } else {
-            kind.unsupported("this version speaks plaintext only and does not fall through to a weaker type");
+            kind.unsupported("use `insecure` as the first entry if plaintext is acceptable");
         }
     }
 }
 
-/// The features that change what sluice does.
+/// The server features with an effect on sluice.
 #[derive(Default)]
 struct Features {
     /// `resource_timer_is_transient_error`, in both spellings.
@@ -428,7 +432,7 @@ struct Features {
     fail: bool,
 }
 
-/// A88, FED-9. What is not known has no effect, as with gRPC.
+/// A88, FED-9. Unknown features have no effect, as in gRPC.
 fn read_features(map: &mut Map<'_>) -> Features {
     let mut features = Features::default();
     for item in map.list("server_features") {
@@ -440,13 +444,13 @@ fn read_features(map: &mut Map<'_>) -> Features {
             None | Some("xds_v3") => {}
             Some("trusted_xds_server") => {
                 item.warn(
-                    "has no effect: trust is stated by each client about its own server, here the relay",
+                    "has no effect: each client decides whether to trust its own server, here the relay",
                 );
             }
             Some("ignore_resource_deletion") => {
-                item.warn("has no effect: the relay passes on what the server says, and clients decide");
+                item.warn("has no effect: the relay forwards deletions, and clients decide");
             }
-            Some(_) => item.warn("is not a feature that sluice knows"),
+            Some(_) => item.warn("unknown feature, without effect"),
         }
     }
     features
@@ -455,7 +459,7 @@ fn read_features(map: &mut Map<'_>) -> Features {
 fn read_uri(item: &Item<'_>, directory: &Path) -> Option<Target> {
     let text = item.text()?;
     if text.starts_with("https://") {
-        item.unsupported("this version speaks plaintext only: use http:// where that is what you want");
+        item.unsupported("use http:// if plaintext is acceptable");
         return None;
     }
     let target = if let Some(rest) = text.strip_prefix("http://") {
@@ -477,7 +481,8 @@ fn read_uri(item: &Item<'_>, directory: &Path) -> Option<Target> {
     target
 }
 
-/// The path of `unix:PATH` or `unix:///PATH`, `file:` likewise; a host between the slashes is no local path.
+/// The path of `unix:PATH` or `unix:///PATH`, and likewise for `file:`. `None` if there is a host between the
+/// slashes.
 pub(super) fn local_path(text: &str) -> Option<&str> {
     let path = match text.strip_prefix("//") {
         Some(rest) => rest.starts_with('/').then_some(rest)?,
@@ -486,10 +491,10 @@ pub(super) fn local_path(text: &str) -> Option<&str> {
     (!path.is_empty()).then_some(path)
 }
 
-/// What is wrong with an address whose port is a number that no port has.
+/// The error for an address with an impossible port number.
 pub(super) const PORTS: &str = "a port from 1 to 65535";
 
-/// Whether an address would do with another port.
+/// Whether the address would be valid with another port.
 pub(super) fn has_no_such_port(text: &str) -> bool {
     let text =
         ["http://", "dns:///", "dns:"].iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text);

@@ -1,4 +1,4 @@
-//! `node_classes[].upstream_node`: what the server of a class is told (RLY-15).
+//! `node_classes[].upstream_node`: the node that the server of a class sees (RLY-15).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) fn read_upstream_node(item: &Item<'_>) -> Option<UpstreamNode> {
         Tree::Text(text) if text == "projection" => Some(UpstreamNode::Projection),
         Tree::Text(text) if text == "member" => Some(UpstreamNode::Member),
         Tree::Map(_) => item.map(|map| {
-            let template = map.required("template", "what of the node differs")?;
+            let template = map.required("template", "the fields of the node to replace")?;
             let template = template.map(read_template)?;
             Some(UpstreamNode::Template(Arc::new(template)))
         })?,
@@ -28,22 +28,24 @@ pub(super) fn read_upstream_node(item: &Item<'_>) -> Option<UpstreamNode> {
     }
 }
 
-/// A template that names what does not split the class would tell of one client what is not so for another.
+/// Rejects template fields that do not split the class: the server would see one client's value for all
+/// members.
 pub(super) fn check_upstream_node(item: &Item<'_>, node: &UpstreamNode, projections: &[Projection]) {
     let UpstreamNode::Template(template) = node else { return };
     for (path, text) in template.texts() {
         let missing = projections.iter().find_map(|projection| text.not_kept_by(projection));
         if let Some(field) = missing {
-            let reason =
-                format!("`template.{path}` has {{{field}}}, by which `split_by` does not split classes");
-            item.fault(Problem::Contradiction { reason });
+            let reason = format!(
+                "`template.{path}` uses {{{field}}}, but `split_by` does not split classes by this field"
+            );
+            item.error(Problem::Contradiction { reason });
         }
     }
 }
 
 fn read_template(map: &mut Map<'_>) -> NodeTemplate {
     if !["id", "cluster", "metadata"].iter().any(|key| map.has(key)) {
-        map.this_is("at least one of `id`, `cluster` and `metadata`");
+        map.invalid("at least one of `id`, `cluster` and `metadata`");
     }
     NodeTemplate {
         id: map.optional("id", template_text),

@@ -1,13 +1,13 @@
-//! How much memory the control group of this process may have.
+//! The memory limit of this process's control group.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Version 1 says a number near this for "no limit".
+/// Version 1 reports a number near this for "no limit".
 const UNLIMITED: u64 = 1 << 60;
 
-/// The smallest limit of the process's control group and those above it, in bytes, of either version; `None`: no limit, or no
-/// control groups.
+/// The smallest limit of the process's control group and its ancestors, in bytes, for cgroup versions 1 and
+/// 2. `None`: no limit, or no control groups.
 pub fn cgroup_memory_limit() -> Option<u64> {
     let membership = fs::read_to_string("/proc/self/cgroup").ok()?;
     memory_limit(Path::new("/sys/fs/cgroup"), &membership)
@@ -28,7 +28,8 @@ fn memory_limit(mount: &Path, membership: &str) -> Option<u64> {
     limits.into_iter().filter(|limit| *limit < UNLIMITED).min()
 }
 
-/// What the group says and all above it. In a container the path may be the host's, of which only the root is there.
+/// The limits of the group and of all its ancestors. In a container, the path may be the host's; only its
+/// root exists then.
 fn within(mount: &Path, path: &str, file: &str) -> Vec<u64> {
     let group: PathBuf = mount.join(path.trim_start_matches('/'));
     let groups = group.ancestors().take_while(|group| group.starts_with(mount));

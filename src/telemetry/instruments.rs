@@ -1,5 +1,5 @@
-//! The few instruments that the metrics library does not have: a histogram without a lock, gauges that give back
-//! what they hold when they are dropped, and the table of streams that are behind.
+//! Instruments that the metrics library lacks: a histogram without a lock, gauges that subtract their part
+//! when dropped, and the table of streams that are behind.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,12 +11,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use tokio::time::Instant;
 
-/// Locks a table of metrics. A panic elsewhere leaves it as useful as before, so poison is ignored.
+/// Locks a table of metrics. A panic elsewhere leaves the table usable, so poison is ignored.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Upper bounds in microseconds, and as they are written.
+/// Upper bounds in microseconds, and in seconds as exported.
 const BOUNDS: [(u64, f64); 13] = [
     (1_000, 0.001),
     (2_500, 0.0025),
@@ -33,14 +33,14 @@ const BOUNDS: [(u64, f64); 13] = [
     (10_000_000, 10.0),
 ];
 
-/// Durations in buckets from 1 ms to 10 s. Observing costs two atomic additions; the library's own histogram takes
-/// a lock that every client's ACK would share.
+/// Durations in buckets from 1 ms to 10 s. An observation costs two atomic additions. The library's own
+/// histogram has a lock, and every client's ACK would contend for it.
 #[derive(Clone, Debug, Default)]
 pub struct DurationHistogram(Arc<DurationBuckets>);
 
 #[derive(Debug, Default)]
 struct DurationBuckets {
-    /// One per bound, and the last for what is beyond.
+    /// One per bound; the last is for durations beyond.
     counts: [AtomicU64; BOUNDS.len() + 1],
     sum_micros: AtomicU64,
 }
@@ -72,7 +72,7 @@ impl EncodeMetric for DurationHistogram {
     }
 }
 
-/// One holder's part of a gauge that many holders share; given back when dropped.
+/// One holder's part of a shared gauge, subtracted when dropped.
 #[derive(Debug)]
 pub struct GaugePart {
     gauge: Gauge,
@@ -85,7 +85,7 @@ impl GaugePart {
         GaugePart::held(gauge, held)
     }
 
-    /// Takes over what the gauge already counts.
+    /// Takes ownership of a part that the gauge already includes.
     pub(super) fn held(gauge: &Gauge, held: i64) -> GaugePart {
         GaugePart { gauge: gauge.clone(), held }
     }
@@ -105,16 +105,17 @@ impl Drop for GaugePart {
     }
 }
 
-/// Since when each stream has had news that its client has not ACKed.
+/// For each stream: the start of the lag of its client. A client lags while it has not ACKed an update.
 ///
-/// A stream writes its own atomic; only opening and closing a stream, and a scrape, take the lock.
+/// A stream writes only its own atomic. Opening a stream, closing a stream and a scrape take the lock.
 #[derive(Debug)]
 pub(super) struct BehindTable {
     origin: Instant,
     entries: Mutex<(u64, BTreeMap<u64, Arc<AtomicU64>>)>,
 }
 
-/// One stream's entry in the [`BehindTable`]: microseconds since its origin plus one, or 0 if up to date.
+/// One stream's entry in the [`BehindTable`]: microseconds since the table's origin plus one, or 0 if up to
+/// date.
 #[derive(Debug)]
 pub(super) struct BehindEntry {
     table: Arc<BehindTable>,
@@ -137,7 +138,7 @@ impl BehindTable {
         BehindEntry { table: self.clone(), key, since }
     }
 
-    /// How many streams are behind, and for how long the worst of them has been.
+    /// The number of streams that are behind, and the longest time that any of them has been behind.
     pub(super) fn summary(&self, now: Instant) -> (usize, Duration) {
         let (mut behind, mut oldest) = (0, u64::MAX);
         for since in lock(&self.entries).1.values() {

@@ -1,27 +1,27 @@
-//! The limits of the relay, by the names under which hits of them are counted.
+//! The relay's limits, with the names under which their hits are counted.
 
 use std::sync::Arc;
 
 use prometheus_client::metrics::counter::Counter;
 
-/// The limits that are counted when they are hit (reliability.md §4.5).
+/// The limits with a hit counter (reliability.md §4.5).
 ///
-/// Those of the configuration have the name of their key; the others are fixed.
+/// Configurable limits have the name of their configuration key; the others are fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     Connections,
-    /// Descriptors that are kept for what is not a client (FD21).
+    /// File descriptors are reserved for uses other than clients (FD21).
     FileDescriptors,
     ConnectionsPerIp,
     PrefaceTimeout,
     FirstRequestTimeout,
     RequestTimeout,
-    /// A client of HTTP/1.1 did not take its answer in time.
+    /// An HTTP/1.1 client did not accept its response in time.
     Http1Write,
     ConnectionBytes,
     StreamsPerConnection,
     HeaderListBytes,
-    /// Resets, frames without use, or headers without end: HTTP/2 does not say which (FD19).
+    /// Resets, useless frames, or endless headers: the HTTP/2 library does not say which (FD19).
     Http2Abuse,
     ControlFrames,
     KeepaliveTimeout,
@@ -124,7 +124,7 @@ impl Limit {
     }
 }
 
-/// How often each limit was hit. Cheap to clone.
+/// The number of hits of each limit. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LimitHits(Arc<[Counter; Limit::ALL.len()]>);
 

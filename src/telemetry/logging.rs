@@ -1,11 +1,11 @@
 //! Logging: `tracing` events to standard error, as text or JSON, one line each.
 //!
-//! Levels: TRACE is a message on a stream, DEBUG or INFO a change of state, WARN what an operator should act on,
-//! ERROR what ends the process. Values are fields, not formatted text; `line` makes them harmless, so that call sites need
-//! not.
+//! Levels: TRACE for messages on a stream, DEBUG or INFO for changes of state, WARN for problems that need an
+//! operator, ERROR for the end of the process. Values are fields, not formatted text. Call sites pass values
+//! unescaped; `line` escapes them.
 //!
-//! Events are formatted by who logs them and written by a thread of their own. Between the two stands a bounded
-//! queue: if the sink blocks, lines are dropped and counted, and serving never waits (FP14).
+//! The logging thread formats an event; a dedicated thread writes the line. Between them is a bounded queue:
+//! if the output blocks, lines are dropped and counted, and serving never waits (FP14).
 
 #![allow(
     clippy::disallowed_types,
@@ -27,14 +27,14 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::metrics::LogMetrics;
 
-/// What may wait for a blocked sink.
+/// Limits on lines queued for a blocked output.
 const LINES_MAX: usize = 4096;
 const BYTES_MAX: usize = 4 << 20;
 
-/// How long the end of the process waits for a sink that does not take the last lines.
+/// How long the process waits at its end for an output that does not accept the last lines.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     #[default]
@@ -42,18 +42,18 @@ pub enum Format {
     Json,
 }
 
-/// Why logging could not begin.
+/// The reason why logging failed to start.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     #[error("log directives {directives:?}: {reason}")]
     Directives { directives: String, reason: String },
     #[error("the log writer could not start: {0}")]
     Thread(#[from] io::Error),
-    #[error("logging was set up already")]
+    #[error("logging is set up already")]
     Twice,
 }
 
-/// Reads log directives: a level, or `target=level` pairs with commas (`info,sluice::client=trace`).
+/// Parses log directives: a level, or comma-separated `target=level` pairs (`info,sluice::client=trace`).
 pub fn parse_directives(directives: &str) -> Result<EnvFilter, LogError> {
     EnvFilter::builder().parse(directives).map_err(|error| LogError::Directives {
         directives: directives.to_owned(),
@@ -61,7 +61,8 @@ pub fn parse_directives(directives: &str) -> Result<EnvFilter, LogError> {
     })
 }
 
-/// Sets up logging for the whole process. The guard must live until its end; dropping it writes what is queued.
+/// Starts logging for the whole process. The guard must live until the process ends; dropping the guard
+/// flushes the queue.
 pub fn init(format: Format, directives: &str, metrics: &LogMetrics) -> Result<LogGuard, LogError> {
     let filter = parse_directives(directives)?;
     let (sink, guard) = LineSink::start(io::stderr(), metrics.dropped.clone())?;
@@ -82,7 +83,7 @@ enum Message {
     Stop,
 }
 
-/// Where formatted lines go; cheap to clone, never blocks.
+/// The queue of formatted lines. Cheap to clone; never blocks.
 #[derive(Clone)]
 struct LineSink {
     queue: SyncSender<Message>,
@@ -98,7 +99,7 @@ impl LineSink {
         let bytes = queued_bytes.clone();
         std::thread::Builder::new().name("log".to_owned()).spawn(move || {
             write_lines(&lines, output, &bytes);
-            // Nobody listens any more if the guard's patience ended first.
+            // If the guard gave up waiting, there is no receiver any more.
             let _ = stopped.send(());
         })?;
         let guard = LogGuard { queue: queue.clone(), done };
@@ -114,7 +115,7 @@ impl LineSink {
     }
 }
 
-/// The formatter hands over one whole event per call.
+/// The formatter passes one whole event per call.
 impl Write for LineSink {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.push(line);
@@ -136,14 +137,14 @@ impl<'a> MakeWriter<'a> for LineSink {
 
 fn write_lines(lines: &Receiver<Message>, mut output: impl Write, queued_bytes: &AtomicUsize) {
     while let Ok(Message::Line(line)) = lines.recv() {
-        // A sink that is gone can't be told of in the log; the process serves on without one.
+        // A failing output can't be reported in the log. The process continues without a log.
         let _ = output.write_all(&line);
         queued_bytes.fetch_sub(line.len(), Relaxed);
     }
     let _ = output.flush();
 }
 
-/// Writes what is queued when it is dropped, and waits for that at most a second.
+/// Flushes the queue when dropped, and waits for the flush at most a second.
 #[must_use = "dropping it ends logging"]
 pub struct LogGuard {
     queue: SyncSender<Message>,
@@ -152,7 +153,7 @@ pub struct LogGuard {
 
 impl Drop for LogGuard {
     fn drop(&mut self) {
-        // A full queue means a blocked sink: then there is nothing to wait for.
+        // A full queue means that the output blocks, so waiting would be useless.
         if self.queue.try_send(Message::Stop).is_ok() {
             let _: Result<(), RecvTimeoutError> = self.done.recv_timeout(FLUSH_TIMEOUT);
         }

@@ -1,12 +1,12 @@
-//! The catalogue of all metrics, and the handles through which they are counted.
+//! The catalogue of all metrics, and the handles for counting.
 //!
-//! Names follow one template: `sluice_<side>_<noun>[_<unit>][_total]`, in OpenMetrics text. Labels are of low
-//! cardinality only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`, `method`; no resource names, no node
-//! ids, no addresses. `docs/metrics.md` says what each metric means; a test holds it against this file.
+//! Names follow one template: `sluice_<side>_<noun>[_<unit>][_total]`, in OpenMetrics text. Labels have few
+//! values only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`, `method`; no resource names,
+//! node ids or addresses. `docs/metrics.md` explains each metric; a test compares the page with this file.
 //!
-//! Who counts something finds its handle once (per type of a stream, per source) and keeps it: on the hot path a
-//! metric is one relaxed atomic addition, without a look-up or a lock. Handles that stand for something open give
-//! their part of a gauge back when they are dropped.
+//! Callers look up a handle once (per type of a stream, per source) and keep it. On the hot path a metric is
+//! one relaxed atomic addition, without a look-up or a lock. Handles of open things subtract their part of a
+//! gauge when dropped.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -45,8 +45,8 @@ pub use upstream::{
 /// The media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Types with a label of their own; what comes later shares the label `other`. The types with rules of their own
-/// (TYP-2) always have one.
+/// The maximum number of types with a label of their own; later types share the label `other`. Types with
+/// rules of their own (TYP-2) always have a label.
 pub const TYPES_MAX: usize = 64;
 const KNOWN_TYPES: usize = 13;
 
@@ -96,13 +96,13 @@ impl Metrics {
     pub fn new() -> Metrics {
         let origin = Instant::now();
         let mut catalogue = Catalogue::default();
-        let limits: Counters<1> = catalogue.add("sluice_limit_hits", "Times that a limit was hit");
+        let limits: Counters<1> = catalogue.add("sluice_limit_hits", "Hits of a limit");
         let limits = LimitHits::new(|limit| limits.get_or_create_owned(&[("limit", limit.name().into())]));
         let downstream = Arc::new(DownstreamMetrics::new(&mut catalogue, origin, limits.clone()));
         let upstream = UpstreamMetrics::new(&mut catalogue, origin);
         let types = TypeTable::new(&mut catalogue);
         let unwatched_bytes =
-            catalogue.sized("sluice_cache_unwatched", "Bytes of cached resources that no client wants");
+            catalogue.sized("sluice_cache_unwatched", "Bytes of cached resources without a subscriber");
         let encodings = EncodingMetrics::new(&mut catalogue);
         let fallback = FallbackMetrics::new(&mut catalogue);
         let node_classes = catalogue.add("sluice_node_classes", "Node classes with at least one source");
@@ -128,27 +128,27 @@ impl Metrics {
         }
     }
 
-    /// The handle of one type; to be found once per type of a stream or source, and kept.
+    /// The handle of one type. Look up once per type of a stream or source, and keep.
     pub fn of_type(&self, type_url: &TypeUrl) -> Arc<TypeMetrics> {
         self.types.slot(type_url)
     }
 
-    /// The handle of one server of the configuration; to be found once per source, and kept.
+    /// The handle of one configured server. Look up once per source, and keep.
     pub fn of_server(&self, server: &str) -> Arc<ServerMetrics> {
         self.upstream.server(server)
     }
 
-    /// A part of the number of node classes.
+    /// Counts a node class until the handle is dropped.
     pub fn node_class(&self) -> GaugePart {
         GaugePart::new(&self.node_classes, 1)
     }
 
-    /// A source that serves one client stream alone began; it counts until the handle is dropped.
+    /// Counts a source for a single client stream until the handle is dropped.
     pub fn private_source(&self) -> GaugePart {
         GaugePart::new(&self.private_sources, 1)
     }
 
-    /// A source's part of the bytes that nobody watches; starts at 0.
+    /// A source's part of the bytes without a subscriber; starts at 0.
     pub fn unwatched_bytes(&self) -> GaugePart {
         GaugePart::new(&self.unwatched_bytes, 0)
     }
@@ -162,12 +162,12 @@ impl Metrics {
         &self.limits
     }
 
-    /// The names of all metrics, without the suffixes that samples add (`_total`, `_bucket`).
+    /// The names of all metrics, without the suffixes of samples (`_total`, `_bucket`).
     pub fn families(&self) -> &[String] {
         &self.catalogue.families
     }
 
-    /// Everything in OpenMetrics text. What is only worth knowing when asked for is measured here.
+    /// All metrics in OpenMetrics text. Updates the metrics that are measured only on demand.
     pub fn encode(&self) -> Result<String, std::fmt::Error> {
         let now = Instant::now();
         self.downstream.refresh(now);
@@ -179,7 +179,7 @@ impl Metrics {
     }
 }
 
-/// The registry, and the names of what is in it.
+/// The registry, and the names in it.
 #[derive(Debug, Default)]
 struct Catalogue {
     registry: Registry,
@@ -206,14 +206,14 @@ impl Catalogue {
         metric
     }
 
-    /// In bytes; the unit becomes part of the name.
+    /// Registers a metric in bytes; the unit becomes part of the name.
     fn sized<M: Metric + Clone + Default>(&mut self, name: &'static str, help: &'static str) -> M {
         let metric = M::default();
         self.register(name, help, Some(Unit::Bytes), metric.clone());
         metric
     }
 
-    /// In seconds; the unit becomes part of the name.
+    /// Registers a metric in seconds; the unit becomes part of the name.
     fn timed<M: Metric + Clone + Default>(&mut self, name: &'static str, help: &'static str) -> M {
         let metric = M::default();
         self.register(name, help, Some(Unit::Seconds), metric.clone());
@@ -221,7 +221,7 @@ impl Catalogue {
     }
 }
 
-/// What is counted per resource type.
+/// Metrics per resource type.
 #[derive(Debug)]
 pub struct TypeMetrics {
     label: Arc<str>,
@@ -253,12 +253,12 @@ impl TypeMetrics {
         self.requests.inc();
     }
 
-    /// It was a report, which goes nowhere.
+    /// The request was a report, which is not forwarded.
     pub fn report(&self) {
         self.reports.inc();
     }
 
-    /// A response was handed to a client's connection; bytes as framed.
+    /// A response was passed to a client's connection. `bytes`: as framed.
     pub fn response(&self, variant: Variant, bytes: usize) {
         self.responses[variant as usize].inc();
         self.response_bytes.inc_by(bytes as u64);
@@ -274,7 +274,7 @@ impl TypeMetrics {
         self.nacks.inc();
     }
 
-    /// What a response said beside resources: heartbeats (TTL-4), and errors by their codes (ERR-1).
+    /// The content of a response beside resources: heartbeats (TTL-4), and errors by their codes (ERR-1).
     pub fn beside(&self, heartbeats: usize, errors: &[Code]) {
         if heartbeats > 0 {
             self.heartbeats.inc_by(heartbeats as u64);
@@ -285,18 +285,18 @@ impl TypeMetrics {
         }
     }
 
-    /// Resources that a client cannot be sent were left out of its answer (RLY-23).
+    /// Resources were left out of an answer because the client does not support them (RLY-23).
     pub fn left_out(&self, count: usize) {
         self.left_out.inc_by(count as u64);
     }
 
-    /// A client ACKed an update this long after the relay had received it from upstream. Not for what was already
-    /// cached when the client asked.
+    /// The time between the receipt of an update from upstream and a client's ACK. Not for resources that
+    /// were cached before the client subscribed.
     pub fn delivered(&self, since_receipt: Duration) {
         self.delivery.observe(since_receipt);
     }
 
-    /// A source's part of what is cached of the type; starts empty.
+    /// A source's part of the cache metrics of the type; starts empty.
     pub fn cache(&self) -> CacheMetrics {
         CacheMetrics {
             present: GaugePart::new(&self.present, 0),
@@ -308,7 +308,7 @@ impl TypeMetrics {
     }
 }
 
-/// What one source holds of one type; given back when dropped.
+/// The cache of one source for one type; subtracted when dropped.
 #[derive(Debug)]
 pub struct CacheMetrics {
     present: GaugePart,
@@ -319,7 +319,7 @@ pub struct CacheMetrics {
 }
 
 impl CacheMetrics {
-    /// Names by what is known of them (RLY-2), and the bytes of those that are present.
+    /// Names by knowledge (RLY-2), and the bytes of present resources.
     pub fn set(&mut self, present: usize, absent: usize, unknown: usize, bytes: usize) {
         self.present.set(present);
         self.absent.set(absent);
@@ -338,11 +338,11 @@ impl CacheMetrics {
 #[derive(Debug, Default)]
 struct TypeSlots {
     by_label: BTreeMap<Arc<str>, Arc<TypeMetrics>>,
-    /// How many of them began with a type without rules of its own.
+    /// The number of labels for types without rules of their own.
     unknown: usize,
 }
 
-/// The slots of the types, bounded so that a client that invents types can't grow the catalogue.
+/// The slots of the types. Bounded, so that a client that invents types can't grow the catalogue.
 #[derive(Debug)]
 struct TypeTable {
     slots: Mutex<TypeSlots>,
@@ -366,10 +366,7 @@ impl TypeTable {
         TypeTable {
             slots: Mutex::default(),
             requests: catalogue.add("sluice_downstream_requests", "Requests read from clients"),
-            reports: catalogue.add(
-                "sluice_downstream_reports",
-                "Requests by which clients report something and ask for nothing",
-            ),
+            reports: catalogue.add("sluice_downstream_reports", "Requests that are only reports of clients"),
             responses: catalogue.add("sluice_downstream_responses", "Responses sent to clients"),
             response_bytes: catalogue.sized(
                 "sluice_downstream_response",
@@ -383,7 +380,7 @@ impl TypeTable {
             ),
             left_out: catalogue.add(
                 "sluice_downstream_resources_left_out",
-                "Resources left out of answers, because the client lacks a feature that they need",
+                "Resources left out of answers, because the client lacks a required feature",
             ),
             resource_errors: catalogue.add(
                 "sluice_downstream_resource_errors",
@@ -391,10 +388,9 @@ impl TypeTable {
             ),
             delivery: catalogue.timed(
                 "sluice_downstream_delivery",
-                "Time from the receipt of an update from upstream to a client's ACK of it",
+                "Time from the receipt of an update from upstream to a client's ACK",
             ),
-            resources: catalogue
-                .add("sluice_cache_resources", "Names in the caches by what is known of them"),
+            resources: catalogue.add("sluice_cache_resources", "Names in the caches, by state of knowledge"),
             bytes: catalogue.sized("sluice_cache_resource", "Bytes of the resources that are cached"),
             states: catalogue.add(
                 "sluice_cache_resource_states",
@@ -408,7 +404,7 @@ impl TypeTable {
         let slots = &mut *lock(&self.slots);
         let mut name = type_url.short();
         if !slots.by_label.contains_key(name) && !known {
-            // Room is kept for the known types and for `other` itself.
+            // Slots are reserved for the known types and for `other`.
             if is_fit_for_a_label(name) && slots.unknown < TYPES_MAX - KNOWN_TYPES - 1 {
                 slots.unknown += 1;
             } else {
@@ -451,7 +447,7 @@ impl TypeTable {
     }
 }
 
-/// Type names come from clients, too; only what can be a protobuf name becomes a label.
+/// Clients choose type names, so only valid protobuf names become labels.
 fn is_fit_for_a_label(name: &str) -> bool {
     (1..=TYPE_NAME_BYTES_MAX).contains(&name.len())
         && name != OTHER
@@ -471,7 +467,7 @@ impl EncodingMetrics {
         EncodingMetrics {
             hits: catalogue.add("sluice_encoding_hits", "Response bodies that were already encoded"),
             misses: catalogue.add("sluice_encoding_misses", "Response bodies that had to be encoded"),
-            bytes: catalogue.sized("sluice_encoding_cache", "Bytes of encoded response bodies that are kept"),
+            bytes: catalogue.sized("sluice_encoding_cache", "Bytes of cached encoded response bodies"),
         }
     }
 
@@ -483,7 +479,7 @@ impl EncodingMetrics {
         self.misses.inc();
     }
 
-    /// A part of the bytes that are kept: of the cache, or of one body. Given back when dropped.
+    /// A part of the cached bytes: of the cache, or of one body. Subtracted when dropped.
     pub fn bytes(&self, bytes: usize) -> GaugePart {
         let mut part = GaugePart::new(&self.bytes, 0);
         part.set(bytes);
@@ -494,9 +490,9 @@ impl EncodingMetrics {
 /// Log lines that were not written.
 #[derive(Clone, Debug)]
 pub struct LogMetrics {
-    /// Held back because their cause had already been logged often enough.
+    /// Suppressed because their cause was logged often enough.
     pub(super) suppressed: Counter,
-    /// Lost because the sink did not take them (FP14).
+    /// Lost because the output did not accept them (FP14).
     pub(super) dropped: Counter,
 }
 
@@ -505,17 +501,17 @@ impl LogMetrics {
         LogMetrics {
             suppressed: catalogue.add(
                 "sluice_log_lines_suppressed",
-                "Log lines held back, because their cause was logged already",
+                "Log lines suppressed, because their cause was logged already",
             ),
             dropped: catalogue.add(
                 "sluice_log_lines_dropped",
-                "Log lines lost, because the sink did not take them in time",
+                "Log lines lost, because the output did not accept them in time",
             ),
         }
     }
 }
 
-/// The process itself, under the names that every Prometheus client library uses.
+/// The process itself, under the standard names of Prometheus client libraries.
 #[derive(Debug)]
 struct ProcessMetrics {
     resident: Gauge,
@@ -541,7 +537,7 @@ impl ProcessMetrics {
 
     fn refresh(&self, now: Instant) {
         let set = |gauge: &Gauge, value: Option<u64>| {
-            // Unlimited is the largest number that the gauge can say.
+            // The gauge's largest number stands for unlimited.
             value.map(|value| gauge.set(i64::try_from(value).unwrap_or(i64::MAX)))
         };
         set(&self.resident, process::resident_bytes());

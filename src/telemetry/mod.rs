@@ -1,7 +1,7 @@
-//! What the relay tells about itself: the catalogue of metrics, and logging.
+//! Observability: the catalogue of metrics, and logging.
 //!
-//! Nothing in here may slow serving down: counters are plain atomics behind handles that their users found once,
-//! and a log line that can't be written is dropped and counted (FP14).
+//! Telemetry must not slow down serving. Counters are plain atomics behind handles that callers look up once.
+//! A log line that can't be written is dropped and counted (FP14).
 
 pub mod metrics;
 pub mod logging;

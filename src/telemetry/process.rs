@@ -1,4 +1,4 @@
-//! What the kernel knows of this process.
+//! The kernel's figures about this process.
 
 use std::fs;
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Resident memory in bytes; `None` where `/proc` does not say.
+/// Resident memory in bytes; `None` if `/proc` is unavailable.
 pub fn resident_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -14,7 +14,8 @@ pub fn resident_bytes() -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// How long a walk over the descriptors is believed: several collectors cost one walk, and it is shorter than they wait.
+/// How long the result of a walk over the descriptors is reused: several collectors cost one walk. Shorter
+/// than the interval between two scrapes.
 const WALK_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// The open file descriptors.
@@ -24,17 +25,18 @@ pub(super) struct OpenFds {
 }
 
 impl OpenFds {
-    /// `None` where `/proc` does not say.
+    /// `None` if `/proc` is unavailable.
     pub(super) fn count(&self, now: Instant) -> Option<u64> {
-        // Linux 6.2 and later count them. Before, they have to be walked, which takes milliseconds of many.
+        // Linux 6.2 and later report the number. Earlier kernels need a walk, which takes milliseconds if
+        // there are many.
         let counted = fs::metadata("/proc/self/fd").ok().map(|found| found.len());
         counted.filter(|count| *count > 0).or_else(|| {
-            // Reading the directory holds one descriptor itself.
+            // Reading the directory takes one descriptor itself.
             self.walk(now, || Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64))
         })
     }
 
-    /// One thread walks at a time; another one waits for it, and takes its result.
+    /// Only one thread walks at a time; other threads wait for its result.
     fn walk(&self, now: Instant, walk: impl FnOnce() -> Option<u64>) -> Option<u64> {
         let mut walked = self.walked.lock().unwrap_or_else(PoisonError::into_inner);
         match *walked {

@@ -1,4 +1,5 @@
-//! Keeps one cause from flooding the log: a few lines a second per cause, and how many were held back on the next.
+//! Rate-limits log lines by cause: a few lines a second per cause. The next line reports the number of
+//! suppressed lines.
 //!
 //! ```ignore
 //! if let Some(suppressed) = throttle.allow("connection refused") {
@@ -20,10 +21,11 @@ use super::metrics::LogMetrics;
 const LINES_PER_WINDOW: u32 = 3;
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Causes that are told apart at a time. Further ones share one allowance until a window has passed.
+/// The maximum number of causes with an allowance of their own. Further causes share one until a window has
+/// passed.
 const CAUSES_MAX: usize = 256;
 
-/// A keyed limiter of log lines. Shared by reference; holds its lock for a look-up only.
+/// A keyed limiter of log lines. Shared by reference; the lock is held only for a look-up.
 #[derive(Debug)]
 pub struct Throttle {
     causes: Mutex<Causes>,
@@ -36,7 +38,7 @@ struct Causes {
     shared: Option<Allowance>,
 }
 
-/// What one cause has used of its window.
+/// The use of the current window by one cause.
 #[derive(Clone, Copy, Debug)]
 struct Allowance {
     window_start: Instant,
@@ -49,9 +51,11 @@ impl Throttle {
         Throttle { causes: Mutex::default(), log }
     }
 
-    /// Whether a line about this cause may be written now, and if so, how many were held back since the last. A
-    /// cause that peers can vary (an address, a server) stays bounded; it should still be short.
-    /// None held back is no number, so that a line of log does without.
+    /// `Some` if a line about this cause may be written now, with the number of lines suppressed since the
+    /// last one. `Some(None)` stands for zero, so that the log line omits the field.
+    ///
+    /// The number of causes is bounded, so a cause may contain text that peers choose (an address, a server).
+    /// Keep it short.
     pub fn allow(&self, cause: &str) -> Option<Option<NonZeroU64>> {
         self.allow_at(cause, Instant::now()).map(NonZeroU64::new)
     }
@@ -69,7 +73,7 @@ impl Causes {
     fn of(&mut self, cause: &str, now: Instant) -> &mut Allowance {
         let fresh = Allowance { window_start: now, lines: 0, suppressed: 0 };
         if !self.by_name.contains_key(cause) && self.by_name.len() >= CAUSES_MAX {
-            // What is forgotten here has been counted in the metric already.
+            // The metric already includes the lines forgotten here.
             self.by_name.retain(|_, allowance| !allowance.is_over(now));
         }
         if self.by_name.contains_key(cause) || self.by_name.len() < CAUSES_MAX {

@@ -6,10 +6,11 @@ use super::fields::{Fields, Malformed, Sink, put_bytes, put_element, put_message
 use crate::xds::dynamic::CONSTRAINT_DEPTH;
 use crate::xds::{Constraint, Constraints, Parameters, ResourceName};
 
-/// Bytes of the constraints of one variant.
+/// The maximum encoded size of the constraints of one variant, in bytes.
 const CONSTRAINTS_BYTES: usize = 16 << 10;
 
-/// Name and parameters of a `ResourceLocator`; of entries with one key the last counts, as in any protobuf map.
+/// Name and parameters of a `ResourceLocator`. If a key is repeated, the last entry counts, as in any
+/// protobuf map.
 pub(super) fn read_locator(message: &[u8]) -> Result<(&str, Parameters), Malformed> {
     let (mut name, mut parameters) = ("", Parameters::new());
     for field in Fields::of(message) {
@@ -44,7 +45,7 @@ pub(super) fn put_locator(sink: &mut dyn Sink, number: u32, name: &str, paramete
     });
 }
 
-/// A `ResourceName`.
+/// Writes a `ResourceName`.
 pub(super) fn put_name(sink: &mut dyn Sink, number: u32, name: &ResourceName, constraints: &Constraints) {
     put_message(sink, number, |message| {
         put_bytes(message, 1, name.as_str().as_bytes());
@@ -52,10 +53,11 @@ pub(super) fn put_name(sink: &mut dyn Sink, number: u32, name: &ResourceName, co
     });
 }
 
-/// A `DynamicParameterConstraints` message. One of a kind that is not known here can't be matched, and is refused.
+/// Reads a `DynamicParameterConstraints` message. Constraints of an unknown kind are an error, because they
+/// can't be matched.
 pub(super) fn read_constraints(message: &[u8]) -> Result<Constraints, Malformed> {
     if message.len() > CONSTRAINTS_BYTES {
-        let text = format!("constraints of {} bytes, allowed are {CONSTRAINTS_BYTES}", message.len());
+        let text = format!("constraints of {} bytes, the limit is {CONSTRAINTS_BYTES}", message.len());
         return Err(Malformed::new(text));
     }
     Ok(Constraints::new(read_condition(message, CONSTRAINT_DEPTH)?, Bytes::copy_from_slice(message)))
@@ -76,7 +78,7 @@ fn read_condition(message: &[u8], levels: usize) -> Result<Constraint, Malformed
             _ => condition,
         };
     }
-    condition.ok_or_else(|| Malformed::new("constraints of no kind that is known"))
+    condition.ok_or_else(|| Malformed::new("constraints of an unknown kind"))
 }
 
 fn read_list(message: &[u8], levels: usize) -> Result<Vec<Constraint>, Malformed> {
@@ -102,7 +104,7 @@ fn read_single(message: &[u8]) -> Result<Constraint, Malformed> {
     match constraint {
         Some(Some(value)) => Ok(Constraint::Equals(key.into(), value.into())),
         Some(None) => Ok(Constraint::Exists(key.into())),
-        None => Err(Malformed::new("a constraint on a key that is of no kind that is known")),
+        None => Err(Malformed::new("a constraint of an unknown kind on a key")),
     }
 }
 

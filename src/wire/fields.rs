@@ -4,7 +4,7 @@ use prost::encoding::{
     DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field,
 };
 
-/// Bytes that are not the protobuf message that they should be.
+/// The bytes are not a valid protobuf message of the expected type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed protobuf: {0}")]
 pub struct Malformed(pub(super) String);
@@ -21,13 +21,13 @@ impl From<prost::DecodeError> for Malformed {
     }
 }
 
-/// What a field holds.
+/// The content of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Payload<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
-    /// Of a wire type that no field known here has.
+    /// A wire type that no known field has.
     Other,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn text(bytes: &[u8]) -> Result<&str, Malformed> {
     std::str::from_utf8(bytes).map_err(|error| Malformed(format!("a string is not UTF-8: {error}")))
 }
 
-/// The fields of a message, in the order of the wire. Ends after the first error.
+/// The fields of a message, in wire order. Ends after the first error.
 pub(super) struct Fields<'a> {
     rest: &'a [u8],
 }
@@ -108,7 +108,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Takes the bytes of a message that is written: once to measure it, once to keep it.
+/// The output of an encoder: either a counter that measures the message, or a buffer.
 pub(super) trait Sink {
     fn put(&mut self, bytes: &[u8]);
 }
@@ -127,8 +127,8 @@ impl Sink for Length {
     }
 }
 
-/// Runs `write` twice, so that the message takes one allocation of exactly its size. `reserved` more bytes are
-/// allocated in front, zeroed, for a header.
+/// Runs `write` twice, first to measure, so that the message needs one allocation of the exact size. The
+/// buffer starts with `reserved` zero bytes for a header.
 pub(super) fn build(reserved: usize, write: impl Fn(&mut dyn Sink)) -> Vec<u8> {
     let length = measure(&write);
     let mut buffer = Vec::with_capacity(reserved + length);
@@ -160,7 +160,7 @@ fn varint(sink: &mut dyn Sink, value: u64) {
     sink.put(&bytes[..bytes.len() - unused]);
 }
 
-/// A number, left out if zero, as proto3 does.
+/// A number; omitted if zero, as in proto3.
 pub(super) fn put_varint(sink: &mut dyn Sink, number: u32, value: u64) {
     if value != 0 {
         key(sink, number, WireType::Varint);
@@ -173,14 +173,14 @@ pub(super) fn put_fixed64(sink: &mut dyn Sink, number: u32, value: u64) {
     sink.put(&value.to_le_bytes());
 }
 
-/// A string or bytes, left out if empty, as proto3 does.
+/// A string or bytes; omitted if empty, as in proto3.
 pub(super) fn put_bytes(sink: &mut dyn Sink, number: u32, bytes: &[u8]) {
     if !bytes.is_empty() {
         put_element(sink, number, bytes);
     }
 }
 
-/// An element of a repeated field, or an encoded message: written even if it is empty.
+/// An element of a repeated field, or an encoded message; written even if empty.
 pub(super) fn put_element(sink: &mut dyn Sink, number: u32, bytes: &[u8]) {
     key(sink, number, WireType::LengthDelimited);
     varint(sink, bytes.len() as u64);

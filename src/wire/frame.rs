@@ -1,4 +1,4 @@
-//! gRPC's framing: one flag byte, the length in four, the message.
+//! gRPC framing: a flag byte, four bytes of length, and the message.
 
 use bytes::{Buf, Bytes};
 
@@ -7,19 +7,19 @@ use crate::xds::{Code, Status};
 
 pub(super) const HEADER_LEN: usize = 5;
 
-/// Why what a peer sent can't be read. The stream that it came on must end.
+/// The reason why bytes from a peer are unreadable. The stream must end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// Of a request in JSON.
-    #[error("the request is no DiscoveryRequest in JSON: {0}")]
+    /// A JSON request is invalid.
+    #[error("the request is not a valid DiscoveryRequest in JSON: {0}")]
     NotJson(String),
-    #[error("the message is compressed, which was not offered")]
+    #[error("the message is compressed, but compression was not offered")]
     Compressed,
     #[error("{0} are not supported")]
     Unsupported(&'static str),
-    #[error("{}: found {found}, allowed are {allowed}", limit.name())]
+    #[error("{}: found {found}, the limit is {allowed}", limit.name())]
     OverLimit { limit: Bound, found: usize, allowed: usize },
     #[error("the stream ended within a message")]
     Truncated,
@@ -31,7 +31,7 @@ impl ReadError {
     }
 }
 
-/// What is bounded in a message that a peer sends.
+/// A quantity with a limit in messages from peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     RequestBytes,
@@ -78,7 +78,7 @@ impl From<ReadError> for Status {
     }
 }
 
-/// The header of a message of this length; `None` if gRPC can't frame it (4 GiB and more).
+/// The header for a message of this length; `None` if gRPC can't frame the message (4 GiB or more).
 pub(super) fn header(length: usize) -> Option<[u8; HEADER_LEN]> {
     let [a, b, c, d] = u32::try_from(length).ok()?.to_be_bytes();
     Some([0, a, b, c, d])
@@ -92,7 +92,7 @@ pub(super) struct HeaderReader {
 }
 
 impl HeaderReader {
-    /// The length of the message that follows, once the header is whole.
+    /// The length of the next message, once the header is complete.
     pub fn read(&mut self, chunk: &mut Bytes) -> Result<Option<usize>, ReadError> {
         while self.filled < HEADER_LEN {
             if chunk.is_empty() {
@@ -114,7 +114,8 @@ impl HeaderReader {
     }
 }
 
-/// Gathers a known number of bytes from chunks. Memory grows with what has arrived, never with what was announced.
+/// Collects a known number of bytes from chunks. Memory grows with the bytes received, never with the length
+/// announced.
 #[derive(Debug)]
 pub(super) struct Gather {
     bytes: Vec<u8>,
@@ -126,18 +127,18 @@ impl Gather {
         Gather { bytes: Vec::new(), wanted }
     }
 
-    /// What it holds.
+    /// Allocated bytes.
     pub fn held_bytes(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// All of the bytes, once they are there; the rest of the chunk is left in it.
+    /// All wanted bytes, once received. Leaves the rest of the chunk in place.
     pub fn read(&mut self, chunk: &mut Bytes) -> Option<Vec<u8>> {
         let have = self.bytes.len();
         let length = chunk.len().min(self.wanted - have);
         if self.bytes.capacity() < have + length {
-            // Doubling keeps the copying linear; what was announced bounds it, so that a whole message fills
-            // its allocation exactly.
+            // Doubling keeps the total copying linear. The announced length is the upper bound, so a complete
+            // message fills its allocation exactly.
             let capacity = (have + length).max(have * 2).min(self.wanted);
             self.bytes.reserve_exact(capacity - have);
         }
@@ -149,8 +150,8 @@ impl Gather {
 
 /// Cuts a gRPC response body into messages.
 ///
-/// Feed it with [`push`](Self::push), then take messages from it as from an iterator until it has none. After an
-/// error it yields nothing more.
+/// Feed chunks with [`push`](Self::push), then iterate over the messages until the iterator is empty. Yields
+/// nothing after an error.
 #[derive(Debug)]
 pub struct ResponseReader {
     max_bytes: usize,
@@ -161,7 +162,7 @@ pub struct ResponseReader {
 }
 
 impl ResponseReader {
-    /// `max_bytes`: of one message on the wire.
+    /// `max_bytes`: the limit of one message on the wire.
     pub fn new(max_bytes: usize) -> Self {
         let (chunk, header) = (Bytes::new(), HeaderReader::default());
         ResponseReader { max_bytes, chunk, header, message: None, failed: false }
@@ -212,7 +213,7 @@ impl Iterator for ResponseReader {
     }
 }
 
-/// Puts a chunk behind what is not read yet, which is nothing if the reader was drained as it should be.
+/// Appends a chunk to the unread bytes. The unread bytes are empty if the caller drained the reader.
 pub(super) fn append(unread: &mut Bytes, chunk: Bytes) {
     if unread.is_empty() {
         *unread = chunk;

@@ -1,4 +1,5 @@
-//! A mark (ADR 14) as a field of a `DeltaDiscoveryResponse`: one that the protocol does not have, so that everybody else skips it.
+//! A mark (ADR 14) as a field of a `DeltaDiscoveryResponse`. The protocol does not define the field, so other
+//! peers skip the field as unknown.
 //!
 //! ```text
 //! message SetMark { uint64 requests = 1; bool whole = 2; repeated string globs = 3; }
@@ -8,7 +9,7 @@ use super::fields::{Fields, Malformed, Sink, put_bytes, put_message, put_varint}
 use crate::xds::mark::GLOBS_MAX;
 use crate::xds::{ResourceName, SetMark};
 
-/// Far above the numbers that the protocol counts up, and below those that cost a byte more.
+/// Far above the field numbers in use by the protocol, and below the numbers that cost one more byte.
 const FIELD: u32 = 61_518;
 
 pub(super) fn put(sink: &mut dyn Sink, mark: &SetMark) {
@@ -21,7 +22,7 @@ pub(super) fn put(sink: &mut dyn Sink, mark: &SetMark) {
     });
 }
 
-/// The mark that a `DeltaDiscoveryResponse` carries. A mark that cannot be read says nothing.
+/// The mark in a `DeltaDiscoveryResponse`. An unreadable mark is ignored.
 pub fn read_mark(message: &[u8]) -> Option<SetMark> {
     let field = Fields::of(message).find(|field| matches!(field, Ok((FIELD, _)) | Err(_)))?;
     read(field.ok()?.1.bytes().ok()?).ok()

@@ -1,9 +1,9 @@
-//! The codec: bytes of the wire to the words of [`crate::xds`] and back.
+//! The codec between the bytes of the wire and the types of [`crate::xds`].
 //!
-//! Everything here is a function of its input: no task, no clock, no socket. What peers send is walked field by
-//! field in protobuf's wire format, so that limits are checked before memory is taken, payloads are never decoded
-//! (TYP-7), and a message is never held twice. Towards clients a response is encoded once for all of them, behind
-//! a small head of each stream's own.
+//! Every function here depends on its input only: no task, no clock, no socket. Input from peers is read
+//! field by field in protobuf's wire format. Limits are checked before memory is allocated, payloads are
+//! never decoded (TYP-7), and no message is held twice. A response to clients is encoded once for all of
+//! them; each stream adds only a small head.
 
 mod fields;
 mod dynamic;

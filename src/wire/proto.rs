@@ -1,8 +1,8 @@
-//! The messages of `proto/`, generated: what a peer of sluice needs to speak to it.
+//! Generated code for the messages of `proto/`, for peers that speak to sluice.
 //!
-//! The relay itself reads and writes these messages with the codec beside this module, which keeps payloads
-//! uncopied and limits what it reads; the generated types serve the peers that tests and the load tool play,
-//! and judge the codec.
+//! The relay itself uses the hand-written codec beside this module. That codec leaves payloads uncopied and
+//! enforces limits. The generated types serve the peers in tests and in the load tool, and the tests of the
+//! codec.
 
 #[allow(clippy::all)]
 mod generated {

@@ -1,7 +1,9 @@
-//! Responses for clients: one body shared by all that get the same selection, one small head for each stream.
+//! Responses to clients: one body, shared by all clients with the same selection, and one small head per
+//! stream.
 //!
-//! A response message is its head followed by its body. The order of fields is free in protobuf, so the nonce,
-//! the one field that differs between streams, goes first and the rest of the message is encoded once.
+//! A response message is its head followed by its body. Protobuf fields may come in any order. The nonce is
+//! the only field that differs between streams, so it goes first, and the rest of the message is encoded
+//! once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,20 +17,20 @@ use super::frame::{self, HEADER_LEN};
 use super::status;
 use crate::xds::{Code, Constraints, Resource, ResourceName, SetMark, Status, TypeUrl, Version};
 
-/// The Any type of a resource that is wrapped to travel in a SotW response (WIR-7).
+/// The Any type of a resource wrapped for a SotW response (WIR-7).
 pub(super) const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 
-/// The nonce has this number in the responses of both variants.
+/// The field number of the nonce, in the responses of both variants.
 const NONCE: u32 = 5;
 
-/// What a response says beside the resources that it brings.
+/// Content of a response other than its resources.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Beside<'a> {
-    /// What is left of the time to live of those resources that have one (TTL-1), by [`Resource::variant_name`].
+    /// The remaining time to live, for resources with a TTL (TTL-1), by [`Resource::variant_name`].
     pub ttls: Option<&'a BTreeMap<ResourceName, Duration>>,
-    /// Of delta only: what lives on, sent without its payload (TTL-4).
+    /// Delta only: resources with an extended TTL, sent without payload (TTL-4).
     pub beats: &'a [Arc<Resource>],
-    /// `resource_errors` (ERR-1). No name of them is among the resources (ERR-2).
+    /// `resource_errors` (ERR-1). Disjoint from the names of the resources (ERR-2).
     pub errors: &'a [(ResourceName, Arc<Status>)],
 }
 
@@ -38,11 +40,11 @@ impl Beside<'_> {
     }
 }
 
-/// The shared part of a SotW response: all but the nonce.
+/// The shared part of a SotW response: all fields but the nonce.
 ///
-/// Resources go unwrapped (WIR-8), except those that can't be told apart without the wrapper: of a type without
-/// a name field (WIR-9), redirects (NAM-20), or with a TTL (TTL-2). Only clients with `xds.config.resource-in-sotw` take
-/// these.
+/// Resources go unwrapped (WIR-8), unless a client needs the wrapper: for types without a name field (WIR-9),
+/// redirects (NAM-20) and resources with a TTL (TTL-2). Only clients with the feature
+/// `xds.config.resource-in-sotw` accept wrapped resources.
 pub fn sotw_body<'a>(
     type_url: &TypeUrl,
     version: Version,
@@ -74,8 +76,8 @@ pub fn sotw_body<'a>(
     body.into()
 }
 
-/// The shared part of a delta response: all but the nonce. `system_version` is for display (DEL-15); `variants` are removed
-/// by their constraints (WIR-4, DYN-6).
+/// The shared part of a delta response: all fields but the nonce. `system_version` is for display (DEL-15).
+/// `variants` are removed by their constraints (WIR-4, DYN-6).
 pub fn delta_body<'a>(
     type_url: &TypeUrl,
     system_version: Version,
@@ -121,14 +123,15 @@ pub fn delta_body<'a>(
     body.into()
 }
 
-/// The private part of a response of either variant: gRPC's header for the whole message, and the nonce.
+/// The per-stream part of a response of either variant: gRPC's header for the whole message, and the nonce.
 ///
-/// Fails for a message that gRPC can't frame, of 4 GiB and more.
+/// # Errors
+/// The message has 4 GiB or more, which gRPC can't frame.
 pub fn head(nonce: &str, body_len: usize) -> Result<Bytes, Status> {
     framed(build(HEADER_LEN, |sink| put_bytes(sink, NONCE, nonce.as_bytes())), body_len)
 }
 
-/// As [`head`], with a mark for a client that reads marks.
+/// Like [`head`], with a mark for a client that reads marks.
 pub fn marked_head(nonce: &str, mark: &SetMark, body_len: usize) -> Result<Bytes, Status> {
     let head = build(HEADER_LEN, |sink| {
         put_bytes(sink, NONCE, nonce.as_bytes());
@@ -140,7 +143,7 @@ pub fn marked_head(nonce: &str, mark: &SetMark, body_len: usize) -> Result<Bytes
 fn framed(mut head: Vec<u8>, body_len: usize) -> Result<Bytes, Status> {
     let message_len = head.len() - HEADER_LEN + body_len;
     let header = frame::header(message_len).ok_or_else(|| {
-        let reason = format!("bytes of a response message: found {message_len}, allowed are {}", u32::MAX);
+        let reason = format!("bytes of a response message: found {message_len}, the limit is {}", u32::MAX);
         Status::new(Code::ResourceExhausted, reason)
     })?;
     head[..HEADER_LEN].copy_from_slice(&header);
@@ -165,7 +168,7 @@ fn put_resource(sink: &mut dyn Sink, resource: &Resource, ttl: Option<Duration>)
     }
 }
 
-/// With constraints where there are such to tell (WIR-3).
+/// Includes the constraints if the resource has any (WIR-3).
 fn put_own_name(sink: &mut dyn Sink, resource: &Resource) {
     match &resource.constraints {
         None => put_bytes(sink, 3, resource.name.as_str().as_bytes()),
@@ -173,7 +176,7 @@ fn put_own_name(sink: &mut dyn Sink, resource: &Resource) {
     }
 }
 
-/// A heartbeat: the version that the client has, and no payload (TTL-4).
+/// A heartbeat: the version that the client already has, and no payload (TTL-4).
 fn put_beat(sink: &mut dyn Sink, resource: &Resource, version: &str, ttl: Option<Duration>) {
     put_bytes(sink, 1, version.as_bytes());
     put_own_name(sink, resource);
@@ -208,7 +211,7 @@ fn put_control_plane(sink: &mut dyn Sink, number: u32, identifier: &str) {
     }
 }
 
-/// What a response may tell of once only.
+/// A response may contain each key only once.
 fn key(resource: &Resource) -> (&ResourceName, Option<&Constraints>) {
     (&resource.name, resource.constraints.as_deref())
 }

@@ -1,19 +1,19 @@
-//! Versions from content.
+//! Computes versions from content.
 
 use crate::xds::{Resource, ResourceName, Version};
 
-/// Names the format of what is hashed. A change of the format changes the tag, so that replicas of different
-/// builds never agree by accident.
+/// Names the format of the hash input. A new format needs a new tag, so that replicas of different builds
+/// never get equal versions by accident.
 pub const FORMAT: &[u8] = b"sluice resource v1";
 
-/// The version of one resource (RLY-30): 128 bits of BLAKE3 over its name, the type URL and bytes of its payload,
-/// and its aliases. TTL, metadata, upstream version and upstream have no part in it, so that replicas, restarts
-/// and servers with the same data agree.
+/// The version of a resource (RLY-30): 128 bits of BLAKE3 over name, payload type URL, payload bytes and
+/// aliases. TTL, metadata, the upstream and its version string are left out, so that replicas, restarts and
+/// servers with the same data agree.
 ///
-/// `name` is the canonical spelling; `aliases` are sorted.
+/// `name` is in canonical spelling; `aliases` are sorted.
 pub fn of_content(name: &str, type_url: &str, value: &[u8], aliases: &[ResourceName]) -> Version {
     let mut hasher = blake3::Hasher::new();
-    // Each part goes behind its length, so that no two inputs run together to the same bytes.
+    // Each part follows its length, so that no two inputs give the same bytes.
     let mut part = |bytes: &[u8]| {
         hasher.update(&(bytes.len() as u64).to_le_bytes());
         hasher.update(bytes);
@@ -30,13 +30,13 @@ pub fn of_content(name: &str, type_url: &str, value: &[u8], aliases: &[ResourceN
     Version(u128::from_be_bytes(head))
 }
 
-/// The version of a response (RLY-31): the sum of what it holds, whatever the order.
+/// The version of a response (RLY-31): the sum over its resources, in any order.
 pub fn of_response<'a>(members: impl IntoIterator<Item = &'a Resource>) -> Version {
     members.into_iter().fold(Version::default(), |sum, resource| sum.plus(resource.version))
 }
 
-/// A version of a list of names, whatever its order, to be added to that of a response: what is current for these names
-/// need not be so for others (RST-4). Nothing for no names.
+/// The version of a set of names, to be added to the version of a poll's response: the same resources need
+/// not be the current answer for other names (RST-4). Zero for no names. Ignores order.
 pub fn of_names(names: &[ResourceName]) -> Version {
     if names.is_empty() {
         return Version::default();
@@ -54,7 +54,7 @@ pub fn of_names(names: &[ResourceName]) -> Version {
     Version(u128::from_be_bytes(head))
 }
 
-/// A short name for some bytes, the same in every process: 64 bits, hex.
+/// A short name for some bytes, equal in every process: 64 bits in hexadecimal.
 pub fn digest(bytes: &[u8]) -> String {
     let hash = blake3::hash(bytes);
     hash.as_bytes().iter().take(8).map(|byte| format!("{byte:02x}")).collect()

@@ -1,8 +1,9 @@
-//! Dynamic parameters (TP2): what a client says of itself beside a name, and for whom a variant of a resource is meant.
+//! Dynamic parameters (TP2): a client states parameters beside a name; a server states for which parameters a
+//! variant of a resource is meant.
 //!
-//! Inside the relay a name that was asked for with parameters is a name of its own (DYN-7), and so is a variant of a
-//! resource (DYN-1). Both are spelled with a character at their end that Unicode keeps for the inside of programs, and that
-//! no name may end with that comes from a peer.
+//! Inside the relay, a name with parameters is a name of its own (DYN-7), and so is a variant of a resource
+//! (DYN-1). Each of the two ends with a Unicode noncharacter. The relay refuses names from peers with such an
+//! ending.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -16,32 +17,32 @@ use super::ResourceName;
 /// The parameters of one subscription, by key.
 pub type Parameters = BTreeMap<String, String>;
 
-/// Ends a name with its parameters, and stands between the two.
+/// Ends a name with parameters, and separates the name from the parameters.
 const LOCATED: char = '\u{fdd0}';
 
-/// Ends the name of a variant, and stands between the name and its constraints.
+/// Ends the name of a variant, and separates the name from the constraints.
 const VARIANT: char = '\u{fdd1}';
 
-/// Levels of constraints within constraints.
+/// The maximum nesting of constraints.
 pub const CONSTRAINT_DEPTH: usize = 16;
 
 /// A condition on parameters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Constraint {
-    /// There is a parameter of this key.
+    /// A parameter with this key exists.
     Exists(Box<str>),
-    /// The parameter of this key has this value.
+    /// The parameter with this key has this value.
     Equals(Box<str>, Box<str>),
-    /// One of them holds; of none, none does.
+    /// At least one holds; false for an empty list.
     Any(Vec<Constraint>),
-    /// Each of them holds; of none, each does.
+    /// All hold; true for an empty list.
     All(Vec<Constraint>),
     Not(Box<Constraint>),
 }
 
 impl Constraint {
-    /// Whether it holds for these parameters. Those that it does not mention are irrelevant; a key that is absent has no
-    /// value, so that a condition on it is false, and the negation of that true (DYN-3).
+    /// Whether the condition holds for these parameters. Parameters not mentioned are irrelevant. A missing
+    /// key has no value: a condition on it is false, and the negation true (DYN-3).
     pub fn matches(&self, parameters: &Parameters) -> bool {
         match self {
             Constraint::Exists(key) => parameters.contains_key(&**key),
@@ -53,7 +54,7 @@ impl Constraint {
     }
 }
 
-/// One spelling for all that differ in the order of alternatives and conditions only.
+/// Conditions that differ only in the order of their parts get the same spelling.
 impl fmt::Display for Constraint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |f: &mut fmt::Formatter<'_>, word: &str, list: &[Constraint]| {
@@ -72,8 +73,8 @@ impl fmt::Display for Constraint {
     }
 }
 
-/// For whom a variant is meant: a condition, and the bytes in which it was sent, which are passed on (DYN-2). Two are equal if
-/// their conditions are.
+/// The clients that a variant is meant for: the condition, and the bytes as received, which are forwarded
+/// (DYN-2). Equality is equality of the conditions.
 #[derive(Clone, Debug)]
 pub struct Constraints {
     condition: Constraint,
@@ -82,7 +83,7 @@ pub struct Constraints {
 }
 
 impl Constraints {
-    /// `encoded` is the `DynamicParameterConstraints` message from which the condition was read.
+    /// `encoded` is the `DynamicParameterConstraints` message that contained the condition.
     pub fn new(condition: Constraint, encoded: Bytes) -> Constraints {
         let text = condition.to_string().into();
         Constraints { condition, text, encoded }
@@ -130,7 +131,7 @@ impl Hash for Constraints {
 }
 
 impl ResourceName {
-    /// The name that stands for a locator; without parameters it is the plain name (DYN-8).
+    /// The internal name of a locator. Without parameters, the plain name (DYN-8).
     pub fn located(name: &str, parameters: &Parameters) -> ResourceName {
         if parameters.is_empty() {
             return ResourceName::new(name);
@@ -140,24 +141,25 @@ impl ResourceName {
         ResourceName::from(format!("{name}{LOCATED}{}{LOCATED}", pairs.join("&")))
     }
 
-    /// No name that asks for this one with parameters is before it, and none of another is among them.
+    /// A lower bound in name order for all names that add parameters to `plain`. No other name sorts between
+    /// the bound and these names.
     pub fn first_located(plain: &ResourceName) -> ResourceName {
         ResourceName::from(format!("{plain}{LOCATED}"))
     }
 
-    /// It was asked for with parameters.
+    /// Whether the name has parameters.
     pub fn is_located(&self) -> bool {
         self.as_str().ends_with(LOCATED)
     }
 
-    /// The plain name and the parameters of a name that was asked for with such.
+    /// The plain name and the parameters; `None` for a name without parameters.
     pub fn parameters(&self) -> Option<(&str, Parameters)> {
         let (name, parameters) = self.as_str().strip_suffix(LOCATED)?.rsplit_once(LOCATED)?;
         let pairs = parameters.split('&').filter_map(|pair| pair.split_once('='));
         Some((name, pairs.map(|(key, value)| (unescaped(key), unescaped(value))).collect()))
     }
 
-    /// The same parameters behind another name; of a plain name, that name.
+    /// `name` with the parameters of `self`; if `self` has none, just `name`.
     #[must_use]
     pub fn beside(&self, name: &ResourceName) -> ResourceName {
         match self.parameters() {
@@ -172,7 +174,7 @@ impl ResourceName {
         ResourceName::from(format!("{self}{VARIANT}{constraints}{VARIANT}"))
     }
 
-    /// It is that of a variant with constraints.
+    /// Whether the name is that of a variant with constraints.
     pub fn is_variant(&self) -> bool {
         self.as_str().ends_with(VARIANT)
     }
@@ -184,12 +186,12 @@ impl ResourceName {
     }
 }
 
-/// Whether a name from outside ends as only names of the relay's own making do.
+/// Whether a name from a peer has an ending that is reserved for the relay's internal names.
 pub fn is_reserved(name: &str) -> bool {
     name.ends_with([LOCATED, VARIANT])
 }
 
-/// The characters that mean something in the spellings here.
+/// The characters with a meaning in the spellings of this module.
 fn is_special(character: char) -> bool {
     matches!(character, '%' | '&' | '=' | '(' | ')' | ',' | '!' | LOCATED | VARIANT)
 }

@@ -1,27 +1,31 @@
-//! Marks: how a sluice tells another one that an answer is whole (ADR 14).
+//! Marks: how one sluice tells another that an answer is complete (ADR 14).
 //!
-//! The protocol has no sign for the last of several responses (DEL-26), and a delta server may say what it has so far. A relay
-//! below that has to serve complete sets would guess. So two sluices that both know of marks use them on delta streams, and
-//! nobody else ever sees one.
+//! The protocol has no sign for the last of several responses (DEL-26), and a delta server may send partial
+//! answers. A relay below such a server must serve complete sets, and would have to guess. Two sluices that
+//! both support marks therefore use them on delta streams. No other peer ever sees a mark.
 
 use super::ResourceName;
 
-/// In the headers of a request: the client reads marks. In the headers of its response: the server sets them on this stream.
+/// The header that negotiates marks. In a request: the client reads marks. In the response: the server sets
+/// marks on the stream.
 pub const HEADER: &str = "sluice-set-marks";
 
-/// The one value of the header. Another one is ignored, so that marks of another meaning can have another value.
+/// The only value of [`HEADER`]. A peer ignores other values, so a later kind of mark can use another value.
 pub const HEADER_VALUE: &str = "1";
 
-/// The globs that one mark names at the most. The next mark names the rest, so that no mark weighs as much as a response.
+/// The maximum number of globs in one mark. The next mark names the rest, so that no mark grows as large as a
+/// response.
 pub const GLOBS_MAX: usize = 1000;
 
-/// What a delta server says, beside a response, of the answers to one type on one stream.
+/// The state of a delta server's answers for one type on one stream. Sent beside a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetMark {
-    /// How many requests of the type it had read on the stream: it speaks of what these ask for.
+    /// The number of requests of the type that the server had read on the stream. The mark covers exactly
+    /// these requests.
     pub requests: u64,
-    /// It has told all that is asked for: each wildcard and glob is known to it as a whole, and each name as present or absent.
+    /// All answers are complete: the server has sent each wildcard and glob as a whole, and knows each name
+    /// as present or absent.
     pub whole: bool,
-    /// Globs of which it has told all members, though it may not be done with the others.
+    /// Globs with all members sent, while other collections may still be incomplete.
     pub globs: Vec<ResourceName>,
 }

@@ -1,7 +1,7 @@
 //! Requests and responses of both variants, in both directions (`protocol.md` §3).
 //!
-//! The same structs serve downstream (requests read, responses written) and upstream (requests written,
-//! responses read). [`crate::wire`] turns them into bytes and back.
+//! The same structs serve downstream (sluice reads requests and writes responses) and upstream (the reverse).
+//! [`crate::wire`] encodes and decodes them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +19,13 @@ pub enum Variant {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SotwRequest {
     pub version_info: String,
-    /// Guaranteed on the first message of a stream only (STR-2).
+    /// Guaranteed in the first message of a stream only (STR-2).
     pub node: Option<Box<Node>>,
     pub resource_names: Vec<ResourceName>,
-    /// As sent; may be empty on a per-type stream (RPC-6).
+    /// The type URL as sent; may be empty on a per-type stream (RPC-6).
     pub type_url: String,
     pub response_nonce: String,
-    /// Present: a NACK (ACK-1).
+    /// `Some` makes the request a NACK (ACK-1).
     pub error_detail: Option<Status>,
 }
 
@@ -36,7 +36,7 @@ pub struct DeltaRequest {
     pub type_url: String,
     pub subscribe: Vec<ResourceName>,
     pub unsubscribe: Vec<ResourceName>,
-    /// Counts in the first request of the type on the stream only (DEL-5). Sorted by name.
+    /// Sorted by name. Meaningful only in the first request of the type on a stream (DEL-5).
     pub initial_resource_versions: Vec<(ResourceName, String)>,
     pub response_nonce: String,
     pub error_detail: Option<Status>,
@@ -50,7 +50,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// How many names it lists.
+    /// The number of names in the request, of all its lists together.
     pub fn names_len(&self) -> usize {
         match self {
             Request::Sotw(request) => request.resource_names.len(),
@@ -62,25 +62,25 @@ impl Request {
     }
 }
 
-/// One resource of an upstream response, read as far as it can be.
+/// One usable resource of an upstream response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
     pub name: ResourceName,
-    /// The upstream's own version string; it means something to that upstream only (STR-8, RLY-64).
+    /// The upstream's own version string, meaningful to that upstream only (STR-8, RLY-64).
     pub upstream_version: Box<str>,
     /// `None`: a heartbeat or, from old servers, an absence (TTL-10, DEL-12).
     pub resource: Option<Arc<Resource>>,
-    /// The time to live that the element states, be it a heartbeat (TTL-4).
+    /// The time to live in the element; a heartbeat has one, too (TTL-4).
     pub ttl: Option<Duration>,
 }
 
-/// One element of a response that can't be used, and why (RLY-37).
+/// An unusable element of a response, with the reason (RLY-37).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadElement {
-    /// `None`: the element can't even be identified, so no deletion may be derived from its response.
+    /// `None`: the element has no readable name, so the relay must not derive any deletion from the response.
     pub name: Option<ResourceName>,
     pub reason: String,
-    /// It is an instance of the resource, and no removal of it or error about it (DAT-1).
+    /// The element was an instance of the resource, rather than a removal or an error entry (DAT-1).
     pub is_instance: bool,
 }
 

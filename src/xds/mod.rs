@@ -1,8 +1,7 @@
 //! The vocabulary of xDS: type URLs, names, versions, resources, nodes, requests and responses.
 //!
-//! Everything here is plain data without behaviour of its own: no protobuf, no clock, no socket. The rooms
-//! below speak to each other in these words and in no others. `protocol.md` §1 to §3 name the wire fields that
-//! each struct stands for.
+//! Everything here is plain data: no protobuf, no clock, no socket. The other rooms exchange only these
+//! types. `protocol.md` §1 to §3 describe the wire fields behind each struct.
 
 pub mod type_url;
 pub mod xdstp;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::xdstp::{self, NameError};
 
-/// The name of a resource, as the wire spells it. Cheap to clone; ordered by its bytes.
+/// The name of a resource, in the spelling of the wire. Ordered by bytes. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceName(Arc<str>);
 
@@ -29,14 +29,14 @@ impl ResourceName {
         self.0.starts_with(xdstp::SCHEME)
     }
 
-    /// The name as a server wrote it, in the canonical spelling under which it is kept (NAM-6, NAM-7). One that is
-    /// malformed stays as it is: nobody can have asked for it, and it equals no other.
+    /// A name from a server, converted to the canonical spelling (NAM-6, NAM-7). A malformed name stays as
+    /// sent: no client can have asked for it, and it equals no other name.
     pub fn received(name: &str) -> Self {
         ResourceName::new(&xdstp::canonical(name).unwrap_or(name.into()))
     }
 
-    /// The key of a name that a client wrote in a request for resources of this message type; `None` if it is spelled so
-    /// already (NAM-5 to NAM-7).
+    /// The canonical spelling of a name in a request for resources of this message type (NAM-5 to NAM-7).
+    /// `Ok(None)`: the name is canonical already.
     pub fn canonical(&self, message: &str) -> Result<Option<ResourceName>, NameError> {
         if !self.is_xdstp() {
             return Ok(None);
@@ -49,13 +49,13 @@ impl ResourceName {
         Ok(if *key == *self.0 { None } else { Some(ResourceName::new(&key)) })
     }
 
-    /// Of a canonical name: whether it is that of a glob collection (NAM-14).
+    /// Whether a canonical name is the name of a glob collection (NAM-14).
     pub fn is_glob(&self) -> bool {
         xdstp::is_glob(&self.0) && !self.is_located()
     }
 
-    /// Of a canonical name: the glob collection of which it is a member (NAM-14, NAM-15). Collections have no parameters, so
-    /// that a name with such is in none.
+    /// The glob collection that contains a canonical name (NAM-14, NAM-15). `None` for names with parameters:
+    /// collections have no parameters.
     pub fn glob(&self) -> Option<ResourceName> {
         if self.is_located() {
             return None;
@@ -63,7 +63,8 @@ impl ResourceName {
         xdstp::glob_of(&self.0).map(ResourceName::from)
     }
 
-    /// What stands between `xdstp://` and the next `/`; it may be empty (NAM-4). `None` for names of another form.
+    /// The text between `xdstp://` and the next `/`, possibly empty (NAM-4). `None` for names of another
+    /// form.
     pub fn authority(&self) -> Option<&str> {
         let (authority, _) = self.0.strip_prefix("xdstp://")?.split_once('/')?;
         Some(authority)

@@ -1,10 +1,10 @@
-//! Who a client says it is (`core.v3.Node`).
+//! The identity that a client states (`core.v3.Node`).
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-/// A `google.protobuf.Value`, with numbers kept by their bits so that values compare and sort.
+/// A `google.protobuf.Value`. Numbers are stored as bits, so that values can be compared and sorted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
     Null,
@@ -29,8 +29,8 @@ pub enum UserAgentVersion {
     Build { major: u32, minor: u32, patch: u32 },
 }
 
-/// The parts of a client's node that sluice looks at. `extensions` and `listening_addresses` are dropped while
-/// the request is read (STR-3).
+/// The parts of a client's node that sluice reads. The request reader drops `extensions` and
+/// `listening_addresses` (STR-3).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node {
     pub id: String,
@@ -41,7 +41,7 @@ pub struct Node {
     pub user_agent_version: Option<UserAgentVersion>,
     /// Sorted, without duplicates (FEA-1).
     pub client_features: Vec<String>,
-    /// The encoded `dynamic_parameters` entries, sorted: the one part that may change on a live stream (STR-3).
+    /// The encoded `dynamic_parameters` entries, sorted. Only these may change on a live stream (STR-3).
     pub dynamic_parameters: Vec<Bytes>,
 }
 
@@ -50,7 +50,7 @@ impl Node {
         self.client_features.iter().any(|f| f == feature)
     }
 
-    /// The metadata value under a path of keys.
+    /// The metadata value at a path of keys.
     pub fn metadata_at(&self, path: &[String]) -> Option<&Value> {
         let (first, rest) = path.split_first()?;
         rest.iter().try_fold(self.metadata.get(first)?, |value, key| match value {

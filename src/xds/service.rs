@@ -1,4 +1,5 @@
-//! The services of the protocol, one for each type that has one, and what a stream of one of them carries (§2).
+//! The discovery services, one for each type with a service, and the types that a stream of each carries
+//! (`protocol.md` §2).
 
 mod paths;
 
@@ -11,28 +12,29 @@ use super::Variant;
 /// The service of one type: its names on the wire (RPC-2 to RPC-4).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Service {
-    /// As people say it: `CDS`.
+    /// The usual short name: `CDS`.
     pub name: &'static str,
-    /// Full service names, v3 and v2; there is no v2 ECDS or LEDS (RPC-3).
+    /// Full service names, v3 and v2. There is no v2 ECDS or LEDS (RPC-3).
     v3: &'static str,
     v2: Option<&'static str>,
-    /// What `Stream`, `Delta` and `Fetch` are followed by in the names of its methods.
+    /// The part of the method names after `Stream`, `Delta` and `Fetch`.
     noun: &'static str,
-    /// The type URLs that it serves. v2 methods may carry v3 types and the other way round (TYP-4).
+    /// The type URLs of the service. v2 methods may carry v3 types, and v3 methods v2 types (TYP-4).
     type_v3: &'static str,
     type_v2: Option<&'static str>,
-    /// What follows `discovery:` in its REST paths; `None` if there is nothing but delta (RPC-9).
+    /// The part of the REST path after `discovery:`; `None` for services with delta only (RPC-9).
     rest: Option<&'static str>,
 }
 
-/// The version of the transport: of a method's or a path's name, not of the types that it carries (TYP-4).
+/// The version of the transport, as a method name or path states it. The types on the stream may have another
+/// version (TYP-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ApiVersion {
     V2,
     V3,
 }
 
-/// What a method of the discovery services does.
+/// The kind of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     Stream(Variant),
@@ -43,7 +45,7 @@ pub enum Call {
 /// A method of the discovery services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method {
-    /// `None`: aggregated, hence of any type.
+    /// `None`: the aggregated service, for any type.
     pub service: Option<&'static Service>,
     pub api: ApiVersion,
     pub call: Call,
@@ -108,7 +110,7 @@ impl Service {
         &SERVICES
     }
 
-    /// The type that a method of this transport version implies (RPC-6).
+    /// The type implied by a method of this transport version (RPC-6).
     pub fn type_url(&self, api: ApiVersion) -> &'static str {
         match (api, self.type_v2) {
             (ApiVersion::V2, Some(type_v2)) => type_v2,
@@ -116,17 +118,18 @@ impl Service {
         }
     }
 
-    /// Whether streams of this service may name that type: its own, in either version (RPC-6, TYP-4).
+    /// Whether streams of this service may name the type: only the service's own, in either version (RPC-6,
+    /// TYP-4).
     pub fn carries(&self, type_url: &str) -> bool {
         type_url == self.type_v3 || Some(type_url) == self.type_v2
     }
 
-    /// VHDS and LEDS have no state-of-the-world variant (RPC-2).
+    /// VHDS and LEDS have no SotW variant (RPC-2).
     fn is_delta_only(&self) -> bool {
         self.rest.is_none()
     }
 
-    /// The service behind a REST path, `/v3/discovery:clusters`, and the version of the path.
+    /// The service of a REST path such as `/v3/discovery:clusters`, and the path's version.
     pub fn of_rest_path(path: &str) -> Option<(&'static Service, ApiVersion)> {
         let (api, rest) = rest_path(path)?;
         let service = SERVICES.iter().find(|service| service.rest == Some(rest))?;
@@ -135,7 +138,7 @@ impl Service {
 }
 
 impl Method {
-    /// The method behind a gRPC path, `/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters`.
+    /// The method of a gRPC path such as `/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters`.
     pub fn of_path(path: &str) -> Option<Method> {
         let (service, method) = path.strip_prefix('/')?.split_once('/')?;
         let aggregated = |api| {
@@ -169,7 +172,7 @@ impl Method {
     }
 }
 
-/// The version of a REST path and what it asks for; `None` for any other path.
+/// The version of a REST path and the part after `discovery:`; `None` for any other path.
 pub fn rest_path(path: &str) -> Option<(ApiVersion, &str)> {
     match path.strip_prefix("/v3/discovery:") {
         Some(rest) => Some((ApiVersion::V3, rest)),
@@ -177,23 +180,23 @@ pub fn rest_path(path: &str) -> Option<(ApiVersion, &str)> {
     }
 }
 
-/// Whether a type is one of the v2 API, which is served only where a listener says so (TYP-5).
+/// Whether a type belongs to the v2 API. Listeners serve these types only if configured to (TYP-5).
 pub fn is_v2_type(type_url: &str) -> bool {
     type_url.starts_with("type.googleapis.com/envoy.api.v2.")
         || type_url == "type.googleapis.com/envoy.service.discovery.v2.Runtime"
 }
 
-/// What a downstream stream may carry.
+/// The types and options of a downstream stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamKind {
     pub variant: Variant,
-    /// `None`: aggregated, so that every request names its type (RPC-5).
+    /// `None`: aggregated, so every request must name its type (RPC-5).
     pub service: Option<&'static Service>,
-    /// Of the method: which type an empty type URL means (RPC-6).
+    /// The version of the method. Decides the type meant by an empty type URL (RPC-6).
     pub api: ApiVersion,
-    /// Types of the v2 API are served (TYP-5).
+    /// The listener serves types of the v2 API (TYP-5).
     pub v2: bool,
-    /// The client reads marks ([`super::mark`]). Only a delta stream has them.
+    /// The client reads marks ([`super::mark`]). Only delta streams have marks.
     pub marks: bool,
 }
 
@@ -205,7 +208,7 @@ impl From<Variant> for StreamKind {
 }
 
 impl fmt::Display for StreamKind {
-    /// The service as people say it: `ADS`, `CDS`.
+    /// The usual short name of the service: `ADS`, `CDS`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.service.map_or("ADS", |service| service.name))
     }

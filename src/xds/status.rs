@@ -1,4 +1,4 @@
-//! gRPC status codes, and the status that a stream or a NACK carries.
+//! gRPC status codes, and the status of an ended stream or a NACK.
 
 use std::fmt;
 
@@ -45,7 +45,7 @@ const CODES: [(Code, &str); 17] = [
 ];
 
 impl Code {
-    /// Numbers that gRPC does not know mean UNKNOWN.
+    /// Numbers unknown to gRPC mean UNKNOWN.
     pub fn from_number(number: i32) -> Code {
         CODES.iter().map(|(code, _)| *code).find(|code| *code as i32 == number).unwrap_or(Code::Unknown)
     }
@@ -55,7 +55,7 @@ impl Code {
     }
 }
 
-/// A `google.rpc.Status`: how a stream ended, or why a response was NACKed.
+/// A `google.rpc.Status`: the reason for the end of a stream or for a NACK.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     pub code: Code,

@@ -1,10 +1,11 @@
-//! Type URLs and what the protocol says of each type (TYP-1, TYP-2).
+//! Type URLs, and the protocol's properties of each type (TYP-1, TYP-2).
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// The resource types with rules of their own; every other type URL is routed generically (TYP-1).
+/// The resource types with rules of their own. Every other type URL is `Other`, and relayed generically
+/// (TYP-1).
 ///
 /// The order of the variants is the order in which additions are sent on one stream (ORD-1, ORD-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,7 +42,7 @@ const KINDS: &[(&str, Kind)] = &[
     ("envoy.extensions.transport_sockets.tls.v3.Secret", Kind::Secret),
     ("envoy.service.runtime.v3.Runtime", Kind::Runtime),
     ("envoy.config.core.v3.TypedExtensionConfig", Kind::TypedExtensionConfig),
-    // The same messages in the v2 API: types of their own, with the same rules (TYP-3, TYP-4).
+    // The same messages in the v2 API: separate types with the same rules (TYP-3, TYP-4).
     ("envoy.api.v2.Cluster", Kind::Cluster),
     ("envoy.api.v2.ClusterLoadAssignment", Kind::ClusterLoadAssignment),
     ("envoy.api.v2.Listener", Kind::Listener),
@@ -53,18 +54,18 @@ const KINDS: &[(&str, Kind)] = &[
 ];
 
 impl Kind {
-    /// A SotW response of this type is the complete set: absence means deletion (SST-1, SST-2).
+    /// A SotW response of this type is the complete set, so absence means deletion (SST-1, SST-2).
     pub fn is_full_state(self) -> bool {
         matches!(self, Kind::Cluster | Kind::Listener | Kind::ScopedRouteConfiguration)
     }
 
-    /// Additions of this type go before those of the routing types (ORD-1): CDS, EDS and what hangs below EDS.
+    /// CDS, EDS and the types below EDS. Their additions precede those of the routing types (ORD-1).
     pub fn is_cluster_side(self) -> bool {
         self <= Kind::LbEndpointCollection
     }
 
-    /// A resource of this type may point to clusters, so that it must not run ahead of them (ORD-4, RLY-50). Types that
-    /// sluice does not know wait for nobody (STR-1).
+    /// A resource of this type may refer to clusters, so its clusters must be sent first (ORD-4, RLY-50).
+    /// Types unknown to sluice wait for nothing (STR-1).
     pub fn refers_to_clusters(self) -> bool {
         matches!(
             self,
@@ -77,7 +78,7 @@ impl Kind {
         )
     }
 
-    /// The message carries its name in field 1, so that a SotW response may hold it unwrapped (TYP-2, WIR-9).
+    /// The message has its name in field 1, so a SotW response may carry it without a wrapper (TYP-2, WIR-9).
     pub fn has_name_field(self) -> bool {
         !matches!(
             self,
@@ -89,10 +90,11 @@ impl Kind {
     }
 }
 
-/// A literal type URL, `type.googleapis.com/<full message name>`; the key of everything (TYP-1).
+/// A type URL as sent: `type.googleapis.com/<full message name>`. Nearly every table is keyed by type URL
+/// (TYP-1).
 ///
-/// Ordered by the rank in which types are sent on one stream (ORD-1), so that a map keyed by type iterates in
-/// that order. Cheap to clone.
+/// Ordered by send order on a stream (ORD-1), so that a map with this key iterates in send order. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct TypeUrl {
     url: Arc<str>,
@@ -108,7 +110,7 @@ impl TypeUrl {
         TypeUrl { url: Arc::from(url), kind }
     }
 
-    /// All types that have a meaning of their own here.
+    /// All types with a [`Kind`] other than `Other`.
     pub fn known() -> impl Iterator<Item = TypeUrl> {
         KINDS.iter().map(|(message, _)| TypeUrl::of_message(message))
     }
@@ -122,7 +124,7 @@ impl TypeUrl {
         &self.url
     }
 
-    /// The text itself, for sharing with the resources of the type.
+    /// The text of the URL, to be shared with the resources of the type.
     pub fn shared(&self) -> Arc<str> {
         self.url.clone()
     }
@@ -136,7 +138,7 @@ impl TypeUrl {
         self.url.strip_prefix(PREFIX).unwrap_or(&self.url)
     }
 
-    /// The last segment of the message name, as people say it: `Cluster`, `RouteConfiguration`.
+    /// The last segment of the message name, for display: `Cluster`, `RouteConfiguration`.
     pub fn short(&self) -> &str {
         self.url.rsplit(['.', '/']).next().unwrap_or(&self.url)
     }
@@ -145,7 +147,7 @@ impl TypeUrl {
         self.kind.is_full_state()
     }
 
-    /// A resource of this type may be named by the empty string, and be asked for so (TYP-2).
+    /// Resources of this type may have an empty name, and clients may subscribe to the empty name (TYP-2).
     pub fn has_empty_names(&self) -> bool {
         self.message() == "envoy.extensions.filters.network.dubbo_proxy.v3.MultipleRouteConfiguration"
     }

@@ -1,18 +1,18 @@
-//! Versions: what a resource's content is, in 128 bits.
+//! Content versions of resources: 128 bits.
 
 use std::fmt;
 
-/// The content version of a resource, or of a set of them.
+/// The content version of a resource, or of a set of resources.
 ///
-/// A version depends on content alone (RLY-30, RLY-31), so that two replicas, a restarted relay and a relay that
-/// fell back to a server with the same data all agree. Upstream version strings are never exposed as such
-/// (RLY-32). [`crate::wire`] computes it.
+/// A version depends on content alone (RLY-30, RLY-31). Two replicas agree on versions; so do a relay before
+/// and after a restart, and two servers with the same data. Clients never see an upstream's version string as
+/// a resource version (RLY-32). [`crate::wire::version`] computes versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u128);
 
 impl Version {
-    /// Of a set: the sum of its members' versions modulo 2^128, so that it is order-independent and kept up in
-    /// O(changes) (RLY-31).
+    /// Adds a member to the version of a set: the sum of the members' versions modulo 2^128. The sum does not
+    /// depend on order, and costs O(changes) to maintain (RLY-31).
     #[must_use]
     pub fn plus(self, member: Version) -> Version {
         Version(self.0.wrapping_add(member.0))
@@ -23,7 +23,7 @@ impl Version {
         Version(self.0.wrapping_sub(member.0))
     }
 
-    /// Reads what [`fmt::Display`] wrote; `None` for a version that some other server made (RLY-32).
+    /// Parses the output of [`fmt::Display`]; `None` for a version from any other server (RLY-32).
     pub fn parse(text: &str) -> Option<Version> {
         let well_formed = text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         if !well_formed {

@@ -1,45 +1,48 @@
-//! `xdstp:` names: their parts, and the one spelling under which equal names are the same key.
+//! `xdstp:` names: their parts, and the canonical spelling that makes equal names the same key.
 //!
-//! Two names are equal if authority, type and id are after percent-decoding, and the context parameters are as a set
-//! (NAM-6). [`canonical`] spells all of them alike (NAM-7): parameters sorted by key, and percent-encoded only what
-//! RFC 3986 does not allow where it stands. So a name as C-core and grpc-go write it, `…/0.0.0.0:8080`, stays as it is,
-//! and so does nearly every name of a control plane that compares names as strings.
+//! Two names are equal if authority, type and id are equal after percent-decoding, and the context parameters
+//! are equal as a set (NAM-6). [`canonical`] gives equal names one spelling (NAM-7): parameters sorted by
+//! key, and percent-encoding only where RFC 3986 requires it. Names as C-core and grpc-go write them, such as
+//! `…/0.0.0.0:8080`, are canonical already. So are nearly all names of control planes that compare names as
+//! strings.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// The scheme without the authority's slashes. Whatever starts so is no old-style name (NAM-3).
+/// The scheme without the slashes of the authority. A name with this prefix is never an old-style name
+/// (NAM-3).
 pub const SCHEME: &str = "xdstp:";
 
 const PREFIX: &str = "xdstp://";
 
-/// The parts of a name, decoded (NAM-1). Directives are for clients and no part of it (NAM-2, NAM-13).
+/// The decoded parts of a name (NAM-1). Directives are dropped: they are for clients, and no part of the name
+/// (NAM-2, NAM-13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Xdstp {
-    /// Who is in charge of the name; may be empty, which is an authority of its own (NAM-4).
+    /// The authority that owns the name. May be empty; the empty authority is an authority, too (NAM-4).
     pub authority: String,
     /// The full message name of the resource's type.
     pub resource_type: String,
     /// One or more segments, with the slashes between them.
     pub id: String,
-    /// Context parameters, sorted by key. A key that occurs twice stays so, see [`Xdstp::has_duplicate_key`].
+    /// Context parameters, sorted by key. A repeated key stays repeated, see [`Xdstp::has_duplicate_key`].
     pub context: Vec<(String, String)>,
 }
 
-/// Why a name cannot be served.
+/// The reason why a name cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameError {
     /// Not `xdstp://[authority]/<type>/<id>` (NAM-1).
     NoAuthority,
     NoType,
     NoId,
-    /// A `%` that two hexadecimal digits do not follow.
+    /// A `%` without two hexadecimal digits after it.
     BadEscape,
-    /// What stands behind the percent-encoding is not UTF-8.
+    /// The text is not UTF-8 after percent-decoding.
     NotUtf8,
     /// A context parameter without a key.
     NoKey,
-    /// The name is of another type than the request (NAM-5).
+    /// The type in the name differs from the type of the request (NAM-5).
     WrongType {
         found: String,
         expected: String,
@@ -49,14 +52,14 @@ pub enum NameError {
 impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NameError::NoAuthority => f.write_str("a name of this scheme begins with `xdstp://[authority]/`"),
+            NameError::NoAuthority => f.write_str("an xdstp name begins with `xdstp://[authority]/`"),
             NameError::NoType => f.write_str("no resource type follows the authority"),
             NameError::NoId => f.write_str("no id follows the resource type"),
             NameError::BadEscape => f.write_str("`%` must be followed by two hexadecimal digits"),
-            NameError::NotUtf8 => f.write_str("it is not UTF-8 after percent-decoding"),
+            NameError::NotUtf8 => f.write_str("the name is not UTF-8 after percent-decoding"),
             NameError::NoKey => f.write_str("a context parameter has no key"),
             NameError::WrongType { found, expected } => {
-                write!(f, "its type is {found}, but resources of {expected} were asked for")
+                write!(f, "the name has type {found}, but the request is for {expected}")
             }
         }
     }
@@ -65,7 +68,7 @@ impl fmt::Display for NameError {
 impl std::error::Error for NameError {}
 
 impl Xdstp {
-    /// Reads a name; a fragment is dropped.
+    /// Parses a name. Drops the fragment.
     pub fn parse(name: &str) -> Result<Xdstp, NameError> {
         let name = without_directives(name);
         let rest = name.strip_prefix(PREFIX).ok_or(NameError::NoAuthority)?;
@@ -96,7 +99,8 @@ impl Xdstp {
         })
     }
 
-    /// A key occurs twice, of which clients take the first or the last one (NAM-9): such a name equals none but itself.
+    /// Whether a key occurs twice. Clients disagree on the value that counts (NAM-9), so such a name equals
+    /// only itself.
     pub fn has_duplicate_key(&self) -> bool {
         self.context.windows(2).any(|pair| pair[0].0 == pair[1].0)
     }
@@ -121,15 +125,15 @@ impl fmt::Display for Xdstp {
     }
 }
 
-/// An authority as canonical names spell it (NAM-7).
+/// The canonical spelling of an authority (NAM-7).
 pub fn spell_authority(authority: &str) -> String {
     let mut text = String::with_capacity(authority.len());
     encode(&mut text, authority, |byte| is_path(byte) || matches!(byte, b'[' | b']'));
     text
 }
 
-/// The key of a name: its canonical spelling, or where a key of its context occurs twice, the name as it is (NAM-9).
-/// Old-style names are opaque. Borrowed if the name is spelled so already, as nearly all are.
+/// The canonical spelling of a name, used as its key. A name with a repeated context key stays as sent
+/// (NAM-9). Old-style names are opaque. Borrows if the name is canonical already, as nearly all names are.
 pub fn canonical(name: &str) -> Result<Cow<'_, str>, NameError> {
     if !name.starts_with(SCHEME) {
         return Ok(Cow::Borrowed(name));
@@ -138,7 +142,7 @@ pub fn canonical(name: &str) -> Result<Cow<'_, str>, NameError> {
     Ok(canonical_of(name, &parts))
 }
 
-/// As [`canonical`], of a name in a request for resources of this message type (NAM-5).
+/// Like [`canonical`], for a name in a request for resources of this message type (NAM-5).
 pub fn canonical_of_type<'a>(name: &'a str, message: &str) -> Result<Cow<'a, str>, NameError> {
     if !name.starts_with(SCHEME) {
         return Ok(Cow::Borrowed(name));
@@ -159,30 +163,30 @@ fn canonical_of<'a>(name: &'a str, parts: &Xdstp) -> Cow<'a, str> {
     if text == bare { Cow::Borrowed(bare) } else { Cow::Owned(text) }
 }
 
-/// Of a canonical name, whether it names a glob collection: `*` is the last segment of its id (NAM-14).
+/// Whether a canonical name names a glob collection: the last segment of its id is `*` (NAM-14).
 pub fn is_glob(name: &str) -> bool {
     name.starts_with(PREFIX) && path_of(name).ends_with("/*")
 }
 
-/// Of a canonical name, the glob collection that it would be a member of: one level up, with the same context (NAM-14,
-/// NAM-15). `None` of what is no `xdstp:` name, or a glob itself.
+/// The glob collection that contains a canonical name: one level up, with the same context (NAM-14, NAM-15).
+/// `None` for old-style names and for globs.
 pub fn glob_of(name: &str) -> Option<String> {
     let id = path_of(name.strip_prefix(PREFIX)?).rfind('/')? + PREFIX.len() + 1;
     let path = path_of(name);
     let last = path.get(id..)?;
-    // Its type and its id are two segments at least.
+    // Type and id are at least two segments.
     let levels = path.get(PREFIX.len()..)?.matches('/').count();
     (last != "*" && levels >= 2).then(|| format!("{}*{}", &name[..id], &name[path.len()..]))
 }
 
-/// How a client that asked for a glob in a spelling of its own reads the name of a member: in that spelling (NAM-8,
-/// NAM-11). `spelled` is the glob as the client wrote it, `member` a canonical name in it.
+/// The name of a glob's member, spelled for a client that spelled the glob in a non-canonical way (NAM-8,
+/// NAM-11). `spelled` is the glob as the client wrote it; `member` is the canonical name.
 pub fn member_as(spelled: &str, member: &str) -> Option<String> {
     let path = path_of(member);
     let last = path.rsplit('/').next()?;
     let spelled = without_directives(spelled);
     let star = path_of(spelled).len().checked_sub(1)?;
-    // The `*` may be spelled `%2A`: what is replaced is the last segment, whatever stands there.
+    // The client may have spelled `*` as `%2A`, so replace the last segment whatever its text.
     let from = spelled.get(..=star)?.rfind('/').map_or(0, |slash| slash + 1);
     Some(format!("{}{last}{}", spelled.get(..from)?, spelled.get(star + 1..)?))
 }

@@ -211,7 +211,10 @@ async fn a_name_in_two_files_is_told_with_both() {
     assert_eq!(watched.said().await, "Cluster: x");
     watched.replace("b.json", &clusters(&["y", "x"]));
     let bad = watched.said().await;
-    assert!(bad.starts_with(r#"bad b.json: the Cluster "x" stands in"#) && bad.contains("a.json"), "{bad}");
+    assert!(
+        bad.starts_with(r#"bad b.json: the Cluster "x" is already in"#) && bad.contains("a.json"),
+        "{bad}"
+    );
     fs::remove_file(watched.path("a.json")).unwrap();
     assert_eq!(watched.said().await, "Cluster: x y");
 }
@@ -271,7 +274,7 @@ async fn a_directory_that_vanishes_takes_nothing_with_it() {
     let _handle = FileServer::watch(&path, settings, events_tx).await.unwrap();
     assert_eq!(said(&mut events).await, "Cluster: a");
     fs::rename(&path, root.path().join("away")).unwrap();
-    assert!(said(&mut events).await.starts_with("bad xds: the directory can't be read"));
+    assert!(said(&mut events).await.starts_with("bad xds: cannot read the directory"));
     fs::create_dir(root.path().join("next")).unwrap();
     fs::write(root.path().join("next/a.json"), clusters(&["b"])).unwrap();
     fs::rename(root.path().join("next"), &path).unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use h2::server::Builder;
-use sluice::client::Settings;
+use sluice::client::ClientSettings;
 use sluice::xds::Code;
 
 use crate::peer::*;
@@ -50,7 +50,7 @@ async fn rly_29_a_response_after_the_request_is_proof_enough() {
 #[tokio::test]
 async fn fu4_an_unanswered_probe_ends_the_connection_and_all_its_streams() {
     let mut peer = Peer::start(Builder::new()).await;
-    let pool = pool(peer.port, Settings { ping_timeout: Duration::from_millis(100), ..settings() });
+    let pool = pool(peer.port, ClientSettings { ping_timeout: Duration::from_millis(100), ..settings() });
     let (mut clients, mut streams) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         let mut client = Client::open(&pool);
@@ -101,7 +101,7 @@ async fn kal_2_pings_are_sent_while_streams_are_open() {
     let mut peer = Peer::start(Builder::new()).await;
     let interval = Duration::from_millis(30);
     let ping_timeout = Duration::from_millis(200);
-    let pool = pool(peer.port, Settings { ping_interval: interval, ping_timeout, ..settings() });
+    let pool = pool(peer.port, ClientSettings { ping_interval: interval, ping_timeout, ..settings() });
     let mut client = Client::open(&pool);
     client.opened().await;
     let _stream = peer.stream().await;

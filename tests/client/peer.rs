@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
-use sluice::client::{GrpcAddress, Pool, Settings, StreamEvent, StreamHandle};
+use sluice::client::{ClientSettings, GrpcAddress, Pool, StreamEvent, StreamHandle};
 use sluice::telemetry::metrics::ClientMetrics;
 use sluice::xds::{Status, Variant};
 use std::sync::Arc;
@@ -189,15 +189,15 @@ pub fn trailers(status: &'static str, message: &'static str) -> HeaderMap {
 }
 
 /// A pool with short backoffs.
-pub fn settings() -> Settings {
-    Settings {
+pub fn settings() -> ClientSettings {
+    ClientSettings {
         backoff_initial: Duration::from_millis(10),
         backoff_max: Duration::from_millis(20),
-        ..Settings::default()
+        ..ClientSettings::default()
     }
 }
 
-pub fn pool(port: u16, settings: Settings) -> Pool {
+pub fn pool(port: u16, settings: ClientSettings) -> Pool {
     let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port };
     Pool::new(address, settings, Arc::new(ClientMetrics::default()))
 }

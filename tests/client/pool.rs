@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use h2::server::Builder;
-use sluice::client::{GrpcAddress, Pool, Settings, StreamEvent};
+use sluice::client::{ClientSettings, GrpcAddress, Pool, StreamEvent};
 use sluice::telemetry::metrics::ClientMetrics;
 use sluice::xds::Code;
 use tokio::net::{TcpListener, UnixListener};
@@ -76,7 +76,7 @@ async fn fu1_a_refused_connect_is_told_to_all_who_wait_and_tried_again() {
 async fn fu6_a_server_without_settings_is_not_ready() {
     let port = raw_server(b"", vec![]).await;
     let settings_timeout = Duration::from_millis(50);
-    let pool = pool(port, Settings { settings_timeout, ..settings() });
+    let pool = pool(port, ClientSettings { settings_timeout, ..settings() });
     let mut client = Client::open(&pool);
     let Some(StreamEvent::ConnectFailed(status)) = client.event().await else { panic!("no failure told") };
     assert!(status.message.contains("SETTINGS"), "{status}");
@@ -158,7 +158,7 @@ async fn fu10_after_goaway_a_stream_goes_on_until_there_is_another_connection() 
 #[tokio::test]
 async fn fu32_too_many_pings_is_told_as_going_away() {
     let port = raw_server(SETTINGS, goaway(0xb, 1, b"too_many_pings")).await;
-    let pool = pool(port, Settings { ping_interval: Duration::from_millis(50), ..settings() });
+    let pool = pool(port, ClientSettings { ping_interval: Duration::from_millis(50), ..settings() });
     for round in 1..=3 {
         let mut client = Client::open(&pool);
         client.opened().await;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use h2::Reason;
 use h2::server::Builder;
 use http::Response;
-use sluice::client::{Settings, StreamEvent};
+use sluice::client::{ClientSettings, StreamEvent};
 use sluice::wire::response::{Beside, delta_body, marked_head};
 use sluice::xds::{Code, SetMark, TypeUrl, Variant, Version};
 
@@ -158,7 +158,7 @@ async fn fu8_a_lost_connection_closes_its_streams() {
 #[tokio::test]
 async fn fu17_a_message_over_the_limit_ends_the_stream_with_both_sizes() {
     let mut peer = Peer::start(Builder::new()).await;
-    let pool = pool(peer.port, Settings { message_bytes_max: 1000, ..settings() });
+    let pool = pool(peer.port, ClientSettings { message_bytes_max: 1000, ..settings() });
     let mut client = Client::open(&pool);
     client.opened().await;
     let mut stream = peer.stream().await;
@@ -191,7 +191,7 @@ async fn fu11_garbage_ends_the_stream() {
 #[tokio::test]
 async fn fu30_a_server_that_does_not_read_ends_the_stream_at_the_bound() {
     let mut peer = Peer::start(Builder::new()).await;
-    let pool = pool(peer.port, Settings { queue_bytes_max: 1 << 20, ..settings() });
+    let pool = pool(peer.port, ClientSettings { queue_bytes_max: 1 << 20, ..settings() });
     let mut client = Client::open(&pool);
     client.opened().await;
     let stream = peer.stream().await;
@@ -228,7 +228,8 @@ async fn fu30_a_message_longer_than_every_window_passes_as_the_server_reads() {
 #[tokio::test]
 async fn a_response_longer_than_every_window_passes() {
     let mut peer = Peer::start(Builder::new()).await;
-    let pool = pool(peer.port, Settings { stream_window: 100_000, connection_window: 100_000, ..settings() });
+    let pool =
+        pool(peer.port, ClientSettings { stream_window: 100_000, connection_window: 100_000, ..settings() });
     let mut client = Client::open(&pool);
     client.opened().await;
     let mut stream = peer.stream().await;
@@ -243,7 +244,7 @@ async fn a_response_longer_than_every_window_passes() {
 async fn dropping_the_handle_resets_the_stream_and_frees_its_place() {
     let mut peer = Peer::start(Builder::new()).await;
     let idle_timeout = Duration::from_millis(100);
-    let pool = pool(peer.port, Settings { streams_per_connection: 1, idle_timeout, ..settings() });
+    let pool = pool(peer.port, ClientSettings { streams_per_connection: 1, idle_timeout, ..settings() });
     let mut client = Client::open(&pool);
     client.opened().await;
     let mut first = peer.stream().await;
@@ -263,7 +264,7 @@ async fn dropping_the_handle_resets_the_stream_and_frees_its_place() {
 #[tokio::test]
 async fn nothing_is_read_while_nobody_takes_events() {
     let mut peer = Peer::start(Builder::new()).await;
-    let pool = pool(peer.port, Settings { stream_window: 65_535, ..settings() });
+    let pool = pool(peer.port, ClientSettings { stream_window: 65_535, ..settings() });
     let mut client = Client::open(&pool);
     client.opened().await;
     let mut stream = peer.stream().await;

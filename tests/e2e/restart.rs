@@ -363,18 +363,18 @@ async fn fp_3_when_nothing_can_be_written_the_last_good_file_stays() {
 async fn fp_4_a_bad_file_is_named_and_the_start_is_cold() {
     type Spoil = fn(&Path);
     let spoils: [(&str, Spoil); 4] = [
-        ("it is damaged", |path| {
+        ("damaged", |path| {
             let mut bytes = fs::read(path).unwrap();
             let middle = bytes.len() / 2;
             bytes[middle] ^= 1;
             fs::write(path, bytes).unwrap();
         }),
-        ("it is damaged", |path| {
+        ("damaged", |path| {
             let bytes = fs::read(path).unwrap();
             fs::write(path, &bytes[..bytes.len() - 1]).unwrap();
         }),
-        ("it is no checkpoint", |path| fs::write(path, "a shopping list").unwrap()),
-        ("others may write to it", |path| {
+        ("not a checkpoint file", |path| fs::write(path, "a shopping list").unwrap()),
+        ("other users can write to the file", |path| {
             fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
         }),
     ];
@@ -413,7 +413,7 @@ async fn fp_5_what_is_not_meant_for_this_relay_now_is_not_used() {
     let bench = Bench::outage().await;
     let mut setup = bench.setup();
     setup.server = "127.0.0.1:1".to_owned();
-    refused(&Relay::start(setup).await, "which the configuration does not name").await;
+    refused(&Relay::start(setup).await, "the configuration has no server").await;
     assert_eq!(bench.files().len(), 1);
     tokio::time::sleep(Duration::from_millis(1100)).await;
     refused(&Relay::start(bench.setup_with("interval: 100ms, max_age: 1s")).await, "`max_age` is 1 s").await;

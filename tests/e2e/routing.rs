@@ -100,7 +100,7 @@ fn check_says_who_is_asked_for_what() {
     assert_eq!(code, 0, "{errors}");
     for line in [
         "xds_servers: old-style names of all other types: file:main\n",
-        "authorities[mesh.example]: names that begin xdstp://mesh.example/: file:main\n",
+        "authorities[mesh.example]: names beginning with xdstp://mesh.example/: file:main\n",
         "types[envoy.config.cluster.v3.Cluster]: old-style names of Cluster: file:clusters\n",
     ] {
         assert!(text.contains(line), "{text}");

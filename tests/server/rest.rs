@@ -79,7 +79,7 @@ async fn rst_5_every_fault_has_its_status() {
         ("POST", CLUSTERS, "application/json", "", 400, "EOF"),
         ("POST", CLUSTERS, "application/json", "{", 400, "EOF"),
         ("POST", CLUSTERS, "application/json", r#"{"resource_names": 1}"#, 400, "resource names"),
-        ("POST", CLUSTERS, "application/json", r#"{"resource_names": ["a", "b"]}"#, 413, "allowed are 1"),
+        ("POST", CLUSTERS, "application/json", r#"{"resource_names": ["a", "b"]}"#, 413, "the limit is 1"),
         ("POST", CLUSTERS, "application/json", long.as_str(), 413, "1000 bytes"),
     ] {
         let mut web = Web::connect(&server).await;

@@ -50,7 +50,10 @@ fn fp_4_a_file_that_others_may_write_is_refused() {
         fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
         let loaded = load(&store);
         assert!(loaded.sources.is_empty());
-        assert_eq!(loaded.refused[0].1.to_string(), format!("others may write to it (mode {mode:03o})"));
+        assert_eq!(
+            loaded.refused[0].1.to_string(),
+            format!("other users can write to the file (mode {mode:03o})")
+        );
     }
 }
 
@@ -62,7 +65,10 @@ fn fp_4_a_directory_that_others_may_write_is_refused() {
         fs::set_permissions(store.directory(), Permissions::from_mode(mode)).unwrap();
         drop(store);
         let error = again.open().unwrap_err().to_string();
-        assert!(error.contains(&format!("others may write to it (mode {mode:03o})")), "{error}");
+        assert!(
+            error.contains(&format!("other users can write to the directory (mode {mode:03o})")),
+            "{error}"
+        );
     }
 }
 
@@ -79,7 +85,7 @@ fn fp_4_what_belongs_to_another_user_is_refused() {
     chown(store.directory(), Some(STRANGER), None).unwrap();
     drop(store);
     let error = again.open().unwrap_err().to_string();
-    assert!(error.contains("it belongs to another user (uid 54321)"), "{error}");
+    assert!(error.contains("the directory belongs to another user (uid 54321)"), "{error}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the kernel reports of a directory.
+//! The kernel's reports about a directory.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
@@ -10,68 +10,69 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tracing::warn;
 
-use super::settling::Changes;
+use super::debounce::Changes;
 
-/// The symlink that Kubernetes exchanges to change all files of a volume at once (FIL-2).
+/// The symlink that Kubernetes replaces to change all files of a volume at once (FIL-2).
 const KUBERNETES_DATA: &str = "..data";
 
-/// Gathers what happens in one directory until it is asked for.
+/// Collects the changes in one directory until the caller asks for them.
 pub(super) struct Watch {
-    heard: Arc<Heard>,
+    events: Arc<WatchEvents>,
     watcher: Option<RecommendedWatcher>,
-    /// The directory that is watched: its path may come to mean another one.
+    /// Device and inode of the watched directory: its path may come to mean another one.
     watched: Option<(u64, u64)>,
 }
 
 #[derive(Default)]
-struct Heard {
+struct WatchEvents {
     changes: Mutex<Changes>,
     news: Notify,
 }
 
 impl Watch {
-    /// Without the kernel's reports the directory is still polled.
+    /// Starts the watch. If the kernel can't report changes, the directory is still polled.
     pub(super) fn start(path: &Path) -> Watch {
-        let heard = Arc::new(Heard::default());
-        let hearing = heard.clone();
+        let events = Arc::new(WatchEvents::default());
+        let receiver = events.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| match event {
-            Ok(event) => hearing.hear(&event),
-            Err(error) => warn!(%error, "a watched directory"),
+            Ok(event) => receiver.receive(&event),
+            Err(error) => warn!(%error, "error while watching a directory"),
         });
-        let watcher = watcher.inspect_err(|error| warn!(%error, "directories are polled only")).ok();
-        let mut watch = Watch { heard, watcher, watched: None };
+        let watcher =
+            watcher.inspect_err(|error| warn!(%error, "cannot watch directories; polling only")).ok();
+        let mut watch = Watch { events, watcher, watched: None };
         watch.renew(path);
         watch
     }
 
-    /// Watches the directory that is now at the path, if it is another one.
+    /// Watches the directory now at the path, if it is a different one.
     pub(super) fn renew(&mut self, path: &Path) {
         let Ok(metadata) = std::fs::metadata(path) else { return };
         let directory = Some((metadata.dev(), metadata.ino()));
         let Some(watcher) = self.watcher.as_mut().filter(|_| self.watched != directory) else { return };
-        // Fails if there was no watch, or if it went with the old directory.
+        // Fails if there was no watch, or if the watch ended with the old directory.
         let _ = watcher.unwatch(path);
         match watcher.watch(path, RecursiveMode::NonRecursive) {
             Ok(()) => self.watched = directory,
-            Err(error) => warn!(path = %path.display(), %error, "the directory is polled only"),
+            Err(error) => warn!(path = %path.display(), %error, "cannot watch the directory; polling only"),
         }
     }
 
-    /// The directory is gone. Another one may come in its place, even with its inode.
+    /// The directory has vanished. Another directory may replace it, even with the same inode.
     pub(super) fn lost(&mut self) {
         self.watched = None;
     }
 
-    /// Waits until something is heard.
+    /// Waits for a change.
     pub(super) async fn changes(&self) -> Changes {
-        self.heard.news.notified().await;
-        std::mem::take(&mut *self.heard.changes.lock().unwrap_or_else(PoisonError::into_inner))
+        self.events.news.notified().await;
+        std::mem::take(&mut *self.events.changes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Heard {
-    fn hear(&self, event: &Event) {
-        // Reading a file is an access, too: ours would wake us again.
+impl WatchEvents {
+    fn receive(&self, event: &Event) {
+        // Our own reads are accesses, too, and would wake us again.
         if matches!(event.kind, EventKind::Access(_)) && !event.need_rescan() {
             return;
         }

@@ -1,4 +1,4 @@
-//! From files to resources.
+//! Reads files into resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::FileState;
-use super::settling::Stamp;
+use super::debounce::Stamp;
 use crate::wire::json::{parse_json, parse_text, parse_yaml};
 use crate::wire::upstream::{decode_file_response, undelimited};
 use crate::xds::{Resource, ResourceName, SotwResponse, TypeUrl};
@@ -25,7 +25,7 @@ pub(super) struct Loaded {
     resources: Vec<Arc<Resource>>,
 }
 
-/// Why a directory's content is not served.
+/// The reason why a directory's content is not served.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Problem {
     pub(super) path: PathBuf,
@@ -37,7 +37,7 @@ enum Format {
     Json,
     Yaml,
     Binary,
-    /// Binary, with its length before it.
+    /// Binary, with a length prefix.
     Delimited,
     Text,
 }
@@ -55,7 +55,7 @@ impl Format {
     }
 }
 
-/// The files of a directory that are to be served.
+/// The files of a directory to be served.
 pub(super) fn scan(directory: &Path) -> io::Result<BTreeMap<OsString, Stamp>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(directory)? {
@@ -65,10 +65,10 @@ pub(super) fn scan(directory: &Path) -> io::Result<BTreeMap<OsString, Stamp>> {
             continue;
         }
         if Format::of(&path).is_none() {
-            debug!(path = %path.display(), "passed over: its extension is none of a DiscoveryResponse");
+            debug!(path = %path.display(), "ignored: unknown file extension");
             continue;
         }
-        // It may have vanished since, or its symlink leads nowhere: then it is not there.
+        // The file may have vanished, or its symlink is dangling: skip the file.
         if let Ok(stamp) = stamp(&path) {
             files.insert(name, stamp);
         }
@@ -89,14 +89,14 @@ pub(super) fn stamp(path: &Path) -> io::Result<Stamp> {
     })
 }
 
-/// Reads one file. The error says what is wrong, with the line where a line is to blame.
+/// Reads one file. The error contains the reason, with the line if known.
 pub(super) fn read(path: &Path, bytes_max: u64) -> Result<Loaded, String> {
-    let format = Format::of(path).ok_or("its extension is none of a DiscoveryResponse")?;
+    let format = Format::of(path).ok_or("unknown file extension")?;
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(|error| error.to_string())?;
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     if bytes.len() as u64 > bytes_max {
-        return Err(format!("it is longer than {bytes_max} bytes"));
+        return Err(format!("the file is longer than {bytes_max} bytes"));
     }
     let response = match format {
         Format::Json => parse_json(text(&bytes)?).map_err(|error| error.to_string())?,
@@ -117,7 +117,7 @@ fn text(bytes: &[u8]) -> Result<&str, String> {
     })
 }
 
-/// A file is all or nothing: one resource that can't be used makes it bad (FIL-7).
+/// A file is all or nothing: one unusable resource makes the file bad (FIL-7).
 fn loaded(response: SotwResponse) -> Result<Loaded, String> {
     let mut resources = Vec::with_capacity(response.resources.len());
     for (index, element) in response.resources.into_iter().enumerate() {
@@ -132,7 +132,7 @@ fn loaded(response: SotwResponse) -> Result<Loaded, String> {
     Ok(Loaded { type_url: response.type_url, resources })
 }
 
-/// The state of a directory, or everything that is wrong with it.
+/// The state of a directory, or all its problems.
 pub(super) fn merge(
     directory: &Path,
     files: &BTreeMap<OsString, Result<Loaded, String>>,
@@ -153,7 +153,7 @@ pub(super) fn merge(
             if let Some((_, other)) = of_type.insert(resource.name.clone(), (resource, file)) {
                 let (kind, name) = (loaded.type_url.short(), &resource.name);
                 let other = directory.join(other);
-                problem(format!("the {kind} {name:?} stands in {} already", other.display()));
+                problem(format!("the {kind} {name:?} is already in {}", other.display()));
             }
         }
     }

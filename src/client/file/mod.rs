@@ -1,17 +1,18 @@
-//! `file:` servers: a directory that is served as if it were a control plane (FIL-4 to FIL-8).
+//! `file:` servers: a directory in place of a control plane (FIL-4 to FIL-8).
 //!
-//! Every file directly inside the directory is one `DiscoveryResponse`, or one `Resource` that wraps a list collection
-//! (FIL-5), in the format that its extension names: `.json`, `.yaml`, `.yml`, `.pb` (binary), `.pb_length_delimited`
-//! (binary, with its length before it) and `.pb_text`. Files with any other extension are passed over, because a README
-//! may lie beside them; so are subdirectories and names that begin with a dot. The `..data` symlink of a Kubernetes volume
-//! is followed.
+//! Every file directly inside the directory contains one `DiscoveryResponse`, or one `Resource` with a list
+//! collection (FIL-5). The extension states the format: `.json`, `.yaml`, `.yml`, `.pb` (binary),
+//! `.pb_length_delimited` (binary, with a length prefix) and `.pb_text`. Files with other extensions, such as
+//! a README, are ignored; so are subdirectories and names with a leading dot. The `..data` symlink of a
+//! Kubernetes volume is followed.
 //!
-//! The directory is taken as a whole: while one file is bad, or two files hold the same resource, what was good last
-//! stays in force (FIL-7). There is no ACK and no NACK.
+//! The directory is taken as a whole. While any file is bad, or two files contain the same resource, the last
+//! good state stays in force (FIL-7). There is no ACK and no NACK.
 
+mod changed;
 mod changes;
 mod load;
-mod settling;
+mod debounce;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -25,29 +26,30 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
 use self::changes::Watch;
+use self::debounce::{Changes, Debounce, Due, Stamp};
 use self::load::{Loaded, Problem};
-use self::settling::{Changes, Due, Settling, Stamp};
 use crate::xds::{Resource, TypeUrl};
 
 /// All resources of a directory, by type and name.
 pub type FileState = Vec<(TypeUrl, Vec<Arc<Resource>>)>;
 
-/// What a watched directory reports.
+/// An event of a watched directory.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FileEvent {
-    /// All that the directory holds. A type or a resource that was in the last state and is missing in this one was
-    /// deleted by the operator.
+    /// The complete content of the directory. A type or resource of the last state that is missing in this
+    /// one was deleted by the operator.
     State(FileState),
-    /// A file, or the directory itself, can't be used; the last state stays in force. Told once per file and reason.
+    /// A file, or the directory itself, is unusable; the last state stays in force. Reported once per file
+    /// and reason.
     Bad { path: PathBuf, reason: String },
 }
 
-/// How a directory is watched.
+/// Settings for watching a directory.
 #[derive(Clone, Debug)]
 pub struct FileSettings {
-    /// A file that is saved in place is taken when nothing happened to it for 0.5 s (FIL-8).
+    /// A file written in place is read after 0.5 s without changes (FIL-8).
     pub quiet: Duration,
-    /// The directory is looked through every 5 s, for what the kernel does not report.
+    /// The directory is scanned every 5 s, for changes that the kernel does not report.
     pub poll_interval: Duration,
     /// The longest file: 256 MiB.
     pub file_bytes_max: u64,
@@ -63,13 +65,13 @@ impl Default for FileSettings {
     }
 }
 
-/// A directory that can't be served at all (FIL-3).
+/// The directory can't be served at all (FIL-3).
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    #[error("the directory {path:?} can't be read: {error}")]
+    #[error("cannot read the directory {path:?}: {error}")]
     Unreadable { path: PathBuf, error: std::io::Error },
     #[error(
-        "the directory {path:?} holds no file to serve; needed is at least one .json, .yaml, .yml, .pb, .pb_text or \
+        "the directory {path:?} contains no file to serve; add at least one .json, .yaml, .yml, .pb, .pb_text or \
         .pb_length_delimited file"
     )]
     Empty { path: PathBuf },
@@ -79,15 +81,15 @@ pub enum FileError {
 #[derive(Debug)]
 pub struct FileServer;
 
-/// A watch. Dropping it ends the watch; then nothing is reported.
+/// A watch. Dropping the handle ends the watch without further events.
 #[derive(Debug)]
 pub struct FileHandle {
     _task: AbortOnDropHandle<()>,
 }
 
 impl FileServer {
-    /// Watches a directory and reports its state, at first and after each change. Equal content is not reported
-    /// again. Must be called within a tokio runtime.
+    /// Watches a directory and reports its state, at first and after each change. Equal content is not
+    /// reported again. Must be called within a tokio runtime.
     pub async fn watch(
         directory: &Path,
         settings: FileSettings,
@@ -101,12 +103,12 @@ impl FileServer {
         }
         let directory = Directory {
             watch: Watch::start(&path),
-            settling: Settling::new(settings.quiet),
+            debounce: Debounce::new(settings.quiet),
             path,
             settings,
             files: BTreeMap::new(),
             served: None,
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             events,
         };
         Ok(FileHandle { _task: AbortOnDropHandle::new(tokio::spawn(directory.run())) })
@@ -117,13 +119,13 @@ struct Directory {
     path: PathBuf,
     settings: FileSettings,
     watch: Watch,
-    settling: Settling,
-    /// What each file was last found to hold.
+    debounce: Debounce,
+    /// The last known content of each file.
     files: BTreeMap<OsString, Result<Loaded, String>>,
-    /// The state that was reported last.
+    /// The last state reported.
     served: Option<FileState>,
-    /// The problems that were reported and still stand.
-    told: BTreeSet<Problem>,
+    /// Current problems that were reported.
+    reported: BTreeSet<Problem>,
     events: mpsc::Sender<FileEvent>,
 }
 
@@ -133,7 +135,7 @@ impl Directory {
         loop {
             self.look(&changes).await;
             let poll_at = Instant::now() + self.settings.poll_interval;
-            let look_at = self.settling.timeout().map_or(poll_at, |settled| settled.min(poll_at));
+            let look_at = self.debounce.timeout().map_or(poll_at, |settled| settled.min(poll_at));
             changes = tokio::select! {
                 changes = self.watch.changes() => changes,
                 () = sleep_until(look_at) => Changes::default(),
@@ -141,18 +143,20 @@ impl Directory {
         }
     }
 
-    /// Reads what has settled, and reports what that changed.
+    /// Reads the settled files, and reports changes.
     async fn look(&mut self, changes: &Changes) {
         let present = match scan(&self.path).await {
             Ok(present) => present,
             Err(error) => {
                 self.watch.lost();
-                let reason = format!("the directory can't be read: {error}");
-                return self.tell(BTreeSet::from([Problem { path: self.path.clone(), reason }])).await;
+                let reason = format!("cannot read the directory: {error}");
+                return self
+                    .report_problems(BTreeSet::from([Problem { path: self.path.clone(), reason }]))
+                    .await;
             }
         };
         self.watch.renew(&self.path);
-        let Due { read, gone } = self.settling.look(&present, changes, Instant::now());
+        let Due { read, gone } = self.debounce.look(&present, changes, Instant::now());
         for name in &gone {
             self.files.remove(name);
         }
@@ -165,49 +169,56 @@ impl Directory {
             if stamp.is_some() && stamp.as_ref() == present.get(name) {
                 self.files.insert(name.clone(), content);
             } else {
-                // It changed while it was read, and is read again when it is quiet. Nothing is judged before: it may
-                // hold what another file lost in the same step.
-                self.settling.unsettled(name, stamp, Instant::now());
+                // The file changed during the read. Read again once it is quiet, and report no state before:
+                // the file may contain resources that another file lost in the same step.
+                self.debounce.unsettled(name, stamp, Instant::now());
                 settled = false;
             }
         }
-        if settled && (!read.is_empty() || !gone.is_empty() || !self.told.is_empty()) {
+        if settled && (!read.is_empty() || !gone.is_empty() || !self.reported.is_empty()) {
             self.judge().await;
         }
     }
 
-    /// The directory as a whole: its new state, or what is wrong with it.
+    /// Reports the new state of the whole directory, or its problems.
     async fn judge(&mut self) {
         match load::merge(&self.path, &self.files) {
             Ok(state) => {
                 let is_new = self.served.as_ref() != Some(&state);
                 if is_new {
                     let resources: usize = state.iter().map(|(_, resources)| resources.len()).sum();
-                    info!(directory = %self.path.display(), resources, "the directory has a new state");
+                    let directory = self.path.display();
+                    match &self.served {
+                        None => info!(%directory, resources, "loaded the directory"),
+                        Some(served) => {
+                            let changed = changed::summary(served, &state);
+                            info!(%directory, resources, changed, "reloaded the directory");
+                        }
+                    }
                     self.served = Some(state.clone());
                 }
-                // What is served already is reported once nothing is wrong and nothing has still to be read, to say that it
-                // is confirmed.
-                let is_confirmed = !self.told.is_empty() && self.settling.timeout().is_none();
+                // A state served already is reported again, as a confirmation, once no problem remains and no
+                // file is waiting.
+                let is_confirmed = !self.reported.is_empty() && self.debounce.timeout().is_none();
                 if is_new || is_confirmed {
-                    self.told.clear();
+                    self.reported.clear();
                     self.report(FileEvent::State(state)).await;
                 }
             }
-            Err(problems) => self.tell(problems).await,
+            Err(problems) => self.report_problems(problems).await,
         }
     }
 
-    /// Reports the problems that were not reported yet (FIL-7).
-    async fn tell(&mut self, problems: BTreeSet<Problem>) {
-        for Problem { path, reason } in problems.difference(&self.told) {
+    /// Reports the problems not reported yet (FIL-7).
+    async fn report_problems(&mut self, problems: BTreeSet<Problem>) {
+        for Problem { path, reason } in problems.difference(&self.reported) {
             debug!(path = %path.display(), reason, "the last good state of the directory stays in force");
             self.report(FileEvent::Bad { path: path.clone(), reason: reason.clone() }).await;
         }
-        self.told = problems;
+        self.reported = problems;
     }
 
-    /// Nobody listens any more: the handle's drop ends this task.
+    /// A send error means that the handle was dropped, which aborts this task.
     async fn report(&self, event: FileEvent) {
         let _ = self.events.send(event).await;
     }

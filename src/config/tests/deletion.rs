@@ -9,7 +9,7 @@ fn policy(keys: &str) -> MassDeletion {
     grpc(&config(&format!("xds_servers: [{server}]"))).mass_deletion
 }
 
-fn faults(server: &str) -> Vec<String> {
+fn errors(server: &str) -> Vec<String> {
     let text = format!("xds_servers: [{{{server}}}]");
     read(&text).expect_err(&text).to_string().lines().map(str::to_owned).collect()
 }
@@ -30,18 +30,18 @@ fn fu_18_a_mass_deletion_is_obeyed_at_once_unless_a_time_is_set() {
 #[test]
 fn fu_18_a_time_without_its_policy_means_nothing() {
     assert_eq!(
-        faults("server_uri: 'localhost:1', channel_creds: [{type: insecure}], mass_deletion: {hold: 5s}"),
-        ["xds_servers[0].mass_deletion.hold: has no meaning for `policy: honour`"]
+        errors("server_uri: 'localhost:1', channel_creds: [{type: insecure}], mass_deletion: {hold: 5s}"),
+        ["xds_servers[0].mass_deletion.hold: does not apply to `policy: honour`"]
     );
     assert_eq!(
-        faults(
+        errors(
             "server_uri: 'localhost:1', channel_creds: [{type: insecure}], \
              mass_deletion: {policy: hold_until_confirmed, hold: 5s}"
         ),
-        ["xds_servers[0].mass_deletion.hold: has no meaning for `policy: hold_until_confirmed`"]
+        ["xds_servers[0].mass_deletion.hold: does not apply to `policy: hold_until_confirmed`"]
     );
     assert_eq!(
-        faults("server_uri: 'file:a', mass_deletion: {policy: hold_then_honour}"),
-        ["xds_servers[0].mass_deletion: has no meaning for a file: server"]
+        errors("server_uri: 'file:a', mass_deletion: {policy: hold_then_honour}"),
+        ["xds_servers[0].mass_deletion: does not apply to a file: server"]
     );
 }

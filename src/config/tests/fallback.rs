@@ -13,7 +13,7 @@ fn list(count: usize) -> String {
     format!("xds_servers: [{}]", servers.join(", "))
 }
 
-fn faults(text: &str) -> Vec<String> {
+fn errors(text: &str) -> Vec<String> {
     let error = read(text).expect_err(text).to_string();
     error.lines().map(str::to_owned).collect()
 }
@@ -31,10 +31,10 @@ fn fed_1_a_list_has_up_to_16_servers_in_order_of_priority() {
             config.servers.default.servers.into_iter().map(|server| server.server_uri).collect();
         assert_eq!(uris, (1..=count).map(|port| format!("localhost:{port}")).collect::<Vec<_>>());
     }
-    assert_eq!(faults(&list(17)), ["xds_servers: found 17 servers; expected a list of 1 to 16 servers"]);
+    assert_eq!(errors(&list(17)), ["xds_servers: found 17 servers; expected a list of 1 to 16 servers"]);
     let of_type = format!("{SERVER}types: {{a.B: {{{}}}}}", list(17));
     assert_eq!(
-        faults(&of_type),
+        errors(&of_type),
         ["types[a.B].xds_servers: found 17 servers; expected a list of 1 to 16 servers"]
     );
 }
@@ -47,10 +47,10 @@ fn fed_1_servers_of_all_kinds_stand_in_one_list() {
     );
     assert_eq!(config(&text).servers.default.servers.len(), 3);
     assert_eq!(warned(&text), [""; 0]);
-    // Each of them has its own faults.
+    // Each of them has its own errors.
     let text = format!("xds_servers: [{}, {{server_uri: 'http://localhost:2'}}, {{}}]", server("localhost"));
     let paths: Vec<_> =
-        faults(&text).into_iter().map(|line| line.split(": ").next().unwrap().to_owned()).collect();
+        errors(&text).into_iter().map(|line| line.split(": ").next().unwrap().to_owned()).collect();
     let expected = [
         "xds_servers[0].server_uri",
         "xds_servers[1].refresh_delay",
@@ -132,12 +132,12 @@ fn fbk_20_envoys_failover_is_for_two_grpc_servers_that_are_alike() {
     assert_eq!(config(&format!("{}{envoy}", list(2))).servers.default.fallback.policy, Policy::Envoy);
     let (first, second) = (server("localhost:1"), server("localhost:2"));
     assert_eq!(
-        faults(&format!("{}{envoy}", list(3))),
-        ["fallback: `policy: envoy` is for two servers at the most, and the list has 3"]
+        errors(&format!("{}{envoy}", list(3))),
+        ["fallback: `policy: envoy` allows at most two servers; the list has 3"]
     );
     assert_eq!(
-        faults(&format!("xds_servers: [{first}, {{server_uri: 'file:a'}}]{envoy}")),
-        ["fallback: `policy: envoy` is for gRPC, and \"file:a\" is not"]
+        errors(&format!("xds_servers: [{first}, {{server_uri: 'file:a'}}]{envoy}")),
+        ["fallback: `policy: envoy` allows only gRPC servers; \"file:a\" is not a gRPC server"]
     );
     for (key, value) in [
         ("server_features", "[fail_on_data_errors]"),
@@ -150,9 +150,9 @@ fn fbk_20_envoys_failover_is_for_two_grpc_servers_that_are_alike() {
     ] {
         let second = second.replace("server_uri", &format!("{key}: {value}, server_uri"));
         let expected = format!(
-            "fallback: `policy: envoy` is for servers that are alike, and \"localhost:2\" has another `{key}`"
+            "fallback: `policy: envoy` needs servers with equal settings; \"localhost:2\" has another `{key}`"
         );
-        assert_eq!(faults(&format!("xds_servers: [{first}, {second}]{envoy}")), [expected]);
+        assert_eq!(errors(&format!("xds_servers: [{first}, {second}]{envoy}")), [expected]);
     }
     let second = second.replace("server_uri", "connect_timeout: 1s, server_uri");
     assert!(
@@ -160,26 +160,26 @@ fn fbk_20_envoys_failover_is_for_two_grpc_servers_that_are_alike() {
         "connections are each their own"
     );
     assert_eq!(
-        faults(&format!("{}{envoy}\nfallback_on_reachability_only: true", list(2))),
+        errors(&format!("{}{envoy}\nfallback_on_reachability_only: true", list(2))),
         [
-            "fallback_on_reachability_only: has no meaning for `policy: envoy`, which asks the second server while the \
-          first one has never answered"
+            "fallback_on_reachability_only: does not apply to `policy: envoy`, which uses the second server while the \
+             first has never answered"
         ]
     );
     assert_eq!(
-        faults(&format!("{}\nfallback: {{policy: envoy, hold_down: 1s}}", list(2))),
-        ["fallback.hold_down: has no meaning for `policy: envoy`"]
+        errors(&format!("{}\nfallback: {{policy: envoy, hold_down: 1s}}", list(2))),
+        ["fallback.hold_down: does not apply to `policy: envoy`"]
     );
     // Of a list that inherits the policy, and of one that inherits the servers.
     assert_eq!(
-        faults(&format!("{}{envoy}\ntypes: {{a.B: {{{}}}}}", list(2), list(3))),
-        ["types[a.B].xds_servers: `policy: envoy` is for two servers at the most, and the list has 3"]
+        errors(&format!("{}{envoy}\ntypes: {{a.B: {{{}}}}}", list(2), list(3))),
+        ["types[a.B].xds_servers: `policy: envoy` allows at most two servers; the list has 3"]
     );
     assert_eq!(
-        faults(&format!("{}\nauthorities: {{a: {{fallback: {{policy: envoy}}}}, b: {{}}}}", list(3))),
-        ["authorities[a].fallback: `policy: envoy` is for two servers at the most, and the list has 3"]
+        errors(&format!("{}\nauthorities: {{a: {{fallback: {{policy: envoy}}}}, b: {{}}}}", list(3))),
+        ["authorities[a].fallback: `policy: envoy` allows at most two servers; the list has 3"]
     );
-    assert_eq!(faults(&format!("{}{envoy}\nauthorities: {{a: {{}}}}", list(3))).len(), 1, "it is told once");
+    assert_eq!(errors(&format!("{}{envoy}\nauthorities: {{a: {{}}}}", list(3))).len(), 1, "it is told once");
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn a_server_that_stands_twice_in_a_list_is_warned_of() {
 #[test]
 fn values_of_fallback_are_checked() {
     assert_eq!(
-        faults(&format!(
+        errors(&format!(
             "{}\nfallback: {{policy: aws, resolve_timeout: 0s, hold_down: 2h, after: 1s}}",
             list(2)
         )),

@@ -8,7 +8,7 @@ fn told(rule: &str) -> UpstreamNode {
     loaded.node_classes.rules[0].upstream_node.clone()
 }
 
-fn faults(rule: &str) -> Vec<String> {
+fn errors(rule: &str) -> Vec<String> {
     let text = format!("{SERVER}node_classes: [{{{rule}}}]");
     read(&text).expect_err(&text).to_string().lines().map(str::to_owned).collect()
 }
@@ -33,19 +33,19 @@ fn rly_15_a_server_is_told_the_projection_unless_the_operator_says_otherwise() {
 fn what_a_template_cannot_have_is_named_with_its_key() {
     let at = "node_classes[0].upstream_node";
     assert_eq!(
-        faults("split_by: {cluster: true}, upstream_node: {template: {id: 'a~{node.metadata.NAMESPACE}'}}"),
+        errors("split_by: {cluster: true}, upstream_node: {template: {id: 'a~{node.metadata.NAMESPACE}'}}"),
         [format!(
-            "{at}: `template.id` has {{node.metadata.NAMESPACE}}, by which `split_by` does not split classes"
+            "{at}: `template.id` uses {{node.metadata.NAMESPACE}}, but `split_by` does not split classes by this field"
         )]
     );
     assert_eq!(
-        faults("upstream_node: {template: {metadata: {A: {B: ['{node.cluster}']}}}}"),
+        errors("upstream_node: {template: {metadata: {A: {B: ['{node.cluster}']}}}}"),
         [format!(
-            "{at}: `template.metadata.A.B[0]` has {{node.cluster}}, by which `split_by` does not split classes"
+            "{at}: `template.metadata.A.B[0]` uses {{node.cluster}}, but `split_by` does not split classes by this field"
         )],
         "the names of the other style are split by nothing"
     );
-    let only = |fault: &str| faults(&format!("split_by: {{}}, upstream_node: {fault}")).concat();
+    let only = |error: &str| errors(&format!("split_by: {{}}, upstream_node: {error}")).concat();
     assert!(only("{template: {id: '{node.ip}'}}").starts_with(&format!("{at}.template.id: ")));
     assert!(only("{template: {metadata: {A: '{'}}}").starts_with(&format!("{at}.template.metadata: ")));
     assert!(only("{template: {}}").contains("at least one of `id`, `cluster` and `metadata`"));

@@ -236,7 +236,7 @@ fn open(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::{RestServer, Settings};
+    use crate::client::{ClientSettings, RestServer};
     use crate::telemetry::Metrics;
     use crate::telemetry::metrics::ClientMetrics;
     use crate::xds::{Code, Status};
@@ -244,8 +244,13 @@ mod tests {
     /// Whatever handle it has, its events are what the test sends.
     fn stream() -> (OpenStream, mpsc::Sender<StreamEvent>) {
         let (sender, events) = mpsc::channel(EVENTS_MAX);
-        let server =
-            RestServer::new("127.0.0.1", 1, "", Settings::default(), Arc::new(ClientMetrics::default()));
+        let server = RestServer::new(
+            "127.0.0.1",
+            1,
+            "",
+            ClientSettings::default(),
+            Arc::new(ClientMetrics::default()),
+        );
         let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
         let Some(handle) = server.open(&type_url, mpsc::channel(1).0) else { panic!("no service") };
         let metrics = Metrics::new().of_server("server");

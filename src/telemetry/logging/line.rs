@@ -1,7 +1,6 @@
-//! How a line looks: what anybody says in a value cannot end the line, steer a terminal, or fill the log.
+//! The format of log lines. No value can end the line, control a terminal, or fill the log.
 //!
-//! The one place for that, whatever a call site hands over. Texts of peers (status messages, names, node ids) come here as
-//! they are.
+//! All escaping happens here. Call sites pass texts of peers (status messages, names, node ids) unchanged.
 
 use std::fmt::{self, Debug, Write};
 
@@ -14,14 +13,14 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent};
 use tracing_subscriber::registry::LookupSpan;
 
-/// What is written of one value: longer than a client's rejection may be (`limits.error_detail_bytes`, 4 KiB), and short
-/// enough for a few hundred of the longest lines in the queue.
+/// The maximum length of a value in a line. Longer than a client's rejection (`limits.error_detail_bytes`, 4
+/// KiB), and short enough for a few hundred of the longest lines in the queue.
 pub(super) const VALUE_BYTES_MAX: usize = 8 * 1024;
 
-/// Stands where a value was cut.
+/// Marks the place where a value was cut.
 const CUT: &str = "…";
 
-/// The fields of a line of text.
+/// The fields of a text line.
 pub(super) struct TextFields;
 
 impl<'a> FormatFields<'a> for TextFields {
@@ -33,7 +32,7 @@ impl<'a> FormatFields<'a> for TextFields {
             }
             write!(writer, "{name}=")?;
             let mut text = String::new();
-            // Fails when the value was cut.
+            // Fails if the value was cut.
             let _ = write(&mut text, value, Escape::Text);
             put_value(writer, &text)
         })
@@ -42,8 +41,8 @@ impl<'a> FormatFields<'a> for TextFields {
     }
 }
 
-/// A value that could be taken for several fields stands in quotes; within them, quotes and backslashes have a backslash before
-/// them. All others stay as they are, since people read them.
+/// Quotes a value that could be mistaken for several fields, and escapes quotes and backslashes inside. Other
+/// values stay unquoted, for human readers.
 fn put_value(writer: &mut impl Write, text: &str) -> fmt::Result {
     let has_field = text.contains(' ') && text.contains('=');
     if !has_field || is_literal(text) {
@@ -59,7 +58,7 @@ fn put_value(writer: &mut impl Write, text: &str) -> fmt::Result {
     writer.write_char('"')
 }
 
-/// Whether a text is one string literal, which ends where the text does.
+/// Whether a text is exactly one string literal.
 fn is_literal(text: &str) -> bool {
     let Some(rest) = text.strip_prefix('"') else { return false };
     let mut is_escaped = false;
@@ -71,7 +70,7 @@ fn is_literal(text: &str) -> bool {
     end.is_some_and(|end| end + 1 == rest.len())
 }
 
-/// A line that is a JSON object.
+/// A line with one JSON object.
 pub(super) struct JsonLine;
 
 impl<S, N> FormatEvent<S, N> for JsonLine
@@ -93,13 +92,13 @@ where
         event.record(&mut line);
         line.put("target", event.metadata().target());
         let line = Value::Object(line.0).to_string();
-        // JSON leaves as they are what only a terminal takes for more than a letter.
+        // JSON does not escape characters that only terminals interpret.
         Escaping { inner: &mut writer, escape: Escape::Json, left: usize::MAX }.write_str(&line)?;
         writeln!(writer)
     }
 }
 
-/// The field that a line begins with.
+/// The field at the beginning of a line.
 const MESSAGE: &str = "message";
 
 fn name_of(field: &Field) -> &'static str {
@@ -117,7 +116,7 @@ impl JsonFields {
 impl Visit for JsonFields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let mut text = String::new();
-        // Fails when the value was cut.
+        // Fails if the value was cut.
         let _ = write(&mut text, value, Escape::Nothing);
         self.put(name_of(field), text);
     }
@@ -146,13 +145,13 @@ impl Visit for JsonFields {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Escape {
     Nothing,
-    /// As a string literal of Rust has it.
+    /// As in a string literal of Rust.
     Text,
-    /// As a string of JSON has it.
+    /// As in a JSON string.
     Json,
 }
 
-/// Writes one value, cut where it is too long.
+/// Writes a value, cut if too long.
 fn write(inner: &mut impl Write, value: &dyn Debug, escape: Escape) -> fmt::Result {
     let mut escaping = Escaping { inner, escape, left: VALUE_BYTES_MAX };
     match write!(escaping, "{value:?}") {
@@ -164,13 +163,13 @@ fn write(inner: &mut impl Write, value: &dyn Debug, escape: Escape) -> fmt::Resu
 struct Escaping<'a, W> {
     inner: &'a mut W,
     escape: Escape,
-    /// Bytes that may still be written.
+    /// Remaining bytes.
     left: usize,
 }
 
 impl<W: Write> Escaping<'_, W> {
     /// # Errors
-    /// The value is as long as it may be.
+    /// The value has reached the maximum length.
     fn put(&mut self, text: &str) -> fmt::Result {
         let end = text.floor_char_boundary(self.left);
         self.inner.write_str(&text[..end])?;
@@ -210,10 +209,10 @@ impl<W: Write> Write for Escaping<'_, W> {
     }
 }
 
-/// Whether a letter is only seen, and does nothing.
+/// Whether a character is visible and has no other effect.
 fn is_plain(letter: char) -> bool {
     match letter {
-        // Values have their quotes and backslashes as they came.
+        // Quotes and backslashes in values stay as they are.
         ' '..='~' => true,
         _ => letter.escape_debug().eq([letter]),
     }

@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::{Catalogue, DurationHistogram};
 
-/// What is counted of reading and writing it.
+/// Metrics of reading and writing the checkpoint.
 #[derive(Debug)]
 pub struct CheckpointMetrics {
     writes: Counter,
@@ -25,25 +25,22 @@ pub struct CheckpointMetrics {
 impl CheckpointMetrics {
     pub(super) fn new(catalogue: &mut Catalogue) -> CheckpointMetrics {
         CheckpointMetrics {
-            writes: catalogue.add("sluice_checkpoint_writes", "Sources that were written to the checkpoint"),
-            failures: catalogue
-                .add("sluice_checkpoint_write_failures", "Attempts to write a source that failed"),
+            writes: catalogue.add("sluice_checkpoint_writes", "Sources written to the checkpoint"),
+            failures: catalogue.add("sluice_checkpoint_write_failures", "Failed attempts to write a source"),
             failing: catalogue
                 .add("sluice_checkpoint_failing", "1 while the checkpoint cannot be used, otherwise 0"),
             written: catalogue.sized("sluice_checkpoint_written", "Bytes written to the checkpoint"),
-            write: catalogue.timed("sluice_checkpoint_write", "Time that it took to write a source"),
+            write: catalogue.timed("sluice_checkpoint_write", "Time to write a source"),
             last_success: catalogue.timed(
                 "sluice_checkpoint_last_success_timestamp",
                 "When a source was last written, since 1970; 0 before",
             ),
             sources: catalogue
-                .add("sluice_checkpoint_sources_read", "Sources that the checkpoint had at the start"),
+                .add("sluice_checkpoint_sources_read", "Sources read from the checkpoint at the start"),
             resources: catalogue
-                .add("sluice_checkpoint_resources_read", "Resources that the checkpoint had at the start"),
-            refused: catalogue.add(
-                "sluice_checkpoint_files_refused",
-                "Files of the checkpoint that were not used at the start",
-            ),
+                .add("sluice_checkpoint_resources_read", "Resources read from the checkpoint at the start"),
+            refused: catalogue
+                .add("sluice_checkpoint_files_refused", "Files of the checkpoint ignored at the start"),
         }
     }
 
@@ -54,7 +51,7 @@ impl CheckpointMetrics {
         self.refused.set(count(refused));
     }
 
-    /// A source is on disk as it is; one that holds nothing takes no bytes.
+    /// A source's file is up to date. An empty source has no file, hence 0 bytes.
     pub fn wrote(&self, bytes: u64, took: Duration, at: SystemTime) {
         self.writes.inc_by(u64::from(bytes > 0));
         self.written.inc_by(bytes);

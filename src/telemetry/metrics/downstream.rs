@@ -11,7 +11,7 @@ use super::{Catalogue, Counters, GaugePart, Gauges, Limit, LimitHits, SecondsGau
 use crate::telemetry::instruments::{BehindEntry, BehindTable};
 use crate::xds::Variant;
 
-/// How a client calls the discovery services.
+/// The kind of a call to the discovery services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallKind {
     /// An aggregated stream.
@@ -39,28 +39,28 @@ impl CallKind {
     }
 }
 
-/// What the serving side counts: connections and streams as the server sees them, and which streams are behind as the
-/// driver does.
+/// Metrics of the serving side: connections and streams from the server, and streams that are behind from the
+/// driver.
 #[derive(Debug)]
 pub struct DownstreamMetrics {
     pub connections_open: Gauge,
     pub connections_accepted: Counter,
-    /// `accept` failed for want of a resource (EMFILE, ENFILE, ENOBUFS, ENOMEM); the loop backed off.
+    /// `accept` lacked a kernel resource (EMFILE, ENFILE, ENOBUFS, ENOMEM), and the loop backed off.
     pub accept_failures: Counter,
 
     /// Closed: no complete preface in time (FD17).
     pub closed_preface_timeout: Counter,
-    /// Closed: what came first was neither HTTP/2 nor HTTP/1.1, or the peer left before that was plain.
+    /// Closed: the first bytes were neither HTTP/2 nor HTTP/1.1, or the peer left before sending enough.
     pub closed_not_http: Counter,
-    /// Closed: an HTTP/1.1 connection without a whole request for too long.
+    /// Closed: an HTTP/1.1 connection was too long without a complete request.
     pub closed_idle: Counter,
     /// Closed: too many control frames (FD19).
     pub closed_control_flood: Counter,
     /// Closed: the peer didn't answer a PING (KAL-1).
     pub closed_keepalive: Counter,
-    /// Closed: the peer broke HTTP/2, or vanished.
+    /// Closed: the peer violated HTTP/2, or vanished.
     pub closed_error: Counter,
-    /// Closed at the end of the window after GOAWAY, with streams still open.
+    /// Closed after the grace period of a GOAWAY, with streams still open.
     pub closed_cut: Counter,
 
     /// GOAWAY because of `connection_age` (KAL-4).
@@ -71,12 +71,12 @@ pub struct DownstreamMetrics {
     pub goaways_idle: Counter,
     /// GOAWAY because the peer provoked resets or wasted frames (FD19).
     pub goaways_abuse: Counter,
-    /// Times that a connection was old enough to go, but had a stream without any response yet (KAL-4).
+    /// A connection exceeded its age, but had a stream without any response yet (KAL-4).
     pub age_exemptions: Counter,
 
-    /// Streams that ended because a request could not be read (FD16).
+    /// Streams ended by an unreadable request (FD16).
     pub streams_unreadable: Counter,
-    /// Calls to paths that nobody serves.
+    /// Calls to unknown paths.
     pub calls_unimplemented: Counter,
     /// DATA bytes of requests.
     pub request_bytes: Counter,
@@ -95,7 +95,7 @@ pub struct DownstreamMetrics {
 }
 
 impl Default for DownstreamMetrics {
-    /// Metrics that nothing exports.
+    /// Metrics without an exporter.
     fn default() -> DownstreamMetrics {
         let limits = LimitHits::new(|_| Counter::default());
         DownstreamMetrics::new(&mut Catalogue::default(), Instant::now(), limits)
@@ -105,7 +105,7 @@ impl Default for DownstreamMetrics {
 fn rest_responses(catalogue: &mut Catalogue) -> Counters<1> {
     let responses: Counters<1> =
         catalogue.add("sluice_downstream_rest_responses", "Answers to REST requests, by HTTP status");
-    // The usual ones are there from the start, so that their first increase is seen.
+    // The usual codes exist from the start, so that their first increase is visible.
     for code in ["200", "304", "503"] {
         responses.get_or_create_owned(&[("code", code.into())]);
     }
@@ -116,28 +116,26 @@ impl DownstreamMetrics {
     pub(super) fn new(catalogue: &mut Catalogue, origin: Instant, limits: LimitHits) -> DownstreamMetrics {
         let closed: Counters<1> = catalogue.add(
             "sluice_downstream_connections_closed",
-            "Connections that the relay closed, or that failed, by the reason",
+            "Connections that the relay closed or that failed, by reason",
         );
         let closed = |reason: &str| closed.get_or_create_owned(&[("reason", reason.into())]);
         let goaways: Counters<1> =
-            catalogue.add("sluice_downstream_goaways", "Connections that were asked to go, by the reason");
+            catalogue.add("sluice_downstream_goaways", "Connections with a GOAWAY from the relay, by reason");
         let goaways = |reason: &str| goaways.get_or_create_owned(&[("reason", reason.into())]);
         let calls: Counters<1> = catalogue
             .add("sluice_downstream_calls", "Calls of the discovery services, by the kind of method");
         let call = |kind: CallKind| calls.get_or_create_owned(&[("method", kind.name().into())]);
-        let streams: Gauges<1> =
-            catalogue.add("sluice_downstream_streams", "Streams of clients that are open");
+        let streams: Gauges<1> = catalogue.add("sluice_downstream_streams", "Open streams of clients");
         let opened: Counters<1> =
             catalogue.add("sluice_downstream_streams_opened", "Streams that clients opened");
         let label = |variant| [("variant", variant_name(variant).into())];
         DownstreamMetrics {
-            connections_open: catalogue
-                .add("sluice_downstream_connections", "Connections of clients that are open"),
+            connections_open: catalogue.add("sluice_downstream_connections", "Open connections of clients"),
             connections_accepted: catalogue
-                .add("sluice_downstream_connections_accepted", "Connections of clients that were accepted"),
+                .add("sluice_downstream_connections_accepted", "Accepted connections of clients"),
             accept_failures: catalogue.add(
                 "sluice_downstream_accept_failures",
-                "Times that no connection could be accepted for want of a resource",
+                "Failed accepts, for lack of file descriptors or memory",
             ),
             closed_preface_timeout: closed("preface_timeout"),
             closed_not_http: closed("not_http"),
@@ -152,7 +150,7 @@ impl DownstreamMetrics {
             goaways_abuse: goaways("abuse"),
             age_exemptions: catalogue.add(
                 "sluice_downstream_age_exemptions",
-                "Times that an old connection was kept, because a stream of it had no response yet",
+                "Old connections kept, because a stream had no response yet",
             ),
             streams_unreadable: catalogue.add(
                 "sluice_downstream_streams_unreadable",
@@ -170,16 +168,17 @@ impl DownstreamMetrics {
             behind: Arc::new(BehindTable::new(origin)),
             streams_behind: catalogue.add(
                 "sluice_downstream_streams_behind",
-                "Open streams with news that the client has not ACKed",
+                "Open streams with updates that the client has not ACKed",
             ),
             oldest_unacked: catalogue.timed(
                 "sluice_downstream_oldest_unacked",
-                "For how long the stream that is furthest behind has been behind",
+                "Longest time that an open stream has been behind",
             ),
         }
     }
 
-    /// A connection was accepted, if that leaves at most `max` open; it counts as open until the handle is dropped.
+    /// Counts an accepted connection as open until the handle is dropped. `None` if `max` connections are
+    /// open already.
     pub fn connection(&self, max: u64) -> Option<GaugePart> {
         let max = i64::try_from(max).unwrap_or(i64::MAX);
         let enter = |open: i64| (open < max).then_some(open + 1);
@@ -202,7 +201,7 @@ impl DownstreamMetrics {
         self.rest_responses.get_or_create_owned(&[("code", code.to_string().into())]).inc();
     }
 
-    /// A stream was opened; it counts as open until the handle is dropped.
+    /// Counts a new stream as open until the handle is dropped.
     pub fn stream(&self, variant: Variant) -> GaugePart {
         self.streams_opened[variant as usize].inc();
         GaugePart::new(&self.streams[variant as usize], 1)
@@ -216,7 +215,7 @@ impl DownstreamMetrics {
         self.streams_opened[variant as usize].get()
     }
 
-    /// Whether one stream is behind; it counts as up to date until it says otherwise.
+    /// The lag of one stream. Counts as up to date until set otherwise.
     pub fn behind(&self) -> BehindMetrics {
         BehindMetrics(self.behind.entry())
     }
@@ -236,12 +235,12 @@ impl DownstreamMetrics {
     }
 }
 
-/// Since when one open stream has been behind.
+/// The lag of one open stream.
 #[derive(Debug)]
 pub struct BehindMetrics(BehindEntry);
 
 impl BehindMetrics {
-    /// Since when the client has not ACKed news of any type; `None` when it is up to date. Idempotent and cheap.
+    /// Since when the client has not ACKed an update of any type; `None`: up to date. Idempotent and cheap.
     pub fn since(&self, since: Option<Instant>) {
         self.0.set(since);
     }

@@ -1,4 +1,4 @@
-//! Which servers of a list stand in for the preferred one.
+//! The use of servers other than the preferred server of a list.
 
 use std::sync::Arc;
 
@@ -15,17 +15,17 @@ impl FallbackMetrics {
         FallbackMetrics {
             streams: catalogue.add(
                 "sluice_fallback_streams",
-                "Downstream streams that are served by a server of the list that is not the preferred one",
+                "Downstream streams served by another server of the list than the preferred one",
             ),
             moves: catalogue.add(
                 "sluice_fallback_moves",
-                "How often a downstream stream went over to a server of the list, the preferred one included",
+                "Moves of downstream streams to a server of the list, including returns to the preferred one",
             ),
         }
     }
 
-    /// A stream went over to `server`. It counts as served by it, where that is not the `preferred` one, until the handle is
-    /// dropped.
+    /// A stream moved to `server`. Unless the server is the `preferred` one, the stream counts as served by
+    /// it until the handle is dropped.
     pub fn moved(&self, list: &Arc<str>, server: &Arc<str>, preferred: bool) -> Option<GaugePart> {
         let labels = [("list", list.clone()), ("server", server.clone())];
         self.moves.get_or_create(&labels).inc();

@@ -17,11 +17,11 @@ use crate::telemetry::SourceState;
 use crate::xds::Code;
 use crate::xds::Variant;
 
-/// Servers and the sources attached to them.
+/// Servers, and the sources attached to them.
 #[derive(Debug)]
 pub struct UpstreamMetrics {
     origin: Instant,
-    /// As many as the configuration names.
+    /// Bounded by the number of servers in the configuration.
     servers: Mutex<BTreeMap<Arc<str>, Arc<ServerMetrics>>>,
     connected: Gauges<1>,
     sources: Gauges<3>,
@@ -48,15 +48,13 @@ impl UpstreamMetrics {
                 "1 while at least one source of the server has a working stream, otherwise 0",
             ),
             sources: catalogue.add("sluice_upstream_sources", "Sources of the server by their state"),
-            stale: catalogue.add(
-                "sluice_upstream_sources_stale",
-                "Sources that serve what they can't have confirmed now",
-            ),
+            stale: catalogue
+                .add("sluice_upstream_sources_stale", "Sources that serve state they can't confirm now"),
             restored: catalogue.add(
                 "sluice_upstream_sources_restored",
-                "Sources that serve what they held before a restart and can't have confirmed yet",
+                "Sources that serve state restored after a restart, not confirmed yet",
             ),
-            streams: catalogue.add("sluice_upstream_streams", "Streams to the server that are open"),
+            streams: catalogue.add("sluice_upstream_streams", "Open streams to the server"),
             stream_closes: catalogue.add(
                 "sluice_upstream_stream_closes",
                 "Streams to the server that ended, by gRPC status code",
@@ -66,11 +64,11 @@ impl UpstreamMetrics {
             nacks: catalogue.add("sluice_upstream_nacks", "Responses of the server that the relay NACKed"),
             beside: BesideFamilies::new(catalogue),
             bad_files: catalogue
-                .add("sluice_upstream_bad_files", "Files that could not be read or parsed and were not used"),
+                .add("sluice_upstream_bad_files", "Files ignored because of errors in reading or parsing"),
             client: ClientFamilies::new(catalogue),
             last_response_age: catalogue.timed(
                 "sluice_upstream_last_response_age",
-                "Time since the server last answered on any stream; absent until it has",
+                "Time since the server last answered on any stream; absent before the first answer",
             ),
         }
     }
@@ -121,7 +119,7 @@ impl UpstreamMetrics {
     }
 }
 
-/// What is counted per server.
+/// Metrics per server.
 #[derive(Debug)]
 pub struct ServerMetrics {
     label: Arc<str>,
@@ -139,12 +137,12 @@ pub struct ServerMetrics {
     nacks: Counters<2>,
     beside: BesideFamilies,
     bad_files: Counter,
-    /// Microseconds since the origin plus one; 0 before the first.
+    /// Microseconds since the origin plus one; 0 before the first response.
     last_response: AtomicU64,
 }
 
 impl ServerMetrics {
-    /// A source was attached for a server list, in state CONNECTING; it counts until the handle is dropped.
+    /// Counts a source attached for a server list, in state CONNECTING, until the handle is dropped.
     pub fn source(self: &Arc<Self>, list: &Arc<str>) -> SourceMetrics {
         let (server, list) = (("server", self.label.clone()), ("list", list.clone()));
         let of_state = |state| {
@@ -162,13 +160,14 @@ impl ServerMetrics {
         }
     }
 
-    /// Streams of one source that carry a suspect alone (ADR 15); they count until the handle is dropped.
+    /// Counts the streams of one source that carry a suspect type alone (ADR 15), until the handle is
+    /// dropped.
     pub fn suspect_streams(&self) -> GaugePart {
         let labels = [("server", self.label.clone())];
         GaugePart::new(&self.beside.suspects.get_or_create_owned(&labels), 0)
     }
 
-    /// What is counted per server and type; to be found once per type of a source, and kept.
+    /// Metrics per server and type. Look up once per type of a source, and keep.
     pub fn of_type(self: &Arc<Self>, types: &TypeMetrics) -> UpstreamTypeMetrics {
         let labels = [("server", self.label.clone()), ("type", types.label.clone())];
         UpstreamTypeMetrics {
@@ -183,7 +182,7 @@ impl ServerMetrics {
         }
     }
 
-    /// A stream was opened; it counts as open until the handle is dropped.
+    /// Counts a stream as open until the handle is dropped.
     pub fn stream(&self, variant: Variant) -> GaugePart {
         GaugePart::new(&self.streams[variant as usize], 1)
     }
@@ -194,12 +193,12 @@ impl ServerMetrics {
             .inc();
     }
 
-    /// What the connections to the server count.
+    /// Metrics of the connections to the server.
     pub fn client(&self) -> &Arc<ClientMetrics> {
         &self.client
     }
 
-    /// A file could not be used; the last good state stays (FIL-7).
+    /// A file was unusable; the last good state stays in force (FIL-7).
     pub fn bad_file(&self) {
         self.bad_files.inc();
     }
@@ -237,18 +236,18 @@ impl SourceMetrics {
         self.connected.set(usize::from(state.is_attached()));
     }
 
-    /// Whether the source serves what was held before a restart (RLY-7).
+    /// Whether the source serves state restored after a restart (RLY-7).
     pub fn restored(&mut self, restored: bool) {
         self.restored.set(usize::from(restored));
     }
 
-    /// Whether the source serves while its server can't be heard (I14).
+    /// Whether the source serves while its server is unreachable (I14).
     pub fn stale(&mut self, stale: bool) {
         self.stale.set(usize::from(stale));
     }
 }
 
-/// What is counted per server and resource type.
+/// Metrics per server and resource type.
 #[derive(Clone, Debug)]
 pub struct UpstreamTypeMetrics {
     server: Arc<ServerMetrics>,
@@ -268,7 +267,7 @@ impl UpstreamTypeMetrics {
         self.server.answered(Instant::now());
     }
 
-    /// REST: the server answered that nothing changed.
+    /// REST: the server answered "not modified".
     pub fn unchanged(&self) {
         self.server.answered(Instant::now());
     }
@@ -283,42 +282,43 @@ impl UpstreamTypeMetrics {
         self.nacks.inc();
     }
 
-    /// Heartbeats came (TTL-4).
+    /// Heartbeats arrived (TTL-4).
     pub fn heartbeats(&self, count: usize) {
         self.heartbeats.inc_by(count as u64);
     }
 
-    /// A response took away most of what there was (FU18).
+    /// A response removed most resources of the type (FU18).
     pub fn mass_deletion(&self) {
         self.mass_deletions.inc();
     }
 
-    /// Resources that one source serves although the server took them away (FU18); they count until the handle is dropped.
+    /// Counts resources of one source that are served although the server removed them (FU18), until the
+    /// handle is dropped.
     pub fn held_back(&self) -> GaugePart {
         let labels = [("server", self.server.label.clone()), ("type", self.label.clone())];
         GaugePart::new(&self.server.beside.held_back.get_or_create_owned(&labels), 0)
     }
 
-    /// The server refuses the type to one source; it counts until the handle is dropped.
+    /// Counts a source for which the server refuses the type, until the handle is dropped.
     pub fn refused(&self, how: &'static str) -> GaugePart {
         let (server, label) = (&self.server, self.label.clone());
         let labels = [("server", server.label.clone()), ("type", label), ("reason", how.into())];
         GaugePart::new(&server.beside.refused.get_or_create_owned(&labels), 1)
     }
 
-    /// A response whose versions don't fit those before it (FU20, FU21).
+    /// A response contradicts the versions of earlier ones (FU20, FU21).
     pub fn version_anomaly(&self, kind: VersionAnomaly) {
         let (server, label) = (&self.server, self.label.clone());
         let labels = [("server", server.label.clone()), ("type", label), ("kind", kind.label().into())];
         server.beside.version_anomalies.get_or_create(&labels).inc();
     }
 
-    /// Resources ran out, because the server did not refresh them (TTL-8).
+    /// Resources expired because the server did not refresh them (TTL-8).
     pub fn expired(&self, count: usize) {
         self.expiries.inc_by(count as u64);
     }
 
-    /// The server reported that it cannot supply a resource (ERR-1).
+    /// The server reported an error for a resource (ERR-1).
     pub fn resource_error(&self, code: Code) {
         let (server, label) = (&self.server, self.label.clone());
         let labels = [("server", server.label.clone()), ("type", label), ("code", code.name().into())];
@@ -326,12 +326,12 @@ impl UpstreamTypeMetrics {
     }
 }
 
-/// What can be told against the versions of a response.
+/// A contradiction between the versions of two responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionAnomaly {
-    /// It brings a resource under the version that it had, with other bytes (FU20, WIR-2).
+    /// A resource has other bytes with the same version (FU20, WIR-2).
     SameVersionOtherBytes,
-    /// A version is lower than the one before it, where versions have an order (FU21).
+    /// A version is lower than the previous one, for versions with an order (FU21).
     WentBackwards,
 }
 
@@ -344,7 +344,7 @@ impl VersionAnomaly {
     }
 }
 
-/// What servers say beside resources.
+/// Metrics of responses' content other than resources, and of problems with servers.
 #[derive(Clone, Debug)]
 struct BesideFamilies {
     heartbeats: Counters<2>,
@@ -370,11 +370,11 @@ impl BesideFamilies {
             ),
             mass_deletions: catalogue.add(
                 "sluice_upstream_mass_deletions",
-                "Responses of the server that took away most of what there was of a type",
+                "Responses of the server that removed most resources of a type",
             ),
             held_back: catalogue.add(
                 "sluice_upstream_resources_held_back",
-                "Resources served although the server took them away in a mass deletion",
+                "Resources still served after the server removed them in a mass deletion",
             ),
             refused: catalogue.add(
                 "sluice_upstream_types_refused",
@@ -382,47 +382,47 @@ impl BesideFamilies {
             ),
             suspects: catalogue.add(
                 "sluice_upstream_suspect_streams",
-                "Streams to the server that carry one type alone, because it ended a stream after it was asked for that",
+                "Streams to the server for one suspect type alone, because the server ended a stream after a request for the type",
             ),
             version_anomalies: catalogue.add(
                 "sluice_upstream_version_anomalies",
-                "Responses of the server whose versions don't fit those before, by kind",
+                "Responses of the server with versions that contradict earlier ones, by kind",
             ),
             errors: catalogue.add(
                 "sluice_upstream_resource_errors",
-                "Errors that the server sent in the place of resources, by gRPC status code",
+                "Errors from the server in place of resources, by gRPC status code",
             ),
         }
     }
 }
 
-/// What the connections to one server count. All but the gauge only grow.
+/// Metrics of the connections to one server. All but the gauge only grow.
 #[derive(Debug)]
 pub struct ClientMetrics {
-    /// Gauge: connections that are open.
+    /// Gauge: open connections.
     pub connections: Gauge,
     /// Connections that became ready.
     pub connects: Counter,
-    /// Attempts to connect that failed at every address.
+    /// Connection attempts that failed at every address.
     pub connect_failures: Counter,
-    /// Messages that could not be decoded or were too long (FU11, FU17).
+    /// Messages that were undecodable or too long (FU11, FU17).
     pub undecodable: Counter,
     /// Bytes read from and written to sockets.
     pub received_bytes: Counter,
     pub sent_bytes: Counter,
     /// PINGs sent.
     pub pings: Counter,
-    /// Questions on demand whether the transport is alive (RLY-29).
+    /// Probes of the transport on demand (RLY-29).
     pub probes: Counter,
     /// PINGs and probes without an answer in time; each ended a connection.
     pub unanswered: Counter,
-    /// Connections on which the server sent a GOAWAY, and those of them that said `too_many_pings` (FU32).
+    /// Connections with a GOAWAY from the server, and the part of them with `too_many_pings` (FU32).
     pub goaways: Counter,
     pub too_many_pings: Counter,
 }
 
 impl Default for ClientMetrics {
-    /// Metrics that nothing exports.
+    /// Metrics without an exporter.
     fn default() -> ClientMetrics {
         ClientFamilies::new(&mut Catalogue::default()).server(&[("server", Arc::from(""))])
     }
@@ -447,8 +447,7 @@ struct ClientFamilies {
 impl ClientFamilies {
     fn new(catalogue: &mut Catalogue) -> ClientFamilies {
         ClientFamilies {
-            connections: catalogue
-                .add("sluice_upstream_connections", "Connections to the server that are open"),
+            connections: catalogue.add("sluice_upstream_connections", "Open connections to the server"),
             connects: catalogue
                 .add("sluice_upstream_connects", "Connections to the server that became ready"),
             connect_failures: catalogue
@@ -460,19 +459,16 @@ impl ClientFamilies {
             received: catalogue.sized("sluice_upstream_received", "Bytes read from the server"),
             sent: catalogue.sized("sluice_upstream_sent", "Bytes written to the server"),
             pings: catalogue.add("sluice_upstream_pings", "HTTP/2 PINGs sent to the server"),
-            probes: catalogue.add(
-                "sluice_upstream_probes",
-                "Questions to a silent server whether it is there, because a name stayed unanswered",
-            ),
+            probes: catalogue
+                .add("sluice_upstream_probes", "Probes of a silent server, because a name stayed unanswered"),
             unanswered: catalogue.add(
                 "sluice_upstream_pings_unanswered",
                 "PINGs and probes without an answer in time; each ended a connection",
             ),
-            goaways: catalogue
-                .add("sluice_upstream_goaways", "Connections that the server asked with a GOAWAY to leave"),
+            goaways: catalogue.add("sluice_upstream_goaways", "Connections with a GOAWAY from the server"),
             too_many_pings: catalogue.add(
                 "sluice_upstream_too_many_pings",
-                "Connections that the server asked to leave because it finds PINGs too frequent",
+                "Connections with a GOAWAY because the server finds PINGs too frequent",
             ),
         }
     }

@@ -1,8 +1,9 @@
-//! Requests from clients, read as they arrive.
+//! Incremental reader of client requests.
 //!
-//! A default Envoy repeats its whole node, some 61 KB, in every request, ACKs included (STR-3). Therefore nothing
-//! is buffered but single fields that matter: a [`walker`](walk) passes over the rest. Of the first node of a
-//! stream all but `extensions` and `listening_addresses` is kept, of later ones what may still count.
+//! A default Envoy repeats its whole node, some 61 KB, in every request, ACKs included (STR-3). A
+//! [`walker`](walk) therefore buffers only fields that matter, and skips the rest. Of the first node of a
+//! stream, it keeps all fields but `extensions` and `listening_addresses`; of later nodes, it keeps only
+//! fields that may still count.
 
 mod node;
 mod request;
@@ -17,21 +18,21 @@ use super::status;
 use crate::xds::{Request, Variant};
 use walk::MessageReader;
 
-/// What a name takes beside its text while it stands in a request: its allocation, and its place in a list that grows.
+/// Memory of one name in a request beside its text, in bytes: the allocation, and the slot in a growing list.
 pub const NAME_IN_REQUEST_BYTES: usize = 64;
 
-/// The same of any field that is kept. A version takes somewhat more, of which each request has few; but for those of
-/// `initial_resource_versions`, which have a name and a text each.
+/// The same for any field kept. A version takes somewhat more, but a request has few of them; in
+/// `initial_resource_versions`, each version comes with a name.
 const FIELD_BYTES: usize = NAME_IN_REQUEST_BYTES;
 
-/// What a client may send in one request. Passing a limit ends its stream with RESOURCE_EXHAUSTED.
+/// Limits of one request. A request over a limit ends its stream with RESOURCE_EXHAUSTED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderLimits {
     /// Bytes of a request message on the wire.
     pub message_bytes: usize,
     /// Bytes of a request's node on the wire.
     pub node_bytes: usize,
-    /// Bytes of a node that are kept.
+    /// Bytes of a node kept in memory.
     pub node_retained_bytes: usize,
     /// Levels of structs and lists in a node's metadata.
     pub metadata_depth: usize,
@@ -40,7 +41,7 @@ pub struct ReaderLimits {
     /// Bytes of a name, a version or a nonce.
     pub name_bytes: usize,
     pub type_url_bytes: usize,
-    /// Bytes of a NACK's message that are kept; the rest is cut off.
+    /// Bytes of a NACK's message kept in memory; the rest is cut off.
     pub error_detail_bytes: usize,
 }
 
@@ -59,10 +60,10 @@ impl Default for ReaderLimits {
     }
 }
 
-/// Reads the requests of one downstream stream out of its gRPC request body.
+/// Reads the requests of one downstream stream from its gRPC request body.
 ///
-/// Feed it with [`push`](Self::push), then take requests from it as from an iterator until it has none. After an
-/// error it yields nothing more; the stream must end with the error's status.
+/// Feed chunks with [`push`](Self::push), then iterate over the requests until the iterator is empty. Yields
+/// nothing after an error; the stream must end with the error's status.
 #[derive(Debug)]
 pub struct RequestReader {
     variant: Variant,
@@ -92,12 +93,12 @@ impl RequestReader {
         frame::append(&mut self.chunk, chunk);
     }
 
-    /// What the message takes that has not come as a whole, near enough; zero between two messages.
+    /// The approximate memory of a partly received message, in bytes; zero between two messages.
     pub fn held_bytes(&self) -> usize {
         self.message.as_ref().map_or(0, |message| message.held_bytes())
     }
 
-    /// A message has begun and is not whole.
+    /// A message has begun and is incomplete.
     pub fn is_within_message(&self) -> bool {
         self.message.is_some() || !self.header.is_empty()
     }

@@ -7,8 +7,8 @@ use super::super::frame::{Bound, ReadError};
 use super::ReaderLimits;
 use crate::xds::{Locality, Node, UserAgentVersion, Value};
 
-/// Of later nodes of a stream `dynamic_parameters` may differ; the id serves to notice one that differs
-/// otherwise (STR-3). `extensions` (9) and `listening_addresses` (11) are of no use here.
+/// Later nodes of a stream may change `dynamic_parameters`; the id reveals a forbidden change of identity
+/// (STR-3). `extensions` (9) and `listening_addresses` (11) are unused.
 pub(super) fn is_kept(number: u32, first: bool) -> bool {
     if first { matches!(number, 1..=4 | 6..=8 | 10 | 12) } else { matches!(number, 1 | 12) }
 }
@@ -37,7 +37,7 @@ pub(super) fn put_field(
     Ok(())
 }
 
-/// Features are a set (FEA-1), parameters a map: neither has an order.
+/// Features are a set (FEA-1) and parameters a map, so both are sorted.
 pub(super) fn settle(node: &mut Node) {
     node.client_features.sort_unstable();
     node.client_features.dedup();
@@ -56,8 +56,8 @@ fn put_locality(locality: &mut Locality, message: &[u8]) -> Result<(), Malformed
     Ok(())
 }
 
-/// An entry of `dynamic_parameters` goes upstream as it came, but for a control plane that is polled in JSON: one that
-/// cannot be read would spoil the requests of its whole class.
+/// Checks an entry of `dynamic_parameters`. The entry goes upstream as received, except to a control plane
+/// polled in JSON. There, an unreadable entry would break the requests of the whole class.
 fn check_parameters(entry: &[u8]) -> Result<(), Malformed> {
     for field in Fields::of(entry) {
         match field? {
@@ -69,7 +69,7 @@ fn check_parameters(entry: &[u8]) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// An `xds.core.v3.ContextParams`: a map of strings.
+/// Checks an `xds.core.v3.ContextParams`: a map of strings.
 fn check_context(message: &[u8]) -> Result<(), Malformed> {
     for field in Fields::of(message) {
         let (1, parameter) = field? else { continue };
@@ -81,7 +81,7 @@ fn check_context(message: &[u8]) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// The number of an `envoy.config.core.v3.BuildVersion`; its metadata says nothing that matters here.
+/// The number of an `envoy.config.core.v3.BuildVersion`. Its metadata is unused.
 fn build_version(message: &[u8]) -> Result<UserAgentVersion, Malformed> {
     let (mut major, mut minor, mut patch) = (0, 0, 0);
     for field in Fields::of(message) {
@@ -98,7 +98,7 @@ fn build_version(message: &[u8]) -> Result<UserAgentVersion, Malformed> {
     Ok(UserAgentVersion::Build { major, minor, patch })
 }
 
-/// The entries of a `google.protobuf.Struct`. `depth`: levels that may still open, this one included.
+/// The entries of a `google.protobuf.Struct`. `depth`: remaining levels, this level included.
 fn put_struct(
     fields: &mut std::collections::BTreeMap<String, Value>,
     message: &[u8],

@@ -1,4 +1,4 @@
-//! The fields of requests (`protocol.md` §3), each as it arrives.
+//! The fields of requests (`protocol.md` §3), each handled on arrival.
 
 use super::super::dynamic::read_locator;
 use super::super::fields::{Fields, Malformed, text};
@@ -15,7 +15,7 @@ pub(super) fn node_field(request: &Request) -> u32 {
     }
 }
 
-/// Other fields are passed over, as protobuf demands.
+/// Unknown fields are skipped, as protobuf demands.
 pub(super) fn is_known(request: &Request, number: u32) -> bool {
     match request {
         Request::Sotw(_) => (1..=7).contains(&number),
@@ -61,7 +61,7 @@ pub(super) fn put_delta_field(
     Ok(())
 }
 
-/// Brings a map into its order; of entries with one key the last counts, as in any protobuf map.
+/// Sorts a map. If a key is repeated, the last entry counts, as in any protobuf map.
 pub(super) fn settle(request: &mut DeltaRequest) {
     let versions = &mut request.initial_resource_versions;
     versions.reverse();
@@ -81,15 +81,16 @@ fn push_name(names: &mut Vec<ResourceName>, payload: &[u8], limits: &ReaderLimit
     Ok(())
 }
 
-/// No name may end as those do that the relay makes itself.
+/// Rejects names with an ending that is reserved for the relay's internal names.
 pub fn checked(name: &str) -> Result<&str, Malformed> {
     if is_reserved(name) {
-        return Err(Malformed::new("a name ends with a character that is none, U+FDD0 or U+FDD1"));
+        return Err(Malformed::new("a name ends with a reserved character, U+FDD0 or U+FDD1"));
     }
     Ok(name)
 }
 
-/// A locator: a name of its own for each set of parameters (DYN-7), and without any the plain name (DYN-8).
+/// Reads a locator. Each set of parameters makes a name of its own (DYN-7); without parameters, a locator is
+/// the plain name (DYN-8).
 fn push_locator(
     names: &mut Vec<ResourceName>,
     payload: &[u8],

@@ -247,24 +247,24 @@ fn limits_are_named_with_what_was_found_and_what_is_allowed() {
     let cases = [
         (
             request(|r| r.version_info = "x".repeat(20_000)),
-            "bytes of a request message: found 20004, allowed are 10000",
+            "bytes of a request message: found 20004, the limit is 10000",
         ),
         (
             node(|n| n.extensions = vec![proto::Extension { name: "x".repeat(2_000), ..Default::default() }]),
-            "bytes of the node: found 2006, allowed are 2000",
+            "bytes of the node: found 2006, the limit is 2000",
         ),
-        (node(|n| n.cluster = "x".repeat(101)), "kept bytes of the node: found 101, allowed are 100"),
-        (node(|n| n.metadata = Some(nested(4))), "levels of metadata: found 4, allowed are 3"),
+        (node(|n| n.cluster = "x".repeat(101)), "kept bytes of the node: found 101, the limit is 100"),
+        (node(|n| n.metadata = Some(nested(4))), "levels of metadata: found 4, the limit is 3"),
         (
             request(|r| r.resource_names = strings(&["a"; 4])),
-            "resource names in a request: found 4, allowed are 3",
+            "resource names in a request: found 4, the limit is 3",
         ),
         (
             request(|r| r.resource_names = strings(&["abcdef"])),
-            "bytes of a resource name: found 6, allowed are 5",
+            "bytes of a resource name: found 6, the limit is 5",
         ),
-        (request(|r| r.type_url = "abcdefg".into()), "bytes of type_url: found 7, allowed are 6"),
-        (request(|r| r.response_nonce = "abcdef".into()), "bytes of response_nonce: found 6, allowed are 5"),
+        (request(|r| r.type_url = "abcdefg".into()), "bytes of type_url: found 7, the limit is 6"),
+        (request(|r| r.response_nonce = "abcdef".into()), "bytes of response_nonce: found 6, the limit is 5"),
     ];
     for (message, expected) in cases {
         let mut reader = RequestReader::new(Variant::Sotw, limits);

@@ -1,5 +1,5 @@
-//! The walker over a request message: it sees every byte once, in chunks cut anywhere, and holds none but those
-//! of a field that is kept.
+//! The walker over a request message. It reads every byte once, in chunks cut anywhere, and stores only bytes
+//! of fields to keep.
 
 use bytes::{Buf, Bytes};
 
@@ -8,22 +8,22 @@ use super::super::frame::{Bound, Gather, ReadError};
 use super::{FIELD_BYTES, ReaderLimits, node, request};
 use crate::xds::{DeltaRequest, Node, Request, SotwRequest, Variant};
 
-/// Reads one message, whose length is known.
+/// Reads one message of known length.
 #[derive(Debug)]
 pub(super) struct MessageReader {
     left: Left,
     step: Step,
     request: Request,
     node: Option<Box<Node>>,
-    /// Later nodes count for little (STR-3).
+    /// Most fields of later nodes are ignored (STR-3).
     first_node: bool,
     node_bytes: usize,
     retained_bytes: usize,
-    /// What the fields take that came.
+    /// The approximate memory of the fields received so far.
     held_bytes: usize,
 }
 
-/// Bytes that are still to come: of the message and, while within the node, of the node.
+/// Bytes still to come: of the message and, while inside the node, of the node.
 #[derive(Debug)]
 struct Left {
     message: usize,
@@ -31,7 +31,7 @@ struct Left {
 }
 
 impl Left {
-    /// How far a field that begins or goes on here can reach.
+    /// The maximum length of a field at this position.
     fn scope(&self) -> usize {
         self.node.unwrap_or(self.message)
     }
@@ -44,8 +44,8 @@ impl Left {
     }
 }
 
-/// Where within a field the walker stands. Any field is a key; then comes a varint, a fixed number of bytes, or a
-/// length and as many bytes.
+/// The walker's position within a field. Every field is a key, followed by a varint, by a fixed number of
+/// bytes, or by a length and that number of bytes.
 #[derive(Debug)]
 enum Step {
     Key(Varint),
@@ -72,7 +72,7 @@ impl MessageReader {
         }
     }
 
-    /// What it takes until now, near enough.
+    /// The approximate memory in use, in bytes.
     pub fn held_bytes(&self) -> usize {
         let field = match &self.step {
             Step::Keep { gather, .. } => gather.held_bytes(),
@@ -85,7 +85,7 @@ impl MessageReader {
         self.node.is_some()
     }
 
-    /// Takes from the chunk what belongs to this message. True once the message is whole.
+    /// Reads this message's bytes from the chunk. Returns true once the message is complete.
     pub fn read(&mut self, chunk: &mut Bytes, limits: &ReaderLimits) -> Result<bool, ReadError> {
         loop {
             if self.left.node.is_some() && matches!(self.step, Step::Key(Varint::START)) {
@@ -106,12 +106,13 @@ impl MessageReader {
         }
     }
 
-    /// Skips fields of the node that lie whole in the chunk and are not kept: most of the 61 KB that an Envoy says of itself,
-    /// in each of its requests if it is so configured, are some 500 extensions. What is not plain is left to the walker.
+    /// A fast path that skips unused fields of the node if they lie completely within the chunk. Most of an
+    /// Envoy's 61 KB node is some 500 extensions, repeated in each request if Envoy is configured so. Any
+    /// other field is left to the walker.
     fn skip_extensions(&mut self, chunk: &mut Bytes) {
         let visible = &chunk[..chunk.len().min(self.left.scope())];
         let mut skipped = 0;
-        // A key of one byte, and then a length of one or two.
+        // A key of one byte, then a length of one or two.
         while let [key, low, rest @ ..] = &visible[skipped..] {
             let number = u32::from(key >> 3);
             if key & 0x87 != 2 || number == 0 || node::is_kept(number, self.first_node) {
@@ -131,7 +132,7 @@ impl MessageReader {
         self.left.consume(skipped);
     }
 
-    /// Takes at least one byte of the chunk, none beyond the scope.
+    /// Consumes at least one byte of the chunk, and none beyond the scope.
     fn advance(&mut self, chunk: &mut Bytes, limits: &ReaderLimits) -> Result<(), ReadError> {
         match &mut self.step {
             Step::Key(key) => {
@@ -198,7 +199,7 @@ impl MessageReader {
         }
     }
 
-    /// Begins the payload of a field with a length: all fields that matter are of that kind.
+    /// Begins the payload of a field with a length. All fields to keep are of this wire type.
     fn begin(&mut self, number: u32, length: u64, limits: &ReaderLimits) -> Result<(), ReadError> {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         self.step = self.skip(length)?;
@@ -262,9 +263,9 @@ struct Varint {
 impl Varint {
     const START: Varint = Varint { value: 0, shift: 0 };
 
-    /// The value, with its last byte.
+    /// Returns the value after its last byte.
     fn push(&mut self, byte: u8) -> Result<Option<u64>, Malformed> {
-        // Of the tenth byte only the lowest bit fits.
+        // Only the lowest bit of the tenth byte fits.
         if self.shift == 63 && byte > 1 {
             return Err(Malformed::new("a varint is longer than 64 bits"));
         }

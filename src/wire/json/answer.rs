@@ -1,8 +1,8 @@
 //! `DiscoveryResponse` in proto3 JSON, for REST clients (RST-3, RST-11).
 //!
-//! Every payload is spelled out under its `@type`, at any depth, so that the descriptors must know it. A type that they
-//! do not know fails the response and is named: a resource left out would be one deleted. Fields that the descriptors do
-//! not know have no spelling in JSON; they are left out, as proto3 demands.
+//! Every payload is spelled out under its `@type`, at any depth, so the descriptors must contain its type. An
+//! unknown type fails the response, with the type in the error: clients would take an omitted resource for a
+//! deleted one. Unknown fields have no JSON form, and are omitted as proto3 demands.
 
 use bytes::Bytes;
 use prost_reflect::{DescriptorPool, DynamicMessage, MapKey, SerializeOptions, Value};
@@ -11,17 +11,18 @@ use super::super::proto::Any;
 use super::super::response::WRAPPER;
 use crate::xds::{Code, Resource, ResourceName, Status, TypeUrl, Version};
 
-/// Messages within messages, those within payloads within payloads among them. Protobuf's own limit for one payload.
+/// The maximum nesting of messages, including messages inside payloads inside payloads. Equals protobuf's own
+/// limit for one payload.
 const DEPTH_MAX: usize = 100;
 
-/// Why a resource cannot be said in JSON.
+/// The reason why a resource has no JSON form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    #[error("{type_url} is not known, so that {place} of {resource:?} cannot be said in JSON")]
+    #[error("unknown type {type_url}: {place} of {resource:?} has no JSON form")]
     UnknownType { resource: String, place: String, type_url: String },
     #[error("{place} of {resource:?} is malformed: {reason}")]
     Malformed { resource: String, place: String, reason: String },
-    /// The descriptors in the binary are broken: an error of its build.
+    /// The embedded descriptors are broken: a build error of sluice.
     #[error("{0}")]
     Descriptors(String),
 }
@@ -36,10 +37,10 @@ impl From<AnswerError> for Status {
     }
 }
 
-/// A whole response, in snake_case as Envoy and control planes write it (RST-2).
+/// A complete response, with snake_case keys as Envoy and control planes write them (RST-2).
 ///
 /// # Errors
-/// The first payload that cannot be said in JSON; nothing is left out instead.
+/// The first payload without a JSON form; nothing is omitted instead.
 pub fn write_response<'a>(
     type_url: &TypeUrl,
     version: Version,
@@ -70,11 +71,11 @@ pub fn write_response<'a>(
 }
 
 fn put_text(json: &mut Vec<u8>, text: &str) {
-    // Text and a Vec can't fail.
+    // Writing text to a `Vec` can't fail.
     let _ = serde_json::to_writer(json, text);
 }
 
-/// Bare, or wrapped where the wrapper is what carries the name (WIR-9, NAM-20).
+/// Writes the bare message, or a wrapper if only the wrapper has the name (WIR-9, NAM-20).
 fn put_resource(
     json: &mut Vec<u8>,
     pool: &DescriptorPool,
@@ -110,7 +111,7 @@ fn put_payload(json: &mut Vec<u8>, pool: &DescriptorPool, resource: &Resource) -
         .map_err(|error| malformed(error.to_string()))
 }
 
-/// Finds what the descriptors don't know before anything is written, and what nests too deep to be written.
+/// Finds types unknown to the descriptors, and nesting too deep to write, before any output.
 fn check_any(
     pool: &DescriptorPool,
     resource: &ResourceName,

@@ -1,7 +1,7 @@
-//! One encoding for equal messages.
+//! A canonical encoding: equal messages give equal bytes.
 //!
-//! prost-reflect keeps maps hashed and writes them in whatever order they come. Here their entries are sorted,
-//! also within payloads, which the JSON reader encodes on its way.
+//! prost-reflect stores maps hashed and writes the entries in arbitrary order. This encoder sorts the
+//! entries, also within payloads, which the JSON reader encodes while reading.
 
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, ReflectMessage, Value};
@@ -9,7 +9,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, ReflectMess
 use super::super::fields::{put_bytes, put_element};
 use super::super::proto::Any;
 
-/// Encodes a message with its fields by number and its maps by key.
+/// Encodes a message with fields sorted by number and map entries sorted by key.
 pub(super) fn encode(pool: &DescriptorPool, message: &DynamicMessage) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     if message.descriptor().full_name() == super::ANY {
@@ -44,7 +44,7 @@ pub(super) fn encode(pool: &DescriptorPool, message: &DynamicMessage) -> Result<
     Ok(bytes)
 }
 
-/// A map's entry as the message that it is on the wire.
+/// A map entry as a message, as on the wire.
 fn entry(field: &FieldDescriptor, key: Value, value: Value) -> Result<DynamicMessage, String> {
     let kind = field.kind();
     let descriptor = kind.as_message().ok_or_else(|| format!("{} is not a map", field.full_name()))?;

@@ -1,9 +1,10 @@
-//! `DiscoveryResponse` in proto3 JSON, YAML and protobuf's text format, as files hold it (FIL-4), in JSON as REST servers
-//! send it (RST-3), and the `DiscoveryRequest` that is sent to them (RST-1).
+//! `DiscoveryResponse` in proto3 JSON, YAML and protobuf's text format, for files (FIL-4); in JSON from REST
+//! servers (RST-3); and the `DiscoveryRequest` to REST servers (RST-1).
 //!
-//! Payloads are spelled out under their `@type`, at any depth, with field names in lowerCamelCase or snake_case;
-//! the descriptors of Envoy's v3 types say what they mean. The outcome is the binary that an upstream could have
-//! sent, deterministic to the byte, so that replicas that read the same file agree on versions (RLY-30).
+//! Payloads are spelled out under their `@type`, at any depth, with field names in lowerCamelCase or
+//! snake_case. Their meaning comes from the descriptors of Envoy's v3 types. The result is the binary message
+//! of an ordinary upstream. It is deterministic to the byte, so that replicas with the same file agree on
+//! versions (RLY-30).
 
 mod canonical;
 mod request;
@@ -27,7 +28,7 @@ pub use text::parse_text;
 use super::upstream::{DecodeError, decode_file_resource, decode_file_response, decode_rest_response};
 use crate::xds::{SotwResponse, TypeUrl};
 
-/// Made by `tools/descriptors`.
+/// Built by `tools/descriptors`.
 const DESCRIPTORS: &[u8] = include_bytes!("../../../proto/envoy-v3.binpb.zst");
 
 const RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
@@ -36,26 +37,26 @@ const RESOURCE: &str = "envoy.service.discovery.v3.Resource";
 
 const ANY: &str = "google.protobuf.Any";
 
-/// What is wrong with a text, and where.
+/// An error in a text, with its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    /// With line and column.
+    /// The text includes line and column.
     #[error("{0}")]
     Syntax(String),
     #[error("{path}: {reason} (in a {message})")]
     Content { path: String, message: String, reason: String },
-    #[error("{path}: the type {type_url:?} is not known")]
+    #[error("{path}: unknown type {type_url:?}")]
     UnknownType { path: String, type_url: String },
     #[error(transparent)]
     Response(#[from] DecodeError),
-    #[error("it can't be encoded: {0}")]
+    #[error("the message can't be encoded: {0}")]
     Encoding(String),
-    /// The descriptors in the binary are broken: an error of its build.
-    #[error("the descriptors of Envoy's types: {0}")]
+    /// The embedded descriptors are broken: a build error of sluice.
+    #[error("the embedded descriptors of Envoy's types are broken: {0}")]
     Descriptors(String),
 }
 
-/// Reads a file in JSON: a `DiscoveryResponse`, or the `Resource` of a list collection (FIL-5).
+/// Reads a JSON file: a `DiscoveryResponse`, or the `Resource` of a list collection (FIL-5).
 pub fn parse_json(text: &str) -> Result<SotwResponse, JsonError> {
     parse_file(&read_json(text)?)
 }
@@ -67,17 +68,18 @@ fn parse_file(value: &Value) -> Result<SotwResponse, JsonError> {
     Ok(decode_file_response(encode(RESPONSE, value)?)?)
 }
 
-/// Reads the `DiscoveryResponse` of a REST server to a request for this type. A resource of a type that is not known
-/// fails all of it: a response without it would say that the resource is gone (RST-11).
+/// Reads the `DiscoveryResponse` of a REST server to a request for this type. A resource of an unknown type
+/// fails the whole response: without the resource, the response would mean a deletion (RST-11).
 pub fn parse_rest_response(text: &str, type_url: &TypeUrl) -> Result<SotwResponse, JsonError> {
     Ok(decode_rest_response(encode(RESPONSE, &read_json(text)?)?, type_url)?)
 }
 
-/// Values of one document. Each costs some 70 bytes, where two are enough to write it; endpoints of ten thousand hosts are half
-/// a million.
+/// The maximum number of values in one document. A value takes two bytes of text, but some 70 bytes of
+/// memory. The endpoints of ten thousand hosts are half a million values.
 const NODES_MAX: usize = 10_000_000;
 
-/// Whether a text in JSON has more values than that: each stands behind a comma, a colon, or the beginning of a list.
+/// Whether a JSON text has more than `max` values. Each value follows a comma, a colon, or the beginning of a
+/// list.
 fn has_more_nodes(text: &str, max: usize) -> bool {
     let (mut nodes, mut is_quoted, mut is_escaped) = (1, false, false);
     for byte in text.bytes() {
@@ -94,17 +96,17 @@ fn has_more_nodes(text: &str, max: usize) -> bool {
 
 fn read_json(text: &str) -> Result<Value, JsonError> {
     if has_more_nodes(text, NODES_MAX) {
-        return Err(JsonError::Syntax(format!("it has more than {NODES_MAX} values")));
+        return Err(JsonError::Syntax(format!("the document has more than {NODES_MAX} values")));
     }
     let strict: strict::Strict =
         serde_json::from_str(text).map_err(|error| JsonError::Syntax(error.to_string()))?;
     Ok(strict.0)
 }
 
-/// Reads a file in YAML; see [`parse_json`].
+/// Reads a YAML file; see [`parse_json`].
 pub fn parse_yaml(text: &str) -> Result<SotwResponse, JsonError> {
-    // The stock budget is for small documents of strangers. Here it bounds what aliases blow up and how deep
-    // things nest; endpoints of ten thousand hosts are half a million nodes.
+    // The parser's default budget is meant for small untrusted documents. These limits bound nesting and the
+    // expansion of aliases. The endpoints of ten thousand hosts are half a million nodes.
     let options = serde_saphyr::options! {
         with_snippet: false,
         budget: serde_saphyr::budget! {
@@ -119,7 +121,7 @@ pub fn parse_yaml(text: &str) -> Result<SotwResponse, JsonError> {
     parse_file(&strict.0)
 }
 
-/// The binary form of a message of this name.
+/// The binary form of a message with this full name.
 fn encode(name: &str, value: &Value) -> Result<Bytes, JsonError> {
     let pool = pool()?;
     let response = message(name)?;
@@ -136,7 +138,8 @@ fn message(name: &str) -> Result<MessageDescriptor, JsonError> {
     pool()?.get_message_by_name(name).ok_or_else(missing)
 }
 
-/// The descriptors, unpacked when first needed: it takes some 20 ms, which a relay without files need not spend.
+/// The descriptors, unpacked on first use. Unpacking takes some 20 ms, and relays without files don't need
+/// it.
 fn pool() -> Result<&'static DescriptorPool, JsonError> {
     static POOL: OnceLock<Result<DescriptorPool, String>> = OnceLock::new();
     let unpack = || {
@@ -146,7 +149,7 @@ fn pool() -> Result<&'static DescriptorPool, JsonError> {
     POOL.get_or_init(unpack).as_ref().map_err(|error| JsonError::Descriptors(error.clone()))
 }
 
-/// Says of which type the message at the path is.
+/// Adds the type of the message at the path to an error.
 fn content_error(
     pool: &DescriptorPool,
     response: MessageDescriptor,
@@ -183,7 +186,7 @@ fn content_error(
     }
 }
 
-/// What the field of a message under a key holds; for a map what any of its values is.
+/// The kind of a message's field with this key; for a map, the kind of its values.
 fn field_kind(pool: &DescriptorPool, message: &MessageDescriptor, value: &Value, key: &str) -> Option<Kind> {
     if message.is_map_entry() {
         return Some(message.map_entry_value_field().kind());

@@ -1,7 +1,7 @@
-//! What a REST client polls with: a `DiscoveryRequest` in proto3 JSON (RST-1, RST-2).
+//! The request of a REST client: a `DiscoveryRequest` in proto3 JSON (RST-1, RST-2).
 //!
-//! Read without descriptors and without a tree of the whole: Envoy sends hundreds of extensions with its node on every
-//! poll, none of which is kept. The limits are those of requests on streams.
+//! The reader uses neither descriptors nor a tree of the whole document. Envoy sends hundreds of extensions
+//! with its node on every poll, and the relay keeps none. The limits are the same as for requests on streams.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -18,8 +18,8 @@ use super::super::fields::{build, put_bytes, put_message};
 use super::super::frame::{Bound, ReadError};
 use crate::xds::{Locality, Node, ResourceName, SotwRequest, UserAgentVersion, Value};
 
-/// Unknown keys are passed over, as a newer client may have more. The type follows from the path (RST-1), and there
-/// is neither nonce nor NACK (RST-7, RST-8), so that these keys mean nothing either.
+/// Unknown keys are skipped: a newer client may send more of them. The type follows from the path (RST-1),
+/// and polls have neither nonces nor NACKs (RST-7, RST-8), so the keys for these are skipped, too.
 #[derive(Deserialize)]
 struct RequestText<'a> {
     #[serde(borrow, default, alias = "versionInfo")]
@@ -94,10 +94,10 @@ struct LocatorText {
     dynamic_parameters: Option<BTreeMap<String, String>>,
 }
 
-/// Reads a request; its type is left to the path.
+/// Reads a request. The type is left empty; the caller knows it from the path.
 ///
 /// # Errors
-/// What is malformed, with its place, or the limit that it passes.
+/// The malformed part with its place, or the limit exceeded.
 pub fn read_request(body: &[u8], limits: &ReaderLimits) -> Result<SotwRequest, ReadError> {
     ReadError::check(Bound::RequestBytes, body.len(), limits.message_bytes)?;
     let not_json = |error: serde_json::Error| ReadError::NotJson(error.to_string());
@@ -117,32 +117,29 @@ pub fn read_request(body: &[u8], limits: &ReaderLimits) -> Result<SotwRequest, R
     })
 }
 
-/// Of one part of the request, within which the reader counts lines and columns.
+/// An error in one part of the request. The parser counts lines and columns within the part, so they are
+/// removed.
 fn malformed(part: &str, error: &serde_json::Error) -> ReadError {
     let text = error.to_string();
     let reason = text.rsplit_once(" at line ").map_or(&*text, |(reason, _)| reason);
     ReadError::NotJson(format!("{part}: {reason}"))
 }
 
-/// A list would be read as the fields in their order.
+/// The parser would also accept a list of the fields in their order.
 fn must_be_object(text: &[u8]) -> Result<(), ReadError> {
     let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
-    if first == Some(&b'{') {
-        Ok(())
-    } else {
-        Err(ReadError::NotJson("a message in JSON is an object".to_owned()))
-    }
+    if first == Some(&b'{') { Ok(()) } else { Err(ReadError::NotJson("expected a JSON object".to_owned())) }
 }
 
 // === names ===
 
-/// `None`: this version cannot do what is asked for.
+/// `None`: this version does not support the locator.
 fn locator_name(locator: LocatorText) -> Option<String> {
     let plain = locator.dynamic_parameters.is_none_or(|parameters| parameters.is_empty());
     plain.then(|| locator.name.unwrap_or_default())
 }
 
-/// Reads a list without holding more than the limit of it.
+/// Reads a list, and stops at the limit.
 fn read_list<'a, T: Deserialize<'a>>(
     part: &str,
     text: Option<&'a RawValue>,
@@ -238,14 +235,14 @@ fn read_node(text: &RawValue, limits: &ReaderLimits) -> Result<Node, ReadError> 
         metadata_bytes + kept_bytes(&node),
         limits.node_retained_bytes,
     )?;
-    // Features are a set, parameters a map: neither has an order.
+    // Features are a set and parameters a map, so both are sorted.
     node.client_features.sort_unstable();
     node.client_features.dedup();
     node.dynamic_parameters.sort_unstable();
     Ok(node)
 }
 
-/// What is kept of a node besides its metadata.
+/// Bytes kept of a node besides its metadata.
 fn kept_bytes(node: &Node) -> usize {
     let locality = node.locality.as_ref();
     let locality = locality.map_or(0, |of| of.region.len() + of.zone.len() + of.sub_zone.len());
@@ -266,7 +263,7 @@ fn build_version(version: &SemanticText) -> UserAgentVersion {
     }
 }
 
-/// An entry of `dynamic_parameters` as it is on the wire.
+/// An entry of `dynamic_parameters` as on the wire.
 fn parameters_entry((key, text): (&String, &ParametersText)) -> Bytes {
     let entry = build(0, |sink| {
         put_bytes(sink, 1, key.as_bytes());
@@ -289,12 +286,12 @@ fn read_metadata(text: &RawValue, limits: &ReaderLimits) -> Result<BTreeMap<Stri
     match (fault.take(), read) {
         (Some(fault), _) => Err(fault),
         (None, Ok(Value::Struct(fields))) => Ok(fields),
-        (None, Ok(_)) => Err(ReadError::NotJson("the metadata of the node is no object".to_owned())),
+        (None, Ok(_)) => Err(ReadError::NotJson("the metadata of the node is not an object".to_owned())),
         (None, Err(error)) => Err(malformed("metadata of the node", &error)),
     }
 }
 
-/// A `google.protobuf.Value`; `levels`: how many may still open.
+/// A `google.protobuf.Value`. `levels`: the remaining levels of nesting.
 #[derive(Clone, Copy)]
 struct Metadata<'n> {
     levels: usize,
@@ -431,11 +428,11 @@ mod tests {
     fn rst_5_what_is_malformed_is_named() {
         for (text, part) in [
             ("", "EOF"),
-            ("[]", "is an object"),
-            (r#"{"node": ["n"]}"#, "is an object"),
+            ("[]", "expected a JSON object"),
+            (r#"{"node": ["n"]}"#, "expected a JSON object"),
             (r#"{"resource_names": "a"}"#, "list of resource names"),
             (r#"{"resource_names": ["a"], "resourceNames": ["a"]}"#, "duplicate field"),
-            (r#"{"node": {"metadata": [1]}}"#, "no object"),
+            (r#"{"node": {"metadata": [1]}}"#, "not an object"),
             (r#"{"node": {"id": 1}}"#, "string"),
             (r#"{} x"#, "trailing"),
             ("{\"resource_names\": [\"x\u{fdd0}k=v\u{fdd0}\"]}", "U+FDD0"),

@@ -14,8 +14,8 @@ const REQUEST: &str = "envoy.service.discovery.v3.DiscoveryRequest";
 
 const NODE: &str = "envoy.config.core.v3.Node";
 
-/// A `DiscoveryRequest` in proto3 JSON with the field names of the proto, as Envoy writes it (RST-2). `node` is what
-/// [`encode_rest_node`] made: every poll carries it (RST-6).
+/// A `DiscoveryRequest` in proto3 JSON with the field names of the proto file, as Envoy writes it (RST-2).
+/// `node` is the output of [`encode_rest_node`]; every poll contains the node (RST-6).
 pub fn encode_rest_request(request: SotwRequest, node: &[u8]) -> Result<Bytes, JsonError> {
     let mut json = vec![b'{'];
     json.extend_from_slice(b"\"node\":");
@@ -33,8 +33,8 @@ pub fn encode_rest_request(request: SotwRequest, node: &[u8]) -> Result<Bytes, J
 
 /// A node in proto3 JSON.
 ///
-/// Its metadata is written from the values themselves: they may nest as deep as `limits.metadata_depth` allows, which is
-/// more than a decoder of messages goes down.
+/// The metadata is written directly from its values. They may nest as deep as `limits.metadata_depth`, which
+/// is deeper than a message decoder goes.
 pub fn encode_rest_node(node: &Node) -> Result<Vec<u8>, JsonError> {
     let shallow = Node { metadata: BTreeMap::new(), ..node.clone() };
     let mut json = to_json(NODE, &encode_node(&shallow))?;
@@ -61,7 +61,7 @@ fn value_to_json(value: &Value) -> Json {
     match value {
         Value::Null => Json::Null,
         Value::Bool(value) => Json::Bool(*value),
-        // JSON has no word for what is no number, nor has a `google.protobuf.Value` in it.
+        // Neither JSON nor the JSON form of `google.protobuf.Value` can express NaN or infinity.
         Value::Number(bits) => Number::from_f64(f64::from_bits(*bits)).map_or(Json::Null, Json::Number),
         Value::String(text) => Json::String(text.clone()),
         Value::List(values) => Json::Array(values.iter().map(value_to_json).collect()),

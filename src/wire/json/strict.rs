@@ -5,7 +5,8 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// A value read from a text in which no object has a key twice: of two, one would be lost without a word.
+/// A value from a text without repeated keys in any object. Otherwise one of two entries would be lost
+/// silently.
 pub(super) struct Strict(pub Value);
 
 impl<'de> Deserialize<'de> for Strict {

@@ -126,7 +126,7 @@ fn errors_say_what_is_wrong_and_where() {
     let cases = [
         (
             unknown,
-            "resources[0].filterChains[0].filters[0].typedConfig.httpFilters[0].typedConfig: the type \"type.googleapis.com/envoy.extensions.acme.Unknown\" is not known",
+            "resources[0].filterChains[0].filters[0].typedConfig.httpFilters[0].typedConfig: unknown type \"type.googleapis.com/envoy.extensions.acme.Unknown\"",
         ),
         (
             field,
@@ -277,8 +277,8 @@ fn fil_5_what_is_no_inline_collection_is_refused() {
             locator.as_str(),
             "entries[1] of \"xdstp://a/envoy.config.listener.v3.ListenerCollection/all\" is not inline",
         ),
-        (cluster, "which is no list collection"),
-        (&nameless, "it has no name"),
+        (cluster, "is not a list collection"),
+        (&nameless, "the resource has no name"),
     ] {
         let error = parse_json(text).unwrap_err().to_string();
         assert!(error.contains(expected), "{error:?} should contain {expected:?}");
@@ -339,8 +339,12 @@ fn rst_3_rst_11_a_response_to_a_poll_is_of_its_type_and_known_as_a_whole() {
     );
     let cluster = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
     for (text, type_url, expected) in [
-        (LISTENER.to_owned(), &cluster, "asked for was type.googleapis.com/envoy.config.cluster.v3.Cluster"),
-        (LISTENER.replace("router.v3.Router", "acme.Unknown"), &listener, "is not known"),
+        (
+            LISTENER.to_owned(),
+            &cluster,
+            "but the request was for type.googleapis.com/envoy.config.cluster.v3.Cluster",
+        ),
+        (LISTENER.replace("router.v3.Router", "acme.Unknown"), &listener, "unknown type"),
         (String::new(), &listener, "EOF"),
     ] {
         let error = parse_rest_response(&text, type_url).unwrap_err().to_string();

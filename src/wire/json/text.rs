@@ -7,7 +7,7 @@ use super::super::upstream::{decode_file_resource, decode_file_response};
 use super::{JsonError, RESOURCE, RESPONSE, canonical, message, pool};
 use crate::xds::SotwResponse;
 
-/// How deep messages may be nested: the reader itself has no bound.
+/// The maximum nesting of messages. The parser itself has no limit.
 const DEPTH_MAX: usize = 100;
 
 /// Reads a file in text format: a `DiscoveryResponse`, or the `Resource` of a list collection (FIL-5).
@@ -15,7 +15,7 @@ pub fn parse_text(text: &str) -> Result<SotwResponse, JsonError> {
     check_depth(text)?;
     match encode(RESPONSE, text) {
         Ok(response) => Ok(decode_file_response(response.into())?),
-        // Most files are responses, so that the fault of what is neither is told as that of a response.
+        // Most files are responses. If a file is neither, report the error from reading it as a response.
         Err(error) => match encode(RESOURCE, text) {
             Ok(resource) => Ok(decode_file_resource(&resource)?),
             Err(_) => Err(error),
@@ -36,7 +36,7 @@ fn line_of(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
 }
 
-/// Counts brackets outside of strings and comments.
+/// Counts brackets outside strings and comments.
 fn check_depth(text: &str) -> Result<(), JsonError> {
     let (mut depth, mut quote, mut is_escaped, mut in_comment) = (0_usize, None, false, false);
     for (offset, byte) in text.bytes().enumerate() {

@@ -1,4 +1,4 @@
-//! A file that is one list collection (FIL-5).
+//! A file with one list collection (FIL-5).
 
 use bytes::Bytes;
 
@@ -8,8 +8,8 @@ use super::resource::read_any;
 use super::response::DecodeError;
 use crate::xds::{Kind, TypeUrl};
 
-/// The `DiscoveryResponse` whose one resource is this `Resource`. It must have a name and wrap a list collection, all of
-/// whose entries are inline: a file can't be asked for the others.
+/// Wraps a `Resource` in a `DiscoveryResponse`. The resource must have a name and contain a list collection.
+/// All entries of the collection must be inline, because a file can't serve the others.
 pub(super) fn as_response(resource: &[u8]) -> Result<Bytes, DecodeError> {
     let (mut name, mut any) = ("", None);
     for field in Fields::of(resource) {
@@ -20,16 +20,14 @@ pub(super) fn as_response(resource: &[u8]) -> Result<Bytes, DecodeError> {
         }
     }
     let refused = |reason: String| Err(DecodeError::Collection(reason));
-    let Some((type_url, value)) = any else { return refused("it has no content".to_owned()) };
+    let Some((type_url, value)) = any else { return refused("the Resource has no content".to_owned()) };
     let kind = TypeUrl::new(type_url).kind();
     if !matches!(kind, Kind::ClusterCollection | Kind::ListenerCollection | Kind::LbEndpointCollection) {
         let type_url: String = type_url.chars().take(200).collect();
-        return refused(format!(
-            "it wraps a {type_url:?}, which is no list collection; use a DiscoveryResponse"
-        ));
+        return refused(format!("the type {type_url:?} is not a list collection; use a DiscoveryResponse"));
     }
     if name.is_empty() {
-        return refused("it has no name".to_owned());
+        return refused("the resource has no name".to_owned());
     }
     if let Some(index) = first_locator(value)? {
         return refused(format!("entries[{index}] of {name:?} is not inline"));
@@ -43,7 +41,7 @@ pub(super) fn as_response(resource: &[u8]) -> Result<Bytes, DecodeError> {
     Ok(message.into())
 }
 
-/// The first entry of a collection that says only where the resource is.
+/// The index of the first entry that is a locator instead of an inline resource.
 fn first_locator(collection: &[u8]) -> Result<Option<usize>, Malformed> {
     let mut index = 0;
     for field in Fields::of(collection) {

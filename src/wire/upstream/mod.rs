@@ -1,4 +1,4 @@
-//! The client's side of the wire: requests written to upstreams, responses read from them.
+//! The client side of the wire: encodes requests to upstreams, and decodes their responses.
 
 mod collection;
 mod request;

@@ -10,18 +10,18 @@ use super::super::frame::{self, HEADER_LEN};
 use super::super::status;
 use crate::xds::{Locality, Node, Request, ResourceName, Status, UserAgentVersion, Value};
 
-/// A request, framed for gRPC. `node` is an encoded node ([`encode_node`]), wanted in the first request of a
-/// stream (STR-2); it takes the place of the request's own.
+/// Encodes a request and frames it for gRPC. `node` is an encoded node ([`encode_node`]) for the first
+/// request of a stream (STR-2), and replaces the request's own node.
 pub fn encode_request(request: &Request, node: Option<&[u8]>) -> Bytes {
     let mut message = encode(HEADER_LEN, request, node);
-    // The limits on names and their number keep requests far below the 4 GiB that gRPC can frame. One beyond is
-    // a request that the upstream can't read, and the stream ends.
+    // Limits on names keep requests far below the 4 GiB that gRPC can frame. With this header, the upstream
+    // could not read a larger request, and would end the stream.
     let header = frame::header(message.len() - HEADER_LEN).unwrap_or([u8::MAX; HEADER_LEN]);
     message[..HEADER_LEN].copy_from_slice(&header);
     message.into()
 }
 
-/// The same without a frame.
+/// Like [`encode_request`], without the frame.
 pub fn encode_message(request: &Request, node: Option<&[u8]>) -> Bytes {
     encode(0, request, node).into()
 }
@@ -53,7 +53,7 @@ fn encode(room: usize, request: &Request, node: Option<&[u8]>) -> Vec<u8> {
     })
 }
 
-/// A node as an upstream sees it.
+/// Encodes a node for an upstream.
 pub fn encode_node(node: &Node) -> Vec<u8> {
     let metadata = encode_struct(&node.metadata);
     build(0, |sink| {
@@ -100,7 +100,7 @@ fn put_error(sink: &mut dyn Sink, number: u32, error: Option<&Status>) {
     }
 }
 
-/// Names have one number and those with parameters another (DYN-7).
+/// Plain names and names with parameters have different field numbers (DYN-7).
 fn put_names(sink: &mut dyn Sink, number: u32, locators: u32, names: &[ResourceName]) {
     for name in names {
         match name.parameters() {
@@ -110,7 +110,7 @@ fn put_names(sink: &mut dyn Sink, number: u32, locators: u32, names: &[ResourceN
     }
 }
 
-/// A `google.protobuf.Struct`.
+/// Encodes a `google.protobuf.Struct`.
 fn encode_struct(fields: &BTreeMap<String, Value>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (key, value) in fields {
@@ -123,12 +123,12 @@ fn encode_struct(fields: &BTreeMap<String, Value>) -> Vec<u8> {
     bytes
 }
 
-/// A `google.protobuf.Value`. Nested ones are encoded from the inside out: measuring them first, as everything
-/// else is, would double the work with every level.
+/// Encodes a `google.protobuf.Value`. Nested values are encoded from the inside out. Measuring first, as for
+/// other messages, would double the work with every level.
 fn encode_value(value: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
     match value {
-        // The null value is the number zero, which must be written for the value to be of some kind.
+        // The null value is the number zero; unwritten, the value would have no kind.
         Value::Null => bytes.put(&[1 << 3, 0]),
         Value::Bool(value) => bytes.put(&[4 << 3, u8::from(*value)]),
         Value::Number(bits) => put_fixed64(&mut bytes, 2, *bits),

@@ -1,4 +1,4 @@
-//! One resource of a response: who it is, and its payload, verbatim.
+//! Reads one resource of a response: its identity and, verbatim, its payload.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,30 +12,30 @@ use super::super::version;
 use crate::xds::dynamic::is_reserved;
 use crate::xds::{Any, BadElement, Constraints, Element, Kind, Received, Resource, ResourceName, TypeUrl};
 
-/// The wrapper of servers that still speak v2; its fields have the same numbers.
+/// The wrapper used by servers that still speak v2. Its fields have the same numbers.
 const WRAPPER_V2: &str = "type.googleapis.com/envoy.api.v2.Resource";
 
-/// In place of a resource it says where to ask for it (NAM-20).
+/// The payload type of a redirect: the resource is elsewhere (NAM-20).
 const REDIRECT: &str = "type.googleapis.com/xds.core.v3.ResourceLocator";
 
 /// Reads the resources of one response.
 pub(super) struct ResourceReader<'a> {
-    /// The response, of which everything else here is a part.
+    /// The complete response. All other slices point into this buffer.
     pub message: &'a Bytes,
     pub type_url: &'a TypeUrl,
-    /// The version of resources that have none of their own: that of a SotW response.
+    /// The version of resources without a version of their own: the version of a SotW response.
     pub version_info: &'a str,
 }
 
 impl<'a> ResourceReader<'a> {
-    /// An element of a SotW response: the bare message or a wrapper of it (WIR-7).
+    /// An element of a SotW response: the bare message or a wrapper (WIR-7).
     pub fn sotw(&self, any: &'a [u8]) -> Element {
         let (type_url, value) = read_any(any).map_err(|error| bad("", error.to_string()))?;
         if is_wrapper(type_url) {
             return self.wrapped(value, true);
         }
         if *type_url != *self.type_url.as_str() {
-            return Err(bad("", format!("its type is {}", shown(type_url))));
+            return Err(bad("", format!("unexpected type {}", shown(type_url))));
         }
         if !self.type_url.kind().has_name_field() {
             return Err(bad("", "a message without a name field must be wrapped".to_owned()));
@@ -50,7 +50,8 @@ impl<'a> ResourceReader<'a> {
         self.wrapped(resource, false)
     }
 
-    /// A `Resource` message. In SotW one without a name is named by its payload, as the bare message would be.
+    /// A `Resource` message. In SotW, the payload of a nameless `Resource` may state the name, as in a bare
+    /// message.
     fn wrapped(&self, message: &'a [u8], sotw: bool) -> Element {
         let mut parts = Parts::default();
         let outcome = parts.read(message);
@@ -61,7 +62,7 @@ impl<'a> ResourceReader<'a> {
         }
         if let Some((type_url, value)) = parts.any {
             if *type_url != *self.type_url.as_str() && type_url != REDIRECT {
-                return Err(bad(name, format!("the type of its payload is {}", shown(type_url))));
+                return Err(bad(name, format!("unexpected payload type {}", shown(type_url))));
             }
             if name.is_empty() && sotw && type_url != REDIRECT && self.type_url.kind().has_name_field() {
                 name = self.name_in(value)?;
@@ -70,9 +71,9 @@ impl<'a> ResourceReader<'a> {
         self.received(name, &parts)
     }
 
-    /// The name that a payload carries. Of a type that is not known, one that cannot be read is none: its first field is
-    /// something else, as in istiod's name table, of which there is one. No name has control characters, with which a message
-    /// begins that stands there.
+    /// The name inside a payload. In a type unknown to sluice, field 1 may be something else than a name, as
+    /// in istiod's name table. For such types an unreadable name counts as empty. So does a name with control
+    /// characters: they are the beginning of an embedded message.
     fn name_in(&self, value: &'a [u8]) -> Result<&'a str, BadElement> {
         match read_name(value) {
             Ok(name) if self.type_url.kind() == Kind::Other && name.contains(|c: char| c.is_control()) => {
@@ -83,8 +84,8 @@ impl<'a> ResourceReader<'a> {
         }
     }
 
-    /// Of virtual hosts on demand, a name without a payload says that there is no such host. The client that waits for it
-    /// has to see just that (VHD-6).
+    /// For on-demand virtual hosts, a name without a payload means "no such host". The waiting client must
+    /// get exactly this answer (VHD-6).
     fn unknown_host(&self, key: &ResourceName, parts: &Parts) -> Option<Arc<Resource>> {
         (self.type_url.kind() == Kind::VirtualHost).then_some(())?;
         Some(Arc::new(self.resource(key, "", &[], parts).ok()?))
@@ -92,10 +93,10 @@ impl<'a> ResourceReader<'a> {
 
     fn received(&self, name: &str, parts: &Parts) -> Element {
         if name.is_empty() && !may_be_nameless(self.type_url) {
-            return Err(bad("", "it has no name".to_owned()));
+            return Err(bad("", "the resource has no name".to_owned()));
         }
         if is_reserved(name) {
-            return Err(bad("", "its name ends with a character that is none".to_owned()));
+            return Err(bad("", "the name ends with a reserved character, U+FDD0 or U+FDD1".to_owned()));
         }
         let key = key_of(name, parts.constraints.as_ref());
         let resource = match parts.any {
@@ -129,7 +130,7 @@ impl<'a> ResourceReader<'a> {
         aliases.sort_unstable();
         aliases.dedup();
         Ok(Resource {
-            // The constraints are in the name of the variant (RLY-30).
+            // The constraints are part of the variant's name (RLY-30).
             version: version::of_content(key.as_str(), url, value, &aliases),
             name: key.clone(),
             body: Any {
@@ -149,12 +150,12 @@ impl<'a> ResourceReader<'a> {
         })
     }
 
-    /// A part of the message, to be kept for as long as its resource lives.
+    /// Copies or shares a part of the message, to be kept as long as the resource lives.
     ///
-    /// A slice would keep the whole message alive with it. Resources that came together part ways: after a while
-    /// each may be the last of its message, and even small messages of fifty resources would cost fifty times
-    /// what they are good for. So a part is shared only where it is the better half of its message, which bounds
-    /// the waste to a factor of two; big resources are of that kind, and copying the others is cheap.
+    /// A shared slice keeps the whole message alive. Resources of one message have different lifetimes: after
+    /// a while, each may be the last of its message, and even small messages of fifty resources would then
+    /// cost fifty times the useful memory. So a part is shared only if it is at least half of its message,
+    /// which bounds the waste to a factor of two. Large resources qualify; small ones are cheap to copy.
     fn retain(&self, part: &[u8]) -> Bytes {
         if part.len() >= self.message.len() / 2 {
             self.message.slice_ref(part)
@@ -179,7 +180,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// What was read before an error stays, so that the bad element can be named.
+    /// Fields read before an error stay, so that the report can name the bad element.
     fn read(&mut self, message: &'a [u8]) -> Result<(), Malformed> {
         for field in Fields::of(message) {
             match field? {
@@ -210,13 +211,13 @@ pub(super) fn is_wrapper(type_url: &str) -> bool {
     matches!(type_url, WRAPPER | WRAPPER_V2)
 }
 
-/// Whether a resource without a name is one at all. In the wildcard of a type that is not known it is the member with the
-/// empty name; who asked for names refuses it.
+/// Whether an empty name is valid. In the wildcard of an unknown type, a nameless resource is the member with
+/// the empty name. Subscribers to names reject nameless resources.
 pub(super) fn may_be_nameless(type_url: &TypeUrl) -> bool {
     type_url.kind() == Kind::Other
 }
 
-/// A type URL in a message for people.
+/// A type URL for a message to humans, shortened.
 fn shown(type_url: &str) -> String {
     let short: String = type_url.chars().take(200).collect();
     format!("{short:?}")
@@ -235,13 +236,13 @@ pub(super) fn read_any(message: &[u8]) -> Result<(&str, &[u8]), Malformed> {
     Ok((type_url, value))
 }
 
-/// What is kept under a name: the resource, or its variant with these constraints (DYN-1).
+/// The key of a resource, or of its variant with these constraints (DYN-1).
 pub(super) fn key_of(name: &str, constraints: Option<&Arc<Constraints>>) -> ResourceName {
     let name = ResourceName::received(name);
     constraints.map(|constraints| name.variant(constraints)).unwrap_or(name)
 }
 
-/// The name and its constraints, if it carries any (WIR-3).
+/// The name, and its constraints if there are any (WIR-3).
 pub(super) fn read_resource_name(message: &[u8]) -> Result<(&str, Option<&[u8]>), Malformed> {
     let (mut name, mut constraints) = ("", None);
     for field in Fields::of(message) {
@@ -254,7 +255,7 @@ pub(super) fn read_resource_name(message: &[u8]) -> Result<(&str, Option<&[u8]>)
     Ok((name, constraints))
 }
 
-/// The string in field 1, where every type with a name has it (TYP-2).
+/// The string in field 1, the name field of every type with a name (TYP-2).
 fn read_name(message: &[u8]) -> Result<&str, Malformed> {
     let mut name = "";
     for field in Fields::of(message) {
@@ -284,15 +285,15 @@ fn read_duration(message: &[u8]) -> Result<Duration, Malformed> {
             _ => {}
         }
     }
-    // Both are signed numbers, of which negative ones travel as huge ones. Protobuf ends time after 10,000 years.
+    // Both numbers are signed. Negative numbers arrive as huge ones. Protobuf durations end at 10,000 years.
     match u32::try_from(nanos) {
         Ok(nanos) if nanos < 1_000_000_000 && seconds <= 315_576_000_000 => Ok(Duration::new(seconds, nanos)),
         _ => Err(Malformed::new("the ttl is negative or out of range")),
     }
 }
 
-/// The endpoints that a cluster takes, if it takes them by EDS (ORD-5): those of its service name, else of its
-/// own, which for an xdstp name must not be derived (NAM-23).
+/// The endpoints of a cluster of type EDS (ORD-5): the service name, or else the cluster's name. For an xdstp
+/// name, the second rule does not apply (NAM-23).
 fn endpoints(resource_name: &str, cluster: &[u8]) -> Result<Option<ResourceName>, Malformed> {
     const EDS: u64 = 3;
     let (mut name, mut discovery_type, mut service_name) = ("", 0, "");
@@ -300,7 +301,7 @@ fn endpoints(resource_name: &str, cluster: &[u8]) -> Result<Option<ResourceName>
         match field? {
             (1, payload) => name = payload.text()?,
             (2, payload) => discovery_type = payload.varint()?,
-            // `cluster_type` is the other side of a oneof with `type`.
+            // `cluster_type` and `type` are members of the same oneof.
             (38, _) => discovery_type = 0,
             (3, payload) => {
                 for field in Fields::of(payload.bytes()?) {

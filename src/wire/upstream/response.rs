@@ -1,8 +1,8 @@
 //! Responses from upstreams.
 //!
-//! What can't be used is reported element by element, with its name where it can be told, so that the rest of the
-//! response serves on (RLY-37). The order of the wire and repeated names are kept: whether a repetition voids the
-//! response (SST-8, DEL-16) is for the machine that reads it.
+//! Unusable elements are reported one by one, with their names if readable, so that the rest of the response
+//! stays usable (RLY-37). Wire order and repeated names are preserved. The machine that reads the response
+//! decides whether a repetition makes the response invalid (SST-8, DEL-16).
 
 use std::sync::Arc;
 
@@ -20,24 +20,23 @@ use crate::xds::{
     BadElement, Code, DeltaResponse, Element, ResourceError, ResourceName, SotwResponse, Status, TypeUrl,
 };
 
-/// Bad elements of one response that are reported one by one; a flood of tiny ones must not take a multiple of its
-/// size in memory.
+/// The maximum number of bad elements reported one by one. A flood of tiny bad elements must not take a
+/// multiple of its size in memory.
 const BAD_ELEMENTS: usize = 1000;
 
-/// Why a response can't be used at all. Its stream has to end: there may not even be a nonce to NACK.
+/// The reason why a whole response is unusable. Its stream must end: there may not even be a nonce for a
+/// NACK.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     #[error(transparent)]
     Malformed(#[from] Malformed),
     #[error("the response has no type_url")]
     NoType,
-    #[error("the response is of the type {found:?}; asked for was {expected}")]
+    #[error("the response has type {found:?}, but the request was for {expected}")]
     OtherType { found: String, expected: String },
-    #[error("a file that is one Resource: {0}")]
+    #[error("a file with a single Resource: {0}")]
     Collection(String),
-    #[error(
-        "the length before the message is {length}, and {found} bytes follow; a file is one DiscoveryResponse"
-    )]
+    #[error("the length prefix is {length}, but {found} bytes follow; a file contains one DiscoveryResponse")]
     Delimiter { length: usize, found: usize },
 }
 
@@ -52,10 +51,10 @@ pub fn decode_sotw_response(message: Bytes) -> Result<SotwResponse, DecodeError>
     decode_sotw(&message, Head::read(&message, 6)?)
 }
 
-/// Reads a file in binary: a `DiscoveryResponse` (FIL-4), or a `Resource` that wraps a list collection (FIL-5). The third
-/// field tells them apart: it is the name of a `Resource`, which must have one, and a flag of a `DiscoveryResponse`.
+/// Reads a binary file: a `DiscoveryResponse` (FIL-4), or a `Resource` with a list collection (FIL-5). Field
+/// 3 distinguishes them: in a `Resource` it is the mandatory name, in a `DiscoveryResponse` a flag.
 ///
-/// In a file `type_url` may be left out, and the first resource tells it.
+/// A file may omit `type_url`; the first resource then states the type.
 pub fn decode_file_response(message: Bytes) -> Result<SotwResponse, DecodeError> {
     for field in Fields::of(&message) {
         if let (3, Payload::Bytes(_)) = field? {
@@ -65,12 +64,12 @@ pub fn decode_file_response(message: Bytes) -> Result<SotwResponse, DecodeError>
     decode_file_message(message)
 }
 
-/// Reads a `Resource` that wraps a list collection.
+/// Reads a `Resource` with a list collection.
 pub fn decode_file_resource(resource: &[u8]) -> Result<SotwResponse, DecodeError> {
     decode_file_message(collection::as_response(resource)?)
 }
 
-/// A message of a file that has its length before it, and nothing after it.
+/// Strips the length prefix of a file with one message. Nothing may follow the message.
 pub fn undelimited(mut bytes: Bytes) -> Result<Bytes, DecodeError> {
     let length = prost::decode_length_delimiter(&mut bytes).map_err(Malformed::from)?;
     if length == bytes.len() { Ok(bytes) } else { Err(DecodeError::Delimiter { length, found: bytes.len() }) }
@@ -89,7 +88,7 @@ fn decode_file_message(message: Bytes) -> Result<SotwResponse, DecodeError> {
     Ok(response)
 }
 
-/// In files each name has one resource.
+/// In files, each name has one resource.
 fn refuse_variant(element: &mut Element) {
     if let Ok(received) = element
         && received.name.is_variant()
@@ -99,14 +98,15 @@ fn refuse_variant(element: &mut Element) {
     }
 }
 
-/// Whoever writes a file and forgets a name has to hear of it.
+/// The author of a file must learn about a forgotten name.
 fn refuse_nameless(element: &mut Element) {
     if element.as_ref().is_ok_and(|received| received.name.as_str().is_empty()) {
-        *element = Err(bad("", "it has no name".to_owned()));
+        *element = Err(bad("", "the resource has no name".to_owned()));
     }
 }
 
-/// Reads a `DiscoveryResponse` that came by REST. The path tells its type; the response may leave it out (RST-1).
+/// Reads a `DiscoveryResponse` from a REST server. The path implies the type, so the response may omit the
+/// type (RST-1).
 pub fn decode_rest_response(message: Bytes, type_url: &TypeUrl) -> Result<SotwResponse, DecodeError> {
     let mut head = Head::read(&message, 6)?;
     if head.type_url.is_empty() {
@@ -167,7 +167,7 @@ fn decode_sotw(message: &Bytes, head: Head) -> Result<SotwResponse, DecodeError>
     })
 }
 
-/// What has to be known before the first element is read, wherever it stands.
+/// Fields that must be known before the first element is read; they may stand anywhere in the message.
 #[derive(Default)]
 struct Head<'a> {
     version: &'a str,
@@ -177,7 +177,7 @@ struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// The variants differ in the number of `control_plane` only.
+    /// The variants differ only in the field number of `control_plane`.
     fn read(message: &'a [u8], control_plane: u32) -> Result<Self, Malformed> {
         let mut head = Head::default();
         for field in Fields::of(message) {
@@ -220,7 +220,7 @@ impl Elements {
         }
     }
 
-    /// Files what is no resource where it belongs, or reports it as bad.
+    /// Adds an entry to its own list, or reports a bad entry among the elements.
     fn file<T>(&mut self, into: &mut Vec<T>, entry: Result<T, BadElement>) {
         match entry {
             Ok(entry) => into.push(entry),
@@ -242,7 +242,7 @@ fn nonempty(name: &str, type_url: &TypeUrl) -> Result<ResourceName, BadElement> 
         return Err(bad("", "a removed resource has no name".to_owned()));
     }
     if is_reserved(name) {
-        return Err(bad("", "a removed name ends with a character that is none".to_owned()));
+        return Err(bad("", "a removed name ends with a reserved character, U+FDD0 or U+FDD1".to_owned()));
     }
     Ok(ResourceName::received(name))
 }
@@ -255,7 +255,7 @@ fn removed_resource_name(message: &[u8], type_url: &TypeUrl) -> Result<ResourceN
     Ok(key_of(name, constraints.map(Arc::new).as_ref()))
 }
 
-/// An entry of `resource_errors`. One without a name or with an OK status is invalid (ERR-6).
+/// An entry of `resource_errors`. An entry without a name or with an OK status is invalid (ERR-6).
 fn resource_error(message: &[u8]) -> Result<ResourceError, BadElement> {
     let malformed = |error: Malformed| bad("", error.to_string());
     let (mut name, mut error) = ("", Status::ok());

@@ -1,4 +1,4 @@
-//! What a client of the services asks for: from a type to the paths of its methods.
+//! The client side of the services: from a type to the paths of its methods.
 
 use super::Service;
 use crate::xds::{TypeUrl, Variant};
@@ -16,18 +16,18 @@ fn prefix(variant: Variant) -> &'static str {
 }
 
 impl Service {
-    /// The service of a v3 type. A type without one travels by ADS or in files only.
+    /// The service of a v3 type. Types without a service travel by ADS or in files only.
     pub fn of_type(type_url: &TypeUrl) -> Option<&'static Service> {
         Service::all().iter().find(|service| service.type_v3 == type_url.as_str())
     }
 
-    /// The path of the v3 streaming method of a variant; `None` where there is none (RPC-2, RPC-4).
+    /// The path of the v3 streaming method of a variant, if the service has such a method (RPC-2, RPC-4).
     pub fn stream_path(&self, variant: Variant) -> Option<String> {
         let exists = variant == Variant::Delta || !self.is_delta_only();
         exists.then(|| format!("/{}/{}{}", self.v3, prefix(variant), self.noun))
     }
 
-    /// The v3 REST path; `None` where there is none (RPC-9).
+    /// The v3 REST path, if the service has a REST method (RPC-9).
     pub fn rest_path(&self) -> Option<String> {
         self.rest.map(|collection| format!("/v3/discovery:{collection}"))
     }

@@ -59,7 +59,7 @@ fn nam_4_an_empty_authority_is_an_authority() {
 fn nam_5_a_name_is_of_the_type_of_its_request() {
     assert!(canonical_of_type("xdstp://a/T/x", "T").is_ok());
     let error = canonical_of_type("xdstp://a/T/x", "U").unwrap_err();
-    assert_eq!(error.to_string(), "its type is T, but resources of U were asked for");
+    assert_eq!(error.to_string(), "the name has type T, but the request is for U");
     assert_eq!(canonical_of_type("old", "U").unwrap(), "old");
 }
 

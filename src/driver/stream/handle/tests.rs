@@ -24,7 +24,7 @@ const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 pub(crate) fn hub() -> Hub {
     let metrics = Arc::new(Metrics::new());
     let client = metrics.of_server("nowhere").client().clone();
-    let server = RestServer::new("127.0.0.1", 1, "", crate::client::Settings::default(), client);
+    let server = RestServer::new("127.0.0.1", 1, "", crate::client::ClientSettings::default(), client);
     hub_of(Attach::Rest { server, settings: upstream::Settings::default() }, metrics)
 }
 

@@ -1,6 +1,6 @@
-//! When a file that changed may be read: at once after a rename, after a quiet time otherwise (FIL-1, FIL-8).
+//! Decides when to read a changed file: at once after a rename, otherwise after a quiet time (FIL-1, FIL-8).
 //!
-//! No clock and no file system in here: time and stamps are handed in.
+//! Uses no clock and no file system: time and stamps are parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What tells two contents of a file apart without reading it.
+/// Metadata that reveals a change of content without reading the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) inode: (u64, u64),
@@ -17,18 +17,18 @@ pub(super) struct Stamp {
     pub(super) modified: (i64, i64),
 }
 
-/// What was heard of a directory since it was last looked at.
+/// The kernel's reports about a directory since the last look.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
-    /// Something happened to these names.
+    /// These names changed.
     pub(super) touched: BTreeSet<OsString>,
     /// A file was renamed to these names.
     pub(super) moved: BTreeSet<OsString>,
-    /// All names were exchanged at once: by a swap of `..data`, or because the watch begins.
+    /// All files were replaced at once: by a swap of `..data`, or because the watch begins.
     pub(super) all_moved: bool,
 }
 
-/// What can be acted on now.
+/// The files to handle now.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Due {
     pub(super) read: Vec<OsString>,
@@ -36,24 +36,24 @@ pub(super) struct Due {
 }
 
 #[derive(Debug)]
-pub(super) struct Settling {
+pub(super) struct Debounce {
     quiet: Duration,
-    /// The files as they were last found due.
+    /// The files as last read.
     taken: BTreeMap<OsString, Stamp>,
-    /// Names that changed since, how they looked last, and when that is quiet enough. `None`: missing.
+    /// Names changed since, with the last stamp and the end of the quiet time. A stamp of `None`: missing.
     waiting: BTreeMap<OsString, (Option<Stamp>, Instant)>,
 }
 
-impl Settling {
-    pub(super) fn new(quiet: Duration) -> Settling {
-        Settling { quiet, taken: BTreeMap::new(), waiting: BTreeMap::new() }
+impl Debounce {
+    pub(super) fn new(quiet: Duration) -> Debounce {
+        Debounce { quiet, taken: BTreeMap::new(), waiting: BTreeMap::new() }
     }
 
-    /// Compares the directory with what was taken before.
+    /// Compares the directory with the files as last read.
     ///
-    /// A missing file waits like a file that is written, because editors replace a file by removing it first. A file
-    /// that was renamed within the directory leaves its old name and has its new one in the same step, heard of or
-    /// not: its content is never missing in between.
+    /// A missing file waits like a file being written, because editors replace a file by removing it first. A
+    /// file renamed within the directory loses its old name and gains its new name in the same step, reported
+    /// by the kernel or not: its content is never missing in between.
     pub(super) fn look(
         &mut self,
         present: &BTreeMap<OsString, Stamp>,
@@ -90,12 +90,12 @@ impl Settling {
         due
     }
 
-    /// A file changed while it was read.
+    /// A file changed while being read.
     pub(super) fn unsettled(&mut self, name: &OsStr, stamp: Option<Stamp>, now: Instant) {
         self.waiting.insert(name.to_owned(), (stamp, now + self.quiet));
     }
 
-    /// When to look again even if nothing is heard.
+    /// When to look again even without a report.
     pub(super) fn timeout(&self) -> Option<Instant> {
         self.waiting.values().map(|(_, quiet_at)| *quiet_at).min()
     }
@@ -132,82 +132,82 @@ mod tests {
     }
 
     /// A directory with `a` and `b`, both taken.
-    fn settled(now: Instant) -> Settling {
-        let mut settling = Settling::new(QUIET);
+    fn settled(now: Instant) -> Debounce {
+        let mut debounce = Debounce::new(QUIET);
         let all = Changes { all_moved: true, ..Changes::default() };
-        assert_eq!(settling.look(&files(&[("a", 1, 0), ("b", 2, 0)]), &all, now), due(&["a", "b"], &[]));
-        assert_eq!(settling.timeout(), None);
-        settling
+        assert_eq!(debounce.look(&files(&[("a", 1, 0), ("b", 2, 0)]), &all, now), due(&["a", "b"], &[]));
+        assert_eq!(debounce.timeout(), None);
+        debounce
     }
 
     #[test]
     fn fil_1_a_rename_is_taken_at_once() {
         let now = Instant::now();
-        let mut settling = settled(now);
+        let mut debounce = settled(now);
         let moved = Changes { moved: BTreeSet::from(["a".into()]), ..touched("a") };
-        assert_eq!(settling.look(&files(&[("a", 3, 0), ("b", 2, 0)]), &moved, now), due(&["a"], &[]));
-        assert_eq!(settling.timeout(), None);
+        assert_eq!(debounce.look(&files(&[("a", 3, 0), ("b", 2, 0)]), &moved, now), due(&["a"], &[]));
+        assert_eq!(debounce.timeout(), None);
     }
 
     #[test]
     fn fil_8_a_save_in_place_is_taken_when_it_is_quiet() {
         let now = Instant::now();
-        let mut settling = settled(now);
+        let mut debounce = settled(now);
         let nothing = Changes::default();
         let (first, second) = (files(&[("a", 1, 1), ("b", 2, 0)]), files(&[("a", 1, 2), ("b", 2, 0)]));
-        assert_eq!(settling.look(&first, &touched("a"), now), Due::default());
-        assert_eq!(settling.timeout(), Some(now + QUIET));
+        assert_eq!(debounce.look(&first, &touched("a"), now), Due::default());
+        assert_eq!(debounce.timeout(), Some(now + QUIET));
         // Each further write begins the quiet time anew, with or without an event.
         let (later, latest) = (now + QUIET / 2, now + QUIET);
-        assert_eq!(settling.look(&first, &touched("a"), later), Due::default());
-        assert_eq!(settling.look(&second, &nothing, latest), Due::default());
+        assert_eq!(debounce.look(&first, &touched("a"), later), Due::default());
+        assert_eq!(debounce.look(&second, &nothing, latest), Due::default());
         assert_eq!(
-            settling.look(&second, &nothing, latest + QUIET - Duration::from_nanos(1)),
+            debounce.look(&second, &nothing, latest + QUIET - Duration::from_nanos(1)),
             Due::default()
         );
-        assert_eq!(settling.look(&second, &nothing, latest + QUIET), due(&["a"], &[]));
-        assert_eq!(settling.look(&second, &nothing, latest + QUIET * 2), Due::default());
+        assert_eq!(debounce.look(&second, &nothing, latest + QUIET), due(&["a"], &[]));
+        assert_eq!(debounce.look(&second, &nothing, latest + QUIET * 2), Due::default());
     }
 
     #[test]
     fn a_missing_file_is_gone_when_it_stays_away() {
         let now = Instant::now();
-        let mut settling = settled(now);
+        let mut debounce = settled(now);
         let without = files(&[("b", 2, 0)]);
-        assert_eq!(settling.look(&without, &touched("a"), now), Due::default());
-        assert_eq!(settling.look(&without, &Changes::default(), now + QUIET), due(&[], &["a"]));
-        assert_eq!(settling.timeout(), None);
+        assert_eq!(debounce.look(&without, &touched("a"), now), Due::default());
+        assert_eq!(debounce.look(&without, &Changes::default(), now + QUIET), due(&[], &["a"]));
+        assert_eq!(debounce.timeout(), None);
 
-        let mut settling = settled(now);
-        assert_eq!(settling.look(&without, &touched("a"), now), Due::default());
+        let mut debounce = settled(now);
+        assert_eq!(debounce.look(&without, &touched("a"), now), Due::default());
         let again = files(&[("a", 7, 5), ("b", 2, 0)]);
-        assert_eq!(settling.look(&again, &Changes::default(), now + QUIET), Due::default());
-        assert_eq!(settling.look(&again, &Changes::default(), now + QUIET * 2), due(&["a"], &[]));
+        assert_eq!(debounce.look(&again, &Changes::default(), now + QUIET), Due::default());
+        assert_eq!(debounce.look(&again, &Changes::default(), now + QUIET * 2), due(&["a"], &[]));
     }
 
     #[test]
     fn a_renamed_file_changes_its_name_in_one_step() {
         let now = Instant::now();
-        let mut settling = settled(now);
+        let mut debounce = settled(now);
         let half_heard = touched("a");
-        assert_eq!(settling.look(&files(&[("b", 2, 0), ("c", 1, 0)]), &half_heard, now), due(&["c"], &["a"]));
+        assert_eq!(debounce.look(&files(&[("b", 2, 0), ("c", 1, 0)]), &half_heard, now), due(&["c"], &["a"]));
     }
 
     #[test]
     fn fil_2_a_swap_of_all_files_is_taken_at_once() {
         let now = Instant::now();
-        let mut settling = settled(now);
+        let mut debounce = settled(now);
         let all = Changes { all_moved: true, ..Changes::default() };
-        assert_eq!(settling.look(&files(&[("a", 8, 0), ("d", 9, 0)]), &all, now), due(&["a", "d"], &["b"]));
+        assert_eq!(debounce.look(&files(&[("a", 8, 0), ("d", 9, 0)]), &all, now), due(&["a", "d"], &["b"]));
     }
 
     #[test]
     fn a_temporary_file_leaves_nothing_behind() {
         let now = Instant::now();
-        let mut settling = settled(now);
+        let mut debounce = settled(now);
         let with = files(&[("a", 1, 0), ("b", 2, 0), ("t", 3, 0)]);
-        assert_eq!(settling.look(&with, &touched("t"), now), Due::default());
-        assert_eq!(settling.look(&files(&[("a", 1, 0), ("b", 2, 0)]), &touched("t"), now), Due::default());
-        assert_eq!(settling.timeout(), None);
+        assert_eq!(debounce.look(&with, &touched("t"), now), Due::default());
+        assert_eq!(debounce.look(&files(&[("a", 1, 0), ("b", 2, 0)]), &touched("t"), now), Due::default());
+        assert_eq!(debounce.timeout(), None);
     }
 }
