@@ -79,24 +79,9 @@ async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<(
         return Err(io::Error::other(status.message)).context(uri);
     }
 
-    let listeners = config
-        .listeners
-        .iter()
-        .map(|listener| {
-            let options = server::ListenerOptions {
-                v2: listener.v2,
-                rest_hold: listener.rest_hold,
-                when_unavailable: match listener.when_unavailable {
-                    config::WhenUnavailable::Hold => WhenUnavailable::Hold,
-                    config::WhenUnavailable::Fail => WhenUnavailable::Fail,
-                },
-                load_reports: match listener.load_reports {
-                    config::LoadReports::Drop => server::LoadReports::Drop,
-                    config::LoadReports::Refuse => server::LoadReports::Refuse,
-                },
-            };
-            bind(&listener.name, &listener.address).map(|bound| bound.with(options))
-        })
+    let listeners = config.listeners.iter();
+    let listeners = listeners
+        .map(|listener| bind(&listener.name, &listener.address).map(|bound| bound.with(options(listener))))
         .collect::<Result<_>>()?;
     let admin_socket = bind("admin", &config.admin.address)?.into_socket();
     let limits = server_limits(&config.limits, ending.connections());
@@ -143,6 +128,21 @@ async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<(
     }
     info!("stopped");
     Ok(())
+}
+
+fn options(listener: &config::Listener) -> server::ListenerOptions {
+    server::ListenerOptions {
+        v2: listener.v2,
+        rest_hold: listener.rest_hold,
+        when_unavailable: match listener.when_unavailable {
+            config::WhenUnavailable::Hold => WhenUnavailable::Hold,
+            config::WhenUnavailable::Fail => WhenUnavailable::Fail,
+        },
+        load_reports: match listener.load_reports {
+            config::LoadReports::Drop => server::LoadReports::Drop,
+            config::LoadReports::Refuse => server::LoadReports::Refuse,
+        },
+    }
 }
 
 /// Holds the process to `limits.memory_bytes` (FP7), or else to the limit of its control group. Without

@@ -1,18 +1,17 @@
-//! The end of the process: from the signal on, all of it has to fit into `drain` (RLY-77).
+//! Deadlines for the end of the process: from the signal on, the whole shutdown fits into `drain` (RLY-77).
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// What is left of the drain for all that comes after the connections: a tenth, so that streams lose little of it, and no more
-/// than this, since nothing of it takes long.
+/// The part of the drain reserved for work after the connections: a tenth, at most this long.
 const RESERVE_MAX: Duration = Duration::from_secs(1);
 
-/// Though the drain is shorter, the last write of the checkpoint and the last lines of the log have this much.
+/// The least time for the last write of the checkpoint and the last log lines, even with a shorter drain.
 const END_MIN: Duration = Duration::from_secs(1);
 
-/// When which part of the process must be gone.
+/// Deadlines for the parts of the process.
 #[derive(Clone, Debug)]
 pub(super) struct Ending {
     drain: Duration,
@@ -25,7 +24,7 @@ impl Ending {
         Ending { drain, began: watch::Sender::new(None) }
     }
 
-    /// How long connections may take to end. The rest of the drain is for what comes after them.
+    /// The longest time for connections to end. The rest of the drain is reserved for later work.
     pub fn connections(&self) -> Duration {
         self.drain - reserve(self.drain)
     }
@@ -39,13 +38,12 @@ impl Ending {
         self.began.borrow().unwrap_or_else(Instant::now) + time
     }
 
-    /// Nobody waits for connections and answers of the admin listener any more: half of the reserve is left, for what cannot be
-    /// interrupted, and for the log.
+    /// The deadline of connections and of admin answers. Half of the reserve is left for uninterruptible work and the log.
     pub fn all_closed_by(&self) -> Instant {
         self.after(self.drain - reserve(self.drain) / 2)
     }
 
-    /// The last write of the checkpoint was done, or is given up: as for connections, since it began with their drain.
+    /// The deadline of the last checkpoint write: the same as for connections, since both begin together.
     pub fn saved_by(&self) -> Instant {
         let end = self.drain.max(END_MIN);
         self.after(end - reserve(end))
