@@ -76,6 +76,7 @@ pub enum Bug {
     RejectedAfterAck,
     RejectedWithTheNext,
     EarlyClustersForgotten,
+    RemovalsDoNotRest,
     // Which server serves.
     LeavesServerThatIsHeard,
     LeavesThoughNothingLacks,
@@ -165,6 +166,7 @@ impl Bug {
         Bug::RejectedAfterAck,
         Bug::RejectedWithTheNext,
         Bug::EarlyClustersForgotten,
+        Bug::RemovalsDoNotRest,
         Bug::LeavesServerThatIsHeard,
         Bug::LeavesThoughNothingLacks,
         Bug::NeverComesBack,

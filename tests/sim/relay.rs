@@ -53,6 +53,12 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// When a moment of the reference was.
+    pub fn time_of(&self, moment: u32) -> u64 {
+        let at = self.times.partition_point(|(known, _)| *known < moment);
+        self.times.get(at).map_or(0, |(_, time)| *time)
+    }
+
     /// One of its streams is lost.
     pub fn is_lost(&self, now: u64) -> bool {
         self.heard.iter().any(|stream| stream.is_lost(now))
