@@ -481,7 +481,8 @@ impl World {
         let reference = &mut self.slots[slot].reference;
         let state = reference.names[ty][name].state();
         match (known, state) {
-            (Known::Unknown, State::Unknown) | (Known::Absent(_), State::Absent) => {}
+            (Known::Unknown, State::Unknown) if !reference.is_overdue(ty, name, now) => {}
+            (Known::Absent(_), State::Absent) => {}
             (Known::Absent(Cause::Timeout), State::Unknown) if reference.time_out(ty, name, now) => {}
             (Known::Absent(cause), state) => {
                 let invariant =

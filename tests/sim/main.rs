@@ -15,6 +15,7 @@
 
 mod checkpoint;
 mod client;
+mod clock;
 mod control_plane;
 mod faults;
 mod guarded;
@@ -29,6 +30,7 @@ mod relay;
 mod removals;
 mod rest;
 mod restored;
+mod returns;
 mod rng;
 mod run;
 mod schedule;
