@@ -239,6 +239,8 @@ impl View {
         let mut view = self.clone();
         for (name, resource) in stand_ins {
             view.id = view.id.derived(("stands in", name, resource.version));
+            // The mark of the collection does not tell when a stand-in leaves (RLY-51).
+            view.lost = view.lost.derived(("stands in", name));
             view.put_as(name, None, resource);
             // Where there is a resource, an error says nothing (ERR-2), so that its end is no news either (RLY-43).
             view.drop_remarks(name);

@@ -36,6 +36,11 @@ impl Guard {
         self.hold.is_some() && self.held(ty, members) & bit(name) != 0
     }
 
+    /// When the time of the first is over.
+    pub fn next(&self) -> Option<u64> {
+        self.until.values().min().copied()
+    }
+
     /// How much is held back of a type.
     pub fn count(&self, ty: usize) -> usize {
         [false, true].into_iter().map(|members| self.held(ty, members).count_ones() as usize).sum()

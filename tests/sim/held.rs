@@ -102,6 +102,11 @@ impl Held {
         variant == Variant::Sotw && (is_full_state(ty) || self.wildcard)
     }
 
+    /// Names are asked for beside the wildcard, or were.
+    pub fn is_mixed(&self) -> bool {
+        self.is_mixed
+    }
+
     /// The wildcard is asked for by an empty list (SUB-9).
     pub fn is_implicit(&self) -> bool {
         self.wildcard && !self.named

@@ -129,6 +129,7 @@ impl World {
                 let names = request.initial_resource_versions.iter().map(|(name, _)| name);
                 let presented = self.words.mask_of(names);
                 if is_first {
+                    mirror.asked_at = self.now;
                     for name in bits(ALL & !presented) {
                         mirror.resources[name] = 0;
                     }
@@ -192,6 +193,7 @@ impl World {
             });
         }
         self.judge_order(stream, sent);
+        self.judge_removals(stream, sent);
         let is_routing = is_routing(ty);
         let before = stream.mirror[ty].resources;
         let (due, known) = (stream.mirror[ty].due, stream.mirror[ty].known);
@@ -479,7 +481,8 @@ impl World {
         let reference = &mut self.slots[slot].reference;
         let state = reference.names[ty][name].state();
         match (known, state) {
-            (Known::Unknown, State::Unknown) | (Known::Absent(_), State::Absent) => {}
+            (Known::Unknown, State::Unknown) if !reference.is_overdue(ty, name, now) => {}
+            (Known::Absent(_), State::Absent) => {}
             (Known::Absent(Cause::Timeout), State::Unknown) if reference.time_out(ty, name, now) => {}
             (Known::Absent(cause), state) => {
                 let invariant =

@@ -15,6 +15,7 @@
 
 mod checkpoint;
 mod client;
+mod clock;
 mod control_plane;
 mod faults;
 mod guarded;
@@ -26,8 +27,10 @@ mod message;
 mod planted;
 mod reference;
 mod relay;
+mod removals;
 mod rest;
 mod restored;
+mod returns;
 mod rng;
 mod run;
 mod schedule;
@@ -47,9 +50,41 @@ const SEEDS_MIN: u64 = 2_000;
 
 /// Seeds that violated an invariant once, before the machines or the judge were mended. README.md tells most of the stories.
 const CORPUS: &[u64] = &[
-    0, 3, 14, 36, 209, 495, 1222, 10146, 29454, 41469, 67570, 85990, 93530, 98336, 103_367, 175_337, 186_182,
-    245_132, 287_666, 340_683, 342_233, 350_764, 366_444, 372_324, 420_474, 502_190, 614_312, 654_806,
-    734_304, 839_782, 880_669, 934_925,
+    0,
+    3,
+    14,
+    36,
+    209,
+    495,
+    1222,
+    10146,
+    29454,
+    41469,
+    67570,
+    85990,
+    93530,
+    98336,
+    103_367,
+    175_337,
+    186_182,
+    245_132,
+    287_666,
+    340_683,
+    342_233,
+    350_764,
+    366_444,
+    372_324,
+    420_474,
+    502_190,
+    614_312,
+    654_806,
+    734_304,
+    839_782,
+    880_669,
+    934_925,
+    89_249_420_415_784,
+    89_249_420_431_766,
+    89_249_420_441_535,
 ];
 
 /// How many seeds belong to one day: more than a day's runs reach.

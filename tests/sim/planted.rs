@@ -14,7 +14,7 @@ pub const SEEDS_MAX: u64 = 10_000;
 const HARD: &[(Invariant, usize)] = &[
     (Invariant::NoGoingBack, 3),
     (Invariant::Isolation, 3),
-    (Invariant::AtomicResponses, 2),
+    (Invariant::AtomicResponses, 3),
     (Invariant::BoundedMemory, 3),
     (Invariant::NackContainment, 3),
     (Invariant::HonestStaleness, 3),

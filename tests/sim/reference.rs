@@ -92,9 +92,9 @@ pub(super) struct Interest {
     /// Names that are wanted or linger.
     pub(super) held: Mask,
     /// Since when nobody wants it, and whether it had content then.
-    idle_since: [Option<(u64, bool)>; NAMES],
+    pub(super) idle_since: [Option<(u64, bool)>; NAMES],
     pub(super) wildcard: bool,
-    wildcard_idle_since: Option<(u64, bool)>,
+    pub(super) wildcard_idle_since: Option<(u64, bool)>,
 }
 
 /// One upstream stream.
@@ -106,6 +106,8 @@ pub struct Stream {
     pub signs: u32,
     /// Since when the first bytes of a message are there, and not all of it.
     pub receiving: Option<u64>,
+    /// When the last message was there as a whole.
+    pub received_at: u64,
 }
 
 /// Whether the first answers on a stream are all there (DEL-26).
@@ -142,7 +144,7 @@ pub struct StreamType {
     /// How many parts of the first answer to the wildcard are on their way.
     awaited: u32,
     /// Since when a name has been asked for without an answer, and the signs of life until then.
-    waiting: [Option<(u64, u32)>; NAMES],
+    pub(super) waiting: [Option<(u64, u32)>; NAMES],
     /// Since when what is listed differs from what is wanted.
     pub differs_since: Option<u64>,
     /// When it was asked for first, and the signs of life until then.
@@ -157,6 +159,7 @@ pub struct StreamType {
     may_be_silent: bool,
     /// It has said something from which anything can be derived.
     pub spoken: bool,
+    pub(super) spoken_at: Option<u64>,
 }
 
 impl StreamType {
@@ -179,7 +182,7 @@ impl StreamType {
 
 impl Stream {
     pub fn new(variant: Variant) -> Stream {
-        Stream { variant, types: Default::default(), signs: 0, receiving: None }
+        Stream { variant, types: Default::default(), signs: 0, receiving: None, received_at: 0 }
     }
 }
 
@@ -430,6 +433,7 @@ impl Source {
         if let Some(Some(stream)) = self.streams.get_mut(index) {
             stream.signs += 1;
             silent_until = stream.receiving.take().unwrap_or(now);
+            stream.received_at = now;
             stream.types[message.ty].awaited -= u32::from(message.is_of_first);
         }
         self.take(index, shape, message, silent_until, now);
@@ -463,6 +467,8 @@ impl Source {
         stream.types[message.ty].is_answered |= !message.is_heartbeat();
         stream.types[message.ty].spoken |=
             !message.is_heartbeat() && !message.is_void() && !message.is_unidentified();
+        let spoken = &mut stream.types[message.ty];
+        spoken.spoken_at = spoken.spoken_at.or(spoken.spoken.then_some(now));
         if let Some(shape) = shape {
             self.confirm(message.ty, shape, now);
         }
@@ -669,6 +675,13 @@ impl Source {
     /// Whether responses with faults leave open what a server has said of a type: it may be marked as restored for longer.
     pub fn is_in_doubt(&self, ty: usize) -> bool {
         self.in_doubt[ty]
+    }
+
+    /// Of all that was asked for on a stream, and is still placed there, the server has said what it has to say.
+    pub fn is_silent(&self, index: usize, is_here: impl Fn(usize) -> bool) -> bool {
+        let Some(Some(stream)) = self.streams.get(index) else { return false };
+        let mut asked = (0..TYPES).filter(|ty| stream.types[*ty].asked && is_here(*ty)).peekable();
+        stream.receiving.is_none() && asked.peek().is_some() && asked.all(|ty| stream.types[ty].is_current)
     }
 
     /// The server says nothing of a type at all, so that nothing can be derived of names that are unknown (RLY-2).

@@ -16,10 +16,11 @@ use sluice::engine::upstream::{self, WildcardStyle};
 use sluice::xds::{Request, ResourceName, Status, TypeUrl, Variant};
 
 use super::guarded::Hold;
-use super::hearing::Hearing;
+use super::hearing::{Heard, Hearing};
 use super::held::{Held, Sent};
 use super::judge::Flight;
 use super::reference;
+use super::returns::Moves;
 use super::schedule::{MILLI, SECOND};
 use super::words::{Mask, TYPES, bit, read, show};
 use super::world::{Invariant, Job, World};
@@ -40,8 +41,12 @@ pub struct Slot {
     pub reference: reference::Source,
     /// By stream.
     pub heard: Vec<Hearing>,
+    /// Its server was lost when the source was called last.
+    pub was_lost: bool,
     /// When the machine wants to be called.
     pub due: Option<u64>,
+    /// When something is over by the clock of the reference.
+    pub reference_due: Option<u64>,
     /// Snapshots that were published, as long as somebody may hold them.
     pub published: Vec<Weak<Snapshot>>,
     /// When the moments of the reference were, as far as anything was compared then.
@@ -53,9 +58,24 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// One of its streams is lost.
+    /// When a moment of the reference was.
+    pub fn time_of(&self, moment: u32) -> u64 {
+        let at = self.times.partition_point(|(known, _)| *known < moment);
+        self.times.get(at).map_or(0, |(_, time)| *time)
+    }
+
+    /// Whether its server is heard: one of its streams that is lost stands for all (RLY-40).
+    pub fn reach(&self, now: u64) -> Heard {
+        Heard::of_all(self.heard.iter().filter(|stream| stream.is_used()).map(|stream| stream.heard(now)))
+    }
+
+    /// When the machine, or the reference, has something to do.
+    pub fn next_due(&self) -> Option<u64> {
+        self.due.into_iter().chain(self.reference_due).min()
+    }
+
     pub fn is_lost(&self, now: u64) -> bool {
-        self.heard.iter().any(|stream| stream.is_lost(now))
+        self.reach(now).is_lost()
     }
 
     pub fn hearing(&mut self, index: usize) -> &mut Hearing {
@@ -104,6 +124,8 @@ pub struct StreamSlot {
     pub early: Mask,
     /// Routing types that waited too long have their turn.
     pub is_round: bool,
+    /// By list.
+    pub moves: [Moves; 2],
 }
 
 impl StreamSlot {
@@ -164,7 +186,9 @@ impl World {
                     links: Vec::new(),
                     reference: reference::Source::new(LINGER, RESOURCE_TIMEOUT).guarded(self.plan.mass),
                     heard: Vec::new(),
+                    was_lost: false,
                     due: None,
+                    reference_due: None,
                     published: Vec::new(),
                     times: Vec::new(),
                     compared: 0,
@@ -251,20 +275,25 @@ impl World {
             this.compared = this.reference.moment;
             self.compare(slot);
         }
+        self.compare_reach(slot);
         self.judge_listed(slot);
     }
 
     pub fn run_timers(&mut self) {
         for slot in 0..self.slots.len() {
-            if self.slots[slot].due.is_some_and(|due| due <= self.now) {
+            // What is over by the clock of the reference alone, the machine has missed.
+            let is_over = |due: Option<u64>| due.is_some_and(|due| due <= self.now);
+            let is_due = is_over(self.slots[slot].due);
+            if is_due || is_over(self.slots[slot].reference_due) {
                 let time = self.time();
-                let is_lost = self.slots[slot].snapshot.reach().is_lost();
+                let is_lost = self.slots[slot].was_lost;
                 self.slots[slot].reference.pass(self.now, is_lost);
-                if let Some(source) = &mut self.slots[slot].source {
+                self.hear_silence(slot);
+                // A server may count as heard again from this very moment on.
+                let is_lost = self.slots[slot].is_lost(self.now);
+                self.slots[slot].reference.let_deletions_go(self.now, is_lost);
+                if let Some(source) = self.slots[slot].source.as_mut().filter(|_| is_due) {
                     source.handle_timeout(time);
-                    // A server may count as heard again from this very moment on.
-                    let is_lost = source.attachment().reach().is_lost();
-                    self.slots[slot].reference.let_deletions_go(self.now, is_lost);
                 }
                 self.drain(slot);
             }
@@ -337,6 +366,7 @@ impl World {
             nonces: BTreeSet::new(),
             routes_free_at: self.now,
             is_round: false,
+            moves: Default::default(),
             forced: 0,
             early: 0,
         })));
@@ -410,6 +440,7 @@ impl World {
         }
         self.note(25, stream.id, shift.moves.len() as u64);
         self.judge_shift(stream, before, &asked);
+        self.note_moves(stream, before);
         stream.is_shifting = true;
         self.queue_watches(stream, shift.watches);
         if stream.watches.is_empty() {
@@ -516,6 +547,7 @@ impl World {
         if !stream.is_busy {
             if self.plan.fallback {
                 self.follow_servers(&mut stream);
+                self.judge_returns(&stream);
             }
             match self.next_message(&mut stream) {
                 Some(sent) => {

@@ -10,7 +10,7 @@ use super::schedule::SECOND;
 use super::words::{Content, Mask, NAMES, SDS, TYPES, bit, bits};
 
 /// A restored source that nobody watches waits at least this long.
-const PATIENCE_MIN: u64 = 10 * SECOND;
+pub(super) const PATIENCE_MIN: u64 = 10 * SECOND;
 
 /// One resource in a checkpoint.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ pub struct Restoring {
     /// The collections of which the server has not spoken, and whether it is told of all that is held of them.
     unheard: BTreeMap<(usize, Shape), bool>,
     /// Since when nobody watches the source.
-    unwatched_since: Option<u64>,
+    pub(super) unwatched_since: Option<u64>,
 }
 
 impl Restoring {

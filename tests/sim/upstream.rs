@@ -28,8 +28,6 @@ pub struct Link {
     pub is_open: bool,
     /// Nothing arrives any more, on either side, and nobody was told.
     pub is_silent: bool,
-    is_answered: bool,
-    is_dismissed: bool,
     /// Failed attempts to connect.
     attempts: u32,
     /// When what was sent last arrives: on one stream nothing overtakes.
@@ -108,7 +106,9 @@ impl World {
             links.resize(index + 1, None);
         }
         links[index] = Some(id);
-        if links.iter().flatten().count() > 2 {
+        let count = links.iter().flatten().count();
+        self.slots[slot].hearing(index).want();
+        if count > 2 {
             self.fail(Invariant::UpstreamEconomy, || format!("slot {slot} has more than two streams"));
         }
         let link = Link {
@@ -118,8 +118,6 @@ impl World {
             variant,
             is_open: false,
             is_silent: false,
-            is_answered: false,
-            is_dismissed: false,
             attempts: 0,
             up: 0,
             down: 0,
@@ -179,6 +177,8 @@ impl World {
                 let class = self.slots[slot].class;
                 self.servers[server].open(id, class, variant);
                 self.slots[slot].reference.stream_opened(index, variant);
+                let now = self.now;
+                self.slots[slot].hearing(index).open(now);
                 self.tell(|| format!("slot {slot}.{index} is open, {variant:?}"));
                 if variant == Variant::Delta && !self.servers[server].delta {
                     let status = Status::new(Code::Unimplemented, "delta is not served");
@@ -192,7 +192,8 @@ impl World {
                 let timeout = if other == Reachable::Silent { CONNECT_TIMEOUT } else { 0 };
                 self.after(timeout + backoff, Job::Connect(id));
                 self.tell(|| format!("slot {slot}.{index} cannot connect"));
-                self.slots[slot].hearing(index).fail();
+                let now = self.now;
+                self.slots[slot].hearing(index).fail(now);
                 self.input(slot, index, Input::ConnectFailed { status: unavailable("refused") });
             }
         }
@@ -218,13 +219,8 @@ impl World {
         self.note(5, id, 0);
         self.tell(|| format!("slot {slot}.{index} ends: {status}"));
         let now = self.now;
-        // A stream that was heard by its silence may end in good order without a response.
-        if link.is_answered || status.code == Code::Ok {
-            self.slots[slot].hearing(index).end(now);
-        }
-        if !link.is_answered && !link.is_dismissed && status.code != Code::Unimplemented {
-            self.slots[slot].hearing(index).fail();
-        }
+        let refuses = link.variant == Variant::Delta && status.code == Code::Unimplemented;
+        self.slots[slot].hearing(index).end(status.code == Code::Ok, refuses, now);
         let jitter = self.rng.unit();
         self.input(slot, index, Input::Closed { status, jitter });
     }
@@ -234,9 +230,7 @@ impl World {
         let (slot, index) = (link.slot, link.index);
         self.tell(|| format!("slot {slot}.{index} is dismissed"));
         self.after(5 * MILLI, Job::End(id, unavailable("maximum age")));
-        if let Some(link) = self.links.get_mut(&id) {
-            link.is_dismissed = true;
-        }
+        self.slots[slot].hearing(index).dismiss();
         self.input(slot, index, Input::GoingAway);
     }
 
@@ -248,6 +242,7 @@ impl World {
         let (slot, index) = (link.slot, link.index);
         let now = self.now;
         self.slots[slot].reference.alive(index, now);
+        self.hear_silence(slot);
         self.tell(|| format!("slot {slot}.{index} is alive"));
         self.input(slot, index, Input::Alive);
     }
@@ -369,8 +364,7 @@ impl World {
     // === what arrives at the relay ===
 
     pub fn reach_relay(&mut self, id: u64, message: &Message) {
-        let Some(link) = self.links.get_mut(&id).filter(|link| !link.is_silent) else { return };
-        link.is_answered = true;
+        let Some(link) = self.links.get(&id).filter(|link| !link.is_silent) else { return };
         let (slot, index) = (link.slot, link.index);
         let now = self.now;
         self.slots[slot].hearing(index).answer(now);

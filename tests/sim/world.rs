@@ -238,7 +238,7 @@ impl World {
         let end = self.now + by;
         while self.failure.is_none() {
             let job = self.queue.peek().map(|due| due.0.at);
-            let timer = self.slots.iter().filter_map(|slot| slot.due).min();
+            let timer = self.slots.iter().filter_map(Slot::next_due).min();
             let hold = self.streams.iter().flatten().filter_map(|stream| stream.wakes_at).min();
             let Some(next) = [job, timer, hold].into_iter().flatten().min().filter(|next| *next <= end)
             else {

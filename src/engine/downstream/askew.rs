@@ -21,6 +21,7 @@ impl Session {
             Bug::PartsOfTwoMoments,
             Bug::NamesOfTwoMoments,
             Bug::MembersOfTwoMoments,
+            Bug::NewcomersOfTwoMoments,
         ];
         if !bugs.into_iter().any(planted) {
             return newest;
@@ -79,7 +80,8 @@ fn mix(types: &mut TypeSnapshot, former: &TypeSnapshot) {
         }
         return;
     }
-    if planted(Bug::MembersOfTwoMoments) && others.len() > 1 {
+    let is_beside_newcomers = planted(Bug::NewcomersOfTwoMoments) && !others.is_empty() && has_more;
+    if planted(Bug::MembersOfTwoMoments) && others.len() > 1 || is_beside_newcomers {
         let (name, resource) = (others[0].0.clone(), others[0].1.clone());
         types.members.insert(name, resource);
         return;

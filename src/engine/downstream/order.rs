@@ -17,7 +17,7 @@
 //! No names are kept for it. [`Withheld`] is the views that still have them: pointers, shared by all clients at the same
 //! place. [`targets`] makes of them what the client is brought to, once for all of these, where the answer is composed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,8 +26,9 @@ use super::flight::Verdict;
 use super::subscription::{Part, SourceId, Subscription};
 use crate::engine::Time;
 use crate::engine::interest::Interest;
+use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;
-use crate::engine::view::{View, ViewId, difference};
+use crate::engine::view::{Leaving, View, ViewId, difference};
 use crate::xds::{ResourceName, TypeUrl, Variant, Version};
 
 /// A removal waits this long for the routing types at the most, and the routing types this long for the cluster side.
@@ -115,9 +116,14 @@ struct Loss {
 }
 
 impl Withheld {
-    fn lose(&mut self, view: &Arc<View>, turn: &Turn<'_>) {
-        let seen = std::mem::replace(&mut self.seen, view.clone());
-        if !seen.may_lose(view) {
+    /// Looks for losses since the last view. Beside what left it, these are names that the client `held` before and of
+    /// which the server has not spoken until now.
+    fn lose(&mut self, held: &View, view: &Arc<View>, leaving: Leaving, turn: &Turn<'_>) {
+        let mut seen = std::mem::replace(&mut self.seen, view.clone());
+        let late = late(held, &seen, view, leaving);
+        if !late.is_empty() {
+            seen = Arc::new(seen.keeping(late.into_iter(), held.remarks()));
+        } else if !seen.may_lose(view) {
             return;
         }
         let is_crowded = self.losses.len() >= APART_MAX;
@@ -137,6 +143,17 @@ impl Withheld {
     }
 }
 
+/// What a client holds and `view` is the first to know to be gone, though `seen` did not have it.
+fn late(held: &View, seen: &View, view: &View, leaving: Leaving) -> Vec<(ResourceName, Version)> {
+    if seen.unknown_len() == 0 || seen.id() == view.id() {
+        return Vec::new();
+    }
+    let was_gone: BTreeSet<_> = difference(held, seen, leaving).gone.into_iter().collect();
+    let gone = difference(held, view, leaving).gone.into_iter();
+    let gone = gone.filter(|name| !seen.has(name) && !was_gone.contains(name));
+    gone.filter_map(|name| held.version_of(&name).map(|version| (name, version))).collect()
+}
+
 impl Loss {
     fn new(base: Arc<View>, turn: &Turn<'_>) -> Loss {
         Loss { base, since: turn.now, latest: turn.now, carried: turn.carried }
@@ -144,7 +161,8 @@ impl Loss {
 
     /// When it has rested, if the routing types changed last at `changed`; `None` if there are none.
     fn rests_until(&self, changed: Option<Time>) -> Option<Time> {
-        Some((self.latest.max(changed?) + REST).min(self.latest + REST_MAX))
+        let changed = changed.filter(|_| !planted(Bug::RemovalsDoNotRest))?;
+        Some((self.latest.max(changed) + REST).min(self.latest + REST_MAX))
     }
 }
 
@@ -221,8 +239,9 @@ impl Part {
             let losses = vec![Loss::new(self.held.clone(), turn)];
             self.withheld = Some(Box::new(Withheld { source: self.source(), seen: view.clone(), losses }));
         }
+        let leaving = self.leaving();
         let withheld = self.withheld.as_mut()?;
-        withheld.lose(view, turn);
+        withheld.lose(&self.held, view, leaving, turn);
         let held = &self.held;
         let is_left = |loss: &Loss| !loss.base.beside(view).any(|(name, _)| held.has(&name));
         let rests = |loss: &Loss| loss.rests_until(waits.changed).filter(|until| *until > turn.now);

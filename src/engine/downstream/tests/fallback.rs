@@ -229,6 +229,30 @@ fn rly_42_overdue_types_are_told_what_a_higher_server_supplies_by_now() {
 }
 
 #[test]
+fn rly_51_what_no_server_supplies_any_more_goes_after_the_routes() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a +b");
+    bench.change(client, RDS, "+r");
+    bench.hear(0);
+    bench.names(0, EDS, "a=1");
+    bench.names(0, RDS, "r=a");
+    assert_eq!(bench.follow(client), "ClusterLoadAssignment a=1; RouteConfiguration r=a");
+    bench.lose(0);
+    bench.follow(client);
+    bench.hear(1);
+    bench.names(1, EDS, "-a b=1");
+    bench.names(1, RDS, "r=a");
+    assert_eq!(bench.follow(client), "ClusterLoadAssignment b=1", "the first server supplied a");
+    assert_eq!(bench.serving(client), 1);
+
+    bench.names(0, EDS, "-a");
+    assert_eq!(bench.poll(client), "");
+    bench.names(1, RDS, "r=b");
+    assert_eq!(bench.drain(client), "RouteConfiguration r=b; ClusterLoadAssignment -a");
+}
+
+#[test]
 fn rly_42_a_server_whose_errors_count_deletes() {
     let mut bench = servers(2);
     bench.deleting = 0b10;

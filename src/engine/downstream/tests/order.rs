@@ -441,6 +441,30 @@ fn rly_51_a_client_that_presents_what_is_gone_loses_it_after_its_routes() {
 }
 
 #[test]
+fn rly_51_what_the_server_speaks_of_late_rests_beside_what_is_withheld_already() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    let old = super::bench::version_of;
+    let presented = [("x", old(CDS, "x=1")), ("z", old(CDS, "z=1"))];
+    bench.change_with(client, CDS, "+x +z", "", &presented, None);
+    bench.change_with(client, RDS, "+r", "", &[("r", old(RDS, "r=x"))], None);
+    for name in ["x", "z"] {
+        bench.held(client, CDS).resources.insert(name.into(), "1".to_owned());
+    }
+    bench.says(RDS, "r=x");
+    assert_eq!(bench.poll(client), "");
+    bench.says(CDS, "-z");
+    assert_eq!(bench.poll(client), "");
+    bench.advance(Duration::from_millis(24));
+    bench.says(CDS, "-x");
+    assert_eq!(bench.poll(client), "");
+    bench.advance(Duration::from_millis(24));
+    assert_eq!(bench.poll(client), "", "x has not rested");
+    bench.says(RDS, "r=y");
+    assert_eq!(bench.drain(client), "RouteConfiguration r=y; Cluster -x -z");
+}
+
+#[test]
 fn rly_51_nam_16_a_member_that_left_a_glob_is_withheld_too() {
     for delta in [false, true] {
         let mut bench = Bench::files(&[(CDS, "xdstp:f/x=1"), (RDS, "r=x")]);

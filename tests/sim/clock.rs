@@ -1,0 +1,47 @@
+//! The reference's own clock: when what lingers, lives for a time, or is held back is over, and by when a name that nobody
+//! speaks of must count as absent. The machines' timers are not asked.
+
+use super::reference::{Source, State, Stream, StreamType, Track};
+use super::restored::PATIENCE_MIN;
+use super::schedule::SECOND;
+use super::words::{SDS, TYPES, bits};
+
+/// How long a sign of life may take after a timer ran out: a probe waits 10 s for its answer (RLY-29).
+const PROOF: u64 = 15 * SECOND;
+
+impl Source {
+    /// When [`Source::pass`] has something to do next. `is_lost`: its server is.
+    pub fn due(&self, is_lost: bool) -> Option<u64> {
+        let mut due = self.guard.next();
+        let mut note = |at: Option<u64>| due = due.into_iter().chain(at).min();
+        for ty in 0..TYPES {
+            let linger = if ty == SDS { 0 } else { self.linger };
+            let over = |idle: Option<(u64, bool)>| {
+                let is_kept = |has_content: bool| is_lost && has_content && ty != SDS;
+                idle.filter(|(_, has_content)| !is_kept(*has_content)).map(|(since, _)| since + linger)
+            };
+            let interest = &self.interest[ty];
+            bits(interest.held).for_each(|name| note(over(interest.idle_since[name])));
+            note(over(interest.wildcard_idle_since));
+            let expires = |track: &Track| track.expires.map(|(at, _)| at);
+            self.names[ty].iter().chain(&self.members[ty]).for_each(|track| note(expires(track)));
+        }
+        note(self.restoring.unwatched_since.map(|since| since + self.linger.max(PATIENCE_MIN)));
+        due
+    }
+
+    /// Whether a name of which nobody speaks should count as absent since long (TMR-1, TMR-5, RLY-2). The timer runs from
+    /// the request on, begins anew when the server first speaks of the type, and stands still while a message arrives. Then
+    /// a sign of life is awaited.
+    pub fn is_overdue(&self, ty: usize, name: usize, now: u64) -> bool {
+        let within = 2 * self.resource_timeout + PROOF;
+        let is_over = |said: &StreamType| {
+            let since = said.waiting[name].map(|(since, _)| since).zip(said.spoken_at);
+            since.is_some_and(|(asked, spoken)| asked.max(spoken) + within < now)
+        };
+        let is_late = |stream: &Stream| {
+            stream.receiving.is_none() && stream.received_at + PROOF < now && is_over(&stream.types[ty])
+        };
+        self.names[ty][name].state() == State::Unknown && self.streams.iter().flatten().any(is_late)
+    }
+}

@@ -1,0 +1,61 @@
+//! The judge of returns: a session that a lower server serves goes back once a higher one can be had again (FBK-8, RLY-44).
+//!
+//! When that must be so at the latest, the reference knows: the higher server has had its time since it is heard. Only a
+//! session that changed its server over and over stays where it is for a while (FU25).
+
+use super::hearing::Heard;
+use super::relay::StreamSlot;
+use super::schedule::SECOND;
+use super::world::{Invariant, World};
+
+/// A server that is heard again has this long to supply everything.
+const RESOLVE: u64 = 15 * SECOND;
+/// So many changes of server, each soon after the one before, and a session stays for this long.
+const STRIKES: u32 = 3;
+const HOLD_DOWN: u64 = 30 * SECOND;
+
+/// What the judge knows of the moves of one session in one list.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moves {
+    at: u64,
+    strikes: u32,
+}
+
+impl Moves {
+    pub fn note(&mut self, now: u64) {
+        let is_quiet = self.strikes == 0 || self.at + 2 * HOLD_DOWN <= now;
+        self.strikes = if is_quiet { 1 } else { self.strikes + 1 };
+        self.at = now;
+    }
+
+    fn is_held(&self, now: u64) -> bool {
+        self.strikes >= STRIKES && now < self.at + HOLD_DOWN
+    }
+}
+
+impl World {
+    /// A session looked at its servers, and was served by these before.
+    pub fn note_moves(&mut self, stream: &mut StreamSlot, before: [usize; 2]) {
+        for (list, before) in before.into_iter().enumerate() {
+            if self.serving(stream, list) != before {
+                stream.moves[list].note(self.now);
+            }
+        }
+    }
+
+    /// To be called when a session has looked at its servers.
+    pub fn judge_returns(&mut self, stream: &StreamSlot) {
+        for list in 0..2 {
+            let first = stream.class * self.servers.len() + list * 2;
+            let Heard::Yes(since) = self.slots[first].reach(self.now) else { continue };
+            let is_over = since + RESOLVE <= self.now && !stream.moves[list].is_held(self.now);
+            if self.serving(stream, list) > 0 && is_over {
+                let (who, waited) = (self.show_stream(stream), (self.now - since) / SECOND);
+                let text = format!(
+                    "{who} stays with the second server of list {list}, {waited} s after the first is back"
+                );
+                self.fail(Invariant::Revert, || text);
+            }
+        }
+    }
+}
