@@ -232,6 +232,7 @@ impl NamesStep<'_> {
         let meant = self.names.meant_by(name);
         meant.iter().for_each(|name| self.names.cancel_timer(name));
         if is_instance {
+            meant.iter().for_each(|name| self.names.note_error(name));
             self.fail(name, &meant);
         }
         self.mentioned.extend(meant.iter().cloned());
@@ -263,6 +264,9 @@ impl NamesStep<'_> {
             self.lose(&error.name, Cause::NotFound);
         } else if error.status.code == Code::PermissionDenied {
             self.fail(&error.name, &answered);
+        }
+        if !means_absence(&error) {
+            answered.iter().for_each(|name| self.names.note_error(name));
         }
         events.push(Event::ResourceError { type_url: self.changes.type_url.clone(), error });
         self.mentioned.extend(answered);

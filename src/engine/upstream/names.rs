@@ -84,6 +84,8 @@ struct Wanted {
     /// PRESENT earlier on this stream (RLY-27 a).
     seen: bool,
     timer: Option<Timer>,
+    /// An error is the last word on it. It ends with the next one, be that a name's absence once more (ERR-3).
+    failed: bool,
 }
 
 /// All names of one type.
@@ -161,6 +163,7 @@ impl Names {
         self.unanswered.remove(name);
         let Some(wanted) = self.wanted.get_mut(name) else { return };
         wanted.seen |= seen;
+        wanted.failed = false;
         let before = std::mem::take(&mut wanted.holding);
         if own != name {
             held.canonical = Some(own.clone());
@@ -178,8 +181,16 @@ impl Names {
         self.unanswered.remove(name);
         let Some(wanted) = self.wanted.get_mut(name) else { return false };
         let before = std::mem::replace(&mut wanted.holding, Holding::Absent);
+        let ends_error = std::mem::take(&mut wanted.failed);
         self.unlink(name, &before);
-        !matches!(before, Holding::Absent)
+        ends_error || !matches!(before, Holding::Absent)
+    }
+
+    /// An error was said of a name.
+    pub(super) fn note_error(&mut self, name: &ResourceName) {
+        if let Some(wanted) = self.wanted.get_mut(name) {
+            wanted.failed = true;
+        }
     }
 
     pub(super) fn held(&self, name: &ResourceName) -> Option<&Held> {
@@ -193,7 +204,7 @@ impl Names {
     pub(super) fn omitted(&self, mentioned: &BTreeSet<ResourceName>) -> Vec<ResourceName> {
         let proves = |wanted: &Wanted| {
             (wanted.seen || wanted.in_first_request || planted(Bug::OmissionOfLateNames))
-                && !matches!(wanted.holding, Holding::Absent)
+                && (wanted.failed || !matches!(wanted.holding, Holding::Absent))
         };
         let omitted =
             self.wanted.iter().filter(|(name, wanted)| proves(wanted) && !mentioned.contains(*name));

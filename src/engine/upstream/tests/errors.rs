@@ -148,6 +148,49 @@ fn err_4_a_name_with_an_error_counts_as_seen() {
 }
 
 #[test]
+fn err_3_an_error_of_a_name_that_is_absent_ends_when_its_absence_is_said_again() {
+    check(
+        delta(),
+        r#"
+        > + EDS a
+        open Delta
+        > opened
+        send+node EDS n= +a
+        > EDS - n1 -a
+        send EDS n=n1
+        Names EDS -a:Removed
+        > EDS - n2 a:UNAVAILABLE
+        send EDS n=n2
+        error EDS a:UNAVAILABLE
+        > EDS - n3 -a
+        send EDS n=n3
+        Names EDS -a:Removed
+        > EDS - n4 -a
+        send EDS n=n4
+        "#,
+    );
+    check(
+        sotw(),
+        r#"
+        > + LDS a b
+        open Sotw
+        > opened
+        send+node LDS v= n= ["a", "b"]
+        > LDS v1 n1 b=1
+        send LDS v=v1 n=n1 ["a", "b"]
+        Names LDS b=1 -a:Omitted
+        > LDS v2 n2 b=1 a:UNAVAILABLE
+        send LDS v=v2 n=n2 ["a", "b"]
+        error LDS a:UNAVAILABLE
+        Names LDS b=1
+        > LDS v3 n3 b=1
+        send LDS v=v3 n=n3 ["a", "b"]
+        Names LDS b=1 -a:Omitted
+        "#,
+    );
+}
+
+#[test]
 fn err_6_an_error_without_name_or_with_ok_is_invalid() {
     check(
         sotw(),
