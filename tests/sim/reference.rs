@@ -124,6 +124,9 @@ enum Whole {
 /// So long nothing may come after a second message that brings something new.
 const QUIET: u64 = 200 * MILLI;
 
+/// A server that never rests does not keep its clients waiting for ever.
+const REPEATED_MAX: u8 = 10;
+
 /// What was written of one type on one stream.
 #[derive(Clone, Debug, Default)]
 pub struct StreamType {
@@ -139,6 +142,8 @@ pub struct StreamType {
     /// Where the first answers to a wildcard stand, and until when there has to be silence.
     whole: Whole,
     quiet_until: u64,
+    /// How many round trips began anew because of an update of what had come.
+    repeated: u8,
     /// How many parts of the first answer to the wildcard are on their way.
     awaited: u32,
     /// Since when a name has been asked for without an answer, and the signs of life until then.
@@ -167,12 +172,14 @@ impl StreamType {
 
     /// An answer that may be one of several. `grows`: it brings what was not there.
     fn answer(&mut self, proves: bool, grows: bool, now: u64) {
-        (self.whole, self.quiet_until) = match self.whole {
-            Whole::Settled => (Whole::Settled, 0),
-            _ if !proves => (Whole::Unanswered, 0),
-            Whole::Unanswered => (Whole::Answered, 0),
-            _ if grows => (Whole::Answered, now + QUIET),
-            running => (running, self.quiet_until),
+        let is_late = matches!(self.whole, Whole::Proving | Whole::Proven);
+        (self.whole, self.quiet_until, self.repeated) = match self.whole {
+            Whole::Settled => (Whole::Settled, 0, 0),
+            _ if !proves => (Whole::Unanswered, 0, 0),
+            Whole::Unanswered => (Whole::Answered, 0, 0),
+            _ if grows => (Whole::Answered, now + QUIET, 0),
+            _ if is_late && self.repeated < REPEATED_MAX => (Whole::Answered, now, self.repeated + 1),
+            running => (running, self.quiet_until, self.repeated),
         };
     }
 }
