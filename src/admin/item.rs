@@ -186,6 +186,8 @@ pub(super) struct Source<'a> {
     stale_seconds: Option<f64>,
     restored: bool,
     variant: Option<&'static str>,
+    /// The server is another sluice, which marks what is whole.
+    marks: bool,
     types: Vec<SourceType<'a>>,
 }
 
@@ -278,6 +280,7 @@ fn is_false(flag: &bool) -> bool {
 }
 
 /// A client for whose node class there was no room.
+        marks: source.has_marks,
 #[derive(Debug, Serialize)]
 pub(super) struct Refusal<'a> {
     limit: &'a str,

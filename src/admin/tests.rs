@@ -170,6 +170,7 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
         stale_since: stale.then_some(now - Duration::from_secs(60)),
         variant: Some(Variant::Delta),
         types: vec![of(CLUSTER), of(SECRET)],
+        has_marks: false,
     })
 }
 

@@ -58,6 +58,8 @@ pub struct SourceStatus {
     pub restored: bool,
     /// The variant of the current, or last, stream.
     pub variant: Option<Variant>,
+    /// The server marks which answers are whole (ADR 14).
+    pub has_marks: bool,
     pub types: Vec<SourceTypeStatus>,
 }
 

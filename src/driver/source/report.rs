@@ -637,6 +637,7 @@ impl Report {
                 bytes: counts.bytes + wildcard.map_or(0, |view| view.bytes()),
                 version: wildcard.map(|view| view.digest()),
             };
+            has_marks: matches!(source.map(Source::attachment), Some(Attachment::Streams(streams)) if streams.has_marks()),
             let report = self.of_type(type_url);
             report.held_back.set(status.held_back);
             let how = status.refused.as_ref().map(|refused| refused.how);
