@@ -186,6 +186,8 @@ pub(super) struct Source<'a> {
     stale_seconds: Option<f64>,
     restored: bool,
     variant: Option<&'static str>,
+    /// The server is another sluice, which marks what is whole.
+    marks: bool,
     types: Vec<SourceType<'a>>,
 }
 
@@ -202,6 +204,9 @@ struct SourceType<'a> {
     held_back: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<RefusedType>,
+    /// Where each type has a stream or a poll of its own, and that of this one is lost (ADR 18).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<LostType>,
     /// Absent for Secrets.
     #[serde(flatten)]
     content: Option<SourceContent>,
@@ -214,6 +219,12 @@ struct RefusedType {
     seconds: f64,
     /// Until it is asked for again; null while it is being asked for.
     next_try_seconds: Option<f64>,
+    error: String,
+}
+
+#[derive(Debug, Serialize)]
+struct LostType {
+    seconds: f64,
     error: String,
 }
 
@@ -269,6 +280,7 @@ pub(super) fn source<'a>(
         stale_seconds: source.stale_since.map(|since| seconds_since(since, now)),
         restored: source.restored,
         variant: source.variant.map(variant_name),
+        marks: source.has_marks,
         types,
     })
 }
@@ -317,6 +329,10 @@ fn source_type(of: &SourceTypeStatus, now: SystemTime) -> SourceType<'_> {
         unknown: of.unknown,
         held_back: of.held_back,
         refused: of.refused.as_ref().map(|refused| refused_type(refused, now)),
+        lost: of
+            .lost
+            .as_ref()
+            .map(|lost| LostType { seconds: seconds_since(lost.since, now), error: lost.error.to_string() }),
         content: (!of.type_url.is_secret()).then(|| SourceContent {
             bytes: of.bytes,
             version: of.version.map(|version| version.to_string()),

@@ -150,6 +150,7 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
         held_back: 0,
         held_back_since: None,
         refused: None,
+        lost: None,
         bytes: 4711,
         version: Some(Version(0xabc)),
     };
@@ -169,6 +170,7 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
         restored: false,
         stale_since: stale.then_some(now - Duration::from_secs(60)),
         variant: Some(Variant::Delta),
+        has_marks: false,
         types: vec![of(CLUSTER), of(SECRET)],
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, pause};
 use crate::support::client::{connect, node};
 use crate::support::{Answer, Ask, CDS, Client, EDS, Item, RDS, Variant};
 
@@ -185,4 +185,22 @@ async fn rly_29_a_type_may_have_a_timer_of_its_own() {
     assert_eq!(client.take(RDS).await.get("b").text(), "1");
     assert_eq!(client.take(RDS).await.removed, ["a"]);
     client.quiet().await;
+}
+
+/// RLY-2, TMR-3: what a slow server has still to send is not gone; what it leaves out is, a timer after it fell silent.
+#[tokio::test]
+async fn rly_2_a_name_that_the_server_has_still_to_send_is_not_told_as_gone() {
+    let Some(bench) = Bench::scripted(|setup| setup.resource_timeout(1)).await else { return };
+    let mut client = bench.delta("one").await;
+    client.want(EDS, &["a", "b", "c", "d"]);
+    let asked = bench.origin.expect(EDS).await;
+    for name in ["a", "b", "c"] {
+        bench.origin.answer(&asked, "v", vec![Item::new(EDS, name, "", "1")], &[]);
+        let answer = client.take(EDS).await;
+        assert_eq!((answer.names(), answer.removed.len()), (vec![name], 0));
+        if name != "c" {
+            pause(600).await;
+        }
+    }
+    assert_eq!(client.take(EDS).await.removed, ["d"]);
 }

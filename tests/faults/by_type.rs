@@ -6,6 +6,7 @@ use tonic::Code;
 
 use crate::site::quick;
 use crate::support::client::Event;
+use crate::support::control_plane::eventually;
 use crate::support::{Attachment, CDS, Client, ControlPlane, EDS, Relay, Variant};
 
 async fn server(name: &str) -> ControlPlane {
@@ -30,6 +31,20 @@ async fn comes_to(client: &mut Client, type_url: &str, wanted: &[(&str, &str)]) 
     }
 }
 
+/// The log and the list of sources name the type that is lost, and no other.
+async fn is_told(relay: &Relay, server: &str, type_url: &str) {
+    eventually("a line with the type", || async {
+        relay.log_lines("WARN").iter().any(|line| line.contains(&format!("type_url={type_url}")))
+    })
+    .await;
+    let sources = relay.sources(server).await;
+    let types: Vec<_> =
+        sources.iter().flat_map(|of| of["types"].as_array().cloned().unwrap_or_default()).collect();
+    let lost: Vec<_> = types.iter().filter(|of| of["lost"]["error"].is_string()).collect();
+    let names: Vec<_> = lost.iter().filter_map(|of| of["type"].as_str()).collect();
+    assert!(matches!(names[..], [name] if type_url.ends_with(name)), "{types:?}");
+}
+
 /// A service that fails, in the way of each transport: one type goes to the next server, the other one stays.
 #[tokio::test]
 async fn rly_25_rly_40_a_type_whose_service_is_broken_goes_to_the_next_server_alone() {
@@ -48,6 +63,7 @@ async fn rly_25_rly_40_a_type_whose_service_is_broken_goes_to_the_next_server_al
         first.fail_type(Some(EDS));
         first.close_streams(Code::Unavailable);
         relay.is_stale(&first.server_uri(upstream)).await;
+        is_told(&relay, &first.server_uri(upstream), EDS).await;
         first.set(CDS, "c", "still first");
         comes_to(&mut client, CDS, &[("c", "still first")]).await;
         assert!(second.log().is_empty(), "FBK-1: all is cached");

@@ -126,6 +126,9 @@ enum Whole {
 /// So long nothing may come after a second message that brings something new.
 const QUIET: u64 = 200 * MILLI;
 
+/// A server that never rests does not keep its clients waiting for ever.
+const REPEATED_MAX: u8 = 10;
+
 /// What was written of one type on one stream.
 #[derive(Clone, Debug, Default)]
 pub struct StreamType {
@@ -141,10 +144,14 @@ pub struct StreamType {
     /// Where the first answers to a wildcard stand, and until when there has to be silence.
     whole: Whole,
     quiet_until: u64,
+    /// How many round trips began anew because of an update of what had come.
+    repeated: u8,
     /// How many parts of the first answer to the wildcard are on their way.
     awaited: u32,
     /// Since when a name has been asked for without an answer, and the signs of life until then.
     pub(super) waiting: [Option<(u64, u32)>; NAMES],
+    /// When names were answered for the first time, by when they had been asked for.
+    answered: BTreeMap<u64, u64>,
     /// Since when what is listed differs from what is wanted.
     pub differs_since: Option<u64>,
     /// When it was asked for first, and the signs of life until then.
@@ -170,13 +177,29 @@ impl StreamType {
 
     /// An answer that may be one of several. `grows`: it brings what was not there.
     fn answer(&mut self, proves: bool, grows: bool, now: u64) {
-        (self.whole, self.quiet_until) = match self.whole {
-            Whole::Settled => (Whole::Settled, 0),
-            _ if !proves => (Whole::Unanswered, 0),
-            Whole::Unanswered => (Whole::Answered, 0),
-            _ if grows => (Whole::Answered, now + QUIET),
-            running => (running, self.quiet_until),
+        let is_late = matches!(self.whole, Whole::Proving | Whole::Proven);
+        (self.whole, self.quiet_until, self.repeated) = match self.whole {
+            Whole::Settled => (Whole::Settled, 0, 0),
+            _ if !proves => (Whole::Unanswered, 0, 0),
+            Whole::Unanswered => (Whole::Answered, 0, 0),
+            _ if grows => (Whole::Answered, now + QUIET, 0),
+            _ if is_late && self.repeated < REPEATED_MAX => (Whole::Answered, now, self.repeated + 1),
+            running => (running, self.quiet_until, self.repeated),
         };
+    }
+}
+
+impl StreamType {
+    /// The name is answered: what was asked for with it, or later, may still be on its way (RLY-2).
+    fn is_answering(&mut self, name: usize, now: u64) {
+        let of_first = self.in_first & !self.seen & bit(name) != 0;
+        let since = self.waiting[name].map(|(since, _)| since).or(of_first.then_some(0));
+        self.answered.extend(since.map(|since| (since, now)));
+    }
+
+    /// When what had been asked for by then was answered.
+    fn answers(&self, asked: u64) -> impl Iterator<Item = u64> {
+        self.answered.range(..=asked).map(|(_, at)| *at)
     }
 }
 
@@ -506,6 +529,7 @@ impl Source {
                     track.set(State::Present(*content), moment);
                     track.expires = ttl.map(|ttl| (now + ttl, ttl));
                     track.upstream_version = version.clone();
+                    said.is_answering(name, now);
                     said.seen |= said.listed & bit(name);
                     said.waiting[name] = None;
                 }
@@ -529,6 +553,7 @@ impl Source {
             said.answer(!message.is_unidentified(), grows, now);
         }
         let gone = removed & wanted & said.listed;
+        bits(message.removed & gone).for_each(|name| said.is_answering(name, now));
         bits(gone).for_each(|name| said.waiting[name] = None);
         let kept = self.guard.judge((ty, false), gone & there, there, brought, now);
         bits(gone & !kept).for_each(|name| self.names[ty][name].lose(State::Absent, moment));
@@ -611,6 +636,8 @@ impl Source {
             stream.receiving.is_none()
                 && (said.spoken || silence.is_some_and(is_answer))
                 && said.waiting[name].is_some_and(|(since, signs)| is_long(since) && stream.signs > signs)
+                && !said.waiting[name]
+                    .is_some_and(|(since, _)| said.answers(since).any(|at| at + timeout > now))
         };
         let is_due = self.streams.iter().flatten().any(is_over);
         if is_due && self.names[ty][name].state() == State::Unknown {

@@ -59,6 +59,8 @@ pub struct SourceStatus {
     pub restored: bool,
     /// The variant of the current, or last, stream.
     pub variant: Option<Variant>,
+    /// The server marks which answers are whole (ADR 14).
+    pub has_marks: bool,
     pub types: Vec<SourceTypeStatus>,
 }
 
@@ -99,10 +101,19 @@ pub struct SourceTypeStatus {
     pub held_back_since: Option<SystemTime>,
     /// Why the server does not serve this type, or may not.
     pub refused: Option<RefusedStatus>,
+    /// Where each type has a stream or a poll of its own: this one cannot be heard.
+    pub lost: Option<LostStatus>,
     /// Bytes of what is present.
     pub bytes: usize,
     /// The version of the whole set (RLY-31).
     pub version: Option<Version>,
+}
+
+/// A type of which the server cannot be heard.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LostStatus {
+    pub since: SystemTime,
+    pub error: Status,
 }
 
 /// What a server makes of one type.

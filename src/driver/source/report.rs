@@ -1,6 +1,6 @@
 //! What a source tells the world: metrics, log lines, and the status that the admin shows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 use super::checkpoint::Confirmed;
 use super::health::Health;
 use crate::driver::api::status::{
-    ClassStatus, Refused, RefusedStatus, SourceState, SourceStatus, SourceTypeStatus,
+    ClassStatus, LostStatus, Refused, RefusedStatus, SourceState, SourceStatus, SourceTypeStatus,
 };
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::context::Shared;
@@ -19,6 +19,7 @@ use crate::driver::ground::servers::{Attach, Place};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::engine::Time;
 use crate::engine::cache::EntryState;
+use crate::engine::reach::Reach;
 use crate::engine::source::{Attachment, Source, StreamIndex, is_mass};
 use crate::engine::upstream::{Event, Hold, Lower};
 use crate::telemetry::Limit;
@@ -68,6 +69,10 @@ pub struct Report {
     restored: Option<SystemTime>,
     /// What the operator was told of the outage.
     warned: Option<Told>,
+    /// The type whose stream was lost last, and whether the server was lost with it.
+    lost_type: Option<(TypeUrl, bool)>,
+    /// The types of whose loss the operator was told.
+    warned_of: BTreeSet<TypeUrl>,
     /// The server does not hear of faults in what it said.
     is_polled: bool,
     variant: Option<Variant>,
@@ -121,6 +126,8 @@ impl Report {
             stale_since: (!is_whole).then_some(now),
             restored: None,
             warned: None,
+            lost_type: None,
+            warned_of: BTreeSet::new(),
             is_polled: matches!(server.attach, Attach::Rest { .. }),
             variant: None,
             shared: shared.clone(),
@@ -433,6 +440,33 @@ impl Report {
         self.enter(state, now);
     }
 
+    /// What is lost is the stream of this type, where each type has its own; with it, or not, the server.
+    pub fn concerns(&mut self, lost_type: Option<(TypeUrl, bool)>) {
+        self.lost_type = lost_type;
+    }
+
+    /// Whether the operator is to be told of a loss: one line at the change, not one per attempt. With its throttle, and the type
+    /// if no other is lost by it.
+    fn tells(
+        &mut self,
+        cause: &str,
+        told: Told,
+        type_url: Option<TypeUrl>,
+    ) -> Option<(Option<NonZeroU64>, Option<TypeUrl>)> {
+        let before = self.warned.replace(told);
+        let is_other_kind = matches!(
+            (before, told),
+            (Some(Told::Unreachable), Told::EndsStreams) | (Some(Told::EndsStreams), Told::Unreachable)
+        );
+        let is_other_type = type_url.as_ref().is_some_and(|type_url| self.warned_of.insert(type_url.clone()));
+        if before.is_some() && !is_other_kind && !is_other_type {
+            return None;
+        }
+        let of_type = type_url.as_ref().map(|type_url| format!("{cause} {type_url}"));
+        let suppressed = self.allow(of_type.as_deref().unwrap_or(cause))?;
+        Some((suppressed, type_url))
+    }
+
     fn unreachable(&mut self, stream: StreamIndex, status: &Status, now: Time) {
         self.failures += 1;
         self.last_error = Some(status.clone());
@@ -440,23 +474,22 @@ impl Report {
         if let Some(lived) = self.health.ended_by_server(stream) {
             return self.ends_streams(status, lived, now);
         }
-        // One line at the change, not one per attempt.
-        if self.warned.replace(Told::Unreachable).is_none_or(|told| told == Told::EndsStreams)
-            && let Some(suppressed) = self.allow("unreachable")
-        {
-            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed,
-                "the upstream is unreachable; what is known is served on, and it is tried again");
+        let type_url = self.lost_type.take().and_then(|(type_url, is_whole)| (!is_whole).then_some(type_url));
+        if let Some((suppressed, type_url)) = self.tells("unreachable", Told::Unreachable, type_url) {
+            let type_url = type_url.map(tracing::field::display);
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, type_url, error = %status,
+                suppressed, "the upstream is unreachable; what is known is served on, and it is tried again");
         }
         self.back_off(stream, Duration::ZERO, now);
     }
 
     /// The server is there, and ended the stream: an operator looks at other things than after a failed connect.
     fn ends_streams(&mut self, status: &Status, lived: Duration, now: Time) {
-        if self.warned.replace(Told::EndsStreams).is_none_or(|told| told == Told::Unreachable)
-            && let Some(suppressed) = self.allow("ends streams")
-        {
-            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, after = ?lived,
-                suppressed, "the upstream can be connected to, and ends the stream; what is known is served on, and it is asked again");
+        let type_url = self.lost_type.take().map(|(type_url, _)| type_url);
+        if let Some((suppressed, type_url)) = self.tells("ends streams", Told::EndsStreams, type_url) {
+            let type_url = type_url.map(tracing::field::display);
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, type_url, error = %status,
+                after = ?lived, suppressed, "the upstream can be connected to, and ends the stream; what is known is served on, and it is asked again");
         }
         if !self.health.is_any_up() {
             let delay = match self.state {
@@ -531,6 +564,7 @@ impl Report {
         self.failures = 0;
         self.last_error = None;
         self.metrics.stale(self.restored.is_some());
+        self.warned_of.clear();
         let since = self.stale_since.take();
         if self.warned.take().is_some()
             && let Some(suppressed) = self.allow("answers again")
@@ -604,6 +638,7 @@ impl Report {
             stale_since: self.restored.or(self.stale_since.map(|since| clock.wall(since))),
             restored: self.restored.is_some(),
             variant: self.variant,
+            has_marks: matches!(source.map(Source::attachment), Some(Attachment::Streams(streams)) if streams.has_marks()),
             types,
         }
     }
@@ -635,6 +670,12 @@ impl Report {
                 held_back: source.held_back(type_url),
                 held_back_since: source.held_back_since(type_url).map(|since| self.shared.clock.wall(since)),
                 refused,
+                lost: match source.reach_of(type_url) {
+                    Some(Reach::Lost { since, status }) => {
+                        Some(LostStatus { since: self.shared.clock.wall(since), error: status })
+                    }
+                    _ => None,
+                },
                 bytes: counts.bytes + wildcard.map_or(0, |view| view.bytes()),
                 version: wildcard.map(|view| view.digest()),
             };

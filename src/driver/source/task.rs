@@ -372,6 +372,7 @@ impl SourceTask {
                         Event::Heard => self.is_heard(index),
                         Event::Unreachable { status } => {
                             self.member.iter_mut().for_each(|member| member.refused(status.code));
+                            self.report.concerns(self.lost_type(index));
                         }
                         _ => {}
                     }
@@ -409,6 +410,12 @@ impl SourceTask {
     fn is_lost(&self, index: StreamIndex) -> bool {
         let Attachment::Streams(streams) = self.source.attachment() else { return false };
         streams.machines().nth(index).is_some_and(|(_, machine)| machine.reach().is_lost())
+    }
+
+    /// The type whose stream was lost, where each type has its own (ADR 18), and whether the server was lost with it.
+    fn lost_type(&self, index: StreamIndex) -> Option<(TypeUrl, bool)> {
+        let Attachment::Streams(streams) = self.source.attachment() else { return None };
+        Some((streams.type_of(index)?.clone(), streams.reach().is_lost()))
     }
 
     /// From here on it is this stream's server that serves.

@@ -191,6 +191,11 @@ impl Streams {
         self.machines.iter_mut().enumerate().map(|(index, machine)| (index, &mut machine.upstream))
     }
 
+    /// The server sets marks on some stream (ADR 14).
+    pub fn has_marks(&self) -> bool {
+        self.machines.iter().any(|machine| machine.upstream.has_marks())
+    }
+
     /// What the first of the streams that have something to say says next.
     pub fn poll_output(&mut self) -> Option<(StreamIndex, Output)> {
         let event = self.events.pop_front().map(|(index, event)| (index, Output::Event(event)));

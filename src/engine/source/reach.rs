@@ -36,7 +36,7 @@ impl Streams {
 
     /// Whether the server can be heard at all. A lost stream of all types means that it cannot (CLI-1); one of a type does not,
     /// as long as there are others.
-    pub(super) fn reach(&self) -> Reach {
+    pub fn reach(&self) -> Reach {
         let shared = || self.machines.iter().filter(|machine| machine.alone.is_none()).filter(is_used);
         if !self.is_by_type() {
             return match shared().next() {
@@ -90,6 +90,11 @@ impl Attachment {
 }
 
 impl Source {
+    /// Whether the server can be heard of one type, where that may differ from type to type.
+    pub fn reach_of(&self, type_url: &TypeUrl) -> Option<Reach> {
+        self.attachment.reach_of(type_url)
+    }
+
     /// Publishes whether the server can be heard, at all and of each type, and which types are current.
     pub(super) fn note_reach(&mut self) {
         let reach = self.attachment.reach();

@@ -54,14 +54,16 @@ impl Subscription {
         variant == Variant::Delta || !is_full && matches!(self.want, Want::Wildcard(_))
     }
 
-    /// Applies the wanted resources of a response and leaves the rest (FU15).
+    /// Applies the wanted resources of a response and leaves the rest (FU15). `times`: now, and the end of a resource timer that
+    /// would start now.
     pub(super) fn apply(
         &mut self,
         digest: Digest,
         verdict: &Verdict,
-        now: Time,
+        times: (Time, Time),
     ) -> (Option<Changes>, Vec<Event>) {
         let (mut events, mut grows) = (Vec::new(), false);
+        let (now, _) = times;
         let is_in_parts = self.is_told_in_parts(digest.variant, digest.is_full_state());
         let (size, is_heartbeat) = (digest.size(), digest.is_heartbeat());
         let changes = match &mut self.want {
@@ -72,7 +74,8 @@ impl Subscription {
                 let fails = digest.fails;
                 let said = &self.said;
                 let grows = &mut grows;
-                let step = NamesStep { names, said, changes, mentioned, variants, versions, fails, grows };
+                let step =
+                    NamesStep { names, said, changes, mentioned, variants, versions, fails, grows, times };
                 Some(step.run(digest, verdict, &mut events)).filter(|changes| !changes.says_nothing())
             }
             Want::Globs(globs) => {
@@ -132,6 +135,8 @@ struct NamesStep<'a> {
     fails: bool,
     /// A name is answered for the first time on this stream.
     grows: &'a mut bool,
+    /// As in [`Subscription::apply`].
+    times: (Time, Time),
 }
 
 impl NamesStep<'_> {
@@ -200,7 +205,10 @@ impl NamesStep<'_> {
         for name in &answered {
             self.versions.compare(name, self.names.held(name), &received, resource, variant);
             let held = Held::new(&received, resource, variant == Variant::Delta);
-            *self.grows |= !self.names.is_seen(name);
+            if !self.names.is_seen(name) {
+                *self.grows = true;
+                self.names.answered(name, self.times.1, self.times.0);
+            }
             self.names.hold(name, &received.name, held, !self.said.enter.contains(name));
             if *name != received.name {
                 self.changes.by_alias.push((name.clone(), resource.clone()));
@@ -220,6 +228,7 @@ impl NamesStep<'_> {
             answered.remove(name);
         }
         for name in answered {
+            self.names.answered(&name, self.times.1, self.times.0);
             if !self.said.enter.contains(&name) && self.names.set_absent(&name) {
                 self.changes.absent.push((name, cause));
             }

@@ -24,6 +24,7 @@ mod failover;
 mod gathering;
 mod subscription;
 mod names;
+mod pace;
 mod variants;
 mod settling;
 mod marks;
@@ -614,7 +615,8 @@ impl Upstream {
             subscription.each_settling(Settling::interrupt);
             None
         } else {
-            let (changes, mut events) = subscription.apply(digest, &verdict, now);
+            let times = (now, now + self.settings.timeout_of(&type_url));
+            let (changes, mut events) = subscription.apply(digest, &verdict, times);
             let type_url = &type_url;
             events.extend(lower.map(|lower| Event::WentBackwards { type_url: type_url.clone(), lower }));
             events.retain(|event| is_comparable || !matches!(event, Event::WentBackwards { .. }));

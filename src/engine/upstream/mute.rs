@@ -13,10 +13,12 @@ use crate::engine::Time;
 const ANSWER_DUE: Duration = Duration::from_secs(10);
 
 impl Upstream {
-    /// When the silence has lasted too long.
+    /// When the silence has lasted too long. A server that sets marks has said who it is: its silence means that it knows nothing
+    /// yet itself (ADR 14).
     pub(super) fn mute_at(&self) -> Option<Time> {
         let Phase::Open(stream) = &self.phase else { return None };
-        let asked = stream.asked.filter(|_| !self.has_spoken && !stream.is_mute && !self.polls())?;
+        let can_say_so = self.polls() || stream.has_marks;
+        let asked = stream.asked.filter(|_| !self.has_spoken && !stream.is_mute && !can_say_so)?;
         Some(asked + ANSWER_DUE)
     }
 

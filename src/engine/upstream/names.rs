@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::pace::Pace;
 use super::subscription::Want;
 use super::variants::Variants;
 use super::{Cause, Changes, Output, Upstream};
@@ -71,6 +72,8 @@ enum Holding {
 
 #[derive(Debug)]
 struct Timer {
+    /// When it would have run out by itself, which is in the order in which names were asked for.
+    first_due: Time,
     due: Time,
     /// How many signs of life the stream had given when the request was written.
     signs: u64,
@@ -100,6 +103,7 @@ pub(super) struct Names {
     unproven: BTreeSet<ResourceName>,
     /// Timers that ran out while the server had not spoken of the type on this stream (see [`Self::run_out`]).
     overdue: BTreeSet<ResourceName>,
+    pace: Pace,
     /// SotW: what was known before this stream, and not answered on it until now.
     unanswered: BTreeSet<ResourceName>,
     /// Of names that have variants or are wanted with parameters; nearly always nothing.
@@ -238,7 +242,7 @@ impl Names {
         let Some(wanted) = self.wanted.get_mut(name) else { return };
         wanted.in_first_request = in_first_request;
         if matches!(wanted.holding, Holding::Unknown) {
-            wanted.timer = Some(Timer { due, signs });
+            wanted.timer = Some(Timer { first_due: due, due, signs });
             self.due.insert((due, name.clone()));
         }
     }
@@ -246,6 +250,17 @@ impl Names {
     /// PRESENT earlier on this stream.
     pub(super) fn is_seen(&self, name: &ResourceName) -> bool {
         self.wanted.get(name).is_some_and(|wanted| wanted.seen)
+    }
+
+    /// Something is said of the name. What was asked for with it and after it is still to come; `until`: when a timer would run
+    /// out that started now.
+    pub(super) fn answered(&mut self, name: &ResourceName, until: Time, now: Time) {
+        let Some(wanted) = self.wanted.get(name) else { return };
+        let of_first = wanted.in_first_request && !wanted.seen;
+        let asked = wanted.timer.as_ref().map(|timer| timer.first_due).or(of_first.then_some(Time::ZERO));
+        if let Some(asked) = asked {
+            self.pace.note(asked, until, now);
+        }
     }
 
     /// The first request on a stream is written, to a server that owes an answer to each name that it lists.
@@ -262,6 +277,7 @@ impl Names {
     /// TMR-4: timers stop, and nothing seen on the old stream counts on the next.
     pub(super) fn stream_ended(&mut self) {
         self.unanswered.clear();
+        self.pace = Pace::default();
         for wanted in self.wanted.values_mut() {
             wanted.in_first_request = false;
             wanted.seen = false;
@@ -287,7 +303,7 @@ impl Names {
     /// whole, it may be slow or still gathering what it knows: its silence proves nothing of one name (RLY-1, RLY-2), and the
     /// timer starts anew when it speaks ([`Self::restart`]).
     pub(super) fn run_out(&mut self, now: Time, signs: u64, spoken: bool) -> Vec<ResourceName> {
-        let mut out = Vec::new();
+        let (mut out, mut unproven) = (Vec::new(), Vec::new());
         while self.next_due().is_some_and(|due| due <= now) {
             let Some((_, name)) = self.due.pop_first() else { break };
             if !spoken && !planted(Bug::SilentTypeRunsOut) {
@@ -295,23 +311,37 @@ impl Names {
                 continue;
             }
             let timer = self.wanted.get(&name).and_then(|wanted| wanted.timer.as_ref());
-            if timer.is_some_and(|timer| signs > timer.signs) || planted(Bug::TimerOnSilentTransport) {
-                out.push(name);
-            } else {
-                self.unproven.insert(name);
-            }
+            let is_proven = timer.is_some_and(|timer| signs > timer.signs);
+            if is_proven || planted(Bug::TimerOnSilentTransport) { &mut out } else { &mut unproven }
+                .push(name);
         }
+        self.put_off(&mut out, now);
+        self.put_off(&mut unproven, now);
+        self.unproven.extend(unproven);
         for name in &out {
             self.cancel_timer(name);
         }
         out
     }
 
+    /// Leaves those whose time is over. While the server is still answering the request of a name, its timer goes on.
+    fn put_off(&mut self, out: &mut Vec<ResourceName>, now: Time) {
+        let (pace, wanted, due) = (&self.pace, &mut self.wanted, &mut self.due);
+        out.retain(|name| {
+            let timer = wanted.get_mut(name).and_then(|wanted| wanted.timer.as_mut());
+            let until = timer.as_ref().and_then(|timer| pace.holds(timer.first_due, now));
+            let (Some(timer), Some(until)) = (timer, until) else { return true };
+            timer.due = until;
+            due.insert((until, name.clone()));
+            false
+        });
+    }
+
     /// The server has begun to speak of the type: what it leaves out from now on is left out by one that knows what it has.
     pub(super) fn restart(&mut self, due: Time, signs: u64) {
         for name in std::mem::take(&mut self.overdue) {
-            if let Some(wanted) = self.wanted.get_mut(&name) {
-                wanted.timer = Some(Timer { due, signs });
+            if let Some(timer) = self.wanted.get_mut(&name).and_then(|wanted| wanted.timer.as_mut()) {
+                (timer.due, timer.signs) = (due, signs);
                 self.due.insert((due, name));
             }
         }
@@ -322,8 +352,9 @@ impl Names {
     }
 
     /// The stream gave a sign of life: takes the timers that were kept back.
-    pub(super) fn prove(&mut self) -> Vec<ResourceName> {
-        let out: Vec<_> = std::mem::take(&mut self.unproven).into_iter().collect();
+    pub(super) fn prove(&mut self, now: Time) -> Vec<ResourceName> {
+        let mut out: Vec<_> = std::mem::take(&mut self.unproven).into_iter().collect();
+        self.put_off(&mut out, now);
         for name in &out {
             self.cancel_timer(name);
         }

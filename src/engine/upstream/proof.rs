@@ -254,7 +254,7 @@ impl Upstream {
         }
         for (type_url, subscription) in &mut self.subscriptions {
             if let Want::Names(names) = &mut subscription.want {
-                let mut out = names.prove();
+                let mut out = names.prove(now);
                 out.retain(|name| !stream.has_marks || name.is_located());
                 self.outputs.extend(expired(&self.settings, type_url, names, out));
             }

@@ -9,8 +9,8 @@
 //!
 //! ```text
 //!   Unanswered ──small──▶ Due ──▶ Proving ──round trip──▶ Proven ──▶ Settled
-//!        └──────large──▶ Quiet ──▲  │ more of it             │
-//!                          ▲────────┴────────────────────────┘
+//!        │                ▲ ▲─update─┤                       │
+//!        └──────large──▶ Quiet ◀─────┴──────more of it───────┘
 //!   Unanswered ──any, with marks──▶ Awaiting ──mark──▶ Proven ──▶ Settled
 //! ```
 //!
@@ -31,7 +31,12 @@ const LARGE: usize = 1 << 20;
 /// part of an answer.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// Where the first answers to a type, or to a glob, stand on the present stream.
+/// Updates of what came already have so many round trips begin anew. A server whose updates come faster than round trips end
+/// would keep its clients waiting for ever otherwise.
+const REPEATED_MAX: u8 = 10;
+
+/// Where the first answers to a type, or to a glob, stand on the present stream. The numbers say how many round trips were
+/// repeated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Settling {
     #[default]
@@ -40,10 +45,10 @@ pub(super) enum Settling {
         until: Time,
     },
     /// A round trip has to begin.
-    Due,
+    Due(u8),
     /// It has begun after the last message.
-    Proving,
-    Proven,
+    Proving(u8),
+    Proven(u8),
     /// The server has begun to answer, and a mark will say when it is done ([`super::marks`]).
     Awaiting,
     Settled,
@@ -55,10 +60,21 @@ impl Settling {
         let is_large = size >= LARGE;
         *self = match *self {
             Settling::Settled => Settling::Settled,
-            Settling::Unanswered if !is_large => Settling::Due,
-            running if running != Settling::Unanswered && !grows && !is_large => running,
+            Settling::Unanswered if !is_large => Settling::Due(0),
+            running if running != Settling::Unanswered && !grows && !is_large => running.updated(),
             _ => Settling::Quiet { until: now + QUIET },
         };
+    }
+
+    /// An update of what came already. What follows it may be on its way behind it, so that a round trip that began before says
+    /// nothing of that.
+    fn updated(self) -> Settling {
+        match self {
+            Settling::Proving(repeated) | Settling::Proven(repeated) if repeated < REPEATED_MAX => {
+                Settling::Due(repeated + 1)
+            }
+            other => other,
+        }
     }
 
     /// The server says itself when it is done. What ran so far stops.
@@ -83,7 +99,7 @@ impl Settling {
     /// The server said that it is done.
     pub(super) fn mark(&mut self) {
         if *self != Settling::Settled {
-            *self = Settling::Proven;
+            *self = Settling::Proven(0);
         }
     }
 
@@ -111,28 +127,27 @@ impl Settling {
 
     pub(super) fn pass(&mut self, now: Time) {
         if self.due().is_some_and(|until| until <= now) {
-            *self = Settling::Due;
+            *self = Settling::Due(0);
         }
     }
 
     /// A round trip may begin. Whether it has to.
     fn begin(&mut self) -> bool {
-        let is_due = *self == Settling::Due;
-        if is_due {
-            *self = if planted(Bug::WholeWithoutRoundTrip) { Settling::Proven } else { Settling::Proving };
-        }
-        is_due
+        let Settling::Due(repeated) = *self else { return false };
+        let is_over = planted(Bug::WholeWithoutRoundTrip);
+        *self = if is_over { Settling::Proven(repeated) } else { Settling::Proving(repeated) };
+        true
     }
 
     fn returned(&mut self) {
-        if *self == Settling::Proving {
-            *self = Settling::Proven;
+        if let Settling::Proving(repeated) = *self {
+            *self = Settling::Proven(repeated);
         }
     }
 
     /// Whether it has just settled.
     pub(super) fn settle(&mut self) -> bool {
-        let is_proven = *self == Settling::Proven;
+        let is_proven = matches!(self, Settling::Proven(_));
         if is_proven {
             *self = Settling::Settled;
         }

@@ -53,6 +53,11 @@ impl Upstream {
         self.since
     }
 
+    /// The server sets marks on the open stream (ADR 14).
+    pub fn has_marks(&self) -> bool {
+        matches!(&self.phase, Phase::Open(stream) if stream.has_marks)
+    }
+
     /// The variant that is spoken, or will be by the next stream as things stand.
     pub fn variant(&self) -> Variant {
         self.variant

@@ -95,9 +95,8 @@ fn del_26_a_message_that_comes_during_the_round_trip_needs_another_one() {
     );
 }
 
-/// A server that never rests would keep its clients waiting for ever otherwise.
 #[test]
-fn del_26_updates_of_what_came_are_not_the_rest() {
+fn del_26_an_update_of_what_came_needs_another_round_trip() {
     check(
         delta(),
         "
@@ -118,13 +117,50 @@ fn del_26_updates_of_what_came_are_not_the_rest() {
         > CDS - n3 b=3 -a
         send CDS n=n3
         Wildcard CDS b=3 -a:Removed
+        > returned
+        round trip
+        > receiving
+        > returned
+        > CDS - n4 b=4
+        send CDS n=n4
+        Wildcard CDS b=4
+        round trip
+        > returned
+        Wildcard CDS complete
+        ",
+    );
+}
+
+/// A server that never rests would keep its clients waiting for ever otherwise.
+#[test]
+fn del_26_updates_of_what_came_are_not_the_rest() {
+    let update = "
+        > CDS - n2 a=2
+        send CDS n=n2
+        Wildcard CDS a=2
+        > returned
+        round trip";
+    let transcript = "
+        > far
+        > + CDS *
+        open Delta
+        > opened
+        send+node CDS n= +*
+        > CDS - n1 a=1
+        send CDS n=n1
+        Wildcard CDS a=1
+        round trip
+        TEN UPDATES
+        > CDS - n2 a=2
+        send CDS n=n2
+        Wildcard CDS a=2
         > receiving
         > returned
         > EDS - m1
         ignored EDS
         Wildcard CDS complete
-        ",
-    );
+        ";
+    check(delta(), &transcript.replace("TEN UPDATES", &update.repeat(10)));
 }
 
 #[test]

@@ -172,6 +172,20 @@ fn a_server_that_never_answers_is_told_after_ten_seconds_once_for_each_stream() 
     }
 }
 
+/// It keys by no node id, and has nothing to tell before its own server told it.
+#[test]
+fn silence_of_a_server_with_marks_says_nothing_against_it() {
+    let mut script = Script::new(delta());
+    for input in ["+ CDS *", "opened", "marks", "alive"] {
+        script.raw(input);
+    }
+    assert!(!tells(&script.raw("after 60s")));
+    for input in ["closed UNAVAILABLE", "after 30s", "opened"] {
+        script.raw(input);
+    }
+    assert!(tells(&script.raw("after 10s")), "the next one is another server");
+}
+
 #[test]
 fn silence_after_an_answer_or_a_restart_says_nothing_against_the_server() {
     let mut script = Script::new(delta());

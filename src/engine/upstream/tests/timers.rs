@@ -19,7 +19,7 @@ fn rly_29_a_timer_counts_if_anything_arrived_since_the_request() {
         > CDS - n1 a=1
         send CDS n=n1
         Names CDS a=1
-        > after 8999ms
+        > after 9999ms
         > after 1ms
         Names CDS -b:Timeout
         > after 60s
@@ -60,6 +60,75 @@ fn rly_29_a_silent_stream_is_probed_before_a_timer_counts() {
         ignored RDS
         Names CDS -b:Timeout
         > alive
+        ",
+    );
+}
+
+/// 100,000 names take a slow server longer than their timer.
+#[test]
+fn rly_2_no_timer_ends_while_the_server_still_answers_the_request() {
+    check(
+        delta(),
+        "
+        > + CDS a b c
+        open Delta
+        > opened
+        send+node CDS n= +a +b +c
+        > after 6s
+        > CDS - n1 a=1
+        send CDS n=n1
+        Names CDS a=1
+        > + CDS d e f
+        send CDS n= +d +e +f
+        > after 6s
+        > CDS - n2 b=1
+        send CDS n=n2
+        Names CDS b=1
+        > after 3s
+        > CDS - n3 d=1 -e
+        send CDS n=n3
+        Names CDS d=1 -e:Removed
+        > after 1s
+        > CDS - n4 a=2 b=2
+        send CDS n=n4
+        Names CDS a=2 b=2
+        > after 5999ms
+        > after 1ms
+        Names CDS -c:Timeout
+        > after 2999ms
+        > after 1ms
+        Names CDS -f:Timeout
+        ",
+    );
+}
+
+/// The rest of what the next stream has to tell counts, too.
+#[test]
+fn rly_2_what_was_held_before_and_is_told_again_is_an_answer_to_the_request() {
+    check(
+        delta(),
+        "
+        > + CDS a b
+        open Delta
+        > opened
+        send+node CDS n= +a +b
+        > CDS - n1 a=1
+        send CDS n=n1
+        Names CDS a=1
+        > closed OK
+        disconnected OK answered 50ms
+        > after 50ms
+        open Delta
+        > opened
+        send+node CDS n= +a +b a=1
+        > alive
+        > after 9s
+        > CDS - n1 a=2
+        send CDS n=n1
+        Names CDS a=2
+        > after 9999ms
+        > after 1ms
+        Names CDS -b:Timeout
         ",
     );
 }
@@ -309,7 +378,7 @@ fn tmr_5_no_name_runs_out_while_a_message_arrives() {
         > EDS v3 n3 c=1
         send EDS v=v3 n=n3 ["a", "b", "c", "d"]
         Names EDS c=1
-        > after 1s
+        > after 10s
         Names EDS -d:Timeout
         "#,
     );
