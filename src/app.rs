@@ -3,6 +3,7 @@
 //! Logging, then the limit of open files, then what is on disk, then sockets, then readiness. At the end: readiness off,
 //! no new connections, streams drained, the admin last.
 
+mod ending;
 mod servers;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -14,7 +15,7 @@ use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -26,12 +27,10 @@ use crate::engine::{downstream, source};
 use crate::server::{self, BoundSocket, Server, ServerLimits};
 use crate::telemetry::{Metrics, cgroup_memory_limit, logging, resident_bytes};
 use crate::wire::deframe::ReaderLimits;
+use ending::Ending;
 
 /// How long the end of the process waits for what cannot be interrupted.
 const HANG_MAX: Duration = Duration::from_secs(1);
-
-/// How long the last write of the checkpoint may take though the drain is shorter.
-const SAVE_MIN: Duration = Duration::from_secs(5);
 
 /// Runs the relay until SIGTERM or SIGINT, and drains.
 pub fn serve(config: Config) -> Result<()> {
@@ -40,14 +39,17 @@ pub fn serve(config: Config) -> Result<()> {
         LogFormat::Text => logging::Format::Text,
         LogFormat::Json => logging::Format::Json,
     };
-    let _guard = logging::init(format, &config.log.level, &metrics.log).context("log")?;
+    let mut guard = logging::init(format, &config.log.level, &metrics.log).context("log")?;
     raise_open_files();
     seed();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().on_thread_start(seed).build();
     let runtime = runtime.context("runtime")?;
-    let result = runtime.block_on(run(config, metrics));
-    // A disk that hangs must not keep the process.
-    runtime.shutdown_timeout(HANG_MAX);
+    let ending = Ending::new(config.drain);
+    let result = runtime.block_on(run(config, metrics, &ending));
+    // Neither a disk nor a sink of the log that hangs keeps the process for longer than the drain (RLY-77).
+    let left = || if result.is_ok() { ending.left().min(HANG_MAX) } else { HANG_MAX };
+    runtime.shutdown_timeout(left() / 2);
+    guard.wait_at_most(left());
     result
 }
 
@@ -67,7 +69,7 @@ fn raise_open_files() {
     }
 }
 
-async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
+async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<()> {
     ignore_hangups();
     let readiness = Arc::new(Readiness::new(config.admin.ready_requires_upstream));
     let hub = Hub::new(hub_settings(&config, &metrics), metrics.clone());
@@ -76,32 +78,14 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
         return Err(io::Error::other(status.message)).context(uri);
     }
 
-    let listeners = config
-        .listeners
-        .iter()
-        .map(|listener| {
-            let options = server::ListenerOptions {
-                v2: listener.v2,
-                rest_hold: listener.rest_hold,
-                when_unavailable: match listener.when_unavailable {
-                    config::WhenUnavailable::Hold => WhenUnavailable::Hold,
-                    config::WhenUnavailable::Fail => WhenUnavailable::Fail,
-                },
-                load_reports: match listener.load_reports {
-                    config::LoadReports::Drop => server::LoadReports::Drop,
-                    config::LoadReports::Refuse => server::LoadReports::Refuse,
-                },
-            };
-            bind(&listener.name, &listener.address).map(|bound| bound.with(options))
-        })
-        .collect::<Result<_>>()?;
+    let listeners = bind_all(&config)?;
     let admin_socket = bind("admin", &config.admin.address)?.into_socket();
-    let limits = server_limits(&config.limits, config.drain);
+    let limits = server_limits(&config.limits, ending.connections());
     let server = Server::new(Arc::new(hub.clone()), limits, metrics.downstream.clone());
 
     let (stop_admin, keeping) = (CancellationToken::new(), hub.clone());
     let memory = hold_to_memory(&hub, config.limits.memory_bytes)?;
-    let admin = tokio::spawn(serve_admin(
+    let mut admin = tokio::spawn(serve_admin(
         admin_socket,
         config.admin.hosts.clone(),
         hub,
@@ -112,25 +96,32 @@ async fn run(config: Config, metrics: Arc<Metrics>) -> Result<()> {
     readiness.advance(State::Ready);
     announce(&config);
 
-    let draining = readiness.clone();
+    let (draining, signaled) = (readiness.clone(), ending.clone());
     let (last, is_saved) = oneshot::channel();
     let shutdown = async move {
         let signal = stop_signal().await;
+        signaled.begin();
         draining.advance(State::Draining);
         info!(signal, "draining");
         // Before clients leave, and what they want with them.
-        let began = Instant::now();
-        let _ = last.send((began, tokio::spawn(async move { keeping.save().await })));
+        let _ = last.send(tokio::spawn(async move { keeping.save().await }));
     };
-    server.serve(listeners, shutdown).await;
-    if let Ok((began, last)) = is_saved.await
-        && timeout_at(began + config.drain.max(SAVE_MIN), last).await.is_err()
+    tokio::select! {
+        () = server.serve(listeners, shutdown) => {}
+        () = ending.closes() => warn!("connections were still open at the end of the drain"),
+    }
+    if let Ok(last) = is_saved.await
+        && timeout_at(ending.saved_by(), last).await.is_err()
     {
         warn!("the checkpoint could not be written for the last time before the drain was over");
     }
     stop_admin.cancel();
     memory.abort();
-    let _ = admin.await;
+    if timeout_at(ending.all_closed_by(), &mut admin).await.is_err() {
+        admin.abort();
+        // A socket file goes with it.
+        let _ = admin.await;
+    }
     info!("stopped");
     Ok(())
 }
@@ -205,6 +196,28 @@ async fn stop_signal() -> &'static str {
 }
 
 // === sockets ===
+
+fn bind_all(config: &Config) -> Result<Vec<server::Listener>> {
+    config
+        .listeners
+        .iter()
+        .map(|listener| {
+            let options = server::ListenerOptions {
+                v2: listener.v2,
+                rest_hold: listener.rest_hold,
+                when_unavailable: match listener.when_unavailable {
+                    config::WhenUnavailable::Hold => WhenUnavailable::Hold,
+                    config::WhenUnavailable::Fail => WhenUnavailable::Fail,
+                },
+                load_reports: match listener.load_reports {
+                    config::LoadReports::Drop => server::LoadReports::Drop,
+                    config::LoadReports::Refuse => server::LoadReports::Refuse,
+                },
+            };
+            bind(&listener.name, &listener.address).map(|bound| bound.with(options))
+        })
+        .collect()
+}
 
 fn bind(name: &str, address: &Address) -> Result<server::Listener> {
     let bound = match address {

@@ -101,7 +101,7 @@ impl LineSink {
             // Nobody listens any more if the guard's patience ended first.
             let _ = stopped.send(());
         })?;
-        let guard = LogGuard { queue: queue.clone(), done };
+        let guard = LogGuard { queue: queue.clone(), done, patience: FLUSH_TIMEOUT };
         Ok((LineSink { queue, queued_bytes, dropped }, guard))
     }
 
@@ -143,18 +143,26 @@ fn write_lines(lines: &Receiver<Message>, mut output: impl Write, queued_bytes: 
     let _ = output.flush();
 }
 
-/// Writes what is queued when it is dropped, and waits for that at most a second.
+/// Writes what is queued when it is dropped, and waits for that at most a second, or less.
 #[must_use = "dropping it ends logging"]
 pub struct LogGuard {
     queue: SyncSender<Message>,
     done: Receiver<()>,
+    patience: Duration,
+}
+
+impl LogGuard {
+    /// How long the process may wait for its log. Never more than a second.
+    pub fn wait_at_most(&mut self, patience: Duration) {
+        self.patience = patience.min(FLUSH_TIMEOUT);
+    }
 }
 
 impl Drop for LogGuard {
     fn drop(&mut self) {
         // A full queue means a blocked sink: then there is nothing to wait for.
         if self.queue.try_send(Message::Stop).is_ok() {
-            let _: Result<(), RecvTimeoutError> = self.done.recv_timeout(FLUSH_TIMEOUT);
+            let _: Result<(), RecvTimeoutError> = self.done.recv_timeout(self.patience);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::io::AsyncWriteExt;
 use tonic::Code;
 
 use crate::support::control_plane::eventually;
@@ -43,6 +44,45 @@ async fn sigterm_drains() {
     assert_eq!(relay.exit().await.code(), Some(0));
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert!(tokio::net::TcpStream::connect(&relay.address).await.is_err());
+}
+
+/// RLY-77: after `drain` the process is gone, whatever is open: a connection that is on its way out for its age, a stream whose client
+/// reads nothing, half a request to the admin listener.
+#[tokio::test]
+async fn after_the_drain_the_process_is_gone_whatever_is_open() {
+    const DRAIN: Duration = Duration::from_millis(800);
+    let origin = ControlPlane::obedient().await;
+    let mut setup = Setup::of(origin.address).line("drain: 800ms").line("limits: { connection_age: 1s }");
+    // A debug assertion of h2 forgets streams that end while the window is shut; spelling out its backtrace takes a second.
+    setup.environment.push(("RUST_BACKTRACE".to_owned(), "0".to_owned()));
+    let mut relay = Relay::start(setup).await;
+    origin.set(CDS, "a", "1");
+    let mut retired = Client::open(&relay.address, Variant::Sotw, "retired").await;
+    retired.want(CDS, &["*"]);
+    retired.take(CDS).await;
+    let mut stuck = Client::open(&relay.address, Variant::Sotw, "stuck").await;
+    stuck.want(CDS, &["*"]);
+    stuck.take(CDS).await;
+    // The read that is under way takes one message more; after that, none.
+    stuck.stop_reading();
+    origin.set(CDS, "a", "2");
+    retired.take(CDS).await;
+    stuck.take(CDS).await;
+    origin.set(CDS, "a", &"x".repeat(4 << 20));
+    retired.take(CDS).await;
+    let mut half = tokio::net::TcpStream::connect(&relay.admin).await.unwrap();
+    half.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n").await.unwrap();
+    eventually("both are asked to go", async || {
+        let (_, metrics) = relay.get("/metrics").await;
+        metrics.contains("sluice_downstream_goaways_total{reason=\"age\"} 2")
+    })
+    .await;
+    let start = Instant::now();
+    relay.sigterm();
+    assert_eq!(relay.exit().await.code(), Some(0));
+    // As exact as a loaded host is. Without an end for all of it together, each part takes up to a second more.
+    assert!(start.elapsed() < DRAIN + Duration::from_millis(400), "{:?}", start.elapsed());
+    drop((retired, stuck, half));
 }
 
 /// There is no reload yet. What is sent in the hope of one must not end the process.

@@ -147,6 +147,25 @@ fn fp_14_a_blocked_sink_drops_lines_and_never_blocks() {
 }
 
 #[test]
+fn fp_14_a_blocked_sink_holds_the_end_no_longer_than_told() {
+    let metrics = Metrics::new();
+    let (begun, has_begun) = channel();
+    let (hold, release) = channel();
+    let (sink, mut guard) = LineSink::start(Blocked { begun, release }, metrics.log.dropped.clone()).unwrap();
+    sink.push(b"the writer is stuck with this one");
+    has_begun.recv().unwrap();
+    guard.wait_at_most(Duration::from_millis(10));
+    let (ended, has_ended) = channel();
+    let end = std::thread::spawn(move || {
+        drop(guard);
+        ended.send(())
+    });
+    assert!(has_ended.recv_timeout(FLUSH_TIMEOUT / 2).is_ok());
+    drop(hold);
+    end.join().unwrap().unwrap();
+}
+
+#[test]
 fn fp_14_what_waits_is_bounded_in_bytes() {
     let metrics = Metrics::new();
     let (begun, has_begun) = channel();
