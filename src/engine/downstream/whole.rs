@@ -10,7 +10,7 @@ use super::subscription::{SourceId, Subscription};
 use crate::engine::Time;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::View;
-use crate::xds::{Variant, Version};
+use crate::xds::{ResourceName, Variant, Version};
 
 impl Session {
     /// The complete set of the session's first type; `None` while any of it is UNKNOWN, or nothing was asked for.
@@ -59,11 +59,29 @@ impl Subscription {
 }
 
 impl Answer {
-    /// The version of a complete set (RLY-31), without composing it where one collection is all of it.
+    /// The version of a complete set (RLY-31), without composing it: that takes as long as encoding it, and each poll asks for its
+    /// version first. Versions of sets are sums, so that those of the parts are added, less the names that several parts have.
     pub fn version_of_whole(&self) -> Version {
-        match self.parts.as_slice() {
-            [part] => part.view.digest(),
-            _ => self.compose().chunks.first().map(|chunk| chunk.version).unwrap_or_default(),
-        }
+        let sum = |sum: Version, part: &AnswerPart| sum.plus(part.view.digest());
+        let all = self.parts.iter().fold(Version::default(), sum);
+        let overlaid =
+            self.parts.iter().enumerate().flat_map(|(at, part)| overlaid(part, &self.parts[at + 1..]));
+        overlaid.fold(all, Version::minus)
     }
+}
+
+/// The versions of names in this part for which a later one decides (SUB-12).
+fn overlaid<'a>(part: &'a AnswerPart, later: &'a [AnswerPart]) -> impl Iterator<Item = Version> + 'a {
+    // The first later one that has a name stands for all of them.
+    later.iter().enumerate().flat_map(move |(at, other)| {
+        common(&part.view, &other.view)
+            .filter(move |name| !later[..at].iter().any(|between| between.view.has(name)))
+            .filter_map(|name| part.view.version_of(name))
+    })
+}
+
+/// The names that both have, looked up for those of the smaller one.
+fn common<'a>(one: &'a View, other: &'a View) -> impl Iterator<Item = &'a ResourceName> {
+    let (small, large) = if one.len() < other.len() { (one, other) } else { (other, one) };
+    small.names().filter(|name| large.has(name))
 }

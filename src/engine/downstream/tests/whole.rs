@@ -73,3 +73,22 @@ fn sub_12_names_beside_the_wildcard_are_of_the_same_set() {
     bench.says(CDS, "a=1 x=1");
     assert_eq!(set(&bench, client).as_deref(), Some("a=1 b=1 x=1"));
 }
+
+/// The version is that of the composed set, whichever part decides (`whole` compares the two).
+#[test]
+fn rly_31_the_version_of_several_parts_counts_each_name_once() {
+    let mut bench = Bench::cold();
+    let client = bench.sotw();
+    bench.ask_with(client, CDS, "* a b x xdstp:f/* xdstp:f/a", "", "", None);
+    bench.says_of_all(CDS, "a=1 b=1 c=1", true);
+    bench.says_of_globs(CDS, "xdstp:f/a=1 xdstp:f/b=1", "xdstp:f/*");
+    bench.says(CDS, "a=1 b=2 xdstp:f/a=2 -x");
+    let (set, version) = whole(&bench, client).unwrap();
+    assert_eq!(
+        set,
+        "a=1 b=2 c=1 xdstp://-/envoy.config.cluster.v3.Cluster/f/a=2 xdstp://-/envoy.config.cluster.v3.Cluster/f/b=1"
+    );
+    bench.says_of_all(CDS, "a=3 b=3 d=1", false);
+    let (_, other) = whole(&bench, client).unwrap();
+    assert_ne!(other, version, "d is new");
+}
