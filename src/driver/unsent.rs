@@ -88,7 +88,7 @@ impl Inner {
     }
 }
 
-/// Looks at all streams again and again.
+/// Looks at all streams again and again, and at what the encoder keeps for nobody.
 pub(super) async fn take_back(hub: Hub) {
     loop {
         tokio::time::sleep(INTERVAL).await;
@@ -97,5 +97,6 @@ pub(super) async fn take_back(hub: Hub) {
             next = Some(stream.number());
             stream.take_back(STALLED_AFTER);
         }
+        hub.shared.encoder.tidy();
     }
 }
