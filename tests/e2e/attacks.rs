@@ -94,6 +94,41 @@ async fn fd_9_requests_that_never_end_on_many_streams() {
     unharmed(&origin, neighbour).await;
 }
 
+/// Beside the budget each of them has a deadline.
+#[tokio::test]
+async fn fd_14_a_request_that_does_not_end_in_time() {
+    let (origin, relay, neighbour) = limited("limits: { request_timeout: 200ms }").await;
+    let (response, mut requests) = http2(&relay).await.send_request(grpc(DELTA), false).unwrap();
+    requests.send_data(half_a_request(60_000), false).unwrap();
+    let mut response = timeout(DEADLINE, response).await.expect("the headers come").unwrap().into_body();
+    let trailers = timeout(DEADLINE, response.trailers()).await.expect("the stream ends").unwrap().unwrap();
+    assert_eq!(trailers["grpc-status"], (Code::DeadlineExceeded as i32).to_string(), "{trailers:?}");
+    assert_eq!(hits(&relay, "request_timeout").await, 1);
+    unharmed(&origin, neighbour).await;
+}
+
+/// FP7: relief looks at whoever holds memory, also at one that reads all it is sent.
+#[tokio::test]
+async fn fp7_who_holds_unfinished_requests_is_cut_while_memory_is_short() {
+    let (origin, relay, neighbour) = limited("limits: { memory_bytes: 80MiB }").await;
+    let mut client = http2(&relay).await;
+    let mut calls = Vec::new();
+    for _ in 0..80 {
+        client = client.ready().await.unwrap();
+        let (response, mut requests) = client.send_request(grpc(DELTA), false).unwrap();
+        requests.send_data(half_a_request(600_000), false).unwrap();
+        calls.push((response, requests));
+    }
+    until_hit(&relay, "memory_bytes", 1).await;
+    let is_cut = async {
+        while client.clone().ready().await.is_ok() {
+            sleep(Duration::from_millis(10)).await
+        }
+    };
+    timeout(DEADLINE, is_cut).await.expect("the connection is cut");
+    unharmed(&origin, neighbour).await;
+}
+
 #[tokio::test]
 async fn sub_20_names_that_are_long() {
     let (origin, relay, neighbour) = limited(SMALL).await;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::site::quick;
 use crate::support::control_plane::eventually;
 use crate::support::{Ask, CDS, Client, ControlPlane, EDS, Item, Proxy, RDS, Relay, Setup, Variant};
@@ -106,6 +108,11 @@ async fn fu_18_mass_deletion_until_it_is_confirmed() {
         let warnings = relay.warned(1).await;
         assert!(warnings[0].contains("POST /confirm_deletions"), "{warnings:#?}");
         client.silence(Duration::from_secs(1)).await;
+        // Whoever asks why this client has what its server has no more is told so (ADM-7).
+        let of = relay.json("/clients").await["clients"][0]["types"][0].clone();
+        assert_eq!((&of["held"]["why"], &of["held"]["what"]), (&"deletion".into(), &Value::Null), "{of}");
+        assert!(of["held"]["seconds"].as_f64().is_some_and(|seconds| (1.0..30.0).contains(&seconds)), "{of}");
+        assert_eq!(of["state"], "STALE", "{of}");
         assert_eq!(relay.post("/confirm_deletions?type=Listener").await.0, 404);
         let (status, text) = relay.post("/confirm_deletions?type=Cluster").await;
         assert!(status == 200 && text.contains("\"removed\":17"), "{status}: {text}");
@@ -115,6 +122,8 @@ async fn fu_18_mass_deletion_until_it_is_confirmed() {
         })
         .await;
         assert!(relay.log().contains("the operator confirmed what the upstream deleted"));
+        let of = relay.json("/clients").await["clients"][0]["types"][0].clone();
+        assert!(of["held"].is_null() && of["state"] == "SYNCED", "{of}");
         relay.warned(1).await;
     }
 }

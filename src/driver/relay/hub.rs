@@ -65,7 +65,7 @@ impl Hub {
 
     /// Takes back what clients keep that have stopped to read, for as long as the future is polled.
     pub async fn take_back(&self) {
-        unsent::take_back(self.tables.clone()).await;
+        unsent::take_back(self.shared.clone(), self.tables.clone()).await;
     }
 
     /// Holds the process to this many bytes of resident memory (FP7), for as long as the future is polled.

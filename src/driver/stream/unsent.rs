@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use crate::driver::ground::context::Shared;
 use crate::driver::ground::encoder::Encoded;
 use crate::driver::ground::encoder::alone::Kept;
 use crate::driver::ground::registry::lock;
@@ -91,8 +92,8 @@ impl Inner {
     }
 }
 
-/// Looks at all streams again and again.
-pub(crate) async fn take_back(tables: Tables) {
+/// Looks at all streams again and again, and at encodings that no stream uses.
+pub(crate) async fn take_back(shared: Arc<Shared>, tables: Tables) {
     loop {
         tokio::time::sleep(INTERVAL).await;
         let mut next = None;
@@ -100,5 +101,6 @@ pub(crate) async fn take_back(tables: Tables) {
             next = Some(stream.number());
             stream.take_back(STALLED_AFTER);
         }
+        shared.encoder.tidy();
     }
 }

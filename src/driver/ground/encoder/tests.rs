@@ -1,6 +1,6 @@
 //! What the encoder keeps, and for how long.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::*;
 use crate::driver::api::downstream::{Form, Polled, Relay, RelayStream};
@@ -94,6 +94,32 @@ async fn fd6_large_bodies_are_made_elsewhere_whoever_they_are_for() {
         let encoded = encoder.poll_encode(&answer, Kept::Shared, String::new, true, Waker::noop());
         assert_eq!(encoded.is_pending(), is_large, "{changed} resources");
     }
+}
+
+/// Nobody need ask for anything else first.
+#[tokio::test]
+async fn fd_6_what_nobody_asks_for_goes_by_itself() {
+    let (hub, _directory) = hub_of_clusters(&["a"], 10).await;
+    let stream = wildcard_of(&hub).await;
+    let answer = answer_of(&stream);
+    let metrics = Arc::new(Metrics::new());
+    let encoder = Arc::new(Encoder::with_idle(1 << 20, Duration::from_millis(1), metrics.clone()));
+    let json = encoder.poll_json(&answer, Version(1), Kept::Shared, String::new, true, Waker::noop());
+    assert!(json.map(|json| json.is_ok()) == Poll::Ready(true));
+    let encoded = encoder.poll_encode(&answer, Kept::Shared, String::new, true, Waker::noop());
+    assert!(encoded.is_ready());
+    drop(encoded);
+    let is_kept = || !metrics.encode().unwrap().contains("sluice_encoding_cache_bytes 0\n");
+    assert!(is_kept());
+    // The caches read a clock of their own.
+    for _ in 0..1000 {
+        encoder.tidy();
+        if !is_kept() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("kept for ever");
 }
 
 /// What is made elsewhere is gone before it is looked for.
