@@ -39,7 +39,22 @@ impl World {
         for (list, before) in before.into_iter().enumerate() {
             if self.serving(stream, list) != before {
                 stream.moves[list].note(self.now);
+                self.judge_move(stream, list);
             }
+        }
+    }
+
+    /// To a first server that has not had its time a session returns only if that has all, or if the second one is lost, so
+    /// that who knows most serves (RLY-46).
+    fn judge_move(&mut self, stream: &StreamSlot, list: usize) {
+        let first = stream.class * self.servers.len() + list * 2;
+        let Heard::Yes(since) = self.slots[first].reach(self.now) else { return };
+        let is_early = self.now < since + RESOLVE && !self.slots[first + 1].is_lost(self.now);
+        if self.serving(stream, list) == 0 && is_early && self.lacks(stream, list, first) {
+            let who = self.show_stream(stream);
+            self.fail(Invariant::Revert, || {
+                format!("{who} returns in list {list} to a server that lacks something")
+            });
         }
     }
 
