@@ -16,6 +16,7 @@
 mod checkpoint;
 mod client;
 mod control_plane;
+mod failing;
 mod faults;
 mod guarded;
 mod hearing;
@@ -29,6 +30,7 @@ mod relay;
 mod rest;
 mod restored;
 mod rng;
+mod routes;
 mod run;
 mod schedule;
 mod upstream;

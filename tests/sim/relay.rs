@@ -20,6 +20,7 @@ use super::hearing::Hearing;
 use super::held::{Held, Sent};
 use super::judge::Flight;
 use super::reference;
+use super::routes::Routing;
 use super::schedule::{MILLI, SECOND};
 use super::words::{Mask, TYPES, bit, read, show};
 use super::world::{Invariant, Job, World};
@@ -104,6 +105,7 @@ pub struct StreamSlot {
     pub early: Mask,
     /// Routing types that waited too long have their turn.
     pub is_round: bool,
+    pub routing: Routing,
 }
 
 impl StreamSlot {
@@ -337,6 +339,7 @@ impl World {
             nonces: BTreeSet::new(),
             routes_free_at: self.now,
             is_round: false,
+            routing: Routing::default(),
             forced: 0,
             early: 0,
         })));
