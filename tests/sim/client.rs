@@ -7,6 +7,7 @@ use sluice::xds::{Code, DeltaRequest, Request, SotwRequest, Status, Variant};
 use super::held::{Held, Sent};
 use super::relay::show_sent;
 use super::rng::Rng;
+use super::routes::cluster_of;
 use super::schedule::{ClientPlan, Kind, MILLI, SECOND};
 use super::upstream::show_request;
 use super::words::{
@@ -299,6 +300,10 @@ impl World {
         let next = match (self.clients[client].plan.kind, ty) {
             (Kind::Envoy | Kind::Grpc, CDS) => Some((EDS, clusters())),
             (Kind::Envoy | Kind::Grpc, LDS) => Some((RDS, there)),
+            (Kind::Grpc, RDS) if self.plan.routes => {
+                let named = |name: usize| bit(cluster_of(name, held.resources[name], self.plan.names));
+                Some((CDS, bits(there).fold(0, |mask, name| mask | named(name))))
+            }
             (Kind::Grpc, RDS) => Some((CDS, (there | (there & ALL_OLD) << 1 & ALL_OLD) & self.plan.names)),
             _ => None,
         };

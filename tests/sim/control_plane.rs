@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use sluice::xds::{DeltaRequest, Request, SotwRequest, Variant};
 
+use super::failing::{Failing, code_of};
 use super::message::{Item, Message};
 use super::rng::Rng;
 use super::words::{ALL, Content, Lexicon, Mask, NAMES, SDS, TYPES, bit, bits, count, is_full_state, nth};
@@ -39,6 +40,7 @@ pub struct ControlPlane {
     pub mute: bool,
     /// How many of a hundred messages are spoilt.
     pub wrong: u64,
+    pub failing: Failing,
     /// Its version strings say so: a restarted one knows none of the old.
     epoch: u32,
     streams: BTreeMap<u64, Stream>,
@@ -60,6 +62,8 @@ struct Subscription {
     sent: [Option<Content>; NAMES],
     /// Names that must be answered whatever was sent.
     due: Mask,
+    /// Names that it was told to be in error.
+    failed: Mask,
     /// The first request was not answered yet.
     greeting: bool,
     nonce: String,
@@ -73,6 +77,7 @@ impl ControlPlane {
             delta,
             mute,
             wrong: 0,
+            failing: Failing::default(),
             epoch: 1,
             streams: BTreeMap::new(),
         }
@@ -180,17 +185,20 @@ impl ControlPlane {
             return None;
         }
         let is_full = is_full_state(ty) || subscription.wildcard;
-        let current = subscription.current(truth);
+        let mut current = subscription.current(truth);
+        let failing = subscription.fail(self.failing.of(stream.class, ty));
+        bits(failing).for_each(|name| current[name] = None);
         let is_news = |name: usize| subscription.sent[name] != current[name].map(|entry| entry.content);
         let news: Mask = bits(ALL).filter(|name| is_news(*name)).fold(0, |mask, name| mask | bit(name));
         let there: Mask = (0..NAMES).filter(|name| current[*name].is_some()).fold(0, |mask, n| mask | bit(n));
         let due = std::mem::take(&mut subscription.due);
+        let errors = if is_full { failing } else { failing & due };
         let greeting = std::mem::take(&mut subscription.greeting);
         let told = if is_full { there } else { (news | due) & there };
         let says_something = if is_full {
             news != 0 || due != 0 || greeting
         } else {
-            told != 0 || subscription.wildcard && greeting
+            told != 0 || errors != 0 || subscription.wildcard && greeting
         };
         if !says_something {
             return None;
@@ -200,7 +208,8 @@ impl ControlPlane {
             subscription.sent[name] = current[name].map(|entry| entry.content);
         }
         let is_of_first = greeting && subscription.wildcard;
-        Some(Message { is_of_first, ..stream.message(ty, Variant::Sotw, items, 0) })
+        let errors = bits(errors).map(|name| (name, code_of(ty, name))).collect();
+        Some(Message { is_of_first, errors, ..stream.message(ty, Variant::Sotw, items, 0) })
     }
 
     fn delta(&self, stream: &mut Stream, ty: usize) -> Option<Message> {
@@ -210,16 +219,20 @@ impl ControlPlane {
             return None;
         }
         let current = subscription.current(truth);
+        let was_failing = subscription.failed;
+        let failing = subscription.fail(self.failing.of(stream.class, ty));
         let due = std::mem::take(&mut subscription.due);
+        let errors: Vec<_> = bits(failing & due).map(|name| (name, code_of(ty, name))).collect();
         let (mut items, mut removed) = (Vec::new(), 0);
-        for name in 0..NAMES {
+        for name in bits(ALL & !failing) {
             let sent = subscription.sent[name];
+            let is_mute = self.mute && was_failing & bit(name) == 0;
             match current[name] {
                 Some(entry) if sent != Some(entry.content) || due & bit(name) != 0 => {
                     items.extend(self.item(name, entry));
                     subscription.sent[name] = Some(entry.content);
                 }
-                None if sent.is_some() || (due & bit(name) != 0 && !self.mute) => {
+                None if sent.is_some() || (due & bit(name) != 0 && !is_mute) => {
                     removed |= bit(name);
                     subscription.sent[name] = None;
                 }
@@ -227,10 +240,10 @@ impl ControlPlane {
             }
         }
         let greeting = std::mem::take(&mut subscription.greeting) && subscription.wildcard;
-        if items.is_empty() && removed == 0 && !greeting {
+        if items.is_empty() && removed == 0 && errors.is_empty() && !greeting {
             return None;
         }
-        Some(Message { is_of_first: greeting, ..stream.message(ty, Variant::Delta, items, removed) })
+        Some(Message { is_of_first: greeting, errors, ..stream.message(ty, Variant::Delta, items, removed) })
     }
 
     fn item(&self, name: usize, entry: Entry) -> Option<Item> {
@@ -247,8 +260,9 @@ impl ControlPlane {
     /// Makes a message wrong in one of the ways of FU12 to FU24. Gives what was done.
     pub fn spoil(&self, message: &mut Message, names: Mask, rng: &mut Rng) -> &'static str {
         let name = nth(names, rng.below(count(names)));
-        let is_new =
-            !message.items.iter().any(|item| item.name() == Some(name)) && message.removed & bit(name) == 0;
+        let is_new = !message.items.iter().any(|item| item.name() == Some(name))
+            && !message.errors.iter().any(|(failed, _)| *failed == name)
+            && message.removed & bit(name) == 0;
         match rng.below(9) {
             0 if is_new => {
                 message.items.push(Item::Bad(Some(name)));
@@ -303,6 +317,15 @@ impl ControlPlane {
 }
 
 impl Subscription {
+    /// The names of it that cannot be supplied: those that are new among them, and those that can be supplied again, are due.
+    fn fail(&mut self, names: Mask) -> Mask {
+        let failing = if self.wildcard { 0 } else { names & self.names };
+        self.due |= (failing ^ self.failed) & self.names;
+        // What a delta client has under the name stays, and it is told of the next change.
+        self.failed = failing;
+        failing
+    }
+
     fn current(&self, truth: &[Option<Entry>; NAMES]) -> [Option<Entry>; NAMES] {
         std::array::from_fn(|name| {
             let is_named = self.names & bit(name) != 0;
@@ -316,7 +339,16 @@ impl Stream {
         self.nonces += 1;
         let nonce = self.nonces.to_string();
         self.types[ty].nonce.clone_from(&nonce);
-        Message { variant, ty, version: nonce.clone(), nonce, items, removed, is_of_first: false }
+        Message {
+            variant,
+            ty,
+            version: nonce.clone(),
+            nonce,
+            items,
+            removed,
+            errors: Vec::new(),
+            is_of_first: false,
+        }
     }
 
     fn take_sotw(&mut self, words: &Lexicon, request: &SotwRequest) {

@@ -7,7 +7,7 @@ use super::control_plane::{Entry, Reachable};
 use super::guarded::Hold;
 use super::relay::LINGER;
 use super::rng::Rng;
-use super::schedule::{Act, CHANGE_CLASS, CONFIRM, Kind, MILLI, SECOND, VANISH};
+use super::schedule::{Act, CHANGE_CLASS, CONFIRM, FAIL_NAMES, FLIP, Kind, MILLI, SECOND, TURN_VOID, VANISH};
 use super::words::{SHORT, TYPES, bit, bits, content, count, names_of_list, nth, show, show_content};
 use super::world::{Job, World};
 
@@ -17,6 +17,9 @@ const REST: u64 = 90 * SECOND;
 impl World {
     pub fn act(&mut self, act: &Act) {
         let mut rng = Rng::new(act.choice ^ 0xac7);
+        if act.what >= VANISH {
+            return self.act_of_later_worlds(act.what, &mut rng);
+        }
         match act.what {
             0..28 => self.change_one(&mut rng),
             28..34 => (0..4).for_each(|_| self.change_one(&mut rng)),
@@ -70,18 +73,36 @@ impl World {
             }
             89..90 => self.restart_relay(act.choice),
             90..95 => self.beat(&mut rng),
+            _ => self.leave_or_return(&mut rng),
+        }
+    }
+
+    fn act_of_later_worlds(&mut self, what: u8, rng: &mut Rng) {
+        match what {
             CHANGE_CLASS => {
-                let client = self.some_client(&mut rng);
+                let client = self.some_client(rng);
                 self.change_class(client);
             }
-            VANISH => self.vanish(&mut rng),
+            VANISH => self.vanish(rng),
+            FAIL_NAMES => {
+                let server = self.some_server(rng);
+                self.fail_names(server, rng);
+            }
+            TURN_VOID => {
+                let server = self.some_server(rng);
+                self.turn_void(server);
+            }
+            FLIP => {
+                let server = self.some_server(rng);
+                self.flip(server, rng);
+            }
             CONFIRM => {
                 let (slot, ty) =
                     (rng.below(self.slots.len() as u64) as usize, rng.below(TYPES as u64) as usize);
                 let all = rng.percent(50);
                 self.confirm_deletions(slot, |of| all || of == ty);
             }
-            _ => self.leave_or_return(&mut rng),
+            _ => {}
         }
     }
 
@@ -102,19 +123,19 @@ impl World {
 
     // === what servers have ===
 
-    fn maker(&self, server: usize) -> usize {
+    pub fn maker(&self, server: usize) -> usize {
         if self.plan.agree { 100 + server / 2 } else { server }
     }
 
     /// Sets or removes a resource, on both servers of a list if they agree.
-    fn put_truth(&mut self, server: usize, class: usize, ty: usize, name: usize, entry: Option<Entry>) {
+    pub fn put_truth(&mut self, server: usize, class: usize, ty: usize, name: usize, entry: Option<Entry>) {
         let servers = if self.plan.agree { vec![server & !1, server | 1] } else { vec![server] };
         for server in servers {
             self.servers[server].truth[class][ty][name] = entry;
         }
     }
 
-    fn entry(&mut self, server: usize, rng: &mut Rng) -> Entry {
+    pub fn entry(&mut self, server: usize, rng: &mut Rng) -> Entry {
         // Some contents come back, as after a rollback.
         let edition = if rng.percent(30) {
             rng.below(4) as u32
@@ -188,7 +209,7 @@ impl World {
         }
     }
 
-    fn flush_all(&mut self, server: usize) {
+    pub fn flush_all(&mut self, server: usize) {
         let links: Vec<_> = self.servers[server].links().collect();
         links.into_iter().for_each(|link| self.flush_soon(link));
     }
@@ -292,8 +313,12 @@ impl World {
                 let entries = self.servers[server].truth[class].iter_mut().flatten().flatten();
                 entries.for_each(|entry| entry.ttl = None);
             }
-            if self.plan.ttls || self.plan.wrong > 0 {
+            self.servers[server].recover();
+            if self.plan.ttls || self.plan.wrong > 0 || self.plan.failings.voids {
                 self.restart_server(server);
+            }
+            if self.plan.failings.errors {
+                self.flush_all(server);
             }
         }
         for client in 0..self.clients.len() {

@@ -37,6 +37,10 @@ impl Flight {
         !self.unanswered.is_empty()
     }
 
+    pub fn has_rejected(&self, name: usize) -> bool {
+        self.rejected[name] != 0
+    }
+
     /// What the relay should make of a nonce (NON-1, NON-5, NON-6).
     fn judge(&mut self, nonce: &str, is_error: bool) -> &'static str {
         let Some(at) = self.unanswered.iter().position(|(sent, _)| sent == nonce) else {
@@ -194,6 +198,7 @@ impl World {
         }
         self.judge_order(stream, sent);
         self.judge_removals(stream, sent);
+        self.judge_break(stream, sent);
         let is_routing = is_routing(ty);
         let before = stream.mirror[ty].resources;
         let (due, known) = (stream.mirror[ty].due, stream.mirror[ty].known);
@@ -420,6 +425,7 @@ impl World {
             }
             if let Some(types) = types {
                 self.judge_restored(slot, ty, types.restored);
+                self.judge_errors(slot, ty, types);
             }
             let wildcard = types.and_then(|types| types.wildcard.as_ref());
             let reference = &self.slots[slot].reference;

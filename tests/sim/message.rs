@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluice::xds::{BadElement, DeltaResponse, Element, Received, Response, SotwResponse, Variant};
+use sluice::xds::{BadElement, Code, DeltaResponse, Element, Received, Response, SotwResponse, Variant};
 
 use super::words::{Content, Lexicon, Mask, bit};
 
@@ -42,6 +42,8 @@ pub struct Message {
     pub version: String,
     pub items: Vec<Item>,
     pub removed: Mask,
+    /// Names that the server cannot supply.
+    pub errors: Vec<(usize, Code)>,
     /// It is a part of the first answer to a wildcard.
     pub is_of_first: bool,
 }
@@ -75,7 +77,7 @@ impl Message {
     pub fn response(&self, words: &Lexicon, class: usize) -> Response {
         let resources = self.items.iter().map(|item| element(words, self.ty, class, item)).collect();
         let (type_url, nonce) = (words.types[self.ty].clone(), self.nonce.clone());
-        let (errors, control_plane) = (Vec::new(), String::new());
+        let (errors, control_plane) = (self.resource_errors(words), String::new());
         match self.variant {
             Variant::Sotw => Response::Sotw(SotwResponse {
                 version_info: self.version.clone(),

@@ -12,7 +12,7 @@ use super::restored::Restoring;
 use super::schedule::MILLI;
 use super::words::{ALL, Content, Mask, NAMES, SDS, TYPES, bit, bits, is_full_state};
 use sluice::engine::interest::Shape;
-use sluice::xds::Variant;
+use sluice::xds::{Code, Variant};
 
 /// The three states of a name (RLY-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -39,6 +39,8 @@ pub struct Track {
     /// It ran out, and was not stated since.
     pub has_expired: bool,
     pub(super) upstream_version: Box<str>,
+    /// The error that its server has for it, and whether that must stand.
+    pub failed: Option<(Code, bool)>,
 }
 
 impl Track {
@@ -68,6 +70,13 @@ impl Track {
         self.entry(moment).map_or(0, |entry| entry.from)
     }
 
+    /// The moment at which it was there no longer; `None` if it never was.
+    pub fn left_at(&self, moment: u32) -> Option<u32> {
+        let history: Vec<_> = self.history.iter().filter(|entry| entry.from <= moment).collect();
+        let last = history.iter().rposition(|entry| matches!(entry.state, State::Present(_)))?;
+        history.get(last + 1).map(|entry| entry.from)
+    }
+
     pub(super) fn set(&mut self, state: State, from: u32) {
         self.has_expired &= !matches!(state, State::Present(_));
         if self.state() == state {
@@ -82,6 +91,7 @@ impl Track {
     pub(super) fn lose(&mut self, state: State, from: u32) {
         self.expires = None;
         self.upstream_version = Box::default();
+        self.failed = self.failed.filter(|(code, _)| *code == Code::NotFound && state == State::Absent);
         self.set(state, from);
     }
 }
@@ -173,6 +183,11 @@ impl StreamType {
     /// The first answers to a wildcard are all there.
     pub(super) fn is_settled(&self) -> bool {
         self.whole == Whole::Settled
+    }
+
+    /// Something was said of a name.
+    pub(super) fn end_waiting(&mut self, name: usize) {
+        self.waiting[name] = None;
     }
 
     /// An answer that may be one of several. `grows`: it brings what was not there.
@@ -527,6 +542,7 @@ impl Source {
                     brought |= bit(name);
                     grows |= said.seen & bit(name) == 0;
                     track.set(State::Present(*content), moment);
+                    track.failed = None;
                     track.expires = ttl.map(|ttl| (now + ttl, ttl));
                     track.upstream_version = version.clone();
                     said.is_answering(name, now);
@@ -539,9 +555,17 @@ impl Source {
                     }
                 }
                 Item::Bare { .. } => removed |= bit(name),
-                Item::Bad(_) => said.waiting[name] = None,
+                Item::Bad(_) => {
+                    said.waiting[name] = None;
+                    track.failed = None;
+                }
             }
         }
+        let (failed, not_found) = self.take_errors(index, message, mentioned);
+        let Some(Some(stream)) = self.streams.get_mut(index) else { return };
+        let said = &mut stream.types[ty];
+        mentioned |= failed;
+        removed |= not_found;
         if message.variant == Variant::Sotw
             && is_full_state(ty)
             && !message.is_unidentified()
@@ -555,7 +579,9 @@ impl Source {
         let gone = removed & wanted & said.listed;
         bits(message.removed & gone).for_each(|name| said.is_answering(name, now));
         bits(gone).for_each(|name| said.waiting[name] = None);
-        let kept = self.guard.judge((ty, false), gone & there, there, brought, now);
+        // An error takes away name by name.
+        let taken = gone & there & !not_found;
+        let kept = self.guard.judge((ty, false), taken, there, brought, now);
         bits(gone & !kept).for_each(|name| self.names[ty][name].lose(State::Absent, moment));
         self.keep_held(ty, false, kept);
     }
@@ -724,6 +750,7 @@ impl Source {
             if said.wildcard && !self.complete[ty] {
                 self.members[ty].iter_mut().for_each(|member| member.upstream_version = "".into());
             }
+            self.doubt_errors(ty);
         }
     }
 

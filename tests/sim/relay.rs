@@ -21,6 +21,7 @@ use super::held::{Held, Sent};
 use super::judge::Flight;
 use super::reference;
 use super::returns::Moves;
+use super::routes::Routing;
 use super::schedule::{MILLI, SECOND};
 use super::words::{Mask, TYPES, bit, read, show};
 use super::world::{Invariant, Job, World};
@@ -126,6 +127,7 @@ pub struct StreamSlot {
     pub is_round: bool,
     /// By list.
     pub moves: [Moves; 2],
+    pub routing: Routing,
 }
 
 impl StreamSlot {
@@ -367,6 +369,7 @@ impl World {
             routes_free_at: self.now,
             is_round: false,
             moves: Default::default(),
+            routing: Routing::default(),
             forced: 0,
             early: 0,
         })));

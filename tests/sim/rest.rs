@@ -68,17 +68,18 @@ impl World {
         let source = &self.slots[slot].reference;
         let due = due_of(source, ty, name, held, is_full, source.moment);
         let found = held.resources[name];
-        // A name of which its server will never say anything withholds a full-state answer as a whole (RLY-5).
+        // A name of which its server will never say anything, or no more than an error (ERR-8), withholds a full-state answer as a whole (RLY-5).
         let is_unsaid = |other: usize| {
             let source = &self.slots[slots[list_of(other)]].reference;
-            source.names[ty][other].state() == State::Unknown && source.is_unspoken(ty)
+            let track = &source.names[ty][other];
+            track.state() == State::Unknown && (source.is_unspoken(ty) || track.failed.is_some())
         };
         let is_withheld = is_full && bits(held.wanted).any(is_unsaid);
         let is_right = match due {
             _ if is_withheld => true,
             State::Present(content) => found == content,
             // Who says nothing of a type says nothing of a name (RLY-2).
-            State::Unknown => source.is_unspoken(ty),
+            State::Unknown => source.is_unspoken(ty) || source.names[ty][name].failed.is_some(),
             // A SotW client is not told that something of these types is gone (SST-6).
             State::Absent if variant == Variant::Sotw && !is_full => true,
             State::Absent => found == 0 || held.stale & bit(name) != 0,
@@ -116,7 +117,8 @@ impl World {
                         (State::Present(content), Some(entry)) => entry.content == content,
                         (State::Absent, None) => true,
                         (State::Present(_), None) => tells_nothing,
-                        (State::Unknown, None) => is_silent,
+                        // An error was its last word, and in SotW it has no other.
+                        (State::Unknown, None) => is_silent || reference.names[ty][name].failed.is_some(),
                         (State::Absent, Some(_)) | (State::Unknown, Some(_)) => false,
                     };
                     if !is_right {

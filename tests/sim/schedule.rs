@@ -1,5 +1,6 @@
 //! What happens in a schedule, drawn from its seed before it runs, so that single events can be left out of it.
 
+use super::failing::Failings;
 use super::guarded::Hold;
 use super::rng::{Rng, mix};
 use super::words::{ALL, ALL_FEW, Mask};
@@ -9,6 +10,8 @@ pub const EVENTS_MIN: usize = 200;
 
 /// From this seed on worlds have what [`Plan::grow`] adds. The seeds below it mean the schedules that they always meant.
 pub const GROWN: u64 = 1 << 20;
+/// From this seed on they have what [`Plan::grow_again`] adds.
+pub const GROWN_AGAIN: u64 = 1 << 21;
 
 /// Whether faults go on to the end, or cease so that everything must come to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +92,9 @@ pub struct Plan {
     pub moves: bool,
     /// Mass deletions are held back.
     pub mass: Option<Hold>,
+    /// Routes and listeners name clusters, and come to name others.
+    pub routes: bool,
+    pub failings: Failings,
 }
 
 /// Events of later worlds: most of a type goes from a server, or comes back; an operator says that it was meant.
@@ -96,6 +102,11 @@ pub const VANISH: u8 = 100;
 pub const CONFIRM: u8 = 101;
 /// A client changes to the other class.
 pub const CHANGE_CLASS: u8 = 102;
+/// A route comes to name another cluster.
+pub const FLIP: u8 = 103;
+/// A server has errors for names, or says nothing that can be used.
+pub const FAIL_NAMES: u8 = 104;
+pub const TURN_VOID: u8 = 105;
 
 /// One event.
 #[derive(Clone, Copy, Debug)]
@@ -137,9 +148,14 @@ impl Plan {
             parts: false,
             moves: false,
             mass: None,
+            routes: false,
+            failings: Failings::default(),
         };
         if seed >= GROWN {
             plan.grow();
+        }
+        if seed >= GROWN_AGAIN {
+            plan.grow_again();
         }
         plan
     }
@@ -157,6 +173,13 @@ impl Plan {
         }
         self.parts = rng.percent(50);
         self.moves = self.classes == 2 && rng.percent(40);
+    }
+
+    /// What came later still.
+    fn grow_again(&mut self) {
+        let mut rng = Rng::new(mix(self.seed) ^ 0x6708);
+        self.routes = rng.percent(50);
+        self.failings = Failings { errors: rng.percent(40), voids: rng.percent(15) };
     }
 
     pub fn acts(&self) -> Vec<Act> {
@@ -188,6 +211,15 @@ impl Plan {
         }
         if self.moves {
             kinds.push(CHANGE_CLASS);
+        }
+        if self.routes {
+            kinds.extend([FLIP, FLIP]);
+        }
+        if self.failings.errors {
+            kinds.extend([FAIL_NAMES, FAIL_NAMES]);
+        }
+        if self.failings.voids {
+            kinds.push(TURN_VOID);
         }
         for act in acts.iter_mut().filter(|_| !kinds.is_empty()) {
             if rng.percent(8) {

@@ -325,6 +325,9 @@ impl World {
                 let how = self.servers[server].spoil(&mut message, names, &mut self.rng);
                 self.tell(|| format!("server {server} spoils its next message: {how}"));
             }
+            if self.servers[server].failing.is_void && !message.items.is_empty() {
+                message.items.push(message.items[0].clone());
+            }
             let latency = self.latency(server);
             let rest = self.takes_for_rest();
             let now = self.now;
@@ -376,6 +379,10 @@ impl World {
         let reference = &mut self.slots[slot].reference;
         let asked = reference.streams[index].as_ref().is_some_and(|stream| stream.types[message.ty].asked);
         reference.receive(index, shape, message, self.now);
+        // A server that is unsteady may be heard later only, and that ends what was said before (DAT-7).
+        if self.slots[slot].is_lost(now) {
+            self.slots[slot].reference.doubt_errors(message.ty);
+        }
         if let Some(link) = self.links.get_mut(&id).filter(|_| asked) {
             link.expected = Some((message.ty, message.nonce.clone(), message.has_faults()));
         }
@@ -442,6 +449,7 @@ fn show_message(message: &Message) -> String {
         Item::Bad(name) => format!(" !{}", name.map(|name| show(1 << name)).unwrap_or_default()),
     });
     let removed = bits(message.removed).map(|name| format!(" -{}", show(1 << name)));
-    let text: String = items.chain(removed).collect();
+    let errors = message.errors.iter().map(|(name, code)| format!(" !{} {code:?}", show(1 << name)));
+    let text: String = items.chain(removed).chain(errors).collect();
     format!("{:?} {}{text} nonce {:?}", message.variant, SHORT[message.ty], message.nonce)
 }

@@ -73,6 +73,8 @@ pub enum Job {
     /// The keepalive of a connection that went silent.
     Silence(u64),
     ServerCloses(usize, u64),
+    /// A cluster that nothing names goes from a server, for a class.
+    Retire(usize, usize, usize),
     // Downstream.
     Watch(u64),
     Poll(u64),
@@ -279,6 +281,7 @@ impl World {
             Job::Returned(link) => self.returned(link),
             Job::Silence(link) => self.silence(link),
             Job::ServerCloses(server, link) => self.servers[server].close(link),
+            Job::Retire(server, class, name) => self.retire(server, class, name),
             Job::Watch(stream) => self.tell_source(stream),
             Job::Poll(stream) => self.poll(stream),
             Job::Taken(stream, sent) => self.taken(stream, sent),

@@ -244,9 +244,13 @@ impl Part {
         withheld.lose(&self.held, view, leaving, turn);
         let held = &self.held;
         let is_left = |loss: &Loss| !loss.base.beside(view).any(|(name, _)| held.has(&name));
-        let rests = |loss: &Loss| loss.rests_until(waits.changed).filter(|until| *until > turn.now);
+        let rests = |loss: &Loss| {
+            let until = loss.rests_until(waits.changed).filter(|until| *until > turn.now);
+            until.filter(|_| !planted(Bug::RemovalsDoNotRest))
+        };
         let may_go = |loss: &Loss| {
-            rests(loss).is_none() && (waits.may_go)(loss.carried) && (!waits.is_leaving || is_left(loss))
+            let has_followed = (waits.may_go)(loss.carried) || planted(Bug::RemovalsDoNotWait);
+            rests(loss).is_none() && has_followed && (!waits.is_leaving || is_left(loss))
         };
         let first = withheld.losses.iter().position(|loss| loss.since + HOLD > turn.now && !may_go(loss));
         withheld.losses.drain(..first.unwrap_or(withheld.losses.len()));

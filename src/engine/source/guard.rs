@@ -16,6 +16,7 @@ use std::time::Duration;
 use super::{Attachment, Output, Source, TypeCache};
 use crate::engine::Time;
 use crate::engine::interest::Shape;
+use crate::engine::planted::{Bug, planted};
 use crate::engine::upstream::{self, Cause, Changes, Event, Hold, Scope};
 use crate::xds::{ResourceName, TypeUrl};
 
@@ -150,7 +151,10 @@ impl Source {
         let fresh: Vec<_> = fresh.cloned().collect();
         let own = changes.present.iter().map(|resource| &resource.name);
         let brought = own.chain(changes.by_alias.iter().map(|(alias, _)| alias));
-        let back = brought.filter(|name| collection.held.remove(*name).is_some()).count();
+        let is_back = |name: &&ResourceName| {
+            !planted(Bug::WithdrawnStillHeld) && collection.held.remove(*name).is_some()
+        };
+        let back = brought.filter(is_back).count();
         let mut events = Vec::new();
         if back > 0 {
             events.push(Event::DeletionWithdrawn { type_url: type_url.clone(), count: back });
@@ -159,7 +163,7 @@ impl Source {
             changes.absent.extend(
                 std::mem::take(&mut collection.held).into_iter().map(|(name, (_, cause))| (name, cause)),
             );
-        } else if is_mass(fresh.len(), standing) {
+        } else if is_mass(fresh.len(), standing) && !planted(Bug::MassDeletionNotHeld) {
             let (count, left) = (fresh.len(), standing.saturating_sub(fresh.len()));
             let due = match hold {
                 Hold::For(time) => Some(now + time),
@@ -169,7 +173,7 @@ impl Source {
                 collection.since = now;
             }
             collection.held.extend(fresh.into_iter().map(|(name, cause)| (name, (due, cause))));
-            self.guard.queue.extend(due.map(|due| (due, key)));
+            self.guard.queue.extend(due.filter(|_| !planted(Bug::HeldForever)).map(|due| (due, key)));
             events.push(Event::DeletionHeld { type_url, count, left, hold });
         }
         if !collection.held.is_empty() {

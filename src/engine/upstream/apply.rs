@@ -266,7 +266,7 @@ impl NamesStep<'_> {
             self.mentioned.extend(answered);
             return;
         }
-        for name in &answered {
+        for name in answered.iter().filter(|_| !planted(Bug::ErrorIsNoAnswer)) {
             self.names.cancel_timer(name);
         }
         if means_absence(&error) {

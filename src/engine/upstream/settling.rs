@@ -176,7 +176,7 @@ impl Upstream {
     /// Goes on with the first answers of all types, unless more is on its way.
     pub(super) fn settle_answers(&mut self, now: Time) {
         let Phase::Open(stream) = &mut self.phase else { return };
-        if stream.is_receiving {
+        if stream.is_receiving && !planted(Bug::SettledWhileReceiving) {
             return;
         }
         let mut begins = false;

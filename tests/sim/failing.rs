@@ -1,0 +1,158 @@
+//! Servers that can be reached and cannot supply what they are asked for: errors in the place of resources (ERR-1 to ERR-5), and
+//! responses that nobody can use.
+
+use sluice::engine::remarks::ErrorKind;
+use sluice::engine::snapshot::TypeSnapshot;
+use sluice::xds::Code;
+
+use super::control_plane::ControlPlane;
+use super::message::Message;
+use super::reference::Source;
+use super::rng::{Rng, mix};
+use super::words::{Lexicon, Mask, NAMES, SHORT, TYPES, bit, bits, count, names_of_list, nth, show};
+use super::world::{Invariant, World};
+
+/// What is wrong with the servers of a world.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Failings {
+    /// They have errors for names.
+    pub errors: bool,
+    /// All that they say is void for a while.
+    pub voids: bool,
+}
+
+/// Names for which one control plane has an error, by class and type.
+#[derive(Clone, Debug, Default)]
+pub struct Failing {
+    names: Vec<[Mask; TYPES]>,
+    /// All that it says is void.
+    pub is_void: bool,
+}
+
+/// The error that a server has for a name.
+pub fn code_of(ty: usize, name: usize) -> Code {
+    let codes = [Code::Unavailable, Code::Internal, Code::NotFound, Code::PermissionDenied];
+    codes[(mix((ty * NAMES + name) as u64) % 4) as usize]
+}
+
+impl Failing {
+    pub fn of(&self, class: usize, ty: usize) -> Mask {
+        self.names.get(class).map_or(0, |types| types[ty])
+    }
+
+    fn set(&mut self, class: usize, ty: usize, names: Mask) {
+        if self.names.len() <= class {
+            self.names.resize(class + 1, [0; TYPES]);
+        }
+        self.names[class][ty] = names;
+    }
+}
+
+impl ControlPlane {
+    /// Each name can be supplied again.
+    pub fn recover(&mut self) {
+        self.failing = Failing::default();
+    }
+}
+
+impl World {
+    /// A server has errors for some names of a type, for all, or for none any more.
+    pub fn fail_names(&mut self, server: usize, rng: &mut Rng) {
+        let class = rng.below(self.plan.classes as u64) as usize;
+        let ty = rng.below(TYPES as u64) as usize;
+        let all = names_of_list(server / 2) & self.plan.names;
+        let before = self.servers[server].failing.of(class, ty);
+        let names = match rng.below(10) {
+            0..2 => all,
+            2..5 => 0,
+            _ => before ^ bit(nth(all, rng.below(count(all)))),
+        };
+        self.servers[server].failing.set(class, ty, names);
+        self.note(43, server as u64, u64::from(names));
+        self.tell(|| {
+            format!("server {server} has errors, for class {class}, for {}: {}", SHORT[ty], show(names))
+        });
+        self.flush_all(server);
+    }
+
+    /// Nothing that a server says can be used, or all of it again.
+    pub fn turn_void(&mut self, server: usize) {
+        let is_void = &mut self.servers[server].failing.is_void;
+        *is_void ^= true;
+        let is_void = *is_void;
+        self.tell(|| format!("all that server {server} says is void: {is_void}"));
+    }
+
+    /// ERR-9: what a snapshot says of errors is what the server said last.
+    pub fn judge_errors(&mut self, slot: usize, ty: usize, types: &TypeSnapshot) {
+        if !self.plan.failings.errors {
+            return;
+        }
+        let reference = &self.slots[slot].reference;
+        let wrong = bits(reference.wanted(ty)).find_map(|name| {
+            let url = &self.words.names[ty][name];
+            let is_reported = types.remarks.error_kind(url) == Some(ErrorKind::Reported);
+            let found = types.remarks.error(url).filter(|_| is_reported).map(|error| error.code);
+            let due = reference.names[ty][name].failed;
+            let is_right = match (found, due) {
+                (Some(found), Some((due, _))) => found == due,
+                (None, Some((_, is_standing))) => !is_standing,
+                (found, None) => found.is_none(),
+            };
+            (!is_right).then_some((name, found, due))
+        });
+        if let Some((name, found, due)) = wrong {
+            self.fail(Invariant::NoLostUpdate, || {
+                let name = show(bit(name));
+                format!(
+                    "slot {slot} has the error {found:?} for {} {name}, and its server {due:?}",
+                    SHORT[ty]
+                )
+            });
+        }
+    }
+}
+
+impl Message {
+    /// The errors as the engine reads them.
+    pub fn resource_errors(&self, words: &Lexicon) -> Vec<sluice::xds::ResourceError> {
+        let error = |(name, code): &(usize, Code)| sluice::xds::ResourceError {
+            name: words.names[self.ty][*name].clone(),
+            status: sluice::xds::Status::new(*code, "it cannot be had"),
+        };
+        self.errors.iter().map(error).collect()
+    }
+}
+
+impl Source {
+    /// What a response to names says of errors, beside what it brings. Gives the names of which it says something, and those
+    /// that are gone by it (ERR-5).
+    pub(super) fn take_errors(&mut self, index: usize, message: &Message, brought: Mask) -> (Mask, Mask) {
+        let ty = message.ty;
+        let wanted = self.interest[ty].held;
+        let (mut mentioned, mut removed) = (0, 0);
+        let Some(Some(stream)) = self.streams.get_mut(index) else { return (0, 0) };
+        for (name, code) in &message.errors {
+            if (wanted & !brought) & bit(*name) == 0 {
+                continue;
+            }
+            mentioned |= bit(*name);
+            let is_absent = *code == Code::NotFound;
+            // One of a name that was not asked for yet cannot be meant.
+            if is_absent && stream.types[ty].listed & bit(*name) == 0 {
+                continue;
+            }
+            stream.types[ty].end_waiting(*name);
+            removed |= if is_absent { bit(*name) } else { 0 };
+            self.names[ty][*name].failed = Some((*code, true));
+        }
+        (mentioned, removed)
+    }
+
+    /// Errors of which another stream may say that they are over.
+    pub(super) fn doubt_errors(&mut self, ty: usize) {
+        for track in &mut self.names[ty] {
+            track.failed = track.failed.map(|(code, _)| (code, false));
+        }
+    }
+}

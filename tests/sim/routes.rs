@@ -1,0 +1,232 @@
+//! Routes and listeners that name clusters, and make before break: no client is told that a cluster is gone while a route that it
+//! uses names this cluster and the relay has another one for it (RLY-51, ORD-3).
+
+use sluice::xds::Variant;
+
+use super::control_plane::Entry;
+use super::held::{Held, Sent};
+use super::judge::due_of;
+use super::reference::{Source, State, Track};
+use super::relay::{Slot, StreamSlot};
+use super::rng::{Rng, mix};
+use super::schedule::{MILLI, SECOND};
+use super::words::{
+    CDS, Content, EDS, LDS, Mask, NAMES, RDS, SHORT, TYPES, bit, bits, content, count, is_cluster_side,
+    is_routing, list_of, names_of_list, nth, show,
+};
+use super::world::{Invariant, Job, World};
+
+/// A removal waits this long for the routing types at the most, from when the stream sees it. Losses that are seen within a second
+/// of each other may wait together, as long as the first of them.
+const HOLD: u64 = 15 * SECOND;
+/// It rests this long, whatever follows.
+const REST: u64 = 25 * MILLI;
+
+/// The cluster that a route or listener of this content names, among these names. It belongs to the same server list.
+pub fn cluster_of(name: usize, content: Content, names: Mask) -> usize {
+    let names = names_of_list(list_of(name)) & names;
+    nth(names, mix(u64::from(content) << 8 | name as u64) % count(names))
+}
+
+/// What of one stream is known beside what its client holds.
+#[derive(Debug, Default)]
+pub struct Routing {
+    /// Names that were sent on it, by type.
+    sent: [Mask; TYPES],
+    /// What the client had of a routing type before the oldest response that it has not answered.
+    before: [Option<[Content; NAMES]>; TYPES],
+}
+
+impl World {
+    // === what servers do ===
+
+    /// A route comes to name another cluster. The former one goes at the same time or a while later, if nothing else names it.
+    pub fn flip(&mut self, server: usize, rng: &mut Rng) {
+        let class = rng.below(self.plan.classes as u64) as usize;
+        let names = names_of_list(server / 2) & self.plan.names;
+        let route = nth(names, rng.below(count(names)));
+        let ty = if rng.percent(80) { RDS } else { LDS };
+        let truth = &self.servers[server].truth[class];
+        let former = truth[ty][route].map(|entry| cluster_of(route, entry.content, self.plan.names));
+        let next = nth(names, rng.below(count(names)));
+        if former == Some(next) {
+            return;
+        }
+        for ty in [CDS, EDS] {
+            if self.servers[server].truth[class][ty][next].is_none() {
+                let entry = self.entry(server, rng);
+                self.put_truth(server, class, ty, next, Some(Entry { member: true, ..entry }));
+            }
+        }
+        let content = loop {
+            self.edition += 1;
+            let content = content(self.maker(server), self.edition + 4);
+            if cluster_of(route, content, self.plan.names) == next {
+                break content;
+            }
+        };
+        self.put_truth(server, class, ty, route, Some(Entry { content, member: true, ttl: None }));
+        self.note(42, server as u64, route as u64);
+        self.tell(|| {
+            let (route, next) = (show(bit(route)), show(bit(next)));
+            format!("server {server} has, for class {class}, {} {route} name the cluster {next}", SHORT[ty])
+        });
+        if let Some(former) = former {
+            let after = [0, 0, 10 * MILLI, 100 * MILLI, 2 * SECOND][rng.below(5) as usize];
+            match after {
+                0 => self.retire(server, class, former),
+                after => self.after(after, Job::Retire(server, class, former)),
+            }
+        }
+        for server in [server & !1, server | 1] {
+            self.flush_all(server);
+        }
+    }
+
+    /// A cluster goes, with its endpoints, if nothing names it.
+    pub fn retire(&mut self, server: usize, class: usize, cluster: usize) {
+        let truth = &self.servers[server].truth[class];
+        let names = |ty: usize, route: usize| {
+            truth[ty][route].is_some_and(|entry| cluster_of(route, entry.content, self.plan.names) == cluster)
+        };
+        let mut routes = bits(names_of_list(server / 2));
+        if routes.any(|route| names(LDS, route) || names(RDS, route)) {
+            return;
+        }
+        self.tell(|| {
+            format!("server {server} retires, for class {class}, the cluster {}", show(bit(cluster)))
+        });
+        for ty in [CDS, EDS] {
+            self.put_truth(server, class, ty, cluster, None);
+        }
+        for server in [server & !1, server | 1] {
+            self.flush_all(server);
+        }
+    }
+
+    // === what clients are told ===
+
+    /// Before a response is taken for what the client has.
+    pub fn judge_break(&mut self, stream: &mut StreamSlot, sent: &Sent) {
+        let ty = sent.ty;
+        // What runs out of its time to live goes in no order. See README.md for relays that came back.
+        let is_ordered = self.plan.routes && !self.plan.ttls && self.generation == 1;
+        if is_ordered && is_cluster_side(ty) && stream.watches.is_empty() {
+            let held = &stream.mirror[ty];
+            let gone = if sent.is_full { held.mask() & !sent.put_mask() } else { sent.removed & held.mask() };
+            // What the client gives up, or asks for anew, it is told at once.
+            let asked = held.due | held.stale | if held.due_all { !0 } else { 0 };
+            bits(gone & stream.routing.sent[ty] & !asked)
+                .for_each(|cluster| self.judge_gone(stream, ty, cluster));
+        }
+        let routing = &mut stream.routing;
+        routing.sent[ty] |= sent.put_mask();
+        if is_routing(ty) && !stream.flights[ty].is_waiting() {
+            routing.before[ty] = Some(stream.mirror[ty].resources);
+        }
+    }
+
+    /// A client is told that a name of the cluster side is gone.
+    fn judge_gone(&mut self, stream: &StreamSlot, ty: usize, cluster: usize) {
+        let list = list_of(cluster);
+        let slot = &self.slots[self.slot_of(stream, list)];
+        let source = &slot.reference;
+        let held = &stream.mirror[ty];
+        let is_full = held.is_full(ty, stream.variant);
+        if due_of(source, ty, cluster, held, is_full, source.moment) != State::Absent {
+            return;
+        }
+        // What this server never had went with the one that served before. Where the client has it by the wildcard and by name, the
+        // stream knows by which of them it was sent it: the time of the first that lost it counts.
+        let left = tracks(source, held, ty, cluster).filter_map(|track| track.left_at(source.moment)).min();
+        let Some(gone_at) = left else { return };
+        let since = slot.when(gone_at).unwrap_or(self.now);
+        let asks = |ty: usize| {
+            let held = &stream.mirror[ty];
+            held.asked && (held.wanted & names_of_list(list) != 0 || (held.wildcard && list == 0))
+        };
+        if (asks(LDS) || asks(RDS)) && self.now < since + REST {
+            let (who, after) = (self.show_stream(stream), self.now - since);
+            let cluster = show(bit(cluster));
+            return self.fail(Invariant::Order, || {
+                format!("{who} is told after {after} µs that {} {cluster} is gone", SHORT[ty])
+            });
+        }
+        // It may have been seen to be gone before it came back in the meantime.
+        let was_gone = |moment: u32| {
+            let is_gone = |track: &Track| !matches!(track.state_at(moment), State::Present(_));
+            let mut had = tracks(source, held, ty, cluster).filter(|of| of.left_at(source.moment).is_some());
+            had.any(is_gone)
+        };
+        let then = |back: u64| slot.moment_at(self.now.saturating_sub(back));
+        if (then(HOLD + SECOND)..=then(HOLD - SECOND)).any(was_gone) {
+            return;
+        }
+        let used = [LDS, RDS].into_iter().find_map(|routing| {
+            Some((routing, self.used_by(stream, slot, routing, cluster, (gone_at, since))?))
+        });
+        if let Some((routing, route)) = used {
+            let (who, cluster, route) = (self.show_stream(stream), show(bit(cluster)), show(bit(route)));
+            self.fail(Invariant::Order, || {
+                format!(
+                    "{who} is told that {} {cluster} is gone, which its {} {route} names, and not the relay's",
+                    SHORT[ty], SHORT[routing]
+                )
+            });
+        }
+    }
+
+    /// A route that the client uses, that names a cluster which left at a moment, and for which the relay has had another one in
+    /// time.
+    fn used_by(
+        &self,
+        stream: &StreamSlot,
+        slot: &Slot,
+        ty: usize,
+        cluster: usize,
+        (gone_at, since): (u32, u64),
+    ) -> Option<usize> {
+        let (source, held, list) = (&slot.reference, &stream.mirror[ty], list_of(cluster));
+        let (flight, is_full) = (&stream.flights[ty], held.is_full(ty, stream.variant));
+        let is_lower = self.serving(stream, list) > 0;
+        let before = stream.routing.before[ty].filter(|_| flight.is_waiting());
+        bits(stream.routing.sent[ty] & names_of_list(list)).find(|name| {
+            let names =
+                |content: Content| content != 0 && cluster_of(*name, content, self.plan.names) == cluster;
+            let is_used = names(held.resources[*name]) || before.is_some_and(|of| names(of[*name]));
+            let is_over = match due_of(source, ty, *name, held, is_full, source.moment) {
+                State::Present(content) => !names(content),
+                // In SotW a client is not told that a route is gone (SST-6), nor that a lower server has none of what the first
+                // one supplied (RLY-42).
+                State::Absent => !is_lower && (is_full || stream.variant == Variant::Delta),
+                State::Unknown => false,
+            };
+            // What changes later is not waited for.
+            let changed = tracks(source, held, ty, *name).map(|track| track.changed_at(source.moment)).max();
+            let changed = changed.unwrap_or_default();
+            let is_known = changed <= gone_at || slot.when(changed).is_some_and(|at| at < since + REST);
+            is_used && is_over && is_known && !flight.has_rejected(*name)
+        })
+    }
+}
+
+/// What a source knows of a name, of what a client asks for.
+fn tracks<'a>(source: &'a Source, held: &Held, ty: usize, name: usize) -> impl Iterator<Item = &'a Track> {
+    let named = (held.wanted & bit(name) != 0).then_some(&source.names[ty][name]);
+    let member = held.wildcard.then_some(&source.members[ty][name]);
+    named.into_iter().chain(member)
+}
+
+impl Slot {
+    /// When a moment of the reference was.
+    fn when(&self, moment: u32) -> Option<u64> {
+        let first = self.times.partition_point(|(of, _)| *of < moment);
+        self.times.get(first).map(|(_, at)| *at)
+    }
+
+    /// The moment of the reference at a time.
+    fn moment_at(&self, time: u64) -> u32 {
+        let after = self.times.partition_point(|(_, at)| *at <= time);
+        after.checked_sub(1).map_or(0, |last| self.times[last].0)
+    }
+}
