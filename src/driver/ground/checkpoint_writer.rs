@@ -52,7 +52,7 @@ struct Failing {
 }
 
 /// The checkpoint of one relay.
-pub struct Keep {
+pub struct CheckpointWriter {
     settings: Settings,
     store: Arc<Store>,
     relay: Digest,
@@ -70,10 +70,10 @@ pub struct Keep {
     closing: AtomicBool,
 }
 
-impl Keep {
+impl CheckpointWriter {
     /// `node`: the relay's own.
-    pub fn new(settings: Settings, node: &Node, metrics: Arc<CheckpointMetrics>) -> Keep {
-        Keep {
+    pub fn new(settings: Settings, node: &Node, metrics: Arc<CheckpointMetrics>) -> CheckpointWriter {
+        CheckpointWriter {
             store: Arc::new(Store::new(settings.directory.clone())),
             settings,
             relay: digest_of_relay(node),
@@ -115,11 +115,11 @@ impl Keep {
             .places()
             .map(|place| ((*lists.list(place.list).label).into(), (*lists.server(place).uri).into()))
             .collect();
-        let keep = self.clone();
+        let writer = self.clone();
         let loaded = tokio::task::spawn_blocking(move || {
-            keep.store.open()?;
+            writer.store.open()?;
             let now = wall_now();
-            Ok(keep.store.load(now, &|header| keep.judge(header, &known, now))?)
+            Ok(writer.store.load(now, &|header| writer.judge(header, &known, now))?)
         });
         let directory = self.store.directory().display();
         match loaded.await.map_err(io::Error::other) {
@@ -212,16 +212,16 @@ impl Keep {
         if self.is_closing() && !last {
             return false;
         }
-        let (begun, keep) = (Instant::now(), self.clone());
+        let (begun, writer) = (Instant::now(), self.clone());
         let written = tokio::task::spawn_blocking(move || {
-            keep.store.open()?;
+            writer.store.open()?;
             if is_empty(&image) {
                 // What was read from disk and not confirmed may be wanted again.
-                let is_needed = lock(&keep.restored).contains_key(&identity);
-                return if is_needed { Ok(0) } else { Ok(keep.store.remove(&identity).map(|()| 0)?) };
+                let is_needed = lock(&writer.restored).contains_key(&identity);
+                return if is_needed { Ok(0) } else { Ok(writer.store.remove(&identity).map(|()| 0)?) };
             }
-            let header = Header { identity, relay: keep.relay, written_at: wall_now(), confirmed_at };
-            Ok(keep.store.write(&header, &image)?)
+            let header = Header { identity, relay: writer.relay, written_at: wall_now(), confirmed_at };
+            Ok(writer.store.write(&header, &image)?)
         });
         let result = match written.await {
             Ok(result) => result,
@@ -258,10 +258,10 @@ impl Keep {
         if is_needed || self.is_closing() {
             return;
         }
-        let keep = self.clone();
+        let writer = self.clone();
         let removed = tokio::task::spawn_blocking(move || {
-            keep.store.open()?;
-            Ok::<_, StoreError>(keep.store.remove(&identity)?)
+            writer.store.open()?;
+            Ok::<_, StoreError>(writer.store.remove(&identity)?)
         });
         // What stays is refused once it is too old.
         let _ = removed.await;

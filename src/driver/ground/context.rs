@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::driver::ground::checkpoint_writer::{self, Keep};
+use crate::driver::ground::checkpoint_writer::{self, CheckpointWriter};
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::connection::Connections;
 use crate::driver::ground::do_not_cache::Uncached;
@@ -60,7 +60,7 @@ pub struct Shared {
     pub pressure: MemoryGauge,
     pub connections: Connections,
     pub uncached: Uncached,
-    pub keep: Option<Arc<Keep>>,
+    pub checkpoint: Option<Arc<CheckpointWriter>>,
     pub presented: Presented,
     pub outings: Outings,
     /// Of each listener, the rate of first answers.
@@ -69,9 +69,10 @@ pub struct Shared {
 
 impl Shared {
     pub fn new(settings: Settings, metrics: Arc<Metrics>) -> Shared {
-        let keep = |checkpoint| Keep::new(checkpoint, &settings.node, metrics.checkpoint.clone());
+        let writer =
+            |checkpoint| CheckpointWriter::new(checkpoint, &settings.node, metrics.checkpoint.clone());
         Shared {
-            keep: settings.checkpoint.clone().map(keep).map(Arc::new),
+            checkpoint: settings.checkpoint.clone().map(writer).map(Arc::new),
             encoder: Arc::new(Encoder::new(settings.encoded_bytes_max, metrics.clone())),
             throttle: Throttle::new(metrics.log.clone()),
             clock: Clock::start(),

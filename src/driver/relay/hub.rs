@@ -33,8 +33,8 @@ impl Hub {
     /// Loads what needs no client to be known: the checkpoint, and the state of every `file:` server. Resolves once it is there, or with the
     /// `server_uri` and the reason why the first state cannot be loaded.
     pub async fn load(&self) -> Result<(), (Arc<str>, Status)> {
-        if let Some(keep) = &self.shared.keep {
-            keep.load(&self.shared.settings.lists).await;
+        if let Some(checkpoint) = &self.shared.checkpoint {
+            checkpoint.load(&self.shared.settings.lists).await;
         }
         for place in self.shared.settings.lists.places() {
             let server = self.shared.server(place);
@@ -49,8 +49,8 @@ impl Hub {
 
     /// Writes the checkpoint for the last time, as it is now (FP1). Resolves when that is done, or could not be.
     pub async fn save(&self) {
-        let Some(keep) = &self.shared.keep else { return };
-        keep.close();
+        let Some(checkpoint) = &self.shared.checkpoint else { return };
+        checkpoint.close();
         let mut written = Vec::new();
         for source in self.tables.sources.all() {
             let (done, is_done) = oneshot::channel();

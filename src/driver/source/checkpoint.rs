@@ -10,13 +10,13 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::checkpoint::{Identity, Restored};
-use crate::driver::ground::checkpoint_writer::Keep;
+use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::engine::Time;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::Source;
 
 pub struct Saving {
-    keep: Arc<Keep>,
+    writer: Arc<CheckpointWriter>,
     identity: Identity,
     /// What the file has; `None` if that is not known.
     saved: Option<Snapshot>,
@@ -40,10 +40,10 @@ pub struct Confirmed {
 
 impl Saving {
     /// Also what the source was before the restart.
-    pub fn begin(keep: &Arc<Keep>, identity: Identity) -> (Saving, Option<Arc<Restored>>) {
-        let restored = keep.begin(&identity);
+    pub fn begin(writer: &Arc<CheckpointWriter>, identity: Identity) -> (Saving, Option<Arc<Restored>>) {
+        let restored = writer.begin(&identity);
         let saving = Saving {
-            keep: keep.clone(),
+            writer: writer.clone(),
             identity,
             saved: None,
             is_dirty: false,
@@ -64,14 +64,14 @@ impl Saving {
     /// The server has spoken.
     pub fn heard(&mut self) {
         if !std::mem::replace(&mut self.is_heard, true) {
-            self.keep.heard(&self.identity);
+            self.writer.heard(&self.identity);
         }
     }
 
     /// Something may have changed; `lives`: something of it has a time to live, which was perhaps renewed.
     pub fn note(&mut self, lives: bool) {
         self.is_dirty |= lives;
-        let soon = Instant::now() + self.keep.interval();
+        let soon = Instant::now() + self.writer.interval();
         self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
     }
 
@@ -85,17 +85,17 @@ impl Saving {
         if self.due.is_none_or(|due| due > instant) {
             return;
         }
-        let soon = instant + self.keep.interval();
-        let retry_at = self.keep.retry_at().filter(|at| *at > instant);
+        let soon = instant + self.writer.interval();
+        let retry_at = self.writer.retry_at().filter(|at| *at > instant);
         self.due = None;
-        if self.is_writing() || self.keep.is_closing() {
+        if self.is_writing() || self.writer.is_closing() {
             self.due = Some(soon);
             return;
         }
         let confirmed = confirmed();
         if self.is_written(source) {
             // What the server stands by does not age.
-            let refresh_at = self.written_at.unwrap_or(instant) + self.keep.refresh();
+            let refresh_at = self.written_at.unwrap_or(instant) + self.writer.refresh();
             if !confirmed.is_fresh || refresh_at > instant {
                 self.due = Some(refresh_at).filter(|_| confirmed.is_fresh);
                 return;
@@ -109,9 +109,9 @@ impl Saving {
         let image = source.image(now);
         let (done, result) = oneshot::channel();
         self.writing = Some((result, image.snapshot.clone()));
-        let (keep, identity) = (self.keep.clone(), self.identity.clone());
+        let (writer, identity) = (self.writer.clone(), self.identity.clone());
         tokio::spawn(async move {
-            let _ = done.send(keep.write(identity, image, confirmed.at, false).await);
+            let _ = done.send(writer.write(identity, image, confirmed.at, false).await);
         });
         self.due = Some(soon);
     }
@@ -145,9 +145,9 @@ impl Saving {
         if self.is_written(source) && !confirmed.is_fresh {
             return;
         }
-        let (keep, identity, image) = (self.keep.clone(), self.identity.clone(), source.image(now));
+        let (writer, identity, image) = (self.writer.clone(), self.identity.clone(), source.image(now));
         tokio::spawn(async move {
-            keep.write(identity, image, confirmed.at, true).await;
+            writer.write(identity, image, confirmed.at, true).await;
             drop(done);
         });
     }
@@ -161,7 +161,7 @@ impl Drop for Saving {
         }
         // Within a runtime: sources are tasks. When that ends, the process does.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(self.keep.clone().end(self.identity.clone()));
+            runtime.spawn(self.writer.clone().end(self.identity.clone()));
         }
     }
 }

@@ -11,7 +11,7 @@ use tracing::{debug, warn};
 
 use crate::client::{FileEvent, StreamEvent};
 use crate::driver::api::status::names_type;
-use crate::driver::ground::checkpoint_writer::Keep;
+use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::class_identity::{class_digest, of_class};
 use crate::driver::ground::context::Shared;
 use crate::driver::ground::servers::Attach;
@@ -143,9 +143,9 @@ async fn refuse(
 
 /// Makes a source what it was before the restart, if that is known, and sees to it that it is kept.
 fn restore(source: &mut Source, report: &mut Report, key: &SourceKey, shared: &Shared) -> Option<Saving> {
-    let keep = shared.keep.as_ref()?;
-    let identity = Keep::identity(key, &shared.settings.lists)?;
-    let (mut saving, restored) = Saving::begin(keep, identity);
+    let writer = shared.checkpoint.as_ref()?;
+    let identity = CheckpointWriter::identity(key, &shared.settings.lists)?;
+    let (mut saving, restored) = Saving::begin(writer, identity);
     if let Some(restored) = restored {
         source.restore(&restored.types, shared.clock.now());
         if source.is_restored() {
