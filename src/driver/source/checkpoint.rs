@@ -15,7 +15,7 @@ use crate::engine::Time;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::Source;
 
-pub struct Saving {
+pub struct CheckpointSchedule {
     writer: Arc<CheckpointWriter>,
     identity: Identity,
     /// What the file has; `None` if that is not known.
@@ -38,11 +38,14 @@ pub struct Confirmed {
     pub is_fresh: bool,
 }
 
-impl Saving {
+impl CheckpointSchedule {
     /// Also what the source was before the restart.
-    pub fn begin(writer: &Arc<CheckpointWriter>, identity: Identity) -> (Saving, Option<Arc<Restored>>) {
+    pub fn begin(
+        writer: &Arc<CheckpointWriter>,
+        identity: Identity,
+    ) -> (CheckpointSchedule, Option<Arc<Restored>>) {
         let restored = writer.begin(&identity);
-        let saving = Saving {
+        let checkpoint = CheckpointSchedule {
             writer: writer.clone(),
             identity,
             saved: None,
@@ -52,7 +55,7 @@ impl Saving {
             written_at: None,
             is_heard: false,
         };
-        (saving, restored)
+        (checkpoint, restored)
     }
 
     /// It was restored, so that the file has it.
@@ -153,7 +156,7 @@ impl Saving {
     }
 }
 
-impl Drop for Saving {
+impl Drop for CheckpointSchedule {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The file may be all that is left of it.

@@ -16,7 +16,7 @@ use crate::driver::ground::class_identity::{class_digest, of_class};
 use crate::driver::ground::context::Shared;
 use crate::driver::ground::servers::Attach;
 use crate::driver::ground::source_key::{Owner, SourceKey};
-use crate::driver::source::checkpoint::Saving;
+use crate::driver::source::checkpoint::CheckpointSchedule;
 use crate::driver::source::handle::{Command, Listing, Queued, SourceHandle, Subscriber};
 use crate::driver::source::link::{Link, LinkEvent};
 use crate::driver::source::member::Member;
@@ -75,7 +75,7 @@ pub fn start(
             Ok(link) => link,
             Err(error) => return refuse(queue, for_task, &*listing, first, error).await,
         };
-        let saving = restore(&mut source, &mut report, for_task.key(), &shared);
+        let checkpoint = restore(&mut source, &mut report, for_task.key(), &shared);
         let task = SourceTask {
             source,
             number,
@@ -83,7 +83,7 @@ pub fn start(
             streams: HashMap::new(),
             handle: for_task,
             report,
-            saving,
+            checkpoint,
             status_due: None,
             stalled_until: None,
             told: false,
@@ -142,18 +142,23 @@ async fn refuse(
 }
 
 /// Makes a source what it was before the restart, if that is known, and sees to it that it is kept.
-fn restore(source: &mut Source, report: &mut Report, key: &SourceKey, shared: &Shared) -> Option<Saving> {
+fn restore(
+    source: &mut Source,
+    report: &mut Report,
+    key: &SourceKey,
+    shared: &Shared,
+) -> Option<CheckpointSchedule> {
     let writer = shared.checkpoint.as_ref()?;
     let identity = CheckpointWriter::identity(key, &shared.settings.lists)?;
-    let (mut saving, restored) = Saving::begin(writer, identity);
+    let (mut checkpoint, restored) = CheckpointSchedule::begin(writer, identity);
     if let Some(restored) = restored {
         source.restore(&restored.types, shared.clock.now());
         if source.is_restored() {
             report.restored(restored.header.confirmed_at, restored.resources());
         }
-        saving.restored(source);
+        checkpoint.restored(source);
     }
-    Some(saving)
+    Some(checkpoint)
 }
 
 struct SourceTask {
@@ -165,7 +170,7 @@ struct SourceTask {
     handle: Arc<SourceHandle>,
     report: Report,
     /// `None`: it is not kept on disk.
-    saving: Option<Saving>,
+    checkpoint: Option<CheckpointSchedule>,
     status_due: Option<Instant>,
     /// Timers wait until then.
     stalled_until: Option<Instant>,
@@ -187,7 +192,7 @@ impl SourceTask {
         loop {
             let due = self.source.poll_timeout().map(|time| self.shared.clock.instant(time));
             let due = due.map(|due| self.stalled_until.map_or(due, |until| until.max(due)));
-            let save_due = self.saving.as_ref().and_then(Saving::due);
+            let save_due = self.checkpoint.as_ref().and_then(CheckpointSchedule::due);
             let member_due = self.member.as_ref().and_then(Member::due);
             let due = [due, self.status_due, save_due, member_due].into_iter().flatten().min();
             tokio::select! {
@@ -250,8 +255,8 @@ impl SourceTask {
                 self.follow_members();
             }
             Command::Save(done) => {
-                if let Some(saving) = &mut self.saving {
-                    saving.last(&self.source, now, self.report.confirmed_at(&self.shared.clock), done);
+                if let Some(checkpoint) = &mut self.checkpoint {
+                    checkpoint.last(&self.source, now, self.report.confirmed_at(&self.shared.clock), done);
                 }
             }
             Command::Dismiss(session) | Command::Forget(session) => {
@@ -329,7 +334,7 @@ impl SourceTask {
     fn take_response(&mut self, index: StreamIndex, response: Response, now: Time) {
         self.report.response(&response, now);
         self.member.iter_mut().for_each(Member::accepted);
-        self.saving.iter_mut().for_each(Saving::heard);
+        self.checkpoint.iter_mut().for_each(CheckpointSchedule::heard);
         let type_url = response.type_url().clone();
         let before = self.present(&type_url);
         self.source.handle_upstream(index, Input::Received(response), now);
@@ -363,7 +368,7 @@ impl SourceTask {
                 Output::Unserved(type_url) => self.report.unserved(&type_url),
                 Output::Confirmed => {
                     self.told = true;
-                    self.saving.iter_mut().for_each(Saving::heard);
+                    self.checkpoint.iter_mut().for_each(CheckpointSchedule::heard);
                     self.report.confirmed(self.shared.clock.now());
                 }
                 Output::Upstream(index, crate::engine::upstream::Output::Event(event)) => {
@@ -400,7 +405,7 @@ impl SourceTask {
         let told = std::mem::take(&mut self.told);
         if changed || told {
             let lives = told && self.source.has_leases();
-            self.saving.iter_mut().for_each(|saving| saving.note(lives));
+            self.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.note(lives));
         }
         self.publish_status(changed || told);
     }
@@ -434,9 +439,9 @@ impl SourceTask {
     }
 
     fn save(&mut self) {
-        if let Some(saving) = &mut self.saving {
+        if let Some(checkpoint) = &mut self.checkpoint {
             let (clock, report) = (&self.shared.clock, &self.report);
-            saving.run(&self.source, clock.now(), || report.confirmed_at(clock));
+            checkpoint.run(&self.source, clock.now(), || report.confirmed_at(clock));
         }
     }
 
