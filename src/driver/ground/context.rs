@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::driver::ground::checkpoint_writer::{self, CheckpointWriter};
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::connection::Connections;
-use crate::driver::ground::do_not_cache::Uncached;
+use crate::driver::ground::do_not_cache::DoNotCacheNames;
 use crate::driver::ground::encoder::Encoder;
 use crate::driver::ground::fallback_log::Outings;
 use crate::driver::ground::memory_gauge::MemoryGauge;
@@ -59,7 +59,7 @@ pub struct Shared {
     pub seed: HashSeed,
     pub pressure: MemoryGauge,
     pub connections: Connections,
-    pub uncached: Uncached,
+    pub do_not_cache: DoNotCacheNames,
     pub checkpoint: Option<Arc<CheckpointWriter>>,
     pub presented: Presented,
     pub outings: Outings,
@@ -79,7 +79,7 @@ impl Shared {
             seed: HashSeed(fastrand::u128(..)),
             pressure: MemoryGauge::default(),
             connections: Connections::default(),
-            uncached: Uncached::default(),
+            do_not_cache: DoNotCacheNames::default(),
             presented: Presented::default(),
             outings: Outings::default(),
             first_answers: Mutex::default(),

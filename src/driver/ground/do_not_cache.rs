@@ -18,23 +18,23 @@ const LIFETIME: Duration = Duration::from_secs(3600);
 /// A name of a type, or (`None`) its wildcard, of one server list.
 type Key = (ListId, TypeUrl, Option<ResourceName>);
 
-pub struct Uncached {
+pub struct DoNotCacheNames {
     /// Mostly there is none, and nobody looks.
     any: AtomicBool,
     names: Cache<Key, ()>,
 }
 
-impl Default for Uncached {
+impl Default for DoNotCacheNames {
     fn default() -> Self {
         // A new one must get in: streams that wait for it are moved by what stands here.
         let policy = EvictionPolicy::lru();
         let names =
             Cache::builder().max_capacity(NAMES_MAX).time_to_live(LIFETIME).eviction_policy(policy).build();
-        Uncached { any: AtomicBool::new(false), names }
+        DoNotCacheNames { any: AtomicBool::new(false), names }
     }
 }
 
-impl Uncached {
+impl DoNotCacheNames {
     pub fn add(&self, list: ListId, type_url: &TypeUrl, name: Option<&ResourceName>) {
         self.names.insert((list, type_url.clone(), name.cloned()), ());
         self.any.store(true, Ordering::Release);

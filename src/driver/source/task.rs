@@ -360,7 +360,7 @@ impl SourceTask {
                 Output::Wake(sessions) => self.wake(&sessions),
                 Output::DoNotCache { type_url, names, sessions } => {
                     for name in &names {
-                        self.shared.uncached.add(self.handle.key().place.list, &type_url, name.as_ref());
+                        self.shared.do_not_cache.add(self.handle.key().place.list, &type_url, name.as_ref());
                     }
                     let streams = sessions.iter().filter_map(|session| self.streams.get(session));
                     streams.for_each(|stream| stream.clone().divert(type_url.clone()));

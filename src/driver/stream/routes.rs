@@ -31,7 +31,7 @@ impl Router for Routes<'_> {
         let shared = &self.stream.shared;
         let lists = &shared.settings.lists;
         let space = name.map_or(Space::Old, |name| lists.authorities().space_of(name));
-        Realm { space, private: shared.uncached.has(lists.route(type_url, space), type_url, name) }
+        Realm { space, private: shared.do_not_cache.has(lists.route(type_url, space), type_url, name) }
     }
 
     fn list(&self, type_url: &TypeUrl, realm: Realm) -> u16 {

@@ -78,7 +78,7 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
         };
         stream.request(Request::Delta(request)).await.unwrap();
         let list = hub.shared.settings.lists.route(&endpoints, Space::Old);
-        hub.shared.uncached.add(list, &endpoints, Some(&"e".into()));
+        hub.shared.do_not_cache.add(list, &endpoints, Some(&"e".into()));
         let state = stream.state().clone();
         if ends_first {
             drop(stream);
