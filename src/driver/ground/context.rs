@@ -9,7 +9,7 @@ use crate::driver::ground::clock::Clock;
 use crate::driver::ground::connection::Connections;
 use crate::driver::ground::do_not_cache::DoNotCacheNames;
 use crate::driver::ground::encoder::Encoder;
-use crate::driver::ground::fallback_log::Outings;
+use crate::driver::ground::fallback_log::FallbackLog;
 use crate::driver::ground::memory_gauge::MemoryGauge;
 use crate::driver::ground::presented_views::Presented;
 use crate::driver::ground::rate::Limiter;
@@ -62,7 +62,7 @@ pub struct Shared {
     pub do_not_cache: DoNotCacheNames,
     pub checkpoint: Option<Arc<CheckpointWriter>>,
     pub presented: Presented,
-    pub outings: Outings,
+    pub fallback_log: FallbackLog,
     /// Of each listener, the rate of first answers.
     first_answers: Mutex<HashMap<Arc<str>, Limiter>>,
 }
@@ -81,7 +81,7 @@ impl Shared {
             connections: Connections::default(),
             do_not_cache: DoNotCacheNames::default(),
             presented: Presented::default(),
-            outings: Outings::default(),
+            fallback_log: FallbackLog::default(),
             first_answers: Mutex::default(),
             settings,
             metrics,

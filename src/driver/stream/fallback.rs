@@ -9,7 +9,7 @@ use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::ListId;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::routes::Routes;
-use crate::driver::stream::state::{Fallen, Inner, StreamState, newest};
+use crate::driver::stream::state::{Fallbacks, Inner, StreamState, newest};
 use crate::engine::Time;
 use crate::engine::downstream::Moved;
 use crate::xds::{Code, Status};
@@ -41,7 +41,7 @@ impl StreamState {
                 let node = inner.node.as_deref();
                 let mut routes = Routes { stream, node, sources: &mut inner.sources, refusal: None };
                 let shifted = inner.session.shift(&newest(&sources), &mut routes, stream.shared.clock.now());
-                stream.note_moves(&mut inner.fallen, &shifted.moves);
+                stream.note_moves(&mut inner.fallbacks, &shifted.moves);
                 shifted
             };
             if let Some(status) = shifted.refused {
@@ -60,7 +60,7 @@ impl StreamState {
         }
     }
 
-    fn note_moves(&self, fallen: &mut Fallen, moves: &[Moved]) {
+    fn note_moves(&self, fallbacks: &mut Fallbacks, moves: &[Moved]) {
         for Moved { list: number, type_url, from, to } in moves {
             let list = self.shared.settings.lists.list(ListId::of(*number));
             let uri = |server: u16| list.servers.get(usize::from(server)).map(|server| server.uri.clone());
@@ -70,11 +70,11 @@ impl StreamState {
             let counted = self.shared.metrics.fallback.moved(&list.label, &to_uri, *to == 0);
             let fell = counted.map(|counted| {
                 let (list, server) = ((*number, &list.label), (*to, &to_uri));
-                let outing = self.shared.outings.join(list, server, &from_uri, &self.shared.throttle);
-                ((*number, type_url.clone()), counted, outing)
+                let episode = self.shared.fallback_log.join(list, server, &from_uri, &self.shared.throttle);
+                ((*number, type_url.clone()), counted, episode)
             });
-            fallen.retain(|((known, of), ..)| (known, of) != (number, type_url));
-            fallen.extend(fell);
+            fallbacks.retain(|((known, of), ..)| (known, of) != (number, type_url));
+            fallbacks.extend(fell);
         }
     }
 

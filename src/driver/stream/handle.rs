@@ -19,7 +19,7 @@ use crate::driver::ground::encoder::alone::Aside;
 use crate::driver::ground::unread::Unread;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::poll::poll_once;
-use crate::driver::stream::state::{Fallen, Guard, Inner, Stream, StreamState, Tables};
+use crate::driver::stream::state::{Fallbacks, Guard, Inner, Stream, StreamState, Tables};
 use crate::engine::downstream::Session;
 use crate::xds::{Request, SotwRequest, Status, StreamKind};
 
@@ -39,7 +39,7 @@ impl Stream {
             aside: Aside::default(),
             waits: 0,
             is_shifting: false,
-            fallen: Fallen::new(),
+            fallbacks: Fallbacks::new(),
             asked_at: None,
             end: None,
             turn: None,

@@ -13,7 +13,7 @@ use crate::driver::api::downstream::{Charge, Peer};
 use crate::driver::ground::context::Shared;
 use crate::driver::ground::encoder::Encoded;
 use crate::driver::ground::encoder::alone::Aside;
-use crate::driver::ground::fallback_log::Outing;
+use crate::driver::ground::fallback_log::FallbackEpisode;
 use crate::driver::ground::rate::Limiter;
 use crate::driver::ground::registry::{Registry, lock};
 use crate::driver::ground::unread::Unread;
@@ -85,7 +85,7 @@ pub(crate) struct Inner {
     /// A move to other servers is under way.
     pub(crate) is_shifting: bool,
     /// Where it is served by another server than the preferred one.
-    pub(crate) fallen: Fallen,
+    pub(crate) fallbacks: Fallbacks,
     /// When the first request came.
     pub(crate) asked_at: Option<Time>,
     /// How the stream is to end, once decided.
@@ -165,7 +165,7 @@ impl StreamState {
 }
 
 /// The lists, or types of lists, in which a stream is not served by the preferred server, counted.
-pub(crate) type Fallen = Vec<((u16, Option<TypeUrl>), GaugePart, Arc<Outing>)>;
+pub(crate) type Fallbacks = Vec<((u16, Option<TypeUrl>), GaugePart, Arc<FallbackEpisode>)>;
 
 /// The newest snapshot of each source that a stream uses.
 pub(crate) fn newest(
