@@ -11,7 +11,7 @@ use crate::driver::ground::do_not_cache::DoNotCacheNames;
 use crate::driver::ground::encoder::Encoder;
 use crate::driver::ground::fallback_log::FallbackLog;
 use crate::driver::ground::memory_gauge::MemoryGauge;
-use crate::driver::ground::presented_views::Presented;
+use crate::driver::ground::presented_views::PresentedViews;
 use crate::driver::ground::rate::Limiter;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{Place, Server, ServerLists};
@@ -61,7 +61,7 @@ pub struct Shared {
     pub connections: Connections,
     pub do_not_cache: DoNotCacheNames,
     pub checkpoint: Option<Arc<CheckpointWriter>>,
-    pub presented: Presented,
+    pub presented_views: PresentedViews,
     pub fallback_log: FallbackLog,
     /// Of each listener, the rate of first answers.
     first_answers: Mutex<HashMap<Arc<str>, Limiter>>,
@@ -80,7 +80,7 @@ impl Shared {
             pressure: MemoryGauge::default(),
             connections: Connections::default(),
             do_not_cache: DoNotCacheNames::default(),
-            presented: Presented::default(),
+            presented_views: PresentedViews::default(),
             fallback_log: FallbackLog::default(),
             first_answers: Mutex::default(),
             settings,

@@ -13,7 +13,7 @@ use crate::engine::view::{View, ViewId};
 const SWEEP_MIN: usize = 64;
 
 #[derive(Debug, Default)]
-pub struct Presented {
+pub struct PresentedViews {
     table: Mutex<Table>,
 }
 
@@ -24,7 +24,7 @@ struct Table {
     sweep_at: usize,
 }
 
-impl Presented {
+impl PresentedViews {
     /// The view of this content that some stream holds already, else this one. Maps of 100,000 names are compared outside of the
     /// lock, which all streams take that reconnect.
     pub fn share(&self, view: View) -> Arc<View> {
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn rly_6_clients_with_the_same_names_cost_one_map() {
-        let presented = Presented::default();
+        let presented = PresentedViews::default();
         let first = presented.share(view(1000));
         for _ in 0..10_000 {
             // What each client sends is its own; what is kept of it is not.
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn what_no_stream_holds_is_forgotten() {
-        let presented = Presented::default();
+        let presented = PresentedViews::default();
         for n in 1..1000 {
             drop(presented.share(view(n)));
         }

@@ -68,7 +68,7 @@ impl Router for Routes<'_> {
     }
 
     fn presented(&self, view: View) -> Arc<View> {
-        self.stream.shared.presented.share(view)
+        self.stream.shared.presented_views.share(view)
     }
 
     fn dialect(&self, type_url: &TypeUrl) -> Dialect {
