@@ -4,7 +4,7 @@
 mod tests;
 
 pub mod alone;
-pub mod flights;
+pub mod single_flight;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use crate::driver::ground::encoder::alone::Kept;
-use crate::driver::ground::encoder::flights::{Flights, Landing};
+use crate::driver::ground::encoder::single_flight::{FlightGuard, SingleFlight};
 use crate::driver::ground::registry::lock;
 use crate::engine::downstream::answer::{AnswerPart, Chunk};
 use crate::engine::downstream::rest::Told;
@@ -86,8 +86,8 @@ pub struct Encoder {
     cache: Cache<AnswerKey, Arc<Encoded>, foldhash::fast::RandomState>,
     /// Complete sets in JSON, or why they cannot be said in it. Within a budget of the same size.
     json: Cache<JsonKey, JsonResult>,
-    flights: Flights<AnswerKey>,
-    json_flights: Flights<JsonKey>,
+    flights: SingleFlight<AnswerKey>,
+    json_flights: SingleFlight<JsonKey>,
     made: Mutex<Made>,
     /// Large ones at a time, since each keeps a core.
     large: Semaphore,
@@ -200,8 +200,8 @@ impl Encoder {
         Encoder {
             cache,
             json,
-            flights: Flights::default(),
-            json_flights: Flights::default(),
+            flights: SingleFlight::default(),
+            json_flights: SingleFlight::default(),
             made: Mutex::default(),
             large: Semaphore::new((cores / 2).max(1)),
             metrics,
@@ -244,11 +244,11 @@ impl Encoder {
         if is_large() {
             self.flights.begin(key, waker);
             let (encoder, answer, identifier) = (self.clone(), answer.clone(), identifier());
-            let make = move |encoder: &Encoder| drop(encoder.land(&answer, &identifier));
+            let make = move |encoder: &Encoder| drop(encoder.make_shared(&answer, &identifier));
             tokio::spawn(encoder.elsewhere(make));
             return Poll::Pending;
         }
-        Poll::Ready(self.land(answer, &identifier()))
+        Poll::Ready(self.make_shared(answer, &identifier()))
     }
 
     /// The source of these has not moved on from them.
@@ -261,11 +261,11 @@ impl Encoder {
     }
 
     /// Makes what others wait for.
-    fn land(&self, answer: &Answer, identifier: &str) -> Arc<Encoded> {
-        let landing = Landing { flights: &self.flights, key: answer.key() };
+    fn make_shared(&self, answer: &Answer, identifier: &str) -> Arc<Encoded> {
+        let flight = FlightGuard { flights: &self.flights, key: answer.key() };
         let encoded = Arc::new(self.make(answer, identifier));
         lock(&self.made).add(answer, &encoded);
-        self.cache.insert(landing.key, encoded.clone());
+        self.cache.insert(flight.key, encoded.clone());
         encoded
     }
 
@@ -334,17 +334,17 @@ impl Encoder {
         if is_large() {
             self.json_flights.begin(key, waker);
             let (encoder, answer, identifier) = (self.clone(), answer.clone(), identifier());
-            let make = move |encoder: &Encoder| drop(encoder.land_json(&answer, version, &identifier));
+            let make = move |encoder: &Encoder| drop(encoder.make_shared_json(&answer, version, &identifier));
             tokio::spawn(encoder.elsewhere(make));
             return Poll::Pending;
         }
-        Poll::Ready(text(self.land_json(answer, version, &identifier())))
+        Poll::Ready(text(self.make_shared_json(answer, version, &identifier())))
     }
 
-    fn land_json(&self, answer: &Answer, version: Version, identifier: &str) -> JsonResult {
-        let landing = Landing { flights: &self.json_flights, key: (answer.key(), version) };
+    fn make_shared_json(&self, answer: &Answer, version: Version, identifier: &str) -> JsonResult {
+        let flight = FlightGuard { flights: &self.json_flights, key: (answer.key(), version) };
         let document = self.write_json(answer, version, identifier);
-        self.json.insert(landing.key, document.clone());
+        self.json.insert(flight.key, document.clone());
         document
     }
 

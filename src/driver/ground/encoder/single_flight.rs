@@ -9,15 +9,15 @@ use crate::driver::ground::registry::lock;
 
 /// By what is made, who waits for it.
 #[derive(Debug)]
-pub struct Flights<K>(Mutex<HashMap<K, Vec<Waker>>>);
+pub struct SingleFlight<K>(Mutex<HashMap<K, Vec<Waker>>>);
 
-impl<K> Default for Flights<K> {
+impl<K> Default for SingleFlight<K> {
     fn default() -> Self {
-        Flights(Mutex::default())
+        SingleFlight(Mutex::default())
     }
 }
 
-impl<K: Eq + Hash> Flights<K> {
+impl<K: Eq + Hash> SingleFlight<K> {
     /// Whether the caller is to make it; otherwise it is woken once it is made, or was not.
     pub fn begin(&self, key: K, waker: &Waker) -> bool {
         let mut flights = lock(&self.0);
@@ -38,12 +38,12 @@ impl<K: Eq + Hash> Flights<K> {
 }
 
 /// Ends a flight when it is dropped, also by a panic.
-pub struct Landing<'a, K: Eq + Hash> {
-    pub flights: &'a Flights<K>,
+pub struct FlightGuard<'a, K: Eq + Hash> {
+    pub flights: &'a SingleFlight<K>,
     pub key: K,
 }
 
-impl<K: Eq + Hash> Drop for Landing<'_, K> {
+impl<K: Eq + Hash> Drop for FlightGuard<'_, K> {
     fn drop(&mut self) {
         self.flights.end(&self.key);
     }
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn one_makes_it_and_wakes_the_others_even_if_it_fails() {
-        let (flights, wakes) = (Flights::default(), Arc::new(Wakes::default()));
+        let (flights, wakes) = (SingleFlight::default(), Arc::new(Wakes::default()));
         let waker = Waker::from(wakes.clone());
         for round in 1..=2 {
             assert!(flights.begin("a", &waker));
@@ -78,7 +78,7 @@ mod tests {
             assert!(!flights.begin("a", &waker));
             assert!(!flights.begin("a", &waker), "who asks twice is woken once");
             let made = catch_unwind(AssertUnwindSafe(|| {
-                let _landing = Landing { flights: &flights, key: "a" };
+                let _flight = FlightGuard { flights: &flights, key: "a" };
                 assert!(round < 2, "a bug in what makes it");
             }));
             assert_eq!(made.is_ok(), round < 2);
