@@ -15,7 +15,7 @@ use futures_util::task::AtomicWaker;
 
 use crate::driver::api::downstream::{Charge, Form, Message, Peer, Polled, RelayStream};
 use crate::driver::ground::context::Shared;
-use crate::driver::ground::encoder::alone::Aside;
+use crate::driver::ground::encoder::private_body::PrivateBody;
 use crate::driver::ground::unread::Unread;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::poll::poll_once;
@@ -36,7 +36,7 @@ impl Stream {
             limiter: shared.changes_limiter(),
             names: Charge::new(&peer.connection),
             unsent: Vec::new(),
-            aside: Aside::default(),
+            private_body: PrivateBody::default(),
             waits: 0,
             is_shifting: false,
             fallbacks: Fallbacks::new(),

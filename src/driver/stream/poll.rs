@@ -14,7 +14,7 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use crate::driver::api::downstream::{Charge, Form, Polled, RelayStream};
-use crate::driver::ground::encoder::alone::{Aside, Kept};
+use crate::driver::ground::encoder::private_body::{PrivateBody, Sharing};
 use crate::driver::ground::encoder::{Encoded, JsonResult};
 use crate::driver::ground::registry::lock;
 use crate::driver::stream::state::{Stream, StreamState, newest};
@@ -35,8 +35,8 @@ struct Wait {
     /// How often its body was waited for.
     waits: u8,
     /// What is made for this poll alone.
-    encoded: Aside<Arc<Encoded>>,
-    document: Aside<JsonResult>,
+    encoded: PrivateBody<Arc<Encoded>>,
+    document: PrivateBody<JsonResult>,
 }
 
 pub(crate) async fn poll_once(
@@ -63,8 +63,8 @@ pub(crate) async fn poll_once(
         presented: Version::parse(&request.version_info),
         is_current: false,
         waits: 0,
-        encoded: Aside::default(),
-        document: Aside::default(),
+        encoded: PrivateBody::default(),
+        document: PrivateBody::default(),
     };
     // There is nothing that a poll could reject (RST-8): it asks, whatever it tells beside.
     let request = SotwRequest { error_detail: None, ..request };
@@ -136,12 +136,15 @@ impl Wait {
         let (head, shared) = match self.form {
             Form::Json => {
                 let version = self.version(answer);
-                let kept = Kept::of(private, &mut self.document);
-                (Bytes::new(), ready!(encoder.poll_json(answer, version, kept, identifier, patient, waker))?)
+                let sharing = Sharing::of(private, &mut self.document);
+                (
+                    Bytes::new(),
+                    ready!(encoder.poll_json(answer, version, sharing, identifier, patient, waker))?,
+                )
             }
             Form::Grpc => {
-                let kept = Kept::of(private, &mut self.encoded);
-                let encoded = ready!(encoder.poll_encode(answer, kept, identifier, patient, waker));
+                let sharing = Sharing::of(private, &mut self.encoded);
+                let encoded = ready!(encoder.poll_encode(answer, sharing, identifier, patient, waker));
                 let body = encoded.messages.first().map(|message| message.body.clone()).unwrap_or_default();
                 let nonce = lock(&state.inner).session.nonce_text(1);
                 (response::head(&nonce, body.len())?, body)

@@ -8,14 +8,14 @@ use crate::engine::cache::SessionId;
 use crate::engine::downstream::SourceId;
 
 /// Sources and streams are counted from 0: neither comes this far.
-const ASIDE: u64 = 1 << 63;
+const PRIVATE_BIT: u64 = 1 << 63;
 
 /// The source as the private part of a stream knows it.
-pub(crate) fn source_aside(id: SourceId) -> SourceId {
-    SourceId(id.0 | ASIDE)
+pub(crate) fn private_source(id: SourceId) -> SourceId {
+    SourceId(id.0 | PRIVATE_BIT)
 }
 
 /// The session of a stream at a source that it knows by this number.
 pub(crate) fn session_at(stream: SessionId, source: SourceId) -> SessionId {
-    SessionId(stream.0 | (source.0 & ASIDE))
+    SessionId(stream.0 | (source.0 & PRIVATE_BIT))
 }

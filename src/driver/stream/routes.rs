@@ -8,7 +8,7 @@ use crate::driver::ground::servers::{ListId, Place};
 use crate::driver::ground::source_key::Owner;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::table::{Claim, Refused};
-use crate::driver::stream::private_part::source_aside;
+use crate::driver::stream::private_part::private_source;
 use crate::driver::stream::refusal::Refusal;
 use crate::driver::stream::state::StreamState;
 use crate::engine::downstream::{Dialect, List, Router, SourceId};
@@ -58,8 +58,8 @@ impl Router for Routes<'_> {
             Ok(handle) => handle,
             Err(refused) => self.without(type_url, refused)?,
         };
-        let is_aside = realm.private && shared.server(place).is_local();
-        let id = if is_aside { source_aside(handle.id()) } else { handle.id() };
+        let has_private_id = realm.private && shared.server(place).is_local();
+        let id = if has_private_id { private_source(handle.id()) } else { handle.id() };
         if !self.sources.iter().any(|(known, _)| *known == id) {
             self.sources.reserve_exact(1);
             self.sources.push((id, handle));

@@ -12,7 +12,7 @@ use tracing::debug;
 use crate::driver::api::downstream::{Charge, Peer};
 use crate::driver::ground::context::Shared;
 use crate::driver::ground::encoder::Encoded;
-use crate::driver::ground::encoder::alone::Aside;
+use crate::driver::ground::encoder::private_body::PrivateBody;
 use crate::driver::ground::fallback_log::FallbackEpisode;
 use crate::driver::ground::rate::Limiter;
 use crate::driver::ground::registry::{Registry, lock};
@@ -79,7 +79,7 @@ pub(crate) struct Inner {
     /// What is left to send of answers that take several messages.
     pub(crate) unsent: Vec<(AnswerKey, Arc<Encoded>)>,
     /// What is made for this stream alone.
-    pub(crate) aside: Aside<Arc<Encoded>>,
+    pub(crate) private_body: PrivateBody<Arc<Encoded>>,
     /// How often in a row a body was waited for.
     pub(crate) waits: u8,
     /// A move to other servers is under way.

@@ -42,15 +42,19 @@ impl Subscriber for StreamState {
 /// The stream, as it enters the source.
 pub(crate) fn subscriber_at(stream: &Arc<StreamState>, source: SourceId) -> Arc<dyn Subscriber> {
     let id = session_at(stream.id(), source);
-    if id == stream.id() { stream.clone() } else { Arc::new(Aside { id, stream: stream.clone() }) }
+    if id == stream.id() {
+        stream.clone()
+    } else {
+        Arc::new(PrivateSubscriber { id, stream: stream.clone() })
+    }
 }
 
-struct Aside {
+struct PrivateSubscriber {
     id: SessionId,
     stream: Arc<StreamState>,
 }
 
-impl Subscriber for Aside {
+impl Subscriber for PrivateSubscriber {
     fn id(&self) -> SessionId {
         self.id
     }

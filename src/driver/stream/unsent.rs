@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::driver::ground::encoder::Encoded;
-use crate::driver::ground::encoder::alone::Kept;
+use crate::driver::ground::encoder::private_body::Sharing;
 use crate::driver::ground::registry::lock;
 use crate::driver::stream::state::{Inner, StreamState, Tables};
 use crate::engine::downstream::Answer;
@@ -44,11 +44,11 @@ impl StreamState {
             }
             return Poll::Ready(unsent);
         }
-        let (mut aside, patient) = (std::mem::take(&mut inner.aside), inner.waits < WAITS_MAX);
-        let kept = Kept::of(inner.is_private(index), &mut aside);
+        let (mut private_body, patient) = (std::mem::take(&mut inner.private_body), inner.waits < WAITS_MAX);
+        let sharing = Sharing::of(inner.is_private(index), &mut private_body);
         let identifier = || inner.identifier(index);
-        let encoded = self.shared.encoder.poll_encode(answer, kept, identifier, patient, waker);
-        inner.aside = aside;
+        let encoded = self.shared.encoder.poll_encode(answer, sharing, identifier, patient, waker);
+        inner.private_body = private_body;
         inner.waits = if encoded.is_pending() { inner.waits.saturating_add(1) } else { 0 };
         encoded.map(Some)
     }

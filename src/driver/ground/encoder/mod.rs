@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-pub mod alone;
+pub mod private_body;
 pub mod single_flight;
 
 use std::borrow::Cow;
@@ -17,7 +17,7 @@ use moka::sync::Cache;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use crate::driver::ground::encoder::alone::Kept;
+use crate::driver::ground::encoder::private_body::Sharing;
 use crate::driver::ground::encoder::single_flight::{FlightGuard, SingleFlight};
 use crate::driver::ground::registry::lock;
 use crate::engine::downstream::answer::{AnswerPart, Chunk};
@@ -214,18 +214,18 @@ impl Encoder {
     pub fn poll_encode(
         self: &Arc<Self>,
         answer: &Answer,
-        kept: Kept<'_, Arc<Encoded>>,
+        sharing: Sharing<'_, Arc<Encoded>>,
         identifier: impl Fn() -> String,
         patient: bool,
         waker: &Waker,
     ) -> Poll<Arc<Encoded>> {
         let key = answer.key();
         let is_large = || patient && is_large(answer, LARGE_BYTES) && Handle::try_current().is_ok();
-        if let Kept::Alone(aside) = kept {
+        if let Sharing::Private(private_body) = sharing {
             let make = |answer: Answer, told: String| {
                 move |encoder: &Encoder| Arc::new(encoder.make(&answer, &told))
             };
-            return aside.poll(self, key, waker, is_large, || make(answer.clone(), identifier()));
+            return private_body.poll(self, key, waker, is_large, || make(answer.clone(), identifier()));
         }
         if let Some(encoded) = self.find(&key) {
             self.metrics.encodings.hit();
@@ -302,18 +302,18 @@ impl Encoder {
         self: &Arc<Self>,
         answer: &Answer,
         version: Version,
-        kept: Kept<'_, JsonResult>,
+        sharing: Sharing<'_, JsonResult>,
         identifier: impl Fn() -> String,
         patient: bool,
         waker: &Waker,
     ) -> Poll<Result<Bytes, Status>> {
         let text = |document: JsonResult| document.map(|document| document.json.clone());
         let is_large = || patient && is_large(answer, LARGE_JSON_BYTES) && Handle::try_current().is_ok();
-        if let Kept::Alone(aside) = kept {
+        if let Sharing::Private(private_body) = sharing {
             let make = |answer: Answer, told: String| {
                 move |encoder: &Encoder| encoder.write_json(&answer, version, &told)
             };
-            return aside
+            return private_body
                 .poll(self, answer.key(), waker, is_large, || make(answer.clone(), identifier()))
                 .map(text);
         }

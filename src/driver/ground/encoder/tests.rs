@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::driver::api::downstream::{Form, Polled, Relay, RelayStream};
-use crate::driver::ground::encoder::alone::Aside;
+use crate::driver::ground::encoder::private_body::PrivateBody;
 use crate::driver::stream::handle::tests::{hub_of_clusters, peer, wildcard_of, write_clusters};
 use crate::driver::stream::state::Stream;
 use crate::driver::stream::state::newest;
@@ -26,7 +26,7 @@ async fn fd_6_what_is_made_again_and_again_is_recorded_once() {
     let stream = wildcard_of(&hub).await;
     let (answer, encoder) = (answer_of(&stream), &hub.shared.encoder);
     for _ in 0..2000 {
-        let encoded = encoder.poll_encode(&answer, Kept::Shared, String::new, true, Waker::noop());
+        let encoded = encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
         assert!(encoded.is_ready());
         encoder.clear();
     }
@@ -43,7 +43,7 @@ async fn fd_6_records_of_what_is_gone_are_swept() {
     let stream = wildcard_of(&hub).await;
     let (answer, encoder) = (answer_of(&stream), &hub.shared.encoder);
     for _ in 0..2000 {
-        let encoded = encoder.poll_encode(&answer, Kept::Shared, String::new, true, Waker::noop());
+        let encoded = encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
         assert!(encoded.is_ready());
         encoder.clear();
         lock(&encoder.made).encoded.clear();
@@ -61,9 +61,9 @@ async fn fd6_large_bodies_are_made_elsewhere_whoever_they_are_for() {
     let (hub, directory) = hub_of_clusters(&names, 10_000).await;
     let stream = wildcard_of(&hub).await;
     let (answer, encoder) = (answer_of(&stream), &hub.shared.encoder);
-    let mut aside = Aside::default();
+    let mut private_body = PrivateBody::default();
     let mut alone = |answer: &Answer| {
-        encoder.poll_encode(answer, Kept::Alone(&mut aside), String::new, true, Waker::noop())
+        encoder.poll_encode(answer, Sharing::Private(&mut private_body), String::new, true, Waker::noop())
     };
     assert!(alone(&answer).is_pending());
     let made = loop {
@@ -73,9 +73,15 @@ async fn fd6_large_bodies_are_made_elsewhere_whoever_they_are_for() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     assert!(made.messages[0].body.len() > 400_000 && encoder.find(&answer.key()).is_none());
-    let mut aside = Aside::default();
-    let json =
-        encoder.poll_json(&answer, Version(1), Kept::Alone(&mut aside), String::new, true, Waker::noop());
+    let mut private_body = PrivateBody::default();
+    let json = encoder.poll_json(
+        &answer,
+        Version(1),
+        Sharing::Private(&mut private_body),
+        String::new,
+        true,
+        Waker::noop(),
+    );
     assert!(json.is_pending());
 
     // Of what the client has, one resource changes, then all.
@@ -91,7 +97,7 @@ async fn fd6_large_bodies_are_made_elsewhere_whoever_they_are_for() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let answer = answer_of(&stream);
-        let encoded = encoder.poll_encode(&answer, Kept::Shared, String::new, true, Waker::noop());
+        let encoded = encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
         assert_eq!(encoded.is_pending(), is_large, "{changed} resources");
     }
 }

@@ -10,29 +10,29 @@ use crate::driver::ground::encoder::Encoder;
 use crate::engine::downstream::AnswerKey;
 
 /// Who may have a body.
-pub(crate) enum Kept<'a, T> {
+pub(crate) enum Sharing<'a, T> {
     /// Everyone whose answer has the same key.
     Shared,
     /// One stream. Nobody else finds it (CCH-1).
-    Alone(&'a mut Aside<T>),
+    Private(&'a mut PrivateBody<T>),
 }
 
-impl<'a, T> Kept<'a, T> {
-    pub fn of(private: bool, aside: &'a mut Aside<T>) -> Self {
-        if private { Kept::Alone(aside) } else { Kept::Shared }
+impl<'a, T> Sharing<'a, T> {
+    pub fn of(private: bool, private_body: &'a mut PrivateBody<T>) -> Self {
+        if private { Sharing::Private(private_body) } else { Sharing::Shared }
     }
 }
 
 /// A body that is made elsewhere for one stream, and goes with it.
-pub(crate) struct Aside<T>(Option<(AnswerKey, oneshot::Receiver<T>)>);
+pub(crate) struct PrivateBody<T>(Option<(AnswerKey, oneshot::Receiver<T>)>);
 
-impl<T> Default for Aside<T> {
+impl<T> Default for PrivateBody<T> {
     fn default() -> Self {
-        Aside(None)
+        PrivateBody(None)
     }
 }
 
-impl<T: Send + 'static> Aside<T> {
+impl<T: Send + 'static> PrivateBody<T> {
     /// A small body is made at once. For a large one the waker is woken when it is there.
     pub fn poll<M: FnOnce(&Encoder) -> T + Send + 'static>(
         &mut self,
