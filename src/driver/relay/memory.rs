@@ -40,7 +40,7 @@ pub(crate) async fn watch(shared: Arc<Shared>, tables: Tables, budget: u64) {
         let now = Pressure::of(resident, budget);
         shared.pressure.set(now);
         if now != before {
-            tell(now, before, resident, budget);
+            log_change(now, before, resident, budget);
             before = now;
         }
         if now == Pressure::Hard {
@@ -49,7 +49,7 @@ pub(crate) async fn watch(shared: Arc<Shared>, tables: Tables, budget: u64) {
     }
 }
 
-fn tell(now: Pressure, before: Pressure, resident: u64, budget: u64) {
+fn log_change(now: Pressure, before: Pressure, resident: u64, budget: u64) {
     match now {
         Pressure::None => info!(resident, budget, "memory is below 80 % of its budget again"),
         Pressure::Soft if before == Pressure::Hard => {

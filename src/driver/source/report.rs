@@ -67,7 +67,7 @@ pub struct Report {
     /// Since when nobody stood by what it holds: it is from before a restart (RLY-7).
     restored: Option<SystemTime>,
     /// What the operator was told of the outage.
-    warned: Option<Told>,
+    warned: Option<OutageKind>,
     /// The server does not hear of faults in what it said.
     is_polled: bool,
     variant: Option<Variant>,
@@ -75,7 +75,7 @@ pub struct Report {
 
 /// A line about an outage. Another kind of it is another line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum OutageKind {
     Unreachable,
     EndsStreams,
     /// A response, or a file, cannot be read.
@@ -193,7 +193,7 @@ impl Report {
         if status.code == Code::ResourceExhausted {
             self.shared.metrics.limit_hit(Limit::MaxResponseBytes);
         }
-        if self.warned.replace(Told::Unreadable).is_none()
+        if self.warned.replace(OutageKind::Unreadable).is_none()
             && let Some(suppressed) = self.allow("undecodable")
         {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed,
@@ -223,7 +223,7 @@ impl Report {
         } else {
             warn!(file = %path.display(), reason, suppressed, "a file cannot be used; there is no good state to serve");
         }
-        self.warned = Some(Told::Unreadable);
+        self.warned = Some(OutageKind::Unreadable);
         self.lose(0, now);
     }
 
@@ -441,7 +441,7 @@ impl Report {
             return self.ends_streams(status, lived, now);
         }
         // One line at the change, not one per attempt.
-        if self.warned.replace(Told::Unreachable).is_none_or(|told| told == Told::EndsStreams)
+        if self.warned.replace(OutageKind::Unreachable).is_none_or(|kind| kind == OutageKind::EndsStreams)
             && let Some(suppressed) = self.allow("unreachable")
         {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed,
@@ -452,7 +452,7 @@ impl Report {
 
     /// The server is there, and ended the stream: an operator looks at other things than after a failed connect.
     fn ends_streams(&mut self, status: &Status, lived: Duration, now: Time) {
-        if self.warned.replace(Told::EndsStreams).is_none_or(|told| told == Told::Unreachable)
+        if self.warned.replace(OutageKind::EndsStreams).is_none_or(|kind| kind == OutageKind::Unreachable)
             && let Some(suppressed) = self.allow("ends streams")
         {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, after = ?lived,

@@ -21,7 +21,7 @@ impl StreamState {
             if !wait.is_zero() {
                 sleep(wait).await;
             }
-            let _telling = stream.tell_in_order().await;
+            let _order = stream.lock_watch_order().await;
             let types = lock(&stream.diverts).take(Instant::now());
             for type_url in types {
                 stream.divert_now(&type_url).await;
@@ -42,7 +42,7 @@ impl StreamState {
             inner.session.divert(type_url, &mut routes)
         };
         match diverted {
-            Ok(watches) => self.tell(watches).await,
+            Ok(watches) => self.send_watches(watches).await,
             Err(status) => self.end(status),
         }
     }

@@ -33,7 +33,7 @@ impl StreamState {
         let Some(held) = self.hold_open() else { return };
         tokio::spawn(async move {
             let stream = held.state();
-            let _telling = stream.tell_in_order().await;
+            let _order = stream.lock_watch_order().await;
             let shifted = {
                 let inner = &mut *lock(&stream.inner);
                 inner.is_shifting = false;
@@ -48,7 +48,7 @@ impl StreamState {
                 // It stays where it is, and looks again in a while: whatever else may go wrong, its stream is sound.
                 stream.note_refused_move(&status);
             }
-            stream.tell_and_leave(shifted.watches).await;
+            stream.send_watches_and_dismiss(shifted.watches).await;
             Subscriber::wake(&**stream);
         });
     }
@@ -80,19 +80,19 @@ impl StreamState {
 
     /// Whether the stream must end, because no server can be asked and nothing is known to answer with (RLY-4); or when to
     /// look again. Once it was answered, its end would tell the client nothing (CLI-2).
-    pub(crate) fn is_forsaken(&self, inner: &Inner, now: Time) -> (bool, Option<Time>) {
+    pub(crate) fn must_fail(&self, inner: &Inner, now: Time) -> (bool, Option<Time>) {
         let Some(asked_at) = inner.asked_at.filter(|_| self.peer.when_unavailable == WhenUnavailable::Fail)
         else {
             return (false, None);
         };
         let at = asked_at + FAIL_AFTER;
-        let stranded = inner.session.is_stranded(&newest(&inner.sources), at <= now);
-        (stranded, (at > now).then_some(at))
+        let must_fail = inner.session.is_stranded(&newest(&inner.sources), at <= now);
+        (must_fail, (at > now).then_some(at))
     }
 
     /// The status with which a stream ends that nobody can serve.
-    pub(crate) fn forsaken(&self) -> Status {
-        if let Some(suppressed) = self.shared.throttle.allow("forsaken streams") {
+    pub(crate) fn unavailable(&self) -> Status {
+        if let Some(suppressed) = self.shared.throttle.allow("unavailable streams") {
             warn!(listener = %self.peer.listener, stream = self.number(), suppressed, "no server is reachable and nothing is \
                 known of what a client asks for: its stream is ended, so that it can turn to its next server");
         }

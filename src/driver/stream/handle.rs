@@ -58,7 +58,7 @@ impl Stream {
                 answered: AtomicBool::new(false),
                 behind: shared.metrics.downstream.behind(),
                 inner: Mutex::new(inner),
-                telling: tokio::sync::Mutex::default(),
+                watch_order: tokio::sync::Mutex::default(),
                 diverts: Mutex::default(),
                 tables: tables.clone(),
                 shared,
@@ -74,12 +74,12 @@ impl RelayStream for Stream {
     /// they take.
     fn request(&self, request: Request) -> impl Future<Output = Result<(), Status>> + Send {
         let stream = self.state();
-        let Ok(telling) = stream.telling.try_lock() else {
+        let Ok(watch_order) = stream.watch_order.try_lock() else {
             return Either::Right(stream.request_in_turn(request).boxed());
         };
         match stream.take(&request) {
             Ok(taken) if taken.is_settled() => {
-                drop(telling);
+                drop(watch_order);
                 // Mostly nothing is left to say: that costs the connection no turn.
                 if stream.has_something_to_say() {
                     stream.wake();
@@ -88,7 +88,7 @@ impl RelayStream for Stream {
             }
             Ok(taken) => {
                 let names = request.names_len();
-                Either::Right(stream.follow_up(taken, names, telling).boxed())
+                Either::Right(stream.follow_up(taken, names, watch_order).boxed())
             }
             Err(status) => Either::Left(ready(Err(status))),
         }

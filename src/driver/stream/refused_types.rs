@@ -52,7 +52,7 @@ impl StreamState {
         let Some(held) = self.hold_open() else { return };
         tokio::spawn(async move {
             let _held = held;
-            let _telling = self.tell_in_order().await;
+            let _order = self.lock_watch_order().await;
             let left = {
                 let inner = &mut *lock(&self.inner);
                 let mut routes = Routes {
@@ -64,7 +64,7 @@ impl StreamState {
                 inner.session.leave(source, &mut routes)
             };
             match left {
-                Ok(watches) => self.tell(watches).await,
+                Ok(watches) => self.send_watches(watches).await,
                 Err(status) => self.end(status),
             }
             self.wake();

@@ -25,11 +25,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 impl StreamState {
     pub(crate) async fn request_in_turn(self: &Arc<Self>, request: Request) -> Result<(), Status> {
-        let telling = self.telling.lock().await;
+        let watch_order = self.watch_order.lock().await;
         let taken = self.take(&request)?;
         let names = request.names_len();
         drop(request);
-        self.follow_up(taken, names, telling).await
+        self.follow_up(taken, names, watch_order).await
     }
 
     /// Does what a request leaves to be done.
@@ -37,14 +37,14 @@ impl StreamState {
         self: &Arc<Self>,
         taken: Taken,
         names: usize,
-        telling: tokio::sync::MutexGuard<'_, ()>,
+        watch_order: tokio::sync::MutexGuard<'_, ()>,
     ) -> Result<(), Status> {
         let wakes = !taken.watches.is_empty() || self.has_something_to_say();
         if taken.counts_as_change() {
             self.throttle(names).await?;
         }
-        self.tell(taken.watches).await;
-        drop(telling);
+        self.send_watches(taken.watches).await;
+        drop(watch_order);
         if wakes {
             self.wake();
         }
@@ -172,22 +172,22 @@ impl StreamState {
     }
 
     /// Tells the sources what is wanted of them now.
-    pub(crate) async fn tell(self: &Arc<Self>, watches: Vec<Watch>) {
+    pub(crate) async fn send_watches(self: &Arc<Self>, watches: Vec<Watch>) {
         if watches.is_empty() {
             return;
         }
-        self.pass_on(watches).await;
-        self.leave_unused(SourceHandle::forget);
+        self.send_each(watches).await;
+        self.leave_unused_sources(SourceHandle::forget);
     }
 
-    /// As [`Self::tell`], after a move to other servers: with its last stream, what a lower server was asked for ends at once
+    /// As [`Self::send_watches`], after a move to other servers: with its last stream, what a lower server was asked for ends at once
     /// (RLY-60).
-    pub(crate) async fn tell_and_leave(self: &Arc<Self>, watches: Vec<Watch>) {
-        self.pass_on(watches).await;
-        self.leave_unused(SourceHandle::dismiss);
+    pub(crate) async fn send_watches_and_dismiss(self: &Arc<Self>, watches: Vec<Watch>) {
+        self.send_each(watches).await;
+        self.leave_unused_sources(SourceHandle::dismiss);
     }
 
-    async fn pass_on(self: &Arc<Self>, watches: Vec<Watch>) {
+    async fn send_each(self: &Arc<Self>, watches: Vec<Watch>) {
         for watch in watches {
             let (source, command) = self.command(watch);
             if let Some(source) = source {
@@ -197,13 +197,13 @@ impl StreamState {
     }
 
     /// Says farewell to sources that no part comes from any more, once they were told of it.
-    fn leave_unused(&self, farewell: impl Fn(&SourceHandle, SessionId)) {
+    fn leave_unused_sources(&self, leave: impl Fn(&SourceHandle, SessionId)) {
         let inner = &mut *lock(&self.inner);
         let Inner { session, sources, .. } = inner;
         sources.retain(|(id, source)| {
             let used = session.uses(*id);
             if !used {
-                farewell(source, session_at(self.id(), *id));
+                leave(source, session_at(self.id(), *id));
                 self.tables.sources.release(source, self.holder());
             }
             used

@@ -61,12 +61,12 @@ impl StreamState {
                 Poll::Ready(Some(message))
             }
             Poll::Ready(None) => {
-                let (forsaken, fail_at) = match self.answered.load(Ordering::Relaxed) {
+                let (must_fail, fail_at) = match self.answered.load(Ordering::Relaxed) {
                     true => (false, None),
-                    false => self.is_forsaken(inner, now),
+                    false => self.must_fail(inner, now),
                 };
-                if forsaken {
-                    return Poll::Ready(Some(Err(self.forsaken())));
+                if must_fail {
+                    return Poll::Ready(Some(Err(self.unavailable())));
                 }
                 let tell_at = self.note_holds(inner, now);
                 let since = inner.waiting_since().map(|since| self.shared.clock.instant(since));

@@ -62,7 +62,7 @@ pub struct StreamState {
     pub(crate) behind: BehindMetrics,
     pub(crate) inner: Mutex<Inner>,
     /// Held from a change of what is wanted until the sources were told of it, so that they hear of changes in order.
-    pub(crate) telling: tokio::sync::Mutex<()>,
+    pub(crate) watch_order: tokio::sync::Mutex<()>,
     pub(crate) diverts: Mutex<Diverts>,
 }
 
@@ -136,8 +136,8 @@ impl StreamState {
     }
 
     /// Held from a change of what is wanted until the sources were told of it.
-    pub(crate) async fn tell_in_order(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.telling.lock().await
+    pub(crate) async fn lock_watch_order(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.watch_order.lock().await
     }
 
     pub(crate) fn tables(&self) -> &Tables {
