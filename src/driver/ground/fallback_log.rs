@@ -1,4 +1,5 @@
-//! Says once that clients are served by a lower server of a list, and once that none is any more.
+//! Logs once when clients begin to use a lower server of a list, and once when the last client has left the
+//! server.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -8,11 +9,12 @@ use tracing::{info, warn};
 use crate::driver::ground::registry::lock;
 use crate::telemetry::Throttle;
 
-/// By list and by the server that serves.
+/// The episodes under way, by list and serving server.
 #[derive(Debug, Default)]
 pub struct FallbackLog(Mutex<HashMap<(u16, u16), Weak<FallbackEpisode>>>);
 
-/// Held by each stream that is served by a lower server. The last one to let go ends it.
+/// The time during which a lower server has clients. Each such stream holds the episode; it ends with the last
+/// stream.
 #[derive(Debug)]
 pub struct FallbackEpisode {
     list: Arc<str>,
@@ -20,7 +22,7 @@ pub struct FallbackEpisode {
 }
 
 impl FallbackLog {
-    /// A stream is served by a server, after `from`, that is not the preferred one of its list.
+    /// Adds a stream that moves from `from` to a server of lower priority.
     pub fn join(
         &self,
         (number, list): (u16, &Arc<str>),

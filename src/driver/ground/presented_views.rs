@@ -1,7 +1,8 @@
-//! What reconnecting clients say they hold, each content once (RLY-6).
+//! The views that reconnecting clients present, with one copy of equal contents (RLY-6).
 //!
-//! After an outage or a restart of the relay all clients of a fleet present the same, and it has to be kept until an
-//! upstream has said what is gone. The table keeps nothing alive: what no stream holds any more is forgotten.
+//! After an outage, or a restart of the relay, all clients of a fleet present the same resources. The relay
+//! keeps the view until an upstream has reported the removals. The table holds views weakly: a view ends with the
+//! last stream that holds it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, Weak};
 use crate::driver::ground::registry::lock;
 use crate::engine::view::{View, ViewId};
 
-/// Below this many entries nothing is swept.
+/// With fewer entries than this, nothing is swept.
 const SWEEP_MIN: usize = 64;
 
 #[derive(Debug, Default)]
@@ -20,13 +21,13 @@ pub struct PresentedViews {
 #[derive(Debug, Default)]
 struct Table {
     views: HashMap<ViewId, Weak<View>>,
-    /// With so many entries those are swept of which nothing is left.
+    /// At this number of entries, the dead entries are swept.
     sweep_at: usize,
 }
 
 impl PresentedViews {
-    /// The view of this content that some stream holds already, else this one. Maps of 100,000 names are compared outside of the
-    /// lock, which all streams take that reconnect.
+    /// Returns the equal view that another stream holds already, else this view. The comparison of maps of
+    /// 100,000 names runs outside of the lock, because all reconnecting streams take the lock.
     pub fn share(&self, view: View) -> Arc<View> {
         let known = lock(&self.table).views.get(&view.id()).and_then(Weak::upgrade);
         if let Some(known) = known
@@ -61,7 +62,7 @@ mod tests {
         let presented = PresentedViews::default();
         let first = presented.share(view(1000));
         for _ in 0..10_000 {
-            // What each client sends is its own; what is kept of it is not.
+            // Each client sends its own names, and the relay keeps a single copy.
             assert!(Arc::ptr_eq(&presented.share(view(1000)), &first));
         }
         assert_eq!(lock(&presented.table).views.len(), 1);

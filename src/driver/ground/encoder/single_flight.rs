@@ -1,4 +1,5 @@
-//! What is being made once for several who want it: who comes meanwhile is woken, and parks no thread.
+//! Work that is done once for several callers. The other callers are woken at the end; none of them blocks a
+//! thread.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,7 +8,7 @@ use std::task::Waker;
 
 use crate::driver::ground::registry::lock;
 
-/// By what is made, who waits for it.
+/// The work under way by key, with the waiting callers.
 #[derive(Debug)]
 pub struct SingleFlight<K>(Mutex<HashMap<K, Vec<Waker>>>);
 
@@ -18,7 +19,8 @@ impl<K> Default for SingleFlight<K> {
 }
 
 impl<K: Eq + Hash> SingleFlight<K> {
-    /// Whether the caller is to make it; otherwise it is woken once it is made, or was not.
+    /// Returns true if the caller is to do the work. Other callers are woken when the work has ended, with or
+    /// without a result.
     pub fn begin(&self, key: K, waker: &Waker) -> bool {
         let mut flights = lock(&self.0);
         let Some(waiting) = flights.get_mut(&key) else {
@@ -37,7 +39,7 @@ impl<K: Eq + Hash> SingleFlight<K> {
     }
 }
 
-/// Ends a flight when it is dropped, also by a panic.
+/// Ends the work on drop, also in a panic.
 pub struct FlightGuard<'a, K: Eq + Hash> {
     pub flights: &'a SingleFlight<K>,
     pub key: K,

@@ -1,4 +1,4 @@
-//! What the encoder keeps, and for how long.
+//! The lifetime of encoded bodies.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use crate::xds::{DeltaRequest, Request, SotwRequest, StreamKind};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-/// What is due on a stream.
+/// The answer that is due on a stream.
 fn answer_of(stream: &Stream) -> Answer {
     let state = stream.state();
     let inner = &mut *lock(&state.inner);
@@ -36,7 +36,7 @@ async fn fd_6_what_is_made_again_and_again_is_recorded_once() {
     assert!(records <= SWEEP_MIN, "{records}");
 }
 
-/// As of an answer of two sources, one of which moves on.
+/// Like an answer of two sources, one of which moves on.
 #[tokio::test]
 async fn fd_6_records_of_what_is_gone_are_swept() {
     let (hub, _directory) = hub_of_clusters(&["a"], 10).await;
@@ -53,7 +53,8 @@ async fn fd_6_records_of_what_is_gone_are_swept() {
     assert!(records <= 2 * SWEEP_MIN, "{records}");
 }
 
-/// A worker has other connections to serve, be the body for one stream alone, or the rest of a set that the client has.
+/// A worker has other connections to serve. A body may be large for a single stream, or as the rest of a set
+/// that the client has.
 #[tokio::test]
 async fn fd6_large_bodies_are_made_elsewhere_whoever_they_are_for() {
     let set: Vec<_> = (0..40).map(|n| format!("cluster-{n}")).collect();
@@ -84,7 +85,7 @@ async fn fd6_large_bodies_are_made_elsewhere_whoever_they_are_for() {
     );
     assert!(json.is_pending());
 
-    // Of what the client has, one resource changes, then all.
+    // First a single resource of the client's set changes, then all resources.
     for (nonce, changed, is_large) in [(1, 1, false), (2, 40, true)] {
         std::future::poll_fn(|context| stream.poll_message(context)).await.unwrap().unwrap();
         let nonce = lock(&stream.state().inner).session.nonce_text(nonce);
@@ -102,7 +103,7 @@ async fn fd6_large_bodies_are_made_elsewhere_whoever_they_are_for() {
     }
 }
 
-/// What is made elsewhere is gone before it is looked for.
+/// A body from another thread is gone before the lookup.
 #[tokio::test]
 async fn rst_1_a_document_that_the_cache_cannot_keep_is_given() {
     for form in [Form::Json, Form::Grpc] {
