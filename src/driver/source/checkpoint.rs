@@ -1,7 +1,7 @@
-//! When a source is written to the checkpoint.
+//! The schedule by which a source is written to the checkpoint.
 //!
-//! Changes are gathered for `checkpoint.interval` from the first of them. Snapshots are immutable, so that the source hands
-//! one to the writer and goes on. What did not change since is not encoded again.
+//! Changes are gathered for `checkpoint.interval` after the first change. Snapshots are immutable, so the
+//! source passes a snapshot to the writer and goes on. An unchanged source is not encoded again.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,28 +18,28 @@ use crate::engine::source::Source;
 pub struct CheckpointSchedule {
     writer: Arc<CheckpointWriter>,
     identity: Identity,
-    /// What the file has; `None` if that is not known.
+    /// The content of the file; `None` if unknown.
     saved: Option<Snapshot>,
-    /// It is not as it was when it was written, though a snapshot may not show it.
+    /// Something has changed since the last write that a snapshot may not show.
     is_dirty: bool,
     due: Option<Instant>,
-    /// What is being written, and whether it could be.
+    /// The write under way, with its snapshot. The receiver gets whether the write succeeded.
     writing: Option<(oneshot::Receiver<bool>, Snapshot)>,
-    /// When what the file has was written, or read.
+    /// The time when the file was last written or read.
     written_at: Option<Instant>,
     is_heard: bool,
 }
 
-/// When a server last stood by what a source holds.
+/// The last confirmation of a source's content by the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Confirmed {
     pub at: SystemTime,
-    /// It still does.
+    /// The server still confirms the content.
     pub is_fresh: bool,
 }
 
 impl CheckpointSchedule {
-    /// Also what the source was before the restart.
+    /// Also returns the state of the source before the restart.
     pub fn begin(
         writer: &Arc<CheckpointWriter>,
         identity: Identity,
@@ -58,20 +58,21 @@ impl CheckpointSchedule {
         (checkpoint, restored)
     }
 
-    /// It was restored, so that the file has it.
+    /// The source was restored from the file, so the file is up to date.
     pub fn restored(&mut self, source: &Source) {
         self.saved = Some(source.snapshot().clone());
         self.written_at = Some(Instant::now());
     }
 
-    /// The server has spoken.
+    /// The server has answered.
     pub fn heard(&mut self) {
         if !std::mem::replace(&mut self.is_heard, true) {
             self.writer.heard(&self.identity);
         }
     }
 
-    /// Something may have changed; `lives`: something of it has a time to live, which was perhaps renewed.
+    /// Schedules a write, because something may have changed. `lives`: some resources have TTLs, which may have
+    /// been renewed.
     pub fn note(&mut self, lives: bool) {
         self.is_dirty |= lives;
         let soon = Instant::now() + self.writer.interval();
@@ -82,7 +83,7 @@ impl CheckpointSchedule {
         self.due
     }
 
-    /// Writes the source if it is time to, and there is a reason.
+    /// Writes the source if a write is due and needed.
     pub fn run(&mut self, source: &Source, now: Time, confirmed: impl FnOnce() -> Confirmed) {
         let instant = Instant::now();
         if self.due.is_none_or(|due| due > instant) {
@@ -97,7 +98,7 @@ impl CheckpointSchedule {
         }
         let confirmed = confirmed();
         if self.is_written(source) {
-            // What the server stands by does not age.
+            // Content that the server still confirms gets a new date.
             let refresh_at = self.written_at.unwrap_or(instant) + self.writer.refresh();
             if !confirmed.is_fresh || refresh_at > instant {
                 self.due = Some(refresh_at).filter(|_| confirmed.is_fresh);
@@ -119,7 +120,7 @@ impl CheckpointSchedule {
         self.due = Some(soon);
     }
 
-    /// Takes note of what became of the last write; whether it goes on.
+    /// Collects the result of the last write. Returns whether the write is still under way.
     fn is_writing(&mut self) -> bool {
         let Some((result, snapshot)) = &mut self.writing else { return false };
         match result.try_recv() {
@@ -134,13 +135,13 @@ impl CheckpointSchedule {
         false
     }
 
-    /// The file has what the source has.
+    /// Whether the file has the current state of the source.
     fn is_written(&self, source: &Source) -> bool {
         let is_same = |saved: &Snapshot| saved.holds_the_same(source.snapshot());
         !self.is_dirty && self.saved.as_ref().is_some_and(is_same)
     }
 
-    /// Writes the source for the last time (FP1); `done` is dropped when it is written.
+    /// Writes the source for the last time (FP1). `done` is dropped after the write.
     pub fn last(&mut self, source: &Source, now: Time, confirmed: Confirmed, done: oneshot::Sender<()>) {
         if self.is_writing() {
             self.is_dirty = true;
@@ -159,10 +160,10 @@ impl CheckpointSchedule {
 impl Drop for CheckpointSchedule {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // The file may be all that is left of it.
+            // The file may be the only copy of the content.
             return;
         }
-        // Within a runtime: sources are tasks. When that ends, the process does.
+        // Sources are tasks, so there is a runtime, unless the process ends.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(self.writer.clone().end(self.identity.clone()));
         }

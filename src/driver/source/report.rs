@@ -1,4 +1,4 @@
-//! What a source tells the world: metrics, log lines, and the status that the admin shows.
+//! The reports of a source: metrics, log lines, and the status for the admin room.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -28,7 +28,7 @@ use crate::telemetry::metrics::{
 use crate::telemetry::wall_now;
 use crate::xds::{Code, Node, Parameters, ResourceName, Response, Status, TypeUrl, Variant, Version};
 
-/// The handles of one type.
+/// The metrics of one type.
 struct TypeReport {
     types: Arc<TypeMetrics>,
     upstream: UpstreamTypeMetrics,
@@ -48,7 +48,7 @@ pub struct Report {
     types: BTreeMap<TypeUrl, TypeReport>,
     unwatched: GaugePart,
     suspects: GaugePart,
-    /// What of [`Source::evicted`] is counted.
+    /// The part of [`Source::evicted`] that is counted already.
     evicted: u64,
     _counted: GaugePart,
     class: ClassStatus,
@@ -57,23 +57,23 @@ pub struct Report {
     since: Time,
     failures: u32,
     last_error: Option<Status>,
-    /// The id under which the server sees the class.
+    /// The node id that the server sees.
     shown: Arc<str>,
     answered: bool,
-    /// It was asked for a while, and nothing ever came.
+    /// The server has left all requests unanswered for a while.
     is_mute: bool,
-    /// Since when the server could not be heard (I14).
+    /// Since when the server is unreachable (I14).
     stale_since: Option<Time>,
-    /// Since when nobody stood by what it holds: it is from before a restart (RLY-7).
+    /// The last confirmation of content from before a restart (RLY-7).
     restored: Option<SystemTime>,
-    /// What the operator was told of the outage.
+    /// The kind of outage that was logged.
     warned: Option<OutageKind>,
-    /// The server does not hear of faults in what it said.
+    /// The server is polled, and gets no NACKs.
     is_polled: bool,
     variant: Option<Variant>,
 }
 
-/// A line about an outage. Another kind of it is another line.
+/// The kind of an outage. Each kind has a log line of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutageKind {
     Unreachable,
@@ -82,7 +82,8 @@ enum OutageKind {
     Unreadable,
 }
 
-/// A response that leaves nothing of so many resources is a mass deletion, too. With fewer it is an everyday change.
+/// A response that removes all of at least this many resources is a mass deletion, too. Smaller removals are
+/// everyday changes.
 const EMPTIED_MIN: usize = 5;
 
 impl Report {
@@ -90,7 +91,7 @@ impl Report {
         let now = shared.clock.now();
         let server = shared.server(key.place);
         let list = &shared.settings.lists.list(key.place.list).label;
-        // Who is attached to nothing has all there is.
+        // A source without a server is complete.
         let is_whole = server.is_made_up();
         let mut report = Report {
             metrics: shared.metrics.of_server(&server.uri).source(list),
@@ -133,7 +134,7 @@ impl Report {
         self.metrics.server()
     }
 
-    /// A stream is open to this server, by its number from that of the place on.
+    /// A stream is open to this server, numbered from the server of the place.
     fn attached_to(&mut self, number: u16) {
         let uri = &self.shared.server(self.place.failover(number)).uri;
         if *uri == self.server_uri {
@@ -148,7 +149,7 @@ impl Report {
         self.suspects = self.shared.metrics.of_server(uri).suspect_streams();
         self.metrics.state(self.state);
         self.metrics.stale(self.stale_since.is_some() && self.health.is_any_lost());
-        // Of what is counted by server and type, the other server has its own.
+        // The other server has its own counters by type.
         self.types.clear();
     }
 
@@ -173,8 +174,8 @@ impl Report {
         self.of_type(response.type_url()).upstream.response();
     }
 
-    /// How many resources of a type there were before a response and after it. A server that takes most of them away is
-    /// obeyed, as it may mean it; but when it doesn't, somebody should know soon (FU18).
+    /// Compares the number of resources of a type before and after a response. The relay obeys a mass deletion,
+    /// because the server may mean it. The log line tells the operator soon (FU18).
     pub fn changed(&mut self, type_url: &TypeUrl, before: usize, after: usize) {
         let removed = before.saturating_sub(after);
         if !is_mass(removed, before) && (after > 0 || removed < EMPTIED_MIN) {
@@ -187,9 +188,9 @@ impl Report {
         }
     }
 
-    /// It is as if the server could not be heard, and the operator is told of it instead, once (I14).
+    /// Counts like an unreachable server, but has a log line of its own, once (I14).
     pub fn undecodable(&mut self, status: &Status) {
-        // Of what is checked before a response is decoded, only its length is a limit (FU17).
+        // Of the checks before decoding, only that of the length is a limit (FU17).
         if status.code == Code::ResourceExhausted {
             self.shared.metrics.limit_hit(Limit::MaxResponseBytes);
         }
@@ -201,7 +202,7 @@ impl Report {
         }
     }
 
-    /// Whether a line about this cause, at this server, may be written now.
+    /// Whether a line about this cause and this server may be logged now.
     fn allow(&self, cause: &str) -> Option<Option<NonZeroU64>> {
         self.shared.throttle.allow(&format!("{cause} {}", self.server_uri))
     }
@@ -212,7 +213,7 @@ impl Report {
         debug!(server = %self.server_uri, list = %self.list, "files were read");
     }
 
-    /// What is on disk is not what is served (I14, FIL-7).
+    /// The files on disk differ from the served resources (I14, FIL-7).
     pub fn bad_file(&mut self, path: &Path, reason: &str, now: Time) {
         self.server().bad_file();
         let text = format!("{}: {reason}", path.display());
@@ -257,7 +258,7 @@ impl Report {
                 self.of_type(type_url).upstream.nack();
                 self.rejected(type_url, text, names);
             }
-            // The line about the response names them.
+            // The log line about the response names them.
             Event::Malformed { .. } => {}
             Event::SwitchedToSotw { status } => {
                 info!(%server, %list, %status, "the upstream refuses delta; it is asked for the state of the world for an hour");
@@ -305,7 +306,7 @@ impl Report {
         }
     }
 
-    /// RLY-25: the server is reachable, but has nothing of this type.
+    /// RLY-25: the server is reachable, but does not serve this type.
     fn not_served(&mut self, stream: StreamIndex, type_url: &TypeUrl, status: &Status, now: Time) {
         if let Some(suppressed) = self.allow(&format!("not served {type_url}")) {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, error = %status, suppressed,
@@ -314,7 +315,7 @@ impl Report {
         self.closed(stream, now);
     }
 
-    /// What of the class is not lost by it goes on (ADR 15).
+    /// The types on other streams are served on (ADR 15).
     fn ends_stream(&self, type_url: &TypeUrl, status: &Status, ends: u32) {
         let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
         if ends == 1
@@ -356,7 +357,7 @@ impl Report {
         }
     }
 
-    /// FU18: clients keep what the server took away.
+    /// FU18: clients keep the deleted resources.
     fn deletion_held(&mut self, type_url: &TypeUrl, removed: usize, left: usize, hold: Hold) {
         self.of_type(type_url).upstream.mass_deletion();
         if let Some(suppressed) = self.allow("mass deletion") {
@@ -399,7 +400,7 @@ impl Report {
         }
     }
 
-    /// A type that can't be asked for where each type has a service of its own.
+    /// Reports a type that has no service of its own, at a server with one service per type.
     pub fn unserved(&self, type_url: &TypeUrl) {
         if let Some(suppressed) = self.shared.throttle.allow("unserved type") {
             warn!(server = %self.server_uri, list = %self.list, %type_url, suppressed,
@@ -408,7 +409,7 @@ impl Report {
         }
     }
 
-    /// The stream is no more, because nothing is wanted of it or because it is renewed.
+    /// The stream has ended, because it has no subscriptions or because it is renewed.
     pub fn closed(&mut self, stream: StreamIndex, now: Time) {
         let was_lost = self.health.is_any_lost();
         self.health.closed(stream);
@@ -417,14 +418,14 @@ impl Report {
         }
     }
 
-    /// A source backs off once none of its streams is up.
+    /// A source is in backoff once none of its streams is up.
     fn back_off(&mut self, stream: StreamIndex, delay: Duration, now: Time) {
         if self.health.is_any_up() {
             return;
         }
         let failures = self.failures;
         let state = match (self.state, self.health.ended_by_server(stream)) {
-            // Once more: it is in this state already.
+            // The source is in this state already.
             (SourceState::EndsStreams { .. }, Some(lived)) => {
                 SourceState::EndsStreams { failures, delay, lived }
             }
@@ -440,7 +441,7 @@ impl Report {
         if let Some(lived) = self.health.ended_by_server(stream) {
             return self.ends_streams(status, lived, now);
         }
-        // One line at the change, not one per attempt.
+        // A change is logged once, not at each attempt.
         if self.warned.replace(OutageKind::Unreachable).is_none_or(|kind| kind == OutageKind::EndsStreams)
             && let Some(suppressed) = self.allow("unreachable")
         {
@@ -450,7 +451,7 @@ impl Report {
         self.back_off(stream, Duration::ZERO, now);
     }
 
-    /// The server is there, and ended the stream: an operator looks at other things than after a failed connect.
+    /// The server is reachable, and ended the stream. For an operator, this differs from a failed connection.
     fn ends_streams(&mut self, status: &Status, lived: Duration, now: Time) {
         if self.warned.replace(OutageKind::EndsStreams).is_none_or(|kind| kind == OutageKind::Unreachable)
             && let Some(suppressed) = self.allow("ends streams")
@@ -467,26 +468,26 @@ impl Report {
         }
     }
 
-    /// A stream is open. After one that the server ended, that alone proves nothing.
+    /// A stream is open. If the server ended the previous stream, an open stream alone proves nothing.
     fn opened(&mut self, stream: StreamIndex, now: Time) {
         if !(matches!(self.state, SourceState::EndsStreams { .. }) && self.health.is_lost(stream)) {
             self.enter(SourceState::Connected, now);
         }
     }
 
-    /// Something came from this stream: its end by a status that the server sent, or else.
+    /// Records a report about a stream; see [`Health::reported`].
     pub fn reported(&mut self, stream: StreamIndex, is_ended_by_server: bool, now: Time) {
         self.health.reported(stream, is_ended_by_server, now);
     }
 
-    /// From now on nothing confirms what is served.
+    /// From now on, nothing confirms the served resources.
     fn lose(&mut self, stream: StreamIndex, now: Time) {
         self.health.unreachable(stream);
         self.stale_since.get_or_insert(now);
         self.metrics.stale(true);
     }
 
-    /// The server answered on a stream: what is served is fresh again, unless another stream is lost.
+    /// The server answered on a stream. The served resources are fresh again, unless another stream is lost.
     fn heard(&mut self, stream: StreamIndex, now: Time) {
         self.health.answered(stream);
         let state = if self.is_mute { SourceState::Unanswered } else { SourceState::Connected };
@@ -494,7 +495,7 @@ impl Report {
         self.refresh(now);
     }
 
-    /// Something came from the server.
+    /// The server has sent a response.
     fn answers(&mut self, now: Time) {
         self.answered = true;
         if std::mem::take(&mut self.is_mute) {
@@ -503,7 +504,8 @@ impl Report {
         }
     }
 
-    /// A stream is open, and nothing comes of it: neither an error nor an answer would ever say so.
+    /// A stream is open, and the server sends nothing. Without this line, neither an error nor an answer would
+    /// tell the operator.
     fn unanswered(&mut self, now: Time) {
         if self.answered {
             return;
@@ -519,7 +521,7 @@ impl Report {
         }
     }
 
-    /// From now on the class shows its server this node.
+    /// From now on, the class shows this node to its server.
     pub fn shows(&mut self, node: &Node) {
         self.shown = node.id.as_str().into();
     }
@@ -543,7 +545,7 @@ impl Report {
 
     // === what was there before ===
 
-    /// The source serves what it held before a restart. `since`: when its server last stood by that.
+    /// The source serves its resources from before a restart. `since`: their last confirmation by the server.
     pub fn restored(&mut self, since: SystemTime, resources: usize) {
         self.restored = Some(since);
         self.metrics.restored(true);
@@ -552,7 +554,7 @@ impl Report {
             "what was held before the restart is served until the upstream has spoken");
     }
 
-    /// The server has spoken of all of it.
+    /// The server has confirmed or replaced all restored resources.
     pub fn confirmed(&mut self, now: Time) {
         self.restored = None;
         self.metrics.restored(false);
@@ -561,7 +563,7 @@ impl Report {
         self.refresh(now);
     }
 
-    /// When the server last stood by what is held, and whether it does now.
+    /// The last confirmation of the content by the server, and whether the content is fresh.
     pub fn confirmed_at(&self, clock: &Clock) -> Confirmed {
         let since = self.restored.or(self.stale_since.map(|since| clock.wall(since)));
         Confirmed { at: since.unwrap_or_else(wall_now), is_fresh: since.is_none() }
@@ -580,7 +582,7 @@ impl Report {
 
     // === the status page ===
 
-    /// Also brings the gauges of the cache up to date.
+    /// Also updates the gauges of the cache.
     pub fn status(&mut self, source: Option<&Source>, clock: &Clock) -> SourceStatus {
         let types = source.map(|source| self.type_statuses(source)).unwrap_or_default();
         self.unwatched.set(source.map_or(0, Source::lingering_bytes));
@@ -661,7 +663,7 @@ impl Report {
     }
 }
 
-/// The fields that make a class, without values that may be confidential: of metadata the keys only.
+/// The fields that make a class. Values that may be confidential are left out: metadata has its keys only.
 fn fields_of(node: &Node) -> Arc<[(String, String)]> {
     let mut fields = Vec::new();
     let mut note = |field: &str, value: String| {

@@ -1,18 +1,18 @@
-//! Who uses which node class, and who has to make room when there is none (RLY-14, I19).
+//! The users of node classes, and the choice of a class to displace when there is no room (RLY-14, I19).
 //!
-//! A class is used by connections, which come from addresses. While there is room, nobody is refused for what others of the
-//! same address use. When there is none, a newcomer's first classes take the place of what whoever has most of it came with
-//! last, so that no peer can keep others out.
+//! Connections use classes, and come from addresses. While there is room, nobody is refused because of other
+//! clients with the same address. Without room, a newcomer's first classes displace the latest class of the
+//! heaviest user, so that no peer can keep others out.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 
-/// Classes of one address, or connection, that take precedence over what others have beyond theirs. A client needs few: one
-/// for each style of names, and those of rules that name types.
+/// The number of classes per address, or connection, that take precedence over further classes of others. A
+/// client needs few: one for each style of names, and those of rules that name types.
 const FIRST_CLASSES: u32 = 8;
 
-/// Where a connection comes from. Who has one IPv6 address mostly has all of its /64.
+/// The origin of a connection. An IPv6 client mostly has all addresses of its /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Origin {
     /// A unix socket.
@@ -37,11 +37,11 @@ impl Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Holder {
     pub origin: Origin,
-    /// Differs from that of every other connection that is open.
+    /// Unique among the open connections.
     pub connection: usize,
 }
 
-/// The streams that use a class, by where they come from.
+/// The streams that use a class, by origin and connection.
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
     origins: HashMap<Origin, u32>,
@@ -49,7 +49,7 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    /// True if this is the first use by the connection.
+    /// Returns true if the connection did not use the class before.
     pub fn add(&mut self, holder: Holder) -> bool {
         *self.origins.entry(holder.origin).or_default() += 1;
         let of_connection = self.connections.entry(holder.connection).or_default();
@@ -57,13 +57,13 @@ impl Uses {
         *of_connection == 1
     }
 
-    /// True if it was the last use by the connection.
+    /// Returns true if the connection does not use the class any more.
     pub fn remove(&mut self, holder: Holder) -> bool {
         remove_one(&mut self.origins, holder.origin);
         remove_one(&mut self.connections, holder.connection)
     }
 
-    /// Nobody uses it: it lingers.
+    /// Whether the class only lingers, without users.
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }
@@ -99,8 +99,8 @@ fn remove_one<K: Copy + Eq + Hash>(counts: &mut HashMap<K, u32>, key: K) -> bool
     is_last
 }
 
-/// Which of the classes in use, each with the number of its source, gives its place to a newcomer; `None`: none does, and
-/// the newcomer is refused.
+/// The class that gives its place to a newcomer. Each class comes with the number of its source. `None` if the
+/// newcomer is to be refused.
 pub(crate) fn displaced<'a>(
     classes: impl Iterator<Item = (u64, &'a Uses)> + Clone,
     newcomer: Holder,
@@ -114,7 +114,7 @@ pub(crate) fn displaced<'a>(
     if origin != newcomer.origin && own < FIRST_CLASSES && most > own + 1 {
         return last_of(classes.filter(|(_, uses)| uses.only_origin() == Some(origin)));
     }
-    // Of one address the connections are told apart: behind a proxy all clients have the same.
+    // Connections from one address are told apart: behind a proxy, all clients have the same address.
     let used_by = |uses: &&Uses| uses.connections.contains_key(&newcomer.connection);
     let own = count(classes.clone().filter(|(_, uses)| used_by(uses)));
     let neighbours = classes.filter(|(_, uses)| uses.only_origin() == Some(newcomer.origin));
@@ -122,7 +122,7 @@ pub(crate) fn displaced<'a>(
     if own < FIRST_CLASSES && most > own + 1 { last_of(neighbours) } else { None }
 }
 
-/// The class with which the connection that has most of these came last.
+/// The latest class of the connection with the most classes.
 fn last_of<'a>(classes: impl Iterator<Item = (u64, &'a Uses)> + Clone) -> Option<u64> {
     let Some((connection, _)) = heaviest(classes.clone().filter_map(|(_, uses)| uses.only_connection()))
     else {
@@ -135,7 +135,7 @@ fn count<'a>(classes: impl Iterator<Item = (u64, &'a Uses)>) -> u32 {
     u32::try_from(classes.count()).unwrap_or(u32::MAX)
 }
 
-/// What occurs most often, and how often.
+/// The most frequent key, and its count.
 fn heaviest<K: Copy + Eq + Hash>(keys: impl Iterator<Item = K>) -> Option<(K, u32)> {
     let mut counts: HashMap<K, u32> = HashMap::new();
     for key in keys {
@@ -153,7 +153,7 @@ mod tests {
         Holder { origin: Origin::V4(address), connection }
     }
 
-    /// Classes, each used by these connections.
+    /// Classes, each with these connections.
     fn classes(users: &[&[Holder]]) -> Vec<(u64, Uses)> {
         let uses = |users: &&[Holder]| {
             let mut uses = Uses::default();
@@ -178,7 +178,7 @@ mod tests {
         let (hog, hog_too, other) = (holder(1, 1), holder(1, 2), holder(2, 3));
         let used = classes(&[&[hog], &[hog_too], &[hog_too], &[other], &[hog, other]]);
         assert_eq!(who(&used, holder(9, 9)), Some(2));
-        // It has no more than its share against one that has nearly as many.
+        // The hog has only its share, compared with a client that has nearly as many.
         assert_eq!(who(&used, other), None);
         assert_eq!(who(&used, hog), None);
     }
