@@ -1,4 +1,4 @@
-//! The door for downstream streams, and what is done before the first of them.
+//! The entry point for downstream streams, and the work before the first stream.
 
 use std::sync::Arc;
 
@@ -30,8 +30,10 @@ impl Hub {
         Hub { tables: Tables { sources, streams: Arc::default() }, shared }
     }
 
-    /// Loads what needs no client to be known: the checkpoint, and the state of every `file:` server. Resolves once it is there, or with the
-    /// `server_uri` and the reason why the first state cannot be loaded.
+    /// Loads everything that needs no client: the checkpoint, and the state of every `file:` server.
+    ///
+    /// # Errors
+    /// The `server_uri` of a file server whose first state cannot be loaded, and the reason.
     pub async fn load(&self) -> Result<(), (Arc<str>, Status)> {
         if let Some(checkpoint) = &self.shared.checkpoint {
             checkpoint.load(&self.shared.settings.lists).await;
@@ -47,7 +49,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Writes the checkpoint for the last time, as it is now (FP1). Resolves when that is done, or could not be.
+    /// Writes the checkpoint for the last time (FP1). Resolves when the writing has succeeded or failed.
     pub async fn save(&self) {
         let Some(checkpoint) = &self.shared.checkpoint else { return };
         checkpoint.close();
@@ -58,17 +60,17 @@ impl Hub {
             written.push(is_done);
         }
         for is_done in written {
-            // The other half is dropped, used or not.
+            // Resolves when the writer drops its half.
             let _ = is_done.await;
         }
     }
 
-    /// Takes back what clients keep that have stopped to read, for as long as the future is polled.
+    /// Drops outdated messages of clients that have stopped reading, for as long as the future is polled.
     pub async fn take_back(&self) {
         unsent::take_back(self.tables.clone()).await;
     }
 
-    /// Holds the process to this many bytes of resident memory (FP7), for as long as the future is polled.
+    /// Keeps the process within this many bytes of resident memory (FP7), for as long as the future is polled.
     pub async fn hold_to(&self, budget: u64) {
         memory::watch(self.shared.clone(), self.tables.clone(), budget).await;
     }
