@@ -1,4 +1,4 @@
-//! Streams that have to ask for themselves for what may not be shared (CCH-1).
+//! Moves to a private source, for names that may not be shared (CCH-1).
 
 use std::sync::Arc;
 
@@ -11,9 +11,10 @@ use crate::driver::stream::state::StreamState;
 use crate::xds::TypeUrl;
 
 impl StreamState {
-    /// Asks its other sources for what may not be shared, soon.
+    /// Schedules the move of a type's names to a private source.
     pub(crate) fn divert_soon(&self, type_url: TypeUrl) {
-        // Held until its sources know: one that a stream enters after its farewell would be kept by it for ever.
+        // Keeps the stream open until its sources are told: a source would keep a stream that enters after its
+        // end for ever.
         let Some(held) = self.hold_open() else { return };
         let Some(wait) = lock(&self.diverts).note(type_url, Instant::now()) else { return };
         tokio::spawn(async move {

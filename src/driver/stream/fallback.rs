@@ -1,4 +1,4 @@
-//! Moves streams between the servers of a list (A71), and ends those that no server can serve (RLY-4).
+//! Moves streams between the servers of a list (A71), and ends the streams that no server can serve (RLY-4).
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::engine::Time;
 use crate::engine::downstream::Moved;
 use crate::xds::{Code, Status};
 
-/// A client that is to learn that no server is there learns it within this time of its first request (RLY-4). Before
-/// 15 s are over, at which gRPC concludes that what it asks for does not exist.
+/// The time from the first request of a client until its stream fails for want of a server (RLY-4). Less than
+/// 15 s, because gRPC then concludes that the requested resources do not exist.
 const FAIL_AFTER: Duration = Duration::from_secs(10);
 
 impl StreamState {
-    /// Begins to move to other servers if that is due. Gives when to look again although nothing happened.
+    /// Begins a move to other servers if a move is due. Returns when to look again if nothing happens before.
     pub(crate) fn follow_servers(&self, inner: &mut Inner, now: Time) -> Option<Time> {
         let decision = inner.session.look(&newest(&inner.sources), now);
         if decision.next.is_some() && !std::mem::replace(&mut inner.is_shifting, true) {
@@ -29,7 +29,8 @@ impl StreamState {
     }
 
     fn shift(&self) {
-        // Held until its sources know: one that a stream enters after its farewell would be kept by it for ever.
+        // Keeps the stream open until its sources are told: a source would keep a stream that enters after its
+        // end for ever.
         let Some(held) = self.hold_open() else { return };
         tokio::spawn(async move {
             let stream = held.state();
@@ -45,7 +46,7 @@ impl StreamState {
                 shifted
             };
             if let Some(status) = shifted.refused {
-                // It stays where it is, and looks again in a while: whatever else may go wrong, its stream is sound.
+                // The stream stays with its server, and looks again later. Only the move has failed.
                 stream.note_refused_move(&status);
             }
             stream.send_watches_and_dismiss(shifted.watches).await;
@@ -78,8 +79,8 @@ impl StreamState {
         }
     }
 
-    /// Whether the stream must end, because no server can be asked and nothing is known to answer with (RLY-4); or when to
-    /// look again. Once it was answered, its end would tell the client nothing (CLI-2).
+    /// Whether the stream must end, because no server is reachable and nothing is cached (RLY-4), and when to
+    /// look again. After an answer, the end would tell the client nothing (CLI-2).
     pub(crate) fn must_fail(&self, inner: &Inner, now: Time) -> (bool, Option<Time>) {
         let Some(asked_at) = inner.asked_at.filter(|_| self.peer.when_unavailable == WhenUnavailable::Fail)
         else {
@@ -90,7 +91,7 @@ impl StreamState {
         (must_fail, (at > now).then_some(at))
     }
 
-    /// The status with which a stream ends that nobody can serve.
+    /// The status of a stream that no server can serve.
     pub(crate) fn unavailable(&self) -> Status {
         if let Some(suppressed) = self.shared.throttle.allow("unavailable streams") {
             warn!(listener = %self.peer.listener, stream = self.number(), suppressed, "no server is reachable and nothing is \

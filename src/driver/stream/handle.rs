@@ -1,4 +1,4 @@
-//! The handle of a stream that the serving room holds.
+//! The serving room's handle to a stream.
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -70,8 +70,7 @@ impl Stream {
 }
 
 impl RelayStream for Stream {
-    /// Most requests are ACKs, which nobody has to be told of; so only the others have a future of some size, for as long as
-    /// they take.
+    /// Most requests are ACKs, which change no subscription. Only the other requests need a boxed future.
     fn request(&self, request: Request) -> impl Future<Output = Result<(), Status>> + Send {
         let stream = self.state();
         let Ok(watch_order) = stream.watch_order.try_lock() else {
@@ -80,7 +79,7 @@ impl RelayStream for Stream {
         match stream.take(&request) {
             Ok(taken) if taken.is_settled() => {
                 drop(watch_order);
-                // Mostly nothing is left to say: that costs the connection no turn.
+                // Mostly nothing is due. The connection is then not polled again.
                 if stream.has_something_to_say() {
                     stream.wake();
                 }

@@ -1,4 +1,4 @@
-//! Tells the operator of clients that are kept waiting for a name (RLY-5, ADR 12).
+//! Logs clients that wait for a name (RLY-5, ADR 12).
 
 use tracing::warn;
 
@@ -6,7 +6,7 @@ use crate::driver::stream::state::{Inner, StreamState};
 use crate::engine::Time;
 
 impl StreamState {
-    /// After the resource timeout of the server that owes the name, the operator is told, once for each wait. Gives when to
+    /// Logs each wait once, after the resource timeout of the server that has not answered. Returns when to
     /// look again.
     pub(crate) fn note_holds(&self, inner: &mut Inner, now: Time) -> Option<Time> {
         let Inner { session, sources, node, .. } = inner;

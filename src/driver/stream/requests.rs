@@ -1,4 +1,4 @@
-//! Requests of a stream, and the commands to sources that follow from them.
+//! The requests of a stream, and the resulting commands to sources.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::telemetry::Limit;
 use crate::telemetry::metrics::TypeMetrics;
 use crate::xds::{Code, Node, Request, Status, TypeUrl};
 
-/// A client that is slowed down waits this long at the most, so that it is not taken for one that hangs.
+/// The longest delay of a client over its rate. A longer silence could be taken for a hung relay.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 impl StreamState {
@@ -32,7 +32,7 @@ impl StreamState {
         self.follow_up(taken, names, watch_order).await
     }
 
-    /// Does what a request leaves to be done.
+    /// Completes a request.
     pub(crate) async fn follow_up(
         self: &Arc<Self>,
         taken: Taken,
@@ -77,7 +77,8 @@ impl StreamState {
         if rerouted {
             taken.watches.extend(inner.session.reroute(&mut routes)?);
         }
-        // Nothing is kept of a report: no limit says of how many types there are some.
+        // A report subscribes to nothing, and no limit bounds the types of reports. So the stream keeps no
+        // metrics for the type.
         let types = match taken.is_report {
             true => self.shared.metrics.of_type(&taken.type_url),
             false => inner.metrics_of(&taken.type_url, &self.shared),
@@ -112,7 +113,8 @@ impl StreamState {
         }
     }
 
-    /// A name that nobody can serve is the client's fault, and hurts nothing else; its people should hear of it (NAM-5).
+    /// Logs a name that no server can serve. Only the client's operators can fix the name, and other names are
+    /// served as usual (NAM-5).
     fn note_refusal(&self, taken: &Taken, node: Option<&Node>) {
         if let Some((name, reason)) = &taken.refused
             && let Some(suppressed) = self.shared.throttle.allow("refused name")
@@ -124,13 +126,13 @@ impl StreamState {
         }
     }
 
-    /// Slows a stream down that changes its subscriptions, or rejects, too often (FD4).
+    /// Slows down a stream with too many changes of subscription or NACKs (FD4).
     async fn throttle(&self, names: usize) -> Result<(), Status> {
         let admission = lock(&self.inner).limiter.admit(names, self.shared.clock.now());
         self.slow_down(admission, "on this stream").await
     }
 
-    /// Polls of one connection have one rate, since each is a stream of its own.
+    /// All polls of one connection share a rate, because each poll is a stream of its own.
     pub(crate) async fn throttle_poll(&self, names: usize) -> Result<(), Status> {
         let rate = || self.shared.changes_limiter();
         let account = self.peer.connection.account();
@@ -171,7 +173,7 @@ impl StreamState {
         (handle, command)
     }
 
-    /// Tells the sources what is wanted of them now.
+    /// Sends the stream's subscriptions to its sources.
     pub(crate) async fn send_watches(self: &Arc<Self>, watches: Vec<Watch>) {
         if watches.is_empty() {
             return;
@@ -180,8 +182,8 @@ impl StreamState {
         self.leave_unused_sources(SourceHandle::forget);
     }
 
-    /// As [`Self::send_watches`], after a move to other servers: with its last stream, what a lower server was asked for ends at once
-    /// (RLY-60).
+    /// Like [`Self::send_watches`], after a move to other servers. Without other streams, the subscriptions at
+    /// a lower server end at once (RLY-60).
     pub(crate) async fn send_watches_and_dismiss(self: &Arc<Self>, watches: Vec<Watch>) {
         self.send_each(watches).await;
         self.leave_unused_sources(SourceHandle::dismiss);
@@ -196,7 +198,7 @@ impl StreamState {
         }
     }
 
-    /// Says farewell to sources that no part comes from any more, once they were told of it.
+    /// Leaves the sources that no part uses any more, after the commands were sent.
     fn leave_unused_sources(&self, leave: impl Fn(&SourceHandle, SessionId)) {
         let inner = &mut *lock(&self.inner);
         let Inner { session, sources, .. } = inner;
@@ -212,8 +214,8 @@ impl StreamState {
 }
 
 impl Inner {
-    /// The node of the first message stands; of later ones only the dynamic parameters count (STR-2, STR-3). Gives
-    /// whether what the client may share has changed (RLY-16).
+    /// Stores the node of the first message. Of later nodes, only the dynamic parameters count (STR-2, STR-3).
+    /// Returns whether the sharing of sources may have changed (RLY-16).
     fn take_node(&mut self, request: &Request, stream: &StreamState) -> bool {
         let node = match request {
             Request::Sotw(request) => &request.node,

@@ -1,4 +1,4 @@
-//! Where the parts of a stream's subscriptions go: server lists, node classes and sources.
+//! The routing of a stream's subscriptions to server lists, node classes and sources.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) struct Routes<'a> {
     pub stream: &'a StreamState,
     pub node: Option<&'a Node>,
     pub sources: &'a mut Vec<(SourceId, Arc<SourceHandle>)>,
-    /// Where it is noted that there is no room for a class, if the stream goes on without what that would serve.
+    /// Takes the refusal of a class without room. `None` if the request must fail in that case.
     pub refusal: Option<&'a mut Option<Box<Refusal>>>,
 }
 
@@ -78,7 +78,8 @@ impl Router for Routes<'_> {
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status> {
         let shared = &self.stream.shared;
         if type_url.kind() == Kind::VirtualHost {
-            // Whoever opens them asks for nothing yet, and the control plane has to see it (VHD-3).
+            // A client of virtual hosts begins with an empty request, and the control plane has to see the
+            // request (VHD-3).
             return Ok(true);
         }
         let place = shared.settings.lists.place(type_url, Space::Old);
@@ -87,7 +88,7 @@ impl Router for Routes<'_> {
 }
 
 impl Routes<'_> {
-    /// The server that is asked, and for whom.
+    /// The server of a part, and the source's owner.
     fn place(&self, type_url: &TypeUrl, realm: Realm, server: u16) -> Result<(Place, Owner), Status> {
         let (stream, shared) = (self.stream, &self.stream.shared);
         let place = Place { server, ..shared.settings.lists.place(type_url, realm.space) };
@@ -108,13 +109,13 @@ impl Routes<'_> {
             );
             return Ok((Place::NOBODY, Owner::Everyone));
         }
-        // Virtual hosts are matched by prefix and answered by alias, for each client alone (RLY-20). A directory answers
-        // everyone alike.
+        // Virtual hosts are matched by prefix and answered by alias, for each client alone (RLY-20). A
+        // directory gives all clients the same answers.
         let is_private = (is_hosts || realm.private) && !server.is_local();
         Ok((place, if is_private { Owner::Stream(stream.session()) } else { Owner::Everyone }))
     }
 
-    /// What serves a type for whose class there is no room: nothing. A stream of one type ends.
+    /// The source of a type whose class has no room. A stream of a single type ends instead.
     fn without(&mut self, type_url: &TypeUrl, refused: Refused) -> Result<Arc<SourceHandle>, Status> {
         let (stream, shared, tables) = (self.stream, &self.stream.shared, self.stream.tables());
         let Refused { limit, status } = refused;

@@ -1,4 +1,4 @@
-//! A stream, as its sources wake and end it.
+//! A stream as its sources see it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,7 +39,7 @@ impl Subscriber for StreamState {
     }
 }
 
-/// The stream, as it enters the source.
+/// The stream as a subscriber of the source with this id.
 pub(crate) fn subscriber_at(stream: &Arc<StreamState>, source: SourceId) -> Arc<dyn Subscriber> {
     let id = session_at(stream.id(), source);
     if id == stream.id() {

@@ -1,9 +1,9 @@
-//! What is left to send of answers that take several messages.
+//! The unsent messages of answers with several messages.
 //!
-//! A stream keeps the messages of an answer until the last one is handed out, whatever becomes of the encoder's copy: a set that
-//! the cache has no room for is encoded once, and not once for each message and client. A client that has stopped to read
-//! may keep them only as long as they are current: what its source has moved on from is taken back, and the client is sent
-//! the difference to what there is when it reads again (RLY-55).
+//! A stream keeps the messages of an answer until the last is handed out, regardless of the encoder's cache. A
+//! set too large for the cache is thus encoded once, and not once per message and client. A client that has
+//! stopped reading may keep only current messages. The stream drops outdated messages, and sends the difference
+//! when the client reads again (RLY-55).
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -15,19 +15,20 @@ use crate::driver::ground::registry::lock;
 use crate::driver::stream::state::{Inner, StreamState, Tables};
 use crate::engine::downstream::Answer;
 
-/// Between two looks at what clients have stopped to read.
+/// The time between two checks for clients that have stopped reading.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// A client that takes no message in this time has stopped to read: of one that takes longer for its 3 MiB, each update would
-/// begin the answer anew.
+/// A client that takes no message for this time has stopped reading. A shorter time would make slow clients
+/// begin anew at each update of a set of 3 MiB.
 const STALLED_AFTER: Duration = Duration::from_secs(15);
 
-/// A stream that waited so often for a body, and was overtaken by a newer state each time, makes the next one itself: it would never
-/// be served otherwise while updates come faster than they are encoded.
+/// After this many waits for a body, each ended by a newer state, the stream makes the next body itself.
+/// Otherwise it would not be served while updates come faster than bodies are encoded.
 pub(crate) const WAITS_MAX: u8 = 3;
 
 impl StreamState {
-    /// The messages of an answer. The rest of one that takes several is what was made for its first. `None`: it is begun anew.
+    /// The messages of an answer. Later messages come from the body that was made for the first message.
+    /// `None`: the body is gone, and the answer begins anew.
     pub(crate) fn encoded(
         &self,
         inner: &mut Inner,
@@ -53,7 +54,7 @@ impl StreamState {
         encoded.map(Some)
     }
 
-    /// Takes back what a client has left to read of an answer that is outdated, if it has taken nothing for so long.
+    /// Drops the unread messages of an outdated answer if the client has read nothing for this long.
     pub(crate) fn take_back(&self, stalled: Duration) {
         if self.unread_for().is_none_or(|age| age < stalled) {
             return;
@@ -68,7 +69,7 @@ impl StreamState {
 }
 
 impl Inner {
-    /// Keeps the messages as long as some of them are still to be sent.
+    /// Keeps the body of an answer while some of its messages are unsent.
     pub(crate) fn keep_unsent(&mut self, answer: &Answer, encoded: &Arc<Encoded>) {
         let is_last = answer.chunk + 1 >= encoded.messages.len();
         if is_last && self.unsent.is_empty() {
@@ -91,7 +92,7 @@ impl Inner {
     }
 }
 
-/// Looks at all streams again and again.
+/// Checks all streams periodically.
 pub(crate) async fn take_back(tables: Tables) {
     loop {
         tokio::time::sleep(INTERVAL).await;
