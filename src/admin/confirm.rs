@@ -1,4 +1,4 @@
-//! `POST /confirm_deletions`: the one thing that is done here, and not only shown.
+//! `POST /confirm_deletions`: the only endpoint that changes anything.
 
 use axum::Json;
 use axum::extract::State as Shared;
@@ -19,14 +19,14 @@ struct Confirmed {
     server: String,
     list: String,
     class: String,
-    /// Resources that clients are told of as gone.
+    /// The number of resources that clients lose.
     removed: usize,
 }
 
-/// Lets mass deletions go that are held back (FU18).
+/// Confirms mass deletions that are held back (FU18).
 ///
-/// A browser says with `Origin` from where a page sends a POST, and lets any page send one to the loopback: whoever says so is
-/// turned away. Tools do not.
+/// Any web page can let a browser send a POST to a loopback address. The browser then adds an `Origin` header,
+/// so such requests are refused. Command-line tools send no `Origin`.
 pub(super) async fn deletions_meant(
     Shared(admin): Shared<Admin>,
     headers: HeaderMap,

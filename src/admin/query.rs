@@ -1,4 +1,4 @@
-//! What may follow the `?` of each list, and of what is confirmed. Anything else is refused, naming what is allowed.
+//! The query parameters of each endpoint. An error for an unknown parameter lists the allowed ones.
 
 use axum::extract::Query;
 use axum::http::Uri;
@@ -6,10 +6,10 @@ use axum::http::Uri;
 use crate::driver::api::control::DeletionFilter;
 use crate::driver::api::status::{ClientStatus, ConfigStatus, ResourceFilter, SourceState};
 
-/// Items of a list without a `limit`.
+/// The limit of a list without `limit`.
 const UNLIMITED: usize = usize::MAX;
 
-/// `/clients`: streams of this node that have a type, or any, in this state.
+/// `/clients`: streams of this node that have this type, or any type, in this state.
 #[derive(Debug, PartialEq)]
 pub(super) struct ClientsQuery {
     pub node: Option<String>,

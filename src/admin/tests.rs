@@ -22,11 +22,11 @@ use crate::xds::{Code, ResourceName, Status, TypeUrl, Version};
 
 const SESSIONS: usize = 10_000;
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
-/// More than the listener takes, fewer than the HTTP library would by itself.
+/// More than the listener accepts, and fewer than the HTTP library's default.
 const HEADERS_SENT: usize = 80;
 const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 
-/// A relay of many clients, of which every hundredth has NACKed.
+/// A relay with many clients, of which every hundredth has NACKed.
 #[derive(Default)]
 struct FakeView {
     sources: Vec<Arc<SourceStatus>>,
@@ -34,7 +34,7 @@ struct FakeView {
     finished: AtomicUsize,
 }
 
-/// Counts the iterators that were dropped.
+/// Counts the dropped iterators.
 struct OnDrop<'a>(&'a AtomicUsize);
 
 impl Drop for OnDrop<'_> {
@@ -173,7 +173,7 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
     })
 }
 
-/// Connections come out of a channel; both ends of each are in memory, so that the time of a test is its own.
+/// Connections come from a channel. Both ends are in memory, so tests control the time.
 struct MemoryListener(mpsc::UnboundedReceiver<DuplexStream>);
 
 impl Listener for MemoryListener {
@@ -544,7 +544,7 @@ async fn a_slow_reader_pulls_items_one_by_one_and_then_gets_them_all() {
     io.write_all(get_request("/clients").as_bytes()).await.unwrap();
     sleep(Duration::from_secs(10)).await;
     let pulled = admin.view.pulled.load(SeqCst);
-    // Three chunks and what the connection buffers, at more than 500 bytes per client.
+    // Three chunks and the connection's buffer, at more than 500 bytes per client.
     assert!((1..200).contains(&pulled), "{pulled}");
     sleep(Duration::from_secs(10)).await;
     assert_eq!(admin.view.pulled.load(SeqCst), pulled, "nothing moves while nobody reads");
@@ -608,7 +608,7 @@ async fn large_heads_are_refused() {
     let many: String = (0..HEADERS_SENT).map(|n| format!("h{n}: x\r\n")).collect();
     let mut io = admin.connect();
     let head = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{many}\r\n");
-    // The connection may be closed before all of it is written.
+    // The connection may close before the whole head is written.
     let _ = io.write_all(head.as_bytes()).await;
     assert_eq!(read_answer(&mut io).await.status, 431);
     let mut io = admin.connect();
@@ -665,7 +665,7 @@ async fn tcp_and_unix_sockets_both_serve() {
     assert!(over_unix.starts_with("HTTP/1.1 200 OK") && over_unix.ends_with("ok\n"), "{over_unix}");
 }
 
-/// ADM-2: a web page that has its own name point here is not answered, whatever it asks for.
+/// ADM-2: a web page that points its own name at this listener gets no answer, whatever the path.
 #[tokio::test]
 async fn adm_2_a_foreign_host_is_answered_nothing() {
     let admin = Fixture::start(vec![], false);
@@ -691,7 +691,7 @@ async fn a_type_that_does_not_exist_is_no_empty_list() {
     }
 }
 
-/// ADM-14: who takes an answer byte by byte holds its place for a bounded time.
+/// ADM-14: a reader that takes an answer byte by byte holds its place for a bounded time.
 #[tokio::test(start_paused = true)]
 async fn adm_14_an_answer_has_a_deadline() {
     let admin = Fixture::start(vec![], false);
@@ -700,7 +700,7 @@ async fn adm_14_an_answer_has_a_deadline() {
     let begun = tokio::time::Instant::now();
     let mut bytes = [0; 1];
     while let Ok(1) = io.read(&mut bytes).await {
-        // What is buffered between the two is taken after the deadline, too.
+        // The buffer between both ends is read after the deadline, too.
         if begun.elapsed() < connection::ANSWER_TIMEOUT * 2 {
             sleep(connection::STALL_TIMEOUT / 2).await;
         }

@@ -190,7 +190,7 @@ impl Report {
 
     /// Counts like an unreachable server, but has a log line of its own, once (I14).
     pub fn undecodable(&mut self, status: &Status) {
-        // Of the checks before decoding, only that of the length is a limit (FU17).
+        // Only the length is a limit among the checks before decoding (FU17).
         if status.code == Code::ResourceExhausted {
             self.shared.metrics.limit_hit(Limit::MaxResponseBytes);
         }
