@@ -33,14 +33,13 @@ pub(super) async fn deletions_meant(
     uri: Uri,
 ) -> Result<Response, Response> {
     if headers.contains_key(header::ORIGIN) {
-        return Err(
-            (StatusCode::FORBIDDEN, "pages may not do that: send it without Origin\n").into_response()
-        );
+        return Err((StatusCode::FORBIDDEN, "web pages may not confirm deletions: send no Origin header\n")
+            .into_response());
     }
     let filter = deletions(&uri).map_err(bad_request)?;
     let confirmed = admin.relay.confirm_deletions(filter).await;
     if confirmed.is_empty() {
-        let text = "nothing is held back that this would concern; GET /sources says what is\n";
+        let text = "no matching deletion is held back; GET /sources lists the held deletions\n";
         return Err((StatusCode::NOT_FOUND, text).into_response());
     }
     let confirmed = confirmed.into_iter().map(|of| Confirmed {

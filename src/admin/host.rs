@@ -20,7 +20,7 @@ pub(super) async fn check(Shared(admin): Shared<Admin>, request: Request, next: 
     if host.is_some_and(|host| is_ours(host, &admin.hosts)) {
         return next.run(request).await;
     }
-    let text = "this Host is not answered: use an IP address or localhost, or add the name to admin.hosts\n";
+    let text = "unknown Host: use an IP address or localhost, or add the name to admin.hosts\n";
     (StatusCode::MISDIRECTED_REQUEST, text).into_response()
 }
 

@@ -69,13 +69,13 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 const ENDPOINTS: &str = "\
 sluice admin
 GET /healthz     200 while the process lives
-GET /ready       200 when the relay may get traffic; the state of every upstream
+GET /ready       200 while the relay may get traffic; the state of every upstream
 GET /metrics     OpenMetrics text
 GET /clients     ?node=&type=&state=&limit=    the downstream streams
 GET /sources     ?server=&type=&state=&limit=  the upstream attachments
 GET /resources   ?type=&name=&state=&limit=    what is cached
 GET /refused     ?limit=                       clients for whose node class there was no room
-POST /confirm_deletions  ?server=&type=        mass deletions that are held back were meant
+POST /confirm_deletions  ?server=&type=        confirms mass deletions that are held back
 ";
 
 /// The admin server.
@@ -121,7 +121,10 @@ impl Admin {
         drop(listener);
         let all_ended = async { while connections.join_next().await.is_some() {} };
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, all_ended).await.is_err() {
-            debug!(connections = connections.len(), "admin connections were still open at the end");
+            debug!(
+                connections = connections.len(),
+                "admin connections were still open at the end of the process"
+            );
         }
     }
 

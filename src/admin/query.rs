@@ -83,7 +83,7 @@ fn values<const N: usize>(uri: &Uri, allowed: [&str; N]) -> Result<[Option<Strin
             .and_then(|index| values.get_mut(index))
             .ok_or_else(|| format!("unknown query key {key:?}; allowed: {}", allowed.join(", ")))?;
         if slot.replace(value).is_some() {
-            return Err(format!("query key {key:?} is there twice"));
+            return Err(format!("duplicate query key {key:?}"));
         }
     }
     Ok(values)

@@ -337,7 +337,7 @@ async fn fu_18_deletions_are_confirmed_by_tools_and_not_by_pages() {
     for target in ["?type=Listener", "?server=cp-3", "?server=cp-9"] {
         let answer = admin.send(&post(&format!("/confirm_deletions{target}"))).await;
         assert_eq!(answer.status, 404, "{target}");
-        assert!(answer.body.contains("nothing is held back"), "{}", answer.body);
+        assert!(answer.body.contains("no matching deletion"), "{}", answer.body);
     }
     let answer = admin.send(&post("/confirm_deletions?tpye=Cluster")).await;
     assert_eq!(

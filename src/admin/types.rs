@@ -34,6 +34,6 @@ pub(super) fn check(admin: &Admin, text: Option<&str>) -> Result<(), String> {
     let near: Vec<_> = near.iter().take(NEAR_MAX).map(|(_, name)| *name).collect();
     Err(match near.is_empty() {
         true => format!("unknown type {text:?}"),
-        false => format!("unknown type {text:?}; near ones: {}", near.join(", ")),
+        false => format!("unknown type {text:?}; similar types: {}", near.join(", ")),
     })
 }

@@ -65,7 +65,7 @@ async fn fu_18_mass_deletion_held_back() {
         assert_eq!(relay.upstream(&server).await["held_back"], 20);
         let warnings = relay.warned(1).await;
         assert!(
-            warnings[0].contains("served on for a while") && warnings[0].contains("removed=20"),
+            warnings[0].contains("holding the deletion back") && warnings[0].contains("removed=20"),
             "{warnings:#?}"
         );
         let mut newcomer = Client::open(&relay.address, Variant::Sotw, "two").await;
@@ -114,7 +114,7 @@ async fn fu_18_mass_deletion_until_it_is_confirmed() {
             relay.metric("sluice_upstream_resources_held_back", &labels).await == 0.0
         })
         .await;
-        assert!(relay.log().contains("the operator confirmed what the upstream deleted"));
+        assert!(relay.log().contains("the operator confirmed the deletion"));
         relay.warned(1).await;
     }
 }

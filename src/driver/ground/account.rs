@@ -98,7 +98,8 @@ impl Account {
 
     pub fn over_budget(&self) -> Status {
         let text = format!(
-            "this connection makes the relay keep more than {} bytes, which is limits.connection_bytes",
+            "this connection holds more than {} bytes of the relay's memory; the limit is \
+                limits.connection_bytes",
             self.max
         );
         Status::new(Code::ResourceExhausted, text)

@@ -132,7 +132,7 @@ impl CheckpointWriter {
             }
             Ok(Err(StoreError::Io(error))) | Err(error) => {
                 self.failed();
-                warn!(%directory, %error, "the checkpoint cannot be used: this relay starts cold, and it is tried again");
+                warn!(%directory, %error, "cannot use the checkpoint; this relay starts cold; retrying");
             }
         }
     }
@@ -157,7 +157,7 @@ impl CheckpointWriter {
 
     fn take(&self, loaded: Loaded, begun: Instant) {
         for (file, reason) in &loaded.refused {
-            warn!(file = %file.display(), %reason, "a file of the checkpoint is not used: its source starts cold");
+            warn!(file = %file.display(), %reason, "ignored a file of the checkpoint; its source starts cold");
         }
         let resources: usize = loaded.sources.iter().map(Restored::resources).sum();
         let (sources, bytes, took) = (loaded.sources.len(), loaded.bytes, begun.elapsed());
@@ -241,7 +241,8 @@ impl CheckpointWriter {
                 self.metrics.failed();
                 let directory = self.store.directory().display();
                 if self.failed() {
-                    warn!(%directory, %error, "the checkpoint cannot be written: the last good one stays, and it is tried again");
+                    warn!(%directory, %error, "cannot write the checkpoint; keeping the last good files; \
+                        retrying");
                 }
                 false
             }
@@ -286,7 +287,8 @@ impl CheckpointWriter {
         let failing = std::mem::take(&mut *lock(&self.failing));
         self.metrics.failing(false);
         if failing.count > 0 {
-            info!(directory = %self.store.directory().display(), failures = failing.count, "the checkpoint is written again");
+            info!(directory = %self.store.directory().display(), failures = failing.count, "writing the \
+                checkpoint succeeded again");
         }
     }
 }

@@ -120,7 +120,7 @@ impl Shared {
         let is_local = self.server(place).is_local();
         // RLY-21, FD11: without an id, such clients would share their secrets.
         if !is_local && self.settings.classes.lacks_id(node, type_url, style) {
-            let text = "a Secret is served to one node alone, which `node.id` must name: this client's node has none";
+            let text = "Secrets are served per node, and this client has no `node.id`";
             return Err(Status::new(Code::InvalidArgument, text));
         }
         let node = if is_local { node.or(Some(&anonymous)) } else { node };

@@ -39,8 +39,8 @@ impl FallbackLog {
         *weak = Arc::downgrade(&episode);
         drop(known);
         if let Some(suppressed) = throttle.allow("fallback") {
-            warn!(%list, from, to = %server, suppressed, "clients lack something that their unreachable server should supply: \
-                they are served by another one");
+            warn!(%list, from, to = %server, suppressed, "clients moved to another server of their list: their \
+                server is unreachable, and resources are missing");
         }
         episode
     }
@@ -48,7 +48,7 @@ impl FallbackLog {
 
 impl Drop for FallbackEpisode {
     fn drop(&mut self) {
-        info!(list = %self.list, server = %self.server, "no client is served by this lower server of its list any more");
+        info!(list = %self.list, server = %self.server, "no client uses this fallback server any more");
     }
 }
 

@@ -54,15 +54,17 @@ fn log_change(now: Pressure, before: Pressure, resident: u64, budget: u64) {
     match now {
         Pressure::None => info!(resident, budget, "memory is below 80 % of its budget again"),
         Pressure::Soft if before == Pressure::Hard => {
-            info!(resident, budget, "memory is below 90 % of its budget again; no connection is let in yet");
+            info!(
+                resident,
+                budget, "memory is below 90 % of its budget again; still refusing new connections"
+            );
         }
         Pressure::Soft => {
-            warn!(resident, budget, "memory is above 80 % of its budget: no connection is let in");
+            warn!(resident, budget, "memory is above 80 % of its budget; refusing new connections");
         }
         Pressure::Hard => warn!(
             resident,
-            budget,
-            "memory is above 90 % of its budget: connections are cut, those that hold most of it first"
+            budget, "memory is above 90 % of its budget; cutting connections, the largest first"
         ),
     }
 }
@@ -79,7 +81,7 @@ fn relieve(shared: &Shared, tables: &Tables) {
         warn!(
             connections = holders.len(),
             largest = first.bytes,
-            "connections were cut that hold memory, or leave responses unread, while it is short"
+            "cut connections with much memory or unread responses, because memory is short"
         );
     }
 }

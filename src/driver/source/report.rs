@@ -142,7 +142,7 @@ impl Report {
         }
         if let Some(suppressed) = self.allow("failover") {
             warn!(list = %self.list, class = %self.class.digest, from = %self.server_uri, to = %uri, suppressed,
-                "a source goes over to the other server of its list");
+                "a source moved to the other server of its list");
         }
         self.server_uri = uri.clone();
         self.metrics = self.shared.metrics.of_server(uri).source(&self.list);
@@ -184,7 +184,8 @@ impl Report {
         self.of_type(type_url).upstream.mass_deletion();
         if let Some(suppressed) = self.allow("mass deletion") {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, left = after,
-                suppressed, "the upstream deleted most resources of a type in one response; clients are told so");
+                suppressed, "the upstream deleted most resources of a type in one response; passing the deletion \
+                    on to clients");
         }
     }
 
@@ -198,7 +199,7 @@ impl Report {
             && let Some(suppressed) = self.allow("undecodable")
         {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed,
-                "a response of the upstream cannot be read; what is known is served on, and it is asked again");
+                "cannot read a response of the upstream; serving cached configuration; retrying");
         }
     }
 
@@ -210,7 +211,7 @@ impl Report {
     pub fn files_read(&mut self, now: Time) {
         self.answered = true;
         self.heard(0, now);
-        debug!(server = %self.server_uri, list = %self.list, "files were read");
+        debug!(server = %self.server_uri, list = %self.list, "files read");
     }
 
     /// The files on disk differ from the served resources (I14, FIL-7).
@@ -220,9 +221,10 @@ impl Report {
         self.last_error = Some(Status::new(Code::FailedPrecondition, text));
         let Some(suppressed) = self.allow("bad file") else { return self.lose(0, now) };
         if self.answered {
-            warn!(file = %path.display(), reason, suppressed, "a file cannot be used; the last good state is served on");
+            warn!(file = %path.display(), reason, suppressed, "cannot use a file; serving the last good state");
         } else {
-            warn!(file = %path.display(), reason, suppressed, "a file cannot be used; there is no good state to serve");
+            warn!(file = %path.display(), reason, suppressed, "cannot use a file; there is no good state to \
+                serve");
         }
         self.warned = Some(OutageKind::Unreadable);
         self.lose(0, now);
@@ -236,7 +238,7 @@ impl Report {
                 self.variant = Some(*variant);
                 self.health.connected(stream, now);
                 self.opened(stream, now);
-                debug!(%server, %list, stream, ?variant, "upstream stream is open");
+                debug!(%server, %list, stream, ?variant, "upstream stream opened");
             }
             Event::Disconnected { status, answered, retry_in } => {
                 self.last_error = Some(status.clone());
@@ -261,21 +263,21 @@ impl Report {
             // The log line about the response names them.
             Event::Malformed { .. } => {}
             Event::SwitchedToSotw { status } => {
-                info!(%server, %list, %status, "the upstream refuses delta; it is asked for the state of the world for an hour");
+                info!(%server, %list, %status, "the upstream refuses delta; using the state of the world for an hour");
             }
             Event::Ignored { type_url } => {
-                debug!(%server, %list, %type_url, "a response of a type that nobody asked for was ignored");
+                debug!(%server, %list, %type_url, "ignored a response of a type without subscriptions");
             }
             Event::ResourceError { type_url, error } => {
                 self.of_type(type_url).upstream.resource_error(error.status.code);
-                debug!(%server, %list, %type_url, name = %error.name, status = %error.status, "the upstream reports an error");
+                debug!(%server, %list, %type_url, name = %error.name, status = %error.status, "the upstream reported an error");
             }
             Event::GlobsUnserved { type_url, names } => {
                 if let Some(suppressed) = self.shared.throttle.allow("globs unserved") {
                     let (globs, first) =
                         (names.len(), names.first().map(ToString::to_string).unwrap_or_default());
-                    warn!(%server, %type_url, globs, first, suppressed, "the upstream speaks the state of the world, in \
-                        which glob collections cannot be asked for: their subscribers get no answer");
+                    warn!(%server, %type_url, globs, first, suppressed, "the upstream uses the state-of-the-world \
+                        variant, which has no glob collections; their subscribers get no answer");
                 }
             }
             Event::Ambiguous { type_url, name } => self.ambiguous(type_url, name),
@@ -293,16 +295,16 @@ impl Report {
             Event::NotServed { type_url, status } => self.not_served(stream, type_url, status, now),
             Event::BearsType { type_url } => self.bears(type_url),
             Event::Timeout { type_url, names } => {
-                debug!(%server, %list, %type_url, ?names, "no answer for these names in time");
+                debug!(%server, %list, %type_url, ?names, "the upstream did not answer for these names in time");
             }
         }
     }
 
     fn rejected(&self, type_url: &TypeUrl, text: &str, names: &[ResourceName]) {
         if let Some(suppressed) = self.allow("response rejected") {
-            let what = if self.is_polled { "left out" } else { "rejected (NACK)" };
+            let action = if self.is_polled { "left out" } else { "rejected (NACK)" };
             warn!(server = %self.server_uri, list = %self.list, %type_url, ?names, error = text, suppressed,
-                "a response of the upstream has faults: they were {what}, the rest is used");
+                "invalid resources in a response of the upstream were {action}; using the others");
         }
     }
 
@@ -310,7 +312,7 @@ impl Report {
     fn not_served(&mut self, stream: StreamIndex, type_url: &TypeUrl, status: &Status, now: Time) {
         if let Some(suppressed) = self.allow(&format!("not served {type_url}")) {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, error = %status, suppressed,
-                "the upstream does not serve a type that clients ask for; it is asked again now and then");
+                "the upstream does not serve a type that clients ask for; retrying now and then");
         }
         self.closed(stream, now);
     }
@@ -322,23 +324,24 @@ impl Report {
             && let Some(suppressed) = self.allow("ends the stream")
         {
             warn!(%server, %list, %class, %type_url, error = %status, suppressed,
-                "the upstream ended the stream soon after it was asked for a type; it is asked for that type on a stream of its \
-                own from now on");
+                "the upstream ended the stream soon after a request for a type; requesting the type on a \
+                    separate stream from now on");
         } else {
-            debug!(%server, %list, %class, %type_url, error = %status, ends, "the upstream ended a stream for a type again");
+            debug!(%server, %list, %class, %type_url, error = %status, ends, "the upstream ended another stream \
+                for a type");
         }
     }
 
     fn bears(&self, type_url: &TypeUrl) {
         info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url,
-            "a stream with this type alone stays open: it is asked for with the others again");
+            "a stream with this type alone stayed open; requesting the type together with the others again");
     }
 
     fn other_bytes(&mut self, type_url: &TypeUrl, contents: &[(ResourceName, Version)]) {
         self.of_type(type_url).upstream.version_anomaly(VersionAnomaly::SameVersionOtherBytes);
         let first = contents.first().map(|(name, _)| name.as_str()).unwrap_or_default();
         debug!(server = %self.server_uri, list = %self.list, %type_url, resources = contents.len(), first,
-            "the upstream gave other bytes the version of those before; they are used");
+            "the upstream sent other bytes under the same version; using the new bytes");
     }
 
     fn went_backwards(&mut self, type_url: &TypeUrl, lower: &Lower) {
@@ -346,14 +349,14 @@ impl Report {
         let Lower { name, version, before } = lower;
         let name = name.as_ref().map(ResourceName::as_str);
         debug!(server = %self.server_uri, list = %self.list, %type_url, name, version, before,
-            "a version of the upstream is lower than the one before; what came last is used");
+            "a version of the upstream is lower than the previous version; using the newest response");
     }
 
     fn expired(&mut self, type_url: &TypeUrl, count: usize) {
         self.of_type(type_url).upstream.expired(count);
         if let Some(suppressed) = self.shared.throttle.allow("resources expired") {
             warn!(server = %self.server_uri, list = %self.list, %type_url, count, suppressed,
-                "the upstream did not refresh resources within their TTL: they are removed");
+                "the upstream did not refresh resources within their TTL; removed the resources");
         }
     }
 
@@ -364,30 +367,31 @@ impl Report {
             let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
             match hold {
                 Hold::For(hold) => warn!(%server, %list, %class, %type_url, removed, left, ?hold, suppressed,
-                    "the upstream deleted most resources of a type in one response; they are served on for a while"),
+                    "the upstream deleted most resources of a type in one response; holding the deletion back \
+                        for a while"),
                 Hold::UntilConfirmed => warn!(%server, %list, %class, %type_url, removed, left, suppressed,
-                    "the upstream deleted most resources of a type in one response; they are served on until the operator \
-                     confirms it by POST /confirm_deletions to the admin listener"),
+                    "the upstream deleted most resources of a type in one response; holding the deletion back \
+                        until the operator confirms it by POST /confirm_deletions to the admin listener"),
             }
         }
     }
 
     fn deletion_confirmed(&self, type_url: &TypeUrl, removed: usize) {
         info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed,
-            "the operator confirmed what the upstream deleted; clients are told so");
+            "the operator confirmed the deletion; passing it on to clients");
     }
 
     fn deletion_withdrawn(&self, type_url: &TypeUrl, count: usize) {
         if let Some(suppressed) = self.allow("deletion withdrawn") {
             info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, count, suppressed,
-                "the upstream has resources again whose deletion was held back");
+                "the upstream restored resources whose deletion was held back");
         }
     }
 
     fn deletion_carried_out(&self, type_url: &TypeUrl, removed: usize) {
         if let Some(suppressed) = self.allow("deletion carried out") {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, suppressed,
-                "the upstream did not bring back what it deleted; clients are told so");
+                "the upstream did not restore the deleted resources in time; passing the deletion on to clients");
         }
     }
 
@@ -395,8 +399,8 @@ impl Report {
         if let Some(suppressed) = self.shared.throttle.allow("ambiguous variants") {
             let (name, parameters) = name.parameters().unwrap_or((name.as_str(), Parameters::new()));
             warn!(server = %self.server_uri, list = %self.list, %type_url, name, ?parameters, suppressed,
-                "several variants of a resource match the same dynamic parameters: the last in the order of their \
-                constraints is used");
+                "several variants of a resource match the same dynamic parameters; using the last in the order \
+                    of their constraints");
         }
     }
 
@@ -404,8 +408,9 @@ impl Report {
     pub fn unserved(&self, type_url: &TypeUrl) {
         if let Some(suppressed) = self.shared.throttle.allow("unserved type") {
             warn!(server = %self.server_uri, list = %self.list, %type_url, suppressed,
-                "clients ask for a type that has no service of its own in this `api_type`: it stays unanswered; a \
-                server that aggregates (AGGREGATED_GRPC, AGGREGATED_DELTA_GRPC) may have it");
+                "clients ask for a type without a service of its own, which this `api_type` needs; the type \
+                    stays unanswered. An aggregated stream (AGGREGATED_GRPC, AGGREGATED_DELTA_GRPC) may have the \
+                    type");
         }
     }
 
@@ -446,7 +451,7 @@ impl Report {
             && let Some(suppressed) = self.allow("unreachable")
         {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed,
-                "the upstream is unreachable; what is known is served on, and it is tried again");
+                "the upstream is unreachable; serving cached configuration; retrying");
         }
         self.back_off(stream, Duration::ZERO, now);
     }
@@ -457,7 +462,8 @@ impl Report {
             && let Some(suppressed) = self.allow("ends streams")
         {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, after = ?lived,
-                suppressed, "the upstream can be connected to, and ends the stream; what is known is served on, and it is asked again");
+                suppressed, "the upstream accepts connections but ends the stream; serving cached configuration; \
+                    retrying");
         }
         if !self.health.is_any_up() {
             let delay = match self.state {
@@ -516,8 +522,9 @@ impl Report {
         }
         if let Some(suppressed) = self.allow("unanswered") {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, node = %self.shown, suppressed,
-                "the upstream takes requests and answers none of them for 10 s: it may have nothing for a node with this id. \
-                If it keys by node id, `node_classes` need `split_by: {{ id: true }}`, or `upstream_node` says what it is told");
+                "the upstream has answered no request for 10 s; it may have nothing for a node with this id. If \
+                    it selects by node id, set `split_by: {{ id: true }}` in `node_classes`, or set \
+                    `upstream_node`");
         }
     }
 
@@ -551,7 +558,7 @@ impl Report {
         self.metrics.restored(true);
         self.metrics.stale(true);
         info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, resources,
-            "what was held before the restart is served until the upstream has spoken");
+            "serving the resources from before the restart until the upstream has answered");
     }
 
     /// The server has confirmed or replaced all restored resources.
@@ -559,7 +566,7 @@ impl Report {
         self.restored = None;
         self.metrics.restored(false);
         info!(server = %self.server_uri, list = %self.list, class = %self.class.digest,
-            "the upstream has spoken of all that was restored from the checkpoint");
+            "the upstream has answered for all resources restored from the checkpoint");
         self.refresh(now);
     }
 

@@ -189,8 +189,8 @@ impl Sources {
         let of_connection = |entry: &&Entry| entry.counts_for(holder.connection);
         self.warn(entries, limit, max, &of_connection);
         let text = format!(
-            "this connection uses {used} node classes, which is the limit `limits.node_classes_per_connection`; \
-             it would need one more"
+            "this connection uses {used} node classes and needs another; the limit is \
+                `limits.node_classes_per_connection`"
         );
         Err(Refused { limit, status: Status::new(Code::ResourceExhausted, text) })
     }
@@ -204,19 +204,19 @@ impl Sources {
             Pool::Classes(_) => (
                 settings.classes_max,
                 Limit::NodeClasses,
-                "node classes are in use, which is the limit `limits.node_classes`; this client would need one more",
+                "node classes are in use, and this client needs another; the limit is `limits.node_classes`",
             ),
             Pool::Secrets(_) => (
                 settings.secret_classes_max,
                 Limit::SecretClasses,
-                "node classes are in use for Secrets, which is the limit `limits.secret_classes`; this client would \
-                 need one more",
+                "node classes are in use for Secrets, and this client needs another; the limit is \
+                    `limits.secret_classes`",
             ),
             Pool::Private => (
                 settings.private_sources_max,
                 Limit::PrivateSources,
-                "streams have an upstream stream of their own, which is the limit `limits.private_sources`; this \
-                 client would need one more",
+                "client streams have private upstream streams, and this client needs another; the limit is \
+                    `limits.private_sources`",
             ),
         };
         let count = entries.counts.get(&pool).copied().unwrap_or_default();
@@ -252,9 +252,9 @@ impl Sources {
             max,
             field,
             values,
-            "there is no room for a further node class: clients are refused, or those who have most of them lose some; \
-             `/refused` of the admin listener lists them. `node_classes` can leave out this part of the node if it does \
-             not matter to the control plane"
+            "there is no room for another node class; clients are refused, or the heaviest users lose classes. \
+                `/refused` of the admin listener lists the refused clients. If the control plane ignores this \
+                part of the node, leave it out with `node_classes`"
         );
     }
 
@@ -283,8 +283,8 @@ impl Sources {
                 streams,
                 field,
                 values,
-                "node classes are nearly as many as streams, so that little \
-                is shared: `node_classes` can leave out this part of the node if it does not matter to the control plane"
+                "node classes are nearly as many as streams, so clients share little. If the control plane \
+                    ignores this part of the node, leave it out with `node_classes`"
             );
         }
     }

@@ -186,7 +186,7 @@ struct SourceTask {
 
 impl SourceTask {
     async fn run(mut self, first: Vec<Queued>, mut queue: mpsc::UnboundedReceiver<Queued>) {
-        debug!(source = self.handle.id().0, "source begins");
+        debug!(source = self.handle.id().0, "source started");
         first.into_iter().for_each(|(command, _permit)| self.take(command));
         self.publish();
         loop {
@@ -211,7 +211,7 @@ impl SourceTask {
             if self.may_retire() {
                 // Otherwise counts since the last status would be lost.
                 self.report.status(Some(&self.source), &self.shared.clock);
-                debug!(source = self.handle.id().0, "source ends: nobody wants anything of it");
+                debug!(source = self.handle.id().0, "source stopped without subscriptions");
                 return;
             }
         }
@@ -432,7 +432,11 @@ impl SourceTask {
     fn follow_members(&mut self) {
         let Some(member) = &mut self.member else { return };
         let Some(node) = member.follow(&self.streams, Instant::now()) else { return };
-        debug!(source = self.handle.id().0, node = node.id, "the class shows its server this member's node");
+        debug!(
+            source = self.handle.id().0,
+            node = node.id,
+            "the class shows this member's node to its server"
+        );
         self.report.shows(&node);
         self.told = true;
         self.link.set_node(&self.shared.server(self.handle.key().place).attach, &node);
@@ -511,8 +515,8 @@ async fn first_watch(
 
 /// The status for a type whose class has no room.
 fn no_room() -> Status {
-    let text = "there is no room for a further node class, by one of the limits `limits.node_classes`, \
-                `limits.node_classes_per_connection` and `limits.secret_classes`";
+    let text = "there is no room for another node class; the limits are `limits.node_classes`, \
+        `limits.node_classes_per_connection` and `limits.secret_classes`";
     Status::new(Code::ResourceExhausted, text)
 }
 
@@ -527,9 +531,9 @@ impl Drop for SourceTask {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The source's streams would wait for ever. Their clients reconnect after the end (FP11).
-            warn!(source = self.handle.id().0, "the task of a source failed; its streams are ended");
+            warn!(source = self.handle.id().0, "the task of a source panicked; ending its streams");
             for stream in self.streams.values() {
-                stream.end(Status::new(Code::Internal, "the relay failed to follow its upstream"));
+                stream.end(Status::new(Code::Internal, "internal error of the relay; reconnect"));
             }
             self.listing.forget(&self.handle);
         }

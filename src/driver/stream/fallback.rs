@@ -57,7 +57,7 @@ impl StreamState {
     fn note_refused_move(&self, status: &Status) {
         if let Some(suppressed) = self.shared.throttle.allow("refused moves") {
             warn!(listener = %self.peer.listener, stream = self.number(), error = %status.message, suppressed,
-                "a client stays with a server of its list that cannot serve it: the next one cannot be asked");
+                "a client stays with a server that cannot serve it, because the next server of its list cannot be used");
         }
     }
 
@@ -67,7 +67,7 @@ impl StreamState {
             let uri = |server: u16| list.servers.get(usize::from(server)).map(|server| server.uri.clone());
             let (Some(from_uri), Some(to_uri)) = (uri(*from), uri(*to)) else { continue };
             debug!(stream = self.number(), list = %list.label, ?type_url, from = %from_uri, to = %to_uri,
-                "a stream is served by another server");
+                "a stream moved to another server");
             let counted = self.shared.metrics.fallback.moved(&list.label, &to_uri, *to == 0);
             let fell = counted.map(|counted| {
                 let (list, server) = ((*number, &list.label), (*to, &to_uri));
@@ -94,12 +94,12 @@ impl StreamState {
     /// The status of a stream that no server can serve.
     pub(crate) fn unavailable(&self) -> Status {
         if let Some(suppressed) = self.shared.throttle.allow("unavailable streams") {
-            warn!(listener = %self.peer.listener, stream = self.number(), suppressed, "no server is reachable and nothing is \
-                known of what a client asks for: its stream is ended, so that it can turn to its next server");
+            warn!(listener = %self.peer.listener, stream = self.number(), suppressed, "no server is reachable, \
+                and nothing is cached for a client; ending its stream, so that it can use its next server");
         }
         Status::new(
             Code::Unavailable,
-            "no control plane is reachable, and nothing is cached of what was asked for",
+            "no control plane is reachable, and nothing is cached for this request",
         )
     }
 }

@@ -24,7 +24,8 @@ impl StreamState {
             let node_id = node.as_ref().map_or("", |node| node.id.as_str());
             let name: String = hold.name.as_str().chars().take(200).collect();
             warn!(node = node_id, stream = self.number(), %type_url, name, server = %server.uri, suppressed,
-                "a client gets no update of a type: it may have a resource of which the server has not said whether it exists");
+                "a client gets no update of a type: the server has not said whether a resource exists that the \
+                    client may have");
         }
         next
     }

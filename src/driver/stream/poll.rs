@@ -85,7 +85,7 @@ pub(crate) async fn poll_once(
         Err(_) if wait.is_current => Ok(Polled::Unchanged),
         Err(_) => Err(Status::new(
             Code::Unavailable,
-            "the control plane has not said yet what there is of this type under these names",
+            "the control plane has not answered yet for this type and these names",
         )),
     }
 }
@@ -172,7 +172,7 @@ impl StreamState {
         }
         Err(Status::new(
             Code::InvalidArgument,
-            "resource_names is empty, which means nothing to this client's class",
+            "resource_names is empty, and this client's class has no wildcard for an empty list",
         ))
     }
 }

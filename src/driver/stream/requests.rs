@@ -106,7 +106,7 @@ impl StreamState {
                 if !repeated && let Some(suppressed) = self.shared.throttle.allow("nack") {
                     let node_id = node.map_or("", |node| node.id.as_str());
                     warn!(node = node_id, stream = self.id, type_url = %taken.type_url, %version, error = %status,
-                        suppressed, "a client rejected an update; it keeps what it had (NACK)");
+                        suppressed, "a client rejected an update (NACK); it keeps its previous resources");
                 }
             }
             Verdict::Stale | Verdict::None => {}
@@ -122,7 +122,7 @@ impl StreamState {
             let node_id = node.map_or("", |node| node.id.as_str());
             let name: String = name.as_str().chars().take(200).collect();
             warn!(node = node_id, stream = self.id, type_url = %taken.type_url, name, %reason, suppressed,
-                "a client asked for a name that cannot be served; it is told that it does not exist");
+                "a client asked for a name that cannot be served; answering that the name does not exist");
         }
     }
 
@@ -151,8 +151,8 @@ impl StreamState {
             Admission::Refused => {
                 let rate = self.shared.settings.changes_per_second;
                 let text = format!(
-                    "more than {rate} changes of subscription or NACKs a second {place}, which is \
-                     limits.changes_per_second; {NAMES_PER_TOKEN} names count as one"
+                    "more than {rate} changes of subscription or NACKs per second {place}; the limit is \
+                        limits.changes_per_second, and {NAMES_PER_TOKEN} names count as one change"
                 );
                 Err(Status::new(Code::ResourceExhausted, text))
             }
@@ -228,7 +228,7 @@ impl Inner {
                 node = node.id,
                 cluster = node.cluster,
                 peer = stream.peer.address.map(tracing::field::display),
-                "stream begins"
+                "stream started"
             );
             self.node = Some(Arc::new((**node).clone()));
             return false;
@@ -238,7 +238,7 @@ impl Inner {
                 stream = stream.id,
                 node = known.id,
                 other = node.id,
-                "a later request names another node; the first stands"
+                "a later request names another node; keeping the first node"
             );
         }
         if known.dynamic_parameters == node.dynamic_parameters {

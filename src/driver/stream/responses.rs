@@ -182,8 +182,8 @@ impl StreamState {
     fn warn_left_out(&self, type_url: &TypeUrl, count: usize) {
         self.shared.metrics.of_type(type_url).left_out(count);
         if let Some(suppressed) = self.shared.throttle.allow("resources left out") {
-            warn!(stream = self.id, %type_url, count, suppressed, "resources were left out of an answer: in the \
-                state-of-the-world variant they need a wrapper, for which the client lacks the feature \
+            warn!(stream = self.id, %type_url, count, suppressed, "left resources out of an answer: in the \
+                state-of-the-world variant they need a wrapper, and the client lacks the feature \
                 xds.config.resource-in-sotw");
         }
     }
@@ -193,8 +193,8 @@ impl StreamState {
     fn warn_large(&self, type_url: &TypeUrl, bytes: usize) {
         self.shared.metrics.limit_hit(Limit::FullStateBytes);
         if let Some(suppressed) = self.shared.throttle.allow("full state over 4 MiB") {
-            warn!(%type_url, bytes, suppressed, "a complete set is larger than 4 MiB, gRPC's default limit, and may not \
-                be split in the state-of-the-world variant: clients with that limit cannot take it; delta can");
+            warn!(%type_url, bytes, suppressed, "a complete set is larger than 4 MiB, gRPC's default limit, and \
+                cannot be split in the state-of-the-world variant; clients with this limit need delta");
         }
     }
 }

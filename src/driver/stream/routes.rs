@@ -102,11 +102,7 @@ impl Routes<'_> {
             return Err(Status::new(Code::InvalidArgument, text));
         }
         if is_hosts && server.is_sotw() {
-            self.warn(
-                "hosts without delta",
-                type_url,
-                "virtual hosts, for which a server without delta cannot be asked",
-            );
+            self.warn("hosts without delta", type_url, "virtual hosts, which need a server with delta");
             return Ok((Place::NOBODY, Owner::Everyone));
         }
         // Virtual hosts are matched by prefix and answered by alias, for each client alone (RLY-20). A
@@ -135,7 +131,8 @@ impl Routes<'_> {
     fn warn(&self, key: &'static str, type_url: &TypeUrl, what: &str) {
         if let Some(suppressed) = self.stream.shared.throttle.allow(key) {
             let node = self.node.map_or("", |node| node.id.as_str());
-            warn!(node, stream = self.stream.number(), %type_url, suppressed, "a client asks for {what}: they do not exist");
+            warn!(node, stream = self.stream.number(), %type_url, suppressed, "a client asked for {what}; \
+                answering that they do not exist");
         }
     }
 }

@@ -112,7 +112,7 @@ impl Drop for Guard {
         }
         stream.peer.connection.account().forget(stream.id);
         stream.tables.streams.forget(stream.id);
-        debug!(stream = stream.id, "stream ends");
+        debug!(stream = stream.id, "stream ended");
     }
 }
 
