@@ -50,7 +50,7 @@ pub struct Settings {
     pub checkpoint: Option<checkpoint_writer::Settings>,
 }
 
-pub struct Shared {
+pub struct DriverContext {
     pub settings: Settings,
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
@@ -67,11 +67,11 @@ pub struct Shared {
     first_answers: Mutex<HashMap<Arc<str>, Limiter>>,
 }
 
-impl Shared {
-    pub fn new(settings: Settings, metrics: Arc<Metrics>) -> Shared {
+impl DriverContext {
+    pub fn new(settings: Settings, metrics: Arc<Metrics>) -> DriverContext {
         let writer =
             |checkpoint| CheckpointWriter::new(checkpoint, &settings.node, metrics.checkpoint.clone());
-        Shared {
+        DriverContext {
             checkpoint: settings.checkpoint.clone().map(writer).map(Arc::new),
             encoder: Arc::new(Encoder::new(settings.encoded_bytes_max, metrics.clone())),
             throttle: Throttle::new(metrics.log.clone()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::driver::api::downstream::{ConnectionCut, Peer, Relay};
-use crate::driver::ground::context::{Settings, Shared};
+use crate::driver::ground::context::{DriverContext, Settings};
 use crate::driver::ground::servers::Attach;
 use crate::driver::relay::memory;
 use crate::driver::source::handle::{Command, SourceHandle};
@@ -18,14 +18,14 @@ use crate::xds::{Status, StreamKind};
 /// The relay: many streams on one side, few sources on the other. Cheap to clone.
 #[derive(Clone)]
 pub struct Hub {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<DriverContext>,
     pub(crate) tables: Tables,
 }
 
 impl Hub {
     /// Must be called within a tokio runtime.
     pub fn new(settings: Settings, metrics: Arc<Metrics>) -> Hub {
-        let shared = Arc::new(Shared::new(settings, metrics));
+        let shared = Arc::new(DriverContext::new(settings, metrics));
         let sources = Arc::new(Sources::new(shared.clone()));
         Hub { tables: Tables { sources, streams: Arc::default() }, shared }
     }

@@ -7,7 +7,7 @@ use crate::driver::api::status::{
     ClientStatus, ConfigStatus, HeldStatus, NackStatus, RefusalStatus, ResourceFilter, ResourceStatus,
     SessionStatus, SessionTypeStatus, SourceStatus, StatusView, WaitStatus,
 };
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::Place as ServerPlace;
 use crate::driver::relay::hub::Hub;
 use crate::driver::source::handle::{SourceHandle, Subscriber};
@@ -49,7 +49,7 @@ impl StatusView for Hub {
     }
 }
 
-fn session_status(stream: &Arc<StreamState>, shared: &Shared) -> SessionStatus {
+fn session_status(stream: &Arc<StreamState>, shared: &DriverContext) -> SessionStatus {
     stream.look(|node, session, sources| SessionStatus {
         id: stream.id().0,
         node_id: node.map_or("", |node| &node.id).into(),
@@ -72,7 +72,10 @@ fn sources_of<'a>(
 }
 
 /// The servers of these sources, each once.
-fn servers_of<'a>(sources: impl Iterator<Item = &'a SourceHandle>, shared: &Shared) -> Option<Arc<str>> {
+fn servers_of<'a>(
+    sources: impl Iterator<Item = &'a SourceHandle>,
+    shared: &DriverContext,
+) -> Option<Arc<str>> {
     join(sources.map(|source| shared.server(source.place()).uri.clone()))
 }
 
@@ -106,7 +109,7 @@ fn is_restored(subscription: &Subscription, sources: &[(SourceId, Arc<SourceHand
 fn type_statuses(
     session: &Session,
     sources: &[(SourceId, Arc<SourceHandle>)],
-    shared: &Shared,
+    shared: &DriverContext,
 ) -> Vec<SessionTypeStatus> {
     let latest = |id| sources.iter().find(|(known, _)| *known == id).map(|(_, handle)| handle.snapshot());
     let held = session.held_news(&latest, shared.clock.now());
@@ -120,7 +123,7 @@ fn held_status(
     held: Option<HeldNews>,
     subscription: &Subscription,
     sources: &[(SourceId, Arc<SourceHandle>)],
-    shared: &Shared,
+    shared: &DriverContext,
 ) -> Option<HeldStatus> {
     if let Some(HeldNews { why, since }) = held {
         let duration = since.map(|since| shared.clock.now().since(since));
@@ -146,7 +149,7 @@ fn type_status(
     held: Option<HeldNews>,
     session: &Session,
     sources: &[(SourceId, Arc<SourceHandle>)],
-    shared: &Shared,
+    shared: &DriverContext,
 ) -> SessionTypeStatus {
     let held = held_status(held, subscription, sources, shared);
     let flight = &subscription.flight;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use crate::driver::ground::connection::ConnectionCut;
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::memory_gauge::Pressure;
 use crate::driver::stream::state::Tables;
 use crate::telemetry::{Limit, resident_bytes};
@@ -32,7 +32,7 @@ const CUT_PART: usize = 8;
 const CUT_MIN: usize = 16;
 
 /// Keeps the process within `budget` bytes of resident memory, for as long as the future is polled.
-pub(crate) async fn watch(shared: Arc<Shared>, tables: Tables, budget: u64) {
+pub(crate) async fn watch(shared: Arc<DriverContext>, tables: Tables, budget: u64) {
     let mut before = Pressure::None;
     loop {
         tokio::time::sleep(INTERVAL).await;
@@ -70,7 +70,7 @@ fn log_change(now: Pressure, before: Pressure, resident: u64, budget: u64) {
 }
 
 /// Drops everything that can be made again, and cuts the largest connections.
-fn relieve(shared: &Shared, tables: &Tables) {
+fn relieve(shared: &DriverContext, tables: &Tables) {
     shared.encoder.clear();
     let holders = largest(holders(shared, tables));
     for holder in &holders {
@@ -96,7 +96,7 @@ struct Holder {
     stalled: Option<Duration>,
 }
 
-fn holders(shared: &Shared, tables: &Tables) -> Vec<Holder> {
+fn holders(shared: &DriverContext, tables: &Tables) -> Vec<Holder> {
     let mut stalled: BTreeMap<usize, Duration> = BTreeMap::new();
     let mut next = None;
     while let Some(stream) = tables.streams.next(next) {

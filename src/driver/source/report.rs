@@ -14,7 +14,7 @@ use crate::driver::api::status::{
     ClassStatus, Refused, RefusedStatus, SourceState, SourceStatus, SourceTypeStatus,
 };
 use crate::driver::ground::clock::Clock;
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::{Attach, Place};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::engine::Time;
@@ -39,7 +39,7 @@ struct TypeReport {
 }
 
 pub struct Report {
-    shared: Arc<Shared>,
+    shared: Arc<DriverContext>,
     server_uri: Arc<str>,
     list: Arc<str>,
     place: Place,
@@ -87,7 +87,7 @@ enum OutageKind {
 const EMPTIED_MIN: usize = 5;
 
 impl Report {
-    pub fn new(shared: &Arc<Shared>, node: &Node, digest: String, key: &SourceKey) -> Report {
+    pub fn new(shared: &Arc<DriverContext>, node: &Node, digest: String, key: &SourceKey) -> Report {
         let now = shared.clock.now();
         let server = shared.server(key.place);
         let list = &shared.settings.lists.list(key.place.list).label;

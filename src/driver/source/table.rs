@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::Place;
 use crate::driver::ground::source_key::{Owner, SourceKey};
@@ -28,7 +28,7 @@ const HINT_PAUSE: Duration = Duration::from_secs(3600);
 
 /// Makes sources, and finds existing sources. A source removes itself from the table when nobody needs it.
 pub struct Sources {
-    shared: Arc<Shared>,
+    shared: Arc<DriverContext>,
     table: Arc<Table>,
     pub(crate) refusals: Refusals,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Refused {
 }
 
 impl Sources {
-    pub fn new(shared: Arc<Shared>) -> Sources {
+    pub fn new(shared: Arc<DriverContext>) -> Sources {
         Sources { shared, table: Arc::default(), refusals: Refusals::default() }
     }
 

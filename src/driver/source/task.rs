@@ -13,7 +13,7 @@ use crate::client::{FileEvent, StreamEvent};
 use crate::driver::api::status::names_type;
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::class_identity::{class_digest, of_class};
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::Attach;
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::checkpoint::CheckpointSchedule;
@@ -44,7 +44,7 @@ const STATUS_PERIOD: Duration = Duration::from_millis(250);
 pub fn start(
     id: SourceId,
     key: Arc<SourceKey>,
-    shared: Arc<Shared>,
+    shared: Arc<DriverContext>,
     listing: Arc<dyn Listing>,
 ) -> Arc<SourceHandle> {
     let server = shared.server(key.place).clone();
@@ -97,7 +97,7 @@ pub fn start(
     handle
 }
 
-fn settings(shared: &Shared, key: &SourceKey) -> source::Settings {
+fn settings(shared: &DriverContext, key: &SourceKey) -> source::Settings {
     let mut settings = shared.settings.source.clone();
     settings.tells_reach |= shared.settings.lists.list(key.place.list).servers.len() > 1;
     if matches!(key.owner, Owner::Stream(_)) {
@@ -146,7 +146,7 @@ fn restore(
     source: &mut Source,
     report: &mut Report,
     key: &SourceKey,
-    shared: &Shared,
+    shared: &DriverContext,
 ) -> Option<CheckpointSchedule> {
     let writer = shared.checkpoint.as_ref()?;
     let identity = CheckpointWriter::identity(key, &shared.settings.lists)?;
@@ -180,7 +180,7 @@ struct SourceTask {
     member: Option<Member>,
     /// Another class has this source's place. The source ends when its streams have left.
     is_displaced: bool,
-    shared: Arc<Shared>,
+    shared: Arc<DriverContext>,
     listing: Arc<dyn Listing>,
 }
 

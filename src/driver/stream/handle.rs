@@ -14,7 +14,7 @@ use futures_util::future::{Either, ready};
 use futures_util::task::AtomicWaker;
 
 use crate::driver::api::downstream::{Charge, Form, Message, Peer, Polled, RelayStream};
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::encoder::private_body::PrivateBody;
 use crate::driver::ground::unread::Unread;
 use crate::driver::source::handle::Subscriber;
@@ -24,7 +24,7 @@ use crate::engine::downstream::Session;
 use crate::xds::{Request, SotwRequest, Status, StreamKind};
 
 impl Stream {
-    pub(crate) fn new(kind: StreamKind, peer: Peer, shared: &Arc<Shared>, tables: &Tables) -> Stream {
+    pub(crate) fn new(kind: StreamKind, peer: Peer, shared: &Arc<DriverContext>, tables: &Tables) -> Stream {
         let (shared, id) = (shared.clone(), tables.streams.next_id());
         let settings = &shared.settings;
         let inner = Inner {

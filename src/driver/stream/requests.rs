@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tracing::{debug, trace, warn};
 
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::rate::{Admission, NAMES_PER_TOKEN};
 use crate::driver::ground::registry::lock;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
@@ -248,7 +248,7 @@ impl Inner {
         true
     }
 
-    fn metrics_of(&mut self, type_url: &TypeUrl, shared: &Shared) -> Arc<TypeMetrics> {
+    fn metrics_of(&mut self, type_url: &TypeUrl, shared: &DriverContext) -> Arc<TypeMetrics> {
         if let Some((_, metrics)) = self.types.iter().find(|(known, _)| known == type_url) {
             return metrics.clone();
         }

@@ -9,7 +9,7 @@ use tokio::time::sleep_until;
 use tracing::{trace, warn};
 
 use crate::driver::api::downstream::Message;
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::source_key::Owner;
 use crate::driver::stream::state::{Inner, StreamState, newest};
@@ -240,7 +240,7 @@ impl Inner {
         self.session.subscriptions().iter().filter_map(waits).min()
     }
 
-    fn poll_hold(&mut self, until: Option<Time>, shared: &Shared, context: &mut Context<'_>) {
+    fn poll_hold(&mut self, until: Option<Time>, shared: &DriverContext, context: &mut Context<'_>) {
         let Some(until) = until else {
             self.hold = None;
             return;

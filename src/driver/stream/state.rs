@@ -10,7 +10,7 @@ use tokio::time::Sleep;
 use tracing::debug;
 
 use crate::driver::api::downstream::{Charge, Peer};
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::encoder::Encoded;
 use crate::driver::ground::encoder::private_body::PrivateBody;
 use crate::driver::ground::fallback_log::FallbackEpisode;
@@ -51,7 +51,7 @@ pub struct StreamState {
     pub(crate) kind: StreamKind,
     pub(crate) peer: Peer,
     pub(crate) opened_at: Time,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<DriverContext>,
     pub(crate) tables: Tables,
     pub(crate) waker: AtomicWaker,
     /// Whether something may be due since the last look. Each request and each sent message also cause a poll,
