@@ -7,6 +7,6 @@ pub mod member;
 pub mod checkpoint;
 pub mod report;
 pub mod task;
-pub mod room;
+pub mod class_users;
 pub mod refusals;
 pub mod table;

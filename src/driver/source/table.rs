@@ -11,9 +11,9 @@ use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::Place;
 use crate::driver::ground::source_key::{Owner, SourceKey};
+use crate::driver::source::class_users::{Holder, Users, displaced};
 use crate::driver::source::handle::{Listing, SourceHandle};
 use crate::driver::source::refusals::Refusals;
-use crate::driver::source::room::{Holder, Uses, displaced};
 use crate::driver::source::task;
 use crate::engine::class::{NodeClass, UpstreamNode, splitting_field};
 use crate::engine::downstream::SourceId;
@@ -51,7 +51,7 @@ struct Entries {
 struct Entry {
     handle: Arc<SourceHandle>,
     pool: Pool,
-    uses: Uses,
+    uses: Users,
 }
 
 /// Sources with a common bound.
@@ -161,7 +161,7 @@ impl Sources {
         entries.made += 1;
         let listing: Arc<dyn Listing> = self.table.clone();
         let handle = task::start(SourceId(entries.made), key.clone(), self.shared.clone(), listing);
-        entries.by_key.insert(key, Entry { handle: handle.clone(), pool, uses: Uses::default() });
+        entries.by_key.insert(key, Entry { handle: handle.clone(), pool, uses: Users::default() });
         *entries.counts.entry(pool).or_default() += 1;
         handle
     }

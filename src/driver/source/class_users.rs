@@ -43,12 +43,12 @@ pub(crate) struct Holder {
 
 /// The streams that use a class, by origin and connection.
 #[derive(Debug, Default)]
-pub(crate) struct Uses {
+pub(crate) struct Users {
     origins: HashMap<Origin, u32>,
     connections: HashMap<usize, u32>,
 }
 
-impl Uses {
+impl Users {
     /// Returns true if the connection did not use the class before.
     pub fn add(&mut self, holder: Holder) -> bool {
         *self.origins.entry(holder.origin).or_default() += 1;
@@ -102,20 +102,20 @@ fn remove_one<K: Copy + Eq + Hash>(counts: &mut HashMap<K, u32>, key: K) -> bool
 /// The class that gives its place to a newcomer. Each class comes with the number of its source. `None` if the
 /// newcomer is to be refused.
 pub(crate) fn displaced<'a>(
-    classes: impl Iterator<Item = (u64, &'a Uses)> + Clone,
+    classes: impl Iterator<Item = (u64, &'a Users)> + Clone,
     newcomer: Holder,
 ) -> Option<u64> {
     if let Some((id, _)) = classes.clone().filter(|(_, uses)| uses.is_empty()).min_by_key(|(id, _)| *id) {
         return Some(id);
     }
-    let used_by = |uses: &&Uses| uses.origins.contains_key(&newcomer.origin);
+    let used_by = |uses: &&Users| uses.origins.contains_key(&newcomer.origin);
     let own = count(classes.clone().filter(|(_, uses)| used_by(uses)));
     let (origin, most) = heaviest(classes.clone().filter_map(|(_, uses)| uses.only_origin()))?;
     if origin != newcomer.origin && own < FIRST_CLASSES && most > own + 1 {
         return last_of(classes.filter(|(_, uses)| uses.only_origin() == Some(origin)));
     }
     // Connections from one address are told apart: behind a proxy, all clients have the same address.
-    let used_by = |uses: &&Uses| uses.connections.contains_key(&newcomer.connection);
+    let used_by = |uses: &&Users| uses.connections.contains_key(&newcomer.connection);
     let own = count(classes.clone().filter(|(_, uses)| used_by(uses)));
     let neighbours = classes.filter(|(_, uses)| uses.only_origin() == Some(newcomer.origin));
     let (_, most) = heaviest(neighbours.clone().filter_map(|(_, uses)| uses.only_connection()))?;
@@ -123,7 +123,7 @@ pub(crate) fn displaced<'a>(
 }
 
 /// The latest class of the connection with the most classes.
-fn last_of<'a>(classes: impl Iterator<Item = (u64, &'a Uses)> + Clone) -> Option<u64> {
+fn last_of<'a>(classes: impl Iterator<Item = (u64, &'a Users)> + Clone) -> Option<u64> {
     let Some((connection, _)) = heaviest(classes.clone().filter_map(|(_, uses)| uses.only_connection()))
     else {
         return classes.map(|(id, _)| id).max();
@@ -131,7 +131,7 @@ fn last_of<'a>(classes: impl Iterator<Item = (u64, &'a Uses)> + Clone) -> Option
     classes.filter(|(_, uses)| uses.only_connection() == Some(connection)).map(|(id, _)| id).max()
 }
 
-fn count<'a>(classes: impl Iterator<Item = (u64, &'a Uses)>) -> u32 {
+fn count<'a>(classes: impl Iterator<Item = (u64, &'a Users)>) -> u32 {
     u32::try_from(classes.count()).unwrap_or(u32::MAX)
 }
 
@@ -154,16 +154,16 @@ mod tests {
     }
 
     /// Classes, each with these connections.
-    fn classes(users: &[&[Holder]]) -> Vec<(u64, Uses)> {
+    fn classes(users: &[&[Holder]]) -> Vec<(u64, Users)> {
         let uses = |users: &&[Holder]| {
-            let mut uses = Uses::default();
+            let mut uses = Users::default();
             users.iter().for_each(|user| assert!(uses.add(*user)));
             uses
         };
         (0..).zip(users.iter().map(uses)).collect()
     }
 
-    fn who(classes: &[(u64, Uses)], newcomer: Holder) -> Option<u64> {
+    fn who(classes: &[(u64, Users)], newcomer: Holder) -> Option<u64> {
         displaced(classes.iter().map(|(id, uses)| (*id, uses)), newcomer)
     }
 
