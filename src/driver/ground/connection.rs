@@ -14,11 +14,11 @@ const SWEEP_MIN: usize = 64;
 /// Cuts the connection of a stream. Only this frees the bytes of a stream whose client does not read: the bytes
 /// stay in the HTTP/2 queue of the connection until the connection ends.
 #[derive(Clone, Debug, Default)]
-pub struct ConnectionCut(Arc<Link>);
+pub struct ConnectionCut(Arc<ConnectionState>);
 
 /// The driver's part of a connection.
 #[derive(Debug, Default)]
-pub struct Link {
+pub struct ConnectionState {
     cut: Signal,
     account: Account,
 }
@@ -26,24 +26,19 @@ pub struct Link {
 impl ConnectionCut {
     /// A connection with a budget of this many bytes.
     pub fn with_budget(bytes: u64) -> ConnectionCut {
-        ConnectionCut(Arc::new(Link { cut: Signal::default(), account: Account::new(bytes) }))
+        ConnectionCut(Arc::new(ConnectionState { cut: Signal::default(), account: Account::new(bytes) }))
     }
 
     pub fn account(&self) -> &Account {
         &self.0.account
     }
 
-    pub(crate) fn downgrade(&self) -> Weak<Link> {
+    pub(crate) fn downgrade(&self) -> Weak<ConnectionState> {
         Arc::downgrade(&self.0)
     }
 
-    pub(crate) fn upgrade(link: &Weak<Link>) -> Option<ConnectionCut> {
-        link.upgrade().map(ConnectionCut)
-    }
-
-    /// A number that no other open connection has.
-    pub(crate) fn address(&self) -> usize {
-        Arc::as_ptr(&self.0).addr()
+    pub(crate) fn upgrade(state: &Weak<ConnectionState>) -> Option<ConnectionCut> {
+        state.upgrade().map(ConnectionCut)
     }
 
     pub fn cut(&self) {
@@ -128,7 +123,7 @@ pub(crate) struct Connections(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    open: Vec<Weak<Link>>,
+    open: Vec<Weak<ConnectionState>>,
     /// At this number of entries, the entries of closed connections are swept.
     sweep_at: usize,
 }
@@ -137,7 +132,7 @@ impl Connections {
     pub fn add(&self, connection: &ConnectionCut) {
         let mut table = lock(&self.0);
         if table.open.len() >= table.sweep_at.max(SWEEP_MIN) {
-            table.open.retain(|link| link.strong_count() > 0);
+            table.open.retain(|state| state.strong_count() > 0);
             table.sweep_at = 2 * table.open.len();
         }
         table.open.push(connection.downgrade());

@@ -102,13 +102,13 @@ fn holders(shared: &DriverContext, tables: &Tables) -> Vec<Holder> {
     while let Some(stream) = tables.streams.next(next) {
         next = Some(stream.number());
         if let Some(age) = stream.unread_for().filter(|age| *age >= STALLED_AFTER) {
-            let longest = stalled.entry(stream.peer.connection.address()).or_default();
+            let longest = stalled.entry(stream.peer.connection.number()).or_default();
             *longest = age.max(*longest);
         }
     }
     let mut holders = Vec::new();
     for connection in shared.connections.all() {
-        let stalled = stalled.get(&connection.address()).copied();
+        let stalled = stalled.get(&connection.number()).copied();
         // A client that reads will soon have freed its unread bytes.
         let unread = stalled.map_or(0, |_| connection.account().unread_bytes());
         let bytes = connection.account().private_bytes() + unread;
