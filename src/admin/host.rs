@@ -53,7 +53,7 @@ mod tests {
     use super::is_ours;
 
     #[test]
-    fn adm_2_only_what_no_public_name_can_be_is_answered() {
+    fn adm_2_only_hosts_outside_of_public_dns_are_answered() {
         let named = ["admin.corp.example".to_owned()];
         let ours = [
             "127.0.0.1:19000",

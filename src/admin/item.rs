@@ -25,7 +25,7 @@ fn variant_name(variant: Variant) -> &'static str {
     }
 }
 
-/// One downstream stream.
+/// A downstream stream.
 #[derive(Debug, Serialize)]
 pub(super) struct Client<'a> {
     id: u64,
@@ -168,7 +168,7 @@ fn client_type(of: &SessionTypeStatus, now: SystemTime) -> ClientType<'_> {
     }
 }
 
-/// One upstream attachment.
+/// An upstream attachment.
 #[derive(Debug, Serialize)]
 pub(super) struct Source<'a> {
     server: &'a str,
@@ -324,7 +324,7 @@ fn source_type(of: &SourceTypeStatus, now: SystemTime) -> SourceType<'_> {
     }
 }
 
-/// One resource, or one name without a resource, of one source.
+/// A resource, or a name without a resource, of a source.
 #[derive(Debug, Serialize)]
 pub(super) struct Resource<'a> {
     r#type: &'a str,

@@ -500,7 +500,7 @@ async fn resources_and_sources_are_filtered() {
 }
 
 #[tokio::test]
-async fn of_a_secret_nothing_but_its_name_is_shown() {
+async fn a_secret_shows_only_its_name() {
     let admin = Fixture::start(vec![source("cp-1", SourceState::Connected, false)], false);
     let list = admin.get("/resources?type=Secret&name=r0").await.json();
     assert_eq!(list["resources"], serde_json::json!([{ "type": SECRET, "name": "r0" }]));
@@ -514,7 +514,7 @@ async fn of_a_secret_nothing_but_its_name_is_shown() {
 }
 
 #[tokio::test]
-async fn a_query_that_is_not_understood_is_refused_with_what_is_allowed() {
+async fn an_invalid_query_is_refused_with_the_allowed_values() {
     let admin = Fixture::start(vec![], false);
     let cases = [
         ("/clients?name=x", r#"unknown query key "name"; allowed: node, type, state, limit"#),
@@ -618,7 +618,7 @@ async fn large_heads_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_finishes_what_is_being_written_and_does_not_wait_for_more() {
+async fn shutdown_finishes_answers_under_way_and_waits_for_nothing_else() {
     let admin = Fixture::start(vec![], false);
     let mut reading = admin.connect();
     reading.write_all(get_request("/clients?limit=100").as_bytes()).await.unwrap();

@@ -90,7 +90,7 @@ pub trait Relay: Send + Sync + 'static {
     }
 }
 
-/// One downstream stream. After the last clone is dropped, the subscriptions end (after the linger).
+/// A downstream stream. After the last clone is dropped, the subscriptions end (after the linger).
 pub trait RelayStream: Clone + Send + Sync + 'static {
     /// Takes the next request, in the order of arrival (STR-14).
     ///

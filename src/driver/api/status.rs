@@ -33,7 +33,7 @@ pub trait StatusView: Send + Sync + 'static {
     fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_>;
 }
 
-/// One upstream attachment: its content, and the age of the content (I14).
+/// An upstream attachment: its content, and the age of the content (I14).
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceStatus {
     /// `server_uri` of the configuration.
@@ -82,7 +82,7 @@ impl SourceStatus {
     }
 }
 
-/// One type of a source.
+/// A type of a source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceTypeStatus {
     pub type_url: TypeUrl,
@@ -133,7 +133,7 @@ impl Refused {
     }
 }
 
-/// One downstream stream.
+/// A downstream stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionStatus {
     /// Unique in this process.
@@ -149,7 +149,7 @@ pub struct SessionStatus {
     pub types: Vec<SessionTypeStatus>,
 }
 
-/// One type of one downstream stream.
+/// A type of a downstream stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionTypeStatus {
     pub type_url: TypeUrl,
@@ -250,7 +250,7 @@ impl ConfigStatus {
     }
 }
 
-/// One resource, or one name without a resource, of one source.
+/// A resource, or a name without a resource, of a source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResourceStatus {
     pub type_url: TypeUrl,

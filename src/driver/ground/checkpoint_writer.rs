@@ -108,7 +108,7 @@ impl CheckpointWriter {
         })
     }
 
-    // === reading ===
+    // === Reading ===
 
     /// Reads the checkpoint. Every problem is logged, and means a cold start.
     pub async fn load(self: &Arc<Self>, lists: &ServerLists) {
@@ -187,7 +187,7 @@ impl CheckpointWriter {
         lock(&self.restored).remove(identity);
     }
 
-    // === writing ===
+    // === Writing ===
 
     /// When the disk may be used again; `None` if at once.
     pub fn retry_at(&self) -> Option<Instant> {

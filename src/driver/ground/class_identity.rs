@@ -80,7 +80,7 @@ mod tests {
         assert_ne!(
             class_digest(&plain),
             class_digest(&member),
-            "what the server is told makes another class"
+            "the node shown to the server makes another class"
         );
     }
 }

@@ -8,7 +8,7 @@ use crate::driver::ground::registry::lock;
 use crate::driver::ground::signal::{Raised, Signal};
 use crate::xds::Status;
 
-/// With fewer entries than this, nothing is swept.
+/// No sweep happens with fewer entries.
 const SWEEP_MIN: usize = 64;
 
 /// Cuts the connection of a stream. Only this frees the bytes of a stream whose client does not read: the bytes
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_the_budget_unread_is_sent_no_more_until_it_reads() {
+    fn a_client_with_the_budget_unread_is_sent_no_more_until_it_reads() {
         let connection = ConnectionCut::with_budget(1000);
         let account = connection.account();
         // One message may have any size.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, Weak};
 use crate::driver::ground::registry::lock;
 use crate::engine::view::{View, ViewId};
 
-/// With fewer entries than this, nothing is swept.
+/// No sweep happens with fewer entries.
 const SWEEP_MIN: usize = 64;
 
 #[derive(Debug, Default)]
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_stream_holds_is_forgotten() {
+    fn views_without_a_stream_are_swept() {
         let presented = PresentedViews::default();
         for n in 1..1000 {
             drop(presented.share(view(n)));

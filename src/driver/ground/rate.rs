@@ -117,7 +117,7 @@ mod tests {
 
     /// In the state-of-the-world variant, each request repeats all names.
     #[test]
-    fn fd_4_who_repeats_many_names_is_slowed_down_and_not_ended() {
+    fn fd_4_a_client_that_repeats_many_names_is_slowed_down_and_not_ended() {
         let mut limiter = Limiter::new(100, 500);
         let mut now = Time::from_micros(1);
         let mut waited = Duration::ZERO;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn fd_4_who_never_stops_is_ended() {
+    fn fd_4_a_client_that_never_stops_is_ended() {
         let mut limiter = Limiter::new(100, 1);
         let mut now = Time::from_micros(1);
         for _ in 0..100_000 {

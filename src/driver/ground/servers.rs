@@ -33,7 +33,7 @@ pub enum Attach {
     Refused,
 }
 
-/// One entry of a server list.
+/// An entry of a server list.
 #[derive(Debug)]
 pub struct Server {
     /// `server_uri`, as the operator wrote it.
@@ -117,7 +117,7 @@ impl ServerList {
     }
 }
 
-/// One server in one list.
+/// A server in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     pub list: ListId,

@@ -68,7 +68,7 @@ mod tests {
     use tokio::task::yield_now;
 
     #[tokio::test]
-    async fn a_signal_wakes_all_who_wait_and_stays_raised() {
+    async fn a_signal_wakes_all_waiting_tasks_and_stays_raised() {
         let signal = Arc::new(Signal::default());
         let waiting: Vec<_> = (0..3)
             .map(|_| {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_is_seen_by_who_was_polled_before() {
+    fn a_task_polled_before_sees_the_signal() {
         let (signal, waker) = (Signal::default(), noop_waker());
         let mut context = Context::from_waker(&waker);
         let mut raised = pin!(signal.raised());

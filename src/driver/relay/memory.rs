@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fp7_who_holds_most_goes_first() {
+    fn fp7_the_largest_holder_goes_first() {
         let holder = |bytes, seconds: Option<u64>| {
             let stalled = seconds.map(Duration::from_secs);
             Holder { connection: ConnectionCut::default(), bytes, stalled }

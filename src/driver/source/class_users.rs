@@ -33,7 +33,7 @@ impl Origin {
     }
 }
 
-/// One downstream connection.
+/// A downstream connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Holder {
     pub origin: Origin,
@@ -163,31 +163,31 @@ mod tests {
         (0..).zip(users.iter().map(uses)).collect()
     }
 
-    fn who(classes: &[(u64, Users)], newcomer: Holder) -> Option<u64> {
+    fn displaced_by(classes: &[(u64, Users)], newcomer: Holder) -> Option<u64> {
         displaced(classes.iter().map(|(id, uses)| (*id, uses)), newcomer)
     }
 
     #[test]
-    fn what_lingers_goes_first_and_the_oldest_of_it() {
+    fn the_oldest_lingering_class_goes_first() {
         let hog = holder(1, 1);
-        assert_eq!(who(&classes(&[&[hog], &[], &[hog], &[]]), hog), Some(1));
+        assert_eq!(displaced_by(&classes(&[&[hog], &[], &[hog], &[]]), hog), Some(1));
     }
 
     #[test]
-    fn i19_who_has_most_gives_what_it_came_with_last() {
+    fn i19_the_heaviest_user_loses_its_latest_class() {
         let (hog, hog_too, other) = (holder(1, 1), holder(1, 2), holder(2, 3));
         let used = classes(&[&[hog], &[hog_too], &[hog_too], &[other], &[hog, other]]);
-        assert_eq!(who(&used, holder(9, 9)), Some(2));
+        assert_eq!(displaced_by(&used, holder(9, 9)), Some(2));
         // The hog has only its share, compared with a client that has nearly as many.
-        assert_eq!(who(&used, other), None);
-        assert_eq!(who(&used, hog), None);
+        assert_eq!(displaced_by(&used, other), None);
+        assert_eq!(displaced_by(&used, hog), None);
     }
 
     #[test]
     fn a_class_that_others_use_too_stays() {
         let (hog, other) = (holder(1, 1), holder(2, 2));
         let used = classes(&[&[hog, other], &[hog, other], &[hog, other]]);
-        assert_eq!(who(&used, holder(9, 9)), None);
+        assert_eq!(displaced_by(&used, holder(9, 9)), None);
     }
 
     #[test]
@@ -197,14 +197,14 @@ mod tests {
         let of_hog: Vec<&[Holder]> = vec![&hog; 100];
         let mut of_both = of_hog.clone();
         of_both.extend(vec![&own as &[Holder]; FIRST_CLASSES as usize]);
-        assert_eq!(who(&classes(&of_hog), newcomer), Some(99));
-        assert_eq!(who(&classes(&of_both), newcomer), None);
+        assert_eq!(displaced_by(&classes(&of_hog), newcomer), Some(99));
+        assert_eq!(displaced_by(&classes(&of_both), newcomer), None);
     }
 
     #[test]
     fn behind_one_address_the_connections_are_told_apart() {
         let (hog, newcomer) = (holder(1, 1), holder(1, 2));
-        assert_eq!(who(&classes(&[&[hog], &[hog], &[hog]]), newcomer), Some(2));
+        assert_eq!(displaced_by(&classes(&[&[hog], &[hog], &[hog]]), newcomer), Some(2));
     }
 
     #[test]

@@ -82,11 +82,11 @@ mod tests {
         health.unreachable(1);
         assert_eq!((health.is_any_up(), health.is_any_lost()), (true, true));
         health.answered(0);
-        assert!(health.is_any_lost(), "the answer of one is not that of the other");
+        assert!(health.is_any_lost(), "an answer counts for its own stream");
         health.ended(0);
         assert!(!health.is_any_up());
         health.closed(1);
-        assert!(!health.is_any_lost(), "what nobody wants is not missed");
+        assert!(!health.is_any_lost(), "a closed stream is not lost");
     }
 
     #[test]

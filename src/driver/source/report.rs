@@ -167,7 +167,7 @@ impl Report {
         })
     }
 
-    // === what the server does ===
+    // === Events of the server ===
 
     pub fn response(&mut self, response: &Response, now: Time) {
         self.answers(now);
@@ -550,7 +550,7 @@ impl Report {
         }
     }
 
-    // === what was there before ===
+    // === Resources from before a restart ===
 
     /// The source serves its resources from before a restart. `since`: their last confirmation by the server.
     pub fn restored(&mut self, since: SystemTime, resources: usize) {
@@ -587,7 +587,7 @@ impl Report {
         }
     }
 
-    // === the status page ===
+    // === The status ===
 
     /// Also updates the gauges of the cache.
     pub fn status(&mut self, source: Option<&Source>, clock: &Clock) -> SourceStatus {

@@ -40,12 +40,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cch_1_what_a_burst_of_responses_gives_up_is_one_diversion() {
+    fn cch_1_a_burst_of_responses_causes_one_diversion() {
         let (mut diverts, start) = (Diverts::default(), Instant::now());
         let [one, other] = ["acme.One", "acme.Other"].map(TypeUrl::of_message);
         assert_eq!(diverts.note(one.clone(), start), Some(Duration::ZERO), "the first one goes at once");
         for _ in 0..1000 {
-            assert_eq!(diverts.note(one.clone(), start), None, "it covers what came meanwhile");
+            assert_eq!(diverts.note(one.clone(), start), None, "the scheduled move covers later names");
         }
         assert_eq!(diverts.note(other.clone(), start), None);
         assert_eq!(diverts.take(start), [one.clone(), other]);

@@ -13,8 +13,8 @@ use crate::xds::TypeUrl;
 impl StreamState {
     /// Schedules the move of a type's names to a private source.
     pub(crate) fn divert_soon(&self, type_url: TypeUrl) {
-        // Keeps the stream open until its sources are told: a source would keep a stream that enters after its
-        // end for ever.
+        // Keeps the stream open until all sources are told. Otherwise nothing would remove a stream entering
+        // a source after the end.
         let Some(held) = self.hold_open() else { return };
         let Some(wait) = lock(&self.diverts).note(type_url, Instant::now()) else { return };
         tokio::spawn(async move {

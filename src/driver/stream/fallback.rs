@@ -29,8 +29,8 @@ impl StreamState {
     }
 
     fn shift(&self) {
-        // Keeps the stream open until its sources are told: a source would keep a stream that enters after its
-        // end for ever.
+        // Keeps the stream open until all sources are told. Otherwise nothing would remove a stream entering
+        // a source after the end.
         let Some(held) = self.hold_open() else { return };
         tokio::spawn(async move {
             let stream = held.state();

@@ -98,7 +98,7 @@ fn request_bytes(request: &SotwRequest) -> usize {
 
 impl Wait {
     fn poll(&mut self, state: &StreamState, context: &mut Context<'_>) -> Poll<Result<Answer, Status>> {
-        // Registered before the look, so that no wake is lost in between.
+        // Registered before the look, so no wake is lost in between.
         state.waker.register(context.waker());
         let inner = &mut *lock(&state.inner);
         if let Some(status) = &inner.end {

@@ -49,8 +49,8 @@ impl StreamState {
 
     /// Asks again for a place for the types of this source.
     pub(crate) fn look_for_room(self: Arc<Self>, source: SourceId) {
-        // Keeps the stream open until its sources are told: a source would keep a stream that enters after its
-        // end for ever.
+        // Keeps the stream open until all sources are told. Otherwise nothing would remove a stream entering
+        // a source after the end.
         let Some(held) = self.hold_open() else { return };
         tokio::spawn(async move {
             let _held = held;

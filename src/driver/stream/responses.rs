@@ -24,7 +24,7 @@ const FULL_STATE_WARN_BYTES: usize = 4 << 20;
 
 impl StreamState {
     pub(crate) fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
-        // Registered before the look, so that no wake is lost in between.
+        // Registered before the look, so no wake is lost in between.
         self.waker.register(context.waker());
         let is_stirred = self.is_stirred.swap(false, Ordering::AcqRel);
         let inner = &mut *lock(&self.inner);

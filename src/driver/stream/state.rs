@@ -1,4 +1,4 @@
-//! One downstream stream: the machine under its lock, and the stream's sources.
+//! A downstream stream: the machine under its lock, and the stream's sources.
 
 use std::pin::Pin;
 use std::sync::atomic::AtomicBool;

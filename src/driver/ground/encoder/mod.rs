@@ -76,7 +76,7 @@ const LARGE_BYTES: usize = 256 << 10;
 /// Writing JSON takes about ten times as long.
 const LARGE_JSON_BYTES: usize = LARGE_BYTES / 8;
 
-/// With fewer entries than this, nothing is swept.
+/// No sweep happens with fewer entries.
 const SWEEP_MIN: usize = 64;
 
 /// Keeps encoded bodies within a budget of bytes. Streams that need the same body at the same time share the

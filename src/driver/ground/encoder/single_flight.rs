@@ -70,18 +70,18 @@ mod tests {
     }
 
     #[test]
-    fn one_makes_it_and_wakes_the_others_even_if_it_fails() {
+    fn one_caller_works_and_wakes_the_others_even_after_a_panic() {
         let (flights, wakes) = (SingleFlight::default(), Arc::new(Wakes::default()));
         let waker = Waker::from(wakes.clone());
         for round in 1..=2 {
             assert!(flights.begin("a", &waker));
-            assert!(flights.begin("b", &waker), "something else is made beside it");
+            assert!(flights.begin("b", &waker), "other work runs concurrently");
             flights.end(&"b");
             assert!(!flights.begin("a", &waker));
-            assert!(!flights.begin("a", &waker), "who asks twice is woken once");
+            assert!(!flights.begin("a", &waker), "a waker is registered once");
             let made = catch_unwind(AssertUnwindSafe(|| {
                 let _flight = FlightGuard { flights: &flights, key: "a" };
-                assert!(round < 2, "a bug in what makes it");
+                assert!(round < 2, "a bug in the work");
             }));
             assert_eq!(made.is_ok(), round < 2);
             assert_eq!(wakes.0.load(Ordering::Relaxed), round);

@@ -21,7 +21,7 @@ fn answer_of(stream: &Stream) -> Answer {
 }
 
 #[tokio::test]
-async fn fd_6_what_is_made_again_and_again_is_recorded_once() {
+async fn fd_6_repeated_encodings_leave_one_record() {
     let (hub, _directory) = hub_of_clusters(&["a"], 10).await;
     let stream = wildcard_of(&hub).await;
     let (answer, encoder) = (answer_of(&stream), &hub.shared.encoder);
@@ -38,7 +38,7 @@ async fn fd_6_what_is_made_again_and_again_is_recorded_once() {
 
 /// Like an answer of two sources, one of which moves on.
 #[tokio::test]
-async fn fd_6_records_of_what_is_gone_are_swept() {
+async fn fd_6_records_of_dropped_bodies_are_swept() {
     let (hub, _directory) = hub_of_clusters(&["a"], 10).await;
     let stream = wildcard_of(&hub).await;
     let (answer, encoder) = (answer_of(&stream), &hub.shared.encoder);
@@ -56,7 +56,7 @@ async fn fd_6_records_of_what_is_gone_are_swept() {
 /// A worker has other connections to serve. A body may be large for a single stream, or as the rest of a set
 /// that the client has.
 #[tokio::test]
-async fn fd6_large_bodies_are_made_elsewhere_whoever_they_are_for() {
+async fn fd6_large_bodies_are_made_elsewhere_shared_or_private() {
     let set: Vec<_> = (0..40).map(|n| format!("cluster-{n}")).collect();
     let names: Vec<_> = set.iter().map(String::as_str).collect();
     let (hub, directory) = hub_of_clusters(&names, 10_000).await;

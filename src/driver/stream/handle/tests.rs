@@ -98,7 +98,7 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
 /// A client that reads nothing is sent at most `limits.connection_bytes` and one message, over all of its
 /// streams.
 #[tokio::test(start_paused = true)]
-async fn fd1_what_a_connection_leaves_unread_is_bounded_over_all_its_streams() {
+async fn fd1_unread_bytes_of_a_connection_are_bounded_over_all_its_streams() {
     let hub = hub();
     let peer = Peer {
         listener: "main".into(),
@@ -131,13 +131,13 @@ async fn fd1_what_a_connection_leaves_unread_is_bounded_over_all_its_streams() {
     let pause = Duration::from_secs(60);
     assert!(tokio::time::timeout(pause, second.as_mut()).await.is_err(), "it waits for the client to read");
     account.read(1 << 20);
-    assert!(tokio::time::timeout(pause, second).await.is_ok(), "what is read makes room");
+    assert!(tokio::time::timeout(pause, second).await.is_ok(), "reading makes room");
     drop(message);
 }
 
 /// Meanwhile a worker has other connections to serve.
 #[tokio::test]
-async fn fd6_what_is_large_is_encoded_on_a_thread_of_its_own() {
+async fn fd6_large_bodies_are_encoded_on_another_thread() {
     for (bytes, is_large) in [(100, false), (1_000_000, true)] {
         let (hub, _directory) = hub_of_clusters(&["a"], bytes).await;
         let stream = wildcard_of(&hub).await;
@@ -204,7 +204,7 @@ async fn rly_31_an_answer_of_many_messages_is_encoded_once() {
 
 /// A client that stops reading in the middle of an answer keeps no outdated messages.
 #[tokio::test]
-async fn rly_55_what_a_stalled_client_has_left_to_read_is_taken_back_when_it_is_outdated() {
+async fn rly_55_outdated_messages_of_a_stalled_client_are_dropped() {
     let (hub, directory) = hub_of_clusters(&["a", "b", "c"], 2 << 20).await;
     let stream = wildcard_of(&hub).await;
     let next = || std::future::poll_fn(|context| stream.poll_message(context));
@@ -212,7 +212,7 @@ async fn rly_55_what_a_stalled_client_has_left_to_read_is_taken_back_when_it_is_
     let unsent = || lock(&stream.state().inner).unsent.iter().map(|(key, _)| *key).next();
     let key = unsent().unwrap();
     stream.state().take_back(Duration::ZERO);
-    assert_eq!(unsent(), Some(key), "what is current is kept for it");
+    assert_eq!(unsent(), Some(key), "current messages are kept");
     write_clusters(&directory, &[("a", 500_000), ("c", 500_000), ("d", 500_000)]);
     while hub.shared.encoder.is_current(&key) {
         tokio::time::sleep(Duration::from_millis(5)).await;

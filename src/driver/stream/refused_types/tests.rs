@@ -82,7 +82,11 @@ async fn a_refused_type_waits_for_room() {
     tasks.push(serve(&late));
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert_eq!(refused(&hub), ["hog-9"]);
-    assert_eq!(hub.tables.sources.all().len(), 10 + 10 + 1, "classes, Secrets, and what serves the refused");
+    assert_eq!(
+        hub.tables.sources.all().len(),
+        10 + 10 + 1,
+        "classes, Secrets, and the source of refused types"
+    );
     assert!(tasks.iter().all(|task| !task.is_finished()));
 
     drop(hogs.remove(0));
