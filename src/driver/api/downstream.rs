@@ -110,8 +110,9 @@ pub trait RelayStream: Clone + Send + Sync + 'static {
     /// state (FLW-2).
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>>;
 
-    /// Answers a single request of a client without a stream (RLY-72). The answer is a complete set, sent as
-    /// soon as all of its resources are known and the client lacks some of them. Waits for at most `hold`.
+    /// Answers a single request of a client without a stream (RLY-72). The answer is a complete set, sent once
+    /// all of its resources are known. In JSON, the relay also waits until the client is out of date. The wait takes
+    /// at most `hold`.
     ///
     /// # Errors
     /// UNAVAILABLE if some of the resources are still unknown after `hold`. Other errors refuse the request, or
