@@ -54,7 +54,7 @@ impl Stream {
                 peer,
                 opened_at: shared.clock.now(),
                 waker: AtomicWaker::new(),
-                is_stirred: AtomicBool::new(true),
+                may_be_due: AtomicBool::new(true),
                 answered: AtomicBool::new(false),
                 behind: shared.metrics.downstream.behind(),
                 inner: Mutex::new(inner),

@@ -26,10 +26,10 @@ impl StreamState {
     pub(crate) fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
         // Registered before the look, so no wake is lost in between.
         self.waker.register(context.waker());
-        let is_stirred = self.is_stirred.swap(false, Ordering::AcqRel);
+        let may_be_due = self.may_be_due.swap(false, Ordering::AcqRel);
         let inner = &mut *lock(&self.inner);
-        // A timer does not mark the stream as stirred.
-        if !is_stirred && inner.hold.is_none() {
+        // A timer does not set the flag.
+        if !may_be_due && inner.hold.is_none() {
             return Poll::Pending;
         }
         if let Some(status) = &inner.end {
@@ -49,13 +49,13 @@ impl StreamState {
         match self.next_message(inner, now, context.waker()) {
             Poll::Pending => {
                 // The finished body wakes the stream, and so does an update.
-                self.is_stirred.store(true, Ordering::Relaxed);
+                self.may_be_due.store(true, Ordering::Relaxed);
                 Poll::Pending
             }
             Poll::Ready(Some(message)) => {
                 self.answered.store(true, Ordering::Relaxed);
                 // Another message may be due.
-                self.is_stirred.store(true, Ordering::Relaxed);
+                self.may_be_due.store(true, Ordering::Relaxed);
                 let since = inner.waiting_since().map(|since| self.shared.clock.instant(since));
                 self.behind.since(since);
                 Poll::Ready(Some(message))
@@ -88,7 +88,7 @@ impl StreamState {
         if account.has_room() {
             return true;
         }
-        self.is_stirred.store(true, Ordering::Relaxed);
+        self.may_be_due.store(true, Ordering::Relaxed);
         account.wait(self.id, context.waker());
         self.shared.metrics.limit_hit(Limit::ConnectionBytes);
         // A read before the registration woke nobody.

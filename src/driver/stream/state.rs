@@ -56,7 +56,7 @@ pub struct StreamState {
     pub(crate) waker: AtomicWaker,
     /// Whether something may be due since the last look. Each request and each sent message also cause a poll,
     /// and most of these polls would find nothing.
-    pub(crate) is_stirred: AtomicBool,
+    pub(crate) may_be_due: AtomicBool,
     pub(crate) answered: AtomicBool,
     pub(crate) unread: Unread,
     pub(crate) behind: BehindMetrics,

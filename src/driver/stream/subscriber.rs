@@ -17,7 +17,7 @@ impl Subscriber for StreamState {
     }
 
     fn wake(&self) {
-        self.is_stirred.store(true, Ordering::Release);
+        self.may_be_due.store(true, Ordering::Release);
         self.waker.wake();
     }
 
