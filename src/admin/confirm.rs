@@ -1,4 +1,4 @@
-//! `POST /confirm_deletions`: the one thing that is done here, and not only shown.
+//! `POST /confirm_deletions`: the only endpoint that changes anything.
 
 use axum::Json;
 use axum::extract::State as Shared;
@@ -19,28 +19,27 @@ struct Confirmed {
     server: String,
     list: String,
     class: String,
-    /// Resources that clients are told of as gone.
+    /// The number of resources that clients lose.
     removed: usize,
 }
 
-/// Lets mass deletions go that are held back (FU18).
+/// Confirms mass deletions that are held back (FU18).
 ///
-/// A browser says with `Origin` from where a page sends a POST, and lets any page send one to the loopback: whoever says so is
-/// turned away. Tools do not.
+/// Any web page can let a browser send a POST to a loopback address. The browser then adds an `Origin` header,
+/// so such requests are refused. Command-line tools send no `Origin`.
 pub(super) async fn deletions_meant(
     Shared(admin): Shared<Admin>,
     headers: HeaderMap,
     uri: Uri,
 ) -> Result<Response, Response> {
     if headers.contains_key(header::ORIGIN) {
-        return Err(
-            (StatusCode::FORBIDDEN, "pages may not do that: send it without Origin\n").into_response()
-        );
+        return Err((StatusCode::FORBIDDEN, "web pages may not confirm deletions: send no Origin header\n")
+            .into_response());
     }
     let filter = deletions(&uri).map_err(bad_request)?;
     let confirmed = admin.relay.confirm_deletions(filter).await;
     if confirmed.is_empty() {
-        let text = "nothing is held back that this would concern; GET /sources says what is\n";
+        let text = "no matching deletion is held back; GET /sources lists the held deletions\n";
         return Err((StatusCode::NOT_FOUND, text).into_response());
     }
     let confirmed = confirmed.into_iter().map(|of| Confirmed {

@@ -1,4 +1,4 @@
-//! One admin connection: HTTP/1.1 with every wait bounded.
+//! One admin connection: HTTP/1.1, with a bound on every wait.
 
 use std::future::Future;
 use std::io;
@@ -22,18 +22,20 @@ use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-/// For a whole request head; also the longest that a connection may stay idle.
+/// The time for a whole request head, and for an idle connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const HEADERS_MAX: usize = 64;
 const BUFFER_BYTES_MAX: usize = 16 << 10;
 
-/// A reader that takes nothing for this long is given up.
+/// The time after which a reader that takes nothing is cut off.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// For a whole answer, however slowly it is taken: one of the few that are written at a time (ADM-14).
+/// The time for a whole answer, even to a reader that takes some bytes now and then. Only a few answers are
+/// written at a time (ADM-14).
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Serves one connection until it ends, counting the requests under way; at `shutdown` the answer under way is the last.
+/// Serves one connection until the connection ends, and counts the requests under way. After `shutdown`, only
+/// the answer under way is finished.
 pub(super) async fn drive(
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
@@ -65,7 +67,7 @@ pub(super) async fn drive(
     }
 }
 
-/// A request that is being answered, counted.
+/// Counts a request under way.
 struct Answering(Arc<AtomicUsize>);
 
 impl Answering {
@@ -81,7 +83,7 @@ impl Drop for Answering {
     }
 }
 
-/// The body of an answer, which counts until it was written or given up.
+/// The body of an answer. The request counts until the body is written or dropped.
 struct Counted {
     body: Body,
     _answering: Answering,
@@ -107,19 +109,19 @@ impl http_body::Body for Counted {
     }
 }
 
-/// A stream whose writes fail once its peer has taken nothing for [`STALL_TIMEOUT`], or has taken longer than
-/// [`ANSWER_TIMEOUT`] since it asked.
+/// A stream whose writes fail if the peer has taken nothing for [`STALL_TIMEOUT`], or if the answer takes
+/// longer than [`ANSWER_TIMEOUT`] since the request.
 struct WriteTimeout<S> {
     io: S,
     stalled: Pin<Box<Sleep>>,
-    /// Whether `stalled` counts from the first refused write.
+    /// Whether `stalled` is running, since the first refused write.
     waiting: bool,
-    /// When it last said something.
+    /// The time of the last bytes from the peer.
     asked_at: Instant,
 }
 
 impl<S> WriteTimeout<S> {
-    /// Passes a finished write through; a refused one fails when it has been refused for too long.
+    /// Passes a finished write through. A write that has been refused for too long fails.
     fn bound<T>(&mut self, polled: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.waiting = false;

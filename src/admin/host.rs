@@ -1,4 +1,5 @@
-//! Which `Host` is answered (ADM-2): a page whose own name was made to point here is not.
+//! The check of the `Host` header (ADM-2). Otherwise a web page could point its own name at this listener, and
+//! read the answers.
 
 use axum::extract::{Request, State as Shared};
 use axum::http::{StatusCode, header};
@@ -7,23 +8,24 @@ use axum::response::{IntoResponse, Response};
 
 use super::Admin;
 
-/// Refuses a request that was sent to a name to which public DNS might point.
+/// Refuses a request to a name that public DNS might resolve.
 pub(super) async fn check(Shared(admin): Shared<Admin>, request: Request, next: Next) -> Response {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let said = match (hosts.next(), hosts.next()) {
         (Some(host), None) => host.to_str().ok(),
         _ => None,
     };
-    // Of a request with both, the authority counts.
+    // With both an authority and a header, the authority counts.
     let host = request.uri().authority().map(|authority| authority.as_str()).or(said);
     if host.is_some_and(|host| is_ours(host, &admin.hosts)) {
         return next.run(request).await;
     }
-    let text = "this Host is not answered: use an IP address or localhost, or add the name to admin.hosts\n";
+    let text = "unknown Host: use an IP address or localhost, or add the name to admin.hosts\n";
     (StatusCode::MISDIRECTED_REQUEST, text).into_response()
 }
 
-/// No public DNS name: an IP address, `localhost` and what is below it, and what the operator named.
+/// Whether no public DNS name can match: the host is an IP address, `localhost` or a name below it, or a name
+/// from the configuration.
 fn is_ours(host: &str, named: &[String]) -> bool {
     let (name, port) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, port)) => {
@@ -51,7 +53,7 @@ mod tests {
     use super::is_ours;
 
     #[test]
-    fn adm_2_only_what_no_public_name_can_be_is_answered() {
+    fn adm_2_only_hosts_outside_of_public_dns_are_answered() {
         let named = ["admin.corp.example".to_owned()];
         let ours = [
             "127.0.0.1:19000",

@@ -1,4 +1,4 @@
-//! What each item of a list shows. Never a payload; of a Secret nothing but its name (reliability.md §4.3).
+//! The items of the lists. They never contain a payload, and of a Secret only the name.
 
 use std::net::SocketAddr;
 use std::time::SystemTime;
@@ -25,7 +25,7 @@ fn variant_name(variant: Variant) -> &'static str {
     }
 }
 
-/// One downstream stream.
+/// A downstream stream.
 #[derive(Debug, Serialize)]
 pub(super) struct Client<'a> {
     id: u64,
@@ -47,30 +47,30 @@ struct ClientType<'a> {
     /// There is no room for the client's node class.
     #[serde(skip_serializing_if = "is_false")]
     refused: bool,
-    /// The server does not serve the type, or ends streams for it.
+    /// The server does not serve the type, or ends streams for the type.
     #[serde(skip_serializing_if = "Option::is_none")]
     server_refuses: Option<RefusedType>,
     restored: bool,
     server: Option<&'a str>,
     class: Option<&'a str>,
-    /// Since when the server could not be heard; `state` is about the client.
+    /// How long the server has been unreachable; `state` is about the client.
     server_lost_seconds: Option<f64>,
     wildcard: bool,
     names: usize,
     nonce: Option<&'a str>,
     unacked_seconds: Option<f64>,
-    /// Present while the client gets no news of the type because of a name.
+    /// Present while updates of the type wait for a name.
     #[serde(skip_serializing_if = "Option::is_none")]
     waits: Option<Wait<'a>>,
-    /// Present while there is news that the client is not sent.
+    /// Present while the client is not sent a change.
     #[serde(skip_serializing_if = "Option::is_none")]
     held: Option<Held<'a>>,
-    /// Absent for Secrets: a version is a hash of their content, and a NACK may quote it.
+    /// Absent for Secrets: a version is a hash of the content, and a NACK may quote the content.
     #[serde(flatten)]
     content: Option<ClientContent<'a>>,
 }
 
-/// A name of which nobody knows yet whether it exists.
+/// A name whose existence is not known yet.
 #[derive(Debug, Serialize)]
 struct Wait<'a> {
     name: &'a str,
@@ -78,7 +78,7 @@ struct Wait<'a> {
     seconds: f64,
 }
 
-/// News that wait (ADM-7).
+/// A pending change (ADM-7).
 #[derive(Debug, Serialize)]
 struct Held<'a> {
     why: &'static str,
@@ -100,7 +100,7 @@ struct Nack<'a> {
     seconds: f64,
 }
 
-/// The stream with those of its types that pass; `None` if it, or each of them, does not.
+/// The stream with its matching types; `None` if the stream does not match, or none of its types.
 pub(super) fn client<'a>(
     session: &'a SessionStatus,
     query: &ClientsQuery,
@@ -168,7 +168,7 @@ fn client_type(of: &SessionTypeStatus, now: SystemTime) -> ClientType<'_> {
     }
 }
 
-/// One upstream attachment.
+/// An upstream attachment.
 #[derive(Debug, Serialize)]
 pub(super) struct Source<'a> {
     server: &'a str,
@@ -199,7 +199,7 @@ struct SourceType<'a> {
     present: usize,
     absent: usize,
     unknown: usize,
-    /// Of what is present: what the server took away (FU18).
+    /// The part of `present` that the server has deleted (FU18).
     #[serde(skip_serializing_if = "is_zero")]
     held_back: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -217,7 +217,7 @@ struct SourceType<'a> {
 struct RefusedType {
     how: &'static str,
     seconds: f64,
-    /// Until it is asked for again; null while it is being asked for.
+    /// The time until the next request; null while a request is under way.
     next_try_seconds: Option<f64>,
     error: String,
 }
@@ -243,7 +243,7 @@ struct SourceContent {
     version: Option<String>,
 }
 
-/// The source with those of its types that pass; `None` if it does not.
+/// The source with its matching types; `None` if the source does not match.
 pub(super) fn source<'a>(
     source: &'a SourceStatus,
     query: &SourcesQuery,
@@ -340,7 +340,7 @@ fn source_type(of: &SourceTypeStatus, now: SystemTime) -> SourceType<'_> {
     }
 }
 
-/// One resource, or one name without a resource, of one source.
+/// A resource, or a name without a resource, of a source.
 #[derive(Debug, Serialize)]
 pub(super) struct Resource<'a> {
     r#type: &'a str,
@@ -362,14 +362,15 @@ struct ResourceContent<'a> {
     expires_seconds: Option<f64>,
     server: &'a str,
     class: &'a str,
-    /// Clients that reject what they were last sent of the type, whatever the server's resource is by itself.
+    /// Clients that rejected their last response of the type. The resource itself may be correct.
     #[serde(skip_serializing_if = "is_zero")]
     rejecting_clients: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     rejected: Option<&'a str>,
 }
 
-/// `None` if the resource does not pass. A filter by state leaves Secrets out: it would tell their state.
+/// `None` if the resource does not match. A filter by state leaves out Secrets, because the result would tell
+/// their state.
 pub(super) fn resource<'a>(
     found: &'a ResourceStatus,
     filter: &ResourceFilter,

@@ -1,4 +1,4 @@
-//! A JSON list of any length in a small buffer: items are pulled from the view as the reader takes them.
+//! A JSON list of any length in a small buffer: the reader's pace decides when items are made.
 
 use std::future::Future;
 use std::io;
@@ -11,32 +11,32 @@ use futures_util::stream;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-/// What is gathered before it is handed to the connection. One chunk may wait beside the one being filled.
+/// Bytes gathered for one chunk. One chunk may wait beside the chunk being filled.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// Items looked at before other tasks get their turn.
+/// The number of items between two turns of other tasks.
 const ITEMS_PER_TURN: usize = 64;
 
-/// The part of a response body that is ready to be written; the last one ends the document.
+/// A part of a response body. The last part ends the document.
 struct Chunk {
     bytes: Bytes,
     last: bool,
 }
 
-/// Answers `{"<name>":[…],"count":n,"truncated":false}`, written by `write` as the reader takes it. `truncated`
-/// says that there may be more than `limit` items.
+/// Answers `{"<name>":[…],"count":n,"truncated":false}`. `write` makes the items at the reader's pace.
+/// `truncated` tells that there may be more than `limit` items.
 pub(super) fn respond<F>(name: &'static str, limit: usize, write: impl FnOnce(ListWriter) -> F) -> Response
 where
     F: Future<Output = ()> + Send + 'static,
 {
     let (chunks, received) = mpsc::channel(1);
-    // The writer ends by itself when the body is dropped.
+    // The writer stops when the body is dropped.
     tokio::spawn(write(ListWriter { name, limit, chunks }));
     let body = stream::try_unfold(Some(received), |received| async move {
         let Some(mut received) = received else { return Ok(None) };
         match received.recv().await {
             Some(chunk) => Ok(Some((chunk.bytes, (!chunk.last).then_some(received)))),
-            // The reader must not take a part for the whole.
+            // An error, so that the reader does not mistake a part for the whole.
             None => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
         }
     });
@@ -51,8 +51,8 @@ pub(super) struct ListWriter {
 }
 
 impl ListWriter {
-    /// Writes each item for which `render` returns true, having appended its JSON; the others are left out. Ends
-    /// early when the reader is gone.
+    /// Writes the items. `render` appends an item's JSON and returns true, or returns false to leave the item
+    /// out. Ends early when the reader is gone.
     pub(super) async fn write_all<T>(
         self,
         mut items: impl Iterator<Item = T>,
@@ -87,12 +87,12 @@ impl ListWriter {
             }
         };
         buffer.extend_from_slice(format!("\n],\"count\":{count},\"truncated\":{truncated}}}\n").as_bytes());
-        // A reader that is gone misses nothing.
+        // The reader may be gone.
         let _ = self.chunks.send(Chunk { bytes: buffer.into(), last: true }).await;
     }
 }
 
-/// Appends an item that passed; false for one that did not.
+/// Appends an item; returns false for `None`.
 pub(super) fn append(buffer: &mut Vec<u8>, item: Option<impl Serialize>) -> bool {
     item.is_some_and(|item| serde_json::to_writer(buffer, &item).is_ok())
 }

@@ -1,20 +1,20 @@
-//! The admin room: what an operator may ask a running relay, over HTTP on a listener of its own.
+//! The admin room: an operator's queries and commands to a running relay, over HTTP on a separate listener.
 //!
 //! | endpoint | answer |
 //! |---|---|
 //! | `GET /` | this list |
 //! | `GET /healthz` | 200 while the process lives |
-//! | `GET /ready` | 200 once listeners are bound and what is on disk is loaded, 503 before that and while draining; JSON with the state of every upstream |
+//! | `GET /ready` | 200 once listeners are bound and files are loaded, 503 before that and while draining; JSON with the state of every upstream |
 //! | `GET /metrics` | OpenMetrics text |
-//! | `GET /clients?node=&type=&state=&limit=` | the downstream streams: per type what was sent, ACKed and NACKed |
-//! | `GET /sources?server=&type=&state=&limit=` | the upstream attachments: state, staleness, last error, what each holds |
-//! | `GET /resources?type=&name=&state=&limit=` | what is cached: names, versions, sizes, states |
-//! | `GET /refused?limit=` | the clients for whose node class there was no room, the last ones first |
-//! | `POST /confirm_deletions?server=&type=` | says that mass deletions were meant which are held back; JSON with what went |
+//! | `GET /clients?node=&type=&state=&limit=` | the downstream streams, with the versions sent, ACKed and NACKed per type |
+//! | `GET /sources?server=&type=&state=&limit=` | the upstream attachments: state, staleness, last error, contents |
+//! | `GET /resources?type=&name=&state=&limit=` | the cached resources: names, versions, sizes, states |
+//! | `GET /refused?limit=` | the clients for whose node class there was no room, the latest first |
+//! | `POST /confirm_deletions?server=&type=` | confirms mass deletions that are held back; JSON with the removed resources |
 //!
-//! No payload is ever shown, and of a Secret nothing but its name (reliability.md §4.3). The room reads what drivers
-//! publish, through [`Controls`], and holds no lock; lists are written item by item, so that a dump of all clients
-//! costs a small buffer however slow its reader is. Requests, connections, headers and times are bounded.
+//! No payload is ever shown, and of a Secret only the name. The room reads the relay's status through
+//! [`Controls`], and holds no lock. Lists are written item by item: a dump of all clients takes a small buffer,
+//! however slow its reader is. Requests, connections, headers and times are bounded.
 
 mod readiness;
 mod query;
@@ -55,25 +55,27 @@ use crate::telemetry::{Limit, Metrics};
 use query::{ClientsQuery, ResourcesQuery, SourcesQuery};
 use rejections::Rejections;
 
-/// For one more, the connection is closed that has had no request for the longest, so that health is always answered.
+/// For a further connection, the oldest connection without a request under way is closed. Health checks are
+/// thus always answered.
 const CONNECTIONS_MAX: usize = 128;
 
-/// Concurrent requests for metrics and lists; more are answered 503. Health and readiness are always answered.
+/// Concurrent requests for metrics and lists; further requests are answered with 503. Health and readiness have
+/// no limit.
 const REQUESTS_MAX: usize = 8;
 
-/// For what is being written when the process ends.
+/// The time for finishing answers at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 const ENDPOINTS: &str = "\
 sluice admin
 GET /healthz     200 while the process lives
-GET /ready       200 when the relay may get traffic; the state of every upstream
+GET /ready       200 while the relay may get traffic; the state of every upstream
 GET /metrics     OpenMetrics text
 GET /clients     ?node=&type=&state=&limit=    the downstream streams
 GET /sources     ?server=&type=&state=&limit=  the upstream attachments
 GET /resources   ?type=&name=&state=&limit=    what is cached
 GET /refused     ?limit=                       clients for whose node class there was no room
-POST /confirm_deletions  ?server=&type=        mass deletions that are held back were meant
+POST /confirm_deletions  ?server=&type=        confirms mass deletions that are held back
 ";
 
 /// The admin server.
@@ -83,13 +85,13 @@ pub struct Admin {
     readiness: Arc<Readiness>,
     metrics: Arc<Metrics>,
     requests: Arc<Semaphore>,
-    /// Names beside IP addresses and `localhost` that are answered (ADM-2).
+    /// Accepted names beside IP addresses and `localhost` (ADM-2).
     hosts: Arc<[String]>,
 }
 
 impl Admin {
-    /// Serves until `shutdown`, then finishes what is being written for at most a second. The listener is a TCP or
-    /// a unix socket.
+    /// Serves until `shutdown`, then finishes answers for at most a second. The listener is a TCP or a unix
+    /// socket.
     pub async fn serve(
         mut listener: impl Listener,
         hosts: Vec<String>,
@@ -119,7 +121,10 @@ impl Admin {
         drop(listener);
         let all_ended = async { while connections.join_next().await.is_some() {} };
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, all_ended).await.is_err() {
-            debug!(connections = connections.len(), "admin connections were still open at the end");
+            debug!(
+                connections = connections.len(),
+                "admin connections were still open at the end of the process"
+            );
         }
     }
 
@@ -147,11 +152,11 @@ impl Admin {
 /// One connection.
 struct Open {
     task: AbortHandle,
-    /// How many are being answered.
+    /// The number of requests under way.
     requests: Arc<AtomicUsize>,
 }
 
-/// No endpoint takes a body, so that none has to be bounded.
+/// No endpoint takes a body, so no body needs a bound.
 async fn refuse_body(request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         next.run(request).await
@@ -161,7 +166,7 @@ async fn refuse_body(request: Request, next: Next) -> Response {
     }
 }
 
-/// Holds one of the permits until the last byte of the answer has been taken.
+/// Holds a permit until the reader has taken the last byte of the answer.
 async fn bound(Shared(admin): Shared<Admin>, request: Request, next: Next) -> Response {
     let Ok(permit) = admin.requests.clone().try_acquire_owned() else {
         admin.metrics.limit_hit(Limit::AdminRequests);
@@ -184,7 +189,7 @@ async fn ready(Shared(admin): Shared<Admin>) -> Response {
 }
 
 async fn metrics(Shared(admin): Shared<Admin>) -> Response {
-    // `/proc` is read, and the text is long with many types: not on a thread that serves clients.
+    // Reads `/proc`, and the text is long with many types. So the work runs on a thread that serves no clients.
     let metrics = admin.metrics.clone();
     match tokio::task::spawn_blocking(move || metrics.encode()).await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),

@@ -1,4 +1,4 @@
-//! What may follow the `?` of each list, and of what is confirmed. Anything else is refused, naming what is allowed.
+//! The query parameters of each endpoint. An error for an unknown parameter lists the allowed ones.
 
 use axum::extract::Query;
 use axum::http::Uri;
@@ -6,10 +6,10 @@ use axum::http::Uri;
 use crate::driver::api::control::DeletionFilter;
 use crate::driver::api::status::{ClientStatus, ConfigStatus, ResourceFilter, SourceState};
 
-/// Items of a list without a `limit`.
+/// The limit of a list without `limit`.
 const UNLIMITED: usize = usize::MAX;
 
-/// `/clients`: streams of this node that have a type, or any, in this state.
+/// `/clients`: streams of this node that have this type, or any type, in this state.
 #[derive(Debug, PartialEq)]
 pub(super) struct ClientsQuery {
     pub node: Option<String>,
@@ -83,7 +83,7 @@ fn values<const N: usize>(uri: &Uri, allowed: [&str; N]) -> Result<[Option<Strin
             .and_then(|index| values.get_mut(index))
             .ok_or_else(|| format!("unknown query key {key:?}; allowed: {}", allowed.join(", ")))?;
         if slot.replace(value).is_some() {
-            return Err(format!("query key {key:?} is there twice"));
+            return Err(format!("duplicate query key {key:?}"));
         }
     }
     Ok(values)

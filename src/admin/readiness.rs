@@ -1,4 +1,4 @@
-//! Whether the relay may get traffic, and how fresh what it serves is (I14).
+//! Whether the relay may get traffic, and the age of its configuration (I14).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use serde::Serialize;
 use super::item::seconds_since;
 use crate::driver::api::status::{SourceState, SourceStatus};
 
-/// Where the process stands; it only moves forward.
+/// The state of the process; it only moves forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     Starting = 0,
-    /// Listeners are bound and what is on disk is loaded.
+    /// Listeners are bound, and the checkpoint and files are loaded.
     Ready = 1,
     Draining = 2,
 }
@@ -37,13 +37,13 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// A relay whose upstreams are down still serves what it has, so that is normally no reason to send clients
-    /// away. With `requires_upstream` it is not ready while it has sources and none of them is connected.
+    /// A relay without a reachable upstream still serves its cache, and normally stays ready. With
+    /// `requires_upstream`, a relay with sources is ready only while at least one source is connected.
     pub fn new(requires_upstream: bool) -> Readiness {
         Readiness { state: AtomicU8::new(State::Starting as u8), requires_upstream }
     }
 
-    /// Moves on to a later state; an earlier one changes nothing.
+    /// Moves on to a later state; an earlier state changes nothing.
     pub fn advance(&self, state: State) {
         self.state.fetch_max(state as u8, Relaxed);
     }
@@ -79,27 +79,27 @@ pub(super) struct Report {
     upstreams: BTreeMap<String, Upstream>,
 }
 
-/// All sources of one server: the counts of their states, the worst of their staleness with its reason, and how much is
-/// served all the same.
+/// A summary of all sources of one server: the counts of their states, the longest staleness with its reason,
+/// and the number of served resources.
 #[derive(Debug, Default, PartialEq, Serialize)]
 struct Upstream {
-    /// The server lists for which it is asked: keys of the configuration.
+    /// The keys of the server lists that contain the server.
     lists: BTreeSet<String>,
     connecting: usize,
     connected: usize,
     backoff: usize,
-    /// A stream is open, and the server never answered.
+    /// Sources with an open stream whose server has never answered.
     unanswered: usize,
-    /// The server ends each stream.
+    /// Sources whose server ends each stream.
     ends_streams: usize,
     stale: usize,
-    /// Of them: those that serve what was held before a restart.
+    /// The stale sources that serve resources from before a restart.
     restored: usize,
     stale_seconds: Option<f64>,
     last_error: Option<String>,
-    /// Resources in the caches of all its sources.
+    /// Resources in the caches of all sources.
     present: usize,
-    /// Of them: those that the server took away, and that are served on for a while.
+    /// The present resources that the server has deleted and that are served on for a while.
     held_back: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Which types clients reject: the server's word for a resource is not theirs.
+//! The types that clients reject. The server's state of a resource does not show the clients' verdict.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,20 @@ use crate::driver::api::status::{
     ConfigStatus, NackStatus, ResourceFilter, ResourceStatus, SessionTypeStatus, StatusView,
 };
 
-/// Of a NACK's text in a list of resources, where each of thousands may repeat it. `/clients` has all that is kept.
+/// The length of a NACK's text in the list of resources, where thousands of items may repeat the text.
+/// `/clients` has the stored text.
 const TEXT_CHARS_MAX: usize = 200;
 
-/// Between two turns of other tasks.
+/// The number of sessions between two turns of other tasks.
 const SESSIONS_PER_TURN: usize = 64;
 
-/// What clients say of one type that they have from one server and class. A NACK is of a response: which of its resources is
-/// meant, only its text may tell.
+/// The NACKs of clients for one type from one server and class. A NACK refers to a whole response; only the
+/// text may name a resource.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Rejection {
     /// Clients whose last verdict on the type is a NACK.
     pub(super) clients: usize,
-    /// Of the latest one.
+    /// The text of the latest NACK.
     pub(super) text: String,
 }
 
@@ -29,7 +30,7 @@ type Key = (String, String, String);
 pub(super) struct Rejections(BTreeMap<Key, (Rejection, std::time::SystemTime)>);
 
 impl Rejections {
-    /// Walks all streams, one at a time.
+    /// Iterates over all streams, one at a time.
     pub(super) async fn gather(relay: &(impl StatusView + ?Sized), filter: &ResourceFilter) -> Rejections {
         let mut found = Rejections::default();
         for (number, session) in relay.sessions().enumerate() {
@@ -46,7 +47,7 @@ impl Rejections {
     }
 
     fn add(&mut self, of: &SessionTypeStatus, nack: &NackStatus) {
-        // A type may come from several servers, or classes, which are then listed.
+        // A type may come from several servers or classes, separated by commas.
         let listed = |texts: &Option<std::sync::Arc<str>>| {
             let texts = texts.as_deref().unwrap_or_default();
             texts.split(", ").map(str::to_owned).collect::<Vec<_>>()

@@ -22,11 +22,11 @@ use crate::xds::{Code, ResourceName, Status, TypeUrl, Version};
 
 const SESSIONS: usize = 10_000;
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
-/// More than the listener takes, fewer than the HTTP library would by itself.
+/// More than the listener accepts, and fewer than the HTTP library's default.
 const HEADERS_SENT: usize = 80;
 const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 
-/// A relay of many clients, of which every hundredth has NACKed.
+/// A relay with many clients, of which every hundredth has NACKed.
 #[derive(Default)]
 struct FakeView {
     sources: Vec<Arc<SourceStatus>>,
@@ -34,7 +34,7 @@ struct FakeView {
     finished: AtomicUsize,
 }
 
-/// Counts the iterators that were dropped.
+/// Counts the dropped iterators.
 struct OnDrop<'a>(&'a AtomicUsize);
 
 impl Drop for OnDrop<'_> {
@@ -175,7 +175,7 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
     })
 }
 
-/// Connections come out of a channel; both ends of each are in memory, so that the time of a test is its own.
+/// Connections come from a channel. Both ends are in memory, so tests control the time.
 struct MemoryListener(mpsc::UnboundedReceiver<DuplexStream>);
 
 impl Listener for MemoryListener {
@@ -339,7 +339,7 @@ async fn fu_18_deletions_are_confirmed_by_tools_and_not_by_pages() {
     for target in ["?type=Listener", "?server=cp-3", "?server=cp-9"] {
         let answer = admin.send(&post(&format!("/confirm_deletions{target}"))).await;
         assert_eq!(answer.status, 404, "{target}");
-        assert!(answer.body.contains("nothing is held back"), "{}", answer.body);
+        assert!(answer.body.contains("no matching deletion"), "{}", answer.body);
     }
     let answer = admin.send(&post("/confirm_deletions?tpye=Cluster")).await;
     assert_eq!(
@@ -502,7 +502,7 @@ async fn resources_and_sources_are_filtered() {
 }
 
 #[tokio::test]
-async fn of_a_secret_nothing_but_its_name_is_shown() {
+async fn a_secret_shows_only_its_name() {
     let admin = Fixture::start(vec![source("cp-1", SourceState::Connected, false)], false);
     let list = admin.get("/resources?type=Secret&name=r0").await.json();
     assert_eq!(list["resources"], serde_json::json!([{ "type": SECRET, "name": "r0" }]));
@@ -516,7 +516,7 @@ async fn of_a_secret_nothing_but_its_name_is_shown() {
 }
 
 #[tokio::test]
-async fn a_query_that_is_not_understood_is_refused_with_what_is_allowed() {
+async fn an_invalid_query_is_refused_with_the_allowed_values() {
     let admin = Fixture::start(vec![], false);
     let cases = [
         ("/clients?name=x", r#"unknown query key "name"; allowed: node, type, state, limit"#),
@@ -546,7 +546,7 @@ async fn a_slow_reader_pulls_items_one_by_one_and_then_gets_them_all() {
     io.write_all(get_request("/clients").as_bytes()).await.unwrap();
     sleep(Duration::from_secs(10)).await;
     let pulled = admin.view.pulled.load(SeqCst);
-    // Three chunks and what the connection buffers, at more than 500 bytes per client.
+    // Three chunks and the connection's buffer, at more than 500 bytes per client.
     assert!((1..200).contains(&pulled), "{pulled}");
     sleep(Duration::from_secs(10)).await;
     assert_eq!(admin.view.pulled.load(SeqCst), pulled, "nothing moves while nobody reads");
@@ -610,7 +610,7 @@ async fn large_heads_are_refused() {
     let many: String = (0..HEADERS_SENT).map(|n| format!("h{n}: x\r\n")).collect();
     let mut io = admin.connect();
     let head = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{many}\r\n");
-    // The connection may be closed before all of it is written.
+    // The connection may close before the whole head is written.
     let _ = io.write_all(head.as_bytes()).await;
     assert_eq!(read_answer(&mut io).await.status, 431);
     let mut io = admin.connect();
@@ -620,7 +620,7 @@ async fn large_heads_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_finishes_what_is_being_written_and_does_not_wait_for_more() {
+async fn shutdown_finishes_answers_under_way_and_waits_for_nothing_else() {
     let admin = Fixture::start(vec![], false);
     let mut reading = admin.connect();
     reading.write_all(get_request("/clients?limit=100").as_bytes()).await.unwrap();
@@ -667,7 +667,7 @@ async fn tcp_and_unix_sockets_both_serve() {
     assert!(over_unix.starts_with("HTTP/1.1 200 OK") && over_unix.ends_with("ok\n"), "{over_unix}");
 }
 
-/// ADM-2: a web page that has its own name point here is not answered, whatever it asks for.
+/// ADM-2: a web page that points its own name at this listener gets no answer, whatever the path.
 #[tokio::test]
 async fn adm_2_a_foreign_host_is_answered_nothing() {
     let admin = Fixture::start(vec![], false);
@@ -693,7 +693,7 @@ async fn a_type_that_does_not_exist_is_no_empty_list() {
     }
 }
 
-/// ADM-14: who takes an answer byte by byte holds its place for a bounded time.
+/// ADM-14: a reader that takes an answer byte by byte holds its place for a bounded time.
 #[tokio::test(start_paused = true)]
 async fn adm_14_an_answer_has_a_deadline() {
     let admin = Fixture::start(vec![], false);
@@ -702,7 +702,7 @@ async fn adm_14_an_answer_has_a_deadline() {
     let begun = tokio::time::Instant::now();
     let mut bytes = [0; 1];
     while let Ok(1) = io.read(&mut bytes).await {
-        // What is buffered between the two is taken after the deadline, too.
+        // The buffer between both ends is read after the deadline, too.
         if begun.elapsed() < connection::ANSWER_TIMEOUT * 2 {
             sleep(connection::STALL_TIMEOUT / 2).await;
         }

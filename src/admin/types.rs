@@ -1,16 +1,16 @@
-//! Whether a type that is asked about exists, so that a slip of the pen is not answered by an empty list.
+//! The check that a requested type exists, so that a typing error does not look like an empty list.
 
 use super::Admin;
 use crate::driver::api::status::names_type;
 use crate::xds::TypeUrl;
 
-/// How many near types are named.
+/// The number of suggested types.
 const NEAR_MAX: usize = 3;
 
-/// How alike a near type must be: the measure of Jaro and Winkler.
+/// The least likeness of a suggested type, by Jaro and Winkler's measure.
 const NEAR_MIN: f64 = 0.8;
 
-/// Fails, naming near ones, for a type that no client or source has, and that is none of xDS.
+/// Fails, with suggestions, for a type that neither xDS nor any client or source has.
 pub(super) fn check(admin: &Admin, text: Option<&str>) -> Result<(), String> {
     let Some(text) = text else { return Ok(()) };
     let is_meant = |type_url: &TypeUrl| names_type(text, type_url);
@@ -34,6 +34,6 @@ pub(super) fn check(admin: &Admin, text: Option<&str>) -> Result<(), String> {
     let near: Vec<_> = near.iter().take(NEAR_MAX).map(|(_, name)| *name).collect();
     Err(match near.is_empty() {
         true => format!("unknown type {text:?}"),
-        false => format!("unknown type {text:?}; near ones: {}", near.join(", ")),
+        false => format!("unknown type {text:?}; similar types: {}", near.join(", ")),
     })
 }

@@ -123,7 +123,7 @@ impl Dialer {
         connect.await.map_err(|problem: String| format!("{address}: {problem}"))
     }
 
-    /// A half-open connection must be noticed within seconds (finding 7, FU3).
+    /// A half-open connection must be noticed within seconds (FU3).
     fn set_options(&self, stream: &TcpStream) -> std::io::Result<()> {
         let settings = &self.settings;
         let keepalive = TcpKeepalive::new()

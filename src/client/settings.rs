@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-/// The timeouts and limits of one server. The defaults are sluice's own (`reliability.md` §3.1 and finding
-/// 7).
+/// The timeouts and limits of one server. The defaults are sluice's own.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
     /// For name resolution, and for the TCP handshake with one address: 3 s each (FU2, FU6).

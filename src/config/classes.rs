@@ -95,8 +95,7 @@ fn read_rule(map: &mut Map<'_>) -> Vec<ClassRule> {
     rules
 }
 
-/// Secrets are split by `id` unless the operator says otherwise, and must say so explicitly (reliability
-/// §4.3).
+/// Secrets are split by `id` unless the operator says otherwise, and must say so explicitly (RLY-21).
 fn check_share_secrets(map: &Map<'_>, types: &[TypeUrl], projection: Option<&Projection>) {
     if !types.iter().any(TypeUrl::is_secret) {
         let reason = "needs the Secret type in `match.types`: sharing Secrets must be explicit";

@@ -1,4 +1,4 @@
-//! Limits on the resources that any one peer can use (reliability §4.5).
+//! Limits on the resources that any one peer can use.
 
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ impl Default for Limits {
     }
 }
 
-/// Keys of reliability §4.5 that belong to features not implemented yet.
+/// Keys of limits whose features are not implemented yet.
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("accept_rate", "connections are accepted without a rate limit"),
     ("connections_per_identity", "use connections_per_ip; identities need TLS"),

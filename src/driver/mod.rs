@@ -1,14 +1,16 @@
-//! Tasks that drive the machines of the engine: the only room that reads the clock and draws entropy.
+//! The tasks that run the state machines of the engine. No other room reads the clock or draws random numbers.
 //!
-//! The wings stand in reading order, and each uses only those before it.
+//! The wings stand in reading order. Each wing uses only earlier wings.
 //!
-//! - `ground`: what every task needs, and needs no task: clock, servers, encoder, accounts of connections.
+//! - `ground`: parts that every task needs and that need no task: clock, servers, encoder, accounts of
+//!   connections.
 //! - `api`: the traits and plain data through which the serving room and the admin listener see the relay.
-//! - `source`: one task for each source. It alone touches its machine, and publishes immutable snapshots.
-//! - `stream`: one downstream stream. Its machine stands under an uncontended lock, which is held for one call: by the task
-//!   that reads requests, or by the response body that the connection polls. Nothing is queued for a client: a stream is woken,
-//!   and pulls.
-//! - `relay`: opens streams, and looks at all of them together.
+//! - `source`: one task for each source. Only the task touches the source's machine; it publishes immutable
+//!   snapshots.
+//! - `stream`: one downstream stream. An uncontended lock guards the stream's machine. The reader of requests,
+//!   or the response body that a connection polls, takes the lock for one call. Nothing is queued for a client:
+//!   a stream is woken, and pulls.
+//! - `relay`: opens streams, and iterates over all of them.
 
 pub(crate) mod ground;
 pub mod api;

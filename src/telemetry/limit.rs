@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prometheus_client::metrics::counter::Counter;
 
-/// The limits with a hit counter (reliability.md §4.5).
+/// The limits with a hit counter.
 ///
 /// Configurable limits have the name of their configuration key; the others are fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

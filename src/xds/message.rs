@@ -1,4 +1,4 @@
-//! Requests and responses of both variants, in both directions (`protocol.md` §3).
+//! Requests and responses of both variants, in both directions.
 //!
 //! The same structs serve downstream (sluice reads requests and writes responses) and upstream (the reverse).
 //! [`crate::wire`] encodes and decodes them.

@@ -1,7 +1,7 @@
 //! The vocabulary of xDS: type URLs, names, versions, resources, nodes, requests and responses.
 //!
 //! Everything here is plain data: no protobuf, no clock, no socket. The other rooms exchange only these
-//! types. `protocol.md` §1 to §3 describe the wire fields behind each struct.
+//! types. `docs/rules` has the rules about the wire fields behind each struct.
 
 pub mod type_url;
 pub mod xdstp;

@@ -1,5 +1,4 @@
-//! The discovery services, one for each type with a service, and the types that a stream of each carries
-//! (`protocol.md` §2).
+//! The discovery services, one for each type with a service, and the types that a stream of each carries.
 
 mod paths;
 

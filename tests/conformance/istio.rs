@@ -178,7 +178,7 @@ async fn a_control_plane_that_never_answers_is_named() {
     );
     assert_eq!(node.id, format!("sluice-test/{}", source["class"].as_str().expect("the digest")));
     tokio::time::sleep(Duration::from_secs(9)).await;
-    let warnings = bench.warned_of("answers none of them").await;
+    let warnings = bench.warned_of("has answered no request").await;
     assert!(
         warnings.iter().any(|line| line.contains("split_by") && line.contains(&node.id)),
         "{warnings:#?}"

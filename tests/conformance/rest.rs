@@ -93,7 +93,7 @@ async fn rly_72_what_is_not_known_is_503_and_never_an_empty_set() {
     let Some(bench) = Bench::scripted(|setup| slow(setup).resource_timeout(30)).await else { return };
     let (status, body) = poll(&bench, CLUSTERS, "", &[]).await;
     assert_eq!(status, 503, "{body}");
-    assert!(body["message"].as_str().is_some_and(|text| text.contains("not said yet")), "{body}");
+    assert!(body["message"].as_str().is_some_and(|text| text.contains("not answered yet")), "{body}");
 
     // Of two names one is known: half a set is none (RST-12).
     let (status, _) = poll(&bench, ENDPOINTS, "", &["a", "b"]).await;

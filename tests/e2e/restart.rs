@@ -188,7 +188,7 @@ async fn n8_unchanged_data_is_no_news_for_anyone() {
     bench.origin.up().await;
     eventually("the confirmation", || async {
         sum_of(&relay, "sluice_upstream_sources_restored").await == 0.0
-            && relay.log().contains("the upstream has spoken of all")
+            && relay.log().contains("the upstream has answered for all")
     })
     .await;
     again.quiet().await;
@@ -277,7 +277,8 @@ async fn fp_3_a_directory_that_cannot_be_used_stops_nothing() {
     bench.origin.set(CDS, "a", "2");
     client.settle(CDS, &[("a", "2"), ("b", "1")]).await;
     eventually("a file", || async { bench.files().len() == 1 }).await;
-    eventually("the end of it", || async { relay.log().contains("the checkpoint is written again") }).await;
+    eventually("the end of it", || async { relay.log().contains("writing the checkpoint succeeded again") })
+        .await;
 }
 
 /// A file system of 1 MiB on a directory. It takes root to make one.

@@ -43,7 +43,7 @@ async fn others_go_on(variant: Variant) {
     // The streams: the first one, the one that took its place, and those of the suspect.
     assert!(origin.opened() <= 1 + count() as u64, "{} for {}", origin.opened(), count());
 
-    let warned = relay.warnings("ended the stream soon after it was asked for a type");
+    let warned = relay.warnings("ended the stream soon after a request for a type");
     assert_eq!(warned.len(), 1, "{warned:?}");
     assert!(warned[0].contains("Runtime") && warned[0].contains("resource watch failed"), "{warned:?}");
     let server = origin.address.to_string();

@@ -47,7 +47,7 @@ fn the_log_lines_exist() {
         let end = line.find('=').map_or(line.len(), |at| line[..at].rfind(' ').unwrap_or(0));
         let text = line[..end].split("...").next().unwrap_or_default().trim();
         // One sentence is made of two.
-        let text = text.replace("they were rejected (NACK)", "they were {what}");
+        let text = text.replace("were rejected (NACK)", "were {action}");
         assert!(text.len() > 10 && all.contains(&text), "no such line in the code: {text:?}");
         lines += 1;
     }

@@ -67,7 +67,7 @@ async fn fu_18_mass_deletion_held_back() {
         assert_eq!(relay.upstream(&server).await["held_back"], 20);
         let warnings = relay.warned(1).await;
         assert!(
-            warnings[0].contains("served on for a while") && warnings[0].contains("removed=20"),
+            warnings[0].contains("holding the deletion back") && warnings[0].contains("removed=20"),
             "{warnings:#?}"
         );
         let mut newcomer = Client::open(&relay.address, Variant::Sotw, "two").await;
@@ -121,7 +121,7 @@ async fn fu_18_mass_deletion_until_it_is_confirmed() {
             relay.metric("sluice_upstream_resources_held_back", &labels).await == 0.0
         })
         .await;
-        assert!(relay.log().contains("the operator confirmed what the upstream deleted"));
+        assert!(relay.log().contains("the operator confirmed the deletion"));
         let of = relay.json("/clients").await["clients"][0]["types"][0].clone();
         assert!(of["held"].is_null() && of["state"] == "SYNCED", "{of}");
         relay.warned(1).await;

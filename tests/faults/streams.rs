@@ -199,7 +199,7 @@ async fn fu_17_over_the_limit() {
     let label = "limit=\"max_response_bytes\"";
     assert!(site.relay.metric("sluice_limit_hits_total", &[label]).await >= 3.0);
     let warnings = site.relay.warned(1).await;
-    assert!(warnings[0].contains("cannot be read"), "{warnings:#?}");
+    assert!(warnings[0].contains("cannot read"), "{warnings:#?}");
     site.origin.set(EDS, "e", "small");
     for client in [&mut site.delta, &mut site.sotw] {
         assert_eq!(client.take(EDS).await.get("e").text(), "small");

@@ -9,7 +9,7 @@ use super::{DEADLINE, Relay};
 
 /// The lines that begin and end an outage.
 pub const UNREACHABLE: &str = "the upstream is unreachable";
-pub const ENDS_STREAM: &str = "the upstream can be connected to, and ends the stream";
+pub const ENDS_STREAM: &str = "the upstream accepts connections but ends the stream";
 pub const ANSWERS_AGAIN: &str = "the upstream answers again";
 
 impl Relay {

@@ -1,4 +1,4 @@
-//! Commands of an operator to a running relay.
+//! An operator's commands to a running relay.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use futures_util::future::BoxFuture;
 
 use crate::driver::api::status::{SourceStatus, SourceTypeStatus, StatusView, names_type};
 
-/// The relay as an operator sees and steers it.
+/// The operator's view of the relay, and the commands.
 pub trait Controls: StatusView {
-    /// Has the status of sources brought up to date, for who is about to read it. A source that takes longer than a moment
-    /// is read as it was shown last.
+    /// Brings the status of all sources up to date. A source that takes longer than a moment keeps its previous
+    /// status.
     fn refresh(&self) -> BoxFuture<'_, ()>;
 
-    /// Says that mass deletions were meant which are held back (FU18): clients are told of them. Returns the sources that
-    /// held something back, and how much; none, if there was nothing.
+    /// Confirms mass deletions that are held back (FU18): the relay passes them on to clients. Returns the
+    /// affected sources with the number of removed resources; empty if no deletion matched.
     fn confirm_deletions(&self, filter: DeletionFilter) -> BoxFuture<'_, Vec<ConfirmedDeletion>>;
 }
 
-/// Which deletions are meant; `None` means all.
+/// Selects deletions; `None` selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeletionFilter {
     /// `server_uri` of the configuration.
@@ -26,7 +26,7 @@ pub struct DeletionFilter {
     pub type_name: Option<String>,
 }
 
-/// What went of one source.
+/// The resources that a confirmed deletion removed from one source.
 #[derive(Clone, Debug)]
 pub struct ConfirmedDeletion {
     pub source: Arc<SourceStatus>,
@@ -34,7 +34,7 @@ pub struct ConfirmedDeletion {
 }
 
 impl DeletionFilter {
-    /// Whether a source holds something back that this may concern.
+    /// Whether a source holds back a deletion that matches.
     pub fn concerns(&self, source: &SourceStatus) -> bool {
         let is_type = |of: &&SourceTypeStatus| {
             self.type_name.as_deref().is_none_or(|text| names_type(text, &of.type_url))

@@ -1,7 +1,7 @@
-//! What the serving room sees of the relay: one handle per downstream stream.
+//! The relay as the serving room sees it: one handle per downstream stream.
 //!
-//! The serving room owns sockets, HTTP/2 and gRPC framing; it hands decoded requests in and takes finished messages
-//! out. It knows nothing of the machines behind the handle.
+//! The serving room owns sockets, HTTP/2 and gRPC framing. It passes decoded requests in and takes finished
+//! messages out. It knows nothing of the machines behind the handle.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -18,17 +18,18 @@ pub use crate::driver::ground::unread::Delivery;
 pub use crate::xds::Variant;
 use crate::xds::{Request, SotwRequest, Status, StreamKind};
 
-/// What a client is told while no server can be asked for what it wants and nothing of it is known (RLY-4).
+/// The treatment of a client for whom no server is reachable and nothing is cached (RLY-4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenUnavailable {
-    /// Nothing: its stream waits.
+    /// The client's stream waits.
     #[default]
     Hold,
-    /// Its stream ends with UNAVAILABLE before a first response, so that a client with a second server turns to that.
+    /// The client's stream ends with UNAVAILABLE before a first response, so that the client can use its next
+    /// server.
     Fail,
 }
 
-/// Where a stream came from.
+/// The origin of a stream.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// The name of the listener in the configuration.
@@ -39,76 +40,83 @@ pub struct Peer {
     pub when_unavailable: WhenUnavailable,
 }
 
-/// One message of a response stream, framed for gRPC and ready to be written: the private part first (gRPC header
-/// and nonce), then the body that every client of the same selection shares.
+/// One message of a response stream, framed for gRPC and ready to be written. The private part comes first,
+/// with the gRPC header and the nonce. All clients with the same selection share the body.
 #[derive(Debug)]
 pub struct Message {
     pub private: Bytes,
     pub shared: Bytes,
-    /// To be dropped when the last byte has left.
+    /// Dropped when the last byte has left.
     pub delivery: Option<Delivery>,
 }
 
-/// How an answer to a single request is written.
+/// The encoding of an answer to a single request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// A gRPC message. There is no word for "unchanged", so that the set is given as soon as it is known.
+    /// A gRPC message. Such an answer cannot say "unchanged", so a complete set is always sent.
     Grpc,
-    /// REST: one JSON document, and only if it is not what the client says it has (RST-4, RST-9).
+    /// REST: one JSON document. A client that has the current version gets none (RST-4, RST-9).
     Json,
 }
 
-/// What came of a single request.
+/// The answer to a single request.
 #[derive(Clone, Debug)]
 pub enum Polled {
-    /// The complete set (RST-12), to be written one after the other: gRPC's header and the nonce, of which JSON has none;
-    /// then the body that is shared with all who ask for the same.
+    /// The complete set (RST-12), written in two parts. The first part has gRPC's header and the nonce, and is
+    /// empty in JSON. All clients with the same request share the second part, the body.
     Set { private: Bytes, shared: Bytes },
-    /// What the client has is current for the names that it asks for (RST-4).
+    /// The client is up to date for the requested names (RST-4).
     Unchanged,
 }
 
-/// Opens downstream streams. Implemented by the driver, called by the server.
+/// Opens downstream streams. The driver implements this trait for the serving room.
 pub trait Relay: Send + Sync + 'static {
     type Stream: RelayStream;
 
-    /// A new stream, aggregated or of one type. An error ends it at once with that status.
+    /// Opens a stream, aggregated or of one type.
+    ///
+    /// # Errors
+    /// The status with which the stream ends at once.
     fn open(&self, kind: StreamKind, peer: Peer) -> Result<Self::Stream, Status>;
 
-    /// A connection begins. It is looked at when memory is short (FP7).
+    /// Registers a new connection, so that the connection can be cut when memory is short (FP7).
     fn connected(&self, connection: &ConnectionCut) {
         let _ = connection;
     }
 
-    /// No further connection should be let in, for want of memory (FP7).
+    /// Whether memory is too short for further connections (FP7).
     fn is_out_of_memory(&self) -> bool {
         false
     }
 }
 
-/// One downstream stream. Dropping the last clone ends its subscriptions (after the linger).
+/// A downstream stream. After the last clone is dropped, the subscriptions end (after the linger).
 pub trait RelayStream: Clone + Send + Sync + 'static {
-    /// Takes the next request, in arrival order (STR-14). An error is the status with which the stream must end.
-    fn request(&self, request: Request) -> impl Future<Output = Result<(), Status>> + Send;
-
-    /// The client ended its side: the stream finishes with OK (STR-13).
-    fn half_close(&self);
-
-    /// The stream must end with this status: the request could not be read, a limit was passed, or the process
-    /// drains. What is already being written is finished first.
-    fn fail(&self, status: Status);
-
-    /// The next message to write; `None` when the stream ends with OK, an error when it ends with that status.
-    /// Called only when the connection can take a message, so that the newest state is built at the last moment
-    /// (FLW-2).
-    fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>>;
-
-    /// Answers one request on its own, of a client that keeps no stream (RLY-72): with the complete set, once all of it is
-    /// known. Waits for that, or for news, for `hold` at the longest.
+    /// Takes the next request, in the order of arrival (STR-14).
     ///
     /// # Errors
-    /// UNAVAILABLE if something of the set is still not known then; else why the request is refused, or why the answer
-    /// cannot be written in this form.
+    /// The status with which the stream must end.
+    fn request(&self, request: Request) -> impl Future<Output = Result<(), Status>> + Send;
+
+    /// The client has ended its side: the stream ends with OK (STR-13).
+    fn half_close(&self);
+
+    /// Ends the stream with this status: the request was invalid, a limit was exceeded, or the process drains.
+    /// A message whose writing has begun is finished first.
+    fn fail(&self, status: Status);
+
+    /// The next message to write. `None` when the stream ends with OK, an error when the stream ends with the
+    /// error's status. Called only when the connection can take a message, so that the message has the newest
+    /// state (FLW-2).
+    fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>>;
+
+    /// Answers a single request of a client without a stream (RLY-72). The answer is a complete set, sent once
+    /// all of its resources are known. In JSON, the relay also waits until the client is out of date. The wait takes
+    /// at most `hold`.
+    ///
+    /// # Errors
+    /// UNAVAILABLE if some of the resources are still unknown after `hold`. Other errors refuse the request, or
+    /// report that the answer cannot be encoded in this form.
     fn poll_once(
         &self,
         request: SotwRequest,
@@ -116,6 +124,6 @@ pub trait RelayStream: Clone + Send + Sync + 'static {
         hold: Duration,
     ) -> impl Future<Output = Result<Polled, Status>> + Send;
 
-    /// Whether a response was ever handed out on this stream (KAL-4, RLY-77).
+    /// Whether the stream has sent a response (KAL-4, RLY-77).
     fn has_answered(&self) -> bool;
 }

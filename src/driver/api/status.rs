@@ -1,7 +1,7 @@
-//! What drivers let others see of the relay: plain data, read-only, free of payloads and secrets.
+//! The status of the relay as plain data: read-only, and free of payloads and secrets.
 //!
-//! The admin room and CSDS render these; nothing in here reaches back into a machine, so that looking at the relay
-//! can't slow it down. Times are wall-clock times for display only (I18).
+//! The admin room and CSDS render the status. No value here refers back to a machine, so that readers can't
+//! slow the relay down. Times are wall-clock times for display only (I18).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,68 +12,67 @@ pub use crate::telemetry::SourceState;
 use crate::xds::Variant;
 use crate::xds::{ResourceName, Status, StreamKind, TypeUrl, Version};
 
-/// A read-only view of the running relay. Implemented by the driver, read by the admin room.
+/// A read-only view of the running relay. The driver implements this trait for the admin room.
 ///
-/// Every method returns soon and holds no lock between two items: a reader may stop for minutes in the middle of an
-/// iterator, or drop it.
+/// Every method returns soon, and holds no lock between two items. A reader may pause for minutes in the middle
+/// of an iterator, or drop the iterator.
 pub trait StatusView: Send + Sync + 'static {
     /// One entry per source; there are few.
     fn sources(&self) -> Vec<Arc<SourceStatus>>;
 
-    /// One entry per downstream stream, built when it is pulled. Sessions that come or go meanwhile may or may not
-    /// be among them.
+    /// One entry per downstream stream, made on demand. Sessions that begin or end meanwhile may be missing.
     fn sessions(&self) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_>;
 
-    /// The clients for whose node class there was no room, the last one first: a bounded number of them.
+    /// Clients for whose node class there was no room, the latest first; bounded.
     fn refusals(&self) -> Vec<RefusalStatus> {
         Vec::new()
     }
 
-    /// The resources of all sources, built when they are pulled. The view may use the filter to skip what it does
-    /// not let through; the reader applies it again.
+    /// The resources of all sources, made on demand. The view may use the filter to skip resources; the reader
+    /// applies the filter again.
     fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_>;
 }
 
-/// One upstream attachment: what it serves, and how fresh that is (I14).
+/// An upstream attachment: its content, and the age of the content (I14).
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceStatus {
     /// `server_uri` of the configuration.
     pub server: Arc<str>,
-    /// The server list for which it is: the key of the configuration.
+    /// The key of the server list in the configuration.
     pub list: Arc<str>,
-    /// The stream that it serves alone (RLY-20); `None`: everyone of the class.
+    /// The only stream of a private source (RLY-20); `None` if all clients of the class share the source.
     pub stream: Option<u64>,
     pub class: ClassStatus,
-    /// The id under which the server sees the class.
+    /// The node id that the server sees.
     pub shown: Arc<str>,
     pub state: SourceState,
-    /// Since when it is in this state.
+    /// The time of the last change of state.
     pub since: SystemTime,
     /// Why the last stream or connection attempt ended; `None` once the server answers again.
     pub last_error: Option<Status>,
-    /// Whether a response ever came since the source began.
+    /// Whether the source has received a response since it began.
     pub answered: bool,
-    /// Since when the server could not be heard; `None` while the stream is up.
+    /// Since when the server is unreachable; `None` while the stream is up.
     pub stale_since: Option<SystemTime>,
-    /// Some of what it holds is from before a restart, and its server has not spoken of it since (RLY-7).
+    /// Some resources are from before a restart, and the server has not confirmed them since (RLY-7).
     pub restored: bool,
-    /// The variant of the current, or last, stream.
+    /// The variant of the current stream, or of the last stream.
     pub variant: Option<Variant>,
     /// The server marks which answers are whole (ADR 14).
     pub has_marks: bool,
     pub types: Vec<SourceTypeStatus>,
 }
 
-/// Which node class a source serves. The fields are those by which the class was split, free of secrets.
+/// The node class of a source. The fields are those that split the classes, without secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassStatus {
-    /// Short, stable, fit for comparing.
+    /// Short and stable, for comparisons.
     pub digest: Arc<str>,
     pub fields: Arc<[(String, String)]>,
 }
 
 impl SourceStatus {
-    /// The last error as a person reads it.
+    /// The last error, for people.
     pub fn error_text(&self) -> Option<String> {
         let error = self.last_error.as_ref()?;
         Some(match self.state {
@@ -85,53 +84,54 @@ impl SourceStatus {
     }
 }
 
-/// One type of a source.
+/// A type of a source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceTypeStatus {
     pub type_url: TypeUrl,
-    /// Names and globs subscribed to, without the wildcard.
+    /// Subscribed names and globs, without the wildcard.
     pub names: usize,
     pub wildcard: bool,
-    /// Names by what is known of them (RLY-2).
+    /// Names by state (RLY-2).
     pub present: usize,
     pub absent: usize,
     pub unknown: usize,
-    /// Of what is present: what the server took away, and is served on for a while (FU18).
+    /// The part of `present` that the server has deleted and that is served on for a while (FU18).
     pub held_back: usize,
     pub held_back_since: Option<SystemTime>,
-    /// Why the server does not serve this type, or may not.
+    /// Why the server does not serve the type, or may not.
     pub refused: Option<RefusedStatus>,
-    /// Where each type has a stream or a poll of its own: this one cannot be heard.
+    /// The server is unreachable for this type alone, where each type has a stream or a poll of its own.
     pub lost: Option<LostStatus>,
-    /// Bytes of what is present.
+    /// Bytes of the present resources.
     pub bytes: usize,
     /// The version of the whole set (RLY-31).
     pub version: Option<Version>,
 }
 
-/// A type of which the server cannot be heard.
+/// A type for which the server is unreachable.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LostStatus {
     pub since: SystemTime,
     pub error: Status,
 }
 
-/// What a server makes of one type.
+/// A server's refusal of one type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RefusedStatus {
     pub how: Refused,
     pub since: SystemTime,
-    /// When it is asked again; `None` while it is being asked.
+    /// The time of the next request; `None` while a request is under way.
     pub next_try: Option<SystemTime>,
-    /// With what it refused last.
+    /// The error of the last refusal.
     pub error: Status,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It ends the stream when it is asked for it: it is asked on a stream of its own (ADR 15).
+    /// The server ends streams after a request for the type. The relay requests the type on a separate stream
+    /// (ADR 15).
     EndsStream,
-    /// It has no service for it (RLY-25).
+    /// The server has no service for the type (RLY-25).
     NotServed,
 }
 
@@ -144,7 +144,7 @@ impl Refused {
     }
 }
 
-/// One downstream stream.
+/// A downstream stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionStatus {
     /// Unique in this process.
@@ -160,56 +160,56 @@ pub struct SessionStatus {
     pub types: Vec<SessionTypeStatus>,
 }
 
-/// One type of one downstream stream.
+/// A type of a downstream stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionTypeStatus {
     pub type_url: TypeUrl,
-    /// The server that the type is served from now; `None` while no source has been chosen.
+    /// The server that serves the type now; `None` while no source has been chosen.
     pub server: Option<Arc<str>>,
-    /// The node classes of the sources that it comes from.
+    /// The node classes of the sources that serve the type.
     pub class: Option<Arc<str>>,
-    /// Since when that server could not be heard, so that nothing confirms what the client has (I14).
+    /// Since when the server is unreachable, so that nothing confirms the client's resources (I14).
     pub stale_since: Option<SystemTime>,
     pub wildcard: bool,
-    /// How many names and globs are subscribed to, without the wildcard.
+    /// The number of subscribed names and globs, without the wildcard.
     pub names: usize,
     pub version_sent: Option<Version>,
     pub version_acked: Option<Version>,
     /// The nonce of the last response.
     pub nonce: Option<Arc<str>>,
     pub state: ConfigStatus,
-    /// The server does not serve the type, or ends streams for it (ADR 15).
+    /// The server does not serve the type, or ends streams for the type (ADR 15).
     pub server_refuses: Option<RefusedStatus>,
-    /// There is no room for its node class: the type is not served (RLY-14).
+    /// There is no room for the node class, so the type is not served (RLY-14).
     pub refused: bool,
-    /// Some of it is from before a restart, and unconfirmed (RLY-7).
+    /// Some resources are from before a restart, and unconfirmed (RLY-7).
     pub restored: bool,
-    /// How long the last response has been waiting for its ACK.
+    /// How long the last response has waited for its ACK.
     pub unacked: Option<Duration>,
-    /// The client gets no news of the type before this is known (RLY-5).
+    /// The name that updates of the type wait for (RLY-5).
     pub waits: Option<WaitStatus>,
-    /// There is news that the client is not sent, for this or another reason (ADM-7).
+    /// A change that the client has not been sent, for the reason in `waits` or another (ADM-7).
     pub held: Option<HeldStatus>,
     /// The last NACK, until a later response of the type is ACKed.
     pub nack: Option<NackStatus>,
 }
 
-/// A client is kept waiting for a name that it may have, and of which nobody knows whether it exists.
+/// A client waits for a name that it may have, and whose existence is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitStatus {
-    /// `*` of a wildcard.
+    /// `*` for a wildcard.
     pub name: ResourceName,
-    /// Of the server that owes it.
+    /// The server that has not answered for the name.
     pub server: Option<Arc<str>>,
     pub duration: Duration,
 }
 
-/// News of a type that a client is not sent yet.
+/// A pending change of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldStatus {
     /// `name`, `order`, `withheld`, `unread` or `deletion`.
     pub why: &'static str,
-    /// The name, or the type that goes before; of a mass deletion nothing.
+    /// The name, or the type that goes first; `None` for a mass deletion.
     pub what: Option<Arc<str>>,
     pub duration: Option<Duration>,
 }
@@ -217,28 +217,28 @@ pub struct HeldStatus {
 /// A client for whose node class there was no room (RLY-14).
 #[derive(Clone, Debug, PartialEq)]
 pub struct RefusalStatus {
-    /// The limit that was passed, by the name of its key.
+    /// The exceeded limit, by its key.
     pub limit: &'static str,
     pub node_id: String,
     pub node_cluster: String,
     pub type_url: TypeUrl,
-    /// The stream that was refused last.
+    /// The stream of the last refusal.
     pub stream: u64,
     pub peer: Option<SocketAddr>,
     pub count: u64,
     pub last: SystemTime,
 }
 
-/// What a client said of a response that it refused (RLY-38).
+/// A client's rejection of a response (RLY-38).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NackStatus {
     pub version: Option<Version>,
-    /// The `error_detail`, cut to what is kept of it.
+    /// The `error_detail`, truncated.
     pub detail: Arc<str>,
     pub at: SystemTime,
 }
 
-/// `config_status` as the server side of CSDS words it (CSD-4, RLY-71).
+/// `config_status` in the words of the server side of CSDS (CSD-4, RLY-71).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConfigStatus {
     Synced = 1,
@@ -261,29 +261,30 @@ impl ConfigStatus {
     }
 }
 
-/// One resource, or one name without a resource, of one source.
+/// A resource, or a name without a resource, of a source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResourceStatus {
     pub type_url: TypeUrl,
     pub name: ResourceName,
-    /// How it is asked for: `names`, `wildcard` or `globs`. What is wanted in several ways is there several times.
+    /// The kind of subscription: `names`, `wildcard` or `globs`. A resource with several kinds has an entry for
+    /// each.
     pub collection: &'static str,
     /// `None` without a cached copy.
     pub version: Option<Version>,
-    /// Of the cached copy; 0 without one.
+    /// The size of the cached copy; 0 without a copy.
     pub bytes: usize,
     pub state: ClientStatus,
-    /// Why the server, or the relay, cannot supply it, or a newer one of it (ERR-1).
+    /// Why the server, or the relay, cannot supply the resource or a newer version (ERR-1).
     pub error: Option<Status>,
-    /// What is left of its time to live (TTL-1), where the class is told of that.
+    /// The remaining TTL (TTL-1), if the class is told of TTLs.
     pub expires_in: Option<Duration>,
-    /// The server and node class of the source that holds it.
+    /// The server and the node class of the source.
     pub server: Arc<str>,
     pub class: Arc<str>,
 }
 
-/// `client_status` as the client side of CSDS words it (CSD-4, DAT-5). A cached copy may coexist with any but
-/// REQUESTED.
+/// `client_status` in the words of the client side of CSDS (CSD-4, DAT-5). A cached copy may coexist with any
+/// status but REQUESTED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClientStatus {
     Requested = 1,
@@ -316,7 +317,7 @@ impl ClientStatus {
     }
 }
 
-/// Which resources are wanted; `None` lets everything through.
+/// Selects resources; `None` selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceFilter {
     /// See [`names_type`].
@@ -327,7 +328,7 @@ pub struct ResourceFilter {
 }
 
 impl ResourceFilter {
-    /// Whether anything of this type can pass, so that a source skips the others.
+    /// Whether any resource of this type can match, so that a source skips other types.
     pub fn wants_type(&self, type_url: &TypeUrl) -> bool {
         self.type_name.as_deref().is_none_or(|text| names_type(text, type_url))
     }
@@ -339,7 +340,7 @@ impl ResourceFilter {
     }
 }
 
-/// Whether a person who writes `text` means this type: its URL, its message name or the last segment of that.
+/// Whether `text` names this type. A person may write the URL, the message name, or its last segment.
 pub fn names_type(text: &str, type_url: &TypeUrl) -> bool {
     text == type_url.short() || text == type_url.message() || text == type_url.as_str()
 }

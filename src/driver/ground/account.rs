@@ -1,8 +1,9 @@
-//! What one connection makes the relay keep (reliability §4.5).
+//! The memory that the relay holds for one connection alone.
 //!
-//! Only memory that nobody else shares is counted: requests that have not come as a whole, the names that its streams ask
-//! for, the documents that it polled. A charge is one relaxed addition, made before the memory is taken or as soon as its size is
-//! known, and nothing is charged for an update but the bytes that the client has not read.
+//! Memory that several connections share does not count. Counted are incomplete requests, the names that the
+//! connection's streams ask for, and polled documents. A charge is one relaxed addition, made before the
+//! allocation or as soon as the size is known. An update costs no charge except for the bytes that the client
+//! has not read.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -14,21 +15,21 @@ use crate::driver::ground::registry::lock;
 use crate::engine::Time;
 use crate::xds::{Code, Status};
 
-/// What one connection holds, and how much it may.
+/// The memory that one connection holds, and the limit.
 #[derive(Debug)]
 pub struct Account {
     /// `limits.connection_bytes`.
     pub(crate) max: u64,
-    /// What it alone holds.
+    /// Bytes that no other connection shares.
     pub(crate) held: AtomicU64,
-    /// Of streams: messages that it has not read. Others may share their bodies.
+    /// Unread messages of the connection's streams, in bytes. Other connections may share the bodies.
     unread: AtomicU64,
-    /// Documents that it polled and has not read.
+    /// Unread documents of the connection's polls, in bytes.
     pub(crate) polled: AtomicU64,
     is_awaited: AtomicBool,
-    /// Streams that may say nothing more until something was read, by number.
+    /// The streams that may send nothing before the client reads, by number.
     pub(crate) waiting: Mutex<BTreeMap<u64, Waker>>,
-    /// The rate of its polls, once there is one.
+    /// The rate of the connection's polls; `None` before the first poll.
     polls: Mutex<Option<Limiter>>,
 }
 
@@ -44,29 +45,31 @@ impl Account {
         Account { max, held, unread, polled, is_awaited, waiting, polls }
     }
 
-    /// What only this connection holds.
+    /// The bytes that only this connection holds.
     pub fn private_bytes(&self) -> u64 {
         self.held.load(Ordering::Relaxed) + self.polled.load(Ordering::Relaxed)
     }
 
-    /// What its streams were sent and have not read; others may share it.
+    /// The bytes sent on the connection's streams that the client has not read. Other connections may share
+    /// them.
     pub fn unread_bytes(&self) -> u64 {
         self.unread.load(Ordering::Relaxed)
     }
 
-    /// Another answer may be made for it. Not if it left so much unread, since each of its streams could add a whole set.
+    /// Whether another answer may be made for the connection. False while the client leaves a whole budget
+    /// unread, because each stream could add a complete set.
     pub fn has_room(&self) -> bool {
         let unread = self.unread.load(Ordering::Relaxed) + self.polled.load(Ordering::Relaxed);
         unread == 0 || unread < self.max
     }
 
-    /// Wakes this stream once something was read.
+    /// Wakes the stream once the client has read something.
     pub(crate) fn wait(&self, stream: u64, waker: &Waker) {
         lock(&self.waiting).entry(stream).or_insert_with(|| waker.clone()).clone_from(waker);
         self.is_awaited.store(true, Ordering::Release);
     }
 
-    /// The stream is gone.
+    /// Ends the wait of a stream that has ended.
     pub(crate) fn forget(&self, stream: u64) {
         lock(&self.waiting).remove(&stream);
     }
@@ -87,15 +90,16 @@ impl Account {
         self.was_read();
     }
 
-    /// When a poll for so many names may be answered. Each poll is a stream of its own, so that the rate is that of the
-    /// connection.
+    /// When a poll for this many names may be answered. Each poll is a stream of its own, so the rate belongs
+    /// to the connection.
     pub(crate) fn admit_poll(&self, names: usize, now: Time, rate: impl FnOnce() -> Limiter) -> Admission {
         lock(&self.polls).get_or_insert_with(rate).admit_poll(names, now)
     }
 
     pub fn over_budget(&self) -> Status {
         let text = format!(
-            "this connection makes the relay keep more than {} bytes, which is limits.connection_bytes",
+            "this connection holds more than {} bytes of the relay's memory; the limit is \
+                limits.connection_bytes",
             self.max
         );
         Status::new(Code::ResourceExhausted, text)

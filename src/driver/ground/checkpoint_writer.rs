@@ -1,7 +1,7 @@
-//! The checkpoint: what was read from disk when the process began, and the one writer (RLY-7).
+//! The checkpoint: the sources read from disk at the start, and the only writer (RLY-7).
 //!
-//! Everything that touches the disk runs on a thread for blocking work, one file at a time. A disk that fails costs no
-//! client anything: what is served goes on, the last good files stay, and it is tried again (FP3).
+//! All disk access runs on a thread for blocking work, one file at a time. A failing disk does not touch
+//! serving: clients keep their answers, the last good files stay, and writing is retried (FP3).
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -28,20 +28,21 @@ use crate::telemetry::wall_now;
 use crate::wire::upstream::encode_node;
 use crate::xds::Node;
 
-/// After a failure the disk is left alone for this long, twice as long after the next, and so on up to the longest.
+/// The pause after a failure of the disk. The pause doubles with each further failure, up to the longest.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_LONGEST: Duration = Duration::from_secs(60);
 
-/// What does not change is written anew this often at the least, so that its age says when it was last confirmed.
+/// The longest time between two writes of an unchanged source. A file's age tells when the server last
+/// confirmed the content.
 const REFRESH_LONGEST: Duration = Duration::from_secs(600);
 
-/// Where checkpoints are, and how old they get.
+/// The directory of the checkpoint, and the times of writing and expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub directory: PathBuf,
     /// How long changes are gathered before a source is written.
     pub interval: Duration,
-    /// What was confirmed longer ago is not served.
+    /// The maximum age of content that is served. The age counts from the last confirmation.
     pub max_age: Duration,
 }
 
@@ -52,28 +53,28 @@ struct Failing {
 }
 
 /// The checkpoint of one relay.
-pub struct Keep {
+pub struct CheckpointWriter {
     settings: Settings,
     store: Arc<Store>,
     relay: Digest,
     metrics: Arc<CheckpointMetrics>,
-    /// What was read at the start, until the server of the source has spoken.
+    /// The sources read at the start, each until its server has answered.
     restored: Mutex<HashMap<Identity, Arc<Restored>>>,
-    /// When it was read.
+    /// The time of the read.
     read_at: OnceLock<Instant>,
-    /// The sources that there are now.
+    /// The number of live sources of each identity.
     live: Mutex<HashMap<Identity, u32>>,
-    /// Whose turn it is to use the disk.
+    /// Held while the disk is in use.
     turn: TaskMutex<()>,
     failing: Mutex<Failing>,
-    /// The process ends: only what is written for the last time is written.
+    /// The process ends: only last writes are made.
     closing: AtomicBool,
 }
 
-impl Keep {
-    /// `node`: the relay's own.
-    pub fn new(settings: Settings, node: &Node, metrics: Arc<CheckpointMetrics>) -> Keep {
-        Keep {
+impl CheckpointWriter {
+    /// `node`: the relay's own node.
+    pub fn new(settings: Settings, node: &Node, metrics: Arc<CheckpointMetrics>) -> CheckpointWriter {
+        CheckpointWriter {
             store: Arc::new(Store::new(settings.directory.clone())),
             settings,
             relay: digest_of_relay(node),
@@ -91,12 +92,13 @@ impl Keep {
         self.settings.interval
     }
 
-    /// How often what does not change is written.
+    /// The time between two writes of an unchanged source.
     pub fn refresh(&self) -> Duration {
         (self.settings.max_age / 4).min(REFRESH_LONGEST).max(self.settings.interval)
     }
 
-    /// Only what all clients of a class share, and what is not on disk anyway, is kept.
+    /// The identity under which a source is written. `None` for private sources, and for files, which are on
+    /// disk anyway.
     pub fn identity(key: &SourceKey, lists: &ServerLists) -> Option<Identity> {
         let server = lists.server(key.place);
         (key.owner == Owner::Everyone && !server.is_local()).then(|| Identity {
@@ -106,20 +108,20 @@ impl Keep {
         })
     }
 
-    // === reading ===
+    // === Reading ===
 
-    /// Reads what is there. Whatever is wrong with it is said, and means a cold start.
+    /// Reads the checkpoint. Every problem is logged, and means a cold start.
     pub async fn load(self: &Arc<Self>, lists: &ServerLists) {
         let begun = Instant::now();
         let known: HashSet<(Box<str>, Box<str>)> = lists
             .places()
             .map(|place| ((*lists.list(place.list).label).into(), (*lists.server(place).uri).into()))
             .collect();
-        let keep = self.clone();
+        let writer = self.clone();
         let loaded = tokio::task::spawn_blocking(move || {
-            keep.store.open()?;
+            writer.store.open()?;
             let now = wall_now();
-            Ok(keep.store.load(now, &|header| keep.judge(header, &known, now))?)
+            Ok(writer.store.load(now, &|header| writer.judge(header, &known, now))?)
         });
         let directory = self.store.directory().display();
         match loaded.await.map_err(io::Error::other) {
@@ -130,7 +132,7 @@ impl Keep {
             }
             Ok(Err(StoreError::Io(error))) | Err(error) => {
                 self.failed();
-                warn!(%directory, %error, "the checkpoint cannot be used: this relay starts cold, and it is tried again");
+                warn!(%directory, %error, "cannot use the checkpoint; this relay starts cold; retrying");
             }
         }
     }
@@ -142,7 +144,7 @@ impl Keep {
         now: SystemTime,
     ) -> Result<(), Unwanted> {
         let Identity { list, server, .. } = &header.identity;
-        // A clock that was set back makes nothing too old (FP6).
+        // After the clock was set back, no file counts as too old (FP6).
         let age = now.duration_since(header.confirmed_at).unwrap_or_default();
         if age > self.settings.max_age {
             return Err(Unwanted::TooOld { age: age.as_secs(), max: self.settings.max_age.as_secs() });
@@ -155,7 +157,7 @@ impl Keep {
 
     fn take(&self, loaded: Loaded, begun: Instant) {
         for (file, reason) in &loaded.refused {
-            warn!(file = %file.display(), %reason, "a file of the checkpoint is not used: its source starts cold");
+            warn!(file = %file.display(), %reason, "ignored a file of the checkpoint; its source starts cold");
         }
         let resources: usize = loaded.sources.iter().map(Restored::resources).sum();
         let (sources, bytes, took) = (loaded.sources.len(), loaded.bytes, begun.elapsed());
@@ -167,26 +169,27 @@ impl Keep {
         info!(%directory, sources, resources, bytes, ?took, "checkpoint read");
     }
 
-    /// A source begins: what it was before the restart, if that is known and not confirmed since.
+    /// Registers a new source. Returns the source's state before the restart, if that is known and not
+    /// superseded.
     pub fn begin(&self, identity: &Identity) -> Option<Arc<Restored>> {
         *lock(&self.live).entry(identity.clone()).or_default() += 1;
         let (now, max_age) = (wall_now(), self.settings.max_age);
         let mut restored = lock(&self.restored);
         restored
             .retain(|_, kept| now.duration_since(kept.header.confirmed_at).unwrap_or_default() <= max_age);
-        // Times to live did not wait for the first client.
+        // A TTL runs on while no client is there.
         let elapsed = self.read_at.get().map_or(Duration::ZERO, Instant::elapsed);
         restored.get(identity).map(|kept| kept.later(elapsed))
     }
 
-    /// The server of a source has spoken: what it was before the restart is over.
+    /// Drops the state before the restart: the server has answered.
     pub fn heard(&self, identity: &Identity) {
         lock(&self.restored).remove(identity);
     }
 
-    // === writing ===
+    // === Writing ===
 
-    /// When the disk may be tried, if not now.
+    /// When the disk may be used again; `None` if at once.
     pub fn retry_at(&self) -> Option<Instant> {
         lock(&self.failing).retry_at
     }
@@ -195,12 +198,13 @@ impl Keep {
         self.closing.load(Ordering::Relaxed)
     }
 
-    /// The process ends.
+    /// From now on only last writes are made.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
     }
 
-    /// Writes a source; the file goes if there is nothing in it. Whether the disk has it now. `last`: the process ends.
+    /// Writes a source, or removes the file of an empty source. Returns whether the disk has the source now.
+    /// `last`: the process ends, and this write is the source's last.
     pub async fn write(
         self: Arc<Self>,
         identity: Identity,
@@ -212,16 +216,16 @@ impl Keep {
         if self.is_closing() && !last {
             return false;
         }
-        let (begun, keep) = (Instant::now(), self.clone());
+        let (begun, writer) = (Instant::now(), self.clone());
         let written = tokio::task::spawn_blocking(move || {
-            keep.store.open()?;
+            writer.store.open()?;
             if is_empty(&image) {
-                // What was read from disk and not confirmed may be wanted again.
-                let is_needed = lock(&keep.restored).contains_key(&identity);
-                return if is_needed { Ok(0) } else { Ok(keep.store.remove(&identity).map(|()| 0)?) };
+                // Unconfirmed content from disk may be needed again.
+                let is_needed = lock(&writer.restored).contains_key(&identity);
+                return if is_needed { Ok(0) } else { Ok(writer.store.remove(&identity).map(|()| 0)?) };
             }
-            let header = Header { identity, relay: keep.relay, written_at: wall_now(), confirmed_at };
-            Ok(keep.store.write(&header, &image)?)
+            let header = Header { identity, relay: writer.relay, written_at: wall_now(), confirmed_at };
+            Ok(writer.store.write(&header, &image)?)
         });
         let result = match written.await {
             Ok(result) => result,
@@ -237,14 +241,16 @@ impl Keep {
                 self.metrics.failed();
                 let directory = self.store.directory().display();
                 if self.failed() {
-                    warn!(%directory, %error, "the checkpoint cannot be written: the last good one stays, and it is tried again");
+                    warn!(%directory, %error, "cannot write the checkpoint; keeping the last good files; \
+                        retrying");
                 }
                 false
             }
         }
     }
 
-    /// A source is no more. Its file goes, unless it is all that is left of it, or the source is there again.
+    /// Unregisters a source, and removes its file. The file stays if it is the only copy of the content, or if
+    /// a new source has the same identity.
     pub async fn end(self: Arc<Self>, identity: Identity) {
         if let Entry::Occupied(mut count) = lock(&self.live).entry(identity.clone()) {
             *count.get_mut() -= 1;
@@ -258,16 +264,16 @@ impl Keep {
         if is_needed || self.is_closing() {
             return;
         }
-        let keep = self.clone();
+        let writer = self.clone();
         let removed = tokio::task::spawn_blocking(move || {
-            keep.store.open()?;
-            Ok::<_, StoreError>(keep.store.remove(&identity)?)
+            writer.store.open()?;
+            Ok::<_, StoreError>(writer.store.remove(&identity)?)
         });
-        // What stays is refused once it is too old.
+        // A file that stays behind is refused once it is too old.
         let _ = removed.await;
     }
 
-    /// Whether it worked until now.
+    /// Schedules the retry. Returns whether this is the first failure in a row.
     fn failed(&self) -> bool {
         let mut failing = lock(&self.failing);
         let wait = RETRY_FIRST.saturating_mul(1 << failing.count.min(16)).min(RETRY_LONGEST);
@@ -281,12 +287,14 @@ impl Keep {
         let failing = std::mem::take(&mut *lock(&self.failing));
         self.metrics.failing(false);
         if failing.count > 0 {
-            info!(directory = %self.store.directory().display(), failures = failing.count, "the checkpoint is written again");
+            info!(directory = %self.store.directory().display(), failures = failing.count, "writing the \
+                checkpoint succeeded again");
         }
     }
 }
 
-/// Of what servers may select by. What says which program this is does not count, so that an update of it starts warm.
+/// A digest of the fields that servers may select by. The user agent does not count, so that an upgrade starts
+/// warm.
 fn digest_of_relay(node: &Node) -> Digest {
     let Node { id, cluster, metadata, locality, .. } = node.clone();
     *blake3::hash(&encode_node(&Node { id, cluster, metadata, locality, ..Node::default() })).as_bytes()

@@ -1,19 +1,20 @@
-//! What a server is told of a class, and by which text the class is known in logs, on the admin's pages and upstream.
+//! The node that a class shows to its server, and the digest that names the class in logs, in the admin's lists
+//! and upstream.
 
 use crate::engine::class::{NodeClass, Parts, UpstreamNode};
 use crate::engine::downstream::dialect::upstream_features;
 use crate::wire::upstream::encode_node;
 use crate::xds::Node;
 
-/// All that makes a class, as bytes.
+/// Everything that makes a class, as bytes.
 pub fn class_bytes(class: &NodeClass) -> Vec<u8> {
     let mut bytes = encode_node(&class.node);
     match &class.upstream_node {
         UpstreamNode::Projection => {}
-        // Field 0 is in no message.
+        // No message has a field 0.
         UpstreamNode::Member => bytes.extend_from_slice(b"\0member"),
         UpstreamNode::Template(template) => {
-            // Alike for all relays: theirs is left out.
+            // The relay's part is left out, because all relays give the same class the same digest.
             let parts = Parts { relay: &Node::default(), class: &class.node, digest: "" };
             bytes.extend_from_slice(b"\0template");
             bytes.extend_from_slice(&encode_node(&template.fill(Node::default(), parts)));
@@ -22,14 +23,14 @@ pub fn class_bytes(class: &NodeClass) -> Vec<u8> {
     bytes
 }
 
-/// The one text by which a class is known.
+/// The digest by which a class is known everywhere.
 pub fn class_digest(class: &NodeClass) -> String {
     crate::wire::version::digest(&class_bytes(class))
 }
 
-/// The node that a class shows upstream (RLY-15): its own projection; under the relay's id with a digest of the class,
-/// unless the class is made of the client's id; with what the operator wrote in their place. For a class that shows a member
-/// this is no more than a beginning, which no server sees.
+/// The node that a class shows upstream (RLY-15). The default is the class's projection. Its id is the relay's
+/// id with the digest of the class, unless the class is split by id. A template replaces fields as the operator
+/// says. For a class that shows a member, the result is a placeholder that no server sees.
 pub fn of_class(relay: &Node, class: &NodeClass) -> Node {
     let digest = class_digest(class);
     let base = projection(relay, &class.node, &digest);
@@ -41,7 +42,8 @@ pub fn of_class(relay: &Node, class: &NodeClass) -> Node {
     }
 }
 
-/// The node of a member as the server of its class sees it: whole, but for features that the relay has not (RLY-12).
+/// The node of a member as the server of the class sees it: complete, except for client features that the relay
+/// lacks (RLY-12).
 pub fn of_member(node: &Node) -> Node {
     Node { client_features: upstream_features(&node.client_features), ..node.clone() }
 }
@@ -78,7 +80,7 @@ mod tests {
         assert_ne!(
             class_digest(&plain),
             class_digest(&member),
-            "what the server is told makes another class"
+            "the node shown to the server makes another class"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The one clock: tokio's, so that tests can pause it.
+//! The only clock. Tests can pause it, because it is tokio's.
 
 use std::time::{Duration, SystemTime};
 
@@ -30,7 +30,7 @@ impl Clock {
     }
 
     pub fn instant(&self, time: Time) -> Instant {
-        // A deadline beyond what the platform can count is as good as a day.
+        // A deadline beyond the platform's range becomes a day.
         let offset = Duration::from_micros(time.as_micros());
         self.origin.checked_add(offset).unwrap_or_else(|| self.origin + Duration::from_secs(86_400))
     }

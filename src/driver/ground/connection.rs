@@ -1,4 +1,4 @@
-//! A downstream connection, as its streams and the memory budget see it.
+//! A downstream connection, as seen by its streams and by the memory budget.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
@@ -8,60 +8,55 @@ use crate::driver::ground::registry::lock;
 use crate::driver::ground::signal::{Raised, Signal};
 use crate::xds::Status;
 
-/// Below this many entries nothing is swept.
+/// No sweep happens with fewer entries.
 const SWEEP_MIN: usize = 64;
 
-/// Cuts the connection of a stream. A stream cannot be taken back from a client that does not read: its bytes stand in
-/// the HTTP/2 queue of the connection, and go with it only.
+/// Cuts the connection of a stream. Only this frees the bytes of a stream whose client does not read: the bytes
+/// stay in the HTTP/2 queue of the connection until the connection ends.
 #[derive(Clone, Debug, Default)]
-pub struct ConnectionCut(Arc<Link>);
+pub struct ConnectionCut(Arc<ConnectionState>);
 
-/// What the driver knows of a connection.
+/// The driver's part of a connection.
 #[derive(Debug, Default)]
-pub struct Link {
+pub struct ConnectionState {
     cut: Signal,
     account: Account,
 }
 
 impl ConnectionCut {
-    /// Of a connection that may make the relay keep so many bytes.
+    /// A connection with a budget of this many bytes.
     pub fn with_budget(bytes: u64) -> ConnectionCut {
-        ConnectionCut(Arc::new(Link { cut: Signal::default(), account: Account::new(bytes) }))
+        ConnectionCut(Arc::new(ConnectionState { cut: Signal::default(), account: Account::new(bytes) }))
     }
 
     pub fn account(&self) -> &Account {
         &self.0.account
     }
 
-    pub(crate) fn downgrade(&self) -> Weak<Link> {
+    pub(crate) fn downgrade(&self) -> Weak<ConnectionState> {
         Arc::downgrade(&self.0)
     }
 
-    pub(crate) fn upgrade(link: &Weak<Link>) -> Option<ConnectionCut> {
-        link.upgrade().map(ConnectionCut)
-    }
-
-    /// Tells it from all others that are open.
-    pub(crate) fn address(&self) -> usize {
-        Arc::as_ptr(&self.0).addr()
+    pub(crate) fn upgrade(state: &Weak<ConnectionState>) -> Option<ConnectionCut> {
+        state.upgrade().map(ConnectionCut)
     }
 
     pub fn cut(&self) {
         self.0.cut.raise();
     }
 
-    /// Which connection this is: no other one that is open has the same number.
+    /// A number that no other open connection has.
     pub(crate) fn number(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// Resolves when the connection is to be cut, also if that was said before; see [`Signal::raised`].
+    /// Resolves when the connection is to be cut, also if the request came earlier; see [`Signal::raised`].
     pub fn requested(&self) -> Raised<'_> {
         self.0.cut.raised()
     }
 }
 
-/// Something that a connection holds, until this is dropped.
+/// Memory charged to a connection until the charge is dropped.
 #[derive(Debug)]
 pub struct Charge {
     connection: ConnectionCut,
@@ -73,10 +68,10 @@ impl Charge {
         Charge { connection: connection.clone(), bytes: 0 }
     }
 
-    /// It takes so many bytes from now on.
+    /// Changes the charge to this many bytes.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED if that is more than the connection may hold; the charge is as it was.
+    /// RESOURCE_EXHAUSTED if the connection's budget does not allow the charge, which then stays as before.
     pub fn set(&mut self, bytes: usize) -> Result<(), Status> {
         let (bytes, account) = (bytes as u64, self.connection.account());
         if bytes > self.bytes {
@@ -100,7 +95,7 @@ impl Drop for Charge {
     }
 }
 
-/// A polled document on its way out.
+/// The charge for a polled document until the client has read the document.
 #[derive(Debug)]
 pub struct Polling {
     connection: ConnectionCut,
@@ -122,14 +117,14 @@ impl Drop for Polling {
     }
 }
 
-/// All connections, for who looks for the largest. Keeps none alive.
+/// All connections, held weakly, for the search for the largest.
 #[derive(Debug, Default)]
 pub(crate) struct Connections(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    open: Vec<Weak<Link>>,
-    /// With so many entries those are swept whose connection is gone.
+    open: Vec<Weak<ConnectionState>>,
+    /// At this number of entries, the entries of closed connections are swept.
     sweep_at: usize,
 }
 
@@ -137,7 +132,7 @@ impl Connections {
     pub fn add(&self, connection: &ConnectionCut) {
         let mut table = lock(&self.0);
         if table.open.len() >= table.sweep_at.max(SWEEP_MIN) {
-            table.open.retain(|link| link.strong_count() > 0);
+            table.open.retain(|state| state.strong_count() > 0);
             table.sweep_at = 2 * table.open.len();
         }
         table.open.push(connection.downgrade());
@@ -172,10 +167,10 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_the_budget_unread_is_sent_no_more_until_it_reads() {
+    fn a_client_with_the_budget_unread_is_sent_no_more_until_it_reads() {
         let connection = ConnectionCut::with_budget(1000);
         let account = connection.account();
-        // One message may be of any size.
+        // One message may have any size.
         assert!(account.has_room());
         account.leave_unread(5000);
         assert!(!account.has_room());
@@ -201,7 +196,7 @@ mod tests {
         assert_eq!(lock(&account.waiting).len(), 1);
     }
 
-    /// Two requests are needed for it, by `names_per_request`.
+    /// Two requests are needed for so many names, by `names_per_request`.
     #[test]
     fn as_many_names_as_a_stream_may_ask_for_fit_into_the_default_budget() {
         use crate::engine::downstream::memory::NAME_BYTES;

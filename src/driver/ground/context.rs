@@ -1,17 +1,17 @@
-//! What every task of the driver may use, and that uses none of them.
+//! The parts that all tasks of the driver share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::driver::ground::checkpoint_writer::{self, Keep};
+use crate::driver::ground::checkpoint_writer::{self, CheckpointWriter};
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::connection::Connections;
-use crate::driver::ground::do_not_cache::Uncached;
+use crate::driver::ground::do_not_cache::DoNotCacheNames;
 use crate::driver::ground::encoder::Encoder;
-use crate::driver::ground::fallback_log::Outings;
+use crate::driver::ground::fallback_log::FallbackLog;
 use crate::driver::ground::memory_gauge::MemoryGauge;
-use crate::driver::ground::presented_views::Presented;
+use crate::driver::ground::presented_views::PresentedViews;
 use crate::driver::ground::rate::Limiter;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{Place, Server, ServerLists};
@@ -22,19 +22,19 @@ use crate::engine::{Time, source};
 use crate::telemetry::{Metrics, Throttle};
 use crate::xds::{Code, Node, Status, TypeUrl, Variant};
 
-/// What a hub needs to know.
+/// The configuration of a hub.
 #[derive(Debug)]
 pub struct Settings {
     pub lists: ServerLists,
     pub source: source::Settings,
     pub classes: NodeClasses,
-    /// Of each server.
+    /// For each server.
     pub classes_max: usize,
-    /// Used by one connection.
+    /// For each connection.
     pub classes_per_connection_max: usize,
-    /// Of each server, and for Secrets alone.
+    /// For each server, and for Secrets only.
     pub secret_classes_max: usize,
-    /// Sources that serve one stream only (RLY-20).
+    /// Sources that serve a single stream (RLY-20).
     pub private_sources_max: usize,
     /// The relay's own node (RLY-15).
     pub node: Node,
@@ -42,7 +42,7 @@ pub struct Settings {
     /// Changes of subscription and NACKs of one stream.
     pub changes_per_second: u32,
     pub changes_burst: u32,
-    /// Streams of one listener that get their first answer (RLY-56).
+    /// First answers to the streams of one listener (RLY-56).
     pub first_answers_per_second: u32,
     pub first_answers_burst: u32,
     pub encoded_bytes_max: u64,
@@ -50,7 +50,7 @@ pub struct Settings {
     pub checkpoint: Option<checkpoint_writer::Settings>,
 }
 
-pub struct Shared {
+pub struct DriverContext {
     pub settings: Settings,
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
@@ -59,28 +59,29 @@ pub struct Shared {
     pub seed: HashSeed,
     pub pressure: MemoryGauge,
     pub connections: Connections,
-    pub uncached: Uncached,
-    pub keep: Option<Arc<Keep>>,
-    pub presented: Presented,
-    pub outings: Outings,
-    /// Of each listener, the rate of first answers.
+    pub do_not_cache: DoNotCacheNames,
+    pub checkpoint: Option<Arc<CheckpointWriter>>,
+    pub presented_views: PresentedViews,
+    pub fallback_log: FallbackLog,
+    /// The rate of first answers, by listener.
     first_answers: Mutex<HashMap<Arc<str>, Limiter>>,
 }
 
-impl Shared {
-    pub fn new(settings: Settings, metrics: Arc<Metrics>) -> Shared {
-        let keep = |checkpoint| Keep::new(checkpoint, &settings.node, metrics.checkpoint.clone());
-        Shared {
-            keep: settings.checkpoint.clone().map(keep).map(Arc::new),
+impl DriverContext {
+    pub fn new(settings: Settings, metrics: Arc<Metrics>) -> DriverContext {
+        let writer =
+            |checkpoint| CheckpointWriter::new(checkpoint, &settings.node, metrics.checkpoint.clone());
+        DriverContext {
+            checkpoint: settings.checkpoint.clone().map(writer).map(Arc::new),
             encoder: Arc::new(Encoder::new(settings.encoded_bytes_max, metrics.clone())),
             throttle: Throttle::new(metrics.log.clone()),
             clock: Clock::start(),
             seed: HashSeed(fastrand::u128(..)),
             pressure: MemoryGauge::default(),
             connections: Connections::default(),
-            uncached: Uncached::default(),
-            presented: Presented::default(),
-            outings: Outings::default(),
+            do_not_cache: DoNotCacheNames::default(),
+            presented_views: PresentedViews::default(),
+            fallback_log: FallbackLog::default(),
             first_answers: Mutex::default(),
             settings,
             metrics,
@@ -91,7 +92,7 @@ impl Shared {
         self.settings.lists.server(place)
     }
 
-    /// How often a stream may change its subscriptions, or a connection poll.
+    /// The rate at which a stream may change its subscriptions, or a connection may poll.
     pub fn changes_limiter(&self) -> Limiter {
         Limiter::new(self.settings.changes_per_second, self.settings.changes_burst)
     }
@@ -106,8 +107,8 @@ impl Shared {
         }
     }
 
-    /// The class of a client for names of one style of one type, at the server that answers them. Where that needs no
-    /// node, everyone is of one class.
+    /// The class of a client, for names of one style and one type at a server. At a server that ignores nodes,
+    /// all clients are in one class.
     pub fn classify(
         &self,
         node: Option<&Node>,
@@ -117,9 +118,9 @@ impl Shared {
     ) -> Result<NodeClass, Status> {
         let anonymous = Node::default();
         let is_local = self.server(place).is_local();
-        // RLY-21, FD11: without an id they would all be served one another's secrets.
+        // RLY-21, FD11: without an id, such clients would share their secrets.
         if !is_local && self.settings.classes.lacks_id(node, type_url, style) {
-            let text = "a Secret is served to one node alone, which `node.id` must name: this client's node has none";
+            let text = "Secrets are served per node, and this client has no `node.id`";
             return Err(Status::new(Code::InvalidArgument, text));
         }
         let node = if is_local { node.or(Some(&anonymous)) } else { node };
@@ -127,18 +128,18 @@ impl Shared {
         class.map_err(|needed| Status::new(Code::InvalidArgument, needed.to_string()))
     }
 
-    /// Whether clients of a type are told apart by id only because it holds Secrets (RLY-21).
+    /// Whether clients are split by id only because the type holds Secrets (RLY-21).
     pub fn is_apart_for_secrets(&self, node: Option<&Node>, type_url: &TypeUrl, style: NameStyle) -> bool {
         let anonymous = Node::default();
         let rule = || self.settings.classes.rule(node.unwrap_or(&anonymous), type_url, style);
         type_url.is_secret() && rule().is_some_and(|rule| !rule.projection.id && !rule.share_secrets)
     }
 
-    /// What a client understands of a type, beside what the operator says of it (ERR-8).
+    /// The features that a client supports for a type, with the operator's additions (ERR-8).
     pub fn dialect(&self, node: Option<&Node>, variant: Variant, type_url: &TypeUrl) -> Dialect {
         let anonymous = Node::default();
         let node = node.unwrap_or(&anonymous);
-        // It is the client that is able, whichever names it asks for.
+        // Features belong to the client, so the rules of both name styles count.
         let mut rules = [NameStyle::Old, NameStyle::Xdstp]
             .map(|style| self.settings.classes.rule(node, type_url, style))
             .into_iter()

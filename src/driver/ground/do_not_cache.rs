@@ -1,4 +1,5 @@
-//! What servers do not want cached: who asks for it later goes to a source of its own at once (CCH-1).
+//! The names that servers do not want cached. Later requests for these names go to private sources at once
+//! (CCH-1).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,32 +10,33 @@ use moka::sync::Cache;
 use crate::driver::ground::servers::ListId;
 use crate::xds::{ResourceName, TypeUrl};
 
-/// More are forgotten, the one that was asked for longest ago first: who asks for one of them is sent on a little later.
+/// Beyond this, the name that was unused for longest is forgotten. A request for it moves to a private source a
+/// little later.
 const NAMES_MAX: u64 = 100_000;
 
-/// A server may change its mind.
+/// Servers may change their minds.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
-/// A name of a type, or (`None`) its wildcard, of one server list.
+/// A name of a type, or its wildcard (`None`), in one server list.
 type Key = (ListId, TypeUrl, Option<ResourceName>);
 
-pub struct Uncached {
-    /// Mostly there is none, and nobody looks.
+pub struct DoNotCacheNames {
+    /// False as long as the table is empty, as it mostly is. A lookup is then skipped.
     any: AtomicBool,
     names: Cache<Key, ()>,
 }
 
-impl Default for Uncached {
+impl Default for DoNotCacheNames {
     fn default() -> Self {
-        // A new one must get in: streams that wait for it are moved by what stands here.
+        // LRU admits every new name. Waiting streams move only if their name is in the table.
         let policy = EvictionPolicy::lru();
         let names =
             Cache::builder().max_capacity(NAMES_MAX).time_to_live(LIFETIME).eviction_policy(policy).build();
-        Uncached { any: AtomicBool::new(false), names }
+        DoNotCacheNames { any: AtomicBool::new(false), names }
     }
 }
 
-impl Uncached {
+impl DoNotCacheNames {
     pub fn add(&self, list: ListId, type_url: &TypeUrl, name: Option<&ResourceName>) {
         self.names.insert((list, type_url.clone(), name.cloned()), ());
         self.any.store(true, Ordering::Release);

@@ -1,4 +1,5 @@
-//! Says once that clients are served by a lower server of a list, and once that none is any more.
+//! Logs once when clients begin to use a lower server of a list, and once when the last client has left the
+//! server.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -8,45 +9,46 @@ use tracing::{info, warn};
 use crate::driver::ground::registry::lock;
 use crate::telemetry::Throttle;
 
-/// By list and by the server that serves.
+/// The episodes under way, by list and serving server.
 #[derive(Debug, Default)]
-pub struct Outings(Mutex<HashMap<(u16, u16), Weak<Outing>>>);
+pub struct FallbackLog(Mutex<HashMap<(u16, u16), Weak<FallbackEpisode>>>);
 
-/// Held by each stream that is served by a lower server. The last one to let go ends it.
+/// The time during which a lower server has clients. Each such stream holds the episode; it ends with the last
+/// stream.
 #[derive(Debug)]
-pub struct Outing {
+pub struct FallbackEpisode {
     list: Arc<str>,
     server: Arc<str>,
 }
 
-impl Outings {
-    /// A stream is served by a server, after `from`, that is not the preferred one of its list.
+impl FallbackLog {
+    /// Adds a stream that moves from `from` to a server of lower priority.
     pub fn join(
         &self,
         (number, list): (u16, &Arc<str>),
         (place, server): (u16, &Arc<str>),
         from: &str,
         throttle: &Throttle,
-    ) -> Arc<Outing> {
+    ) -> Arc<FallbackEpisode> {
         let mut known = lock(&self.0);
         let weak = known.entry((number, place)).or_default();
-        if let Some(outing) = weak.upgrade() {
-            return outing;
+        if let Some(episode) = weak.upgrade() {
+            return episode;
         }
-        let outing = Arc::new(Outing { list: list.clone(), server: server.clone() });
-        *weak = Arc::downgrade(&outing);
+        let episode = Arc::new(FallbackEpisode { list: list.clone(), server: server.clone() });
+        *weak = Arc::downgrade(&episode);
         drop(known);
         if let Some(suppressed) = throttle.allow("fallback") {
-            warn!(%list, from, to = %server, suppressed, "clients lack something that their unreachable server should supply: \
-                they are served by another one");
+            warn!(%list, from, to = %server, suppressed, "clients moved to another server of their list: their \
+                server is unreachable, and resources are missing");
         }
-        outing
+        episode
     }
 }
 
-impl Drop for Outing {
+impl Drop for FallbackEpisode {
     fn drop(&mut self) {
-        info!(list = %self.list, server = %self.server, "no client is served by this lower server of its list any more");
+        info!(list = %self.list, server = %self.server, "no client uses this fallback server any more");
     }
 }
 
@@ -56,10 +58,10 @@ mod tests {
     use crate::telemetry::Metrics;
 
     #[test]
-    fn rly_40_all_streams_at_a_server_share_one_outing() {
-        let (outings, throttle) = (Outings::default(), Throttle::new(Metrics::new().log.clone()));
+    fn rly_40_all_streams_at_a_server_share_one_episode() {
+        let (log, throttle) = (FallbackLog::default(), Throttle::new(Metrics::new().log.clone()));
         let (list, second): (Arc<str>, Arc<str>) = ("xds_servers".into(), "second".into());
-        let join = |place| outings.join((0, &list), (place, &second), "first", &throttle);
+        let join = |place| log.join((0, &list), (place, &second), "first", &throttle);
         let one = join(1);
         assert!(Arc::ptr_eq(&one, &join(1)));
         assert!(!Arc::ptr_eq(&one, &join(2)));

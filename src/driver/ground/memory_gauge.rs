@@ -1,11 +1,11 @@
-//! How near the process is to its memory budget (FP7).
+//! The use of the memory budget (FP7).
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Percent of the budget at which no connection is let in any more.
+/// Percent of the budget at which new connections are refused.
 const SOFT_PERCENT: u64 = 80;
 
-/// Percent of the budget at which memory is taken back.
+/// Percent of the budget at which memory is freed.
 const HARD_PERCENT: u64 = 90;
 
 /// How much of the budget is in use.
@@ -30,7 +30,7 @@ impl Pressure {
     }
 }
 
-/// The pressure, for all who ask.
+/// The current pressure, for all readers.
 #[derive(Debug, Default)]
 pub struct MemoryGauge(AtomicU8);
 

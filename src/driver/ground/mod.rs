@@ -1,4 +1,4 @@
-//! Parts that every task of the driver may use, and that use no task.
+//! Parts that the driver's tasks share. None of them uses a task.
 
 pub mod clock;
 pub mod registry;

@@ -1,7 +1,8 @@
-//! What reconnecting clients say they hold, each content once (RLY-6).
+//! The views that reconnecting clients present, with one copy of equal contents (RLY-6).
 //!
-//! After an outage or a restart of the relay all clients of a fleet present the same, and it has to be kept until an
-//! upstream has said what is gone. The table keeps nothing alive: what no stream holds any more is forgotten.
+//! After an outage, or a restart of the relay, all clients of a fleet present the same resources. The relay
+//! keeps the view until an upstream has reported the removals. The table holds views weakly: a view ends with the
+//! last stream that holds it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -9,24 +10,24 @@ use std::sync::{Arc, Mutex, Weak};
 use crate::driver::ground::registry::lock;
 use crate::engine::view::{View, ViewId};
 
-/// Below this many entries nothing is swept.
+/// No sweep happens with fewer entries.
 const SWEEP_MIN: usize = 64;
 
 #[derive(Debug, Default)]
-pub struct Presented {
+pub struct PresentedViews {
     table: Mutex<Table>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     views: HashMap<ViewId, Weak<View>>,
-    /// With so many entries those are swept of which nothing is left.
+    /// At this number of entries, the dead entries are swept.
     sweep_at: usize,
 }
 
-impl Presented {
-    /// The view of this content that some stream holds already, else this one. Maps of 100,000 names are compared outside of the
-    /// lock, which all streams take that reconnect.
+impl PresentedViews {
+    /// Returns the equal view that another stream holds already, else this view. The comparison of maps of
+    /// 100,000 names runs outside of the lock, because all reconnecting streams take the lock.
     pub fn share(&self, view: View) -> Arc<View> {
         let known = lock(&self.table).views.get(&view.id()).and_then(Weak::upgrade);
         if let Some(known) = known
@@ -58,10 +59,10 @@ mod tests {
 
     #[test]
     fn rly_6_clients_with_the_same_names_cost_one_map() {
-        let presented = Presented::default();
+        let presented = PresentedViews::default();
         let first = presented.share(view(1000));
         for _ in 0..10_000 {
-            // What each client sends is its own; what is kept of it is not.
+            // Each client sends its own names, and the relay keeps a single copy.
             assert!(Arc::ptr_eq(&presented.share(view(1000)), &first));
         }
         assert_eq!(lock(&presented.table).views.len(), 1);
@@ -69,8 +70,8 @@ mod tests {
     }
 
     #[test]
-    fn what_no_stream_holds_is_forgotten() {
-        let presented = Presented::default();
+    fn views_without_a_stream_are_swept() {
+        let presented = PresentedViews::default();
         for n in 1..1000 {
             drop(presented.share(view(n)));
         }

@@ -1,31 +1,31 @@
-//! Rates: how often one stream may change its subscriptions (§4.5), how many streams are answered for the first time
-//! (RLY-56).
+//! The rates of changes of subscription, of polls, and of first answers (RLY-56).
 
 use std::time::Duration;
 
 use crate::engine::Time;
 
-/// A stream that had to wait without a pause for this long is ended.
+/// A stream that had to wait for this long without a pause is ended.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// So many names of a request cost as much as the request itself. By the default rate and burst 200,000 names pass at once, as
-/// many as one stream may ask for, and 40,000 in each second after that, which is some percent of a core.
+/// This many names cost as much as one request. With the default rate and burst, a stream may ask for 200,000
+/// names at once, which is also the default limit of names, and then for 40,000 names a second, which take a
+/// few percent of a core.
 pub const NAMES_PER_TOKEN: u32 = 400;
 
-/// A token bucket by its theoretical arrival time (GCRA): one integer of state.
+/// A token bucket as a theoretical arrival time (GCRA): one integer of state.
 #[derive(Debug)]
 pub struct Limiter {
     per_second: u32,
     burst: u32,
     /// When the bucket will be full again.
     full_at: Time,
-    /// When it would be if names cost nothing.
+    /// The same time with names free of charge.
     full_at_without_names: Time,
-    /// Since when every request had to wait for the number of requests.
+    /// Since when the number of requests alone has made every request wait.
     waiting_since: Option<Time>,
 }
 
-/// What the next request may do.
+/// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     Now,
@@ -41,28 +41,29 @@ impl Limiter {
         Limiter { per_second, burst, full_at, full_at_without_names, waiting_since: None }
     }
 
-    /// Takes the next place and tells how long it is away.
+    /// Takes the next slot, and returns the time until the slot.
     pub fn reserve(&mut self, now: Time) -> Duration {
         let interval = Duration::from_secs(1) / self.per_second;
         self.full_at = self.full_at.max(now) + interval;
         self.full_at.since(now).saturating_sub(interval * self.burst)
     }
 
-    /// Of a request that names so many resources. A token pays for [`NAMES_PER_TOKEN`] of them. A client that must repeat all its
-    /// names whenever it wants another one is slowed down by them, but only the number of its requests ends it.
+    /// Admits a request with this many names. A token pays for [`NAMES_PER_TOKEN`] names. In SotW, a client
+    /// repeats all its names in order to add another. Names therefore only slow the client down; the number of
+    /// requests alone can end the stream.
     pub fn admit(&mut self, names: usize, now: Time) -> Admission {
         let interval = Duration::from_secs(1) / self.per_second;
         let burst = interval * self.burst;
         self.full_at_without_names = self.full_at_without_names.max(now) + interval;
         let is_over = !self.full_at_without_names.since(now).saturating_sub(burst).is_zero();
         let excess = self.reserve_for(names, now);
-        // Nobody waits for longer than this, whatever it asked for.
+        // Nobody waits longer than this, whatever the number of names.
         self.full_at = self.full_at.min(now + burst + PATIENCE);
         self.judge(excess, is_over, now)
     }
 
-    /// As [`Limiter::admit`], of requests that come side by side: what one waits does not slow down the next, so that names count
-    /// for the end, too.
+    /// As [`Limiter::admit`], for concurrent requests. The wait of a request does not slow down the next
+    /// request, so that names, too, can end the polls.
     pub fn admit_poll(&mut self, names: usize, now: Time) -> Admission {
         let excess = self.reserve_for(names, now);
         self.judge(excess, !excess.is_zero(), now)
@@ -107,16 +108,16 @@ mod tests {
     fn fd_6_names_count() {
         let mut limiter = Limiter::new(100, 500);
         let start = Time::from_micros(1_000_000);
-        // Two requests of as many names as one may have.
+        // Two requests with as many names as one stream may have.
         assert_eq!(limiter.admit(99_000, start), Admission::Now);
         assert_eq!(limiter.admit(99_000, start), Admission::Now);
         let Admission::After(wait) = limiter.admit(100_000, start) else { panic!("a third one waits") };
         assert!(wait > Duration::from_secs(2), "{wait:?}");
     }
 
-    /// In the state of the world each request repeats all names.
+    /// In the state-of-the-world variant, each request repeats all names.
     #[test]
-    fn fd_4_who_repeats_many_names_is_slowed_down_and_not_ended() {
+    fn fd_4_a_client_that_repeats_many_names_is_slowed_down_and_not_ended() {
         let mut limiter = Limiter::new(100, 500);
         let mut now = Time::from_micros(1);
         let mut waited = Duration::ZERO;
@@ -128,7 +129,7 @@ mod tests {
             }
         }
         assert!(waited > Duration::from_secs(1200), "{waited:?}");
-        // Polls come side by side.
+        // Polls run concurrently.
         let refused = (0..1000).any(|_| {
             now = now + Duration::from_millis(100);
             limiter.admit_poll(50_000, now) == Admission::Refused
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn fd_4_who_never_stops_is_ended() {
+    fn fd_4_a_client_that_never_stops_is_ended() {
         let mut limiter = Limiter::new(100, 1);
         let mut now = Time::from_micros(1);
         for _ in 0..100_000 {

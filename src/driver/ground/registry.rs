@@ -1,10 +1,10 @@
-//! What is alive of one kind, by number, for those who want to look at all of it.
+//! All live objects of one kind, by number.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Numbers what it holds in the order in which it was made; keeps nothing alive.
+/// Numbers objects in the order of their creation, and holds them weakly.
 pub struct Registry<T> {
     made: AtomicU64,
     live: Mutex<BTreeMap<u64, Weak<T>>>,
@@ -17,7 +17,7 @@ impl<T> Default for Registry<T> {
 }
 
 impl<T> Registry<T> {
-    /// A number that nothing in this process had before.
+    /// A number that no other object of this registry gets.
     pub fn next_id(&self) -> u64 {
         self.made.fetch_add(1, Ordering::Relaxed)
     }
@@ -34,7 +34,7 @@ impl<T> Registry<T> {
         lock(&self.live).len()
     }
 
-    /// What lives with the smallest number above `after`.
+    /// The live object with the smallest number above `after`.
     pub fn next(&self, after: Option<u64>) -> Option<Arc<T>> {
         let mut from = after.map_or(0, |id| id + 1);
         loop {
@@ -51,7 +51,8 @@ impl<T> Registry<T> {
     }
 }
 
-/// A panic in one task must not take the others along: the data behind these locks is whole between two statements.
+/// Locks a mutex, even after a panic. A panic in one task must not end others: the data behind these locks is
+/// consistent between two statements.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The servers that the operator named, in lists, and which list is asked for what (FED-1, FED-3).
+//! The servers of the configuration in their lists, and the routing of names to lists (FED-1, FED-3).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use crate::engine::realm::{Authorities, Space};
 use crate::engine::upstream;
 use crate::xds::{TypeUrl, Variant};
 
-/// What sources are attached to.
+/// The server side of a source.
 #[derive(Clone, Debug)]
 pub enum Attach {
-    /// Clones of a pool share its connections, whatever list the server stands in (FED-6).
+    /// Clones of a pool share its connections, even across lists (FED-6).
     Grpc {
         pool: Pool,
         settings: upstream::Settings,
@@ -27,13 +27,13 @@ pub enum Attach {
     Files {
         directory: PathBuf,
     },
-    /// To nothing: every name is known not to exist.
+    /// No server: every name is known not to exist.
     Nothing,
-    /// To nothing, as there was no room for the class: nothing is known (RLY-14).
+    /// No server, because there was no room for the class: nothing is known (RLY-14).
     Refused,
 }
 
-/// One entry of a server list.
+/// An entry of a server list.
 #[derive(Debug)]
 pub struct Server {
     /// `server_uri`, as the operator wrote it.
@@ -52,17 +52,18 @@ impl Server {
         }
     }
 
-    /// It was said to have no delta.
+    /// Whether the operator configured the server without delta.
     pub fn is_sotw(&self) -> bool {
         matches!(&self.attach, Attach::Grpc { settings, .. } if settings.variant == Variant::Sotw)
     }
 
-    /// `fail_on_data_errors`: what it says does not exist is gone, whoever supplied it (RLY-42).
+    /// `fail_on_data_errors`: names that the server reports as missing are removed, even if another server
+    /// supplied them (RLY-42).
     fn fails_on_data_errors(&self) -> bool {
         matches!(&self.attach, Attach::Grpc { settings, .. } if settings.fails_on_data_errors)
     }
 
-    /// Each type has streams or polls of its own, so that one may be lost and the others not (RLY-40).
+    /// Whether each type has its own streams or polls, so that a single type can be lost (RLY-40).
     fn is_by_type(&self) -> bool {
         match &self.attach {
             Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => {
@@ -72,30 +73,33 @@ impl Server {
         }
     }
 
-    /// No server of the configuration.
+    /// Whether the entry stands for no server of the configuration.
     pub(crate) fn is_made_up(&self) -> bool {
         matches!(self.attach, Attach::Nothing | Attach::Refused)
     }
 
-    /// It answers everyone alike: there is no node to select by, and what it has is there before anyone asks.
+    /// Whether all clients get the same answers. Such a server ignores nodes, and has its content before the
+    /// first request.
     pub fn is_local(&self) -> bool {
         !matches!(self.attach, Attach::Grpc { .. } | Attach::Rest { .. })
     }
 }
 
-/// The servers of one purpose, the preferred one first. Two lists never share a cache, even of the same servers (FED-6).
+/// Servers that are asked for the same names, in the order of priority. Two lists never share a cache, even if
+/// they contain the same servers (FED-6).
 #[derive(Debug)]
 pub struct ServerList {
-    /// The configuration's key for it: `xds_servers`, `authorities[NAME]` or `types[NAME]`.
+    /// The list's key in the configuration: `xds_servers`, `authorities[NAME]` or `types[NAME]`.
     pub label: Arc<str>,
-    /// At least one.
+    /// At least one server.
     pub servers: Vec<Arc<Server>>,
-    /// How they stand in for each other.
+    /// The rules for moves between the servers.
     pub fallback: fallback::Settings,
 }
 
 impl ServerList {
-    /// What sessions need to know of it; `None` if there is nothing to fall back to, or the sources see to it.
+    /// The sessions' part of fallback. `None` if the list has a single server, or if failover is up to the
+    /// sources.
     pub(crate) fn fallback(&self, number: u16) -> Option<List> {
         let servers = u16::try_from(self.servers.len()).unwrap_or(u16::MAX);
         let is_theirs = servers > 1 && self.fallback.policy == Policy::Grpc;
@@ -113,20 +117,20 @@ impl ServerList {
     }
 }
 
-/// One server in one list.
+/// A server in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     pub list: ListId,
-    /// 0 is the preferred one.
+    /// 0 is the preferred server.
     pub server: u16,
 }
 
-/// One of [`ServerLists`].
+/// The number of a list in [`ServerLists`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListId(u16);
 
 impl ListId {
-    /// The list with a number that [`ListId::number`] gave.
+    /// The list with a number from [`ListId::number`].
     pub(crate) fn of(number: u16) -> ListId {
         ListId(number)
     }
@@ -136,29 +140,30 @@ impl ListId {
     }
 
     const DEFAULT: ListId = ListId(0);
-    /// Nobody is asked for what goes here: it does not exist.
+    /// The list without a server: its names do not exist.
     const NOBODY: ListId = ListId(1);
-    /// Of whom there was no room to ask.
+    /// The list for classes without room.
     const REFUSED: ListId = ListId(2);
 }
 
 impl Place {
-    /// Where every name is known not to exist.
+    /// The place where every name is known not to exist.
     pub const NOBODY: Place = Place { list: ListId::NOBODY, server: 0 };
 
-    /// Where nothing is known, and no server is asked.
+    /// The place where nothing is known, and no server is asked.
     pub(crate) const REFUSED: Place = Place { list: ListId::REFUSED, server: 0 };
 
-    /// The server that a source of this place is at, by Envoy's rules: 0 is the place's own, 1 the next one.
+    /// The server of a source at this place, by Envoy's rules: 0 is the place's own server, 1 is the next
+    /// server.
     pub(crate) fn failover(self, number: u16) -> Place {
         Place { server: self.server + number, ..self }
     }
 }
 
-/// Every server list of the relay, and what each is for.
+/// All server lists of the relay, and the names that each list serves.
 #[derive(Debug)]
 pub struct ServerLists {
-    /// At the numbers that [`ListId`] names, then those of types and authorities.
+    /// The constants of [`ListId`] come first, then the lists of types and authorities.
     lists: Vec<ServerList>,
     by_type: BTreeMap<TypeUrl, ListId>,
     by_authority: Vec<ListId>,
@@ -166,7 +171,7 @@ pub struct ServerLists {
 }
 
 impl ServerLists {
-    /// One list for everything, names of every authority included.
+    /// One list for all names, those of all authorities included.
     pub fn new(servers: Vec<Arc<Server>>, fallback: fallback::Settings) -> ServerLists {
         let made_up = |name: &str, attach| ServerList {
             label: name.into(),
@@ -183,14 +188,14 @@ impl ServerLists {
         }
     }
 
-    /// Old-style names and the wildcard of a type go to another list.
+    /// Routes old-style names and the wildcard of a type to another list.
     pub fn add_type(&mut self, type_url: TypeUrl, servers: Vec<Arc<Server>>, fallback: fallback::Settings) {
         let label = format!("types[{}]", type_url.message());
         let id = self.add(label, servers, fallback);
         self.by_type.insert(type_url, id);
     }
 
-    /// States all authorities; names of others are known not to exist from then on (FED-3).
+    /// Sets all authorities. Names of other authorities are then known not to exist (FED-3).
     pub fn set_authorities(&mut self, authorities: Vec<(String, Vec<Arc<Server>>, fallback::Settings)>) {
         self.authorities = Authorities::new(authorities.iter().map(|(name, ..)| name.as_str()));
         let add = |(name, servers, fallback)| self.add(format!("authorities[{name}]"), servers, fallback);
@@ -206,7 +211,7 @@ impl ServerLists {
         &self.authorities
     }
 
-    /// The list that is asked for names of a space of a type.
+    /// The list that serves names of a space and a type.
     pub fn route(&self, type_url: &TypeUrl, space: Space) -> ListId {
         match space {
             Space::Old => self.by_type.get(type_url).copied().unwrap_or(ListId::DEFAULT),
@@ -218,17 +223,17 @@ impl ServerLists {
         }
     }
 
-    /// The preferred server of the list that is asked for names of a space of a type.
+    /// The preferred server of the list that serves names of a space and a type.
     pub fn place(&self, type_url: &TypeUrl, space: Space) -> Place {
         Place { list: self.route(type_url, space), server: 0 }
     }
 
-    /// Ids come from this table alone.
+    /// Indexing cannot fail: only this table makes ids.
     pub fn list(&self, id: ListId) -> &ServerList {
         &self.lists[usize::from(id.0)]
     }
 
-    /// The servers that a source of this place may be at: by Envoy's rules two of them, else its own.
+    /// The servers that a source of this place may use: two by Envoy's rules, else one.
     pub(crate) fn serving(&self, place: Place) -> impl Iterator<Item = &Arc<Server>> {
         let list = self.list(place.list);
         let count = if list.fallback.policy == Policy::Envoy { 2 } else { 1 };
@@ -239,7 +244,7 @@ impl ServerLists {
         &self.list(place.list).servers[usize::from(place.server)]
     }
 
-    /// Every server of every list of the configuration.
+    /// All servers of all configured lists.
     pub fn places(&self) -> impl Iterator<Item = Place> {
         let of_list = |(list, of): (ListId, &ServerList)| {
             (0..).take(of.servers.len()).map(move |server| Place { list, server })

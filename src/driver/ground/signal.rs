@@ -9,8 +9,8 @@ use pin_project_lite::pin_project;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// Something that is said once. Connections wait for such things beside all else, and are polled several times at each
-/// update: to find that nothing was said, a poll reads one flag, and takes no lock that others take too.
+/// A flag that is raised once. Connections wait for signals beside everything else, and are polled several
+/// times per update. Such a poll reads one flag, and takes no lock that other tasks take.
 #[derive(Debug, Default)]
 pub struct Signal {
     is_raised: AtomicBool,
@@ -23,15 +23,16 @@ impl Signal {
         self.waiting.notify_waiters();
     }
 
-    /// Resolves when it is raised, or was. Must be polled by one task from its first poll on, as that is the task to be
-    /// woken.
+    /// Resolves when the signal is raised, or at once after that. After the first poll, all polls must come
+    /// from the same task, because only this task is woken.
     pub fn raised(&self) -> Raised<'_> {
         Raised { signal: self, waiting: self.waiting.notified(), is_registered: false }
     }
 }
 
 pin_project! {
-    /// See [`Signal::raised`]. Written by hand, since each connection has two, and a generated one takes twice the room.
+    /// See [`Signal::raised`]. Written by hand: each connection has two of these futures, and an `async` block
+    /// takes twice the memory.
     #[derive(Debug)]
     pub struct Raised<'a> {
         signal: &'a Signal,
@@ -52,7 +53,7 @@ impl Future for Raised<'_> {
         if std::mem::replace(this.is_registered, true) {
             return Poll::Pending;
         }
-        // What was raised since this future began is noticed.
+        // A signal raised since this future began is noticed.
         this.waiting.poll(context)
     }
 }
@@ -67,7 +68,7 @@ mod tests {
     use tokio::task::yield_now;
 
     #[tokio::test]
-    async fn a_signal_wakes_all_who_wait_and_stays_raised() {
+    async fn a_signal_wakes_all_waiting_tasks_and_stays_raised() {
         let signal = Arc::new(Signal::default());
         let waiting: Vec<_> = (0..3)
             .map(|_| {
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_is_seen_by_who_was_polled_before() {
+    fn a_task_polled_before_sees_the_signal() {
         let (signal, waker) = (Signal::default(), noop_waker());
         let mut context = Context::from_waker(&waker);
         let mut raised = pin!(signal.raised());

@@ -1,7 +1,7 @@
-//! Which messages of a stream its client has not taken yet.
+//! The messages of a stream that its client has not read yet.
 //!
-//! Only HTTP/2 knows when the bytes of a message have left. It drops them then, and with them the [`Delivery`] that
-//! travelled beside.
+//! Only HTTP/2 knows when the bytes of a message have left. It then drops the bytes, and with them the
+//! [`Delivery`] that belongs to the message.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::driver::ground::connection::ConnectionCut;
 
-/// What stands in the HTTP/2 queue of one stream.
+/// The messages in the HTTP/2 queue of one stream.
 #[derive(Debug)]
 pub(crate) struct Unread(Arc<Outstanding>);
 
@@ -20,11 +20,12 @@ struct Outstanding {
     connection: ConnectionCut,
     origin: Instant,
     messages: AtomicU32,
-    /// When the last message was taken, or the first of those that stand there was handed out: microseconds from `origin`.
+    /// When the client last took a message, or, if later, when the first message of the queue was handed out.
+    /// In microseconds from `origin`.
     since: AtomicU64,
 }
 
-/// Travels with the bytes of a message; dropped when they have left, or never will.
+/// Belongs to the bytes of a message, and is dropped together with the bytes.
 #[derive(Debug)]
 pub struct Delivery {
     outstanding: Arc<Outstanding>,
@@ -37,7 +38,7 @@ impl Unread {
         Unread(Arc::new(Outstanding { connection, origin: Instant::now(), messages, since }))
     }
 
-    /// A message of so many bytes is handed out. Called under the stream's lock, one at a time.
+    /// Registers a message of this many bytes. Called under the stream's lock, for one message at a time.
     pub fn hand_out(&self, bytes: usize) -> Delivery {
         let bytes = bytes as u64;
         self.0.connection.account().leave_unread(bytes);
@@ -47,7 +48,7 @@ impl Unread {
         Delivery { outstanding: self.0.clone(), bytes }
     }
 
-    /// For how long the client has taken nothing of what stands there; `None` if nothing does.
+    /// How long the client has taken no message of the queue; `None` if the queue is empty.
     pub fn age(&self) -> Option<Duration> {
         if self.0.messages.load(Ordering::Relaxed) == 0 {
             return None;
@@ -87,7 +88,7 @@ mod tests {
         tokio::time::advance(second).await;
         let next = unread.hand_out(10);
         assert_eq!(unread.age(), Some(second));
-        // Who takes something is not stalled, though the next one has been waiting for long.
+        // A client that takes messages is not stalled, even if the next message has waited for long.
         tokio::time::advance(second).await;
         drop(first);
         tokio::time::advance(second).await;

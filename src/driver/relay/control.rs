@@ -1,4 +1,4 @@
-//! Commands of the operator, carried out.
+//! The operator's commands, carried out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use crate::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
 use crate::driver::relay::hub::Hub;
 use crate::driver::source::handle::Command;
 
-/// A source answers at once unless it has a large response at hand, and no one who looks should wait for that.
+/// A source answers at once unless it is processing a large response. Readers of the status do not wait for
+/// that.
 const REFRESH_MAX: Duration = Duration::from_millis(100);
 
 impl Controls for Hub {
@@ -48,7 +49,8 @@ impl Controls for Hub {
             for (source, removed) in asked {
                 match removed.await {
                     Ok(removed) if removed > 0 => confirmed.push(ConfirmedDeletion { source, removed }),
-                    // What was held back has come back or gone meanwhile, or the source has ended.
+                    // Meanwhile the server has restored the resources, or the deletion is done, or the source
+                    // has ended.
                     Ok(_) | Err(_) => {}
                 }
             }

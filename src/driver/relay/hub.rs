@@ -1,11 +1,11 @@
-//! The door for downstream streams, and what is done before the first of them.
+//! The entry point for downstream streams, and the work before the first stream.
 
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
 use crate::driver::api::downstream::{ConnectionCut, Peer, Relay};
-use crate::driver::ground::context::{Settings, Shared};
+use crate::driver::ground::context::{DriverContext, Settings};
 use crate::driver::ground::servers::Attach;
 use crate::driver::relay::memory;
 use crate::driver::source::handle::{Command, SourceHandle};
@@ -18,23 +18,25 @@ use crate::xds::{Status, StreamKind};
 /// The relay: many streams on one side, few sources on the other. Cheap to clone.
 #[derive(Clone)]
 pub struct Hub {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<DriverContext>,
     pub(crate) tables: Tables,
 }
 
 impl Hub {
     /// Must be called within a tokio runtime.
     pub fn new(settings: Settings, metrics: Arc<Metrics>) -> Hub {
-        let shared = Arc::new(Shared::new(settings, metrics));
+        let shared = Arc::new(DriverContext::new(settings, metrics));
         let sources = Arc::new(Sources::new(shared.clone()));
         Hub { tables: Tables { sources, streams: Arc::default() }, shared }
     }
 
-    /// Loads what needs no client to be known: the checkpoint, and the state of every `file:` server. Resolves once it is there, or with the
-    /// `server_uri` and the reason why the first state cannot be loaded.
+    /// Loads everything that needs no client: the checkpoint, and the state of every `file:` server.
+    ///
+    /// # Errors
+    /// The `server_uri` of a file server whose first state cannot be loaded, and the reason.
     pub async fn load(&self) -> Result<(), (Arc<str>, Status)> {
-        if let Some(keep) = &self.shared.keep {
-            keep.load(&self.shared.settings.lists).await;
+        if let Some(checkpoint) = &self.shared.checkpoint {
+            checkpoint.load(&self.shared.settings.lists).await;
         }
         for place in self.shared.settings.lists.places() {
             let server = self.shared.server(place);
@@ -47,10 +49,10 @@ impl Hub {
         Ok(())
     }
 
-    /// Writes the checkpoint for the last time, as it is now (FP1). Resolves when that is done, or could not be.
+    /// Writes the checkpoint for the last time (FP1). Resolves when the writing has succeeded or failed.
     pub async fn save(&self) {
-        let Some(keep) = &self.shared.keep else { return };
-        keep.close();
+        let Some(checkpoint) = &self.shared.checkpoint else { return };
+        checkpoint.close();
         let mut written = Vec::new();
         for source in self.tables.sources.all() {
             let (done, is_done) = oneshot::channel();
@@ -58,17 +60,17 @@ impl Hub {
             written.push(is_done);
         }
         for is_done in written {
-            // The other half is dropped, used or not.
+            // Resolves when the writer drops its half.
             let _ = is_done.await;
         }
     }
 
-    /// Takes back what clients keep that have stopped to read, for as long as the future is polled.
+    /// Drops outdated messages of clients that have stopped reading, for as long as the future is polled.
     pub async fn take_back(&self) {
         unsent::take_back(self.shared.clone(), self.tables.clone()).await;
     }
 
-    /// Holds the process to this many bytes of resident memory (FP7), for as long as the future is polled.
+    /// Keeps the process within this many bytes of resident memory (FP7), for as long as the future is polled.
     pub async fn hold_to(&self, budget: u64) {
         memory::watch(self.shared.clone(), self.tables.clone(), budget).await;
     }

@@ -1,4 +1,4 @@
-//! The hub as the admin sees it: read-only, item by item, no lock held in between.
+//! The hub as the admin room sees it: read-only, item by item, without a lock between items.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::driver::api::status::{
     ClientStatus, ConfigStatus, HeldStatus, NackStatus, RefusalStatus, ResourceFilter, ResourceStatus,
     SessionStatus, SessionTypeStatus, SourceStatus, StatusView, WaitStatus,
 };
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::Place as ServerPlace;
 use crate::driver::relay::hub::Hub;
 use crate::driver::source::handle::{SourceHandle, Subscriber};
@@ -22,7 +22,7 @@ use crate::xds::{Resource, ResourceName, TypeUrl, Variant, Version};
 
 impl StatusView for Hub {
     fn sources(&self) -> Vec<Arc<SourceStatus>> {
-        // What does not exist at all is no attachment.
+        // Lists without a server have no attachment to show.
         let lists = &self.shared.settings.lists;
         let is_attached = |handle: &&Arc<SourceHandle>| !lists.server(handle.key().place).is_made_up();
         self.tables.sources.all().iter().filter(is_attached).map(|handle| handle.status()).collect()
@@ -49,7 +49,7 @@ impl StatusView for Hub {
     }
 }
 
-fn session_status(stream: &Arc<StreamState>, shared: &Shared) -> SessionStatus {
+fn session_status(stream: &Arc<StreamState>, shared: &DriverContext) -> SessionStatus {
     stream.look(|node, session, sources| SessionStatus {
         id: stream.id().0,
         node_id: node.map_or("", |node| &node.id).into(),
@@ -62,7 +62,7 @@ fn session_status(stream: &Arc<StreamState>, shared: &Shared) -> SessionStatus {
     })
 }
 
-/// The sources that the parts of a subscription come from.
+/// The sources of the parts of a subscription.
 fn sources_of<'a>(
     subscription: &'a Subscription,
     sources: &'a [(SourceId, Arc<SourceHandle>)],
@@ -71,8 +71,11 @@ fn sources_of<'a>(
     subscription.parts.iter().filter_map(move |part| of(part.source()))
 }
 
-/// Their servers, each once.
-fn servers_of<'a>(sources: impl Iterator<Item = &'a SourceHandle>, shared: &Shared) -> Option<Arc<str>> {
+/// The servers of these sources, each once.
+fn servers_of<'a>(
+    sources: impl Iterator<Item = &'a SourceHandle>,
+    shared: &DriverContext,
+) -> Option<Arc<str>> {
     join(sources.map(|source| shared.server(source.place()).uri.clone()))
 }
 
@@ -86,8 +89,8 @@ fn join(texts: impl Iterator<Item = Arc<str>>) -> Option<Arc<str>> {
     }
 }
 
-/// The version of what a client was brought to: that of its last message in SotW. A delta message has but the changes, so that
-/// its version says nothing of the state.
+/// The version of the client's state. In SotW, that is the version of the last message. A delta message
+/// contains changes only, so its version is not that of the state.
 fn version_held(subscription: &Subscription, session: &Session) -> Option<Version> {
     let parts = || subscription.parts.iter().map(|part| part.held.digest());
     match session.variant() {
@@ -106,7 +109,7 @@ fn is_restored(subscription: &Subscription, sources: &[(SourceId, Arc<SourceHand
 fn type_statuses(
     session: &Session,
     sources: &[(SourceId, Arc<SourceHandle>)],
-    shared: &Shared,
+    shared: &DriverContext,
 ) -> Vec<SessionTypeStatus> {
     let latest = |id| sources.iter().find(|(known, _)| *known == id).map(|(_, handle)| handle.snapshot());
     let held = session.held_news(&latest, shared.clock.now());
@@ -114,12 +117,13 @@ fn type_statuses(
     types.map(|(subscription, held)| type_status(subscription, held, session, sources, shared)).collect()
 }
 
-/// The news that the client is not sent: by its stream, or by a source that holds a mass deletion back (FU18).
+/// The change that the client is not sent. The stream holds it back, or a source holds back a mass deletion
+/// (FU18).
 fn held_status(
     held: Option<HeldNews>,
     subscription: &Subscription,
     sources: &[(SourceId, Arc<SourceHandle>)],
-    shared: &Shared,
+    shared: &DriverContext,
 ) -> Option<HeldStatus> {
     if let Some(HeldNews { why, since }) = held {
         let duration = since.map(|since| shared.clock.now().since(since));
@@ -145,7 +149,7 @@ fn type_status(
     held: Option<HeldNews>,
     session: &Session,
     sources: &[(SourceId, Arc<SourceHandle>)],
-    shared: &Shared,
+    shared: &DriverContext,
 ) -> SessionTypeStatus {
     let held = held_status(held, subscription, sources, shared);
     let flight = &subscription.flight;
@@ -153,7 +157,7 @@ fn type_status(
         (Some(_), _, _) => ConfigStatus::Error,
         (None, None, _) if subscription.holds_nothing() => ConfigStatus::NotSent,
         (None, _, true) => ConfigStatus::Stale,
-        // There is something that it is not sent yet.
+        // The client has not been sent all changes.
         (None, _, false) if held.is_some() => ConfigStatus::Stale,
         (None, _, false) => ConfigStatus::Synced,
     };
@@ -198,7 +202,7 @@ fn type_status(
     }
 }
 
-/// Walks one snapshot, name by name.
+/// An iterator over one snapshot, name by name.
 struct Walk {
     snapshot: Arc<Snapshot>,
     types: std::vec::IntoIter<TypeUrl>,
@@ -208,7 +212,8 @@ struct Walk {
     now: Time,
 }
 
-/// The names come first, then the members of the wildcard and of globs; each resumes behind the last name given.
+/// The names come first, then the members of the wildcard, then the members of globs. Each variant has the last
+/// returned name.
 #[derive(Clone)]
 enum Place {
     Names(Option<ResourceName>),
@@ -289,7 +294,7 @@ impl Walk {
     }
 }
 
-/// As CSDS words it: that the copy in use stands is not the news where a newer one can't be had (DAT-5).
+/// The status in the words of CSDS: an error about a newer version matters more than the cached copy (DAT-5).
 fn client_status(state: EntryState) -> ClientStatus {
     match state {
         EntryState::Requested => ClientStatus::Requested,

@@ -1,9 +1,9 @@
-//! The memory budget: who is refused, and who must go, when memory is short (FP7).
+//! The memory budget: refuses connections, and later cuts some, when memory is short (FP7).
 //!
-//! Every part of the relay has a bound of its own; the budget is what they may take together, and what the bounds do not
-//! see: the kernel's idea of this process. Below the soft mark nothing happens. From there on no connection is let in,
-//! so that those who are served go on being served. From the hard mark on, what can be made again is dropped, and
-//! connections are cut: those that make the relay keep most first, be it requests, names, or responses that they do not read.
+//! Every part of the relay has a bound of its own. The budget bounds their sum, and also memory that only the
+//! kernel counts for this process. Below the soft mark, nothing happens. Above the soft mark, new connections
+//! are refused, so that existing clients are served on. Above the hard mark, the relay drops everything that
+//! can be made again, and cuts connections: first those with the most requests, names or unread responses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,35 +12,36 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use crate::driver::ground::connection::ConnectionCut;
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::memory_gauge::Pressure;
 use crate::driver::stream::state::Tables;
 use crate::telemetry::{Limit, resident_bytes};
 
-/// Between two looks at the memory.
+/// The time between two measurements.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// A response unread for less than this may still be on its way.
+/// A response that is unread for less than this may still be on its way.
 const STALLED_AFTER: Duration = Duration::from_secs(5);
 
-/// A connection that holds less than this and reads is left alone: many such would have to go to free anything.
+/// A smaller connection that reads is left alone: only many of such connections together would free much.
 const LARGE_BYTES: u64 = 1 << 20;
 
-/// Of those connections one in so many goes at a time, and a few at least: what they held is freed a little later.
+/// The relay cuts this fraction of the connections at a time, and at least a few. Their memory becomes free a
+/// little later.
 const CUT_PART: usize = 8;
 const CUT_MIN: usize = 16;
 
-/// Holds the process to `budget` bytes of resident memory, for as long as it is polled.
-pub(crate) async fn watch(shared: Arc<Shared>, tables: Tables, budget: u64) {
+/// Keeps the process within `budget` bytes of resident memory, for as long as the future is polled.
+pub(crate) async fn watch(shared: Arc<DriverContext>, tables: Tables, budget: u64) {
     let mut before = Pressure::None;
     loop {
         tokio::time::sleep(INTERVAL).await;
-        // Where the kernel does not say, there is nothing to hold to; `app` refuses the key there.
+        // Some systems do not tell the resident memory. There, `app` refuses the key.
         let Some(resident) = resident_bytes() else { continue };
         let now = Pressure::of(resident, budget);
         shared.pressure.set(now);
         if now != before {
-            tell(now, before, resident, budget);
+            log_change(now, before, resident, budget);
             before = now;
         }
         if now == Pressure::Hard {
@@ -49,25 +50,27 @@ pub(crate) async fn watch(shared: Arc<Shared>, tables: Tables, budget: u64) {
     }
 }
 
-fn tell(now: Pressure, before: Pressure, resident: u64, budget: u64) {
+fn log_change(now: Pressure, before: Pressure, resident: u64, budget: u64) {
     match now {
         Pressure::None => info!(resident, budget, "memory is below 80 % of its budget again"),
         Pressure::Soft if before == Pressure::Hard => {
-            info!(resident, budget, "memory is below 90 % of its budget again; no connection is let in yet");
+            info!(
+                resident,
+                budget, "memory is below 90 % of its budget again; still refusing new connections"
+            );
         }
         Pressure::Soft => {
-            warn!(resident, budget, "memory is above 80 % of its budget: no connection is let in");
+            warn!(resident, budget, "memory is above 80 % of its budget; refusing new connections");
         }
         Pressure::Hard => warn!(
             resident,
-            budget,
-            "memory is above 90 % of its budget: connections are cut, those that hold most of it first"
+            budget, "memory is above 90 % of its budget; cutting connections, the largest first"
         ),
     }
 }
 
-/// Drops what can be made again, and cuts the connections that hold most.
-fn relieve(shared: &Shared, tables: &Tables) {
+/// Drops everything that can be made again, and cuts the largest connections.
+fn relieve(shared: &DriverContext, tables: &Tables) {
     shared.encoder.clear();
     let holders = largest(holders(shared, tables));
     for holder in &holders {
@@ -78,7 +81,7 @@ fn relieve(shared: &Shared, tables: &Tables) {
         warn!(
             connections = holders.len(),
             largest = first.bytes,
-            "connections were cut that hold memory, or leave responses unread, while it is short"
+            "cut connections with much memory or unread responses, because memory is short"
         );
     }
 }
@@ -87,26 +90,26 @@ fn relieve(shared: &Shared, tables: &Tables) {
 #[derive(Debug)]
 struct Holder {
     connection: ConnectionCut,
-    /// What it would free, near enough.
+    /// The memory that a cut would free, approximately.
     bytes: u64,
-    /// For how long it has read nothing.
+    /// How long the client has read nothing.
     stalled: Option<Duration>,
 }
 
-fn holders(shared: &Shared, tables: &Tables) -> Vec<Holder> {
+fn holders(shared: &DriverContext, tables: &Tables) -> Vec<Holder> {
     let mut stalled: BTreeMap<usize, Duration> = BTreeMap::new();
     let mut next = None;
     while let Some(stream) = tables.streams.next(next) {
         next = Some(stream.number());
         if let Some(age) = stream.unread_for().filter(|age| *age >= STALLED_AFTER) {
-            let longest = stalled.entry(stream.peer.connection.address()).or_default();
+            let longest = stalled.entry(stream.peer.connection.number()).or_default();
             *longest = age.max(*longest);
         }
     }
     let mut holders = Vec::new();
     for connection in shared.connections.all() {
-        let stalled = stalled.get(&connection.address()).copied();
-        // What it reads at once is not its to keep.
+        let stalled = stalled.get(&connection.number()).copied();
+        // A client that reads will soon have freed its unread bytes.
         let unread = stalled.map_or(0, |_| connection.account().unread_bytes());
         let bytes = connection.account().private_bytes() + unread;
         if stalled.is_some() || bytes >= LARGE_BYTES {
@@ -116,7 +119,7 @@ fn holders(shared: &Shared, tables: &Tables) -> Vec<Holder> {
     holders
 }
 
-/// Those to be cut now: who holds most, and of those that hold as much, who has read nothing for longest.
+/// The connections to cut now: the largest first, and among equals those that have read nothing for longest.
 fn largest(mut holders: Vec<Holder>) -> Vec<Holder> {
     holders.sort_by_key(|holder| std::cmp::Reverse((holder.bytes, holder.stalled)));
     holders.truncate((holders.len() / CUT_PART).max(CUT_MIN));
@@ -128,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fp7_who_holds_most_goes_first() {
+    fn fp7_the_largest_holder_goes_first() {
         let holder = |bytes, seconds: Option<u64>| {
             let stalled = seconds.map(Duration::from_secs);
             Holder { connection: ConnectionCut::default(), bytes, stalled }

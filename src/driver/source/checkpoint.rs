@@ -1,7 +1,7 @@
-//! When a source is written to the checkpoint.
+//! The schedule by which a source is written to the checkpoint.
 //!
-//! Changes are gathered for `checkpoint.interval` from the first of them. Snapshots are immutable, so that the source hands
-//! one to the writer and goes on. What did not change since is not encoded again.
+//! Changes are gathered for `checkpoint.interval` after the first change. Snapshots are immutable, so the
+//! source passes a snapshot to the writer and goes on. An unchanged source is not encoded again.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,40 +10,43 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::checkpoint::{Identity, Restored};
-use crate::driver::ground::checkpoint_writer::Keep;
+use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::engine::Time;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::Source;
 
-pub struct Saving {
-    keep: Arc<Keep>,
+pub struct CheckpointSchedule {
+    writer: Arc<CheckpointWriter>,
     identity: Identity,
-    /// What the file has; `None` if that is not known.
+    /// The content of the file; `None` if unknown.
     saved: Option<Snapshot>,
-    /// It is not as it was when it was written, though a snapshot may not show it.
+    /// Something has changed since the last write that a snapshot may not show.
     is_dirty: bool,
     due: Option<Instant>,
-    /// What is being written, and whether it could be.
+    /// The write under way, with its snapshot. The receiver gets whether the write succeeded.
     writing: Option<(oneshot::Receiver<bool>, Snapshot)>,
-    /// When what the file has was written, or read.
+    /// The time when the file was last written or read.
     written_at: Option<Instant>,
     is_heard: bool,
 }
 
-/// When a server last stood by what a source holds.
+/// The last confirmation of a source's content by the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Confirmed {
     pub at: SystemTime,
-    /// It still does.
+    /// The server still confirms the content.
     pub is_fresh: bool,
 }
 
-impl Saving {
-    /// Also what the source was before the restart.
-    pub fn begin(keep: &Arc<Keep>, identity: Identity) -> (Saving, Option<Arc<Restored>>) {
-        let restored = keep.begin(&identity);
-        let saving = Saving {
-            keep: keep.clone(),
+impl CheckpointSchedule {
+    /// Also returns the state of the source before the restart.
+    pub fn begin(
+        writer: &Arc<CheckpointWriter>,
+        identity: Identity,
+    ) -> (CheckpointSchedule, Option<Arc<Restored>>) {
+        let restored = writer.begin(&identity);
+        let checkpoint = CheckpointSchedule {
+            writer: writer.clone(),
             identity,
             saved: None,
             is_dirty: false,
@@ -52,26 +55,27 @@ impl Saving {
             written_at: None,
             is_heard: false,
         };
-        (saving, restored)
+        (checkpoint, restored)
     }
 
-    /// It was restored, so that the file has it.
+    /// The source was restored from the file, so the file is up to date.
     pub fn restored(&mut self, source: &Source) {
         self.saved = Some(source.snapshot().clone());
         self.written_at = Some(Instant::now());
     }
 
-    /// The server has spoken.
+    /// The server has answered.
     pub fn heard(&mut self) {
         if !std::mem::replace(&mut self.is_heard, true) {
-            self.keep.heard(&self.identity);
+            self.writer.heard(&self.identity);
         }
     }
 
-    /// Something may have changed; `lives`: something of it has a time to live, which was perhaps renewed.
+    /// Schedules a write, because something may have changed. `lives`: some resources have TTLs, which may have
+    /// been renewed.
     pub fn note(&mut self, lives: bool) {
         self.is_dirty |= lives;
-        let soon = Instant::now() + self.keep.interval();
+        let soon = Instant::now() + self.writer.interval();
         self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
     }
 
@@ -79,23 +83,23 @@ impl Saving {
         self.due
     }
 
-    /// Writes the source if it is time to, and there is a reason.
+    /// Writes the source if a write is due and needed.
     pub fn run(&mut self, source: &Source, now: Time, confirmed: impl FnOnce() -> Confirmed) {
         let instant = Instant::now();
         if self.due.is_none_or(|due| due > instant) {
             return;
         }
-        let soon = instant + self.keep.interval();
-        let retry_at = self.keep.retry_at().filter(|at| *at > instant);
+        let soon = instant + self.writer.interval();
+        let retry_at = self.writer.retry_at().filter(|at| *at > instant);
         self.due = None;
-        if self.is_writing() || self.keep.is_closing() {
+        if self.is_writing() || self.writer.is_closing() {
             self.due = Some(soon);
             return;
         }
         let confirmed = confirmed();
         if self.is_written(source) {
-            // What the server stands by does not age.
-            let refresh_at = self.written_at.unwrap_or(instant) + self.keep.refresh();
+            // Content that the server still confirms gets a new date.
+            let refresh_at = self.written_at.unwrap_or(instant) + self.writer.refresh();
             if !confirmed.is_fresh || refresh_at > instant {
                 self.due = Some(refresh_at).filter(|_| confirmed.is_fresh);
                 return;
@@ -109,14 +113,14 @@ impl Saving {
         let image = source.image(now);
         let (done, result) = oneshot::channel();
         self.writing = Some((result, image.snapshot.clone()));
-        let (keep, identity) = (self.keep.clone(), self.identity.clone());
+        let (writer, identity) = (self.writer.clone(), self.identity.clone());
         tokio::spawn(async move {
-            let _ = done.send(keep.write(identity, image, confirmed.at, false).await);
+            let _ = done.send(writer.write(identity, image, confirmed.at, false).await);
         });
         self.due = Some(soon);
     }
 
-    /// Takes note of what became of the last write; whether it goes on.
+    /// Collects the result of the last write. Returns whether the write is still under way.
     fn is_writing(&mut self) -> bool {
         let Some((result, snapshot)) = &mut self.writing else { return false };
         match result.try_recv() {
@@ -131,13 +135,13 @@ impl Saving {
         false
     }
 
-    /// The file has what the source has.
+    /// Whether the file has the current state of the source.
     fn is_written(&self, source: &Source) -> bool {
         let is_same = |saved: &Snapshot| saved.holds_the_same(source.snapshot());
         !self.is_dirty && self.saved.as_ref().is_some_and(is_same)
     }
 
-    /// Writes the source for the last time (FP1); `done` is dropped when it is written.
+    /// Writes the source for the last time (FP1). `done` is dropped after the write.
     pub fn last(&mut self, source: &Source, now: Time, confirmed: Confirmed, done: oneshot::Sender<()>) {
         if self.is_writing() {
             self.is_dirty = true;
@@ -145,23 +149,23 @@ impl Saving {
         if self.is_written(source) && !confirmed.is_fresh {
             return;
         }
-        let (keep, identity, image) = (self.keep.clone(), self.identity.clone(), source.image(now));
+        let (writer, identity, image) = (self.writer.clone(), self.identity.clone(), source.image(now));
         tokio::spawn(async move {
-            keep.write(identity, image, confirmed.at, true).await;
+            writer.write(identity, image, confirmed.at, true).await;
             drop(done);
         });
     }
 }
 
-impl Drop for Saving {
+impl Drop for CheckpointSchedule {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // The file may be all that is left of it.
+            // The file may be the only copy of the content.
             return;
         }
-        // Within a runtime: sources are tasks. When that ends, the process does.
+        // Sources are tasks, so there is a runtime, unless the process ends.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(self.keep.clone().end(self.identity.clone()));
+            runtime.spawn(self.writer.clone().end(self.identity.clone()));
         }
     }
 }

@@ -16,39 +16,40 @@ use crate::engine::snapshot::Snapshot;
 use crate::engine::source::Collection;
 use crate::xds::{Code, Node, Status, TypeUrl};
 
-/// Changes of interest that may wait for a source's task; streams that have more wait their turn.
+/// The maximum number of changes of interest in a source's queue. Streams with more changes wait.
 const COMMANDS_MAX: usize = 4096;
 
-/// The table in which a source stands.
+/// The table of sources.
 pub trait Listing: Send + Sync {
-    /// Takes a source away that nobody uses, unless somebody just began to. Called by its own task.
+    /// Removes a source from the table if nobody uses it, and returns whether it was removed. Called by the
+    /// source's own task.
     fn retire(&self, source: &Arc<SourceHandle>) -> bool;
 
-    /// A source whose task failed makes room for a new one.
+    /// Removes a source whose task has failed, to make room for a new source.
     fn forget(&self, source: &SourceHandle);
 }
 
-/// A stream, as its sources see it.
+/// A stream as its sources see it.
 pub trait Subscriber: Send + Sync {
     fn id(&self) -> SessionId;
 
-    /// There may be news.
+    /// The source may have something new.
     fn wake(&self);
 
-    /// Ends the stream; the first reason given stands.
+    /// Ends the stream. The first reason stands.
     fn end(&self, status: Status);
 
-    /// Who the client says it is.
+    /// The node of the client's requests.
     fn node(&self) -> Option<Arc<Node>>;
 
-    /// Some of what it wants of a type has to be asked for by itself alone (CCH-1).
+    /// Some names of a type need a private source (CCH-1).
     fn divert(self: Arc<Self>, type_url: TypeUrl);
 
     /// This source gave its place to another class (RLY-14).
     fn displaced(self: Arc<Self>, source: SourceId);
 }
 
-/// What streams tell a source.
+/// A message of a stream to a source.
 pub enum Command {
     Watch {
         stream: Arc<dyn Subscriber>,
@@ -60,36 +61,40 @@ pub enum Command {
         type_url: TypeUrl,
         collection: Collection,
     },
-    /// The stream is gone.
+    /// The stream has ended.
     Forget(SessionId),
-    /// The process ends: what is held is to be written, and this to be dropped when it is.
+    /// The process ends: write the content, then drop the sender.
     Save(oneshot::Sender<()>),
     /// The stream went back to a server of higher priority.
     Dismiss(SessionId),
-    /// The source is off the table: another class has its place.
+    /// The source is off the table, because another class has its place.
     Displace,
-    /// Somebody looks at the status: it is to show what was done so far.
+    /// Bring the status up to date for a reader.
     Show(oneshot::Sender<()>),
-    /// The operator says of these types, or of all, that what is held back of deletions was meant (FU18).
+    /// The operator confirms held deletions of these types, or of all types (FU18).
     ConfirmDeletions {
         type_name: Option<Arc<str>>,
-        /// Hears how many resources went.
+        /// Gets the number of removed resources.
         done: oneshot::Sender<usize>,
     },
 }
 
 pub type Queued = (Command, Option<OwnedSemaphorePermit>);
 
-/// How streams and the admin see a source. The task ends once nobody holds a handle and nothing lingers.
+/// A handle to a source, for streams and the admin room. The task ends once nobody holds a handle and nothing
+/// lingers.
 pub struct SourceHandle {
     id: SourceId,
     key: Arc<SourceKey>,
-    /// What `control_plane.identifier` says of what comes from here (RLY-76), of each server that may serve.
+    /// The text of `control_plane.identifier` in responses from this source (RLY-76), for each server that may
+    /// serve.
     identifiers: Box<[Box<str>]>,
-    /// The server that was heard last: its number from that of the place on. It is 0 but on the failover server.
+    /// The server of the last answer, as a number that counts from the server of the place. Not 0 only on the
+    /// failover server.
     pub(super) serving: AtomicU16,
     commands: mpsc::UnboundedSender<Queued>,
-    /// Bounds the queue of commands. Farewells need no permit: there is one per stream at the most.
+    /// Bounds the queue of commands. Commands that end a stream's use need no permit: a stream sends at most
+    /// one.
     permits: Arc<Semaphore>,
     pub(super) snapshot: ArcSwap<Snapshot>,
     pub(super) status: ArcSwap<SourceStatus>,
@@ -97,7 +102,7 @@ pub struct SourceHandle {
 }
 
 impl SourceHandle {
-    /// A handle, and the queue of the commands that come through it.
+    /// A handle, and the queue of its commands.
     pub fn new(
         id: SourceId,
         key: Arc<SourceKey>,
@@ -132,7 +137,7 @@ impl SourceHandle {
         self.identifiers.get(usize::from(serving)).map_or("", |identifier| identifier)
     }
 
-    /// The server that serves.
+    /// The place of the serving server.
     pub fn place(&self) -> Place {
         self.key.place.failover(self.serving.load(Ordering::Relaxed))
     }
@@ -145,29 +150,29 @@ impl SourceHandle {
         self.status.load_full()
     }
 
-    /// Brings a change of interest to the source; waits while too many others do.
+    /// Sends a change of interest to the source. Waits while the queue is full.
     pub async fn send(&self, command: Command) {
         // The semaphore is never closed, and the task outlives its handles.
         let permit = self.permits.clone().acquire_owned().await.ok();
         let _ = self.commands.send((command, permit));
     }
 
-    /// A stream is gone.
+    /// A stream has ended.
     pub fn forget(&self, session: SessionId) {
         let _ = self.commands.send((Command::Forget(session), None));
     }
 
-    /// A stream is served by a server of higher priority again.
+    /// A stream went back to a server of higher priority.
     pub fn dismiss(&self, session: SessionId) {
         let _ = self.commands.send((Command::Dismiss(session), None));
     }
 
-    /// It is off the table.
+    /// The source is off the table.
     pub fn displace(&self) {
         let _ = self.commands.send((Command::Displace, None));
     }
 
-    /// Has the status brought up to date; it is when the answer comes.
+    /// Brings the status up to date. The receiver resolves when the status is current.
     pub fn show(&self) -> oneshot::Receiver<()> {
         let (done, shown) = oneshot::channel();
         let _ = self.commands.send((Command::Show(done), None));

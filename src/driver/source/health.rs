@@ -1,4 +1,4 @@
-//! Which streams of a source work: where each type has a stream of its own, one may fail for itself.
+//! The health of a source's streams. If each type has a stream of its own, a single stream may fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use crate::engine::Time;
 use crate::engine::source::StreamIndex;
 
-/// A stream is up from its opening, or its first answer, to its end; it is lost from the failure that made its server
-/// unreachable to its next answer.
+/// A stream is up from its opening or its first answer until its end. A stream is lost from a failure that
+/// makes the server unreachable until the next answer.
 #[derive(Debug, Default)]
 pub struct Health {
     up: BTreeSet<StreamIndex>,
     lost: BTreeSet<StreamIndex>,
-    /// When each stream was opened last.
+    /// The last opening of each stream.
     opened: BTreeMap<StreamIndex, Time>,
-    /// The stream that the server ended by a status, and how long it had lived.
+    /// The stream that the server ended with a status, and the stream's age at that time.
     ended: Option<(StreamIndex, Duration)>,
 }
 
@@ -24,14 +24,14 @@ impl Health {
         self.opened.insert(stream, now);
     }
 
-    /// Something was reported of this stream: that the server ended it by a status, on a connection that goes on, or else.
-    /// Whether such an end is a failure is judged next.
+    /// Records a report about a stream. `is_ended_by_server`: the server ended the stream with a status, on a
+    /// connection that goes on. The engine decides next whether such an end is a failure.
     pub fn reported(&mut self, stream: StreamIndex, is_ended_by_server: bool, now: Time) {
         let lived = self.opened.get(&stream).map_or(Duration::ZERO, |opened| now.since(*opened));
         self.ended = is_ended_by_server.then_some((stream, lived));
     }
 
-    /// How long the stream lived, if the server has just ended it.
+    /// The age of the stream at its end, if the server has just ended it.
     pub fn ended_by_server(&self, stream: StreamIndex) -> Option<Duration> {
         self.ended.filter(|(ended, _)| *ended == stream).map(|(_, lived)| lived)
     }
@@ -50,7 +50,7 @@ impl Health {
         self.lost.insert(stream);
     }
 
-    /// Nothing is wanted of it any more, or it is renewed.
+    /// The stream has no subscriptions any more, or is renewed.
     pub fn closed(&mut self, stream: StreamIndex) {
         self.up.remove(&stream);
         self.lost.remove(&stream);
@@ -82,11 +82,11 @@ mod tests {
         health.unreachable(1);
         assert_eq!((health.is_any_up(), health.is_any_lost()), (true, true));
         health.answered(0);
-        assert!(health.is_any_lost(), "the answer of one is not that of the other");
+        assert!(health.is_any_lost(), "an answer counts for its own stream");
         health.ended(0);
         assert!(!health.is_any_up());
         health.closed(1);
-        assert!(!health.is_any_lost(), "what nobody wants is not missed");
+        assert!(!health.is_any_lost(), "a closed stream is not lost");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How a source's task reaches its server: streams of a shared pool, polls, or a watched directory.
+//! The link of a source's task to its server: streams of a shared pool, polls, or a watched directory.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -18,14 +18,15 @@ use crate::wire::upstream::{encode_node, encode_request};
 use crate::xds::service::ads_path;
 use crate::xds::{Node, Request, Service, TypeUrl, Variant};
 
-/// Responses that may wait for the source's task: it is never far behind, and a slow one slows the stream (FLW-4).
+/// Responses in the queue of a source's task. The task is never far behind, and a slow task slows the stream
+/// down (FLW-4).
 const EVENTS_MAX: usize = 4;
 
-/// What the server has to say.
+/// An event from the server.
 #[derive(Debug)]
 pub enum LinkEvent {
     Stream(StreamIndex, StreamEvent),
-    /// The stream that is to take the place of this one is open, or (false) it could not be opened.
+    /// The replacement of this stream is open, or (false) could not be opened.
     Next(StreamIndex, bool),
     Files(FileEvent),
 }
@@ -34,12 +35,12 @@ pub enum LinkEvent {
 pub struct OpenStream {
     handle: Handle,
     events: mpsc::Receiver<StreamEvent>,
-    /// Counts the stream as open once it is.
+    /// Counts the stream in the gauge of open streams.
     open: Option<GaugePart>,
     variant: Variant,
-    /// Of its server.
+    /// The metrics of the stream's server.
     metrics: Arc<ServerMetrics>,
-    /// What is to take its place.
+    /// The replacement of the stream.
     next: Option<Box<OpenStream>>,
 }
 
@@ -52,7 +53,8 @@ enum Handle {
 /// One source's side of the attachment.
 #[derive(Debug)]
 pub enum Link {
-    /// `node`: encoded, for polls in JSON. `turn`: whose events are looked for first, so that a busy stream does not silence the others.
+    /// `node`: the encoded node, in JSON for polls. `turn`: the first stream to poll, so that a busy stream
+    /// does not silence others.
     Streams {
         node: Bytes,
         streams: Vec<Option<OpenStream>>,
@@ -66,8 +68,10 @@ pub enum Link {
 }
 
 impl Link {
-    /// `node`: as this class shows itself upstream. Fails, with the reason, for a directory that cannot be served at all
-    /// (FIL-3).
+    /// `node`: the class's node for the server.
+    ///
+    /// # Errors
+    /// The reason why a directory cannot be served at all (FIL-3).
     pub async fn new(attach: &Attach, node: &Node) -> Result<Link, String> {
         let streams = |node: Vec<u8>| Link::Streams { node: node.into(), streams: Vec::new(), turn: 0 };
         match attach {
@@ -83,8 +87,8 @@ impl Link {
         }
     }
 
-    /// Carries out what the machine of one stream decided. `type_url`: of the stream, unless it is aggregated. `attach` and
-    /// `metrics`: of the server to which a stream opens.
+    /// Carries out an output of one stream's machine. `type_url`: the type of the stream, unless the stream is
+    /// aggregated. `attach` and `metrics`: those of the server to which a stream opens.
     pub fn carry_out(
         &mut self,
         attach: &Attach,
@@ -120,13 +124,13 @@ impl Link {
                 }
             }
             Output::Probe => {
-                // A poll has a time limit of its own.
+                // Polls have a time limit of their own.
                 if let Some(OpenStream { handle: Handle::Stream(handle), .. }) = slot {
                     handle.probe();
                 }
             }
             Output::RoundTrip => {
-                // A poll is answered as a whole.
+                // The answer to a poll comes as a whole.
                 if let Some(OpenStream { handle: Handle::Stream(handle), .. }) = slot {
                     handle.round_trip();
                 }
@@ -135,11 +139,11 @@ impl Link {
         }
     }
 
-    /// The node with which streams and polls begin from here on.
+    /// Sets the node of all further streams and polls.
     pub fn set_node(&mut self, attach: &Attach, changed: &Node) {
         let Link::Streams { node, .. } = self else { return };
         let encoded = match attach {
-            // A node that has been one in JSON is one again.
+            // A node that JSON cannot express leaves the previous node in place.
             Attach::Rest { .. } => encode_rest_node(changed).ok(),
             _ => Some(encode_node(changed)),
         };
@@ -148,7 +152,7 @@ impl Link {
         }
     }
 
-    /// The next thing that the server says. Cancel-safe.
+    /// The next event from the server. Cancel-safe.
     pub async fn next(&mut self) -> LinkEvent {
         poll_fn(|context| self.poll_next(context)).await
     }
@@ -157,7 +161,7 @@ impl Link {
         match self {
             Link::Files { events, .. } => match events.poll_recv(context) {
                 Poll::Ready(Some(event)) => Poll::Ready(LinkEvent::Files(event)),
-                // The watch lives as long as this link: it never hangs up.
+                // The watch lives as long as this link, so its channel does not close.
                 Poll::Ready(None) | Poll::Pending => Poll::Pending,
             },
             Link::Nothing => Poll::Pending,
@@ -190,7 +194,7 @@ impl Link {
 }
 
 impl OpenStream {
-    /// Whether the stream that is to take the place of this one is open now, or failed to be.
+    /// Whether the replacement of this stream is open (`true`) or has failed (`false`); `None` while undecided.
     fn poll_next_stream(&mut self, context: &mut Context<'_>) -> Option<bool> {
         loop {
             let next = self.next.as_mut()?;
@@ -204,14 +208,14 @@ impl OpenStream {
                     self.next = None;
                     return Some(false);
                 }
-                // Nothing was asked on it yet.
+                // No request was sent on the new stream yet.
                 _ => {}
             }
         }
     }
 }
 
-/// `None` for what the machine never asks for: a stream of a type that has no such method.
+/// `None` for a type without such a method; the machine never asks for that.
 fn open(
     attach: &Attach,
     type_url: Option<&TypeUrl>,
@@ -241,7 +245,7 @@ mod tests {
     use crate::telemetry::metrics::ClientMetrics;
     use crate::xds::{Code, Status};
 
-    /// Whatever handle it has, its events are what the test sends.
+    /// The handle does not matter: the test sends the events.
     fn stream() -> (OpenStream, mpsc::Sender<StreamEvent>) {
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let server = RestServer::new(

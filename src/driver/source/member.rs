@@ -1,4 +1,4 @@
-//! Whose node a class shows its server, where the operator says that it shows that of a member.
+//! The member whose node a class shows to its server, if the operator configured `upstream_node` so.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use crate::engine::cache::SessionId;
 use crate::wire::upstream::encode_node;
 use crate::xds::{Code, Node};
 
-/// Another member takes over at most this often: each time costs the server a stream, and a restart of a fleet has as many
-/// departures as members.
+/// The minimum time between two changes of the member. Each change costs the server a stream, and in a restart
+/// of a fleet every member departs.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Nothing is kept of members but the node that is shown: those of the others are with their streams.
+/// Only the shown node is kept. The streams keep the nodes of the other members.
 #[derive(Debug, Default)]
 pub struct Member {
     chosen: Option<SessionId>,
     node: Bytes,
-    /// The server refused the node of this one.
+    /// The member whose node the server refused.
     refused: Option<SessionId>,
     not_before: Option<Instant>,
-    /// The one that is shown is gone, and it is too soon for another.
+    /// The shown member has left, and the pause is not over.
     is_due: bool,
 }
 
 impl Member {
-    /// When to look for another member although nobody came or went.
+    /// When to choose another member even if nobody comes or goes.
     pub fn due(&self) -> Option<Instant> {
         self.not_before.filter(|_| self.is_due)
     }
 
-    /// Who is there now. Gives the node that is to be shown from here on, if it is another one.
+    /// Updates the set of members. Returns the node to show from now on, if it differs from the last.
     pub fn follow(
         &mut self,
         streams: &HashMap<SessionId, Arc<dyn Subscriber>>,
@@ -43,14 +43,15 @@ impl Member {
     ) -> Option<Node> {
         self.is_due = false;
         if self.chosen.is_some_and(|chosen| streams.contains_key(&chosen)) || streams.is_empty() {
-            // With nobody there, the last one's stays for as long as what it asked for lingers.
+            // Without members, the last node stays for as long as subscriptions linger.
             return None;
         }
         if self.not_before.is_some_and(|at| now < at) {
             self.is_due = true;
             return None;
         }
-        // In a restart of the fleet the newest is the one that has it behind it. After a refusal the next older one is tried.
+        // In a restart of a fleet, the newest member has restarted already. After a refusal, the next older
+        // member is tried.
         let before = |id: &SessionId| self.refused.is_none_or(|refused| *id < refused);
         let newest = streams.keys().filter(|id| before(id)).max().or_else(|| streams.keys().max());
         let (id, stream) = newest.and_then(|id| Some((*id, streams.get(id)?)))?;
@@ -63,8 +64,8 @@ impl Member {
         is_other.then_some(node)
     }
 
-    /// A stream that began with the node that is shown ended without an answer. If the node is why, the next one begins with
-    /// that of another member.
+    /// A stream that began with the shown node ended without an answer. If the node may be the cause, the next
+    /// stream begins with another member's node.
     pub fn refused(&mut self, code: Code) {
         let blames_the_node = matches!(
             code,
@@ -80,7 +81,7 @@ impl Member {
         }
     }
 
-    /// The server takes the node that is shown.
+    /// The server accepts the shown node.
     pub fn accepted(&mut self) {
         self.refused = None;
     }

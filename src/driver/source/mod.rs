@@ -1,4 +1,4 @@
-//! Sources: what one server tells one node class, followed by one task each.
+//! Sources. A source has the resources of one server for one node class, and a task of its own.
 
 pub mod link;
 pub mod handle;
@@ -7,6 +7,6 @@ pub mod member;
 pub mod checkpoint;
 pub mod report;
 pub mod task;
-pub mod room;
+pub mod class_users;
 pub mod refusals;
 pub mod table;

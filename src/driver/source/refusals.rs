@@ -1,4 +1,4 @@
-//! The clients for whose node class there was no room, for the operator to see.
+//! The clients for whose node class there was no room, for the operator.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use crate::engine::cache::SessionId;
 use crate::telemetry::Limit;
 use crate::xds::{Node, TypeUrl};
 
-/// Clients that are remembered, the last ones refused: enough to see who they are.
+/// The maximum number of remembered clients, the latest: enough to identify them.
 const REFUSALS_MAX: usize = 256;
 
-/// What is kept of a text that a client chose: characters.
+/// The maximum length of a text that a client chose, in characters.
 const TEXT_MAX: usize = 200;
 
 struct Refused {
@@ -28,7 +28,7 @@ struct Refused {
     last: Time,
 }
 
-/// Who was refused of late.
+/// The latest refused clients.
 #[derive(Default)]
 pub(crate) struct Refusals(Mutex<VecDeque<Refused>>);
 
@@ -69,7 +69,7 @@ impl Refusals {
         });
     }
 
-    /// The last one first.
+    /// All refusals, the latest first.
     pub fn all(&self, wall: impl Fn(Time) -> std::time::SystemTime) -> Vec<RefusalStatus> {
         let status = |of: &Refused| RefusalStatus {
             limit: of.limit.name(),

@@ -1,4 +1,4 @@
-//! What a source tells the world: metrics, log lines, and the status that the admin shows.
+//! The reports of a source: metrics, log lines, and the status for the admin room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -14,7 +14,7 @@ use crate::driver::api::status::{
     ClassStatus, LostStatus, Refused, RefusedStatus, SourceState, SourceStatus, SourceTypeStatus,
 };
 use crate::driver::ground::clock::Clock;
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::{Attach, Place};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::engine::Time;
@@ -29,7 +29,7 @@ use crate::telemetry::metrics::{
 use crate::telemetry::wall_now;
 use crate::xds::{Code, Node, Parameters, ResourceName, Response, Status, TypeUrl, Variant, Version};
 
-/// The handles of one type.
+/// The metrics of one type.
 struct TypeReport {
     types: Arc<TypeMetrics>,
     upstream: UpstreamTypeMetrics,
@@ -40,7 +40,7 @@ struct TypeReport {
 }
 
 pub struct Report {
-    shared: Arc<Shared>,
+    shared: Arc<DriverContext>,
     server_uri: Arc<str>,
     list: Arc<str>,
     place: Place,
@@ -49,7 +49,7 @@ pub struct Report {
     types: BTreeMap<TypeUrl, TypeReport>,
     unwatched: GaugePart,
     suspects: GaugePart,
-    /// What of [`Source::evicted`] is counted.
+    /// The part of [`Source::evicted`] that is counted already.
     evicted: u64,
     _counted: GaugePart,
     class: ClassStatus,
@@ -58,44 +58,45 @@ pub struct Report {
     since: Time,
     failures: u32,
     last_error: Option<Status>,
-    /// The id under which the server sees the class.
+    /// The node id that the server sees.
     shown: Arc<str>,
     answered: bool,
-    /// It was asked for a while, and nothing ever came.
+    /// The server has left all requests unanswered for a while.
     is_mute: bool,
-    /// Since when the server could not be heard (I14).
+    /// Since when the server is unreachable (I14).
     stale_since: Option<Time>,
-    /// Since when nobody stood by what it holds: it is from before a restart (RLY-7).
+    /// The last confirmation of content from before a restart (RLY-7).
     restored: Option<SystemTime>,
-    /// What the operator was told of the outage.
-    warned: Option<Told>,
-    /// The type whose stream was lost last, and whether the server was lost with it.
+    /// The kind of outage that was logged.
+    warned: Option<OutageKind>,
+    /// The type of the stream that was lost last, and whether the server was lost with the stream.
     lost_type: Option<(TypeUrl, bool)>,
-    /// The types of whose loss the operator was told.
+    /// The types with a logged loss.
     warned_of: BTreeSet<TypeUrl>,
-    /// The server does not hear of faults in what it said.
+    /// The server is polled, and gets no NACKs.
     is_polled: bool,
     variant: Option<Variant>,
 }
 
-/// A line about an outage. Another kind of it is another line.
+/// The kind of an outage. Each kind has a log line of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum OutageKind {
     Unreachable,
     EndsStreams,
     /// A response, or a file, cannot be read.
     Unreadable,
 }
 
-/// A response that leaves nothing of so many resources is a mass deletion, too. With fewer it is an everyday change.
+/// A response that removes all of at least this many resources is a mass deletion, too. Smaller removals are
+/// everyday changes.
 const EMPTIED_MIN: usize = 5;
 
 impl Report {
-    pub fn new(shared: &Arc<Shared>, node: &Node, digest: String, key: &SourceKey) -> Report {
+    pub fn new(shared: &Arc<DriverContext>, node: &Node, digest: String, key: &SourceKey) -> Report {
         let now = shared.clock.now();
         let server = shared.server(key.place);
         let list = &shared.settings.lists.list(key.place.list).label;
-        // Who is attached to nothing has all there is.
+        // A source without a server is complete.
         let is_whole = server.is_made_up();
         let mut report = Report {
             metrics: shared.metrics.of_server(&server.uri).source(list),
@@ -140,7 +141,7 @@ impl Report {
         self.metrics.server()
     }
 
-    /// A stream is open to this server, by its number from that of the place on.
+    /// A stream is open to this server, numbered from the server of the place.
     fn attached_to(&mut self, number: u16) {
         let uri = &self.shared.server(self.place.failover(number)).uri;
         if *uri == self.server_uri {
@@ -148,14 +149,14 @@ impl Report {
         }
         if let Some(suppressed) = self.allow("failover") {
             warn!(list = %self.list, class = %self.class.digest, from = %self.server_uri, to = %uri, suppressed,
-                "a source goes over to the other server of its list");
+                "a source moved to the other server of its list");
         }
         self.server_uri = uri.clone();
         self.metrics = self.shared.metrics.of_server(uri).source(&self.list);
         self.suspects = self.shared.metrics.of_server(uri).suspect_streams();
         self.metrics.state(self.state);
         self.metrics.stale(self.stale_since.is_some() && self.health.is_any_lost());
-        // Of what is counted by server and type, the other server has its own.
+        // The other server has its own counters by type.
         self.types.clear();
     }
 
@@ -173,15 +174,15 @@ impl Report {
         })
     }
 
-    // === what the server does ===
+    // === Events of the server ===
 
     pub fn response(&mut self, response: &Response, now: Time) {
         self.answers(now);
         self.of_type(response.type_url()).upstream.response();
     }
 
-    /// How many resources of a type there were before a response and after it. A server that takes most of them away is
-    /// obeyed, as it may mean it; but when it doesn't, somebody should know soon (FU18).
+    /// Compares the number of resources of a type before and after a response. The relay obeys a mass deletion,
+    /// because the server may mean it. The log line tells the operator soon (FU18).
     pub fn changed(&mut self, type_url: &TypeUrl, before: usize, after: usize) {
         let removed = before.saturating_sub(after);
         if !is_mass(removed, before) && (after > 0 || removed < EMPTIED_MIN) {
@@ -190,25 +191,26 @@ impl Report {
         self.of_type(type_url).upstream.mass_deletion();
         if let Some(suppressed) = self.allow("mass deletion") {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, left = after,
-                suppressed, "the upstream deleted most resources of a type in one response; clients are told so");
+                suppressed, "the upstream deleted most resources of a type in one response; passing the deletion \
+                    on to clients");
         }
     }
 
-    /// It is as if the server could not be heard, and the operator is told of it instead, once (I14).
+    /// Counts like an unreachable server, but has a log line of its own, once (I14).
     pub fn undecodable(&mut self, status: &Status) {
-        // Of what is checked before a response is decoded, only its length is a limit (FU17).
+        // Only the length is a limit among the checks before decoding (FU17).
         if status.code == Code::ResourceExhausted {
             self.shared.metrics.limit_hit(Limit::MaxResponseBytes);
         }
-        if self.warned.replace(Told::Unreadable).is_none()
+        if self.warned.replace(OutageKind::Unreadable).is_none()
             && let Some(suppressed) = self.allow("undecodable")
         {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed,
-                "a response of the upstream cannot be read; what is known is served on, and it is asked again");
+                "cannot read a response of the upstream; serving cached configuration; retrying");
         }
     }
 
-    /// Whether a line about this cause, at this server, may be written now.
+    /// Whether a line about this cause and this server may be logged now.
     fn allow(&self, cause: &str) -> Option<Option<NonZeroU64>> {
         self.shared.throttle.allow(&format!("{cause} {}", self.server_uri))
     }
@@ -216,21 +218,22 @@ impl Report {
     pub fn files_read(&mut self, now: Time) {
         self.answered = true;
         self.heard(0, now);
-        debug!(server = %self.server_uri, list = %self.list, "files were read");
+        debug!(server = %self.server_uri, list = %self.list, "files read");
     }
 
-    /// What is on disk is not what is served (I14, FIL-7).
+    /// The files on disk differ from the served resources (I14, FIL-7).
     pub fn bad_file(&mut self, path: &Path, reason: &str, now: Time) {
         self.server().bad_file();
         let text = format!("{}: {reason}", path.display());
         self.last_error = Some(Status::new(Code::FailedPrecondition, text));
         let Some(suppressed) = self.allow("bad file") else { return self.lose(0, now) };
         if self.answered {
-            warn!(file = %path.display(), reason, suppressed, "a file cannot be used; the last good state is served on");
+            warn!(file = %path.display(), reason, suppressed, "cannot use a file; serving the last good state");
         } else {
-            warn!(file = %path.display(), reason, suppressed, "a file cannot be used; there is no good state to serve");
+            warn!(file = %path.display(), reason, suppressed, "cannot use a file; there is no good state to \
+                serve");
         }
-        self.warned = Some(Told::Unreadable);
+        self.warned = Some(OutageKind::Unreadable);
         self.lose(0, now);
     }
 
@@ -242,7 +245,7 @@ impl Report {
                 self.variant = Some(*variant);
                 self.health.connected(stream, now);
                 self.opened(stream, now);
-                debug!(%server, %list, stream, ?variant, "upstream stream is open");
+                debug!(%server, %list, stream, ?variant, "upstream stream opened");
             }
             Event::Disconnected { status, answered, retry_in } => {
                 self.last_error = Some(status.clone());
@@ -264,24 +267,24 @@ impl Report {
                 self.of_type(type_url).upstream.nack();
                 self.rejected(type_url, text, names);
             }
-            // The line about the response names them.
+            // The log line about the response names them.
             Event::Malformed { .. } => {}
             Event::SwitchedToSotw { status } => {
-                info!(%server, %list, %status, "the upstream refuses delta; it is asked for the state of the world for an hour");
+                info!(%server, %list, %status, "the upstream refuses delta; using the state of the world for an hour");
             }
             Event::Ignored { type_url } => {
-                debug!(%server, %list, %type_url, "a response of a type that nobody asked for was ignored");
+                debug!(%server, %list, %type_url, "ignored a response of a type without subscriptions");
             }
             Event::ResourceError { type_url, error } => {
                 self.of_type(type_url).upstream.resource_error(error.status.code);
-                debug!(%server, %list, %type_url, name = %error.name, status = %error.status, "the upstream reports an error");
+                debug!(%server, %list, %type_url, name = %error.name, status = %error.status, "the upstream reported an error");
             }
             Event::GlobsUnserved { type_url, names } => {
                 if let Some(suppressed) = self.shared.throttle.allow("globs unserved") {
                     let (globs, first) =
                         (names.len(), names.first().map(ToString::to_string).unwrap_or_default());
-                    warn!(%server, %type_url, globs, first, suppressed, "the upstream speaks the state of the world, in \
-                        which glob collections cannot be asked for: their subscribers get no answer");
+                    warn!(%server, %type_url, globs, first, suppressed, "the upstream uses the state-of-the-world \
+                        variant, which has no glob collections; their subscribers get no answer");
                 }
             }
             Event::Ambiguous { type_url, name } => self.ambiguous(type_url, name),
@@ -299,52 +302,53 @@ impl Report {
             Event::NotServed { type_url, status } => self.not_served(stream, type_url, status, now),
             Event::BearsType { type_url } => self.bears(type_url),
             Event::Timeout { type_url, names } => {
-                debug!(%server, %list, %type_url, ?names, "no answer for these names in time");
+                debug!(%server, %list, %type_url, ?names, "the upstream did not answer for these names in time");
             }
         }
     }
 
     fn rejected(&self, type_url: &TypeUrl, text: &str, names: &[ResourceName]) {
         if let Some(suppressed) = self.allow("response rejected") {
-            let what = if self.is_polled { "left out" } else { "rejected (NACK)" };
+            let action = if self.is_polled { "left out" } else { "rejected (NACK)" };
             warn!(server = %self.server_uri, list = %self.list, %type_url, ?names, error = text, suppressed,
-                "a response of the upstream has faults: they were {what}, the rest is used");
+                "invalid resources in a response of the upstream were {action}; using the others");
         }
     }
 
-    /// RLY-25: the server is reachable, but has nothing of this type.
+    /// RLY-25: the server is reachable, but does not serve this type.
     fn not_served(&mut self, stream: StreamIndex, type_url: &TypeUrl, status: &Status, now: Time) {
         if let Some(suppressed) = self.allow(&format!("not served {type_url}")) {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, error = %status, suppressed,
-                "the upstream does not serve a type that clients ask for; it is asked again now and then");
+                "the upstream does not serve a type that clients ask for; retrying now and then");
         }
         self.closed(stream, now);
     }
 
-    /// What of the class is not lost by it goes on (ADR 15).
+    /// The types on other streams are served on (ADR 15).
     fn ends_stream(&self, type_url: &TypeUrl, status: &Status, ends: u32) {
         let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
         if ends == 1
             && let Some(suppressed) = self.allow("ends the stream")
         {
             warn!(%server, %list, %class, %type_url, error = %status, suppressed,
-                "the upstream ended the stream soon after it was asked for a type; it is asked for that type on a stream of its \
-                own from now on");
+                "the upstream ended the stream soon after a request for a type; requesting the type on a \
+                    separate stream from now on");
         } else {
-            debug!(%server, %list, %class, %type_url, error = %status, ends, "the upstream ended a stream for a type again");
+            debug!(%server, %list, %class, %type_url, error = %status, ends, "the upstream ended another stream \
+                for a type");
         }
     }
 
     fn bears(&self, type_url: &TypeUrl) {
         info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url,
-            "a stream with this type alone stays open: it is asked for with the others again");
+            "a stream with this type alone stayed open; requesting the type together with the others again");
     }
 
     fn other_bytes(&mut self, type_url: &TypeUrl, contents: &[(ResourceName, Version)]) {
         self.of_type(type_url).upstream.version_anomaly(VersionAnomaly::SameVersionOtherBytes);
         let first = contents.first().map(|(name, _)| name.as_str()).unwrap_or_default();
         debug!(server = %self.server_uri, list = %self.list, %type_url, resources = contents.len(), first,
-            "the upstream gave other bytes the version of those before; they are used");
+            "the upstream sent other bytes under the same version; using the new bytes");
     }
 
     fn went_backwards(&mut self, type_url: &TypeUrl, lower: &Lower) {
@@ -352,48 +356,49 @@ impl Report {
         let Lower { name, version, before } = lower;
         let name = name.as_ref().map(ResourceName::as_str);
         debug!(server = %self.server_uri, list = %self.list, %type_url, name, version, before,
-            "a version of the upstream is lower than the one before; what came last is used");
+            "a version of the upstream is lower than the previous version; using the newest response");
     }
 
     fn expired(&mut self, type_url: &TypeUrl, count: usize) {
         self.of_type(type_url).upstream.expired(count);
         if let Some(suppressed) = self.shared.throttle.allow("resources expired") {
             warn!(server = %self.server_uri, list = %self.list, %type_url, count, suppressed,
-                "the upstream did not refresh resources within their TTL: they are removed");
+                "the upstream did not refresh resources within their TTL; removed the resources");
         }
     }
 
-    /// FU18: clients keep what the server took away.
+    /// FU18: clients keep the deleted resources.
     fn deletion_held(&mut self, type_url: &TypeUrl, removed: usize, left: usize, hold: Hold) {
         self.of_type(type_url).upstream.mass_deletion();
         if let Some(suppressed) = self.allow("mass deletion") {
             let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
             match hold {
                 Hold::For(hold) => warn!(%server, %list, %class, %type_url, removed, left, ?hold, suppressed,
-                    "the upstream deleted most resources of a type in one response; they are served on for a while"),
+                    "the upstream deleted most resources of a type in one response; holding the deletion back \
+                        for a while"),
                 Hold::UntilConfirmed => warn!(%server, %list, %class, %type_url, removed, left, suppressed,
-                    "the upstream deleted most resources of a type in one response; they are served on until the operator \
-                     confirms it by POST /confirm_deletions to the admin listener"),
+                    "the upstream deleted most resources of a type in one response; holding the deletion back \
+                        until the operator confirms it by POST /confirm_deletions to the admin listener"),
             }
         }
     }
 
     fn deletion_confirmed(&self, type_url: &TypeUrl, removed: usize) {
         info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed,
-            "the operator confirmed what the upstream deleted; clients are told so");
+            "the operator confirmed the deletion; passing it on to clients");
     }
 
     fn deletion_withdrawn(&self, type_url: &TypeUrl, count: usize) {
         if let Some(suppressed) = self.allow("deletion withdrawn") {
             info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, count, suppressed,
-                "the upstream has resources again whose deletion was held back");
+                "the upstream restored resources whose deletion was held back");
         }
     }
 
     fn deletion_carried_out(&self, type_url: &TypeUrl, removed: usize) {
         if let Some(suppressed) = self.allow("deletion carried out") {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, suppressed,
-                "the upstream did not bring back what it deleted; clients are told so");
+                "the upstream did not restore the deleted resources in time; passing the deletion on to clients");
         }
     }
 
@@ -401,21 +406,22 @@ impl Report {
         if let Some(suppressed) = self.shared.throttle.allow("ambiguous variants") {
             let (name, parameters) = name.parameters().unwrap_or((name.as_str(), Parameters::new()));
             warn!(server = %self.server_uri, list = %self.list, %type_url, name, ?parameters, suppressed,
-                "several variants of a resource match the same dynamic parameters: the last in the order of their \
-                constraints is used");
+                "several variants of a resource match the same dynamic parameters; using the last in the order \
+                    of their constraints");
         }
     }
 
-    /// A type that can't be asked for where each type has a service of its own.
+    /// Reports a type that has no service of its own, at a server with one service per type.
     pub fn unserved(&self, type_url: &TypeUrl) {
         if let Some(suppressed) = self.shared.throttle.allow("unserved type") {
             warn!(server = %self.server_uri, list = %self.list, %type_url, suppressed,
-                "clients ask for a type that has no service of its own in this `api_type`: it stays unanswered; a \
-                server that aggregates (AGGREGATED_GRPC, AGGREGATED_DELTA_GRPC) may have it");
+                "clients ask for a type without a service of its own, which this `api_type` needs; the type \
+                    stays unanswered. An aggregated stream (AGGREGATED_GRPC, AGGREGATED_DELTA_GRPC) may have the \
+                    type");
         }
     }
 
-    /// The stream is no more, because nothing is wanted of it or because it is renewed.
+    /// The stream has ended, because it has no subscriptions or because it is renewed.
     pub fn closed(&mut self, stream: StreamIndex, now: Time) {
         let was_lost = self.health.is_any_lost();
         self.health.closed(stream);
@@ -424,14 +430,14 @@ impl Report {
         }
     }
 
-    /// A source backs off once none of its streams is up.
+    /// A source is in backoff once none of its streams is up.
     fn back_off(&mut self, stream: StreamIndex, delay: Duration, now: Time) {
         if self.health.is_any_up() {
             return;
         }
         let failures = self.failures;
         let state = match (self.state, self.health.ended_by_server(stream)) {
-            // Once more: it is in this state already.
+            // The source is in this state already.
             (SourceState::EndsStreams { .. }, Some(lived)) => {
                 SourceState::EndsStreams { failures, delay, lived }
             }
@@ -440,23 +446,24 @@ impl Report {
         self.enter(state, now);
     }
 
-    /// What is lost is the stream of this type, where each type has its own; with it, or not, the server.
+    /// Notes the type of a lost stream, where each type has its own, and whether the server was lost with the stream.
     pub fn concerns(&mut self, lost_type: Option<(TypeUrl, bool)>) {
         self.lost_type = lost_type;
     }
 
-    /// Whether the operator is to be told of a loss: one line at the change, not one per attempt. With its throttle, and the type
-    /// if no other is lost by it.
+    /// Whether a loss is logged: one line at the change, not one for each attempt. Returns the number of suppressed lines, and
+    /// the type if only one type is lost.
     fn tells(
         &mut self,
         cause: &str,
-        told: Told,
+        told: OutageKind,
         type_url: Option<TypeUrl>,
     ) -> Option<(Option<NonZeroU64>, Option<TypeUrl>)> {
         let before = self.warned.replace(told);
         let is_other_kind = matches!(
             (before, told),
-            (Some(Told::Unreachable), Told::EndsStreams) | (Some(Told::EndsStreams), Told::Unreachable)
+            (Some(OutageKind::Unreachable), OutageKind::EndsStreams)
+                | (Some(OutageKind::EndsStreams), OutageKind::Unreachable)
         );
         let is_other_type = type_url.as_ref().is_some_and(|type_url| self.warned_of.insert(type_url.clone()));
         if before.is_some() && !is_other_kind && !is_other_type {
@@ -475,21 +482,22 @@ impl Report {
             return self.ends_streams(status, lived, now);
         }
         let type_url = self.lost_type.take().and_then(|(type_url, is_whole)| (!is_whole).then_some(type_url));
-        if let Some((suppressed, type_url)) = self.tells("unreachable", Told::Unreachable, type_url) {
+        if let Some((suppressed, type_url)) = self.tells("unreachable", OutageKind::Unreachable, type_url) {
             let type_url = type_url.map(tracing::field::display);
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, type_url, error = %status,
-                suppressed, "the upstream is unreachable; what is known is served on, and it is tried again");
+                suppressed, "the upstream is unreachable; serving cached configuration; retrying");
         }
         self.back_off(stream, Duration::ZERO, now);
     }
 
-    /// The server is there, and ended the stream: an operator looks at other things than after a failed connect.
+    /// The server is reachable, and ended the stream. For an operator, this differs from a failed connection.
     fn ends_streams(&mut self, status: &Status, lived: Duration, now: Time) {
         let type_url = self.lost_type.take().map(|(type_url, _)| type_url);
-        if let Some((suppressed, type_url)) = self.tells("ends streams", Told::EndsStreams, type_url) {
+        if let Some((suppressed, type_url)) = self.tells("ends streams", OutageKind::EndsStreams, type_url) {
             let type_url = type_url.map(tracing::field::display);
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, type_url, error = %status,
-                after = ?lived, suppressed, "the upstream can be connected to, and ends the stream; what is known is served on, and it is asked again");
+                after = ?lived, suppressed, "the upstream accepts connections but ends the stream; serving cached configuration; \
+                    retrying");
         }
         if !self.health.is_any_up() {
             let delay = match self.state {
@@ -500,26 +508,26 @@ impl Report {
         }
     }
 
-    /// A stream is open. After one that the server ended, that alone proves nothing.
+    /// A stream is open. If the server ended the previous stream, an open stream alone proves nothing.
     fn opened(&mut self, stream: StreamIndex, now: Time) {
         if !(matches!(self.state, SourceState::EndsStreams { .. }) && self.health.is_lost(stream)) {
             self.enter(SourceState::Connected, now);
         }
     }
 
-    /// Something came from this stream: its end by a status that the server sent, or else.
+    /// Records a report about a stream; see [`Health::reported`].
     pub fn reported(&mut self, stream: StreamIndex, is_ended_by_server: bool, now: Time) {
         self.health.reported(stream, is_ended_by_server, now);
     }
 
-    /// From now on nothing confirms what is served.
+    /// From now on, nothing confirms the served resources.
     fn lose(&mut self, stream: StreamIndex, now: Time) {
         self.health.unreachable(stream);
         self.stale_since.get_or_insert(now);
         self.metrics.stale(true);
     }
 
-    /// The server answered on a stream: what is served is fresh again, unless another stream is lost.
+    /// The server answered on a stream. The served resources are fresh again, unless another stream is lost.
     fn heard(&mut self, stream: StreamIndex, now: Time) {
         self.health.answered(stream);
         let state = if self.is_mute { SourceState::Unanswered } else { SourceState::Connected };
@@ -527,7 +535,7 @@ impl Report {
         self.refresh(now);
     }
 
-    /// Something came from the server.
+    /// The server has sent a response.
     fn answers(&mut self, now: Time) {
         self.answered = true;
         if std::mem::take(&mut self.is_mute) {
@@ -536,7 +544,8 @@ impl Report {
         }
     }
 
-    /// A stream is open, and nothing comes of it: neither an error nor an answer would ever say so.
+    /// A stream is open, and the server sends nothing. Without this line, neither an error nor an answer would
+    /// tell the operator.
     fn unanswered(&mut self, now: Time) {
         if self.answered {
             return;
@@ -547,12 +556,13 @@ impl Report {
         }
         if let Some(suppressed) = self.allow("unanswered") {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, node = %self.shown, suppressed,
-                "the upstream takes requests and answers none of them for 10 s: it may have nothing for a node with this id. \
-                If it keys by node id, `node_classes` need `split_by: {{ id: true }}`, or `upstream_node` says what it is told");
+                "the upstream has answered no request for 10 s; it may have nothing for a node with this id. If \
+                    it selects by node id, set `split_by: {{ id: true }}` in `node_classes`, or set \
+                    `upstream_node`");
         }
     }
 
-    /// From now on the class shows its server this node.
+    /// From now on, the class shows this node to its server.
     pub fn shows(&mut self, node: &Node) {
         self.shown = node.id.as_str().into();
     }
@@ -575,27 +585,27 @@ impl Report {
         }
     }
 
-    // === what was there before ===
+    // === Resources from before a restart ===
 
-    /// The source serves what it held before a restart. `since`: when its server last stood by that.
+    /// The source serves its resources from before a restart. `since`: their last confirmation by the server.
     pub fn restored(&mut self, since: SystemTime, resources: usize) {
         self.restored = Some(since);
         self.metrics.restored(true);
         self.metrics.stale(true);
         info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, resources,
-            "what was held before the restart is served until the upstream has spoken");
+            "serving the resources from before the restart until the upstream has answered");
     }
 
-    /// The server has spoken of all of it.
+    /// The server has confirmed or replaced all restored resources.
     pub fn confirmed(&mut self, now: Time) {
         self.restored = None;
         self.metrics.restored(false);
         info!(server = %self.server_uri, list = %self.list, class = %self.class.digest,
-            "the upstream has spoken of all that was restored from the checkpoint");
+            "the upstream has answered for all resources restored from the checkpoint");
         self.refresh(now);
     }
 
-    /// When the server last stood by what is held, and whether it does now.
+    /// The last confirmation of the content by the server, and whether the content is fresh.
     pub fn confirmed_at(&self, clock: &Clock) -> Confirmed {
         let since = self.restored.or(self.stale_since.map(|since| clock.wall(since)));
         Confirmed { at: since.unwrap_or_else(wall_now), is_fresh: since.is_none() }
@@ -612,9 +622,9 @@ impl Report {
         }
     }
 
-    // === the status page ===
+    // === The status ===
 
-    /// Also brings the gauges of the cache up to date.
+    /// Also updates the gauges of the cache.
     pub fn status(&mut self, source: Option<&Source>, clock: &Clock) -> SourceStatus {
         let types = source.map(|source| self.type_statuses(source)).unwrap_or_default();
         self.unwatched.set(source.map_or(0, Source::lingering_bytes));
@@ -702,7 +712,7 @@ impl Report {
     }
 }
 
-/// The fields that make a class, without values that may be confidential: of metadata the keys only.
+/// The fields that make a class. Values that may be confidential are left out: metadata has its keys only.
 fn fields_of(node: &Node) -> Arc<[(String, String)]> {
     let mut fields = Vec::new();
     let mut note = |field: &str, value: String| {

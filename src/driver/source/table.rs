@@ -7,28 +7,28 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::Place;
 use crate::driver::ground::source_key::{Owner, SourceKey};
+use crate::driver::source::class_users::{Holder, Users, displaced};
 use crate::driver::source::handle::{Listing, SourceHandle};
 use crate::driver::source::refusals::Refusals;
-use crate::driver::source::room::{Holder, Uses, displaced};
 use crate::driver::source::task;
 use crate::engine::class::{NodeClass, UpstreamNode, splitting_field};
 use crate::engine::downstream::SourceId;
 use crate::telemetry::Limit;
 use crate::xds::{Code, Node, Status};
 
-/// With fewer sources than this nobody needs a hint about their number.
+/// With fewer sources than this, nobody needs a hint about their number.
 const HINT_SOURCES_MIN: usize = 64;
 
-/// The hint is given again at most this often; so is the warning that a limit was passed.
+/// The pause between two hints, and between two warnings about the same limit.
 const HINT_PAUSE: Duration = Duration::from_secs(3600);
 
-/// Makes sources, and finds them again. A source takes itself off the table when nobody needs it.
+/// Makes sources, and finds existing sources. A source removes itself from the table when nobody needs it.
 pub struct Sources {
-    shared: Arc<Shared>,
+    shared: Arc<DriverContext>,
     table: Arc<Table>,
     pub(crate) refusals: Refusals,
 }
@@ -39,9 +39,9 @@ struct Table(Mutex<Entries>);
 #[derive(Default)]
 struct Entries {
     by_key: HashMap<Arc<SourceKey>, Entry>,
-    /// How many there are of each pool.
+    /// The number of sources in each pool.
     counts: HashMap<Pool, usize>,
-    /// How many classes of the pools [`Pool::Classes`] a connection uses.
+    /// The number of classes in pools [`Pool::Classes`] that each connection uses.
     by_connection: HashMap<usize, usize>,
     made: u64,
     hinted_at: Option<Instant>,
@@ -51,29 +51,29 @@ struct Entries {
 struct Entry {
     handle: Arc<SourceHandle>,
     pool: Pool,
-    uses: Uses,
+    uses: Users,
 }
 
-/// What is bounded together.
+/// Sources with a common bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Pool {
-    /// Servers that answer everyone alike: there is one source of each.
+    /// Servers with the same answers for all clients: there is one source of each.
     Local,
     /// The classes of a server.
     Classes(Place),
-    /// Those that are apart for Secrets alone, one for each client: a fleet with Secrets of its own takes nothing from the
-    /// others.
+    /// Classes that are split by client only because of Secrets. They have a bound of their own, so that
+    /// Secrets of a large fleet take no room from other classes.
     Secrets(Place),
-    /// What is private to streams.
+    /// The private sources of streams.
     Private,
 }
 
-/// What a stream asks for.
+/// A stream's request for a source.
 pub(crate) struct Claim<'a> {
     pub place: Place,
     pub class: NodeClass,
     pub owner: Owner,
-    /// The class is one of its own only since Secrets are told apart by client.
+    /// The class is split by client only because of Secrets.
     pub is_for_secrets: bool,
     pub holder: Holder,
     /// The sources that the stream uses already.
@@ -88,12 +88,12 @@ pub(crate) struct Refused {
 }
 
 impl Sources {
-    pub fn new(shared: Arc<Shared>) -> Sources {
+    pub fn new(shared: Arc<DriverContext>) -> Sources {
         Sources { shared, table: Arc::default(), refusals: Refusals::default() }
     }
 
-    /// The source of a class at a server, made if there is none; from now on it is used by the holder, if the stream does not
-    /// use it already. `streams`: how many there are now.
+    /// Finds or makes the source of a class at a server. Registers the holder as a user, unless the stream uses
+    /// the source already. `streams`: the current number of streams.
     pub(crate) fn get(
         &self,
         claim: Claim<'_>,
@@ -110,7 +110,7 @@ impl Sources {
         let key = self.key(place, class, owner);
         let mut entries = self.table.entries();
         let found = entries.by_key.get(&key).map(|entry| (entry.handle.clone(), entry.pool));
-        // A class that is there for Secrets counts with the others once more than Secrets are asked of it.
+        // A class for Secrets counts as an ordinary class once a stream asks for other types.
         let found_here = found.filter(|(_, known)| *known == pool || !matches!(pool, Pool::Classes(_)));
         let is_held = |handle: &Arc<SourceHandle>| held.iter().any(|(id, _)| *id == handle.id());
         if let Some((handle, _)) = found_here.as_ref().filter(|(handle, _)| is_held(handle)) {
@@ -125,7 +125,7 @@ impl Sources {
             None => (self.start(&mut entries, key.clone(), pool), true),
         };
         entries.count_as(&key, pool);
-        // Who uses what is local is of no account: there is room for all of it.
+        // Local servers have no bound, so their users are not counted.
         if !is_held(&handle) && pool != Pool::Local {
             entries.begin_use(&key, holder);
         }
@@ -143,13 +143,13 @@ impl Sources {
         found.unwrap_or_else(|| self.start(&mut entries, key, Pool::Local))
     }
 
-    /// What serves the types for whose class there is no room.
+    /// The source of types whose class has no room.
     pub(crate) fn of_refused(&self) -> Arc<SourceHandle> {
         self.own(Place::REFUSED, any_class())
     }
 
     fn key(&self, place: Place, class: NodeClass, owner: Owner) -> Arc<SourceKey> {
-        // Files have no node to select by: everyone shares them.
+        // Files ignore nodes, so all clients share them.
         let class = match self.shared.server(place).is_local() {
             true => any_class(),
             false => NodeClass { legacy_wildcard: true, ..class },
@@ -161,17 +161,17 @@ impl Sources {
         entries.made += 1;
         let listing: Arc<dyn Listing> = self.table.clone();
         let handle = task::start(SourceId(entries.made), key.clone(), self.shared.clone(), listing);
-        entries.by_key.insert(key, Entry { handle: handle.clone(), pool, uses: Uses::default() });
+        entries.by_key.insert(key, Entry { handle: handle.clone(), pool, uses: Users::default() });
         *entries.counts.entry(pool).or_default() += 1;
         handle
     }
 
-    /// A stream uses a source no longer.
+    /// A stream does not use a source any more.
     pub(crate) fn release(&self, source: &SourceHandle, holder: Holder) {
         self.table.entries().end_use(source, holder);
     }
 
-    /// Bounds the classes that one connection uses.
+    /// Bounds the classes of one connection.
     fn admit_connection(
         &self,
         entries: &mut Entries,
@@ -189,14 +189,14 @@ impl Sources {
         let of_connection = |entry: &&Entry| entry.counts_for(holder.connection);
         self.warn(entries, limit, max, &of_connection);
         let text = format!(
-            "this connection uses {used} node classes, which is the limit `limits.node_classes_per_connection`; \
-             it would need one more"
+            "this connection uses {used} node classes and needs another; the limit is \
+                `limits.node_classes_per_connection`"
         );
         Err(Refused { limit, status: Status::new(Code::ResourceExhausted, text) })
     }
 
-    /// Bounds the classes of each server (RLY-14), those that are apart for Secrets, and what is private to streams. A
-    /// newcomer's first classes get the place of another's.
+    /// Bounds the classes of each server (RLY-14), the classes for Secrets, and private sources. A newcomer's
+    /// first classes may displace others.
     fn admit(&self, entries: &mut Entries, pool: Pool, holder: Holder) -> Result<(), Refused> {
         let settings = &self.shared.settings;
         let (max, limit, text) = match pool {
@@ -204,19 +204,19 @@ impl Sources {
             Pool::Classes(_) => (
                 settings.classes_max,
                 Limit::NodeClasses,
-                "node classes are in use, which is the limit `limits.node_classes`; this client would need one more",
+                "node classes are in use, and this client needs another; the limit is `limits.node_classes`",
             ),
             Pool::Secrets(_) => (
                 settings.secret_classes_max,
                 Limit::SecretClasses,
-                "node classes are in use for Secrets, which is the limit `limits.secret_classes`; this client would \
-                 need one more",
+                "node classes are in use for Secrets, and this client needs another; the limit is \
+                    `limits.secret_classes`",
             ),
             Pool::Private => (
                 settings.private_sources_max,
                 Limit::PrivateSources,
-                "streams have an upstream stream of their own, which is the limit `limits.private_sources`; this \
-                 client would need one more",
+                "client streams have private upstream streams, and this client needs another; the limit is \
+                    `limits.private_sources`",
             ),
         };
         let count = entries.counts.get(&pool).copied().unwrap_or_default();
@@ -238,7 +238,7 @@ impl Sources {
         all
     }
 
-    /// Says once of each limit that it was passed, and by which part of the node.
+    /// Warns once for each limit, and names the part of the node that splits the classes.
     fn warn(&self, entries: &mut Entries, limit: Limit, max: usize, concerned: &dyn Fn(&&Entry) -> bool) {
         let now = Instant::now();
         if entries.warned_at.get(&limit).is_some_and(|at| now.duration_since(*at) < HINT_PAUSE) {
@@ -252,15 +252,16 @@ impl Sources {
             max,
             field,
             values,
-            "there is no room for a further node class: clients are refused, or those who have most of them lose some; \
-             `/refused` of the admin listener lists them. `node_classes` can leave out this part of the node if it does \
-             not matter to the control plane"
+            "there is no room for another node class; clients are refused, or the heaviest users lose classes. \
+                `/refused` of the admin listener lists the refused clients. If the control plane ignores this \
+                part of the node, leave it out with `node_classes`"
         );
     }
 
-    /// Classes that are nearly as many as clients share nothing; the operator should know which field splits them.
+    /// When nearly every client has a class of its own, clients share nothing. The operator should know the
+    /// field that splits them.
     fn hint(&self, entries: &mut Entries, streams: &dyn Fn() -> usize) {
-        // Of Secrets that is meant.
+        // Classes for Secrets are split on purpose.
         let shared = || entries.by_key.values().filter(|entry| matches!(entry.pool, Pool::Classes(_)));
         let count = shared().count();
         if count < HINT_SOURCES_MIN {
@@ -282,22 +283,22 @@ impl Sources {
                 streams,
                 field,
                 values,
-                "node classes are nearly as many as streams, so that little \
-                is shared: `node_classes` can leave out this part of the node if it does not matter to the control plane"
+                "node classes are nearly as many as streams, so clients share little. If the control plane \
+                    ignores this part of the node, leave it out with `node_classes`"
             );
         }
     }
 }
 
 impl Entry {
-    /// Whether it counts among the classes that a connection uses.
+    /// Whether the entry counts as a class of this connection.
     fn counts_for(&self, connection: usize) -> bool {
         matches!(self.pool, Pool::Classes(_)) && self.uses.is_of(connection)
     }
 }
 
 impl Entries {
-    /// Finds the class that gives its place to a newcomer, and takes it off the table.
+    /// Finds the class that gives its place to a newcomer, and removes it from the table.
     fn make_room(&mut self, pool: Pool, newcomer: Holder) -> bool {
         let of_pool = self.by_key.values().filter(|entry| entry.pool == pool);
         let classes = of_pool.map(|entry| (entry.handle.id().0, &entry.uses));
@@ -309,7 +310,7 @@ impl Entries {
         true
     }
 
-    /// From now on a source counts as one of this pool.
+    /// Moves a source to this pool.
     fn count_as(&mut self, key: &SourceKey, pool: Pool) {
         let Some(entry) = self.by_key.get_mut(key) else { return };
         if entry.pool == pool || !matches!(pool, Pool::Classes(_)) {
@@ -331,7 +332,7 @@ impl Entries {
     }
 
     fn end_use(&mut self, source: &SourceHandle, holder: Holder) {
-        // One that gave its place to another is not there any more.
+        // A displaced source is not in the table any more.
         let entry = self.by_key.get_mut(source.key()).filter(|entry| entry.handle.id() == source.id());
         let Some(entry) = entry.filter(|entry| entry.pool != Pool::Local) else { return };
         if entry.uses.remove(holder) && matches!(entry.pool, Pool::Classes(_)) {
@@ -376,7 +377,8 @@ impl Listing for Table {
 
     fn retire(&self, source: &Arc<SourceHandle>) -> bool {
         let mut entries = self.entries();
-        // One reference is the task's, one the table's, unless another class has its place.
+        // The task and the table hold one reference each. After a displacement, another class has the place in
+        // the table.
         let own = if entries.is_listed(source) { 2 } else { 1 };
         let unused = Arc::strong_count(source) <= own;
         if unused {
@@ -386,7 +388,7 @@ impl Listing for Table {
     }
 }
 
-/// The one class of a server that answers everyone alike.
+/// The only class of a server with the same answers for all clients.
 pub(crate) fn any_class() -> NodeClass {
     NodeClass { node: Node::default(), legacy_wildcard: true, upstream_node: UpstreamNode::Projection }
 }

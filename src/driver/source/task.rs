@@ -1,4 +1,4 @@
-//! One task per source: it alone touches the machine, and publishes what streams may read.
+//! One task per source. Only the task touches the machine; it publishes snapshots for streams.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use tracing::{debug, warn};
 
 use crate::client::{FileEvent, StreamEvent};
 use crate::driver::api::status::names_type;
-use crate::driver::ground::checkpoint_writer::Keep;
+use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::class_identity::{class_digest, of_class};
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::Attach;
 use crate::driver::ground::source_key::{Owner, SourceKey};
-use crate::driver::source::checkpoint::Saving;
+use crate::driver::source::checkpoint::CheckpointSchedule;
 use crate::driver::source::handle::{Command, Listing, Queued, SourceHandle, Subscriber};
 use crate::driver::source::link::{Link, LinkEvent};
 use crate::driver::source::member::Member;
@@ -30,21 +30,21 @@ use crate::engine::source::{self, Attachment, Files, Output, Source, StreamIndex
 use crate::engine::upstream::{Event, Input};
 use crate::xds::{Code, Response, Status, TypeUrl};
 
-/// Commands taken before the snapshot is published once for all of them.
+/// The maximum number of commands before a snapshot is published for all of them.
 const COMMANDS_PER_TURN: usize = 256;
 
-/// A timer that runs this late ran while the process did not, because it was stopped or starved: what the server said
-/// meanwhile is unread, and is read first, for as long again (FP6).
+/// When a timer runs this late, the process was stopped or starved. Unread messages of the server are then read
+/// first, for the same time (FP6).
 const STALL: Duration = Duration::from_secs(1);
 
-/// How old the published status may be.
+/// The maximum age of the published status.
 const STATUS_PERIOD: Duration = Duration::from_millis(250);
 
 /// Starts the task of a source.
 pub fn start(
     id: SourceId,
     key: Arc<SourceKey>,
-    shared: Arc<Shared>,
+    shared: Arc<DriverContext>,
     listing: Arc<dyn Listing>,
 ) -> Arc<SourceHandle> {
     let server = shared.server(key.place).clone();
@@ -63,7 +63,7 @@ pub fn start(
     let mut source = source.of_server(server.uri.clone(), tells_ttl);
     let for_task = handle.clone();
     tokio::spawn(async move {
-        // Nothing is asked before there is a node to ask with.
+        // No request is possible before a node is known.
         let mut first = Vec::new();
         if shows_member {
             first = first_watch(&mut queue, &for_task, &*listing).await;
@@ -75,7 +75,7 @@ pub fn start(
             Ok(link) => link,
             Err(error) => return refuse(queue, for_task, &*listing, first, error).await,
         };
-        let saving = restore(&mut source, &mut report, for_task.key(), &shared);
+        let checkpoint = restore(&mut source, &mut report, for_task.key(), &shared);
         let task = SourceTask {
             source,
             number,
@@ -83,7 +83,7 @@ pub fn start(
             streams: HashMap::new(),
             handle: for_task,
             report,
-            saving,
+            checkpoint,
             status_due: None,
             stalled_until: None,
             told: false,
@@ -97,11 +97,11 @@ pub fn start(
     handle
 }
 
-fn settings(shared: &Shared, key: &SourceKey) -> source::Settings {
+fn settings(shared: &DriverContext, key: &SourceKey) -> source::Settings {
     let mut settings = shared.settings.source.clone();
     settings.tells_reach |= shared.settings.lists.list(key.place.list).servers.len() > 1;
     if matches!(key.owner, Owner::Stream(_)) {
-        // It ends with its stream.
+        // A private source ends with its stream.
         (settings.private, settings.linger) = (true, Duration::ZERO);
     }
     settings
@@ -118,7 +118,7 @@ fn attachment(attach: &Attach) -> Attachment {
     }
 }
 
-/// Ends the streams that ask a source which cannot begin, until none holds its handle.
+/// Ends the streams of a source that cannot begin, until nobody holds the source's handle.
 async fn refuse(
     mut queue: mpsc::UnboundedReceiver<Queued>,
     handle: Arc<SourceHandle>,
@@ -141,53 +141,58 @@ async fn refuse(
     }
 }
 
-/// Makes a source what it was before the restart, if that is known, and sees to it that it is kept.
-fn restore(source: &mut Source, report: &mut Report, key: &SourceKey, shared: &Shared) -> Option<Saving> {
-    let keep = shared.keep.as_ref()?;
-    let identity = Keep::identity(key, &shared.settings.lists)?;
-    let (mut saving, restored) = Saving::begin(keep, identity);
+/// Restores the state from before the restart, if known, and starts the schedule of writes.
+fn restore(
+    source: &mut Source,
+    report: &mut Report,
+    key: &SourceKey,
+    shared: &DriverContext,
+) -> Option<CheckpointSchedule> {
+    let writer = shared.checkpoint.as_ref()?;
+    let identity = CheckpointWriter::identity(key, &shared.settings.lists)?;
+    let (mut checkpoint, restored) = CheckpointSchedule::begin(writer, identity);
     if let Some(restored) = restored {
         source.restore(&restored.types, shared.clock.now());
         if source.is_restored() {
             report.restored(restored.header.confirmed_at, restored.resources());
         }
-        saving.restored(source);
+        checkpoint.restored(source);
     }
-    Some(saving)
+    Some(checkpoint)
 }
 
 struct SourceTask {
     source: Source,
-    /// In the ids of its views.
+    /// The source's number in the ids of views.
     number: u64,
     link: Link,
     streams: HashMap<SessionId, Arc<dyn Subscriber>>,
     handle: Arc<SourceHandle>,
     report: Report,
-    /// `None`: it is not kept on disk.
-    saving: Option<Saving>,
+    /// `None`: the source is not kept on disk.
+    checkpoint: Option<CheckpointSchedule>,
     status_due: Option<Instant>,
-    /// Timers wait until then.
+    /// Timers are delayed until this time.
     stalled_until: Option<Instant>,
-    /// Something was reported that the status does not show yet.
+    /// A report that the status does not show yet.
     told: bool,
-    /// Of a class that shows its server the node of a client.
+    /// Only for a class that shows a client's node to its server.
     member: Option<Member>,
-    /// Another class has its place: it ends once its streams have left it.
+    /// Another class has this source's place. The source ends when its streams have left.
     is_displaced: bool,
-    shared: Arc<Shared>,
+    shared: Arc<DriverContext>,
     listing: Arc<dyn Listing>,
 }
 
 impl SourceTask {
     async fn run(mut self, first: Vec<Queued>, mut queue: mpsc::UnboundedReceiver<Queued>) {
-        debug!(source = self.handle.id().0, "source begins");
+        debug!(source = self.handle.id().0, "source started");
         first.into_iter().for_each(|(command, _permit)| self.take(command));
         self.publish();
         loop {
             let due = self.source.poll_timeout().map(|time| self.shared.clock.instant(time));
             let due = due.map(|due| self.stalled_until.map_or(due, |until| until.max(due)));
-            let save_due = self.saving.as_ref().and_then(Saving::due);
+            let save_due = self.checkpoint.as_ref().and_then(CheckpointSchedule::due);
             let member_due = self.member.as_ref().and_then(Member::due);
             let due = [due, self.status_due, save_due, member_due].into_iter().flatten().min();
             tokio::select! {
@@ -204,9 +209,9 @@ impl SourceTask {
             self.publish();
             self.save();
             if self.may_retire() {
-                // What was counted since the last status would be lost.
+                // Otherwise counts since the last status would be lost.
                 self.report.status(Some(&self.source), &self.shared.clock);
-                debug!(source = self.handle.id().0, "source ends: nobody wants anything of it");
+                debug!(source = self.handle.id().0, "source stopped without subscriptions");
                 return;
             }
         }
@@ -250,8 +255,8 @@ impl SourceTask {
                 self.follow_members();
             }
             Command::Save(done) => {
-                if let Some(saving) = &mut self.saving {
-                    saving.last(&self.source, now, self.report.confirmed_at(&self.shared.clock), done);
+                if let Some(checkpoint) = &mut self.checkpoint {
+                    checkpoint.last(&self.source, now, self.report.confirmed_at(&self.shared.clock), done);
                 }
             }
             Command::Dismiss(session) | Command::Forget(session) => {
@@ -262,12 +267,12 @@ impl SourceTask {
             Command::Displace => {
                 self.is_displaced = true;
                 self.streams.values().for_each(|stream| stream.clone().displaced(self.handle.id()));
-                // What lingers goes at once.
+                // Lingering names end at once.
                 self.source.dismiss(SessionId(u64::MAX), now);
             }
             Command::Show(done) => {
                 self.show();
-                // Who looked may have gone meanwhile.
+                // The reader may have gone meanwhile.
                 let _ = done.send(());
             }
             Command::ConfirmDeletions { type_name, done } => {
@@ -316,7 +321,8 @@ impl SourceTask {
             LinkEvent::Files(FileEvent::Bad { path, reason }) => {
                 self.report.bad_file(&path, &reason, now);
                 let text = format!("{}: {reason}", path.display());
-                // Only the first state decides whether the relay may start; later ones leave the last good state.
+                // Only the first state decides whether the relay may start. After a later failure, the last
+                // good state stays.
                 self.handle.loaded.send_if_modified(|loaded| {
                     let first = loaded.is_none();
                     loaded.get_or_insert(Err(Status::new(Code::FailedPrecondition, text)));
@@ -329,20 +335,20 @@ impl SourceTask {
     fn take_response(&mut self, index: StreamIndex, response: Response, now: Time) {
         self.report.response(&response, now);
         self.member.iter_mut().for_each(Member::accepted);
-        self.saving.iter_mut().for_each(Saving::heard);
+        self.checkpoint.iter_mut().for_each(CheckpointSchedule::heard);
         let type_url = response.type_url().clone();
         let before = self.present(&type_url);
         self.source.handle_upstream(index, Input::Received(response), now);
         self.report.changed(&type_url, before, self.present(&type_url));
     }
 
-    /// How many resources of a type are held.
+    /// The number of present resources of a type.
     fn present(&self, type_url: &TypeUrl) -> usize {
         let found = self.source.types().find(|(held, ..)| *held == type_url);
         found.map_or(0, |(_, counts, wildcard)| counts.present + wildcard.map_or(0, |view| view.len()))
     }
 
-    /// Publishes what changed, then does what the machine decided, then wakes whom it concerns.
+    /// Publishes the changes, then carries out the outputs of the machine, then wakes the streams.
     fn publish(&mut self) {
         let snapshot = self.source.take_snapshot();
         let changed = snapshot.is_some();
@@ -355,7 +361,7 @@ impl SourceTask {
                 Output::Wake(sessions) => self.wake(&sessions),
                 Output::DoNotCache { type_url, names, sessions } => {
                     for name in &names {
-                        self.shared.uncached.add(self.handle.key().place.list, &type_url, name.as_ref());
+                        self.shared.do_not_cache.add(self.handle.key().place.list, &type_url, name.as_ref());
                     }
                     let streams = sessions.iter().filter_map(|session| self.streams.get(session));
                     streams.for_each(|stream| stream.clone().divert(type_url.clone()));
@@ -363,7 +369,7 @@ impl SourceTask {
                 Output::Unserved(type_url) => self.report.unserved(&type_url),
                 Output::Confirmed => {
                     self.told = true;
-                    self.saving.iter_mut().for_each(Saving::heard);
+                    self.checkpoint.iter_mut().for_each(CheckpointSchedule::heard);
                     self.report.confirmed(self.shared.clock.now());
                 }
                 Output::Upstream(index, crate::engine::upstream::Output::Event(event)) => {
@@ -379,7 +385,7 @@ impl SourceTask {
                     self.report.event(index, &event, self.shared.clock.now());
                 }
                 Output::Upstream(index, output) => {
-                    // An attempt that is given up for one at the other server leaves what was lost so.
+                    // An attempt given up in favour of the other server does not end the outage.
                     if output == crate::engine::upstream::Output::Close && !self.is_lost(index) {
                         self.report.closed(index, self.shared.clock.now());
                     }
@@ -401,24 +407,24 @@ impl SourceTask {
         let told = std::mem::take(&mut self.told);
         if changed || told {
             let lives = told && self.source.has_leases();
-            self.saving.iter_mut().for_each(|saving| saving.note(lives));
+            self.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.note(lives));
         }
         self.publish_status(changed || told);
     }
 
-    /// Whether a stream's server could not be heard last.
+    /// Whether the stream's server is unreachable.
     fn is_lost(&self, index: StreamIndex) -> bool {
         let Attachment::Streams(streams) = self.source.attachment() else { return false };
         streams.machines().nth(index).is_some_and(|(_, machine)| machine.reach().is_lost())
     }
 
-    /// The type whose stream was lost, where each type has its own (ADR 18), and whether the server was lost with it.
+    /// The type of a lost stream, where each type has its own stream (ADR 18), and whether the server was lost with the stream.
     fn lost_type(&self, index: StreamIndex) -> Option<(TypeUrl, bool)> {
         let Attachment::Streams(streams) = self.source.attachment() else { return None };
         Some((streams.type_of(index)?.clone(), streams.reach().is_lost()))
     }
 
-    /// From here on it is this stream's server that serves.
+    /// The server of this stream serves from now on.
     fn is_heard(&mut self, index: StreamIndex) {
         let Attachment::Streams(streams) = self.source.attachment() else { return };
         let Some((_, machine)) = streams.machines().nth(index) else { return };
@@ -429,11 +435,15 @@ impl SourceTask {
         }
     }
 
-    /// Shows the server the node of another member if the one that it was shown is gone.
+    /// Chooses another member if the shown member has left.
     fn follow_members(&mut self) {
         let Some(member) = &mut self.member else { return };
         let Some(node) = member.follow(&self.streams, Instant::now()) else { return };
-        debug!(source = self.handle.id().0, node = node.id, "the class shows its server this member's node");
+        debug!(
+            source = self.handle.id().0,
+            node = node.id,
+            "the class shows this member's node to its server"
+        );
         self.report.shows(&node);
         self.told = true;
         self.link.set_node(&self.shared.server(self.handle.key().place).attach, &node);
@@ -441,9 +451,9 @@ impl SourceTask {
     }
 
     fn save(&mut self) {
-        if let Some(saving) = &mut self.saving {
+        if let Some(checkpoint) = &mut self.checkpoint {
             let (clock, report) = (&self.shared.clock, &self.report);
-            saving.run(&self.source, clock.now(), || report.confirmed_at(clock));
+            checkpoint.run(&self.source, clock.now(), || report.confirmed_at(clock));
         }
     }
 
@@ -455,7 +465,8 @@ impl SourceTask {
         }
     }
 
-    /// The status costs O(types): it is made at most every [`STATUS_PERIOD`].
+    /// Making the status takes time proportional to the number of types, so the interval is at least
+    /// [`STATUS_PERIOD`].
     fn publish_status(&mut self, changed: bool) {
         let now = Instant::now();
         if changed && self.status_due.is_none() {
@@ -480,14 +491,14 @@ impl SourceTask {
         if self.listing.retire(&self.handle) {
             return true;
         }
-        // A stream holds the handle still, or again: look once more when it may be gone.
+        // A stream still holds the handle, or holds it again. The task looks again later.
         self.status_due.get_or_insert(Instant::now() + Duration::from_secs(1));
         false
     }
 }
 
-/// The first command by which something is wanted, after what was said of the source itself; nothing once nobody can want anything
-/// of this source. The clients of a class whose node is a member's bring it, and there is none before them.
+/// Waits for the first `Watch` command, and returns it after earlier commands about the source itself. Returns
+/// nothing once the source is unused. A class with a member's node has no node before its first client.
 async fn first_watch(
     queue: &mut mpsc::UnboundedReceiver<Queued>,
     source: &Arc<SourceHandle>,
@@ -500,7 +511,7 @@ async fn first_watch(
                 first.push(queued);
                 return first;
             }
-            // It has lost its place before anybody came.
+            // The source was displaced before its first client came.
             Ok(Some(queued @ (Command::Displace, _))) => first.push(queued),
             Ok(Some(_)) | Err(_) if listing.retire(source) => return Vec::new(),
             Ok(Some(_)) | Err(_) => {}
@@ -509,10 +520,10 @@ async fn first_watch(
     }
 }
 
-/// What a client is told of a type for whose class there is no room.
+/// The status for a type whose class has no room.
 fn no_room() -> Status {
-    let text = "there is no room for a further node class, by one of the limits `limits.node_classes`, \
-                `limits.node_classes_per_connection` and `limits.secret_classes`";
+    let text = "there is no room for another node class; the limits are `limits.node_classes`, \
+        `limits.node_classes_per_connection` and `limits.secret_classes`";
     Status::new(Code::ResourceExhausted, text)
 }
 
@@ -526,10 +537,10 @@ async fn wait_until(due: Option<Instant>) {
 impl Drop for SourceTask {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // The streams of this source would wait for ever: end them, so that their clients come back (FP11).
-            warn!(source = self.handle.id().0, "the task of a source failed; its streams are ended");
+            // The source's streams would wait for ever. Their clients reconnect after the end (FP11).
+            warn!(source = self.handle.id().0, "the task of a source panicked; ending its streams");
             for stream in self.streams.values() {
-                stream.end(Status::new(Code::Internal, "the relay failed to follow its upstream"));
+                stream.end(Status::new(Code::Internal, "internal error of the relay; reconnect"));
             }
             self.listing.forget(&self.handle);
         }

@@ -1,4 +1,4 @@
-//! When a stream is diverted, so that a burst of responses costs it one diversion.
+//! The pace of a stream's moves to private sources: a burst of responses causes a single move.
 
 use std::time::Duration;
 
@@ -6,10 +6,11 @@ use tokio::time::Instant;
 
 use crate::xds::TypeUrl;
 
-/// Between two diversions of a stream. Each goes through all names of the stream, and a control plane may bring them one by one.
+/// The time between two moves of a stream. Each move goes through all names of the stream, and a control plane
+/// may mark the names one by one.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The types of a stream of which some part is to be asked for elsewhere.
+/// The types of a stream with names for a private source.
 #[derive(Debug, Default)]
 pub(crate) struct Diverts {
     waiting: Vec<TypeUrl>,
@@ -17,7 +18,8 @@ pub(crate) struct Diverts {
 }
 
 impl Diverts {
-    /// How long to wait, for whoever has to see to it; `None` if somebody does already.
+    /// Adds a type. Returns how long the caller has to wait before the move; `None` if a move is already
+    /// scheduled.
     pub fn note(&mut self, type_url: TypeUrl, now: Instant) -> Option<Duration> {
         if self.waiting.contains(&type_url) {
             return None;
@@ -38,12 +40,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cch_1_what_a_burst_of_responses_gives_up_is_one_diversion() {
+    fn cch_1_a_burst_of_responses_causes_one_diversion() {
         let (mut diverts, start) = (Diverts::default(), Instant::now());
         let [one, other] = ["acme.One", "acme.Other"].map(TypeUrl::of_message);
         assert_eq!(diverts.note(one.clone(), start), Some(Duration::ZERO), "the first one goes at once");
         for _ in 0..1000 {
-            assert_eq!(diverts.note(one.clone(), start), None, "it covers what came meanwhile");
+            assert_eq!(diverts.note(one.clone(), start), None, "the scheduled move covers later names");
         }
         assert_eq!(diverts.note(other.clone(), start), None);
         assert_eq!(diverts.take(start), [one.clone(), other]);

@@ -1,4 +1,4 @@
-//! Streams that have to ask for themselves for what may not be shared (CCH-1).
+//! Moves to a private source, for names that may not be shared (CCH-1).
 
 use std::sync::Arc;
 
@@ -11,9 +11,10 @@ use crate::driver::stream::state::StreamState;
 use crate::xds::TypeUrl;
 
 impl StreamState {
-    /// Asks its other sources for what may not be shared, soon.
+    /// Schedules the move of a type's names to a private source.
     pub(crate) fn divert_soon(&self, type_url: TypeUrl) {
-        // Held until its sources know: one that a stream enters after its farewell would be kept by it for ever.
+        // Keeps the stream open until all sources are told. Otherwise nothing would remove a stream entering
+        // a source after the end.
         let Some(held) = self.hold_open() else { return };
         let Some(wait) = lock(&self.diverts).note(type_url, Instant::now()) else { return };
         tokio::spawn(async move {
@@ -21,7 +22,7 @@ impl StreamState {
             if !wait.is_zero() {
                 sleep(wait).await;
             }
-            let _telling = stream.tell_in_order().await;
+            let _order = stream.lock_watch_order().await;
             let types = lock(&stream.diverts).take(Instant::now());
             for type_url in types {
                 stream.divert_now(&type_url).await;
@@ -42,7 +43,7 @@ impl StreamState {
             inner.session.divert(type_url, &mut routes)
         };
         match diverted {
-            Ok(watches) => self.tell(watches).await,
+            Ok(watches) => self.send_watches(watches).await,
             Err(status) => self.end(status),
         }
     }

@@ -1,4 +1,4 @@
-//! Moves streams between the servers of a list (A71), and ends those that no server can serve (RLY-4).
+//! Moves streams between the servers of a list (A71), and ends the streams that no server can serve (RLY-4).
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::ListId;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::routes::Routes;
-use crate::driver::stream::state::{Fallen, Inner, StreamState, newest};
+use crate::driver::stream::state::{Fallbacks, Inner, StreamState, newest};
 use crate::engine::Time;
 use crate::engine::downstream::Moved;
 use crate::xds::{Code, Status};
 
-/// A client that is to learn that no server is there learns it within this time of its first request (RLY-4). Before
-/// 15 s are over, at which gRPC concludes that what it asks for does not exist.
+/// The time from the first request of a client until its stream fails for want of a server (RLY-4). Less than
+/// 15 s, because gRPC then concludes that the requested resources do not exist.
 const FAIL_AFTER: Duration = Duration::from_secs(10);
 
 impl StreamState {
-    /// Begins to move to other servers if that is due. Gives when to look again although nothing happened.
+    /// Begins a move to other servers if a move is due. Returns when to look again if nothing happens before.
     pub(crate) fn follow_servers(&self, inner: &mut Inner, now: Time) -> Option<Time> {
         let decision = inner.session.look(&newest(&inner.sources), now);
         if decision.next.is_some() && !std::mem::replace(&mut inner.is_shifting, true) {
@@ -29,11 +29,12 @@ impl StreamState {
     }
 
     fn shift(&self) {
-        // Held until its sources know: one that a stream enters after its farewell would be kept by it for ever.
+        // Keeps the stream open until all sources are told. Otherwise nothing would remove a stream entering
+        // a source after the end.
         let Some(held) = self.hold_open() else { return };
         tokio::spawn(async move {
             let stream = held.state();
-            let _telling = stream.tell_in_order().await;
+            let _order = stream.lock_watch_order().await;
             let shifted = {
                 let inner = &mut *lock(&stream.inner);
                 inner.is_shifting = false;
@@ -41,14 +42,14 @@ impl StreamState {
                 let node = inner.node.as_deref();
                 let mut routes = Routes { stream, node, sources: &mut inner.sources, refusal: None };
                 let shifted = inner.session.shift(&newest(&sources), &mut routes, stream.shared.clock.now());
-                stream.note_moves(&mut inner.fallen, &shifted.moves);
+                stream.note_moves(&mut inner.fallbacks, &shifted.moves);
                 shifted
             };
             if let Some(status) = shifted.refused {
-                // It stays where it is, and looks again in a while: whatever else may go wrong, its stream is sound.
+                // The stream stays with its server, and looks again later. Only the move has failed.
                 stream.note_refused_move(&status);
             }
-            stream.tell_and_leave(shifted.watches).await;
+            stream.send_watches_and_dismiss(shifted.watches).await;
             Subscriber::wake(&**stream);
         });
     }
@@ -56,49 +57,49 @@ impl StreamState {
     fn note_refused_move(&self, status: &Status) {
         if let Some(suppressed) = self.shared.throttle.allow("refused moves") {
             warn!(listener = %self.peer.listener, stream = self.number(), error = %status.message, suppressed,
-                "a client stays with a server of its list that cannot serve it: the next one cannot be asked");
+                "a client stays with a server that cannot serve it, because the next server of its list cannot be used");
         }
     }
 
-    fn note_moves(&self, fallen: &mut Fallen, moves: &[Moved]) {
+    fn note_moves(&self, fallbacks: &mut Fallbacks, moves: &[Moved]) {
         for Moved { list: number, type_url, from, to } in moves {
             let list = self.shared.settings.lists.list(ListId::of(*number));
             let uri = |server: u16| list.servers.get(usize::from(server)).map(|server| server.uri.clone());
             let (Some(from_uri), Some(to_uri)) = (uri(*from), uri(*to)) else { continue };
             debug!(stream = self.number(), list = %list.label, ?type_url, from = %from_uri, to = %to_uri,
-                "a stream is served by another server");
+                "a stream moved to another server");
             let counted = self.shared.metrics.fallback.moved(&list.label, &to_uri, *to == 0);
             let fell = counted.map(|counted| {
                 let (list, server) = ((*number, &list.label), (*to, &to_uri));
-                let outing = self.shared.outings.join(list, server, &from_uri, &self.shared.throttle);
-                ((*number, type_url.clone()), counted, outing)
+                let episode = self.shared.fallback_log.join(list, server, &from_uri, &self.shared.throttle);
+                ((*number, type_url.clone()), counted, episode)
             });
-            fallen.retain(|((known, of), ..)| (known, of) != (number, type_url));
-            fallen.extend(fell);
+            fallbacks.retain(|((known, of), ..)| (known, of) != (number, type_url));
+            fallbacks.extend(fell);
         }
     }
 
-    /// Whether the stream must end, because no server can be asked and nothing is known to answer with (RLY-4); or when to
-    /// look again. Once it was answered, its end would tell the client nothing (CLI-2).
-    pub(crate) fn is_forsaken(&self, inner: &Inner, now: Time) -> (bool, Option<Time>) {
+    /// Whether the stream must end, because no server is reachable and nothing is cached (RLY-4), and when to
+    /// look again. After an answer, the end would tell the client nothing (CLI-2).
+    pub(crate) fn must_fail(&self, inner: &Inner, now: Time) -> (bool, Option<Time>) {
         let Some(asked_at) = inner.asked_at.filter(|_| self.peer.when_unavailable == WhenUnavailable::Fail)
         else {
             return (false, None);
         };
         let at = asked_at + FAIL_AFTER;
-        let stranded = inner.session.is_stranded(&newest(&inner.sources), at <= now);
-        (stranded, (at > now).then_some(at))
+        let must_fail = inner.session.is_stranded(&newest(&inner.sources), at <= now);
+        (must_fail, (at > now).then_some(at))
     }
 
-    /// The status with which a stream ends that nobody can serve.
-    pub(crate) fn forsaken(&self) -> Status {
-        if let Some(suppressed) = self.shared.throttle.allow("forsaken streams") {
-            warn!(listener = %self.peer.listener, stream = self.number(), suppressed, "no server is reachable and nothing is \
-                known of what a client asks for: its stream is ended, so that it can turn to its next server");
+    /// The status of a stream that no server can serve.
+    pub(crate) fn unavailable(&self) -> Status {
+        if let Some(suppressed) = self.shared.throttle.allow("unavailable streams") {
+            warn!(listener = %self.peer.listener, stream = self.number(), suppressed, "no server is reachable, \
+                and nothing is cached for a client; ending its stream, so that it can use its next server");
         }
         Status::new(
             Code::Unavailable,
-            "no control plane is reachable, and nothing is cached of what was asked for",
+            "no control plane is reachable, and nothing is cached for this request",
         )
     }
 }

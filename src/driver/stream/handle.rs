@@ -1,4 +1,4 @@
-//! The handle of a stream that the serving room holds.
+//! The serving room's handle to a stream.
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -14,17 +14,17 @@ use futures_util::future::{Either, ready};
 use futures_util::task::AtomicWaker;
 
 use crate::driver::api::downstream::{Charge, Form, Message, Peer, Polled, RelayStream};
-use crate::driver::ground::context::Shared;
-use crate::driver::ground::encoder::alone::Aside;
+use crate::driver::ground::context::DriverContext;
+use crate::driver::ground::encoder::private_body::PrivateBody;
 use crate::driver::ground::unread::Unread;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::poll::poll_once;
-use crate::driver::stream::state::{Fallen, Guard, Inner, Stream, StreamState, Tables};
+use crate::driver::stream::state::{Fallbacks, Guard, Inner, Stream, StreamState, Tables};
 use crate::engine::downstream::Session;
 use crate::xds::{Request, SotwRequest, Status, StreamKind};
 
 impl Stream {
-    pub(crate) fn new(kind: StreamKind, peer: Peer, shared: &Arc<Shared>, tables: &Tables) -> Stream {
+    pub(crate) fn new(kind: StreamKind, peer: Peer, shared: &Arc<DriverContext>, tables: &Tables) -> Stream {
         let (shared, id) = (shared.clone(), tables.streams.next_id());
         let settings = &shared.settings;
         let inner = Inner {
@@ -36,10 +36,10 @@ impl Stream {
             limiter: shared.changes_limiter(),
             names: Charge::new(&peer.connection),
             unsent: Vec::new(),
-            aside: Aside::default(),
+            private_body: PrivateBody::default(),
             waits: 0,
             is_shifting: false,
-            fallen: Fallen::new(),
+            fallbacks: Fallbacks::new(),
             asked_at: None,
             end: None,
             turn: None,
@@ -54,11 +54,11 @@ impl Stream {
                 peer,
                 opened_at: shared.clock.now(),
                 waker: AtomicWaker::new(),
-                is_stirred: AtomicBool::new(true),
+                may_be_due: AtomicBool::new(true),
                 answered: AtomicBool::new(false),
                 behind: shared.metrics.downstream.behind(),
                 inner: Mutex::new(inner),
-                telling: tokio::sync::Mutex::default(),
+                watch_order: tokio::sync::Mutex::default(),
                 diverts: Mutex::default(),
                 tables: tables.clone(),
                 shared,
@@ -70,17 +70,16 @@ impl Stream {
 }
 
 impl RelayStream for Stream {
-    /// Most requests are ACKs, which nobody has to be told of; so only the others have a future of some size, for as long as
-    /// they take.
+    /// Most requests are ACKs, which change no subscription. Only the other requests need a boxed future.
     fn request(&self, request: Request) -> impl Future<Output = Result<(), Status>> + Send {
         let stream = self.state();
-        let Ok(telling) = stream.telling.try_lock() else {
+        let Ok(watch_order) = stream.watch_order.try_lock() else {
             return Either::Right(stream.request_in_turn(request).boxed());
         };
         match stream.take(&request) {
             Ok(taken) if taken.is_settled() => {
-                drop(telling);
-                // Mostly nothing is left to say: that costs the connection no turn.
+                drop(watch_order);
+                // Mostly nothing is due. The connection is then not polled again.
                 if stream.has_something_to_say() {
                     stream.wake();
                 }
@@ -88,7 +87,7 @@ impl RelayStream for Stream {
             }
             Ok(taken) => {
                 let names = request.names_len();
-                Either::Right(stream.follow_up(taken, names, telling).boxed())
+                Either::Right(stream.follow_up(taken, names, watch_order).boxed())
             }
             Err(status) => Either::Left(ready(Err(status))),
         }

@@ -1,4 +1,4 @@
-//! Tells the operator of clients that are kept waiting for a name (RLY-5, ADR 12).
+//! Logs clients that wait for a name (RLY-5, ADR 12).
 
 use tracing::warn;
 
@@ -6,7 +6,7 @@ use crate::driver::stream::state::{Inner, StreamState};
 use crate::engine::Time;
 
 impl StreamState {
-    /// After the resource timeout of the server that owes the name, the operator is told, once for each wait. Gives when to
+    /// Logs each wait once, after the resource timeout of the server that has not answered. Returns when to
     /// look again.
     pub(crate) fn note_holds(&self, inner: &mut Inner, now: Time) -> Option<Time> {
         let Inner { session, sources, node, .. } = inner;
@@ -24,7 +24,8 @@ impl StreamState {
             let node_id = node.as_ref().map_or("", |node| node.id.as_str());
             let name: String = hold.name.as_str().chars().take(200).collect();
             warn!(node = node_id, stream = self.number(), %type_url, name, server = %server.uri, suppressed,
-                "a client gets no update of a type: it may have a resource of which the server has not said whether it exists");
+                "a client gets no update of a type: the server has not said whether a resource exists that the \
+                    client may have");
         }
         next
     }

@@ -1,8 +1,8 @@
 //! One request, one complete set: `Fetch*` and REST (RLY-72).
 //!
-//! A poll is a stream that lives for one answer. Its subscription joins those of the same class and names, and what it
-//! asked for lingers when it goes, so that the next poll finds it known (RLY-60). Nothing of it is kept for the client:
-//! what that has, its next request says (RST-6).
+//! A poll is a stream for a single answer. Its subscription shares sources with other clients. The names linger
+//! after the poll, so that the next poll finds them known (RLY-60). The relay keeps no state for the client,
+//! because each request tells the client's version (RST-6).
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use crate::driver::api::downstream::{Charge, Form, Polled, RelayStream};
-use crate::driver::ground::encoder::alone::{Aside, Kept};
+use crate::driver::ground::encoder::private_body::{PrivateBody, Sharing};
 use crate::driver::ground::encoder::{Encoded, JsonResult};
 use crate::driver::ground::registry::lock;
 use crate::driver::stream::state::{Stream, StreamState, newest};
@@ -24,19 +24,19 @@ use crate::telemetry::Limit;
 use crate::wire::{NAME_IN_REQUEST_BYTES, response, version};
 use crate::xds::{Code, Request, SotwRequest, Status, Version};
 
-/// What one poll waits for.
+/// The state of one poll.
 struct Wait {
     form: Form,
-    /// The version of the names asked for (RST-4).
+    /// The version of the requested names (RST-4).
     names: Version,
     presented: Option<Version>,
-    /// The client has what is current.
+    /// The client has the current version.
     is_current: bool,
-    /// How often its body was waited for.
+    /// The number of waits for a body.
     waits: u8,
-    /// What is made for this poll alone.
-    encoded: Aside<Arc<Encoded>>,
-    document: Aside<JsonResult>,
+    /// Bodies for this poll alone.
+    encoded: PrivateBody<Arc<Encoded>>,
+    document: PrivateBody<JsonResult>,
 }
 
 pub(crate) async fn poll_once(
@@ -46,9 +46,9 @@ pub(crate) async fn poll_once(
     hold: Duration,
 ) -> Result<Polled, Status> {
     let state = stream.state();
-    // Its connection may age and drain: it ends by itself soon.
+    // A poll ends soon, so it does not keep a draining connection open.
     state.answered.store(true, Ordering::Relaxed);
-    // Its own connection alone pays for it, also while it waits.
+    // The poll's own connection pays for the poll, also during the wait.
     let connection = &state.peer.connection;
     let over_budget = |status: Status| {
         state.shared.metrics.limit_hit(Limit::ConnectionBytes);
@@ -63,10 +63,10 @@ pub(crate) async fn poll_once(
         presented: Version::parse(&request.version_info),
         is_current: false,
         waits: 0,
-        encoded: Aside::default(),
-        document: Aside::default(),
+        encoded: PrivateBody::default(),
+        document: PrivateBody::default(),
     };
-    // There is nothing that a poll could reject (RST-8): it asks, whatever it tells beside.
+    // A poll has no earlier response to reject (RST-8), so an error detail means nothing.
     let request = SotwRequest { error_detail: None, ..request };
     stream.request(Request::Sotw(request)).await?;
     drop(charge);
@@ -76,7 +76,7 @@ pub(crate) async fn poll_once(
         Ok(answer) => {
             let answer = answer?;
             let written = poll_fn(|context| wait.write(state, &answer, context)).await?;
-            // Others of this connection may have been made meanwhile.
+            // Other polls of the connection may have been answered meanwhile.
             match connection.account().has_room() {
                 true => Ok(written),
                 false => Err(over_budget(connection.account().over_budget())),
@@ -85,12 +85,12 @@ pub(crate) async fn poll_once(
         Err(_) if wait.is_current => Ok(Polled::Unchanged),
         Err(_) => Err(Status::new(
             Code::Unavailable,
-            "the control plane has not said yet what there is of this type under these names",
+            "the control plane has not answered yet for this type and these names",
         )),
     }
 }
 
-/// What a request takes, near enough.
+/// The approximate memory of a request.
 fn request_bytes(request: &SotwRequest) -> usize {
     let names = request.resource_names.iter().map(|name| name.as_str().len() + NAME_IN_REQUEST_BYTES);
     names.sum()
@@ -98,13 +98,13 @@ fn request_bytes(request: &SotwRequest) -> usize {
 
 impl Wait {
     fn poll(&mut self, state: &StreamState, context: &mut Context<'_>) -> Poll<Result<Answer, Status>> {
-        // Registered before looking, so that no wake is lost in between.
+        // Registered before the look, so no wake is lost in between.
         state.waker.register(context.waker());
         let inner = &mut *lock(&state.inner);
         if let Some(status) = &inner.end {
             return Poll::Ready(Err(Status::clone(status)));
         }
-        // It is over soon: what happens meanwhile wakes it.
+        // The time to look again is ignored: the poll ends soon, and each change wakes it.
         state.follow_servers(inner, state.shared.clock.now());
         let answer = inner.session.whole(&newest(&inner.sources));
         self.is_current = answer
@@ -127,7 +127,8 @@ impl Wait {
         answer: &Answer,
         context: &Context<'_>,
     ) -> Poll<Result<Polled, Status>> {
-        // What the cache has no room for may be gone before it is looked for: then it is made here.
+        // A body too large for the cache may be gone before the lookup. After several waits, the poll makes the
+        // body itself.
         let patient = self.waits < WAITS_MAX;
         self.waits = self.waits.saturating_add(1);
         let (encoder, waker) = (&state.shared.encoder, context.waker());
@@ -136,12 +137,15 @@ impl Wait {
         let (head, shared) = match self.form {
             Form::Json => {
                 let version = self.version(answer);
-                let kept = Kept::of(private, &mut self.document);
-                (Bytes::new(), ready!(encoder.poll_json(answer, version, kept, identifier, patient, waker))?)
+                let sharing = Sharing::of(private, &mut self.document);
+                (
+                    Bytes::new(),
+                    ready!(encoder.poll_json(answer, version, sharing, identifier, patient, waker))?,
+                )
             }
             Form::Grpc => {
-                let kept = Kept::of(private, &mut self.encoded);
-                let encoded = ready!(encoder.poll_encode(answer, kept, identifier, patient, waker));
+                let sharing = Sharing::of(private, &mut self.encoded);
+                let encoded = ready!(encoder.poll_encode(answer, sharing, identifier, patient, waker));
                 let body = encoded.messages.first().map(|message| message.body.clone()).unwrap_or_default();
                 let nonce = lock(&state.inner).session.nonce_text(1);
                 (response::head(&nonce, body.len())?, body)
@@ -154,7 +158,8 @@ impl Wait {
 }
 
 impl StreamState {
-    /// An empty list that means nothing, rather than the wildcard, would be answered by a set that deletes all.
+    /// Refuses an empty list without a wildcard: the answer would be an empty set, which deletes all resources
+    /// of the client.
     fn must_want_something(self: &Arc<Self>) -> Result<(), Status> {
         let wants = |session: &crate::engine::downstream::Session| {
             session
@@ -167,7 +172,7 @@ impl StreamState {
         }
         Err(Status::new(
             Code::InvalidArgument,
-            "resource_names is empty, which means nothing to this client's class",
+            "resource_names is empty, and this client's class has no wildcard for an empty list",
         ))
     }
 }

@@ -1,21 +1,21 @@
-//! Two parts of one stream at one source.
+//! The shared part and the private part of one stream at one source.
 //!
-//! What may not be shared is a part of its own. At a control plane it has a source of its own, too. A directory answers everyone
-//! alike and has one source; there the two parts of a stream are two sessions, since what a session wants of a type takes the place of
-//! what it wanted before.
+//! Names that may not be shared form the private part of a subscription. A control plane has a separate source
+//! for the private part. A directory gives all clients the same answers, and has a single source. There, the
+//! two parts are two sessions, because a session has one subscription per type.
 
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::SourceId;
 
-/// Sources and streams are counted from 0: neither comes this far.
-const ASIDE: u64 = 1 << 63;
+/// The numbers of sources and streams count from 0, and never reach this bit.
+const PRIVATE_BIT: u64 = 1 << 63;
 
-/// The source as the private part of a stream knows it.
-pub(crate) fn source_aside(id: SourceId) -> SourceId {
-    SourceId(id.0 | ASIDE)
+/// The source's id in the private part of a stream.
+pub(crate) fn private_source(id: SourceId) -> SourceId {
+    SourceId(id.0 | PRIVATE_BIT)
 }
 
-/// The session of a stream at a source that it knows by this number.
+/// The session of a stream at the source with this id.
 pub(crate) fn session_at(stream: SessionId, source: SourceId) -> SessionId {
-    SessionId(stream.0 | (source.0 & ASIDE))
+    SessionId(stream.0 | (source.0 & PRIVATE_BIT))
 }

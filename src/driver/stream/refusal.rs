@@ -1,19 +1,19 @@
-//! A stream for some of whose types there is no room.
+//! A stream with types whose class has no room.
 
 use std::time::Duration;
 
 use crate::engine::Time;
 use crate::xds::Status;
 
-/// A stream of which nothing at all can be served ends after this time, so that its client hears why and may turn to its
-/// next server. Until then further types may come for which there is room.
+/// A stream without any served type ends after this time. Its client learns the reason, and may use its next
+/// server. Until then, the client may ask for types whose class has room.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether there is room meanwhile. So a place that came free is taken soon, and ten thousand streams
-/// that wait cost one look a millisecond.
+/// The time between two searches for room. A free place is found soon, and 10,000 waiting streams cause one
+/// search per millisecond.
 pub(crate) const RETRY: Duration = Duration::from_secs(10);
 
-/// That there is no room for the class of some of a stream's types.
+/// Some types of a stream have no room for their class.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub status: Status,

@@ -1,4 +1,4 @@
-//! Streams for some of whose types there is no room (RLY-14): such a type is not served, the others are.
+//! Streams with types whose class has no room (RLY-14). Only these types are not served.
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +15,8 @@ use crate::engine::Time;
 use crate::engine::downstream::SourceId;
 
 impl StreamState {
-    /// Looks for room when it is time to, and ends a stream that nothing can be served on. Gives when to look again.
+    /// Searches for room when a search is due, and ends a stream without any served type. Returns when to look
+    /// again.
     pub(crate) fn follow_refusal(&self, inner: &mut Inner, now: Time) -> Option<Time> {
         let refusal = inner.refusal.as_mut()?;
         let is_refused = |source: SourceId| {
@@ -24,7 +25,7 @@ impl StreamState {
         };
         let parts = || inner.session.subscriptions().iter().flat_map(|subscription| &subscription.parts);
         let Some(refused) = parts().map(|part| part.source()).find(|source| is_refused(*source)) else {
-            // There was room, or the client wants it no longer.
+            // There was room, or the client has dropped the type.
             inner.refusal = None;
             return None;
         };
@@ -46,13 +47,14 @@ impl StreamState {
         Some(end_at.min(retry_at).max(now))
     }
 
-    /// Asks anew for a place for what this source serves.
+    /// Asks again for a place for the types of this source.
     pub(crate) fn look_for_room(self: Arc<Self>, source: SourceId) {
-        // Held until its sources know: one that a stream enters after its farewell would be kept by it for ever.
+        // Keeps the stream open until all sources are told. Otherwise nothing would remove a stream entering
+        // a source after the end.
         let Some(held) = self.hold_open() else { return };
         tokio::spawn(async move {
             let _held = held;
-            let _telling = self.tell_in_order().await;
+            let _order = self.lock_watch_order().await;
             let left = {
                 let inner = &mut *lock(&self.inner);
                 let mut routes = Routes {
@@ -64,7 +66,7 @@ impl StreamState {
                 inner.session.leave(source, &mut routes)
             };
             match left {
-                Ok(watches) => self.tell(watches).await,
+                Ok(watches) => self.send_watches(watches).await,
                 Err(status) => self.end(status),
             }
             self.wake();

@@ -1,11 +1,11 @@
-//! Requests of a stream, and the commands to sources that follow from them.
+//! The requests of a stream, and the resulting commands to sources.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{debug, trace, warn};
 
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::rate::{Admission, NAMES_PER_TOKEN};
 use crate::driver::ground::registry::lock;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
@@ -20,31 +20,31 @@ use crate::telemetry::Limit;
 use crate::telemetry::metrics::TypeMetrics;
 use crate::xds::{Code, Node, Request, Status, TypeUrl};
 
-/// A client that is slowed down waits this long at the most, so that it is not taken for one that hangs.
+/// The longest delay of a client over its rate. A longer silence could be taken for a hung relay.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 impl StreamState {
     pub(crate) async fn request_in_turn(self: &Arc<Self>, request: Request) -> Result<(), Status> {
-        let telling = self.telling.lock().await;
+        let watch_order = self.watch_order.lock().await;
         let taken = self.take(&request)?;
         let names = request.names_len();
         drop(request);
-        self.follow_up(taken, names, telling).await
+        self.follow_up(taken, names, watch_order).await
     }
 
-    /// Does what a request leaves to be done.
+    /// Completes a request.
     pub(crate) async fn follow_up(
         self: &Arc<Self>,
         taken: Taken,
         names: usize,
-        telling: tokio::sync::MutexGuard<'_, ()>,
+        watch_order: tokio::sync::MutexGuard<'_, ()>,
     ) -> Result<(), Status> {
         let wakes = !taken.watches.is_empty() || self.has_something_to_say();
         if taken.counts_as_change() {
             self.throttle(names).await?;
         }
-        self.tell(taken.watches).await;
-        drop(telling);
+        self.send_watches(taken.watches).await;
+        drop(watch_order);
         if wakes {
             self.wake();
         }
@@ -77,7 +77,8 @@ impl StreamState {
         if rerouted {
             taken.watches.extend(inner.session.reroute(&mut routes)?);
         }
-        // Nothing is kept of a report: no limit says of how many types there are some.
+        // A report subscribes to nothing, and no limit bounds the types of reports. So the stream keeps no
+        // metrics for the type.
         let types = match taken.is_report {
             true => self.shared.metrics.of_type(&taken.type_url),
             false => inner.metrics_of(&taken.type_url, &self.shared),
@@ -105,14 +106,15 @@ impl StreamState {
                 if !repeated && let Some(suppressed) = self.shared.throttle.allow("nack") {
                     let node_id = node.map_or("", |node| node.id.as_str());
                     warn!(node = node_id, stream = self.id, type_url = %taken.type_url, %version, error = %status,
-                        suppressed, "a client rejected an update; it keeps what it had (NACK)");
+                        suppressed, "a client rejected an update (NACK); it keeps its previous resources");
                 }
             }
             Verdict::Stale | Verdict::None => {}
         }
     }
 
-    /// A name that nobody can serve is the client's fault, and hurts nothing else; its people should hear of it (NAM-5).
+    /// Logs a name that no server can serve. Only the client's operators can fix the name, and other names are
+    /// served as usual (NAM-5).
     fn note_refusal(&self, taken: &Taken, node: Option<&Node>) {
         if let Some((name, reason)) = &taken.refused
             && let Some(suppressed) = self.shared.throttle.allow("refused name")
@@ -120,17 +122,17 @@ impl StreamState {
             let node_id = node.map_or("", |node| node.id.as_str());
             let name: String = name.as_str().chars().take(200).collect();
             warn!(node = node_id, stream = self.id, type_url = %taken.type_url, name, %reason, suppressed,
-                "a client asked for a name that cannot be served; it is told that it does not exist");
+                "a client asked for a name that cannot be served; answering that the name does not exist");
         }
     }
 
-    /// Slows a stream down that changes its subscriptions, or rejects, too often (FD4).
+    /// Slows down a stream with too many changes of subscription or NACKs (FD4).
     async fn throttle(&self, names: usize) -> Result<(), Status> {
         let admission = lock(&self.inner).limiter.admit(names, self.shared.clock.now());
         self.slow_down(admission, "on this stream").await
     }
 
-    /// Polls of one connection have one rate, since each is a stream of its own.
+    /// All polls of one connection share a rate, because each poll is a stream of its own.
     pub(crate) async fn throttle_poll(&self, names: usize) -> Result<(), Status> {
         let rate = || self.shared.changes_limiter();
         let account = self.peer.connection.account();
@@ -149,8 +151,8 @@ impl StreamState {
             Admission::Refused => {
                 let rate = self.shared.settings.changes_per_second;
                 let text = format!(
-                    "more than {rate} changes of subscription or NACKs a second {place}, which is \
-                     limits.changes_per_second; {NAMES_PER_TOKEN} names count as one"
+                    "more than {rate} changes of subscription or NACKs per second {place}; the limit is \
+                        limits.changes_per_second, and {NAMES_PER_TOKEN} names count as one change"
                 );
                 Err(Status::new(Code::ResourceExhausted, text))
             }
@@ -171,23 +173,23 @@ impl StreamState {
         (handle, command)
     }
 
-    /// Tells the sources what is wanted of them now.
-    pub(crate) async fn tell(self: &Arc<Self>, watches: Vec<Watch>) {
+    /// Sends the stream's subscriptions to its sources.
+    pub(crate) async fn send_watches(self: &Arc<Self>, watches: Vec<Watch>) {
         if watches.is_empty() {
             return;
         }
-        self.pass_on(watches).await;
-        self.leave_unused(SourceHandle::forget);
+        self.send_each(watches).await;
+        self.leave_unused_sources(SourceHandle::forget);
     }
 
-    /// As [`Self::tell`], after a move to other servers: with its last stream, what a lower server was asked for ends at once
-    /// (RLY-60).
-    pub(crate) async fn tell_and_leave(self: &Arc<Self>, watches: Vec<Watch>) {
-        self.pass_on(watches).await;
-        self.leave_unused(SourceHandle::dismiss);
+    /// Like [`Self::send_watches`], after a move to other servers. Without other streams, the subscriptions at
+    /// a lower server end at once (RLY-60).
+    pub(crate) async fn send_watches_and_dismiss(self: &Arc<Self>, watches: Vec<Watch>) {
+        self.send_each(watches).await;
+        self.leave_unused_sources(SourceHandle::dismiss);
     }
 
-    async fn pass_on(self: &Arc<Self>, watches: Vec<Watch>) {
+    async fn send_each(self: &Arc<Self>, watches: Vec<Watch>) {
         for watch in watches {
             let (source, command) = self.command(watch);
             if let Some(source) = source {
@@ -196,14 +198,14 @@ impl StreamState {
         }
     }
 
-    /// Says farewell to sources that no part comes from any more, once they were told of it.
-    fn leave_unused(&self, farewell: impl Fn(&SourceHandle, SessionId)) {
+    /// Leaves the sources that no part uses any more, after the commands were sent.
+    fn leave_unused_sources(&self, leave: impl Fn(&SourceHandle, SessionId)) {
         let inner = &mut *lock(&self.inner);
         let Inner { session, sources, .. } = inner;
         sources.retain(|(id, source)| {
             let used = session.uses(*id);
             if !used {
-                farewell(source, session_at(self.id(), *id));
+                leave(source, session_at(self.id(), *id));
                 self.tables.sources.release(source, self.holder());
             }
             used
@@ -212,8 +214,8 @@ impl StreamState {
 }
 
 impl Inner {
-    /// The node of the first message stands; of later ones only the dynamic parameters count (STR-2, STR-3). Gives
-    /// whether what the client may share has changed (RLY-16).
+    /// Stores the node of the first message. Of later nodes, only the dynamic parameters count (STR-2, STR-3).
+    /// Returns whether the sharing of sources may have changed (RLY-16).
     fn take_node(&mut self, request: &Request, stream: &StreamState) -> bool {
         let node = match request {
             Request::Sotw(request) => &request.node,
@@ -226,7 +228,7 @@ impl Inner {
                 node = node.id,
                 cluster = node.cluster,
                 peer = stream.peer.address.map(tracing::field::display),
-                "stream begins"
+                "stream started"
             );
             self.node = Some(Arc::new((**node).clone()));
             return false;
@@ -236,7 +238,7 @@ impl Inner {
                 stream = stream.id,
                 node = known.id,
                 other = node.id,
-                "a later request names another node; the first stands"
+                "a later request names another node; keeping the first node"
             );
         }
         if known.dynamic_parameters == node.dynamic_parameters {
@@ -246,7 +248,7 @@ impl Inner {
         true
     }
 
-    fn metrics_of(&mut self, type_url: &TypeUrl, shared: &Shared) -> Arc<TypeMetrics> {
+    fn metrics_of(&mut self, type_url: &TypeUrl, shared: &DriverContext) -> Arc<TypeMetrics> {
         if let Some((_, metrics)) = self.types.iter().find(|(known, _)| known == type_url) {
             return metrics.clone();
         }

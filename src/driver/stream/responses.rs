@@ -1,4 +1,4 @@
-//! Responses of a stream, pulled by the response body.
+//! The responses of a stream, pulled by the response body.
 
 use std::future::Future;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use tokio::time::sleep_until;
 use tracing::{trace, warn};
 
 use crate::driver::api::downstream::Message;
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::source_key::Owner;
 use crate::driver::stream::state::{Inner, StreamState, newest};
@@ -19,17 +19,17 @@ use crate::telemetry::Limit;
 use crate::wire::response;
 use crate::xds::{Code, SetMark, Status, TypeUrl};
 
-/// gRPC's default limit of a received message.
+/// gRPC's default limit for a received message.
 const FULL_STATE_WARN_BYTES: usize = 4 << 20;
 
 impl StreamState {
     pub(crate) fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
-        // Registered before looking, so that no wake is lost in between.
+        // Registered before the look, so no wake is lost in between.
         self.waker.register(context.waker());
-        let is_stirred = self.is_stirred.swap(false, Ordering::AcqRel);
+        let may_be_due = self.may_be_due.swap(false, Ordering::AcqRel);
         let inner = &mut *lock(&self.inner);
-        // A moment that was waited for comes without a wake.
-        if !is_stirred && inner.hold.is_none() {
+        // A timer does not set the flag.
+        if !may_be_due && inner.hold.is_none() {
             return Poll::Pending;
         }
         if let Some(status) = &inner.end {
@@ -48,25 +48,25 @@ impl StreamState {
         let retry_at = self.follow_refusal(inner, now);
         match self.next_message(inner, now, context.waker()) {
             Poll::Pending => {
-                // It is woken when the body is made; an update does so too.
-                self.is_stirred.store(true, Ordering::Relaxed);
+                // The finished body wakes the stream, and so does an update.
+                self.may_be_due.store(true, Ordering::Relaxed);
                 Poll::Pending
             }
             Poll::Ready(Some(message)) => {
                 self.answered.store(true, Ordering::Relaxed);
-                // There may be another one.
-                self.is_stirred.store(true, Ordering::Relaxed);
+                // Another message may be due.
+                self.may_be_due.store(true, Ordering::Relaxed);
                 let since = inner.waiting_since().map(|since| self.shared.clock.instant(since));
                 self.behind.since(since);
                 Poll::Ready(Some(message))
             }
             Poll::Ready(None) => {
-                let (forsaken, fail_at) = match self.answered.load(Ordering::Relaxed) {
+                let (must_fail, fail_at) = match self.answered.load(Ordering::Relaxed) {
                     true => (false, None),
-                    false => self.is_forsaken(inner, now),
+                    false => self.must_fail(inner, now),
                 };
-                if forsaken {
-                    return Poll::Ready(Some(Err(self.forsaken())));
+                if must_fail {
+                    return Poll::Ready(Some(Err(self.unavailable())));
                 }
                 let tell_at = self.note_holds(inner, now);
                 let since = inner.waiting_since().map(|since| self.shared.clock.instant(since));
@@ -81,23 +81,24 @@ impl StreamState {
         }
     }
 
-    /// Whether the client may be sent more. It has left `limits.connection_bytes` unread otherwise; what it reads wakes it.
+    /// Whether the client may be sent more. False while `limits.connection_bytes` are unread; reading wakes the
+    /// stream.
     fn has_room(&self, context: &Context<'_>) -> bool {
         let account = self.peer.connection.account();
         if account.has_room() {
             return true;
         }
-        self.is_stirred.store(true, Ordering::Relaxed);
+        self.may_be_due.store(true, Ordering::Relaxed);
         account.wait(self.id, context.waker());
         self.shared.metrics.limit_hit(Limit::ConnectionBytes);
-        // What was read meanwhile woke nobody.
+        // A read before the registration woke nobody.
         if account.has_room() {
             context.waker().wake_by_ref();
         }
         false
     }
 
-    /// Whether the body has a reason to be polled: an answer is due, or the wait for one is to be timed.
+    /// Whether the response body must be polled: an answer is due, or a wait needs a timer.
     pub(crate) fn has_something_to_say(&self) -> bool {
         let inner = &mut *lock(&self.inner);
         self.is_answer_due(inner) || inner.session.held_until().is_some()
@@ -110,7 +111,8 @@ impl StreamState {
         session.poll_answer(&latest, self.shared.clock.now()).is_some()
     }
 
-    /// Until when the first answer has to wait, so that a storm of reconnects is spread (RLY-56).
+    /// The time of the first answer, if in the future. First answers are delayed to spread a storm of
+    /// reconnects (RLY-56).
     fn turn_of_first_answer(&self, inner: &mut Inner) -> Option<Time> {
         if self.answered.load(Ordering::Relaxed) || (inner.turn.is_none() && !self.is_answer_due(inner)) {
             return None;
@@ -176,27 +178,28 @@ impl StreamState {
         }
     }
 
-    /// What the client cannot be sent is missing for it (RLY-23).
+    /// The client lacks these resources (RLY-23).
     fn warn_left_out(&self, type_url: &TypeUrl, count: usize) {
         self.shared.metrics.of_type(type_url).left_out(count);
         if let Some(suppressed) = self.shared.throttle.allow("resources left out") {
-            warn!(stream = self.id, %type_url, count, suppressed, "resources were left out of an answer: in the \
-                state-of-the-world variant they need a wrapper, for which the client lacks the feature \
+            warn!(stream = self.id, %type_url, count, suppressed, "left resources out of an answer: in the \
+                state-of-the-world variant they need a wrapper, and the client lacks the feature \
                 xds.config.resource-in-sotw");
         }
     }
 
-    /// A full-state set cannot be split, and many clients refuse more than gRPC's default limit (SST-12, RLY-75).
+    /// A full-state set cannot be split, and many clients refuse messages above gRPC's default limit (SST-12,
+    /// RLY-75).
     fn warn_large(&self, type_url: &TypeUrl, bytes: usize) {
         self.shared.metrics.limit_hit(Limit::FullStateBytes);
         if let Some(suppressed) = self.shared.throttle.allow("full state over 4 MiB") {
-            warn!(%type_url, bytes, suppressed, "a complete set is larger than 4 MiB, gRPC's default limit, and may not \
-                be split in the state-of-the-world variant: clients with that limit cannot take it; delta can");
+            warn!(%type_url, bytes, suppressed, "a complete set is larger than 4 MiB, gRPC's default limit, and \
+                cannot be split in the state-of-the-world variant; clients with this limit need delta");
         }
     }
 }
 
-/// The private part of a message. Nearly no client reads marks.
+/// The private part of a message. Hardly any client reads marks.
 fn head(nonce: &str, mark: Option<SetMark>, body_len: usize) -> Result<Bytes, Status> {
     match mark {
         None => response::head(nonce, body_len),
@@ -205,7 +208,7 @@ fn head(nonce: &str, mark: Option<SetMark>, body_len: usize) -> Result<Bytes, St
 }
 
 impl Inner {
-    /// Some of it may not be shared.
+    /// Whether some part of the subscription may not be shared.
     pub(crate) fn is_private(&self, subscription: usize) -> bool {
         let is_private = |id| {
             let source = self.sources.iter().find(|(known, _)| *known == id);
@@ -216,7 +219,7 @@ impl Inner {
             .is_some_and(|subscription| subscription.parts.iter().any(|part| is_private(part.source())))
     }
 
-    /// Who answers for this subscription: one of its parts decides it mostly, since mostly it has one.
+    /// The identifiers of the sources of a subscription, mostly a single source.
     pub(crate) fn identifier(&self, subscription: usize) -> String {
         let parts = self.session.subscriptions().get(subscription).map(|subscription| &subscription.parts);
         let mut names: Vec<&str> = Vec::new();
@@ -228,7 +231,7 @@ impl Inner {
         names.join(", ")
     }
 
-    /// Since when the client has not ACKed news, or is kept waiting for a name (RLY-5).
+    /// Since when the client owes an ACK, or waits for a name (RLY-5).
     pub(crate) fn waiting_since(&self) -> Option<Time> {
         let waits = |subscription: &Subscription| {
             let held = subscription.hold.as_ref().map(|hold| hold.since);
@@ -237,7 +240,7 @@ impl Inner {
         self.session.subscriptions().iter().filter_map(waits).min()
     }
 
-    fn poll_hold(&mut self, until: Option<Time>, shared: &Shared, context: &mut Context<'_>) {
+    fn poll_hold(&mut self, until: Option<Time>, shared: &DriverContext, context: &mut Context<'_>) {
         let Some(until) = until else {
             self.hold = None;
             return;

@@ -1,4 +1,4 @@
-//! Where the parts of a stream's subscriptions go: server lists, node classes and sources.
+//! The routing of a stream's subscriptions to server lists, node classes and sources.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::driver::ground::servers::{ListId, Place};
 use crate::driver::ground::source_key::Owner;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::table::{Claim, Refused};
-use crate::driver::stream::private_part::source_aside;
+use crate::driver::stream::private_part::private_source;
 use crate::driver::stream::refusal::Refusal;
 use crate::driver::stream::state::StreamState;
 use crate::engine::downstream::{Dialect, List, Router, SourceId};
@@ -22,7 +22,7 @@ pub(crate) struct Routes<'a> {
     pub stream: &'a StreamState,
     pub node: Option<&'a Node>,
     pub sources: &'a mut Vec<(SourceId, Arc<SourceHandle>)>,
-    /// Where it is noted that there is no room for a class, if the stream goes on without what that would serve.
+    /// Takes the refusal of a class without room. `None` if the request must fail in that case.
     pub refusal: Option<&'a mut Option<Box<Refusal>>>,
 }
 
@@ -31,7 +31,7 @@ impl Router for Routes<'_> {
         let shared = &self.stream.shared;
         let lists = &shared.settings.lists;
         let space = name.map_or(Space::Old, |name| lists.authorities().space_of(name));
-        Realm { space, private: shared.uncached.has(lists.route(type_url, space), type_url, name) }
+        Realm { space, private: shared.do_not_cache.has(lists.route(type_url, space), type_url, name) }
     }
 
     fn list(&self, type_url: &TypeUrl, realm: Realm) -> u16 {
@@ -58,8 +58,8 @@ impl Router for Routes<'_> {
             Ok(handle) => handle,
             Err(refused) => self.without(type_url, refused)?,
         };
-        let is_aside = realm.private && shared.server(place).is_local();
-        let id = if is_aside { source_aside(handle.id()) } else { handle.id() };
+        let has_private_id = realm.private && shared.server(place).is_local();
+        let id = if has_private_id { private_source(handle.id()) } else { handle.id() };
         if !self.sources.iter().any(|(known, _)| *known == id) {
             self.sources.reserve_exact(1);
             self.sources.push((id, handle));
@@ -68,7 +68,7 @@ impl Router for Routes<'_> {
     }
 
     fn presented(&self, view: View) -> Arc<View> {
-        self.stream.shared.presented.share(view)
+        self.stream.shared.presented_views.share(view)
     }
 
     fn dialect(&self, type_url: &TypeUrl) -> Dialect {
@@ -78,7 +78,8 @@ impl Router for Routes<'_> {
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status> {
         let shared = &self.stream.shared;
         if type_url.kind() == Kind::VirtualHost {
-            // Whoever opens them asks for nothing yet, and the control plane has to see it (VHD-3).
+            // A client of virtual hosts begins with an empty request, and the control plane has to see the
+            // request (VHD-3).
             return Ok(true);
         }
         let place = shared.settings.lists.place(type_url, Space::Old);
@@ -87,7 +88,7 @@ impl Router for Routes<'_> {
 }
 
 impl Routes<'_> {
-    /// The server that is asked, and for whom.
+    /// The server of a part, and the source's owner.
     fn place(&self, type_url: &TypeUrl, realm: Realm, server: u16) -> Result<(Place, Owner), Status> {
         let (stream, shared) = (self.stream, &self.stream.shared);
         let place = Place { server, ..shared.settings.lists.place(type_url, realm.space) };
@@ -101,20 +102,16 @@ impl Routes<'_> {
             return Err(Status::new(Code::InvalidArgument, text));
         }
         if is_hosts && server.is_sotw() {
-            self.warn(
-                "hosts without delta",
-                type_url,
-                "virtual hosts, for which a server without delta cannot be asked",
-            );
+            self.warn("hosts without delta", type_url, "virtual hosts, which need a server with delta");
             return Ok((Place::NOBODY, Owner::Everyone));
         }
-        // Virtual hosts are matched by prefix and answered by alias, for each client alone (RLY-20). A directory answers
-        // everyone alike.
+        // Virtual hosts are matched by prefix and answered by alias, for each client alone (RLY-20). A
+        // directory gives all clients the same answers.
         let is_private = (is_hosts || realm.private) && !server.is_local();
         Ok((place, if is_private { Owner::Stream(stream.session()) } else { Owner::Everyone }))
     }
 
-    /// What serves a type for whose class there is no room: nothing. A stream of one type ends.
+    /// The source of a type whose class has no room. A stream of a single type ends instead.
     fn without(&mut self, type_url: &TypeUrl, refused: Refused) -> Result<Arc<SourceHandle>, Status> {
         let (stream, shared, tables) = (self.stream, &self.stream.shared, self.stream.tables());
         let Refused { limit, status } = refused;
@@ -134,7 +131,8 @@ impl Routes<'_> {
     fn warn(&self, key: &'static str, type_url: &TypeUrl, what: &str) {
         if let Some(suppressed) = self.stream.shared.throttle.allow(key) {
             let node = self.node.map_or("", |node| node.id.as_str());
-            warn!(node, stream = self.stream.number(), %type_url, suppressed, "a client asks for {what}: they do not exist");
+            warn!(node, stream = self.stream.number(), %type_url, suppressed, "a client asked for {what}; \
+                answering that they do not exist");
         }
     }
 }

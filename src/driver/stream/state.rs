@@ -1,4 +1,4 @@
-//! One downstream stream: the machine under its lock, and its place among sources.
+//! A downstream stream: the machine under its lock, and the stream's sources.
 
 use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
@@ -10,15 +10,15 @@ use tokio::time::Sleep;
 use tracing::debug;
 
 use crate::driver::api::downstream::{Charge, Peer};
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::encoder::Encoded;
-use crate::driver::ground::encoder::alone::Aside;
-use crate::driver::ground::fallback_log::Outing;
+use crate::driver::ground::encoder::private_body::PrivateBody;
+use crate::driver::ground::fallback_log::FallbackEpisode;
 use crate::driver::ground::rate::Limiter;
 use crate::driver::ground::registry::{Registry, lock};
 use crate::driver::ground::unread::Unread;
+use crate::driver::source::class_users::{Holder, Origin};
 use crate::driver::source::handle::SourceHandle;
-use crate::driver::source::room::{Holder, Origin};
 use crate::driver::source::table::Sources;
 use crate::driver::stream::diversions::Diverts;
 use crate::driver::stream::private_part::session_at;
@@ -30,39 +30,39 @@ use crate::engine::snapshot::Snapshot;
 use crate::telemetry::metrics::{BehindMetrics, GaugePart, TypeMetrics};
 use crate::xds::{Node, Status, StreamKind, TypeUrl};
 
-/// Where a stream finds its sources, and where it is found itself.
+/// The tables of all sources and of all streams.
 #[derive(Clone)]
 pub struct Tables {
     pub sources: Arc<Sources>,
     pub streams: Arc<Registry<StreamState>>,
 }
 
-/// The handle that the serving room holds. The last clone that goes ends the stream's subscriptions.
+/// The serving room's handle. Dropping the last clone ends the stream's subscriptions.
 #[derive(Clone)]
 pub struct Stream(pub(crate) Arc<Guard>);
 
 pub struct Guard(pub(crate) Arc<StreamState>);
 
-/// A stream as everyone sees it.
+/// The shared state of a stream.
 pub struct StreamState {
     pub(crate) id: u64,
-    /// The handles of the serving room; gone with the last of them.
+    /// Weak, because the stream ends with the last handle of the serving room.
     pub(crate) guard: Weak<Guard>,
     pub(crate) kind: StreamKind,
     pub(crate) peer: Peer,
     pub(crate) opened_at: Time,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<DriverContext>,
     pub(crate) tables: Tables,
     pub(crate) waker: AtomicWaker,
-    /// Something may be due that was not looked for yet: a call is polled at each request, too, and once more after each message,
-    /// and most of those polls have nothing to find.
-    pub(crate) is_stirred: AtomicBool,
+    /// Whether something may be due since the last look. Each request and each sent message also cause a poll,
+    /// and most of these polls would find nothing.
+    pub(crate) may_be_due: AtomicBool,
     pub(crate) answered: AtomicBool,
     pub(crate) unread: Unread,
     pub(crate) behind: BehindMetrics,
     pub(crate) inner: Mutex<Inner>,
-    /// Held from a change of what is wanted until the sources were told of it, so that they hear of changes in order.
-    pub(crate) telling: tokio::sync::Mutex<()>,
+    /// Held from a change of subscriptions until all sources are told, so that they see the changes in order.
+    pub(crate) watch_order: tokio::sync::Mutex<()>,
     pub(crate) diverts: Mutex<Diverts>,
 }
 
@@ -70,29 +70,29 @@ pub(crate) struct Inner {
     pub(crate) session: Session,
     pub(crate) node: Option<Arc<Node>>,
     pub(crate) sources: Vec<(SourceId, Arc<SourceHandle>)>,
-    /// There is no room for the class of some of its types.
+    /// Some types have no room for their class.
     pub(crate) refusal: Option<Box<Refusal>>,
     pub(crate) types: Vec<(TypeUrl, Arc<TypeMetrics>)>,
     pub(crate) limiter: Limiter,
-    /// What the connection is charged for the names of this stream.
+    /// The charge for the names of this stream.
     pub(crate) names: Charge,
-    /// What is left to send of answers that take several messages.
+    /// Bodies with messages to be sent, for answers of several messages.
     pub(crate) unsent: Vec<(AnswerKey, Arc<Encoded>)>,
-    /// What is made for this stream alone.
-    pub(crate) aside: Aside<Arc<Encoded>>,
-    /// How often in a row a body was waited for.
+    /// A pending body for this stream alone.
+    pub(crate) private_body: PrivateBody<Arc<Encoded>>,
+    /// The number of waits for a body in a row.
     pub(crate) waits: u8,
     /// A move to other servers is under way.
     pub(crate) is_shifting: bool,
-    /// Where it is served by another server than the preferred one.
-    pub(crate) fallen: Fallen,
-    /// When the first request came.
+    /// The lists, or types, that a lower server serves.
+    pub(crate) fallbacks: Fallbacks,
+    /// The time of the first request.
     pub(crate) asked_at: Option<Time>,
-    /// How the stream is to end, once decided.
+    /// The final status, once decided.
     pub(crate) end: Option<Box<Status>>,
-    /// When the first answer may go (RLY-56); drawn when there is one.
+    /// The earliest time of the first answer (RLY-56), set when the answer is due.
     pub(crate) turn: Option<Time>,
-    /// Runs while the first answer waits its turn, or the routing types wait for an ACK (ORD-10).
+    /// Runs while the first answer is delayed, or while the routing types wait for an ACK (ORD-10).
     pub(crate) hold: Option<Pin<Box<Sleep>>>,
 }
 
@@ -112,12 +112,12 @@ impl Drop for Guard {
         }
         stream.peer.connection.account().forget(stream.id);
         stream.tables.streams.forget(stream.id);
-        debug!(stream = stream.id, "stream ends");
+        debug!(stream = stream.id, "stream ended");
     }
 }
 
 impl StreamState {
-    /// The identity under which the sources know the stream.
+    /// The stream's id at its sources.
     pub fn session(&self) -> SessionId {
         SessionId(self.id)
     }
@@ -130,26 +130,26 @@ impl StreamState {
         self.id
     }
 
-    /// A handle as those of the serving room, if any of these is left.
+    /// Keeps the stream open like a handle of the serving room. `None` after the last of these handles.
     pub(crate) fn hold_open(&self) -> Option<Stream> {
         self.guard.upgrade().map(Stream)
     }
 
-    /// Held from a change of what is wanted until the sources were told of it.
-    pub(crate) async fn tell_in_order(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.telling.lock().await
+    /// Held from a change of subscriptions until all sources are told.
+    pub(crate) async fn lock_watch_order(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.watch_order.lock().await
     }
 
     pub(crate) fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    /// For how long the client has taken nothing of what it was sent; `None` if it has all of it.
+    /// How long the client has read nothing; `None` if nothing is unread.
     pub(crate) fn unread_for(&self) -> Option<Duration> {
         self.unread.age()
     }
 
-    /// Reads the node, the subscriptions and their sources under the lock, for a moment.
+    /// Passes the node, the subscriptions and their sources to `look`, under the lock.
     pub(crate) fn look<T>(
         &self,
         look: impl FnOnce(Option<&Node>, &Session, &[(SourceId, Arc<SourceHandle>)]) -> T,
@@ -158,16 +158,17 @@ impl StreamState {
         look(inner.node.as_deref(), &inner.session, &inner.sources)
     }
 
-    /// Whose the classes are that this stream uses.
+    /// The user of this stream's classes, for the bounds.
     pub(crate) fn holder(&self) -> Holder {
         Holder { origin: Origin::of(self.peer.address), connection: self.peer.connection.number() }
     }
 }
 
-/// The lists, or types of lists, in which a stream is not served by the preferred server, counted.
-pub(crate) type Fallen = Vec<((u16, Option<TypeUrl>), GaugePart, Arc<Outing>)>;
+/// The lists, or types of lists, with a server other than the preferred server. Each has its part of a gauge,
+/// and its episode.
+pub(crate) type Fallbacks = Vec<((u16, Option<TypeUrl>), GaugePart, Arc<FallbackEpisode>)>;
 
-/// The newest snapshot of each source that a stream uses.
+/// Looks up the newest snapshot of a source of the stream.
 pub(crate) fn newest(
     sources: &[(SourceId, Arc<SourceHandle>)],
 ) -> impl Fn(SourceId) -> Option<Arc<Snapshot>> + '_ {

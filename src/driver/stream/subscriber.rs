@@ -1,4 +1,4 @@
-//! A stream, as its sources wake and end it.
+//! A stream as its sources see it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ impl Subscriber for StreamState {
     }
 
     fn wake(&self) {
-        self.is_stirred.store(true, Ordering::Release);
+        self.may_be_due.store(true, Ordering::Release);
         self.waker.wake();
     }
 
@@ -39,18 +39,22 @@ impl Subscriber for StreamState {
     }
 }
 
-/// The stream, as it enters the source.
+/// The stream as a subscriber of the source with this id.
 pub(crate) fn subscriber_at(stream: &Arc<StreamState>, source: SourceId) -> Arc<dyn Subscriber> {
     let id = session_at(stream.id(), source);
-    if id == stream.id() { stream.clone() } else { Arc::new(Aside { id, stream: stream.clone() }) }
+    if id == stream.id() {
+        stream.clone()
+    } else {
+        Arc::new(PrivateSubscriber { id, stream: stream.clone() })
+    }
 }
 
-struct Aside {
+struct PrivateSubscriber {
     id: SessionId,
     stream: Arc<StreamState>,
 }
 
-impl Subscriber for Aside {
+impl Subscriber for PrivateSubscriber {
     fn id(&self) -> SessionId {
         self.id
     }

@@ -1,34 +1,35 @@
-//! What is left to send of answers that take several messages.
+//! The unsent messages of answers with several messages.
 //!
-//! A stream keeps the messages of an answer until the last one is handed out, whatever becomes of the encoder's copy: a set that
-//! the cache has no room for is encoded once, and not once for each message and client. A client that has stopped to read
-//! may keep them only as long as they are current: what its source has moved on from is taken back, and the client is sent
-//! the difference to what there is when it reads again (RLY-55).
+//! A stream keeps the messages of an answer until the last is handed out, regardless of the encoder's cache. A
+//! set too large for the cache is thus encoded once, and not once per message and client. A client that has
+//! stopped reading may keep only current messages. The stream drops outdated messages, and sends the difference
+//! when the client reads again (RLY-55).
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::driver::ground::context::Shared;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::encoder::Encoded;
-use crate::driver::ground::encoder::alone::Kept;
+use crate::driver::ground::encoder::private_body::Sharing;
 use crate::driver::ground::registry::lock;
 use crate::driver::stream::state::{Inner, StreamState, Tables};
 use crate::engine::downstream::Answer;
 
-/// Between two looks at what clients have stopped to read.
+/// The time between two checks for clients that have stopped reading.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// A client that takes no message in this time has stopped to read: of one that takes longer for its 3 MiB, each update would
-/// begin the answer anew.
+/// A client that takes no message for this time has stopped reading. A shorter time would make slow clients
+/// begin anew at each update of a set of 3 MiB.
 const STALLED_AFTER: Duration = Duration::from_secs(15);
 
-/// A stream that waited so often for a body, and was overtaken by a newer state each time, makes the next one itself: it would never
-/// be served otherwise while updates come faster than they are encoded.
+/// After this many waits for a body, each ended by a newer state, the stream makes the next body itself.
+/// Otherwise it would not be served while updates come faster than bodies are encoded.
 pub(crate) const WAITS_MAX: u8 = 3;
 
 impl StreamState {
-    /// The messages of an answer. The rest of one that takes several is what was made for its first. `None`: it is begun anew.
+    /// The messages of an answer. Later messages come from the body that was made for the first message.
+    /// `None`: the body is gone, and the answer begins anew.
     pub(crate) fn encoded(
         &self,
         inner: &mut Inner,
@@ -45,16 +46,16 @@ impl StreamState {
             }
             return Poll::Ready(unsent);
         }
-        let (mut aside, patient) = (std::mem::take(&mut inner.aside), inner.waits < WAITS_MAX);
-        let kept = Kept::of(inner.is_private(index), &mut aside);
+        let (mut private_body, patient) = (std::mem::take(&mut inner.private_body), inner.waits < WAITS_MAX);
+        let sharing = Sharing::of(inner.is_private(index), &mut private_body);
         let identifier = || inner.identifier(index);
-        let encoded = self.shared.encoder.poll_encode(answer, kept, identifier, patient, waker);
-        inner.aside = aside;
+        let encoded = self.shared.encoder.poll_encode(answer, sharing, identifier, patient, waker);
+        inner.private_body = private_body;
         inner.waits = if encoded.is_pending() { inner.waits.saturating_add(1) } else { 0 };
         encoded.map(Some)
     }
 
-    /// Takes back what a client has left to read of an answer that is outdated, if it has taken nothing for so long.
+    /// Drops the unread messages of an outdated answer if the client has read nothing for this long.
     pub(crate) fn take_back(&self, stalled: Duration) {
         if self.unread_for().is_none_or(|age| age < stalled) {
             return;
@@ -69,7 +70,7 @@ impl StreamState {
 }
 
 impl Inner {
-    /// Keeps the messages as long as some of them are still to be sent.
+    /// Keeps the body of an answer while some of its messages are unsent.
     pub(crate) fn keep_unsent(&mut self, answer: &Answer, encoded: &Arc<Encoded>) {
         let is_last = answer.chunk + 1 >= encoded.messages.len();
         if is_last && self.unsent.is_empty() {
@@ -92,8 +93,8 @@ impl Inner {
     }
 }
 
-/// Looks at all streams again and again, and at encodings that no stream uses.
-pub(crate) async fn take_back(shared: Arc<Shared>, tables: Tables) {
+/// Checks all streams, and the encodings without recent use, periodically.
+pub(crate) async fn take_back(shared: Arc<DriverContext>, tables: Tables) {
     loop {
         tokio::time::sleep(INTERVAL).await;
         let mut next = None;

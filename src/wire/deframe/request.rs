@@ -1,4 +1,4 @@
-//! The fields of requests (`protocol.md` §3), each handled on arrival.
+//! The fields of requests, each handled on arrival.
 
 use super::super::dynamic::read_locator;
 use super::super::fields::{Fields, Malformed, text};

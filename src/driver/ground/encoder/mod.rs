@@ -1,10 +1,10 @@
-//! Encoded bodies, each made once and shared by all clients that stand at the same place.
+//! Encoded bodies. Each is made once, and shared by all clients with the same state.
 
 #[cfg(test)]
 mod tests;
 
-pub mod alone;
-pub mod flights;
+pub mod private_body;
+pub mod single_flight;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,8 +17,8 @@ use moka::sync::Cache;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use crate::driver::ground::encoder::alone::Kept;
-use crate::driver::ground::encoder::flights::{Flights, Landing};
+use crate::driver::ground::encoder::private_body::Sharing;
+use crate::driver::ground::encoder::single_flight::{FlightGuard, SingleFlight};
 use crate::driver::ground::registry::lock;
 use crate::engine::downstream::answer::{AnswerPart, Chunk};
 use crate::engine::downstream::rest::Told;
@@ -32,8 +32,8 @@ use crate::wire::json::write_response;
 use crate::wire::response::{self, Beside};
 use crate::xds::{Code, ResourceName, Status, TypeUrl, Variant, Version};
 
-/// What nobody asked for within this time is dropped: an update reaches its clients in less, and the next one has
-/// another key.
+/// A body that was unused for this time is dropped. An update reaches its clients sooner, and the next update
+/// has another key.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// A composed answer, ready to be written.
@@ -42,23 +42,23 @@ pub struct Encoded {
     pub messages: Vec<EncodedMessage>,
     /// The endpoints that must follow (ORD-5).
     pub endpoints: Arc<[ResourceName]>,
-    /// What the client is brought to, where that is not just what the source has.
+    /// The views that the client has after the answer, if they differ from the source's views.
     pub targets: Vec<Arc<View>>,
-    /// How many resources the client cannot be sent (RLY-23).
+    /// The number of resources that cannot be sent to the client (RLY-23).
     pub left_out: usize,
-    /// The names in each message, where there are several.
+    /// The names in each message, if there are several messages.
     pub told: Arc<[Told]>,
     _bytes: GaugePart,
 }
 
-/// All of one message but its nonce.
+/// A message without its nonce.
 #[derive(Debug)]
 pub struct EncodedMessage {
     pub body: Bytes,
     pub version: Version,
-    /// How many heartbeats it holds (TTL-4); in SotW the resource itself is one.
+    /// The number of heartbeats in the message (TTL-4). In SotW, the resource itself is a heartbeat.
     pub beats: usize,
-    /// The codes of its `resource_errors`.
+    /// The codes of the `resource_errors`.
     pub errors: Box<[Code]>,
 }
 
@@ -69,29 +69,31 @@ pub(crate) struct Document {
     _bytes: GaugePart,
 }
 
-/// Answers whose sets weigh less are encoded by who needs them first; more than that would keep a worker from its other
-/// connections for longer than a turn. Measured in CPU time: 256 KiB take 0.2 ms in resources of 64 KiB, 0.4 ms in those of 2 KB, and
-/// 1.5 ms in those of 100 bytes. So nobody waits for longer than 1.5 ms, and what takes less has no hop to another thread.
+/// Smaller answers are encoded by the first stream that needs them. Larger answers would keep a worker away
+/// from other connections for more than a turn. Measured CPU time of 256 KiB: 0.2 ms in resources of 64 KiB,
+/// 0.4 ms in resources of 2 KB, and 1.5 ms in resources of 100 bytes.
 const LARGE_BYTES: usize = 256 << 10;
 
-/// The same in JSON, which is spelled out some six times as slowly: 32 KiB take 0.6 ms in resources of 2 KB, and 1.5 ms in those of
-/// 100 bytes; 256 KiB of those would take 9 ms.
+/// The same limit for JSON, which takes about six times as long: 32 KiB take 0.6 ms in resources of 2 KB, and
+/// 1.5 ms in resources of 100 bytes.
 const LARGE_JSON_BYTES: usize = LARGE_BYTES / 8;
 
-/// Below this many entries nothing is swept.
+/// No sweep happens with fewer entries.
 const SWEEP_MIN: usize = 64;
 
-/// Keeps encoded bodies within a budget of bytes; what two streams need at once is made once, and nobody parks a thread for it.
+/// Keeps encoded bodies within a budget of bytes. Streams that need the same body at the same time share the
+/// work, and block no thread.
 #[derive(Debug)]
 pub struct Encoder {
-    /// Every client looks up every update. Keys are of our own making, so that nobody can make them collide.
+    /// Every client looks up every update, so the hash is a fast one. Clients cannot choose the keys, and so
+    /// cannot cause collisions.
     cache: Cache<AnswerKey, Arc<Encoded>, foldhash::fast::RandomState>,
-    /// Complete sets in JSON, or why they cannot be said in it. Within a budget of the same size.
+    /// Complete sets in JSON, or the errors of failed conversions. The budget has the same size.
     json: Cache<JsonKey, JsonResult>,
-    flights: Flights<AnswerKey>,
-    json_flights: Flights<JsonKey>,
+    flights: SingleFlight<AnswerKey>,
+    json_flights: SingleFlight<JsonKey>,
     made: Mutex<Made>,
-    /// Large ones at a time, since each keeps a core.
+    /// Limits concurrent encodings of large bodies, since each of them occupies a core.
     large: Semaphore,
     metrics: Arc<Metrics>,
 }
@@ -99,21 +101,21 @@ pub struct Encoder {
 type JsonKey = (AnswerKey, Version);
 pub(crate) type JsonResult = Result<Arc<Document>, Status>;
 
-/// What was made and somebody holds, be it too large for the cache.
+/// The live bodies, also those too large for the cache.
 #[derive(Debug, Default)]
 struct Made {
-    /// Only looked up: what is not in the cache.
+    /// For lookups after a miss in the cache.
     encoded: HashMap<AnswerKey, Weak<Encoded>>,
-    /// By the source of their views.
+    /// By the source of the views.
     of_source: HashMap<u64, Vec<Record>>,
-    /// How many there are of all sources. Some outlive what they are of: those of other sources, when one moves on, and those
-    /// of sources that are gone.
+    /// The number of all records. A record can be outdated: its answer has another source that moved on, or its
+    /// source has ended.
     records: usize,
-    /// With so many entries it is swept.
+    /// At this number of entries, the table is swept.
     sweep_at: usize,
 }
 
-/// Of what an encoding is.
+/// The view that went into a body.
 #[derive(Debug)]
 struct Record {
     key: AnswerKey,
@@ -128,7 +130,7 @@ impl Made {
             self.sweep();
         }
         let key = answer.key();
-        // What is made again is on record.
+        // An earlier body of the same key has left records.
         if self.encoded.insert(key, Arc::downgrade(encoded)).is_some() {
             return;
         }
@@ -140,12 +142,13 @@ impl Made {
         }
     }
 
-    /// An answer has no record if it is of no source's views, and several if it is of several.
+    /// An answer has no record if it has no view of a source, and several records if it has views of several
+    /// sources.
     fn len(&self) -> usize {
         self.records.max(self.encoded.len())
     }
 
-    /// Forgets what nobody holds.
+    /// Forgets bodies that nobody holds.
     fn sweep(&mut self) {
         self.encoded.retain(|_, encoded| encoded.strong_count() > 0);
         let live = &self.encoded;
@@ -157,7 +160,7 @@ impl Made {
         self.sweep_at = 2 * self.len();
     }
 
-    /// Forgets what is not of the views of this snapshot.
+    /// Forgets the bodies of views that are not in this snapshot. Returns their keys.
     fn move_on(&mut self, source: u64, snapshot: &Snapshot) -> Vec<AnswerKey> {
         let mut outdated = Vec::new();
         let Some(records) = self.of_source.get_mut(&source) else { return outdated };
@@ -201,37 +204,37 @@ impl Encoder {
             })
             .time_to_idle(idle)
             .build();
-        // Half of the cores go on with what is small.
+        // The other half of the cores keeps serving small bodies.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Encoder {
             cache,
             json,
-            flights: Flights::default(),
-            json_flights: Flights::default(),
+            flights: SingleFlight::default(),
+            json_flights: SingleFlight::default(),
             made: Mutex::default(),
             large: Semaphore::new((cores / 2).max(1)),
             metrics,
         }
     }
 
-    /// `identifier`: what `control_plane.identifier` says (WIR-6). Answers of one key come from the same servers, so it is
-    /// made with the body. `patient`: a large one may be made elsewhere. The
-    /// waker is woken when it is there, or somebody has to try again.
+    /// Looks up the body of an answer, or makes it. `identifier` is the text of `control_plane.identifier`
+    /// (WIR-6); answers with the same key come from the same servers. With `patient`, a large body may be made
+    /// on another thread. The waker is then woken when the body is ready, or when the caller has to try again.
     pub fn poll_encode(
         self: &Arc<Self>,
         answer: &Answer,
-        kept: Kept<'_, Arc<Encoded>>,
+        sharing: Sharing<'_, Arc<Encoded>>,
         identifier: impl Fn() -> String,
         patient: bool,
         waker: &Waker,
     ) -> Poll<Arc<Encoded>> {
         let key = answer.key();
         let is_large = || patient && is_large(answer, LARGE_BYTES) && Handle::try_current().is_ok();
-        if let Kept::Alone(aside) = kept {
+        if let Sharing::Private(private_body) = sharing {
             let make = |answer: Answer, told: String| {
                 move |encoder: &Encoder| Arc::new(encoder.make(&answer, &told))
             };
-            return aside.poll(self, key, waker, is_large, || make(answer.clone(), identifier()));
+            return private_body.poll(self, key, waker, is_large, || make(answer.clone(), identifier()));
         }
         if let Some(encoded) = self.find(&key) {
             self.metrics.encodings.hit();
@@ -240,7 +243,7 @@ impl Encoder {
         if !self.flights.begin(key, waker) {
             return Poll::Pending;
         }
-        // Made since it was looked for.
+        // Another thread may have made the body since the first lookup.
         if let Some(encoded) = self.find(&key) {
             self.flights.end(&key);
             self.metrics.encodings.hit();
@@ -250,14 +253,14 @@ impl Encoder {
         if is_large() {
             self.flights.begin(key, waker);
             let (encoder, answer, identifier) = (self.clone(), answer.clone(), identifier());
-            let make = move |encoder: &Encoder| drop(encoder.land(&answer, &identifier));
+            let make = move |encoder: &Encoder| drop(encoder.make_shared(&answer, &identifier));
             tokio::spawn(encoder.elsewhere(make));
             return Poll::Pending;
         }
-        Poll::Ready(self.land(answer, &identifier()))
+        Poll::Ready(self.make_shared(answer, &identifier()))
     }
 
-    /// The source of these has not moved on from them.
+    /// Whether the source still has the views of this answer.
     pub fn is_current(&self, key: &AnswerKey) -> bool {
         lock(&self.made).encoded.contains_key(key)
     }
@@ -266,67 +269,67 @@ impl Encoder {
         self.cache.get(key).or_else(|| lock(&self.made).encoded.get(key)?.upgrade())
     }
 
-    /// Makes what others wait for.
-    fn land(&self, answer: &Answer, identifier: &str) -> Arc<Encoded> {
-        let landing = Landing { flights: &self.flights, key: answer.key() };
+    /// Makes a body that other streams may be waiting for.
+    fn make_shared(&self, answer: &Answer, identifier: &str) -> Arc<Encoded> {
+        let flight = FlightGuard { flights: &self.flights, key: answer.key() };
         let encoded = Arc::new(self.make(answer, identifier));
         lock(&self.made).add(answer, &encoded);
-        self.cache.insert(landing.key, encoded.clone());
+        self.cache.insert(flight.key, encoded.clone());
         encoded
     }
 
-    /// On a thread that may be kept busy.
+    /// Runs the work on a thread for blocking work.
     pub(crate) async fn elsewhere(self: Arc<Self>, make: impl FnOnce(&Encoder) + Send + 'static) {
         let Ok(_permit) = self.large.acquire().await else { return };
         let encoder = self.clone();
-        // A panic ends the flight, and whoever waits tries for itself.
+        // A panic ends the flight. Each waiting stream then makes the body on its own.
         let _ = tokio::task::spawn_blocking(move || make(&encoder)).await;
     }
 
-    /// A source has published something else: nobody will ask for what it had before.
+    /// Forgets the outdated bodies of a source that has published a new snapshot.
     pub fn move_on(&self, source: u64, snapshot: &Snapshot) {
         let outdated = lock(&self.made).move_on(source, snapshot);
         if outdated.is_empty() {
             return;
         }
         outdated.iter().for_each(|key| self.cache.invalidate(key));
-        // The cache would keep them until it has enough to do.
+        // Otherwise the cache would keep the bodies until it is busy enough.
         self.cache.run_pending_tasks();
     }
 
-    /// Drops what nobody asked for in time. The caches do so by themselves only while they are used: the documents of the last
-    /// polls would stay until the next poll.
+    /// Drops bodies without recent use. The caches do this by themselves only while they are used, so the documents
+    /// of the last polls would stay until the next poll.
     pub fn tidy(&self) {
         self.cache.run_pending_tasks();
         self.json.run_pending_tasks();
     }
 
-    /// Drops what is kept; it is made again when somebody needs it.
+    /// Drops all bodies. Streams make them again when needed.
     pub fn clear(&self) {
         self.cache.invalidate_all();
         self.json.invalidate_all();
-        // At once: memory is short.
+        // Memory is short, so the cache must not put this off.
         self.cache.run_pending_tasks();
         self.json.run_pending_tasks();
     }
 
-    /// A complete set as a JSON document under this version. The rest is as for [`Encoder::poll_encode`].
+    /// A complete set as a JSON document with this version. Otherwise like [`Encoder::poll_encode`].
     pub fn poll_json(
         self: &Arc<Self>,
         answer: &Answer,
         version: Version,
-        kept: Kept<'_, JsonResult>,
+        sharing: Sharing<'_, JsonResult>,
         identifier: impl Fn() -> String,
         patient: bool,
         waker: &Waker,
     ) -> Poll<Result<Bytes, Status>> {
         let text = |document: JsonResult| document.map(|document| document.json.clone());
         let is_large = || patient && is_large(answer, LARGE_JSON_BYTES) && Handle::try_current().is_ok();
-        if let Kept::Alone(aside) = kept {
+        if let Sharing::Private(private_body) = sharing {
             let make = |answer: Answer, told: String| {
                 move |encoder: &Encoder| encoder.write_json(&answer, version, &told)
             };
-            return aside
+            return private_body
                 .poll(self, answer.key(), waker, is_large, || make(answer.clone(), identifier()))
                 .map(text);
         }
@@ -347,17 +350,17 @@ impl Encoder {
         if is_large() {
             self.json_flights.begin(key, waker);
             let (encoder, answer, identifier) = (self.clone(), answer.clone(), identifier());
-            let make = move |encoder: &Encoder| drop(encoder.land_json(&answer, version, &identifier));
+            let make = move |encoder: &Encoder| drop(encoder.make_shared_json(&answer, version, &identifier));
             tokio::spawn(encoder.elsewhere(make));
             return Poll::Pending;
         }
-        Poll::Ready(text(self.land_json(answer, version, &identifier())))
+        Poll::Ready(text(self.make_shared_json(answer, version, &identifier())))
     }
 
-    fn land_json(&self, answer: &Answer, version: Version, identifier: &str) -> JsonResult {
-        let landing = Landing { flights: &self.json_flights, key: (answer.key(), version) };
+    fn make_shared_json(&self, answer: &Answer, version: Version, identifier: &str) -> JsonResult {
+        let flight = FlightGuard { flights: &self.json_flights, key: (answer.key(), version) };
         let document = self.write_json(answer, version, identifier);
-        self.json.insert(landing.key, document.clone());
+        self.json.insert(flight.key, document.clone());
         document
     }
 
@@ -400,12 +403,12 @@ impl Encoder {
     }
 }
 
-/// Whether an answer weighs so much: the sets that are told as a whole, and what differs in the others.
+/// Whether an answer weighs at least this much. Complete sets count in full, other sets with their differences.
 fn is_large(answer: &Answer, bytes: usize) -> bool {
     let mut left = bytes;
     for part in &answer.parts {
-        // Of what a client presented the weight is not known, and it shares nothing with the set: comparing takes as long as
-        // telling all of it.
+        // The weight of a presented view is unknown. The view shares no bodies with the set, so a comparison
+        // takes as long as encoding the whole set.
         let is_presented = part.held.bytes() == 0;
         let weight = match answer.full || is_presented {
             true => part.view.bytes(),
@@ -416,7 +419,8 @@ fn is_large(answer: &Answer, bytes: usize) -> bool {
     left == 0
 }
 
-/// What differs in a set, up to so many bytes: what changes in a large set is mostly small, and found at once.
+/// The bytes of the differences, counted up to `most`. The differences of a large set are mostly small, and are
+/// found at once.
 fn weight_of_news(answer: &Answer, part: &AnswerPart, most: usize) -> usize {
     if part.view.bytes().max(part.held.bytes()) < most {
         return 0;
@@ -433,8 +437,8 @@ fn weight_of_news(answer: &Answer, part: &AnswerPart, most: usize) -> usize {
     weight
 }
 
-/// What `control_plane.identifier` says of an answer: also that it is restored (RLY-7). Bodies are kept by a key that tells
-/// the two apart.
+/// The text of `control_plane.identifier` for an answer. It tells whether the answer is restored (RLY-7). The
+/// keys of bodies differ in the same way.
 fn told_of<'a>(answer: &Answer, identifier: &'a str) -> Cow<'a, str> {
     match answer.is_restored() {
         true => format!("{identifier}, restored from a checkpoint").into(),

@@ -1,10 +1,10 @@
-//! What the encoder keeps, and for how long.
+//! The lifetime of encoded bodies.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::*;
 use crate::driver::api::downstream::{Form, Polled, Relay, RelayStream};
-use crate::driver::ground::encoder::alone::Aside;
+use crate::driver::ground::encoder::private_body::PrivateBody;
 use crate::driver::stream::handle::tests::{hub_of_clusters, peer, wildcard_of, write_clusters};
 use crate::driver::stream::state::Stream;
 use crate::driver::stream::state::newest;
@@ -12,7 +12,7 @@ use crate::xds::{DeltaRequest, Request, SotwRequest, StreamKind};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-/// What is due on a stream.
+/// The answer that is due on a stream.
 fn answer_of(stream: &Stream) -> Answer {
     let state = stream.state();
     let inner = &mut *lock(&state.inner);
@@ -21,12 +21,12 @@ fn answer_of(stream: &Stream) -> Answer {
 }
 
 #[tokio::test]
-async fn fd_6_what_is_made_again_and_again_is_recorded_once() {
+async fn fd_6_repeated_encodings_leave_one_record() {
     let (hub, _directory) = hub_of_clusters(&["a"], 10).await;
     let stream = wildcard_of(&hub).await;
     let (answer, encoder) = (answer_of(&stream), &hub.shared.encoder);
     for _ in 0..2000 {
-        let encoded = encoder.poll_encode(&answer, Kept::Shared, String::new, true, Waker::noop());
+        let encoded = encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
         assert!(encoded.is_ready());
         encoder.clear();
     }
@@ -36,14 +36,14 @@ async fn fd_6_what_is_made_again_and_again_is_recorded_once() {
     assert!(records <= SWEEP_MIN, "{records}");
 }
 
-/// As of an answer of two sources, one of which moves on.
+/// Like an answer of two sources, one of which moves on.
 #[tokio::test]
-async fn fd_6_records_of_what_is_gone_are_swept() {
+async fn fd_6_records_of_dropped_bodies_are_swept() {
     let (hub, _directory) = hub_of_clusters(&["a"], 10).await;
     let stream = wildcard_of(&hub).await;
     let (answer, encoder) = (answer_of(&stream), &hub.shared.encoder);
     for _ in 0..2000 {
-        let encoded = encoder.poll_encode(&answer, Kept::Shared, String::new, true, Waker::noop());
+        let encoded = encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
         assert!(encoded.is_ready());
         encoder.clear();
         lock(&encoder.made).encoded.clear();
@@ -53,17 +53,18 @@ async fn fd_6_records_of_what_is_gone_are_swept() {
     assert!(records <= 2 * SWEEP_MIN, "{records}");
 }
 
-/// A worker has other connections to serve, be the body for one stream alone, or the rest of a set that the client has.
+/// A worker has other connections to serve. A body may be large for a single stream, or as the rest of a set
+/// that the client has.
 #[tokio::test]
-async fn fd6_large_bodies_are_made_elsewhere_whoever_they_are_for() {
+async fn fd6_large_bodies_are_made_elsewhere_shared_or_private() {
     let set: Vec<_> = (0..40).map(|n| format!("cluster-{n}")).collect();
     let names: Vec<_> = set.iter().map(String::as_str).collect();
     let (hub, directory) = hub_of_clusters(&names, 10_000).await;
     let stream = wildcard_of(&hub).await;
     let (answer, encoder) = (answer_of(&stream), &hub.shared.encoder);
-    let mut aside = Aside::default();
+    let mut private_body = PrivateBody::default();
     let mut alone = |answer: &Answer| {
-        encoder.poll_encode(answer, Kept::Alone(&mut aside), String::new, true, Waker::noop())
+        encoder.poll_encode(answer, Sharing::Private(&mut private_body), String::new, true, Waker::noop())
     };
     assert!(alone(&answer).is_pending());
     let made = loop {
@@ -73,12 +74,18 @@ async fn fd6_large_bodies_are_made_elsewhere_whoever_they_are_for() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     assert!(made.messages[0].body.len() > 400_000 && encoder.find(&answer.key()).is_none());
-    let mut aside = Aside::default();
-    let json =
-        encoder.poll_json(&answer, Version(1), Kept::Alone(&mut aside), String::new, true, Waker::noop());
+    let mut private_body = PrivateBody::default();
+    let json = encoder.poll_json(
+        &answer,
+        Version(1),
+        Sharing::Private(&mut private_body),
+        String::new,
+        true,
+        Waker::noop(),
+    );
     assert!(json.is_pending());
 
-    // Of what the client has, one resource changes, then all.
+    // First a single resource of the client's set changes, then all resources.
     for (nonce, changed, is_large) in [(1, 1, false), (2, 40, true)] {
         std::future::poll_fn(|context| stream.poll_message(context)).await.unwrap().unwrap();
         let nonce = lock(&stream.state().inner).session.nonce_text(nonce);
@@ -91,7 +98,7 @@ async fn fd6_large_bodies_are_made_elsewhere_whoever_they_are_for() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let answer = answer_of(&stream);
-        let encoded = encoder.poll_encode(&answer, Kept::Shared, String::new, true, Waker::noop());
+        let encoded = encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
         assert_eq!(encoded.is_pending(), is_large, "{changed} resources");
     }
 }
@@ -104,9 +111,9 @@ async fn fd_6_what_nobody_asks_for_goes_by_itself() {
     let answer = answer_of(&stream);
     let metrics = Arc::new(Metrics::new());
     let encoder = Arc::new(Encoder::with_idle(1 << 20, Duration::from_millis(1), metrics.clone()));
-    let json = encoder.poll_json(&answer, Version(1), Kept::Shared, String::new, true, Waker::noop());
+    let json = encoder.poll_json(&answer, Version(1), Sharing::Shared, String::new, true, Waker::noop());
     assert!(json.map(|json| json.is_ok()) == Poll::Ready(true));
-    let encoded = encoder.poll_encode(&answer, Kept::Shared, String::new, true, Waker::noop());
+    let encoded = encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
     assert!(encoded.is_ready());
     drop(encoded);
     let is_kept = || !metrics.encode().unwrap().contains("sluice_encoding_cache_bytes 0\n");
@@ -122,7 +129,7 @@ async fn fd_6_what_nobody_asks_for_goes_by_itself() {
     panic!("kept for ever");
 }
 
-/// What is made elsewhere is gone before it is looked for.
+/// A body from another thread is gone before the lookup.
 #[tokio::test]
 async fn rst_1_a_document_that_the_cache_cannot_keep_is_given() {
     for form in [Form::Json, Form::Grpc] {

@@ -1,4 +1,4 @@
-//! What a stream leaves behind.
+//! The end of streams, their unread and unsent messages, and their metrics.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +20,7 @@ use crate::xds::{Code, Node, TypeUrl};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-/// A relay whose server is never reached.
+/// A relay with an unreachable server.
 pub(crate) fn hub() -> Hub {
     let metrics = Arc::new(Metrics::new());
     let client = metrics.of_server("nowhere").client().clone();
@@ -52,7 +52,7 @@ fn hub_of(attach: Attach, metrics: Arc<Metrics>) -> Hub {
     Hub::new(settings, metrics)
 }
 
-/// A connection of its own from this address.
+/// A peer with a connection of its own, from this address.
 pub(crate) fn peer(address: [u8; 4]) -> Peer {
     Peer {
         listener: "main".into(),
@@ -62,7 +62,8 @@ pub(crate) fn peer(address: [u8; 4]) -> Peer {
     }
 }
 
-/// A client's stream may end while it is being moved: nobody would say farewell to the source that it moves to.
+/// A client's stream may end during a move. Without a handle, the stream would enter the new source and stay
+/// there.
 #[tokio::test(start_paused = true)]
 async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
     for ends_first in [true, false] {
@@ -78,7 +79,7 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
         };
         stream.request(Request::Delta(request)).await.unwrap();
         let list = hub.shared.settings.lists.route(&endpoints, Space::Old);
-        hub.shared.uncached.add(list, &endpoints, Some(&"e".into()));
+        hub.shared.do_not_cache.add(list, &endpoints, Some(&"e".into()));
         let state = stream.state().clone();
         if ends_first {
             drop(stream);
@@ -94,9 +95,10 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
     }
 }
 
-/// A client that reads nothing is sent no more on any stream than `limits.connection_bytes`, and one message.
+/// A client that reads nothing is sent at most `limits.connection_bytes` and one message, over all of its
+/// streams.
 #[tokio::test(start_paused = true)]
-async fn fd1_what_a_connection_leaves_unread_is_bounded_over_all_its_streams() {
+async fn fd1_unread_bytes_of_a_connection_are_bounded_over_all_its_streams() {
     let hub = hub();
     let peer = Peer {
         listener: "main".into(),
@@ -109,7 +111,7 @@ async fn fd1_what_a_connection_leaves_unread_is_bounded_over_all_its_streams() {
     for _ in 0..2 {
         let stream = hub.open(StreamKind::from(Variant::Delta), peer.clone()).unwrap();
         let clusters = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
-        // Nobody has to be asked for a name that cannot be.
+        // An invalid name needs no server for its answer.
         let request = DeltaRequest {
             node: Some(Box::default()),
             type_url: clusters.as_str().into(),
@@ -122,20 +124,20 @@ async fn fd1_what_a_connection_leaves_unread_is_bounded_over_all_its_streams() {
     let message = std::future::poll_fn(|context| streams[0].poll_message(context)).await;
     let message = message.unwrap().unwrap();
     assert_eq!(account.unread_bytes(), (message.private.len() + message.shared.len()) as u64);
-    // As if that had been a large one.
+    // As if the message had been a large one.
     account.leave_unread(1 << 20);
     let second = std::future::poll_fn(|context| streams[1].poll_message(context));
     let mut second = std::pin::pin!(second);
     let pause = Duration::from_secs(60);
     assert!(tokio::time::timeout(pause, second.as_mut()).await.is_err(), "it waits for the client to read");
     account.read(1 << 20);
-    assert!(tokio::time::timeout(pause, second).await.is_ok(), "what is read makes room");
+    assert!(tokio::time::timeout(pause, second).await.is_ok(), "reading makes room");
     drop(message);
 }
 
-/// A worker has other connections to serve meanwhile.
+/// Meanwhile a worker has other connections to serve.
 #[tokio::test]
-async fn fd6_what_is_large_is_encoded_on_a_thread_of_its_own() {
+async fn fd6_large_bodies_are_encoded_on_another_thread() {
     for (bytes, is_large) in [(100, false), (1_000_000, true)] {
         let (hub, _directory) = hub_of_clusters(&["a"], bytes).await;
         let stream = wildcard_of(&hub).await;
@@ -147,7 +149,7 @@ async fn fd6_what_is_large_is_encoded_on_a_thread_of_its_own() {
     }
 }
 
-/// A relay over a file with these clusters of so many bytes each.
+/// A relay over a file with these clusters, each with this many bytes.
 pub(crate) async fn hub_of_clusters(names: &[&str], bytes: usize) -> (Hub, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let clusters: Vec<_> = names.iter().map(|name| (*name, bytes)).collect();
@@ -158,7 +160,7 @@ pub(crate) async fn hub_of_clusters(names: &[&str], bytes: usize) -> (Hub, tempf
     (hub, directory)
 }
 
-/// Brings the file to these clusters, each of so many bytes.
+/// Replaces the clusters of the file, each with this many bytes.
 pub(crate) fn write_clusters(directory: &tempfile::TempDir, clusters: &[(&str, usize)]) {
     let cluster = |(name, bytes): &(&str, usize)| serde_json::json!({ "@type": CDS, "name": name, "alt_stat_name": "x".repeat(*bytes) });
     let clusters: Vec<_> = clusters.iter().map(cluster).collect();
@@ -185,7 +187,7 @@ pub(crate) async fn wildcard_of(hub: &Hub) -> Stream {
     stream
 }
 
-/// A slow reader, or a set that the cache cannot keep: neither costs an encoding for each message.
+/// Neither a slow reader nor a set too large for the cache costs an encoding for each message.
 #[tokio::test]
 async fn rly_31_an_answer_of_many_messages_is_encoded_once() {
     let (hub, _directory) = hub_of_clusters(&["a", "b", "c"], 2 << 20).await;
@@ -200,9 +202,9 @@ async fn rly_31_an_answer_of_many_messages_is_encoded_once() {
     assert!(lock(&stream.state().inner).unsent.is_empty());
 }
 
-/// Who has stopped to read in the middle of an answer is not waited for with what everyone else has moved on from.
+/// A client that stops reading in the middle of an answer keeps no outdated messages.
 #[tokio::test]
-async fn rly_55_what_a_stalled_client_has_left_to_read_is_taken_back_when_it_is_outdated() {
+async fn rly_55_outdated_messages_of_a_stalled_client_are_dropped() {
     let (hub, directory) = hub_of_clusters(&["a", "b", "c"], 2 << 20).await;
     let stream = wildcard_of(&hub).await;
     let next = || std::future::poll_fn(|context| stream.poll_message(context));
@@ -210,7 +212,7 @@ async fn rly_55_what_a_stalled_client_has_left_to_read_is_taken_back_when_it_is_
     let unsent = || lock(&stream.state().inner).unsent.iter().map(|(key, _)| *key).next();
     let key = unsent().unwrap();
     stream.state().take_back(Duration::ZERO);
-    assert_eq!(unsent(), Some(key), "what is current is kept for it");
+    assert_eq!(unsent(), Some(key), "current messages are kept");
     write_clusters(&directory, &[("a", 500_000), ("c", 500_000), ("d", 500_000)]);
     while hub.shared.encoder.is_current(&key) {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -220,12 +222,12 @@ async fn rly_55_what_a_stalled_client_has_left_to_read_is_taken_back_when_it_is_
     stream.state().take_back(Duration::ZERO);
     assert_eq!(unsent(), None);
     drop(first);
-    // Not the rest of what was: `b` is gone.
+    // The new answer, not the rest of the old: `b` is gone.
     let length = next().await.unwrap().unwrap().shared.len();
     assert!((1_500_000..2_000_000).contains(&length), "{length}");
 }
 
-/// A report is of no subscription, so that no limit of those holds for it.
+/// A report has no subscription, so the limits of subscriptions do not hold for reports.
 #[tokio::test(start_paused = true)]
 async fn fd_4_reports_leave_nothing_behind_and_have_a_rate() {
     let hub = hub();

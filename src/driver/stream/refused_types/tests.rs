@@ -12,7 +12,7 @@ use crate::xds::{DeltaRequest, Node, Request, StreamKind, TypeUrl, Variant};
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
-/// A stream that asks for a type, as a node.
+/// Opens a stream that asks for a type with this node.
 async fn asks(hub: &Hub, peer: &Peer, type_url: &str, id: &str, cluster: &str) -> Stream {
     let stream = hub.open(StreamKind::from(Variant::Delta), peer.clone()).unwrap();
     let node = Node { id: id.into(), cluster: cluster.into(), ..Node::default() };
@@ -30,7 +30,7 @@ async fn ask(stream: &Stream, type_url: &str, node: Option<Node>) {
     stream.request(Request::Delta(request)).await.unwrap();
 }
 
-/// Polls a stream, as its connection does, until it ends.
+/// Polls a stream until the stream ends, as its connection would.
 fn serve(stream: &Stream) -> tokio::task::JoinHandle<()> {
     let stream = stream.clone();
     tokio::spawn(async move {
@@ -48,7 +48,7 @@ fn refused(hub: &Hub) -> Vec<String> {
     hub.sessions().filter(is_refused).map(|session| session.node_cluster.to_string()).collect()
 }
 
-/// RLY-21: as many classes as clients, by default.
+/// RLY-21: by default, there are as many classes as clients.
 #[tokio::test(start_paused = true)]
 async fn a_fleet_of_5000_has_secrets_of_its_own() {
     let hub = hub();
@@ -58,12 +58,12 @@ async fn a_fleet_of_5000_has_secrets_of_its_own() {
     }
     assert_eq!(hub.refusals(), []);
     assert_eq!(hub.tables.sources.all().len(), 5_000);
-    // What is asked beside them is another class.
+    // Another type beside Secrets makes another class.
     ask(&streams[0], CLUSTER, None).await;
     assert_eq!(hub.tables.sources.all().len(), 5_001);
 }
 
-/// RLY-14: what was refused is served once there is room, and what gives its place to a newcomer is refused.
+/// RLY-14: a refused type is served once there is room, and a displaced type is refused.
 #[tokio::test(start_paused = true)]
 async fn a_refused_type_waits_for_room() {
     let hub = hub();
@@ -72,7 +72,7 @@ async fn a_refused_type_waits_for_room() {
     for number in 0..10 {
         let id = format!("hog-{number}");
         let stream = asks(&hub, &hog, CLUSTER, &id, &id).await;
-        // Secrets are served whatever becomes of the clusters.
+        // Secrets are served regardless of the clusters.
         ask(&stream, SECRET, None).await;
         tasks.push(serve(&stream));
         hogs.push(stream);
@@ -82,7 +82,11 @@ async fn a_refused_type_waits_for_room() {
     tasks.push(serve(&late));
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert_eq!(refused(&hub), ["hog-9"]);
-    assert_eq!(hub.tables.sources.all().len(), 10 + 10 + 1, "classes, Secrets, and what serves the refused");
+    assert_eq!(
+        hub.tables.sources.all().len(),
+        10 + 10 + 1,
+        "classes, Secrets, and the source of refused types"
+    );
     assert!(tasks.iter().all(|task| !task.is_finished()));
 
     drop(hogs.remove(0));

@@ -1,4 +1,4 @@
-//! Bodies that are made for one stream alone, on a thread of their own if they are large.
+//! Bodies for one stream alone. A thread for blocking work makes the large ones.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,31 +9,31 @@ use tokio::sync::oneshot;
 use crate::driver::ground::encoder::Encoder;
 use crate::engine::downstream::AnswerKey;
 
-/// Who may have a body.
-pub(crate) enum Kept<'a, T> {
-    /// Everyone whose answer has the same key.
+/// The streams that may have a body.
+pub(crate) enum Sharing<'a, T> {
+    /// All streams whose answers have the same key.
     Shared,
-    /// One stream. Nobody else finds it (CCH-1).
-    Alone(&'a mut Aside<T>),
+    /// One stream. No other stream can find the body (CCH-1).
+    Private(&'a mut PrivateBody<T>),
 }
 
-impl<'a, T> Kept<'a, T> {
-    pub fn of(private: bool, aside: &'a mut Aside<T>) -> Self {
-        if private { Kept::Alone(aside) } else { Kept::Shared }
+impl<'a, T> Sharing<'a, T> {
+    pub fn of(private: bool, private_body: &'a mut PrivateBody<T>) -> Self {
+        if private { Sharing::Private(private_body) } else { Sharing::Shared }
     }
 }
 
-/// A body that is made elsewhere for one stream, and goes with it.
-pub(crate) struct Aside<T>(Option<(AnswerKey, oneshot::Receiver<T>)>);
+/// A pending body for one stream. The body is dropped together with the stream.
+pub(crate) struct PrivateBody<T>(Option<(AnswerKey, oneshot::Receiver<T>)>);
 
-impl<T> Default for Aside<T> {
+impl<T> Default for PrivateBody<T> {
     fn default() -> Self {
-        Aside(None)
+        PrivateBody(None)
     }
 }
 
-impl<T: Send + 'static> Aside<T> {
-    /// A small body is made at once. For a large one the waker is woken when it is there.
+impl<T: Send + 'static> PrivateBody<T> {
+    /// Makes a small body at once. A large body is made elsewhere; the waker is woken when it is ready.
     pub fn poll<M: FnOnce(&Encoder) -> T + Send + 'static>(
         &mut self,
         encoder: &Arc<Encoder>,
@@ -48,13 +48,13 @@ impl<T: Send + 'static> Aside<T> {
         }
         let (_, made) = self.0.insert(begun.unwrap_or_else(|| {
             let ((done, made), make) = (oneshot::channel(), make());
-            // Nobody waits for it any more if it cannot be sent.
+            // A failed send means that the stream has ended.
             tokio::spawn(encoder.clone().elsewhere(move |encoder| drop(done.send(make(encoder)))));
             (key, made)
         }));
         let made = ready!(Pin::new(made).poll(&mut Context::from_waker(waker)));
         self.0 = None;
-        // If it could not be made, the stream finds out why for itself.
+        // After a panic in the other thread, the body is made here, so that the stream sees the same panic.
         Poll::Ready(made.unwrap_or_else(|_| make()(encoder)))
     }
 }

@@ -1,18 +1,18 @@
-//! Who uses which node class, and who has to make room when there is none (RLY-14, I19).
+//! The users of node classes, and the choice of a class to displace when there is no room (RLY-14, I19).
 //!
-//! A class is used by connections, which come from addresses. While there is room, nobody is refused for what others of the
-//! same address use. When there is none, a newcomer's first classes take the place of what whoever has most of it came with
-//! last, so that no peer can keep others out.
+//! Connections use classes, and come from addresses. While there is room, nobody is refused because of other
+//! clients with the same address. Without room, a newcomer's first classes displace the latest class of the
+//! heaviest user, so that no peer can keep others out.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 
-/// Classes of one address, or connection, that take precedence over what others have beyond theirs. A client needs few: one
-/// for each style of names, and those of rules that name types.
+/// The number of classes per address, or connection, that take precedence over further classes of others. A
+/// client needs few: one for each style of names, and those of rules that name types.
 const FIRST_CLASSES: u32 = 8;
 
-/// Where a connection comes from. Who has one IPv6 address mostly has all of its /64.
+/// The origin of a connection. An IPv6 client mostly has all addresses of its /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Origin {
     /// A unix socket.
@@ -33,23 +33,23 @@ impl Origin {
     }
 }
 
-/// One downstream connection.
+/// A downstream connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Holder {
     pub origin: Origin,
-    /// Differs from that of every other connection that is open.
+    /// Unique among the open connections.
     pub connection: usize,
 }
 
-/// The streams that use a class, by where they come from.
+/// The streams that use a class, by origin and connection.
 #[derive(Debug, Default)]
-pub(crate) struct Uses {
+pub(crate) struct Users {
     origins: HashMap<Origin, u32>,
     connections: HashMap<usize, u32>,
 }
 
-impl Uses {
-    /// True if this is the first use by the connection.
+impl Users {
+    /// Returns true if the connection did not use the class before.
     pub fn add(&mut self, holder: Holder) -> bool {
         *self.origins.entry(holder.origin).or_default() += 1;
         let of_connection = self.connections.entry(holder.connection).or_default();
@@ -57,13 +57,13 @@ impl Uses {
         *of_connection == 1
     }
 
-    /// True if it was the last use by the connection.
+    /// Returns true if the connection does not use the class any more.
     pub fn remove(&mut self, holder: Holder) -> bool {
         remove_one(&mut self.origins, holder.origin);
         remove_one(&mut self.connections, holder.connection)
     }
 
-    /// Nobody uses it: it lingers.
+    /// Whether the class only lingers, without users.
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }
@@ -99,31 +99,31 @@ fn remove_one<K: Copy + Eq + Hash>(counts: &mut HashMap<K, u32>, key: K) -> bool
     is_last
 }
 
-/// Which of the classes in use, each with the number of its source, gives its place to a newcomer; `None`: none does, and
-/// the newcomer is refused.
+/// The class that gives its place to a newcomer. Each class comes with the number of its source. `None` if the
+/// newcomer is to be refused.
 pub(crate) fn displaced<'a>(
-    classes: impl Iterator<Item = (u64, &'a Uses)> + Clone,
+    classes: impl Iterator<Item = (u64, &'a Users)> + Clone,
     newcomer: Holder,
 ) -> Option<u64> {
     if let Some((id, _)) = classes.clone().filter(|(_, uses)| uses.is_empty()).min_by_key(|(id, _)| *id) {
         return Some(id);
     }
-    let used_by = |uses: &&Uses| uses.origins.contains_key(&newcomer.origin);
+    let used_by = |uses: &&Users| uses.origins.contains_key(&newcomer.origin);
     let own = count(classes.clone().filter(|(_, uses)| used_by(uses)));
     let (origin, most) = heaviest(classes.clone().filter_map(|(_, uses)| uses.only_origin()))?;
     if origin != newcomer.origin && own < FIRST_CLASSES && most > own + 1 {
         return last_of(classes.filter(|(_, uses)| uses.only_origin() == Some(origin)));
     }
-    // Of one address the connections are told apart: behind a proxy all clients have the same.
-    let used_by = |uses: &&Uses| uses.connections.contains_key(&newcomer.connection);
+    // Connections from one address are told apart: behind a proxy, all clients have the same address.
+    let used_by = |uses: &&Users| uses.connections.contains_key(&newcomer.connection);
     let own = count(classes.clone().filter(|(_, uses)| used_by(uses)));
     let neighbours = classes.filter(|(_, uses)| uses.only_origin() == Some(newcomer.origin));
     let (_, most) = heaviest(neighbours.clone().filter_map(|(_, uses)| uses.only_connection()))?;
     if own < FIRST_CLASSES && most > own + 1 { last_of(neighbours) } else { None }
 }
 
-/// The class with which the connection that has most of these came last.
-fn last_of<'a>(classes: impl Iterator<Item = (u64, &'a Uses)> + Clone) -> Option<u64> {
+/// The latest class of the connection with the most classes.
+fn last_of<'a>(classes: impl Iterator<Item = (u64, &'a Users)> + Clone) -> Option<u64> {
     let Some((connection, _)) = heaviest(classes.clone().filter_map(|(_, uses)| uses.only_connection()))
     else {
         return classes.map(|(id, _)| id).max();
@@ -131,11 +131,11 @@ fn last_of<'a>(classes: impl Iterator<Item = (u64, &'a Uses)> + Clone) -> Option
     classes.filter(|(_, uses)| uses.only_connection() == Some(connection)).map(|(id, _)| id).max()
 }
 
-fn count<'a>(classes: impl Iterator<Item = (u64, &'a Uses)>) -> u32 {
+fn count<'a>(classes: impl Iterator<Item = (u64, &'a Users)>) -> u32 {
     u32::try_from(classes.count()).unwrap_or(u32::MAX)
 }
 
-/// What occurs most often, and how often.
+/// The most frequent key, and its count.
 fn heaviest<K: Copy + Eq + Hash>(keys: impl Iterator<Item = K>) -> Option<(K, u32)> {
     let mut counts: HashMap<K, u32> = HashMap::new();
     for key in keys {
@@ -153,41 +153,41 @@ mod tests {
         Holder { origin: Origin::V4(address), connection }
     }
 
-    /// Classes, each used by these connections.
-    fn classes(users: &[&[Holder]]) -> Vec<(u64, Uses)> {
+    /// Classes, each with these connections.
+    fn classes(users: &[&[Holder]]) -> Vec<(u64, Users)> {
         let uses = |users: &&[Holder]| {
-            let mut uses = Uses::default();
+            let mut uses = Users::default();
             users.iter().for_each(|user| assert!(uses.add(*user)));
             uses
         };
         (0..).zip(users.iter().map(uses)).collect()
     }
 
-    fn who(classes: &[(u64, Uses)], newcomer: Holder) -> Option<u64> {
+    fn displaced_by(classes: &[(u64, Users)], newcomer: Holder) -> Option<u64> {
         displaced(classes.iter().map(|(id, uses)| (*id, uses)), newcomer)
     }
 
     #[test]
-    fn what_lingers_goes_first_and_the_oldest_of_it() {
+    fn the_oldest_lingering_class_goes_first() {
         let hog = holder(1, 1);
-        assert_eq!(who(&classes(&[&[hog], &[], &[hog], &[]]), hog), Some(1));
+        assert_eq!(displaced_by(&classes(&[&[hog], &[], &[hog], &[]]), hog), Some(1));
     }
 
     #[test]
-    fn i19_who_has_most_gives_what_it_came_with_last() {
+    fn i19_the_heaviest_user_loses_its_latest_class() {
         let (hog, hog_too, other) = (holder(1, 1), holder(1, 2), holder(2, 3));
         let used = classes(&[&[hog], &[hog_too], &[hog_too], &[other], &[hog, other]]);
-        assert_eq!(who(&used, holder(9, 9)), Some(2));
-        // It has no more than its share against one that has nearly as many.
-        assert_eq!(who(&used, other), None);
-        assert_eq!(who(&used, hog), None);
+        assert_eq!(displaced_by(&used, holder(9, 9)), Some(2));
+        // The hog has only its share, compared with a client that has nearly as many.
+        assert_eq!(displaced_by(&used, other), None);
+        assert_eq!(displaced_by(&used, hog), None);
     }
 
     #[test]
     fn a_class_that_others_use_too_stays() {
         let (hog, other) = (holder(1, 1), holder(2, 2));
         let used = classes(&[&[hog, other], &[hog, other], &[hog, other]]);
-        assert_eq!(who(&used, holder(9, 9)), None);
+        assert_eq!(displaced_by(&used, holder(9, 9)), None);
     }
 
     #[test]
@@ -197,14 +197,14 @@ mod tests {
         let of_hog: Vec<&[Holder]> = vec![&hog; 100];
         let mut of_both = of_hog.clone();
         of_both.extend(vec![&own as &[Holder]; FIRST_CLASSES as usize]);
-        assert_eq!(who(&classes(&of_hog), newcomer), Some(99));
-        assert_eq!(who(&classes(&of_both), newcomer), None);
+        assert_eq!(displaced_by(&classes(&of_hog), newcomer), Some(99));
+        assert_eq!(displaced_by(&classes(&of_both), newcomer), None);
     }
 
     #[test]
     fn behind_one_address_the_connections_are_told_apart() {
         let (hog, newcomer) = (holder(1, 1), holder(1, 2));
-        assert_eq!(who(&classes(&[&[hog], &[hog], &[hog]]), newcomer), Some(2));
+        assert_eq!(displaced_by(&classes(&[&[hog], &[hog], &[hog]]), newcomer), Some(2));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What is being made once for several who want it: who comes meanwhile is woken, and parks no thread.
+//! Work that is done once for several callers. The other callers are woken at the end; none of them blocks a
+//! thread.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,18 +8,19 @@ use std::task::Waker;
 
 use crate::driver::ground::registry::lock;
 
-/// By what is made, who waits for it.
+/// The work under way by key, with the waiting callers.
 #[derive(Debug)]
-pub struct Flights<K>(Mutex<HashMap<K, Vec<Waker>>>);
+pub struct SingleFlight<K>(Mutex<HashMap<K, Vec<Waker>>>);
 
-impl<K> Default for Flights<K> {
+impl<K> Default for SingleFlight<K> {
     fn default() -> Self {
-        Flights(Mutex::default())
+        SingleFlight(Mutex::default())
     }
 }
 
-impl<K: Eq + Hash> Flights<K> {
-    /// Whether the caller is to make it; otherwise it is woken once it is made, or was not.
+impl<K: Eq + Hash> SingleFlight<K> {
+    /// Returns true if the caller is to do the work. Other callers are woken when the work has ended, with or
+    /// without a result.
     pub fn begin(&self, key: K, waker: &Waker) -> bool {
         let mut flights = lock(&self.0);
         let Some(waiting) = flights.get_mut(&key) else {
@@ -37,13 +39,13 @@ impl<K: Eq + Hash> Flights<K> {
     }
 }
 
-/// Ends a flight when it is dropped, also by a panic.
-pub struct Landing<'a, K: Eq + Hash> {
-    pub flights: &'a Flights<K>,
+/// Ends the work on drop, also in a panic.
+pub struct FlightGuard<'a, K: Eq + Hash> {
+    pub flights: &'a SingleFlight<K>,
     pub key: K,
 }
 
-impl<K: Eq + Hash> Drop for Landing<'_, K> {
+impl<K: Eq + Hash> Drop for FlightGuard<'_, K> {
     fn drop(&mut self) {
         self.flights.end(&self.key);
     }
@@ -68,18 +70,18 @@ mod tests {
     }
 
     #[test]
-    fn one_makes_it_and_wakes_the_others_even_if_it_fails() {
-        let (flights, wakes) = (Flights::default(), Arc::new(Wakes::default()));
+    fn one_caller_works_and_wakes_the_others_even_after_a_panic() {
+        let (flights, wakes) = (SingleFlight::default(), Arc::new(Wakes::default()));
         let waker = Waker::from(wakes.clone());
         for round in 1..=2 {
             assert!(flights.begin("a", &waker));
-            assert!(flights.begin("b", &waker), "something else is made beside it");
+            assert!(flights.begin("b", &waker), "other work runs concurrently");
             flights.end(&"b");
             assert!(!flights.begin("a", &waker));
-            assert!(!flights.begin("a", &waker), "who asks twice is woken once");
+            assert!(!flights.begin("a", &waker), "a waker is registered once");
             let made = catch_unwind(AssertUnwindSafe(|| {
-                let _landing = Landing { flights: &flights, key: "a" };
-                assert!(round < 2, "a bug in what makes it");
+                let _flight = FlightGuard { flights: &flights, key: "a" };
+                assert!(round < 2, "a bug in the work");
             }));
             assert_eq!(made.is_ok(), round < 2);
             assert_eq!(wakes.0.load(Ordering::Relaxed), round);
