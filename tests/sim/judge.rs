@@ -326,17 +326,6 @@ impl World {
         }
     }
 
-    /// Whether something that a client asks for is unknown to the source that serves it.
-    pub fn lacks(&self, stream: &StreamSlot, list: usize, slot: usize) -> bool {
-        let source = &self.slots[slot].reference;
-        (0..TYPES).any(|ty| {
-            let held = &stream.mirror[ty];
-            let unknown = |name: usize| source.names[ty][name].state() == State::Unknown;
-            let lacks_members = list == 0 && held.asked && held.wildcard && !source.complete[ty];
-            lacks_members || bits(held.wanted & names_of_list(list)).any(unknown)
-        })
-    }
-
     /// RLY-50: no routing type runs ahead of the clusters and endpoints that were there before it.
     fn judge_order(&mut self, stream: &StreamSlot, sent: &Sent) {
         let overdue = stream.is_round || self.now >= stream.routes_free_at + HOLD;

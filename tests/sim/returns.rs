@@ -4,8 +4,10 @@
 //! session that changed its server over and over stays where it is for a while (FU25).
 
 use super::hearing::Heard;
+use super::reference::State;
 use super::relay::StreamSlot;
 use super::schedule::SECOND;
+use super::words::{TYPES, bits, names_of_list};
 use super::world::{Invariant, World};
 
 /// A server that is heard again has this long to supply everything.
@@ -50,12 +52,36 @@ impl World {
         let first = stream.class * self.servers.len() + list * 2;
         let Heard::Yes(since) = self.slots[first].reach(self.now) else { return };
         let is_early = self.now < since + RESOLVE && !self.slots[first + 1].is_lost(self.now);
-        if self.serving(stream, list) == 0 && is_early && self.lacks(stream, list, first) {
+        if self.serving(stream, list) == 0 && is_early && self.owes(stream, list, first) {
             let who = self.show_stream(stream);
             self.fail(Invariant::Revert, || {
                 format!("{who} returns in list {list} to a server that lacks something")
             });
         }
+    }
+
+    /// Whether something that a client asks for is unknown to the source that serves it.
+    pub fn lacks(&self, stream: &StreamSlot, list: usize, slot: usize) -> bool {
+        let source = &self.slots[slot].reference;
+        (0..TYPES).any(|ty| {
+            let held = &stream.mirror[ty];
+            let unknown = |name: usize| source.names[ty][name].state() == State::Unknown;
+            let lacks_members = list == 0 && held.asked && held.wildcard && !source.complete[ty];
+            lacks_members || bits(held.wanted & names_of_list(list)).any(unknown)
+        })
+    }
+
+    /// Whether a source has neither content nor an error nor the absence of something that a client asks for (FBK-3).
+    fn owes(&self, stream: &StreamSlot, list: usize, slot: usize) -> bool {
+        let source = &self.slots[slot].reference;
+        (0..TYPES).any(|ty| {
+            let held = &stream.mirror[ty];
+            let tracks = &source.names[ty];
+            let is_owed =
+                |name: usize| tracks[name].state() == State::Unknown && tracks[name].failed.is_none();
+            let owes_members = list == 0 && held.asked && held.wildcard && !source.complete[ty];
+            owes_members || bits(held.wanted & names_of_list(list)).any(is_owed)
+        })
     }
 
     /// To be called when a session has looked at its servers.
