@@ -746,8 +746,9 @@ impl Source {
     pub fn stream_ended(&mut self, index: usize) {
         let ended = self.streams.get_mut(index).and_then(Option::take);
         for (ty, said) in ended.iter().flat_map(|stream| stream.types.iter().enumerate()) {
-            // What was not all there is not claimed on the next stream, so that the server tells it again.
-            if said.wildcard && !self.complete[ty] {
+            // What was not all there is not claimed on the next stream, so that the server tells it again. Where the stream gave the
+            // wildcard up, another one may have brought it since.
+            if said.wildcard && !said.gave_up_wildcard && !self.complete[ty] {
                 self.members[ty].iter_mut().for_each(|member| member.upstream_version = "".into());
             }
             self.doubt_errors(ty);
