@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backoff::BackoffSettings;
-use super::order::Lower;
 use crate::engine::interest::Shape;
 use crate::xds::{
     Request, Resource, ResourceError, ResourceName, Response, SetMark, Status, TypeUrl, Variant, Version,
@@ -387,4 +386,13 @@ pub enum Event {
         type_url: TypeUrl,
         names: Vec<ResourceName>,
     },
+}
+
+/// A version that is lower than the one before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lower {
+    /// The resource; `None` in SotW, whose versions are of responses.
+    pub name: Option<ResourceName>,
+    pub version: Box<str>,
+    pub before: Box<str>,
 }

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use super::api::{Cause, Changes, Event, Scope};
 use super::globs::GlobsStep;
-use super::names::{Held, Names};
+use super::names::{Held, Names, is_heartbeat};
 use super::order::Versions;
-use super::response::{Digest, Verdict, is_invalid};
+use super::response::{Digest, Verdict, is_invalid, means_absence};
+use super::said::Said;
 use super::settling::Settling;
-use super::subscription::{Said, Subscription, Want};
-use super::variants::VariantStep;
+use super::subscription::{Subscription, Want};
+use super::variant_step::VariantStep;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
@@ -106,20 +107,6 @@ impl Subscription {
         }
         (changes, events)
     }
-}
-
-/// A payload-less element is a heartbeat if it repeats the version that is held; if not, old servers mean an
-/// absence by it (TTL-10). In SotW it can't mean anything but a heartbeat (TTL-4).
-pub(super) fn is_heartbeat(variant: Variant, held: Option<&Held>, received: &Received) -> bool {
-    let version = &received.upstream_version;
-    match variant {
-        Variant::Sotw => true,
-        Variant::Delta => held.is_some_and(|held| !version.is_empty() && held.version == *version),
-    }
-}
-
-pub(super) fn means_absence(error: &ResourceError) -> bool {
-    error.status.code == Code::NotFound
 }
 
 /// One response, applied to names.

@@ -21,18 +21,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::backoff::BackoffSettings;
-use super::names::Held;
-use super::proof::Flaps;
-use super::subscription::{Subscription, Want};
-use super::{Output, Phase, Upstream};
-use crate::engine::Time;
-use crate::xds::{ResourceName, Status, Variant};
+use crate::xds::{ResourceName, Variant};
 
-const PRIMARY: u16 = 0;
-const FAILOVER: u16 = 1;
+pub(super) const PRIMARY: u16 = 0;
+pub(super) const FAILOVER: u16 = 1;
 
 /// Failures of the primary, in a row, until the failover server has its turn (E3).
-const FAILURES_MAX: u32 = 2;
+pub(super) const FAILURES_MAX: u32 = 2;
 
 /// Between the attempts of a round, of one at each server, while the primary has never answered.
 pub(super) fn default_backoff() -> BackoffSettings {
@@ -44,7 +39,7 @@ pub(super) fn default_backoff() -> BackoffSettings {
 }
 
 /// A failed attempt to connect comes without a jitter of its own.
-const MIDDLE: f64 = 0.5;
+pub(super) const MIDDLE: f64 = 0.5;
 
 /// Whose turn it is.
 #[derive(Debug, Default)]
@@ -52,142 +47,16 @@ pub(super) struct Failover {
     /// The server that is asked, or will be next.
     pub(super) server: u16,
     /// The server of the last stream.
-    asked: u16,
+    pub(super) asked: u16,
     /// The primary's, since it was asked first. They are never forgotten: see E9.
-    failures: u32,
-    has_primary_answered: bool,
+    pub(super) failures: u32,
+    pub(super) has_primary_answered: bool,
 }
 
 /// What was said of one type with the other server.
 #[derive(Debug)]
 pub(super) struct Stash {
-    variant: Variant,
-    accepted: String,
-    held: BTreeMap<ResourceName, (Box<str>, bool)>,
-}
-
-impl Upstream {
-    /// The server whose turn it is: its number in the list.
-    pub fn server(&self) -> u16 {
-        self.failover.server
-    }
-
-    /// Whether the failover server will never be asked any more.
-    pub fn stays_with_primary(&self) -> bool {
-        self.failover.has_primary_answered
-    }
-
-    /// The primary answered on another stream of the source: all of them are with one server (E6).
-    pub fn stay_with_primary(&mut self, now: Time) {
-        self.failover.has_primary_answered = true;
-        if std::mem::take(&mut self.failover.server) != PRIMARY
-            && matches!(self.phase, Phase::Opening | Phase::Open(_))
-        {
-            self.renew(now);
-        }
-        self.check_invariants();
-    }
-
-    /// The two servers are asked in turns, as far as is known.
-    pub(super) fn alternates(&self) -> bool {
-        self.settings.failover && !self.failover.has_primary_answered
-    }
-
-    /// An attempt brought no answer: how long to wait before the next one. The failover server has its turn at once, the
-    /// primary its next one after the backoff.
-    pub(super) fn retry_in(&mut self, jitter: f64) -> Duration {
-        if !self.alternates() {
-            return self.backoff.after_unanswered(&self.settings.backoff, jitter);
-        }
-        let failover = &mut self.failover;
-        if failover.server == PRIMARY {
-            failover.failures = failover.failures.saturating_add(1);
-        }
-        if failover.server == PRIMARY && failover.failures >= FAILURES_MAX {
-            failover.server = FAILOVER;
-            return Duration::ZERO;
-        }
-        failover.server = PRIMARY;
-        self.backoff.after_unanswered(&self.settings.failover_backoff, jitter)
-    }
-
-    /// A stream that was answered ended: the primary has its turn (E7).
-    pub(super) fn ask_primary(&mut self) {
-        self.failover.server = PRIMARY;
-    }
-
-    /// A connection could not be made. The primary's first failure leaves the attempt to go on; else the other server has
-    /// its turn.
-    pub(super) fn unconnected(&mut self, status: Status, now: Time) {
-        if !self.alternates() {
-            // The shell goes on trying, and waits in between (CLI-7).
-            return self.unreachable(status, now);
-        }
-        let before = self.failover.server;
-        let retry_in = self.retry_in(MIDDLE);
-        self.unreachable(status, now);
-        if self.failover.server != before {
-            self.outputs.push_back(Output::Close);
-            self.retry_at = now + retry_in;
-            self.enter(Phase::Waiting { until: self.retry_at }, now);
-        }
-    }
-
-    pub(super) fn primary_answered(&mut self) {
-        if self.failover.server == PRIMARY {
-            self.failover.has_primary_answered = true;
-            self.subscriptions.values_mut().for_each(|subscription| subscription.stash = None);
-        }
-    }
-
-    /// A stream to this turn's server is about to open, in this variant.
-    ///
-    /// Whether it goes to another server than the last one.
-    pub(super) fn take_turn(&mut self, before: Variant) -> bool {
-        let server = self.failover.server;
-        if std::mem::replace(&mut self.failover.asked, server) == server {
-            return false;
-        }
-        self.flaps = Flaps::default();
-        let variant = self.variant;
-        self.subscriptions.values_mut().for_each(|subscription| subscription.exchange(before, variant));
-        true
-    }
-
-    /// Nothing is wanted any more: whoever comes next is asked about as at the start.
-    pub(super) fn forget_turns(&mut self) {
-        let has_primary_answered = self.failover.has_primary_answered;
-        self.failover = Failover { has_primary_answered, ..Failover::default() };
-    }
-}
-
-impl Subscription {
-    /// Puts away what one server gave, and takes up what was put away of the other, if it is of the variant that is spoken.
-    fn exchange(&mut self, before: Variant, now: Variant) {
-        let mut held = BTreeMap::new();
-        self.each_held(|name, of_name| {
-            held.extend(of_name.take_version().map(|version| (name.clone(), version)));
-        });
-        let stash = Stash { variant: before, accepted: std::mem::take(&mut self.accepted), held };
-        let Some(mut other) = self.stash.replace(Box::new(stash)).filter(|other| other.variant == now) else {
-            return;
-        };
-        self.accepted = other.accepted;
-        self.each_held(|name, of_name| {
-            if let Some(version) = other.held.remove(name) {
-                of_name.set_version(version);
-            }
-        });
-    }
-
-    fn each_held(&mut self, mut visit: impl FnMut(&ResourceName, &mut Held)) {
-        match &mut self.want {
-            Want::Nothing => {}
-            Want::Names(names) => names.each_held(visit),
-            Want::Globs(globs) => globs.each_held(visit),
-            Want::Wildcard(wildcard) => {
-                wildcard.members.iter_mut().for_each(|(name, held)| visit(name, held))
-            }
-        }
-    }
+    pub(super) variant: Variant,
+    pub(super) accepted: String,
+    pub(super) held: BTreeMap<ResourceName, (Box<str>, bool)>,
 }

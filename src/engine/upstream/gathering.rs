@@ -8,18 +8,17 @@
 
 use std::time::Duration;
 
-use super::{Occasion, Phase, Upstream};
 use crate::engine::Time;
 
 /// Some round trips of a network nearby. It is as fine as the timers of the process are.
-const FIRST: Duration = Duration::from_millis(1);
+pub(super) const FIRST: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Default)]
 pub struct Gathering {
     /// Changes wait until then.
-    until: Option<Time>,
+    pub(super) until: Option<Time>,
     /// When changes were written last, and how long those that came after it had to wait.
-    last: Option<(Time, Duration)>,
+    pub(super) last: Option<(Time, Duration)>,
 }
 
 impl Gathering {
@@ -38,32 +37,5 @@ impl Gathering {
         let wait = in_burst.map_or(FIRST, |(_, wait)| wait * 2).min(most);
         self.last = Some((now, wait));
         self.until = Some(now + wait);
-    }
-}
-
-impl Upstream {
-    /// FLW-5: the first change leaves at once, what follows soon is gathered.
-    pub(super) fn write_changes_gathered(&mut self, now: Time) {
-        let is_gathering = match &self.phase {
-            Phase::Open(stream) => stream.gathering.until().is_some(),
-            _ => true,
-        };
-        if !is_gathering
-            && self.write_changes(now)
-            && let Phase::Open(stream) = &mut self.phase
-        {
-            stream.gathering.wrote(now, self.settings.gather);
-        }
-    }
-
-    /// Whether there was something to write.
-    pub(super) fn write_changes(&mut self, now: Time) -> bool {
-        let with_news = self.subscriptions.values().filter(|subscription| subscription.has_news());
-        let type_urls: Vec<_> = with_news.map(|subscription| subscription.type_url.clone()).collect();
-        let mut wrote = false;
-        for type_url in &type_urls {
-            wrote |= self.write(type_url, Occasion::Change, now);
-        }
-        wrote
     }
 }

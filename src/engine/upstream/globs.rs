@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::api::{Cause, Changes, Event, Scope};
-use super::apply::{is_heartbeat, means_absence};
-use super::names::Held;
+use super::names::{Held, is_heartbeat};
 use super::order::Versions;
-use super::response::{Digest, Verdict, is_invalid};
+use super::response::{Digest, Verdict, is_invalid, means_absence};
+use super::said::Said;
 use super::settling::Settling;
-use super::subscription::Said;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
 use crate::xds::{Received, ResourceError, ResourceName, TypeUrl, Variant};

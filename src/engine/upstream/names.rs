@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::pace::Pace;
-use super::subscription::Want;
 use super::variants::Variants;
-use super::{Cause, Changes, Output, Upstream};
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
-use crate::xds::{Received, Resource, ResourceName};
+use crate::xds::{Received, Resource, ResourceName, Variant};
 
 /// A resource that the source holds, and the string by which this server knows its version.
 #[derive(Debug)]
@@ -406,15 +404,12 @@ impl Names {
     }
 }
 
-impl Upstream {
-    /// What the planted bug does that takes the end of a stream for the end of its names.
-    pub(super) fn lose_all_names(&mut self) {
-        for (type_url, subscription) in &mut self.subscriptions {
-            if let Want::Names(names) = &mut subscription.want {
-                let all: Vec<_> = names.iter().cloned().collect();
-                let changes = Changes::of_names(type_url, all, Cause::Omitted);
-                self.outputs.push_back(Output::Changes(changes));
-            }
-        }
+/// A payload-less element is a heartbeat if it repeats the version that is held; if not, old servers mean an
+/// absence by it (TTL-10). In SotW it can't mean anything but a heartbeat (TTL-4).
+pub(super) fn is_heartbeat(variant: Variant, held: Option<&Held>, received: &Received) -> bool {
+    let version = &received.upstream_version;
+    match variant {
+        Variant::Sotw => true,
+        Variant::Delta => held.is_some_and(|held| !version.is_empty() && held.version == *version),
     }
 }

@@ -4,18 +4,9 @@
 //! Neither changes what is done with a response. Versions are opaque to the protocol, so two of them are put in an order only
 //! where both are written in one way that shows it; see [`is_lower`].
 
-use super::api::Event;
+use super::api::{Event, Lower};
 use super::names::Held;
 use crate::xds::{Received, Resource, ResourceName, TypeUrl, Variant, Version};
-
-/// A version that is lower than the one before it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lower {
-    /// The resource; `None` in SotW, whose versions are of responses.
-    pub name: Option<ResourceName>,
-    pub version: Box<str>,
-    pub before: Box<str>,
-}
 
 impl Lower {
     pub(super) fn of(name: Option<&ResourceName>, version: &str, before: &str) -> Option<Lower> {

@@ -19,11 +19,8 @@
 use std::collections::VecDeque;
 
 use super::backoff::BackoffSettings;
-use super::subscription::{Subscription, Want};
-use super::{Event, Phase, Upstream, expired};
+
 use crate::engine::Time;
-use crate::engine::planted::{Bug, planted};
-use crate::xds::{Code, Status, TypeUrl};
 
 /// What the present stream says of one type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +59,7 @@ impl Currency {
     }
 
     /// A response came, and more is needed.
-    fn answering(&mut self, is_good: bool) {
+    pub(super) fn answering(&mut self, is_good: bool) {
         if *self != Currency::Current {
             *self = if is_good { Currency::Answering } else { Currency::Rejected };
         }
@@ -76,7 +73,7 @@ impl Currency {
     }
 
     /// `silent`: what the silence of the server means.
-    fn run_out(&mut self, now: Time, stream_signs: u64, silent: Currency) {
+    pub(super) fn run_out(&mut self, now: Time, stream_signs: u64, silent: Currency) {
         if let Currency::Asked { due, signs } = *self
             && due <= now
         {
@@ -88,14 +85,14 @@ impl Currency {
 /// Streams that were answered and ended soon after, in the order of time.
 #[derive(Debug, Default)]
 pub(super) struct Flaps {
-    ends: VecDeque<Time>,
+    pub(super) ends: VecDeque<Time>,
     /// There were too many of them, and no stream has lasted since.
     pub(super) is_unsteady: bool,
 }
 
 impl Flaps {
     /// Whether the server is found to be unsteady by this end.
-    fn add(&mut self, settings: &BackoffSettings, now: Time) -> bool {
+    pub(super) fn add(&mut self, settings: &BackoffSettings, now: Time) -> bool {
         self.ends.push_back(now);
         while self.ends.front().is_some_and(|end| now.since(*end) > settings.unsteady_within) {
             self.ends.pop_front();
@@ -106,192 +103,5 @@ impl Flaps {
         self.ends.clear();
         self.is_unsteady = true;
         true
-    }
-}
-
-impl Subscription {
-    /// The server has said of the type what it has to say, by words or by silence where that is an answer (DEL-35, STR-10), so
-    /// that what it leaves out is meant (RLY-2).
-    pub(super) fn has_spoken(&self) -> bool {
-        self.said.spoken || self.said.may_be_silent && self.currency == Currency::Current
-    }
-
-    /// A response said what there is. `is_good`: it has no fault; `is_full`: it says all that there is.
-    pub(super) fn judge_currency(&mut self, is_good: bool, is_full: bool) {
-        self.is_rejected |= !is_good;
-        let is_answered = match &self.want {
-            _ if is_full => true,
-            // Once settled it stays current, and is so by its settling.
-            _ if self.first.is_running() => return self.currency.answering(is_good),
-            Want::Names(names) if !self.first.is_settled() => names.is_answered(),
-            _ => false,
-        };
-        match (is_good || planted(Bug::RejectedIsCurrent), is_answered) {
-            (true, true) => self.currency = Currency::Current,
-            (true, false) => {}
-            (false, _) => self.currency.answering(false),
-        }
-    }
-
-    /// What it means that the server was silent on a live stream: that all is current, unless it would say so.
-    fn after_silence(&self) -> Currency {
-        if self.said.has_marks { Currency::Silent } else { Currency::Current }
-    }
-
-    fn heard_silence(&mut self, due: Time, signs: u64) {
-        if self.has_spoken() {
-            self.restart_timers(due, signs);
-        }
-    }
-
-    /// The timers of names that ran out before the server had spoken start anew: it gets their whole time to say the rest.
-    fn restart_timers(&mut self, due: Time, signs: u64) {
-        if let Want::Names(names) = &mut self.want {
-            names.restart(due, signs);
-        }
-    }
-}
-
-impl Upstream {
-    /// Whether the server has said of this type what it has to say, on the present stream.
-    pub fn is_current(&self, type_url: &TypeUrl) -> bool {
-        let subscription = self.subscriptions.get(type_url);
-        subscription.is_some_and(|of_type| !of_type.wants_nothing() && of_type.currency == Currency::Current)
-    }
-
-    /// The server can be heard on this stream; it is told once for each.
-    pub(super) fn hear(&mut self, now: Time) {
-        let Phase::Open(stream) = &mut self.phase else { return };
-        if std::mem::replace(&mut stream.is_heard, true) {
-            return;
-        }
-        self.last_error = None;
-        self.reach.hear(now);
-        self.event(Event::Heard);
-    }
-
-    /// The present stream, which was answered, ends: whether the server is found to be unsteady by that.
-    pub(super) fn is_found_unsteady(&mut self, now: Time) -> bool {
-        let Phase::Open(stream) = &self.phase else { return false };
-        let backoff = &self.settings.backoff;
-        let is_short = now.since(stream.opened) < backoff.short_life;
-        is_short && !stream.is_dismissed && self.flaps.add(backoff, now)
-    }
-
-    /// Why an unsteady server is unreachable; `last`: how its last stream ended.
-    pub(super) fn unsteady(&self, last: &Status) -> Status {
-        let BackoffSettings { unsteady_ends, unsteady_within, .. } = &self.settings.backoff;
-        let text = format!(
-            "{unsteady_ends} streams within {unsteady_within:?} ended soon after they were answered, the last one with {last}"
-        );
-        Status::new(Code::Unavailable, text)
-    }
-
-    /// When an unsteady server has been steady for long enough.
-    pub(super) fn steady_at(&self) -> Option<Time> {
-        let Phase::Open(stream) = &self.phase else { return None };
-        let answered = stream.answered.or(stream.silent).filter(|_| self.flaps.is_unsteady)?;
-        Some(answered + self.settings.backoff.short_life)
-    }
-
-    pub(super) fn become_steady(&mut self, now: Time) {
-        if self.steady_at().is_some_and(|at| at <= now) {
-            self.flaps.is_unsteady = false;
-            self.hear(now);
-        }
-    }
-
-    /// What is held of a type is what the server has.
-    pub(super) fn set_current(&mut self, type_url: &TypeUrl) {
-        if let Some(subscription) = self.subscriptions.get_mut(type_url) {
-            subscription.currency = Currency::Current;
-        }
-    }
-
-    /// The server speaks of a type, by words.
-    pub(super) fn spoke(&mut self, type_url: &TypeUrl, now: Time) {
-        let due = now + self.settings.timeout_of(type_url);
-        let (Phase::Open(stream), Some(subscription)) = (&self.phase, self.subscriptions.get_mut(type_url))
-        else {
-            return;
-        };
-        if !std::mem::replace(&mut subscription.said.spoken, true) {
-            subscription.restart_timers(due, stream.signs);
-        }
-    }
-
-    /// What was current is so no longer.
-    pub(super) fn lose_currency(&mut self) {
-        self.subscriptions.values_mut().for_each(|subscription| subscription.currency = Currency::Unasked);
-    }
-
-    /// Silence that has lasted is an answer if the stream is alive. Whether some of it has still to be proven.
-    pub(super) fn end_silence(&mut self, now: Time) -> bool {
-        let Phase::Open(stream) = &self.phase else { return false };
-        if stream.is_receiving {
-            return false;
-        }
-        let mut is_unproven = false;
-        for subscription in self.subscriptions.values_mut() {
-            let before = subscription.currency;
-            let silent = subscription.after_silence();
-            subscription.currency.run_out(now, stream.signs, silent);
-            is_unproven |= subscription.currency == Currency::Unproven;
-            if subscription.currency != before {
-                subscription
-                    .heard_silence(now + self.settings.timeout_of(&subscription.type_url), stream.signs);
-            }
-        }
-        self.hear_silence(now);
-        is_unproven
-    }
-
-    /// The stream is alive, so the timers that ran out in silence count; not while a message arrives, which ends the silence.
-    pub(super) fn expire_proven(&mut self, now: Time) {
-        let Phase::Open(stream) = &self.phase else { return };
-        if stream.is_receiving {
-            return;
-        }
-        for (type_url, subscription) in &mut self.subscriptions {
-            if let Want::Names(names) = &mut subscription.want {
-                let mut out = names.prove(now);
-                out.retain(|name| !stream.has_marks || name.is_located());
-                self.outputs.extend(expired(&self.settings, type_url, names, out));
-            }
-        }
-        self.prove_silence(now);
-    }
-
-    /// The stream gave a sign of life.
-    fn prove_silence(&mut self, now: Time) {
-        let Phase::Open(stream) = &self.phase else { return };
-        for subscription in self.subscriptions.values_mut() {
-            if subscription.currency == Currency::Unproven {
-                subscription.currency = subscription.after_silence();
-                subscription
-                    .heard_silence(now + self.settings.timeout_of(&subscription.type_url), stream.signs);
-            }
-        }
-        self.hear_silence(now);
-    }
-
-    /// A server that was asked everything and says nothing has nothing to say.
-    fn hear_silence(&mut self, now: Time) {
-        // What cannot be asked, globs in SotW, is not waited for.
-        let is_asked = |of_type: &&Subscription| of_type.said.asked && !of_type.wants_nothing();
-        let mut asked =
-            self.subscriptions.values().filter(is_asked).map(|of_type| of_type.currency).peekable();
-        let is_over = |currency| matches!(currency, Currency::Current | Currency::Silent);
-        let is_all = asked.peek().is_some() && asked.all(is_over);
-        if !is_all {
-            return;
-        }
-        if self.flaps.is_unsteady {
-            // It has to last now, as after a first response (FU9).
-            let Phase::Open(stream) = &mut self.phase else { return };
-            stream.silent.get_or_insert(now);
-        } else {
-            self.hear(now);
-        }
     }
 }

@@ -173,3 +173,7 @@ impl Verdict {
         Status::new(Code::InvalidArgument, text)
     }
 }
+
+pub(super) fn means_absence(error: &ResourceError) -> bool {
+    error.status.code == Code::NotFound
+}

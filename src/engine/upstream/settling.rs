@@ -19,21 +19,20 @@
 
 use std::time::Duration;
 
-use super::{Output, Phase, Upstream};
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
 
 /// A first response that weighs less is most likely all that there is, since servers split by size. It waits for the round trip
 /// only.
-const LARGE: usize = 1 << 20;
+pub(super) const LARGE: usize = 1 << 20;
 
 /// After a larger one, or a second one, nothing may come for so long. It is some ten times what a server needs to make the next
 /// part of an answer.
-const QUIET: Duration = Duration::from_millis(200);
+pub(super) const QUIET: Duration = Duration::from_millis(200);
 
 /// Updates of what came already have so many round trips begin anew. A server whose updates come faster than round trips end
 /// would keep its clients waiting for ever otherwise.
-const REPEATED_MAX: u8 = 10;
+pub(super) const REPEATED_MAX: u8 = 10;
 
 /// Where the first answers to a type, or to a glob, stand on the present stream. The numbers say how many round trips were
 /// repeated.
@@ -68,7 +67,7 @@ impl Settling {
 
     /// An update of what came already. What follows it may be on its way behind it, so that a round trip that began before says
     /// nothing of that.
-    fn updated(self) -> Settling {
+    pub(super) fn updated(self) -> Settling {
         match self {
             Settling::Proving(repeated) | Settling::Proven(repeated) if repeated < REPEATED_MAX => {
                 Settling::Due(repeated + 1)
@@ -132,14 +131,14 @@ impl Settling {
     }
 
     /// A round trip may begin. Whether it has to.
-    fn begin(&mut self) -> bool {
+    pub(super) fn begin(&mut self) -> bool {
         let Settling::Due(repeated) = *self else { return false };
         let is_over = planted(Bug::WholeWithoutRoundTrip);
         *self = if is_over { Settling::Proven(repeated) } else { Settling::Proving(repeated) };
         true
     }
 
-    fn returned(&mut self) {
+    pub(super) fn returned(&mut self) {
         if let Settling::Proving(repeated) = *self {
             *self = Settling::Proven(repeated);
         }
@@ -152,44 +151,5 @@ impl Settling {
             *self = Settling::Settled;
         }
         is_proven
-    }
-}
-
-impl Upstream {
-    /// The first bytes of a message have come, and not all of it.
-    pub(super) fn receiving(&mut self) {
-        if let Phase::Open(stream) = &mut self.phase {
-            stream.is_receiving = true;
-        }
-    }
-
-    /// The round trip is over.
-    pub(super) fn returned(&mut self, now: Time) {
-        let Phase::Open(stream) = &mut self.phase else { return };
-        stream.has_round = false;
-        for subscription in self.subscriptions.values_mut() {
-            subscription.each_settling(Settling::returned);
-        }
-        self.settle_answers(now);
-    }
-
-    /// Goes on with the first answers of all types, unless more is on its way.
-    pub(super) fn settle_answers(&mut self, now: Time) {
-        let Phase::Open(stream) = &mut self.phase else { return };
-        if stream.is_receiving && !planted(Bug::SettledWhileReceiving) {
-            return;
-        }
-        let mut begins = false;
-        for subscription in self.subscriptions.values_mut() {
-            subscription.each_settling(|settling| settling.pass(now));
-            if !stream.has_round {
-                subscription.each_settling(|settling| begins |= settling.begin());
-            }
-            self.outputs.extend(subscription.settle().map(Output::Changes));
-        }
-        if begins {
-            stream.has_round = true;
-            self.outputs.push_back(Output::RoundTrip);
-        }
     }
 }

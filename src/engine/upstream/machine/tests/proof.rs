@@ -1,7 +1,7 @@
 //! What a stream proves: that the server can be heard, and that a type is current.
 
-use super::super::*;
 use super::script::{Script, check, delta, rest, sotw, type_url};
+use super::*;
 
 /// A stream on which `a` is answered, and which ends that much later.
 fn short_stream(script: &mut Script, lives: &str) -> Vec<String> {

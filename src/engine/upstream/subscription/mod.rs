@@ -1,23 +1,28 @@
 //! One type on the stream: what is wanted, what of it has been written, and the nonce chain.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod currency;
+mod exchange;
+mod marks;
 
-use super::api::{Changes, Interest};
-use super::failover::Stash;
-use super::globs::Globs;
-use super::names::Names;
-use super::order::Lower;
-use super::proof::Currency;
-use super::response::Digest;
-use super::settling::Settling;
-use super::wildcard::Wildcard;
+use std::collections::BTreeMap;
+
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
+use crate::engine::upstream::api::Lower;
+use crate::engine::upstream::api::{Changes, Interest};
+use crate::engine::upstream::failover::Stash;
+use crate::engine::upstream::globs::Globs;
+use crate::engine::upstream::names::Names;
+use crate::engine::upstream::proof::Currency;
+use crate::engine::upstream::response::Digest;
+use crate::engine::upstream::said::Said;
+use crate::engine::upstream::settling::Settling;
+use crate::engine::upstream::wildcard::Wildcard;
 use crate::xds::{ResourceName, TypeUrl, Variant};
 
 /// What is wanted of a type: the wildcard, globs or names, never two of them.
 #[derive(Debug, Default)]
-pub(super) enum Want {
+pub(in crate::engine::upstream) enum Want {
     #[default]
     Nothing,
     Names(Names),
@@ -25,48 +30,21 @@ pub(super) enum Want {
     Globs(Globs),
 }
 
-/// What has been said about a type on the present stream. A new stream starts with nothing said (DEL-28).
-#[derive(Debug, Default)]
-pub(super) struct Said {
-    /// The first request has been written.
-    pub(super) asked: bool,
-    /// It was for the wildcard.
-    for_wildcard: bool,
-    /// It was for globs only.
-    for_globs: bool,
-    /// The server has spoken of the type: a response came from which something can be derived.
-    pub(super) spoken: bool,
-    /// The first request claims what is held, so that a server may answer it by silence (DEL-35, STR-10).
-    pub(super) may_be_silent: bool,
-    /// The server marks what is whole ([`super::marks`]).
-    pub(super) has_marks: bool,
-    /// How many requests of the type were written.
-    pub(super) requests: u64,
-    /// Of the last response, empty before (ACK-9).
-    pub(super) nonce: String,
-    /// When something was asked for last, if no response of the type came since.
-    pub(super) unanswered: Option<Time>,
-    /// Wanted names (`*` for the wildcard) that no request lists yet.
-    pub(super) enter: BTreeSet<ResourceName>,
-    /// Names that the last request lists but that are no longer wanted.
-    pub(super) leave: BTreeSet<ResourceName>,
-}
-
 #[derive(Debug)]
-pub(super) struct Subscription {
-    pub(super) type_url: TypeUrl,
-    pub(super) want: Want,
-    pub(super) said: Said,
+pub(in crate::engine::upstream) struct Subscription {
+    pub(in crate::engine::upstream) type_url: TypeUrl,
+    pub(in crate::engine::upstream) want: Want,
+    pub(in crate::engine::upstream) said: Said,
     /// SotW: the `version_info` accepted last. It outlives the stream (STR-9).
-    pub(super) accepted: String,
-    pub(super) currency: Currency,
+    pub(in crate::engine::upstream) accepted: String,
+    pub(in crate::engine::upstream) currency: Currency,
     /// The first answers on this stream, where they come in parts.
-    pub(super) first: Settling,
+    pub(in crate::engine::upstream) first: Settling,
     /// Something was rejected on this stream.
-    pub(super) is_rejected: bool,
-    pub(super) stash: Option<Box<Stash>>,
-    pub(super) acks: u64,
-    pub(super) nacks: u64,
+    pub(in crate::engine::upstream) is_rejected: bool,
+    pub(in crate::engine::upstream) stash: Option<Box<Stash>>,
+    pub(in crate::engine::upstream) acks: u64,
+    pub(in crate::engine::upstream) nacks: u64,
 }
 
 fn star() -> ResourceName {
@@ -74,7 +52,7 @@ fn star() -> ResourceName {
 }
 
 impl Subscription {
-    pub(super) fn new(type_url: TypeUrl) -> Self {
+    pub(in crate::engine::upstream) fn new(type_url: TypeUrl) -> Self {
         let (want, said, accepted, currency, first, stash) = Default::default();
         let is_rejected = false;
         Subscription {
@@ -91,19 +69,19 @@ impl Subscription {
         }
     }
 
-    pub(super) fn wants_nothing(&self) -> bool {
+    pub(in crate::engine::upstream) fn wants_nothing(&self) -> bool {
         matches!(self.want, Want::Nothing)
     }
 
     /// Some change waits for a request.
-    pub(super) fn has_news(&self) -> bool {
+    pub(in crate::engine::upstream) fn has_news(&self) -> bool {
         !self.said.enter.is_empty() || !self.said.leave.is_empty()
     }
 
     /// The interest can't follow what was said of the type on this stream. A wildcard stands in the first request of
     /// its type on a stream or not at all: a response on its way may answer an earlier request, and nothing tells
     /// it from the whole membership. A legacy wildcard can't be left again either (RLY-19). So it is with globs after names.
-    pub(super) fn needs_fresh_stream(&self, interest: &Interest) -> bool {
+    pub(in crate::engine::upstream) fn needs_fresh_stream(&self, interest: &Interest) -> bool {
         let is_mixed = match interest {
             Interest::Wildcard => true,
             Interest::Globs(_) => !self.said.for_globs,
@@ -114,7 +92,7 @@ impl Subscription {
 
     /// The interest takes up a name again before its unsubscription was written. The server would see no change and
     /// send nothing, so the two have to go in two requests (RLY-59).
-    pub(super) fn must_leave_first(&self, interest: &Interest) -> bool {
+    pub(in crate::engine::upstream) fn must_leave_first(&self, interest: &Interest) -> bool {
         match interest {
             Interest::Wildcard => false,
             _ if planted(Bug::LeftAndEnteredTogether) => false,
@@ -125,7 +103,7 @@ impl Subscription {
     }
 
     /// All of it is wanted already.
-    pub(super) fn wants(&self, interest: &Interest) -> bool {
+    pub(in crate::engine::upstream) fn wants(&self, interest: &Interest) -> bool {
         match (&self.want, interest) {
             (Want::Wildcard(_), Interest::Wildcard) => true,
             (Want::Names(wanted), Interest::Names(names)) => names.iter().all(|name| wanted.contains(name)),
@@ -135,19 +113,19 @@ impl Subscription {
 
     /// A good response: its version may be claimed from now on (STR-9), but not if what it answers all of was less than
     /// is wanted by now: a server may look at the version only, and say that nothing changed.
-    pub(super) fn accept(&mut self, digest: &Digest) {
+    pub(in crate::engine::upstream) fn accept(&mut self, digest: &Digest) {
         if !(digest.answers_all && self.has_news()) {
             self.accepted.clone_from(&digest.version_info);
         }
     }
 
     /// SotW: the version of the response, if it is lower than the one accepted before it (FU21).
-    pub(super) fn lower(&self, digest: &Digest) -> Option<Lower> {
+    pub(in crate::engine::upstream) fn lower(&self, digest: &Digest) -> Option<Lower> {
         Lower::of(None, &digest.version_info, &self.accepted)
     }
 
     /// An interest of the other kind than the one before takes its place.
-    pub(super) fn add(&mut self, interest: Interest) {
+    pub(in crate::engine::upstream) fn add(&mut self, interest: Interest) {
         if self.wants_nothing() {
             // A server may keep silent to a client that claims a version (STR-10), but nothing is held.
             self.accepted.clear();
@@ -188,7 +166,7 @@ impl Subscription {
         }
     }
 
-    pub(super) fn drop(&mut self, interest: Interest) {
+    pub(in crate::engine::upstream) fn drop(&mut self, interest: Interest) {
         match (&mut self.want, interest) {
             (Want::Wildcard(_), Interest::Wildcard) => self.drop_all(),
             (Want::Names(wanted), Interest::Names(names)) => {
@@ -231,7 +209,7 @@ impl Subscription {
     }
 
     /// The complete list of names (SUB-1); `*` for the wildcard.
-    pub(super) fn listed(&self) -> Vec<ResourceName> {
+    pub(in crate::engine::upstream) fn listed(&self) -> Vec<ResourceName> {
         match &self.want {
             Want::Nothing => Vec::new(),
             Want::Names(names) => names.iter().cloned().collect(),
@@ -241,7 +219,7 @@ impl Subscription {
     }
 
     /// The server's own version strings of what is held (RLY-64), sorted by name.
-    pub(super) fn versions(&self) -> Vec<(ResourceName, String)> {
+    pub(in crate::engine::upstream) fn versions(&self) -> Vec<(ResourceName, String)> {
         let versions = match &self.want {
             Want::Nothing => BTreeMap::new(),
             Want::Names(names) => names.versions(),
@@ -255,7 +233,7 @@ impl Subscription {
     }
 
     /// A request that says everything is written now; timers of its new names run until `due`.
-    pub(super) fn written(&mut self, variant: Variant, due: Time, signs: u64) {
+    pub(in crate::engine::upstream) fn written(&mut self, variant: Variant, due: Time, signs: u64) {
         let is_first = !self.said.asked;
         let entered = std::mem::take(&mut self.said.enter);
         if planted(Bug::NamesAskedTwice) {
@@ -293,7 +271,7 @@ impl Subscription {
         }
     }
 
-    pub(super) fn stream_ended(&mut self) {
+    pub(in crate::engine::upstream) fn stream_ended(&mut self) {
         self.said = Said { enter: self.listed().into_iter().collect(), ..Said::default() };
         (self.first, self.is_rejected) = Default::default();
         match &mut self.want {
@@ -311,7 +289,7 @@ impl Subscription {
     }
 
     /// The other variant of the protocol knows nothing of this one's versions.
-    pub(super) fn forget_versions(&mut self) {
+    pub(in crate::engine::upstream) fn forget_versions(&mut self) {
         self.accepted.clear();
         match &mut self.want {
             Want::Nothing => {}
@@ -322,7 +300,7 @@ impl Subscription {
     }
 
     /// `is_receiving`: bytes are arriving, so that there is no silence.
-    pub(super) fn next_timeout(&self, is_receiving: bool) -> Option<Time> {
+    pub(in crate::engine::upstream) fn next_timeout(&self, is_receiving: bool) -> Option<Time> {
         let of_want = match &self.want {
             Want::Nothing => return None,
             Want::Names(names) => names.next_due().filter(|_| !is_receiving),
@@ -334,7 +312,7 @@ impl Subscription {
     }
 
     /// Everything whose first answers come in parts.
-    pub(super) fn each_settling(&mut self, mut visit: impl FnMut(&mut Settling)) {
+    pub(in crate::engine::upstream) fn each_settling(&mut self, mut visit: impl FnMut(&mut Settling)) {
         visit(&mut self.first);
         if let Want::Globs(globs) = &mut self.want {
             globs.each_settling(visit);
@@ -342,7 +320,7 @@ impl Subscription {
     }
 
     /// What is known as a whole by now, if anything is.
-    pub(super) fn settle(&mut self) -> Option<Changes> {
+    pub(in crate::engine::upstream) fn settle(&mut self) -> Option<Changes> {
         let has_settled = self.first.settle();
         if has_settled {
             self.currency.settled(self.is_rejected);
@@ -359,7 +337,7 @@ impl Subscription {
         }
     }
 
-    pub(super) fn check_invariants(&self, is_open: bool) {
+    pub(in crate::engine::upstream) fn check_invariants(&self, is_open: bool) {
         let (count, wants): (usize, &dyn Fn(&ResourceName) -> bool) = match &self.want {
             Want::Nothing => (0, &|_| false),
             Want::Names(names) => (names.len(), &|name| names.contains(name)),

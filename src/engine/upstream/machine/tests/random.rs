@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::super::*;
 use super::script::{Script, delta, legacy, sotw};
+use super::*;
 
 fn input() -> impl Strategy<Value = String> {
     let short = prop::sample::select(vec!["CDS", "EDS", "LDS"]);

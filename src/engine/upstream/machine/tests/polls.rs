@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::super::*;
 use super::script::{Script, check, rest};
+use super::*;
 
 #[test]
 fn rst_10_the_next_poll_comes_after_the_delay_and_presents_the_version() {

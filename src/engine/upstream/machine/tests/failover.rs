@@ -1,7 +1,7 @@
 //! Envoy's failover, by the rules E1 to E15 (FBK-20). E10 and E11 are of options that sluice lacks.
 
-use super::super::*;
 use super::script::{Script, check, delta};
+use super::*;
 
 fn failover() -> Settings {
     Settings { failover: true, ..delta() }

@@ -1,7 +1,7 @@
 //! What is written, and when.
 
-use super::super::*;
 use super::script::{Script, check, delta, legacy, sotw, type_url};
+use super::*;
 
 #[test]
 fn flw_5_the_first_change_leaves_at_once_and_what_follows_is_gathered() {

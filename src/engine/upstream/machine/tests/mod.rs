@@ -18,3 +18,11 @@ mod timers;
 mod variants;
 mod versions;
 mod wildcards;
+
+use std::time::Duration;
+
+use super::*;
+use crate::engine::Time;
+use crate::engine::reach::Reach;
+use crate::engine::upstream::*;
+use crate::xds::{Code, Request, ResourceName, Response, Status, TypeUrl, Variant};

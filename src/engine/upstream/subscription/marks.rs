@@ -2,51 +2,25 @@
 //!
 //! On a stream with marks nothing is found out by silence, for the server may know as little as its own server told it so far:
 //!
-//! - the first answers settle by a mark and by nothing else ([`super::settling`]);
+//! - the first answers settle by a mark and by nothing else ([`crate::engine::upstream::settling`]);
 //! - no name is absent by a resource timer, which finds out no more than that the stream is alive. The server has timers of its
 //!   own, and says by `removed_resources` what they find;
 //! - a type is current once the server has marked it. That it can be heard is found out as on any stream.
 //!
 //! A mark counts only after a response that could be read: a response of which nothing was taken has no whole set behind it.
 
-use super::settling::Settling;
-use super::subscription::{Subscription, Want};
-use super::{Phase, Upstream};
-use crate::engine::Time;
-use crate::xds::{ResourceName, SetMark, TypeUrl, Variant};
-
-impl Upstream {
-    /// The server sets marks on the open stream.
-    pub(super) fn expect_marks(&mut self) {
-        let Phase::Open(stream) = &mut self.phase else { return };
-        if self.variant != Variant::Delta {
-            return;
-        }
-        stream.has_marks = true;
-        self.subscriptions.values_mut().for_each(Subscription::expect_marks);
-    }
-
-    /// A mark came, with the response that was taken last.
-    pub(super) fn marked(&mut self, type_url: &TypeUrl, mark: &SetMark, now: Time) {
-        let Phase::Open(stream) = &self.phase else { return };
-        if !stream.has_marks {
-            return;
-        }
-        if let Some(subscription) = self.subscriptions.get_mut(type_url) {
-            subscription.take_mark(mark);
-        }
-        self.settle_answers(now);
-    }
-}
+use crate::engine::upstream::settling::Settling;
+use crate::engine::upstream::subscription::{Subscription, Want};
+use crate::xds::{ResourceName, SetMark};
 
 impl Subscription {
     /// What is known of the type by now, and what is asked for later, waits for a mark.
-    pub(super) fn expect_marks(&mut self) {
+    pub(in crate::engine::upstream) fn expect_marks(&mut self) {
         self.said.has_marks = true;
         self.each_settling(Settling::expect_mark);
     }
 
-    fn take_mark(&mut self, mark: &SetMark) {
+    pub(in crate::engine::upstream) fn take_mark(&mut self, mark: &SetMark) {
         if !self.first.is_told() {
             return;
         }

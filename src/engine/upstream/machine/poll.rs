@@ -5,8 +5,12 @@
 //! is more than RLY-27 and RLY-28 grant to streams, where a response may be older than the request and may be one of
 //! several.
 
-use super::{Event, Interest, Phase, Transport, Upstream};
 use crate::engine::Time;
+use crate::engine::upstream::api::Event;
+use crate::engine::upstream::api::Interest;
+use crate::engine::upstream::api::Transport;
+use crate::engine::upstream::machine::Phase;
+use crate::engine::upstream::machine::Upstream;
 use crate::engine::upstream::subscription::Subscription;
 use crate::xds::TypeUrl;
 

@@ -1,7 +1,7 @@
 //! Another stream in the place of the open one, and servers that never answer.
 
-use super::super::*;
 use super::script::{Script, check, delta, rest, sotw};
+use super::*;
 
 #[test]
 fn rly_48_a_new_stream_is_open_before_the_old_one_is_closed_and_presents_versions() {

@@ -1,7 +1,7 @@
 //! When the first answers of a stream are all there.
 
-use super::super::*;
 use super::script::{check, delta, sotw};
+use super::*;
 
 #[test]
 fn del_26_a_small_first_response_is_whole_after_a_round_trip() {

@@ -5,8 +5,10 @@
 
 use std::time::Duration;
 
-use super::{Event, Phase, Upstream};
 use crate::engine::Time;
+use crate::engine::upstream::api::Event;
+use crate::engine::upstream::machine::Phase;
+use crate::engine::upstream::machine::Upstream;
 
 /// How long a server that never answered may be silent. A response takes milliseconds, and the resource timer is as long
 /// (TMR-1), so that whoever waits is told of the cause about when it is told of the effect.

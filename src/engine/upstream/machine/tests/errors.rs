@@ -1,7 +1,7 @@
 //! Responses that are wrong, in part or as a whole.
 
-use super::super::*;
 use super::script::{Script, check, delta, sotw};
+use super::*;
 
 #[test]
 fn g_6_a_nack_carries_the_version_accepted_last_and_the_new_nonce() {

@@ -1,10 +1,11 @@
 //! What outlives the relay's process: what was wanted of a server, and by which versions it knew what was held (RLY-7).
 
-use super::names::Held;
-use super::subscription::Want;
-use super::{Interest, Upstream};
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
+use crate::engine::upstream::api::Interest;
+use crate::engine::upstream::machine::Upstream;
+use crate::engine::upstream::names::Held;
+use crate::engine::upstream::subscription::Want;
 use crate::xds::{ResourceName, TypeUrl, Variant};
 
 /// A resource that was held before the relay was restarted.

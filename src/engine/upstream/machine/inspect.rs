@@ -1,8 +1,9 @@
 //! What the admin may see of the machine.
 
-use super::subscription::Want;
-use super::{Phase, Upstream};
 use crate::engine::Time;
+use crate::engine::upstream::machine::Phase;
+use crate::engine::upstream::machine::Upstream;
+use crate::engine::upstream::subscription::Want;
 use crate::xds::{ResourceName, Status, TypeUrl, Variant};
 
 /// Where the stream stands.

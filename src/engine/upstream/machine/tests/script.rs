@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::super::*;
+use super::*;
 use crate::xds::{
     Any, BadElement, Constraint, Constraints, DeltaResponse, Element, Received, Resource, ResourceError,
     ResourceName, SetMark, SotwResponse, Version,

@@ -11,11 +11,16 @@
 
 use std::time::Duration;
 
-use super::proof::Currency;
-use super::subscription::{Said, Subscription};
-use super::{Event, Input, Phase, Transport, Upstream};
 use crate::engine::Time;
 use crate::engine::reach::Reach;
+use crate::engine::upstream::api::Event;
+use crate::engine::upstream::api::Input;
+use crate::engine::upstream::api::Transport;
+use crate::engine::upstream::machine::Phase;
+use crate::engine::upstream::machine::Upstream;
+use crate::engine::upstream::proof::Currency;
+use crate::engine::upstream::said::Said;
+use crate::engine::upstream::subscription::Subscription;
 use crate::xds::{Status, TypeUrl, Variant};
 
 /// A server that ends the stream for a type does so when it reads the request. The rest is for slow networks and handlers.

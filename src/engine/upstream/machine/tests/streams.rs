@@ -1,7 +1,7 @@
 //! Opening, closing, backoff, and the fall back to SotW.
 
-use super::super::*;
 use super::script::{Script, check, delta, legacy, sotw, type_url};
+use super::*;
 
 #[test]
 fn g_8_nothing_is_open_while_nothing_is_wanted_and_interest_starts_afresh() {

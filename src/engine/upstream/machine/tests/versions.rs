@@ -1,7 +1,7 @@
 //! Versions that are lower than the ones before them: FU21.
 
-use super::super::*;
 use super::script::{Script, delta, rest, sotw};
+use super::*;
 
 /// Runs the lines; what of each response went backwards: `NAME 5>4`, `-` for a response of SotW as a whole.
 fn backwards(settings: Settings, lines: &str) -> Vec<String> {

@@ -3,9 +3,10 @@
 //! Mostly it closes, since what nobody watches has lingered for long enough. Secrets do not linger (RLY-60). A client that asks for
 //! one again and again would open and close a stream each time: so their stream stays for a while, with nothing on it.
 
-use super::api::WildcardStyle;
-use super::{Phase, Upstream};
 use crate::engine::Time;
+use crate::engine::upstream::api::WildcardStyle;
+use crate::engine::upstream::machine::Phase;
+use crate::engine::upstream::machine::Upstream;
 use crate::xds::{TypeUrl, Variant};
 
 impl Upstream {

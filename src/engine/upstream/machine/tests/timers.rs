@@ -1,7 +1,7 @@
 //! Resource timers.
 
-use super::super::*;
 use super::script::{check, delta, sotw};
+use super::*;
 
 #[test]
 fn rly_29_a_timer_counts_if_anything_arrived_since_the_request() {

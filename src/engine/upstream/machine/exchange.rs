@@ -1,0 +1,194 @@
+//! Responses that are judged, and requests that are written.
+
+use crate::engine::Time;
+use crate::engine::planted::{Bug, planted};
+use crate::engine::upstream::api::{Event, Output, WildcardStyle};
+use crate::engine::upstream::response::{Digest, Verdict};
+use crate::engine::upstream::settling::Settling;
+use crate::engine::upstream::subscription::{Subscription, Want};
+use crate::xds::{Kind, Request, Response, TypeUrl, Variant};
+
+use crate::engine::upstream::machine::{Occasion, Phase, Upstream};
+use crate::engine::upstream::{delta, sotw};
+
+impl Upstream {
+    pub(super) fn received(&mut self, response: Response, now: Time) {
+        if let Phase::Open(stream) = &mut self.phase {
+            stream.is_receiving = false;
+        }
+        // A poll that follows an answered one is compared with that; a process that began anew meanwhile was not there for a while.
+        let goes_on = self.is_polled || !self.polls();
+        self.answered(now);
+        let is_delta = self.variant == Variant::Delta;
+        self.delta_of_server().has_answered_delta |= is_delta;
+        let control_plane = response.control_plane();
+        let mut is_of_another = !goes_on;
+        if !control_plane.is_empty() && control_plane != self.control_plane {
+            is_of_another |= !self.control_plane.is_empty();
+            self.control_plane = control_plane.to_owned();
+        }
+        let mut digest = Digest::from(response);
+        digest.is_of_another = is_of_another;
+        digest.answers_all = self.polls();
+        digest.fails = self.settings.fails_on_data_errors;
+        self.digest(digest, now);
+        self.settle_answers(now);
+        self.expire_proven(now);
+    }
+
+    pub(super) fn answered(&mut self, now: Time) {
+        self.has_spoken = true;
+        if let Phase::Open(stream) = &mut self.phase {
+            stream.answered.get_or_insert(now);
+        }
+        self.unserved = None;
+        self.primary_answered();
+        self.sign_of_life();
+        self.backoff.answered();
+        if self.polls() && !std::mem::replace(&mut self.is_polled, true) {
+            self.event(Event::Connected { variant: self.variant, server: self.server() });
+        }
+        if !self.flaps.is_unsteady {
+            self.hear(now);
+        }
+    }
+
+    /// ACK or NACK at once (ACK-8), then hand on what is good.
+    pub(super) fn digest(&mut self, mut digest: Digest, now: Time) {
+        let type_url = digest.type_url.clone();
+        let subscription =
+            self.subscriptions.get_mut(&type_url).filter(|subscription| subscription.said.asked);
+        let (Some(subscription), true) = (subscription, digest.variant == self.variant) else {
+            return self.event(Event::Ignored { type_url });
+        };
+        // Another process may answer on a new stream, and count from the start again. Polls have no nonces.
+        let is_first = subscription.said.nonce.is_empty() && !digest.answers_all;
+        let is_comparable = !is_first && !digest.is_of_another;
+        if subscription.said.nonce.is_empty() || !planted(Bug::UpstreamNonceStale) {
+            subscription.said.nonce.clone_from(&digest.nonce);
+        }
+        subscription.said.unanswered = None;
+        if !matches!(subscription.want, Want::Names(_)) {
+            digest.refuse_variants();
+        }
+        if !matches!(subscription.want, Want::Wildcard(_)) {
+            digest.refuse_nameless();
+        }
+        let verdict = Verdict::of(&digest);
+        let says_what_there_is = !digest.is_heartbeat();
+        let speaks = says_what_there_is && !verdict.void && !verdict.unidentified;
+        let lower = subscription.lower(&digest);
+        let occasion = if verdict.is_good() || planted(Bug::FaultsAcked) {
+            subscription.accept(&digest);
+            Occasion::Ack
+        } else {
+            Occasion::Nack(verdict.status(self.settings.nack_text_max))
+        };
+        let is_full = digest.is_full_state();
+        let applied = if verdict.void && !planted(Bug::VoidApplied) {
+            subscription.each_settling(Settling::interrupt);
+            None
+        } else {
+            let times = (now, now + self.settings.timeout_of(&type_url));
+            let (changes, mut events) = subscription.apply(digest, &verdict, times);
+            let type_url = &type_url;
+            events.extend(lower.map(|lower| Event::WentBackwards { type_url: type_url.clone(), lower }));
+            events.retain(|event| is_comparable || !matches!(event, Event::WentBackwards { .. }));
+            Some((changes, events))
+        };
+        if speaks {
+            self.spoke(&type_url, now);
+        }
+        self.answer(&type_url, occasion, &verdict, now);
+        let (changes, events) = applied.unwrap_or_default();
+        let count = changes.as_ref().map_or(0, |changes| changes.refreshed.len());
+        let refreshed = (count > 0).then(|| Event::Refreshed { type_url: type_url.clone(), count });
+        self.outputs.extend(events.into_iter().chain(refreshed).map(Output::Event));
+        self.outputs.extend(changes.map(Output::Changes));
+        if says_what_there_is && let Some(subscription) = self.subscriptions.get_mut(&type_url) {
+            subscription.judge_currency(verdict.is_good(), is_full);
+        }
+    }
+
+    pub(super) fn answer(&mut self, type_url: &TypeUrl, occasion: Occasion, verdict: &Verdict, now: Time) {
+        let event = match &occasion {
+            Occasion::Nack(status) => Event::Nacked {
+                type_url: type_url.clone(),
+                text: status.message.clone(),
+                names: verdict.names(),
+            },
+            Occasion::Ack | Occasion::Change => Event::Acked { type_url: type_url.clone() },
+        };
+        if !self.polls() && !self.write(type_url, occasion, now) {
+            // An ACK with an empty list would ask an old server for everything.
+            return self.event(Event::Ignored { type_url: type_url.clone() });
+        }
+        if let Some(subscription) = self.subscriptions.get_mut(type_url) {
+            let is_ack = verdict.is_good();
+            let count = if is_ack { &mut subscription.acks } else { &mut subscription.nacks };
+            *count += 1;
+        }
+        self.event(event);
+    }
+
+    /// Writes the next request of a type; what waits to be said goes with it. `false` if it can't be said.
+    pub(super) fn write(&mut self, type_url: &TypeUrl, occasion: Occasion, now: Time) -> bool {
+        let (Phase::Open(stream), Some(subscription)) =
+            (&mut self.phase, self.subscriptions.get_mut(type_url))
+        else {
+            return false;
+        };
+        // A server of virtual hosts knows the empty list only, which is what Envoy opens with (VHD-3).
+        let style = match type_url.kind() {
+            Kind::VirtualHost => WildcardStyle::Legacy,
+            _ => self.settings.wildcard,
+        };
+        let is_answer = !matches!(occasion, Occasion::Change);
+        let must_answer = self.settings.needs_answer && self.reach.is_lost();
+        let error = if let Occasion::Nack(status) = occasion { Some(status) } else { None };
+        let request = match self.variant {
+            Variant::Sotw => sotw::request(subscription, style, must_answer, error).map(Request::Sotw),
+            Variant::Delta => {
+                Some(Request::Delta(delta::request(subscription, style, is_answer, must_answer, error)))
+            }
+        };
+        let Some(request) = request else {
+            self.outputs.extend(unserved(subscription).map(Output::Event));
+            return false;
+        };
+        let due = now + self.settings.timeout_of(type_url);
+        if !subscription.said.enter.is_empty() {
+            subscription.said.unanswered = Some(now);
+        }
+        if !subscription.said.asked {
+            subscription.said.may_be_silent = claims_all(&request);
+        }
+        subscription.said.has_marks = stream.has_marks;
+        subscription.written(self.variant, due, stream.signs);
+        self.outputs.push_back(Output::Send { request, first: !stream.has_spoken });
+        stream.has_spoken = true;
+        stream.asked.get_or_insert(now);
+        true
+    }
+}
+
+/// A first request claims versions of what is held, and none that must be answered.
+fn claims_all(request: &Request) -> bool {
+    match request {
+        Request::Sotw(request) => !request.version_info.is_empty(),
+        Request::Delta(request) => {
+            let mut versions = request.initial_resource_versions.iter().map(|(_, version)| version);
+            versions.len() > 0 && versions.all(|version| !version.is_empty())
+        }
+    }
+}
+
+/// Globs of a server that speaks SotW are told once for each stream.
+fn unserved(subscription: &mut Subscription) -> Option<Event> {
+    let Want::Globs(globs) = &mut subscription.want else { return None };
+    if std::mem::replace(&mut globs.is_unserved, true) {
+        return None;
+    }
+    let (type_url, names) = (subscription.type_url.clone(), globs.iter().cloned().collect());
+    Some(Event::GlobsUnserved { type_url, names })
+}

@@ -1,0 +1,356 @@
+//! The machine: what is wanted of one server, and the stream to it.
+
+mod stream;
+mod exchange;
+mod timers;
+mod idle;
+mod mute;
+mod poll;
+pub mod blame;
+pub mod inspect;
+pub mod resume;
+mod failover;
+mod gathering;
+mod settling;
+mod liveness;
+mod succession;
+mod marks;
+#[cfg(test)]
+mod tests;
+
+use crate::engine::Time;
+use crate::engine::planted::{Bug, planted};
+use crate::engine::reach::Reach;
+use crate::engine::upstream::api::{Input, Interest, Output, Settings, Transport};
+use crate::engine::upstream::backoff::Backoff;
+use crate::engine::upstream::failover::Failover;
+use crate::engine::upstream::gathering::Gathering;
+use crate::engine::upstream::proof::Flaps;
+use crate::engine::upstream::subscription::{Subscription, Want};
+use crate::engine::upstream::succession::Next;
+use crate::xds::{Code, ResourceName, Status, TypeUrl, Variant};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// How long a server that refused delta is asked by SotW (RLY-25).
+const SOTW_FOR: Duration = Duration::from_secs(3600);
+
+/// Delta streams refused with UNKNOWN before any response ever, until the server is taken for one without delta.
+const REFUSALS_MAX: u32 = 2;
+
+/// Types that were asked for on this stream and of which nothing is wanted any more: their nonces are kept up to
+/// this many (NON-6), then the stream is renewed.
+const RETIRED_TYPES_MAX: usize = 64;
+
+/// The client of one server.
+#[derive(Debug)]
+pub struct Upstream {
+    settings: Settings,
+    phase: Phase,
+    since: Time,
+    outputs: VecDeque<Output>,
+    subscriptions: BTreeMap<TypeUrl, Subscription>,
+    backoff: Backoff,
+    flaps: Flaps,
+    /// No stream is opened before, even if interest went away and came back meanwhile.
+    retry_at: Time,
+    variant: Variant,
+    /// Of the primary and the failover server.
+    fallback: [SotwFallback; 2],
+    failover: Failover,
+    last_error: Option<Status>,
+    reach: Reach,
+    control_plane: String,
+    /// REST: the last poll was answered.
+    is_polled: bool,
+    /// The server has answered something since something is wanted, or it answered before the relay was restarted.
+    has_spoken: bool,
+    /// Nothing is wanted of the open stream: it closes then.
+    idle_until: Option<Time>,
+    /// Since when the server has no service for the type of this stream.
+    unserved: Option<(Time, Status)>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Closed,
+    Waiting { until: Time },
+    Opening,
+    Open(Stream),
+}
+
+#[derive(Debug)]
+struct Stream {
+    opened: Time,
+    /// A request was written, and with it the node.
+    has_spoken: bool,
+    /// When the first response came.
+    answered: Option<Time>,
+    /// When its silence was found to be an answer.
+    silent: Option<Time>,
+    /// It proves that the server can be heard.
+    is_heard: bool,
+    /// The server asked for its connection to be left: the end that follows is its wish, not its failure (KAL-5).
+    is_dismissed: bool,
+    /// How many signs of life there were: responses, and answers to probes.
+    signs: u64,
+    is_probing: bool,
+    gathering: Gathering,
+    /// When the first request was written.
+    asked: Option<Time>,
+    /// It was told that the server says nothing.
+    is_mute: bool,
+    /// The stream that is to take its place.
+    next: Next,
+    /// Bytes of a message have come, and not all of it.
+    is_receiving: bool,
+    /// A round trip of the transport has begun.
+    has_round: bool,
+    /// The server marks what is whole.
+    has_marks: bool,
+}
+
+/// Whether the server knows delta (RLY-25).
+#[derive(Debug, Default)]
+struct SotwFallback {
+    has_answered_delta: bool,
+    refusals: u32,
+    until: Option<Time>,
+}
+
+impl Stream {
+    /// Whether its end says nothing against the server: after an answer (CLI-2), at the server's wish, or in good order
+    /// after it had nothing to say (KAL-5).
+    fn ends_well(&self, status: &Status) -> bool {
+        let had_nothing_to_say = self.is_heard && status.code == Code::Ok;
+        self.answered.is_some() || self.is_dismissed || had_nothing_to_say
+    }
+}
+
+impl SotwFallback {
+    /// What a delta stream that ended without an answer tells.
+    fn refused(&mut self, status: &Status) -> Refusal {
+        match status.code {
+            Code::Unimplemented => Refusal::NoDelta,
+            Code::Unknown if !self.has_answered_delta => {
+                self.refusals += 1;
+                if self.refusals < REFUSALS_MAX { Refusal::Perhaps } else { Refusal::NoDelta }
+            }
+            _ => Refusal::Unreachable,
+        }
+    }
+}
+
+enum Refusal {
+    /// The server doesn't speak delta.
+    NoDelta,
+    /// It may be so; the next attempt tells.
+    Perhaps,
+    Unreachable,
+}
+
+/// Why a request is written.
+enum Occasion {
+    Change,
+    Ack,
+    Nack(Status),
+}
+
+impl Upstream {
+    pub fn new(settings: Settings) -> Self {
+        let variant = settings.variant;
+        let (since, retry_at, outputs, subscriptions, backoff, flaps) = Default::default();
+        let (fallback, failover, last_error, reach, control_plane) = Default::default();
+        Upstream {
+            settings,
+            phase: Phase::Closed,
+            since,
+            outputs,
+            subscriptions,
+            backoff,
+            flaps,
+            retry_at,
+            variant,
+            fallback,
+            failover,
+            last_error,
+            reach,
+            control_plane,
+            is_polled: false,
+            has_spoken: false,
+            idle_until: None,
+            unserved: None,
+        }
+    }
+
+    /// Adds to what is wanted. Names that are wanted already change nothing; an interest of the other kind (names
+    /// for the wildcard, or the reverse) takes the place of the one before. To exchange names, subscribe first and
+    /// unsubscribe after, else the stream may close in between.
+    pub fn subscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) {
+        if matches!(&interest, Interest::Names(names) | Interest::Globs(names) if names.is_empty()) {
+            return;
+        }
+        if self.polls() {
+            return self.subscribe_poll(type_url, interest, now);
+        }
+        let new = || Subscription::new(type_url.clone());
+        let subscription = self.subscriptions.entry(type_url.clone()).or_insert_with(new);
+        let mut renew = subscription.needs_fresh_stream(&interest);
+        if !renew && subscription.must_leave_first(&interest) {
+            renew = !self.write(type_url, Occasion::Change, now);
+        }
+        if let Some(subscription) = self.subscriptions.get_mut(type_url) {
+            self.idle_until = None;
+            subscription.add(interest);
+            self.outputs.extend(subscription.answer_from_variants());
+        }
+        match &self.phase {
+            Phase::Closed if now < self.retry_at => self.enter(Phase::Waiting { until: self.retry_at }, now),
+            Phase::Closed => self.open(now),
+            Phase::Waiting { .. } | Phase::Opening => {}
+            Phase::Open(_) if renew => self.renew(now),
+            Phase::Open(_) => self.write_changes_gathered(now),
+        }
+        self.check_invariants();
+    }
+
+    /// Takes away from what is wanted and forgets what is held of it; late updates of it are ignored (RLY-61).
+    pub fn unsubscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) {
+        let Some(subscription) = self.subscriptions.get_mut(type_url) else { return };
+        subscription.drop(interest);
+        if subscription.wants_nothing() && !subscription.said.asked {
+            self.subscriptions.remove(type_url);
+        }
+        let retired = self.subscriptions.values().filter(|subscription| subscription.wants_nothing()).count();
+        if retired == self.subscriptions.len() {
+            self.left(type_url, now);
+        } else if self.polls() {
+            self.forget_left();
+        } else if retired > RETIRED_TYPES_MAX {
+            self.renew(now);
+        } else if matches!(self.phase, Phase::Open(_)) {
+            self.write_changes_gathered(now);
+        }
+        self.check_invariants();
+    }
+
+    pub fn handle(&mut self, input: Input, now: Time) {
+        match (input, &self.phase) {
+            (Input::Ended { .. } | Input::Closed { .. } | Input::GoingAway, _)
+                if self.idle_until.is_some() =>
+            {
+                self.close(now);
+            }
+            (Input::Ended { status, jitter }, _) => self.handle(Input::Closed { status, jitter }, now),
+            (Input::Opened, Phase::Opening) => self.opened(now),
+            (Input::ConnectFailed { status }, Phase::Opening) => self.unconnected(status, now),
+            (Input::Received(response), Phase::Open(_)) => self.received(response, now),
+            (Input::Unchanged, Phase::Open(_)) => self.unchanged(now),
+            (Input::Alive, Phase::Open(_)) => {
+                self.sign_of_life();
+                self.expire_proven(now);
+            }
+            (Input::Marks, Phase::Open(_)) => self.expect_marks(),
+            (Input::Marked(type_url, mark), Phase::Open(_)) => self.marked(&type_url, &mark, now),
+            (Input::Receiving, Phase::Open(_)) => self.receiving(),
+            (Input::Returned, Phase::Open(_)) => self.returned(now),
+            (Input::Closed { jitter, .. }, Phase::Open(stream))
+                if self.polls() && stream.answered.is_some() =>
+            {
+                self.polled(jitter, now);
+            }
+            (Input::Closed { status, jitter }, Phase::Opening) => self.unanswered(status, jitter, now),
+            (Input::Closed { status, jitter }, Phase::Open(stream)) if stream.ends_well(&status) => {
+                let (lived, is_dismissed) = (now.since(stream.opened), stream.is_dismissed);
+                if planted(Bug::AnsweredStreamIsLost) {
+                    self.reach.lose(status.clone(), now);
+                }
+                let retry_in =
+                    self.backoff.after_answered(&self.settings.backoff, lived, is_dismissed, jitter);
+                let is_found_unsteady = self.is_found_unsteady(now);
+                self.ask_primary();
+                self.disconnected(status.clone(), true, retry_in, now);
+                if is_found_unsteady {
+                    self.unreachable(self.unsteady(&status), now);
+                }
+            }
+            (Input::GoingAway, Phase::Open(_)) => self.dismissed(),
+            (Input::NextOpened, Phase::Open(_)) => self.take_next(now),
+            (Input::NextFailed, Phase::Open(_)) => self.lose_next(now),
+            (Input::Closed { status, jitter }, Phase::Open(_)) => self.unanswered(status, jitter, now),
+            // Inputs about a stream that is gone already.
+            _ => {}
+        }
+        self.check_invariants();
+    }
+
+    /// The time to live of a resource ran out: it is held no longer, so that a new stream asks for it afresh (TTL-8).
+    pub fn expire(&mut self, type_url: &TypeUrl, name: &ResourceName) {
+        match self.subscriptions.get_mut(type_url).map(|subscription| &mut subscription.want) {
+            Some(Want::Names(names)) => {
+                names.expire_variant(name);
+                names.set_absent(name);
+            }
+            Some(Want::Wildcard(wildcard)) => drop(wildcard.remove(name)),
+            Some(Want::Globs(globs)) => globs.expire(name),
+            Some(Want::Nothing) | None => {}
+        }
+        self.check_invariants();
+    }
+
+    /// What the shell has to do next; to be drained after each call.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        match &self.phase {
+            Phase::Closed | Phase::Opening => None,
+            Phase::Waiting { until } => Some(*until),
+            // The shell bounds the time of a poll, and its response answers every name.
+            Phase::Open(_) if self.polls() => None,
+            Phase::Open(stream) => {
+                let next = |of_type: &Subscription| of_type.next_timeout(stream.is_receiving);
+                let timers = self.subscriptions.values().filter_map(next);
+                timers
+                    .chain(stream.gathering.until())
+                    .chain(self.steady_at())
+                    .chain(self.mute_at())
+                    .chain(self.idle_until)
+                    .chain(stream.next.due())
+                    .min()
+            }
+        }
+    }
+
+    pub fn handle_timeout(&mut self, now: Time) {
+        match &mut self.phase {
+            Phase::Closed | Phase::Opening => {}
+            Phase::Waiting { until } if now < *until => {}
+            Phase::Waiting { .. } => self.open(now),
+            Phase::Open(_) if matches!(self.settings.transport, Transport::Rest { .. }) => {}
+            Phase::Open(stream) => {
+                if stream.gathering.ends(now) && !planted(Bug::GatheredChangesForgotten) {
+                    self.write_changes_gathered(now);
+                }
+                self.run_timers(now);
+                self.become_steady(now);
+                self.find_mute(now);
+                self.run_idle(now);
+                self.retry_next(now);
+            }
+        }
+        self.check_invariants();
+    }
+
+    /// Whether the server is reachable, as this stream sees it.
+    pub fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    /// Nothing is wanted, and there is no stream.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Closed)
+    }
+}

@@ -1,0 +1,160 @@
+//! The life of a stream: opened, ended, opened again.
+
+use crate::engine::Time;
+use crate::engine::planted::{Bug, planted};
+use crate::engine::reach::Reach;
+use crate::engine::upstream::api::{Event, Output};
+use crate::engine::upstream::gathering::Gathering;
+use crate::engine::upstream::proof::Flaps;
+use crate::engine::upstream::subscription::Subscription;
+use crate::engine::upstream::succession::Next;
+use crate::xds::{Code, Status, Variant};
+use std::time::Duration;
+
+use crate::engine::upstream::machine::SOTW_FOR;
+use crate::engine::upstream::machine::{Phase, Refusal, SotwFallback, Stream, Upstream};
+
+impl Upstream {
+    /// What is known of the delta of the server whose turn it is.
+    pub(super) fn delta_of_server(&mut self) -> &mut SotwFallback {
+        let [primary, failover] = &mut self.fallback;
+        if self.failover.server == 0 { primary } else { failover }
+    }
+
+    pub(super) fn enter(&mut self, phase: Phase, now: Time) {
+        self.phase = phase;
+        self.since = now;
+    }
+
+    pub(super) fn open(&mut self, now: Time) {
+        let is_refused = self.delta_of_server().until.is_some_and(|until| now < until);
+        let variant = if is_refused { Variant::Sotw } else { self.settings.variant };
+        let before = std::mem::replace(&mut self.variant, variant);
+        if !self.take_turn(before) && variant != before {
+            self.subscriptions.values_mut().for_each(Subscription::forget_versions);
+        }
+        self.enter(Phase::Opening, now);
+        self.outputs.push_back(Output::Open { variant, server: self.server() });
+    }
+
+    /// Nothing is wanted: nothing is kept, and a later interest starts afresh (FBK-21).
+    pub(super) fn close(&mut self, now: Time) {
+        self.subscriptions.clear();
+        self.idle_until = None;
+        if matches!(self.phase, Phase::Opening | Phase::Open(_)) {
+            self.withdraw_unsent();
+            self.outputs.push_back(Output::Close);
+        }
+        self.reach = Reach::Pending;
+        self.has_spoken = false;
+        self.unserved = None;
+        self.flaps = Flaps::default();
+        self.forget_turns();
+        self.enter(Phase::Closed, now);
+    }
+
+    /// Ends the stream and opens another at once: what is wanted can't be said on this one.
+    pub(super) fn renew(&mut self, now: Time) {
+        self.stream_ended();
+        self.outputs.push_back(Output::Close);
+        self.open(now);
+    }
+
+    pub(super) fn stream_ended(&mut self) {
+        self.withdraw_unsent();
+        self.subscriptions.retain(|_, subscription| !subscription.wants_nothing());
+        self.subscriptions.values_mut().for_each(Subscription::stream_ended);
+        if !self.polls() {
+            self.lose_currency();
+        }
+    }
+
+    /// A request belongs to the stream for which it was made; a stale ACK must not reach the next one (STR-5).
+    pub(super) fn withdraw_unsent(&mut self) {
+        self.outputs
+            .retain(|output| !matches!(output, Output::Send { .. } | Output::Probe | Output::RoundTrip));
+    }
+
+    pub(super) fn event(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    /// DEL-35: the first request of each type restates everything, types in dependency order.
+    pub(super) fn opened(&mut self, now: Time) {
+        self.enter(
+            Phase::Open(Stream {
+                opened: now,
+                has_spoken: false,
+                answered: None,
+                silent: None,
+                is_heard: self.is_polled && self.reach.is_heard(),
+                is_dismissed: false,
+                signs: 0,
+                is_probing: false,
+                gathering: Gathering::default(),
+                asked: None,
+                is_mute: false,
+                next: Next::default(),
+                is_receiving: false,
+                has_round: false,
+                has_marks: false,
+            }),
+            now,
+        );
+        if !self.polls() {
+            self.event(Event::Connected { variant: self.variant, server: self.server() });
+        }
+        self.write_changes(now);
+    }
+
+    pub(super) fn unreachable(&mut self, status: Status, now: Time) {
+        self.lose_currency();
+        self.unserved = None;
+        self.reach.lose(status.clone(), now);
+        self.last_error = Some(status.clone());
+        self.event(Event::Unreachable { status });
+    }
+
+    pub(super) fn dismissed(&mut self) {
+        if let Phase::Open(stream) = &mut self.phase {
+            stream.is_dismissed = true;
+        }
+    }
+
+    /// CLI-1: a stream that ends before its first response means that the server is unreachable, unless it refuses
+    /// delta only (RLY-25).
+    pub(super) fn unanswered(&mut self, status: Status, jitter: f64, now: Time) {
+        let may_switch = self.variant == Variant::Delta && self.settings.fall_back_to_sotw;
+        let refusal = if may_switch { self.delta_of_server().refused(&status) } else { Refusal::Unreachable };
+        if matches!(refusal, Refusal::NoDelta) {
+            let delta = self.delta_of_server();
+            (delta.until, delta.refusals) = (Some(now + SOTW_FOR), 0);
+            self.disconnected(status.clone(), false, Duration::ZERO, now);
+            self.event(Event::SwitchedToSotw { status });
+            self.open(now);
+            return;
+        }
+        let retry_in = self.retry_in(jitter);
+        self.disconnected(status.clone(), false, retry_in, now);
+        match refusal {
+            Refusal::Unreachable if self.is_of_one_type() && status.code == Code::Unimplemented => {
+                self.not_served(status, now);
+            }
+            Refusal::Unreachable => self.unreachable(status, now),
+            Refusal::NoDelta | Refusal::Perhaps => {}
+        }
+    }
+
+    pub(super) fn disconnected(&mut self, status: Status, answered: bool, retry_in: Duration, now: Time) {
+        if planted(Bug::RemovesOnDisconnect) {
+            self.lose_all_names();
+        }
+        self.stream_ended();
+        self.lose_currency();
+        self.is_polled = false;
+        self.retry_at = now + retry_in;
+        self.last_error = Some(status.clone());
+        self.event(Event::Disconnected { status, answered, retry_in });
+        self.enter(Phase::Waiting { until: self.retry_at }, now);
+    }
+}
