@@ -145,7 +145,9 @@ impl World {
             let held = &stream.mirror[ty];
             held.asked && (held.wanted & names_of_list(list) != 0 || (held.wildcard && list == 0))
         };
-        if (asks(LDS) || asks(RDS)) && self.now < since + REST {
+        // For a client that rejected the last response nothing is kept.
+        let is_kept = !stream.flights[ty].has_rejected(cluster);
+        if is_kept && (asks(LDS) || asks(RDS)) && self.now < since + REST {
             let (who, after) = (self.show_stream(stream), self.now - since);
             let cluster = show(bit(cluster));
             return self.fail(Invariant::Order, || {
