@@ -1,8 +1,8 @@
-//! What the server does not want cached or shared (CCH-1).
+//! Resources that the server forbids to cache or share (CCH-1).
 //!
-//! A source that serves everyone never stores such a resource. It says who waits for it: they have to ask for themselves,
-//! each through a source of its own. It remembers the names, for it was answered already, and no second answer comes for
-//! those who join it late.
+//! A source that serves everyone never stores such a resource. The source reports the waiting sessions; each
+//! has to ask for itself, through a source of its own. The source remembers the names: the server has
+//! answered, and sends no second answer for sessions that join late.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::engine::interest::Interest;
 use crate::engine::upstream::{Changes, Scope};
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
-/// Of one type: names that are subscribed to, and whether the wildcard has such members.
+/// The private names of one type that are subscribed to, and whether the wildcard has private members.
 #[derive(Debug, Default)]
 pub(super) struct Private {
     names: BTreeSet<ResourceName>,
@@ -29,8 +29,8 @@ impl Private {
 }
 
 impl TypeCache {
-    /// Takes what may not be shared out of what is to be cached. Gives the names, or `None` for the wildcard, and who waits for
-    /// some of them: a stream is told once for all names of a response.
+    /// Takes private resources out of a response. Returns the names, or `None` for the wildcard, and the
+    /// waiting sessions. A session is told once for all names of a response.
     fn give_up(&mut self, changes: &mut Changes) -> (Vec<Option<ResourceName>>, Vec<SessionId>) {
         let (private, rest): (Vec<Arc<Resource>>, _) =
             std::mem::take(&mut changes.present).into_iter().partition(|resource| resource.do_not_cache);
@@ -38,13 +38,14 @@ impl TypeCache {
         match changes.scope {
             Scope::Wildcard => {
                 self.private.wildcard |= !private.is_empty();
-                // Without them the membership is never known as a whole.
+                // Without the private members the membership is never complete.
                 changes.complete &= !self.private.wildcard;
                 let Some(wildcard) = self.wildcard.as_ref().filter(|_| !private.is_empty()) else {
                     return Default::default();
                 };
                 if changes.replaces {
-                    // What was held before it became private is no longer renewed here, but it has not left the wildcard.
+                    // A member that was held before it became private is no longer renewed here, but has not
+                    // left the wildcard.
                     let held = private.iter().filter_map(|resource| wildcard.members().get(&resource.name));
                     changes.present.extend(held.cloned());
                 }
@@ -82,7 +83,7 @@ impl Source {
         }
     }
 
-    /// A session asked for what turned out to be private before it came.
+    /// A session asks for names that have turned out to be private earlier.
     pub(super) fn divert_late(&mut self, session: SessionId, type_url: &TypeUrl, interest: &Interest) {
         let Some(cache) = self.types.get(type_url) else { return };
         let private = &cache.private;
@@ -90,7 +91,7 @@ impl Source {
             Interest::Wildcard => private.wildcard.then_some(None).into_iter().collect(),
             Interest::Globs(names) | Interest::Names(names) => {
                 let (known, wanted) = (&private.names, names);
-                // The cost is that of the smaller of the two.
+                // Iterates over the smaller of the two.
                 if known.len() < wanted.len() {
                     known.iter().filter(|name| wanted.contains(name)).cloned().map(Some).collect()
                 } else {
