@@ -48,8 +48,7 @@ impl Departed {
         Departed { of_members: true, ..Departed::default() }
     }
 
-    /// Clients lose a name, which may be the alias of a resource (ALI-1). `old`: the last
-    /// resource, if known.
+    /// Clients lose a name, which may be the alias of a resource (ALI-1). `old`: the last resource, if known.
     pub fn lose(&mut self, name: &ResourceName, old: Option<&Arc<Resource>>) {
         self.lost = true;
         self.leaving.extend(old.map(|old| (name.clone(), old.clone())));

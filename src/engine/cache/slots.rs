@@ -1,7 +1,7 @@
 //! The watched sets of names, each with a view.
 //!
-//! A set exists once, as a slot, however many sessions watch the set. The cache that owns the slots knows the slots of
-//! each name. So the cost of an update is proportional to the number of sets with the updated name.
+//! A set exists once, as a slot, however many sessions watch the set. The cache that owns the slots knows the
+//! slots of each name. So the cost of an update is proportional to the number of sets with the updated name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

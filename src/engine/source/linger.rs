@@ -54,7 +54,7 @@ impl Linger {
         if is_held && !self.held_types.contains(type_url) {
             self.held_types.insert(type_url.clone());
         } else if !is_held && self.held_types.remove(type_url) {
-            // Entries with another reason to stay are parked again by the next call of `pop`.
+            // The next `pop` parks entries again that have another reason to stay.
             self.queue.append(&mut self.parked);
         }
     }
