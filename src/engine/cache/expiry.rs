@@ -215,7 +215,7 @@ mod tests {
         let first = expiry.stated(&a(), TTL, None, at(0)).unwrap().unwrap();
         assert_eq!(expiry.refreshed(&a(), None, Some(&first), at(4)), None);
         assert_eq!(expiry.refreshed(&a(), None, Some(&first), at(8)), None);
-        // The last refresh counts, not when clients hear of it.
+        // The last refresh counts, not the time of the clients' heartbeat.
         let (_, Due::Beat(second)) = expiry.pop(at(10)).unwrap() else { panic!() };
         assert_eq!((second.expires, second.beat > first.beat), (at(38), true));
         assert_eq!(expiry.pop(at(37)), None, "no heartbeat without one of the upstream");
@@ -241,7 +241,7 @@ mod tests {
         }
         expiry.keep_only(&a().type_url, Shape::Names, |name| name.as_str() == "b");
         assert_eq!((expiry.cancel(&a()), expiry.cancel(&member), expiry.cancel(&other)), (false, true, true));
-        // Clients of it know nothing any more, however short ago it was told.
+        // Clients know nothing of the resource any more, however recent the last heartbeat was.
         expiry.stated(&a(), TTL, None, at(1));
         assert!(expiry.stated(&a(), TTL, None, at(2)).is_some());
     }

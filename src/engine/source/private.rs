@@ -163,12 +163,12 @@ mod tests {
         }
     }
 
-    /// `a` and `b` arrive, of which `b` is not to be cached.
+    /// `a` and `b` arrive; the server forbids caching of `b`.
     fn arrive(source: &mut Source, scope: Scope) {
         source.handle_changes(changes(scope, ["a", "b"].map(resource).to_vec()), NOW);
     }
 
-    /// The names that were given up (`*` for the wildcard) with the sessions that were told.
+    /// The names that were given up (`*` for the wildcard), and the sessions that were told.
     fn given_up(source: &mut Source) -> Vec<(String, Vec<u64>)> {
         let outputs = std::iter::from_fn(|| source.poll_output());
         let told = outputs.filter_map(|output| match output {
@@ -198,7 +198,7 @@ mod tests {
         arrive(&mut source, Scope::Names);
         assert_eq!(given_up(&mut source), [("b".to_owned(), vec![1, 2])]);
         assert!(!holds(&mut source, "b"));
-        // The server has answered: one who comes late would wait for ever.
+        // The server has answered: a late session would wait forever.
         source.watch(SessionId(4), &clusters(), &names("b a"), NOW);
         assert_eq!(given_up(&mut source), [("b".to_owned(), vec![4])]);
         assert!(holds(&mut source, "a"));
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(given_up(&mut source), [("b d".to_owned(), vec![3])]);
     }
 
-    /// I4: whoever polls between the response and the answer of the private source.
+    /// I4: a session polls between the response and the answer of the private source.
     #[test]
     fn cch_1_a_member_that_becomes_private_has_not_left_the_wildcard() {
         let mut source = source(false);
