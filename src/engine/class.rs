@@ -1,7 +1,7 @@
-//! Node classes: which clients may share what an upstream answers (RLY-10, RLY-11).
+//! Node classes: groups of clients that may share the answers of an upstream (RLY-10, RLY-11).
 //!
-//! The operator states the classes as an ordered list of rules; the first rule that matches a client's node, a type
-//! and a style of names decides which parts of the node split classes.
+//! The operator states the classes as an ordered list of rules. The first rule that matches a client's node,
+//! a type and a style of names decides which parts of the node split classes.
 
 mod classify;
 mod upstream_node;
@@ -11,14 +11,14 @@ use crate::xds::{Locality, Node, TypeUrl, Value};
 pub use classify::{NodeClass, NodeNeeded, splitting_field};
 pub use upstream_node::{Filling, NodeTemplate, Parts, Text, UpstreamNode};
 
-/// The rules of a relay, complete: whatever a client asks for, some rule matches.
+/// The complete rules of a relay: some rule matches every subscription.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeClasses {
-    /// In order; the first that matches decides.
+    /// In order; the first match decides.
     pub rules: Vec<ClassRule>,
 }
 
-/// One rule: for whom and what it speaks, and what splits classes there.
+/// A rule: conditions on subscriptions, and the parts of the node that split classes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassRule {
     pub nodes: NodeMatch,
@@ -27,15 +27,15 @@ pub struct ClassRule {
     /// `None`: names of either style.
     pub names: Option<NameStyle>,
     pub projection: Projection,
-    /// Secrets split by `id` whatever the projection says, unless the operator signed that they may be shared
-    /// (RLY-21).
+    /// If false, secrets split by `id` whatever the projection says. True only if the operator has declared
+    /// that clients may share secrets (RLY-21).
     pub share_secrets: bool,
     /// Whether an empty first request of a type means the wildcard (SUB-9) or nothing (SUB-15).
     pub legacy_wildcard: bool,
-    /// Clients take `resource_errors` for an answer: a full-state answer may leave out what has an error, and a SotW answer
-    /// may hold errors alone (ERR-8, SST-7).
+    /// Clients accept `resource_errors` as an answer: a full-state answer may omit resources with errors, and
+    /// a SotW answer may have errors alone (ERR-8, SST-7).
     pub resource_errors_alone: bool,
-    /// What the server is told of the classes of this rule.
+    /// The node that servers see for the classes of this rule.
     pub upstream_node: UpstreamNode,
 }
 
@@ -47,7 +47,8 @@ pub enum NameStyle {
 }
 
 impl NameStyle {
-    /// RLY-11: `xdstp:` names mean the same for every node (NAM-12), old-style names may depend on all of it.
+    /// RLY-11: `xdstp:` names mean the same for every node (NAM-12), old-style names may depend on the whole
+    /// node.
     pub fn default_projection(self) -> Projection {
         match self {
             NameStyle::Xdstp => Projection::features_only(),
@@ -56,7 +57,7 @@ impl NameStyle {
     }
 }
 
-/// Which nodes a rule speaks for: all that is given must match; nothing given matches every node.
+/// A condition on nodes: all given fields must match; an empty condition matches every node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeMatch {
     pub id: Option<TextMatch>,
@@ -75,7 +76,7 @@ pub enum TextMatch {
     Suffix(String),
 }
 
-/// A condition on the metadata value under a path of keys. A value that is not there never matches.
+/// A condition on the metadata value under a path of keys. A missing value never matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetadataMatch {
     pub path: Vec<String>,
@@ -84,14 +85,15 @@ pub struct MetadataMatch {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueMatch {
-    /// Any value at all, null included.
+    /// Any value, including null.
     Present,
     Equal(Value),
     /// A string that matches.
     Text(TextMatch),
 }
 
-/// Which parts of a node split classes. Client features always do (RLY-12), and so do dynamic parameters (RLY-10).
+/// The parts of a node that split classes. Client features (RLY-12) and dynamic parameters (RLY-10) always
+/// split.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Projection {
     pub id: bool,
@@ -103,7 +105,7 @@ pub struct Projection {
     pub user_agent_version: VersionPart,
 }
 
-/// How far into the locality a projection looks; each includes those before it.
+/// The depth to which a projection includes the locality; each level includes the levels before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LocalityDepth {
     Region,
@@ -166,7 +168,7 @@ impl ClassRule {
         }
     }
 
-    /// Whether the rule matches whatever is asked for by names of this style, so that no later one is reached.
+    /// Whether the rule matches every subscription to names of this style. Later rules are then unreachable.
     pub fn catches_all(&self, style: NameStyle) -> bool {
         self.nodes == NodeMatch::default()
             && self.types.is_empty()
@@ -175,7 +177,7 @@ impl ClassRule {
 }
 
 impl NodeClasses {
-    /// The operator's rules, followed by RLY-11's defaults for what they leave open.
+    /// The operator's rules, followed by RLY-11's defaults for all other subscriptions.
     pub fn new(mut rules: Vec<ClassRule>) -> Self {
         for style in [NameStyle::Xdstp, NameStyle::Old] {
             if !rules.iter().any(|rule| rule.catches_all(style)) {
@@ -193,7 +195,7 @@ impl Default for NodeClasses {
 }
 
 impl NodeClasses {
-    /// The rule that decides. `None` only of a list that [`NodeClasses::new`] did not complete.
+    /// The first matching rule. `None` only for lists that [`NodeClasses::new`] did not complete.
     pub fn rule(&self, node: &Node, type_url: &TypeUrl, names: NameStyle) -> Option<&ClassRule> {
         self.rules.iter().find(|rule| rule.matches(node, type_url, names))
     }
@@ -206,8 +208,7 @@ impl ClassRule {
             && self.nodes.matches(node)
     }
 
-    /// What splits classes of this type: of secrets the `id` too, unless they were stated to be shareable
-    /// (RLY-21).
+    /// The projection for this type. The `id` splits secrets, too, unless clients may share secrets (RLY-21).
     pub fn projection_of(&self, type_url: &TypeUrl) -> Projection {
         let mut projection = self.projection.clone();
         projection.id |= type_url.is_secret() && !self.share_secrets;

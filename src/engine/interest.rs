@@ -1,8 +1,8 @@
-//! Sets of names: what clients subscribe to.
+//! Sets of names that clients subscribe to.
 //!
-//! A set is identified by its content, so that a session and a source speak of the same set without asking each other. Ten
-//! thousand clients with the same 500 names share one [`NameSet`]: each makes its own of its request, and gives it up for that
-//! of the source before its first answer.
+//! A set is identified by its content, so a session and a source can refer to the same set without
+//! communication. Ten thousand clients with the same 500 names share one [`NameSet`]: each session builds a
+//! set from its request, and replaces the set by the source's set before the first answer.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use super::view::Leaving;
 use crate::engine::planted::{Bug, planted};
 use crate::xds::ResourceName;
 
-/// Identifies a set of names by its content, whatever the order in which the names came.
+/// Identifies a set of names by its content, whatever the order of insertion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetId(u128);
 
-/// A secret of this process that goes into every hash of a name, so that no client can construct two sets with one
-/// id. Drawn by the driver.
+/// A secret of this process. The seed goes into every hash of a name, so that no client can construct two
+/// sets with the same id. The driver draws the seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HashSeed(pub u128);
 
 impl HashSeed {
-    /// 128 bits of a name, good for identity inside this process only.
+    /// 128 bits of a name, usable for identity inside this process only.
     pub fn hash(self, name: &ResourceName) -> u128 {
         let half = |lane: u8| {
             let mut hasher = std::hash::DefaultHasher::new();
@@ -37,12 +37,12 @@ impl HashSeed {
     }
 }
 
-/// An immutable set of names, cheap to clone and to change by a few.
+/// An immutable set of names. Cloning and changes of a few names are cheap.
 #[derive(Clone, Debug, Default)]
 pub struct NameSet {
     id: SetId,
     names: OrdSet<ResourceName>,
-    /// Of all names together.
+    /// The sum over all names.
     text_bytes: usize,
 }
 
@@ -55,7 +55,7 @@ impl NameSet {
         set
     }
 
-    /// Whether the name is new. Duplicates collapse (SUB-17).
+    /// Adds a name. Returns whether the name is new. Duplicates collapse (SUB-17).
     pub fn insert(&mut self, name: ResourceName, seed: HashSeed) -> bool {
         if self.names.contains(&name) {
             return false;
@@ -67,7 +67,7 @@ impl NameSet {
         true
     }
 
-    /// Whether the name was there.
+    /// Removes a name. Returns whether the name was in the set.
     pub fn remove(&mut self, name: &ResourceName, seed: HashSeed) -> bool {
         if self.names.remove(name).is_none() {
             return false;
@@ -90,7 +90,7 @@ impl NameSet {
         self.names.is_empty()
     }
 
-    /// How long the names are, all together.
+    /// The sum of the lengths of all names, in bytes.
     pub fn text_bytes(&self) -> usize {
         self.text_bytes
     }
@@ -103,7 +103,7 @@ impl NameSet {
         self.names.iter()
     }
 
-    /// The names that `self` has and `other` lacks. O(differences) where the two share their history.
+    /// The names that `self` has and `other` lacks. O(differences) if the two share their history.
     pub fn minus<'a>(&'a self, other: &'a NameSet) -> impl Iterator<Item = &'a ResourceName> {
         other.names.diff(&self.names).filter_map(|item| match item {
             imbl::ordset::DiffItem::Add(name) => Some(name),
@@ -112,8 +112,8 @@ impl NameSet {
     }
 }
 
-/// One of the things that a session may watch of one type of one source. The two styles of names are apart, because they
-/// may come from different sources (RLY-11), and do so too where both come from the same one.
+/// A part of a session's subscription to one type at one source. The two styles of names are always separate,
+/// because the styles may come from different sources (RLY-11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Collection {
     Wildcard,
@@ -122,8 +122,8 @@ pub enum Collection {
     Names(NameStyle),
 }
 
-/// What kind of thing is wanted, in the order of the parts of a subscription: what is asked for more narrowly comes later
-/// and decides (SUB-12, NAM-17).
+/// The kinds of subscription, in the order of precedence: the narrower kind comes later and decides (SUB-12,
+/// NAM-17).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Shape {
     Wildcard,
@@ -132,12 +132,12 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// Of a single name that is not `*`.
+    /// The shape of a single name that is not `*`.
     pub fn of(name: &ResourceName) -> Shape {
         if name.is_glob() { Shape::Globs } else { Shape::Names }
     }
 
-    /// What a source calls it, for names of this style.
+    /// The collection of this shape, for names of this style.
     pub fn collection(self, style: NameStyle) -> Collection {
         match self {
             Shape::Wildcard => Collection::Wildcard,
@@ -155,18 +155,18 @@ impl Shape {
     }
 }
 
-/// What a name belongs to (NAM-3).
+/// The style of a name (NAM-3).
 pub fn style_of(name: &ResourceName) -> NameStyle {
     if name.is_xdstp() { NameStyle::Xdstp } else { NameStyle::Old }
 }
 
-/// What one session wants of one source for one type: the wildcard, a set of glob collections, or a set of names. They are
-/// kept apart all the way up to the control plane, because a wildcard set is what the server selects, not what exists
-/// (RLY-13). All names of a set are of one style.
+/// The interest of a session in one type of one source: the wildcard, a set of glob collections, or a set of
+/// names. The three stay separate up to the control plane, because a wildcard set is the server's selection,
+/// not the set of all existing resources (RLY-13). All names of a set are of one style.
 #[derive(Clone, Debug)]
 pub enum Interest {
     Wildcard,
-    /// The members of all these globs; each name is a member of one glob at most (NAM-15).
+    /// The members of all these globs. Each name is a member of at most one glob (NAM-15).
     Globs(Arc<NameSet>),
     Names(Arc<NameSet>),
 }
@@ -193,7 +193,7 @@ impl Interest {
         self.shape().collection(first.map_or(NameStyle::Old, style_of))
     }
 
-    /// What it means that a name leaves a view of this.
+    /// The meaning of a name's departure from a view of this interest.
     pub fn leaving(&self) -> Leaving {
         match self {
             Interest::Wildcard => Leaving::Wildcard,
@@ -212,7 +212,8 @@ impl Interest {
         }
     }
 
-    /// Whether a name may be in a view of this. Only the server knows of a wildcard, so it is never ruled out there.
+    /// Whether a name may be in a view of this interest. The members of a wildcard are known to the server
+    /// alone, so a wildcard covers every name.
     pub fn covers(&self, name: &ResourceName) -> bool {
         match self {
             Interest::Wildcard => true,

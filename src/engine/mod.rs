@@ -1,9 +1,9 @@
-//! The pure machines: every decision of the relay, and nothing else.
+//! The pure state machines: every decision of the relay, and nothing else.
 //!
-//! Nothing in here reads a clock, draws entropy, opens a socket or a file, starts a task, waits on a channel, takes
-//! a lock or counts a metric. Time is [`Time`], handed in; jitter is a number, handed in. Each machine takes closed
-//! enums in and gives closed enums out: `handle(input, now)`, drain `poll_output()`, read `poll_timeout()`, call
-//! `handle_timeout(now)`. The same inputs give the same outputs, byte for byte.
+//! The engine reads no clock, draws no entropy, opens no socket or file, starts no task, waits on no channel,
+//! takes no lock and counts no metric. The driver passes time as [`Time`] and jitter as a number. Each
+//! machine has closed enums for inputs and outputs: `handle(input, now)`, drain `poll_output()`, read
+//! `poll_timeout()`, call `handle_timeout(now)`. Equal inputs give equal outputs, byte for byte.
 
 pub mod planted;
 pub mod time;

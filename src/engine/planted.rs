@@ -1,14 +1,14 @@
-//! Bugs that can be planted in the machines, so that the simulator can show that it finds them (`tests/sim`).
+//! Bugs that can be planted in the machines. The simulator shows that it finds each bug (`tests/sim`).
 //!
-//! Without the feature `planted` nothing of this is there: [`planted`] is a constant `false`, and each site where a bug could
-//! be is compiled away. No binary that anybody runs is built with it. With the feature, one bug at a time is chosen for the
-//! whole process, and none to begin with.
+//! Without the feature `planted` the bugs do not exist: [`planted`] is a constant `false`, and the compiler
+//! removes each site. No released binary has the feature. With the feature, a single bug is selected for the
+//! whole process; at first, none.
 
-/// A bug: the site at which it is planted says what it spoils.
+/// The sites that test for a bug show its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Bug {
-    // What is said to servers, and what their answers mean.
+    // Requests to servers, and the meaning of responses.
     UpstreamNonceStale = 1,
     FaultsAcked,
     VoidApplied,
@@ -32,7 +32,7 @@ pub enum Bug {
     RemovesOnDisconnect,
     SettledWhileReceiving,
     ErrorIsNoAnswer,
-    // What sources keep.
+    // The contents of sources.
     TtlNotRenewed,
     TtlNeverRunsOut,
     TtlOutlivesItsEnd,
@@ -53,7 +53,7 @@ pub enum Bug {
     MassDeletionNotHeld,
     WithdrawnStillHeld,
     HeldForever,
-    // What is said to clients.
+    // Responses to clients.
     StaleNonceAcks,
     NonceReused,
     ResentAfterNack,
@@ -84,7 +84,7 @@ pub enum Bug {
     EarlyClustersForgotten,
     RemovalsDoNotRest,
     RemovalsDoNotWait,
-    // Which server serves.
+    // The choice of the server.
     LeavesServerThatIsHeard,
     LeavesThoughNothingLacks,
     NeverComesBack,
@@ -92,7 +92,7 @@ pub enum Bug {
     AnsweredStreamIsLost,
     StandInsForgotten,
     ReachNotTold,
-    // What outlives the process.
+    // The state that outlives the process.
     ConfirmedAtOnce,
     NeverConfirmed,
     NamesUnmarked,
@@ -213,14 +213,14 @@ mod selection {
 
     use super::Bug;
 
-    /// The bug that is planted; zero for none.
+    /// The planted bug; zero: none.
     static SELECTED: AtomicU32 = AtomicU32::new(0);
 
     pub fn planted(bug: Bug) -> bool {
         SELECTED.load(Ordering::Relaxed) == bug as u32
     }
 
-    /// Plants a bug in the whole process in the place of the one before.
+    /// Plants a bug in the whole process, in place of the previous bug.
     pub fn plant(bug: Option<Bug>) {
         SELECTED.store(bug.map_or(0, |bug| bug as u32), Ordering::Relaxed);
     }

@@ -1,17 +1,17 @@
-//! Whether a server can be heard.
+//! The reachability of a server.
 
 use super::Time;
 use crate::xds::Status;
 
-/// What is known of a server's reachability (CLI-1), from the side of one stream or of one source.
+/// The reachability of a server (CLI-1), as seen by one stream or one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
-    /// Nothing was asked of it, or the first attempt is still under way.
+    /// The server has no request yet, or the first attempt is still running.
     #[default]
     Pending,
-    /// It was heard since it was last lost.
+    /// The server was heard after the last loss.
     Heard { since: Time },
-    /// No connection, or a stream that ended before its first response, and nothing heard since.
+    /// No connection, or a stream that ended before its first response, and no answer since.
     Lost { since: Time, status: Status },
 }
 
@@ -24,7 +24,7 @@ impl Reach {
         matches!(self, Reach::Heard { .. })
     }
 
-    /// Since when it is heard, or lost.
+    /// The time of the change to heard or lost.
     pub fn since(&self) -> Option<Time> {
         match self {
             Reach::Pending => None,
@@ -32,7 +32,7 @@ impl Reach {
         }
     }
 
-    /// A first failure after it was heard, or a further one.
+    /// Records a failure. A first failure after the server was heard sets the time of the loss.
     pub fn lose(&mut self, status: Status, now: Time) {
         let since = match self {
             Reach::Lost { since, .. } => *since,

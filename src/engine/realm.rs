@@ -1,29 +1,30 @@
-//! Where names belong: to nobody, to the authority that their `xdstp://` says, or to one that is not configured.
+//! The realm of a name: no authority, the authority of its `xdstp://` URL, or an authority without
+//! configuration.
 
 use super::class::NameStyle;
 use super::interest::style_of;
 use crate::xds::ResourceName;
 use crate::xds::xdstp::spell_authority;
 
-/// Names of one realm of one type are asked of one server list, by everyone together or by each stream for itself. Small,
-/// since every part of every subscription has one.
+/// The names of one type that are requested from one server list, by all streams together or by each stream
+/// for itself. Small, because every part of every subscription has a realm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Realm {
     pub space: Space,
-    /// The server does not want it cached or shared: each stream asks for itself (CCH-1).
+    /// The server forbids caching or sharing: each stream asks for itself (CCH-1).
     pub private: bool,
 }
 
-/// To whom a name belongs.
+/// The authority that a name belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Space {
     /// Old-style names and wildcards, which belong to no authority (NAM-3).
     Old,
-    /// Names of every authority alike, where no authority is configured (NAM-21: the default source).
+    /// Names of all authorities, where no authority is configured (NAM-21: the default source).
     AnyAuthority,
     /// Names of the authority with this number (NAM-4, FED-3).
     Authority(u16),
-    /// Names of an authority that is not among those configured (FED-3), or with none in them.
+    /// Names of an authority without configuration (FED-3), or with no authority.
     Unknown,
 }
 
@@ -35,7 +36,7 @@ impl Space {
         }
     }
 
-    /// To whom a name belongs as long as no authority is configured.
+    /// The space of a name while no authority is configured.
     pub fn of_style(name: &ResourceName) -> Space {
         match style_of(name) {
             NameStyle::Old => Space::Old,
@@ -43,7 +44,7 @@ impl Space {
         }
     }
 
-    /// What of it may be shared.
+    /// The realm for shared resources.
     pub fn shared(self) -> Realm {
         Realm { space: self, private: false }
     }
@@ -54,13 +55,13 @@ impl Space {
 pub struct Authorities(Vec<Box<str>>);
 
 impl Authorities {
-    /// The numbers are those of the order given. More than [`u16::MAX`] are not told apart from unknown ones.
+    /// Numbers the authorities in the given order. Authorities beyond [`u16::MAX`] count as unknown.
     pub fn new(names: impl IntoIterator<Item = impl AsRef<str>>) -> Authorities {
         Authorities(names.into_iter().map(|name| spell_authority(name.as_ref()).into()).collect())
     }
 
-    /// Where a name belongs, which is spelled canonically. The empty authority of `xdstp:///` is one like any other, and not the old-style space
-    /// (NAM-4).
+    /// The space of a canonically spelled name. The empty authority of `xdstp:///` is an ordinary authority,
+    /// and not the old-style space (NAM-4).
     pub fn space_of(&self, name: &ResourceName) -> Space {
         if self.0.is_empty() || !name.is_xdstp() {
             return Space::of_style(name);

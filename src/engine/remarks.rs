@@ -1,7 +1,7 @@
-//! What is to be said of names beside their content: errors, and how long resources live.
+//! Errors and leases: facts about names beside their content.
 //!
-//! Both are rare, so that a [`View`](super::view::View) without any carries an empty pointer. They are part of a view,
-//! and what a client must be told of them is the difference of two views, as content is.
+//! Both are rare, so a [`View`](super::view::View) without remarks has an empty pointer. Remarks are a part
+//! of a view. Like content, updates of remarks to a client are the difference of two views.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,42 +12,42 @@ use imbl::ordmap::DiffItem;
 use super::Time;
 use crate::xds::{Code, ResourceName, Status};
 
-/// The time to live of a resource, as clients are told of it (RLY-39).
+/// The time to live of a resource, for clients (RLY-39).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Which heartbeat this is: clients that were told of another one are due one.
+    /// The number of the heartbeat: clients with another number are due a heartbeat.
     pub beat: u64,
-    /// When the resource is gone unless its server refreshes it.
+    /// The time when the resource expires unless its server refreshes the resource.
     pub expires: Time,
-    /// As the server stated it.
+    /// The TTL as the server stated.
     pub ttl: Duration,
 }
 
-/// Where an error about a name comes from (DAT-1).
+/// The origin of an error of a name (DAT-1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The server said so (ERR-1).
+    /// The server reported the error (ERR-1).
     #[default]
     Reported,
-    /// The last instance of the resource was structurally bad and is NACKed (RLY-37).
+    /// The last instance of the resource was malformed and is NACKed (RLY-37).
     Malformed,
-    /// No answer in time, where that is a transient error (TMR-5).
+    /// No answer in time, where a timeout is a transient error (TMR-5).
     Timeout,
     /// The server cannot be reached (ERR-10).
     Unreachable,
 }
 
-/// Errors and leases by name. Cheap to clone; nothing is allocated while there is none.
+/// Errors and leases by name. Cheap to clone; empty remarks allocate nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Remarks(Option<Arc<Maps>>);
 
 #[derive(Clone, Debug, Default)]
 struct Maps {
     errors: OrdMap<ResourceName, Arc<Status>>,
-    /// Of the errors that the server did not report; never of a name without an error.
+    /// The kinds of errors that the server did not report. Has no names without an error.
     kinds: OrdMap<ResourceName, ErrorKind>,
     leases: OrdMap<ResourceName, Lease>,
-    /// No lease is shorter.
+    /// A lower bound of the leases' TTLs.
     shortest: Duration,
 }
 
@@ -68,13 +68,13 @@ impl Remarks {
         self.0.iter().flat_map(|maps| &maps.errors)
     }
 
-    /// The kind of the error that stands, if one does.
+    /// The kind of the current error; `None` without an error.
     pub fn error_kind(&self, name: &ResourceName) -> Option<ErrorKind> {
         let maps = self.0.as_ref().filter(|maps| maps.errors.contains_key(name))?;
         Some(maps.kinds.get(name).copied().unwrap_or_default())
     }
 
-    /// Says of the error of a name, if it has one, what kind it is.
+    /// Sets the kind of the current error. Has no effect on a name without an error.
     pub fn set_error_kind(&mut self, name: &ResourceName, kind: ErrorKind) {
         if self.error_kind(name).is_some_and(|standing| standing != kind) {
             self.change(|maps| match kind {
@@ -84,10 +84,11 @@ impl Remarks {
         }
     }
 
-    /// Names with errors that say nothing about the resource itself, and end when the server is heard again (DAT-1, DAT-7).
+    /// Names with errors that tell nothing about the resource, and end when the server is heard again (DAT-1,
+    /// DAT-7).
     pub fn transient_errors(&self) -> Vec<ResourceName> {
         let is_transient = |name: &ResourceName, error: &Status| match self.error_kind(name) {
-            // A timeout is no ambient error, as there never is a copy, and the silence that it ends in counts as being heard.
+            // A timeout is no ambient error: there never is a copy, and the silent server counts as heard.
             Some(ErrorKind::Malformed | ErrorKind::Timeout) | None => false,
             Some(ErrorKind::Unreachable) => true,
             Some(ErrorKind::Reported) => !matches!(error.code, Code::NotFound | Code::PermissionDenied),
@@ -98,13 +99,13 @@ impl Remarks {
             .collect()
     }
 
-    /// No lease is shorter than this; `None` without any.
+    /// A lower bound of all leases' TTLs; `None` without leases.
     pub fn shortest_ttl(&self) -> Option<Duration> {
         self.0.as_ref().filter(|maps| !maps.leases.is_empty()).map(|maps| maps.shortest)
     }
 
-    /// Whether this is news: an error is told once, until it changes (ERR-3). One that is news counts as reported by the
-    /// server.
+    /// Sets or ends an error. Returns whether the error changed: an error is reported once, until it changes
+    /// (ERR-3). A changed error counts as reported by the server.
     pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) -> bool {
         if self.error(name) == error {
             return false;
@@ -119,7 +120,7 @@ impl Remarks {
         true
     }
 
-    /// Whether this is news.
+    /// Sets or ends a lease. Returns whether the lease changed.
     pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) -> bool {
         if self.lease(name) == lease.as_ref() {
             return false;
@@ -135,7 +136,7 @@ impl Remarks {
         true
     }
 
-    /// Takes over what another one has of a name.
+    /// Copies the remarks of a name.
     pub fn copy(&mut self, name: &ResourceName, from: &Remarks) {
         if !(self.is_empty() && from.is_empty()) {
             self.set_error(name, from.error(name));
@@ -144,8 +145,8 @@ impl Remarks {
         }
     }
 
-    /// Takes over the lease of a name, which was told as it is. `ends_error`: with its resource, which no error outlives
-    /// (ERR-3).
+    /// Copies the lease of a name. `ends_error`: the resource came with the lease, and ends the error of the
+    /// name (ERR-3).
     pub fn copy_lease(&mut self, name: &ResourceName, from: &Remarks, ends_error: bool) {
         if !(self.is_empty() && from.is_empty()) {
             if ends_error {
@@ -155,7 +156,7 @@ impl Remarks {
         }
     }
 
-    /// Forgets a name. Whether there was something.
+    /// Removes the remarks of a name. Returns whether there were any.
     pub fn forget(&mut self, name: &ResourceName) -> bool {
         let error = self.set_error(name, None);
         self.set_lease(name, None) || error
@@ -180,7 +181,7 @@ impl Remarks {
         }
     }
 
-    /// What a client that was told `self` does not know of `to` yet.
+    /// The remarks that a client with `self` needs in order to reach `to`.
     pub fn news(&self, to: &Remarks) -> RemarkNews {
         let mut news = RemarkNews::default();
         if self.0.is_none() && to.0.is_none() {
@@ -208,16 +209,16 @@ impl Remarks {
     }
 }
 
-/// How two [`Remarks`] differ.
+/// The difference between two [`Remarks`].
 #[derive(Debug, Default)]
 pub struct RemarkNews {
-    /// Errors that are new, or others than before.
+    /// New or changed errors.
     pub errors: Vec<(ResourceName, Arc<Status>)>,
-    /// Names of which an error no longer stands. Only their resource says so to a client (ERR-3).
+    /// Names whose error is over. Only the resource itself tells a client so (ERR-3).
     pub over: Vec<ResourceName>,
-    /// Names whose time to live began, or begins anew.
+    /// Names whose time to live began, or starts anew.
     pub beats: Vec<ResourceName>,
-    /// Names whose time to live no longer counts: only the resource without one says so (TTL-3).
+    /// Names whose time to live no longer counts: only a resource without a TTL tells a client so (TTL-3).
     pub unleased: Vec<ResourceName>,
 }
 

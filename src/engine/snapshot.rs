@@ -1,4 +1,4 @@
-//! Snapshots: what a source holds at a moment, immutable and cheap to share.
+//! Snapshots: the content of a source at one moment, immutable and cheap to share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::xds::{Resource, ResourceName, TypeUrl};
 /// Resources by name, sorted, persistent.
 pub type Bodies = OrdMap<ResourceName, Arc<Resource>>;
 
-/// Names and what is known of each, sorted, persistent.
+/// Names and their states, sorted, persistent.
 pub type Names = OrdMap<ResourceName, Known>;
 
-/// A set that somebody watches, and what it amounts to.
+/// A watched set, and its view.
 #[derive(Clone, Debug)]
 pub struct WatchedSet {
     pub names: Arc<NameSet>,
@@ -30,31 +30,31 @@ pub struct WatchedSet {
 /// One type of a snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct TypeSnapshot {
-    /// The server answered for this type since it was last lost: what is here is no older than that (I9).
+    /// The server has answered for this type since the last loss: the resources are at least as new (I9).
     pub is_current: bool,
-    /// Whether the server can be heard of this type, where each type has streams of its own (RLY-40).
+    /// Whether the server can be heard for this type, where each type has streams of its own (RLY-40).
     pub reach: Option<Reach>,
     pub named: Names,
-    /// Of names that are or were the alias of a resource (ALI-2).
+    /// The names that are or were an alias of a resource (ALI-2).
     pub aliases: OrdMap<ResourceName, Arc<Aliased>>,
     pub sets: OrdMap<SetId, WatchedSet>,
     pub members: Bodies,
-    /// `None` while nobody watches the wildcard.
+    /// `None` while no session watches the wildcard.
     pub wildcard: Option<Arc<View>>,
-    /// The members of all globs that are watched; each name is in one of them.
+    /// The members of all watched globs; each name is in one glob.
     pub glob_members: Bodies,
     pub glob_sets: OrdMap<SetId, WatchedSet>,
-    /// The last bytes of names that are absent, and of former members of the wildcard and of globs.
+    /// The last bytes of absent names, and of former members of the wildcard and of globs.
     pub departed_names: Bodies,
     pub departed_members: Bodies,
     pub departed_glob_members: Bodies,
-    /// Changes whenever some of those bytes are given up.
+    /// Changes whenever last bytes are freed.
     pub evicted: u64,
-    /// What is said of names, and of globs and their members, beside their content; of members of the wildcard, its view
-    /// says it.
+    /// Errors and leases of names, globs and members of globs. The wildcard's view has the remarks of its
+    /// members.
     pub remarks: Remarks,
     pub glob_remarks: Remarks,
-    /// Some of it is as it was before the relay was restarted, and its server has not spoken since (I14).
+    /// Some resources are from before a restart of the relay, and not confirmed by the server (I14).
     pub restored: bool,
 }
 
@@ -77,7 +77,7 @@ impl TypeSnapshot {
         }
     }
 
-    /// Names of a set that the source lacks are there all the same: another server supplied them.
+    /// Another server supplied missing names of a set.
     pub(super) fn stand_in(&mut self, interest: &Interest, stand_ins: Vec<(ResourceName, Arc<Resource>)>) {
         let Interest::Names(names) = interest else { return };
         if stand_ins.is_empty() {
@@ -85,11 +85,12 @@ impl TypeSnapshot {
         }
         let Some(set) = self.sets.get_mut(&names.id()) else { return };
         set.view = Arc::new(set.view.with_stand_ins(&stand_ins));
-        // What the source knows under these names is that they are absent: their bytes stand with those of names that left.
+        // For the source the names are absent. So the bytes are stored as last bytes of departed names.
         self.departed_names.extend(stand_ins);
     }
 
-    /// Last bytes of names that left with another server. `mark` tells them from what this source gave up itself.
+    /// Adds last bytes from the snapshot of another server. `mark` distinguishes these bytes from the
+    /// source's own evictions.
     pub(super) fn keep_last(
         &mut self,
         leaving: Leaving,
@@ -110,14 +111,15 @@ impl TypeSnapshot {
         }
     }
 
-    /// Identifies what [`TypeSnapshot::departed`] says of the names that a view lacks; 0 if it has nothing.
+    /// Identifies the content of [`TypeSnapshot::departed`] for the names that a view lacks; 0 if there are
+    /// no last bytes.
     pub fn last_bytes(&self) -> u64 {
         let all = [&self.departed_names, &self.departed_members, &self.departed_glob_members];
         if all.iter().all(|bodies| bodies.is_empty()) { 0 } else { self.evicted + 1 }
     }
 
-    /// Whether the resources are the very ones of another snapshot, and what is known of memberships as well. Without looking
-    /// at any of them: false may be said of what is equal.
+    /// Whether two snapshots share their resources and agree on the completeness of the wildcard. The check
+    /// compares pointers: false may be returned for equal content.
     pub fn holds_the_same(&self, other: &TypeSnapshot) -> bool {
         let is_whole = |snapshot: &TypeSnapshot| snapshot.wildcard.as_ref().map(|view| view.is_complete());
         let same = |one: &Bodies, other: &Bodies| one.ptr_eq(other) || one.is_empty() && other.is_empty();
@@ -128,7 +130,7 @@ impl TypeSnapshot {
             && same(&self.glob_members, &other.glob_members)
     }
 
-    /// The names of an interest, as all share them who have the same.
+    /// The names of an interest, in the copy that all equal interests share.
     pub fn names(&self, interest: &Interest) -> Option<&Arc<NameSet>> {
         let sets = match interest {
             Interest::Wildcard => return None,
@@ -138,7 +140,7 @@ impl TypeSnapshot {
         Some(&sets.get(&interest.names()?.id())?.names)
     }
 
-    /// What an interest amounts to; `None` until the source has taken note of it.
+    /// The view of an interest; `None` until the source has processed the interest.
     pub fn view(&self, interest: &Interest) -> Option<&Arc<View>> {
         match interest {
             Interest::Wildcard => self.wildcard.as_ref(),
@@ -164,7 +166,7 @@ impl Snapshot {
         &self.reach
     }
 
-    /// Whether it can be heard of a type.
+    /// Whether the server can be heard for a type.
     pub fn reach_of(&self, type_url: &TypeUrl) -> &Reach {
         self.of(type_url).and_then(|types| types.reach.as_ref()).unwrap_or(&self.reach)
     }
@@ -185,7 +187,7 @@ impl Snapshot {
         self.types.iter()
     }
 
-    /// As [`TypeSnapshot::holds_the_same`], of all types.
+    /// As [`TypeSnapshot::holds_the_same`], for all types.
     pub fn holds_the_same(&self, other: &Snapshot) -> bool {
         let pairs = || self.types.iter().zip(&other.types);
         self.types.len() == other.types.len()

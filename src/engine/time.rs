@@ -1,4 +1,4 @@
-//! The engine's own time.
+//! The time of the engine.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;

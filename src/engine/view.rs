@@ -1,9 +1,10 @@
-//! Views: what a set of names, or a wildcard, amounts to at a moment.
+//! Views: the names of a set, or of a wildcard, with their versions at one moment.
 //!
-//! A view maps names to content versions; bodies stand beside it in the [`Snapshot`](super::snapshot::Snapshot). What a
-//! client holds is the view to which it was last brought: one pointer, shared by all clients that stand at the same
-//! place, whatever the size of the set. What it must be sent is the difference between two views, and the same two
-//! views give the same answer to every client, so that it is encoded once.
+//! A view maps names to content versions. The resource bodies are in the
+//! [`Snapshot`](super::snapshot::Snapshot). A client's state is the last view that the client received: one
+//! pointer, shared by all clients in the same state, whatever the size of the set. An update is the
+//! difference between two views. The same two views give the same answer to every client, so the answer is
+//! encoded once.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -15,23 +16,23 @@ use super::interest::HashSeed;
 use super::remarks::{Lease, Remarks};
 use crate::xds::{Resource, ResourceName, Status, Version};
 
-/// Identifies the content of a view inside this process. Two views with one id are the same.
+/// Identifies the content of a view inside this process. Two views with the same id are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewId(u128);
 
 impl ViewId {
-    /// The id of the `count`-th view that a source made.
+    /// The id of the `count`-th view of a source.
     pub fn fresh(source: u64, count: u64) -> ViewId {
         ViewId(u128::from(source) << 64 | u128::from(count))
     }
 
-    /// The source that made the view, of an id that is not derived.
+    /// The source that made the view. Valid only for ids that are not derived.
     pub fn source(self) -> u64 {
         (self.0 >> 64) as u64
     }
 
-    /// The id of a view derived from this one by something that hashes to `what`: the same derivation gives the same id,
-    /// so that clients that were forced alike still share their answer.
+    /// The id of a view that is derived from this view by a change with the hash of `what`. The same
+    /// derivation gives the same id, so clients with the same forced updates still share their answer.
     #[must_use]
     pub fn derived(self, what: impl Hash) -> ViewId {
         let lane = |lane: u8| {
@@ -47,39 +48,39 @@ impl ViewId {
 /// Stands for content that the client has, and must be sent again. No content has this version.
 const FORCED: Version = Version(u128::MAX);
 
-/// Names and what is known of them. Cloning is cheap, changing a few names is O(log n).
+/// Names and their states. Cloning is cheap; changing a few names is O(log n).
 #[derive(Clone, Debug, Default)]
 pub struct View {
     id: ViewId,
     /// The names that exist, with the version of their content.
     present: OrdMap<ResourceName, Version>,
-    /// The names known not to exist (RLY-2), and the globs known to be empty (NAM-16). None for a wildcard: its membership
-    /// says it all.
+    /// The names known not to exist (RLY-2), and the globs known to be empty (NAM-16). Empty for a wildcard:
+    /// its membership suffices.
     absent: OrdSet<ResourceName>,
-    /// The globs whose membership is known as a whole.
+    /// The globs with complete membership.
     globs: OrdSet<ResourceName>,
-    /// How many names are neither; of a wildcard, 1 until its membership is known as a whole (RLY-5).
+    /// The number of names in neither state. For a wildcard, 1 until its membership is complete (RLY-5).
     unknown: usize,
-    /// The sum of the versions of what is present (RLY-31).
+    /// The sum of the versions of the present resources (RLY-31).
     digest: Version,
-    /// What the present resources weigh together, in bytes.
+    /// The size of the present resources, in bytes.
     bytes: usize,
-    /// When the content last changed.
+    /// The time of the last change of content.
     changed_at: Time,
-    /// Says when a name last left the collection that this is a view of: of two views of one collection with the same
-    /// mark, the later has every name of the earlier.
+    /// The mark of the last departure from the collection. If two views of a collection have the same mark,
+    /// the later view has every name of the earlier view.
     lost: ViewId,
-    /// Errors, and how long resources live (ERR-1, TTL-1).
+    /// Errors and leases (ERR-1, TTL-1).
     remarks: Remarks,
 }
 
 impl View {
-    /// A view of `unknown` names of which nothing is known.
+    /// A view of `unknown` names of unknown state.
     pub fn unknown(unknown: usize) -> View {
         View { unknown, ..View::default() }
     }
 
-    /// What a client says it holds (DEL-29, DEL-30). Versions of another server's making are held as
+    /// The view that a client presents (DEL-29, DEL-30). Versions from other servers are held as
     /// [`Version::default`], which no content has (RLY-32).
     pub fn presented(versions: impl IntoIterator<Item = (ResourceName, Version)>, seed: HashSeed) -> View {
         let present: OrdMap<ResourceName, Version> = versions.into_iter().collect();
@@ -91,7 +92,7 @@ impl View {
         View { id, present, ..View::default() }
     }
 
-    /// Of two views that clients presented: whether they say they hold the same.
+    /// For two presented views: whether both present the same names and versions.
     pub fn presents_the_same(&self, other: &View) -> bool {
         self.present == other.present
     }
@@ -112,14 +113,14 @@ impl View {
         self.absent.contains(name)
     }
 
-    /// Of a name that is not present: whether it is known to be gone, because it does not exist, or because its glob is
-    /// known as a whole.
+    /// Whether an absent name is known to be gone, because the name does not exist, or because the membership
+    /// of its glob is complete.
     pub fn knows_gone(&self, name: &ResourceName) -> bool {
         self.absent.contains(name)
             || (!self.globs.is_empty() && name.glob().is_some_and(|glob| self.globs.contains(&glob)))
     }
 
-    /// The membership of the glob is known as a whole.
+    /// Whether the membership of the glob is complete.
     pub fn knows_glob(&self, glob: &ResourceName) -> bool {
         self.globs.contains(glob)
     }
@@ -149,7 +150,7 @@ impl View {
         self.absent.len()
     }
 
-    /// No name is UNKNOWN; of a wildcard, its membership is known (RLY-5).
+    /// No name is UNKNOWN, and the membership of a wildcard is known (RLY-5).
     pub fn is_complete(&self) -> bool {
         self.unknown == 0
     }
@@ -162,7 +163,8 @@ impl View {
         self.digest
     }
 
-    /// The names that are present in one of two views only, or with other content. What the views share is not looked at.
+    /// The names that are present in only one of the two views, or have different content. Shared parts cost
+    /// nothing.
     pub fn differing<'a>(&'a self, other: &'a View) -> impl Iterator<Item = &'a ResourceName> {
         use imbl::ordmap::DiffItem;
         self.present.diff(&other.present).map(|item| match item {
@@ -180,23 +182,25 @@ impl View {
         self.changed_at
     }
 
-    /// Whether a client at `self` may have a name that is gone from `to`. It is quick, and errs on the side of yes.
+    /// Whether a client at `self` may have a name that is gone from `to`. Quick, and errs on the side of
+    /// true.
     pub fn may_lose(&self, to: &View) -> bool {
         self.lost != to.lost && !self.present.is_empty()
     }
 
-    /// Whether there is more to say of `to` than that something is gone.
+    /// Whether `to` has new or changed content. Departures do not count.
     pub fn has_news_in(&self, to: &View) -> bool {
         let mut items = self.present.diff(&to.present);
         items.any(|item| !matches!(item, imbl::ordmap::DiffItem::Remove(..)))
     }
 
-    /// The names that a client at `self` must be sent again (see [`View::force`]) although `to` lacks them.
+    /// The names that must be sent again to a client at `self` (see [`View::force`]) although `to` lacks
+    /// them.
     pub fn forced_beside(&self, to: &View) -> impl Iterator<Item = ResourceName> {
         self.beside(to).filter(|(_, version)| *version == FORCED).map(|(name, _)| name)
     }
 
-    /// Whether the client holds something under the name that it must be sent again.
+    /// Whether the client holds a resource that must be sent again.
     pub fn is_due_again(&self, name: &ResourceName) -> bool {
         self.version_of(name).is_some_and(|version| version == FORCED || version == Version::default())
     }
@@ -209,8 +213,8 @@ impl View {
         })
     }
 
-    /// This view with names that have left it, of which a client keeps what was `told` to it. It is identified by what they
-    /// are.
+    /// This view plus departed names that a client keeps, with the remarks that the client knows (`told`).
+    /// The id depends on the names and remarks.
     #[must_use]
     pub fn keeping(&self, kept: impl Iterator<Item = (ResourceName, Version)>, told: &Remarks) -> View {
         let mut view = self.clone();
@@ -223,7 +227,7 @@ impl View {
                 view.remarks.copy(&name, told);
             }
             view.absent.remove(&name);
-            // A glob of which a member is kept is not empty for the client (NAM-16).
+            // A glob with a kept member is not empty for the client (NAM-16).
             if let Some(glob) = name.glob().filter(|_| !view.globs.is_empty()) {
                 view.absent.remove(&glob);
             }
@@ -233,22 +237,23 @@ impl View {
         view
     }
 
-    /// This view with names that it lacks, as another server supplied them (RLY-42). It is identified by what they are.
+    /// This view plus missing names that another server supplied (RLY-42). The id depends on the names and
+    /// versions.
     #[must_use]
     pub fn with_stand_ins(&self, stand_ins: &[(ResourceName, Arc<Resource>)]) -> View {
         let mut view = self.clone();
         for (name, resource) in stand_ins {
             view.id = view.id.derived(("stands in", name, resource.version));
-            // The mark of the collection does not tell when a stand-in leaves (RLY-51).
+            // The mark of the collection does not change when a stand-in leaves (RLY-51).
             view.lost = view.lost.derived(("stands in", name));
             view.put_as(name, None, resource);
-            // Where there is a resource, an error says nothing (ERR-2), so that its end is no news either (RLY-43).
+            // Beside a resource an error has no effect (ERR-2), so its end is no change either (RLY-43).
             view.drop_remarks(name);
         }
         view
     }
 
-    /// This view, as a client knows it that was not told the errors of these names.
+    /// This view for a client without knowledge of the errors of these names.
     #[must_use]
     pub fn without_errors_of(&self, names: &[&ResourceName]) -> View {
         let mut view = self.clone();
@@ -265,12 +270,12 @@ impl View {
 
     // === changes, made by the source ===
 
-    /// A name that was unknown, absent or present with `old` now has `new`.
+    /// A name with the state unknown, absent or `old` now has `new`.
     pub fn put(&mut self, old: Option<&Resource>, new: &Resource) {
         self.put_as(&new.name, old, new);
     }
 
-    /// As [`View::put`], of a name that may be an alias of the resource (ALI-1).
+    /// As [`View::put`], for a name that may be an alias of the resource (ALI-1).
     pub fn put_as(&mut self, name: &ResourceName, old: Option<&Resource>, new: &Resource) {
         match old {
             Some(old) => {
@@ -295,12 +300,12 @@ impl View {
         self.absent.insert(name.clone());
     }
 
-    /// A member leaves: of a wildcard, or because the name leaves the set.
+    /// A member leaves the wildcard, or a name leaves the set.
     pub fn take(&mut self, old: &Resource) {
         self.take_as(&old.name, old);
     }
 
-    /// As [`View::take`], of a name that may be an alias of the resource.
+    /// As [`View::take`], for a name that may be an alias of the resource.
     pub fn take_as(&mut self, name: &ResourceName, old: &Resource) {
         if self.present.remove(name).is_some() {
             self.digest = self.digest.minus(old.version);
@@ -308,12 +313,12 @@ impl View {
         }
     }
 
-    /// A name that nothing is known of joins the set.
+    /// A name of unknown state joins the set.
     pub fn add_unknown(&mut self) {
         self.unknown += 1;
     }
 
-    /// A name that nothing is known of leaves the set.
+    /// A name of unknown state leaves the set.
     pub fn drop_unknown(&mut self) {
         self.unknown = self.unknown.saturating_sub(1);
     }
@@ -323,22 +328,22 @@ impl View {
         self.absent.remove(name);
     }
 
-    /// What is said of a name beside its content changed, or the name joined the set with it.
+    /// The remarks of a name changed, or the name joined the set with remarks.
     pub fn remark(&mut self, name: &ResourceName, from: &Remarks) {
         self.remarks.copy(name, from);
     }
 
-    /// Whether this is news.
+    /// Sets or ends an error. Returns whether the error changed.
     pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) -> bool {
         self.remarks.set_error(name, error)
     }
 
-    /// Whether this is news.
+    /// Sets or ends a lease. Returns whether the lease changed.
     pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) -> bool {
         self.remarks.set_lease(name, lease)
     }
 
-    /// A name leaves the set, with what is said of it.
+    /// A name leaves the set, with its remarks.
     pub fn drop_remarks(&mut self, name: &ResourceName) {
         self.remarks.forget(name);
     }
@@ -348,14 +353,14 @@ impl View {
         self.unknown = 0;
     }
 
-    /// The membership of a glob, which was unknown, is now known as a whole.
+    /// The unknown membership of a glob is now complete.
     pub fn resolve_glob(&mut self, glob: &ResourceName) {
         if self.globs.insert(glob.clone()).is_none() {
             self.unknown = self.unknown.saturating_sub(1);
         }
     }
 
-    /// Whether a glob that is known as a whole has no member (NAM-16).
+    /// Records whether a glob with complete membership has no member (NAM-16).
     pub fn set_glob_empty(&mut self, glob: &ResourceName, is_empty: bool) {
         if is_empty {
             self.absent.insert(glob.clone());
@@ -380,10 +385,10 @@ impl View {
 
     // === what clients hold ===
 
-    /// What a client at `self` holds once it was brought to `to`: of names that `to` knows nothing of yet it keeps what it
-    /// has, so that they are neither sent again if they turn out to be the same (DEL-29, RLY-36), nor left behind if they
-    /// turn out to be gone (DEL-30, RLY-6). `covers`: whether a name belongs to what `to` is a view of. `deletes`: whether
-    /// the client learns of absence; where it does not, it keeps what is gone too (SST-6).
+    /// The state of a client at `self` after an update to `to`. The client keeps names that are unknown in
+    /// `to`. Such names are not sent again if they turn out to be equal (DEL-29, RLY-36), and not left behind
+    /// if they turn out to be gone (DEL-30, RLY-6). `covers`: whether a name may be in `to`. `deletes`:
+    /// whether the client learns of absence; otherwise the client also keeps gone names (SST-6).
     pub fn brought_to(
         &self,
         to: &Arc<View>,
@@ -409,13 +414,13 @@ impl View {
         Arc::new(view)
     }
 
-    /// The client was sent these names, and told that those are gone.
+    /// The client was sent the names of `sent`, and removals of the names of `gone`.
     pub fn hold<'a>(
         &mut self,
         sent: impl Iterator<Item = (&'a ResourceName, Version)>,
         gone: impl Iterator<Item = &'a ResourceName>,
     ) {
-        // What comes from elsewhere may be gone already.
+        // Resources from other servers may be gone already.
         self.lost = ViewId::default();
         for (name, version) in sent {
             self.absent.remove(name);
@@ -429,7 +434,7 @@ impl View {
         }
     }
 
-    /// The client was told of these names what `view` says beside their content.
+    /// The client was sent the remarks of these names in `view`.
     pub fn hold_remarks<'a>(&mut self, names: impl Iterator<Item = &'a ResourceName>, view: &View) {
         for name in names {
             self.remarks.copy(name, &view.remarks);
@@ -437,7 +442,7 @@ impl View {
         }
     }
 
-    /// The client was told of these names how long they live, and if `with_resources` that they are there.
+    /// The client was sent the leases of these names, and the resources, too, if `with_resources`.
     pub fn hold_leases<'a>(
         &mut self,
         names: impl Iterator<Item = &'a ResourceName>,
@@ -450,7 +455,7 @@ impl View {
         }
     }
 
-    /// The client was brought to this view, but for its errors: of those it knows what `before` says (SST-7).
+    /// The client was sent this view except its errors: the client's errors are those of `before` (SST-7).
     pub fn without_errors_since(&mut self, before: &View) {
         if before.remarks.news(&self.remarks).errors.is_empty() {
             return;
@@ -459,8 +464,8 @@ impl View {
         self.id = self.id.derived(("errors of", before.id));
     }
 
-    /// The client must be told of `name` again (DEL-11, SUB-3). If it has the name it still does, though of no
-    /// known version, so that it is told too if the name goes before it is sent.
+    /// The client must be told of `name` again (DEL-11, SUB-3). A held name stays with an unknown version. So
+    /// the client is also told of a removal before the next sending.
     pub fn forget(&mut self, name: &ResourceName) {
         let held = self.present.get_mut(name).map(|version| *version = Version::default()).is_some();
         let told = self.absent.remove(name).is_some() | self.remarks.forget(name);
@@ -469,7 +474,7 @@ impl View {
         }
     }
 
-    /// The client gave `name` up, and has it no longer.
+    /// The client dropped `name`, and has no copy any more.
     pub fn let_go(&mut self, name: &ResourceName) {
         self.present.remove(name);
         self.absent.remove(name);
@@ -477,8 +482,8 @@ impl View {
         self.id = self.id.derived(("let go", name));
     }
 
-    /// The client must be sent `name` again because of what was sent of another type (ORD-5); unlike [`View::forget`], though
-    /// it may be gone.
+    /// The client must be sent `name` again because of an update of another type (ORD-5). Unlike after
+    /// [`View::forget`], `name` is due even if it is gone meanwhile.
     pub fn force(&mut self, name: &ResourceName) {
         if let Some(version) = self.present.get_mut(name).filter(|version| **version != Version::default()) {
             *version = FORCED;
@@ -495,12 +500,12 @@ impl View {
     }
 }
 
-/// How the content of one view differs from that of another.
+/// The difference in content between two views.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Difference {
     /// Names that are new or have another version, sorted.
     pub put: Vec<ResourceName>,
-    /// Names that a client at `from` must be told are gone, sorted.
+    /// Names whose removal a client at `from` must learn, sorted.
     pub gone: Vec<ResourceName>,
 }
 
@@ -515,13 +520,15 @@ impl Difference {
 pub enum Leaving {
     /// The view is of a wildcard: leaving its membership is a removal, once the membership is known.
     Wildcard,
-    /// The view is of globs: so it is, of the membership of the glob that the name belongs to (NAM-16).
+    /// The view is of globs: leaving the membership of the name's glob is a removal, once the membership is
+    /// known (NAM-16).
     Globs,
-    /// The view is of names: only a name known to be absent is gone (RLY-2). Names that the client dropped are not.
+    /// The view is of names: only a name known to be absent is gone (RLY-2). Names that the client dropped
+    /// are not.
     Names,
 }
 
-/// What brings a client from one view to another.
+/// The changes from one view to another.
 pub fn difference(from: &View, to: &View, leaving: Leaving) -> Difference {
     let mut difference = Difference::default();
     for item in from.present.diff(&to.present) {

@@ -1,19 +1,19 @@
-//! What an alias answers, and what it answered before (ALI-2).
+//! The resource behind an alias, and earlier resources behind the same alias (ALI-2).
 
 use crate::xds::{Resource, ResourceName, Version};
 
-/// How many of the former names and versions are remembered. A client that is further behind is told of what is gone once
-/// more than it needs to be.
+/// The number of remembered former names and versions. A client that is further behind may be told of
+/// removals more than once.
 const REMEMBERED: usize = 8;
 
-/// The resource behind a name that is or was an alias, for as long as the name is asked for.
+/// The resource behind a name that is or was an alias. Exists as long as the name is subscribed to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aliased {
     /// The resource's own name.
     own: ResourceName,
-    /// The versions that it had lately, the newest last.
+    /// The recent versions of the resource, newest last.
     versions: Vec<Version>,
-    /// The own names of resources that answered before, with the version that each had last.
+    /// The own names of former resources behind the alias, each with its last version.
     former: Vec<(ResourceName, Version)>,
 }
 
@@ -41,7 +41,7 @@ impl Aliased {
         &self.own
     }
 
-    /// The names under which a client may hold what the alias answered before, if that is what it holds.
+    /// The former names under which a client may hold a resource, given the client's version of the alias.
     pub fn left_behind(&self, held: Version) -> impl Iterator<Item = &ResourceName> {
         let is_current = self.versions.contains(&held);
         let since = self.former.iter().position(|(_, version)| *version == held).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! What left a collection a while ago: its last bytes, for clients that may not be told yet (RLY-51, SST-6).
+//! The last bytes of resources that recently left a collection, for clients whose removals are still withheld
+//! (RLY-51, SST-6).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,32 +12,34 @@ use crate::engine::snapshot::Bodies;
 use crate::engine::view::ViewId;
 use crate::xds::{Resource, ResourceName};
 
-/// How long the bytes of former members are kept: a stream may withhold a removal for 15 s from when it first sees it,
-/// and sees it late if its connection takes nothing.
+/// The time for which bytes of former members are kept. A stream may withhold a removal for 15 s after the
+/// stream sees the removal, and a stream with a blocked connection sees changes late.
 const MEMBERS_KEPT: Duration = Duration::from_secs(30);
 
-/// Of one collection. Over it the oldest go, and clients that should have kept them lose them early.
+/// The bound for one collection. Beyond the bound the oldest resources go, and clients lose these resources
+/// early.
 const BYTES_MAX: usize = 16 << 20;
 
-/// When a name last left a collection, and the last bytes of what left of it.
+/// Departed names of a collection, with their last bytes and their order.
 #[derive(Debug, Default)]
 pub struct Departed {
     /// By name, shared with the snapshots.
     bodies: Bodies,
-    /// In the order in which they left.
+    /// In the order of departure.
     queue: BTreeMap<u64, (Time, ResourceName)>,
     places: BTreeMap<ResourceName, u64>,
     bytes: usize,
     count: u64,
-    /// How many were given up before they came back or nobody asked for them any more.
+    /// The number of bodies that were freed before the name came back or lost its last session.
     evicted: u64,
-    /// Left since the collection was last settled.
+    /// Departures since the collection was last settled.
     leaving: BTreeMap<ResourceName, Arc<Resource>>,
     lost: bool,
     last: ViewId,
-    /// Names are kept as long as somebody asks for them; members, of which nobody asks, for [`MEMBERS_KEPT`].
+    /// Names are kept as long as sessions want them; members, which have no sessions of their own, for
+    /// [`MEMBERS_KEPT`].
     of_members: bool,
-    /// Nothing is kept of types that nothing refers to.
+    /// False for types without references from other types: no bytes are kept.
     pub kept: bool,
 }
 
@@ -45,18 +48,18 @@ impl Departed {
         Departed { of_members: true, ..Departed::default() }
     }
 
-    /// A name, which may be the alias of a resource (ALI-1), is gone for clients that had it: what it was, if that is known.
+    /// Clients lose a name, which may be the alias of a resource (ALI-1). `old`: the last resource, if known.
     pub fn lose(&mut self, name: &ResourceName, old: Option<&Arc<Resource>>) {
         self.lost = true;
         self.leaving.extend(old.map(|old| (name.clone(), old.clone())));
     }
 
-    /// Something that clients may have is gone, nobody knows what.
+    /// Clients may lose unknown resources.
     pub fn lose_some(&mut self) {
         self.lost = true;
     }
 
-    /// The name is present again, or nobody asks for it any more.
+    /// The name is present again, or has lost its last session.
     pub fn back(&mut self, name: &ResourceName) {
         self.leaving.remove(name);
         if planted(Bug::LastBytesPreferred) {
@@ -73,7 +76,8 @@ impl Departed {
         }
     }
 
-    /// Gives the mark of the last loss, which is the same in two views of the collection only if nothing left between them.
+    /// The mark of the last loss. Two views of the collection have the same mark only if no name left between
+    /// them.
     pub fn settle(&mut self, stamp: &mut Stamp) -> ViewId {
         if std::mem::take(&mut self.lost) || self.last == ViewId::default() {
             (self.last, _) = stamp.next();
@@ -99,13 +103,13 @@ impl Departed {
         true
     }
 
-    /// When [`Departed::expire`] has something to do.
+    /// The time when [`Departed::expire`] has work.
     pub fn poll_timeout(&self) -> Option<Time> {
         let (_, (left_at, _)) = self.queue.first_key_value().filter(|_| self.of_members)?;
         Some(*left_at + MEMBERS_KEPT)
     }
 
-    /// Whether something was given up.
+    /// Frees expired bytes. Returns whether there were any.
     pub fn expire(&mut self, now: Time) -> bool {
         let before = self.evicted;
         while self.poll_timeout().is_some_and(|due| due <= now) && self.evict() {}

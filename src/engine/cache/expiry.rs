@@ -1,8 +1,9 @@
-//! Resources with a time to live: when they run out, and when clients are told that they live on (RLY-39).
+//! Resources with a time to live: expiry, and heartbeats to clients (RLY-39).
 //!
-//! An upstream that states a TTL has to repeat it; what it does not repeat in time is gone, as if it had been removed
-//! (TTL-8). Clients that understand TTLs are told of a refresh by a heartbeat, at most three in the time of a TTL, and
-//! only ever because the upstream gave one: when it falls silent, clients let the resource expire as the relay does.
+//! An upstream that states a TTL has to repeat the resource in time. Otherwise the resource expires as if the
+//! server had removed it (TTL-8). Clients that understand TTLs learn of a refresh by a heartbeat, at most
+//! three times per TTL, and only after a refresh from upstream: when the upstream falls silent, clients and
+//! relay expire the resource alike.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::engine::planted::{Bug, planted};
 use crate::engine::remarks::Lease;
 use crate::xds::{ResourceName, TypeUrl};
 
-/// A resource that was asked for by name, or a member of the wildcard or of a glob.
+/// A resource that was requested by name, or a member of the wildcard or of a glob.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Leased {
     pub type_url: TypeUrl,
@@ -31,21 +32,21 @@ impl Leased {
 struct Term {
     ttl: Duration,
     expires: Time,
-    /// When clients were last told of it.
+    /// The time of the clients' last heartbeat.
     told: Time,
-    /// It was refreshed since.
+    /// Whether the resource was refreshed after `told`.
     fresh: bool,
     due: Time,
 }
 
-/// A time to live, as it was stated last, and what is left of it.
+/// The last stated TTL of a resource, and the rest of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     pub ttl: Duration,
     pub left: Duration,
 }
 
-/// What is due of a resource.
+/// A due action for a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Clients are to be told of a refresh.
@@ -53,7 +54,7 @@ pub enum Due {
     Expired,
 }
 
-/// All resources of a source that have a TTL. Costs nothing while there is none.
+/// All resources of a source that have a TTL. Costs nothing without such resources.
 #[derive(Debug, Default)]
 pub struct Expiry {
     terms: BTreeMap<Leased, Term>,
@@ -64,7 +65,7 @@ pub struct Expiry {
 }
 
 impl Expiry {
-    /// `tells`: the clients of this class understand TTLs. If not, resources only run out.
+    /// `tells`: the clients of this class understand TTLs. If not, resources only expire.
     pub fn new(tells: bool) -> Expiry {
         Expiry { tells, ..Expiry::default() }
     }
@@ -73,8 +74,8 @@ impl Expiry {
         self.terms.is_empty()
     }
 
-    /// The resource came from upstream, with this TTL or none (TTL-3). `told`: what clients know of it. What they must be
-    /// told, if anything.
+    /// The upstream sent the resource, with this TTL or none (TTL-3). `told`: the lease that clients know.
+    /// Returns the new lease if clients have to be told.
     pub fn stated(
         &mut self,
         what: &Leased,
@@ -97,8 +98,8 @@ impl Expiry {
         lease.filter(|_| self.tells).map(Some)
     }
 
-    /// The resource lived for this long yet when the relay was restarted: its time goes on (I17). What clients are to be
-    /// told of it.
+    /// The rest of a lease from before a restart of the relay (I17). Returns the lease if clients have to be
+    /// told.
     pub fn resumed(&mut self, what: &Leased, ttl: Duration, left: Duration, now: Time) -> Option<Lease> {
         let expires = now + if planted(Bug::TtlBeginsAnew) { ttl } else { left.min(ttl) };
         let lease = self.lease(ttl, expires);
@@ -106,14 +107,14 @@ impl Expiry {
         Some(lease).filter(|_| self.tells)
     }
 
-    /// The time to live of each, and what is left of it.
+    /// The TTL and the rest of the time, for each resource.
     pub fn left(&self, now: Time) -> impl Iterator<Item = (&Leased, Left)> {
         self.terms
             .iter()
             .map(move |(what, term)| (what, Left { ttl: term.ttl, left: term.expires.since(now) }))
     }
 
-    /// A heartbeat (TTL-4), with the TTL that it states. Of a resource without one it means nothing.
+    /// A heartbeat (TTL-4), with its TTL. Ignored for a resource without a TTL.
     pub fn refreshed(
         &mut self,
         what: &Leased,
@@ -128,12 +129,12 @@ impl Expiry {
         self.stated(what, Some(ttl.unwrap_or(known)), told, now)
     }
 
-    /// The resource is gone, or no longer bound to a time. Whether it was.
+    /// The resource is gone or has no TTL any more. Returns whether there was a lease.
     pub fn cancel(&mut self, what: &Leased) -> bool {
         !self.terms.is_empty() && self.take(what).is_some()
     }
 
-    /// Of one type, and of its names, its members or those of its globs, only these are left.
+    /// Cancels the leases of all other resources of this type and shape.
     pub fn keep_only(&mut self, type_url: &TypeUrl, shape: Shape, keep: impl Fn(&ResourceName) -> bool) {
         let first = Leased::new(type_url, shape, &ResourceName::new(""));
         let of_kind = |what: &&Leased| what.type_url == *type_url && what.shape == shape;
@@ -214,7 +215,7 @@ mod tests {
         let first = expiry.stated(&a(), TTL, None, at(0)).unwrap().unwrap();
         assert_eq!(expiry.refreshed(&a(), None, Some(&first), at(4)), None);
         assert_eq!(expiry.refreshed(&a(), None, Some(&first), at(8)), None);
-        // The last refresh counts, not when clients hear of it.
+        // The last refresh counts, not the time of the clients' heartbeat.
         let (_, Due::Beat(second)) = expiry.pop(at(10)).unwrap() else { panic!() };
         assert_eq!((second.expires, second.beat > first.beat), (at(38), true));
         assert_eq!(expiry.pop(at(37)), None, "no heartbeat without one of the upstream");
@@ -240,7 +241,7 @@ mod tests {
         }
         expiry.keep_only(&a().type_url, Shape::Names, |name| name.as_str() == "b");
         assert_eq!((expiry.cancel(&a()), expiry.cancel(&member), expiry.cancel(&other)), (false, true, true));
-        // Clients of it know nothing any more, however short ago it was told.
+        // Clients know nothing of the resource any more, however recent the last heartbeat was.
         expiry.stated(&a(), TTL, None, at(1));
         assert!(expiry.stated(&a(), TTL, None, at(2)).is_some());
     }

@@ -1,7 +1,7 @@
-//! The membership of glob collections, and the sets of globs that sessions watch (NAM-14 to NAM-16).
+//! The membership of glob collections, and the watched sets of globs (NAM-14 to NAM-16).
 //!
-//! A glob is to its members what the wildcard is to its own: a set that the server states, kept apart from resources that
-//! are asked for by name (RLY-13). A name belongs to one glob at most, so that all members share one map.
+//! A glob is like a wildcard: the server states the members, and the members are kept apart from resources
+//! that are requested by name (RLY-13). A name belongs to at most one glob, so all members share one map.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::xds::{Code, Resource, ResourceName, Status};
 #[derive(Debug, Default)]
 struct Glob {
     members: BTreeSet<ResourceName>,
-    /// The membership is known as a whole.
+    /// The membership is complete.
     complete: bool,
-    /// The sets that contain the glob; empty while it lingers.
+    /// The sets that contain the glob; empty while the glob lingers.
     watchers: BTreeSet<SlotId>,
 }
 
@@ -31,11 +31,11 @@ struct Glob {
 pub struct GlobCache {
     globs: BTreeMap<ResourceName, Glob>,
     members: Bodies,
-    /// What is said of globs and of their members beside their content.
+    /// Errors and leases of globs and of their members.
     remarks: Remarks,
     bytes: usize,
     slots: Slots,
-    /// The last bytes of former members, and when one last left.
+    /// The last bytes of former members, and the mark of the last departure.
     pub departed: Departed,
 }
 
@@ -53,7 +53,7 @@ impl Default for GlobCache {
 }
 
 impl GlobCache {
-    /// Moves a session from the set that it watched to another one; names in the result are those of globs.
+    /// Moves a session from its set to another set. Names in the result are names of globs.
     pub fn watch(
         &mut self,
         session: SessionId,
@@ -78,7 +78,7 @@ impl GlobCache {
         moved
     }
 
-    /// Takes a session out of the set that it watched; gives the globs that nobody watches any more.
+    /// Removes a session from its set. Returns the globs that lost their last session.
     pub fn unwatch(&mut self, session: SessionId, from: SlotId) -> Vec<ResourceName> {
         let mut moved = Moved::default();
         self.leave(session, Some(from), &mut moved);
@@ -101,7 +101,7 @@ impl GlobCache {
         }
     }
 
-    /// Makes the view of a slot follow its globs, at the cost of the difference.
+    /// Updates the view of a slot to its new globs, at the cost of the difference.
     fn reshape(&mut self, id: SlotId, old: &NameSet, globs: &NameSet, moved: &mut Moved) {
         let Some(mut view) = self.slots.view(id).map(|view| (**view).clone()) else { return };
         for name in globs.minus(old) {
@@ -151,7 +151,7 @@ impl GlobCache {
         }
     }
 
-    /// All that a file server has of the type: what is a member of a glob is told by its name (FIL-8).
+    /// Takes all resources of the type from a file server. A resource's name tells its glob (FIL-8).
     pub fn replace(&mut self, resources: &BTreeMap<ResourceName, Arc<Resource>>) {
         if self.globs.is_empty() {
             return;
@@ -170,10 +170,10 @@ impl GlobCache {
         }
     }
 
-    /// A resource that is no member of a glob which somebody asked for is ignored (NAM-15); equal content is no news.
+    /// Ignores a resource that is no member of a requested glob (NAM-15). Equal content is no change.
     fn put(&mut self, resource: &Arc<Resource>) {
         let Some(name) = resource.name.glob() else { return };
-        // The resource ends the errors that stood before it (ERR-3), changed or not.
+        // The resource ends earlier errors (ERR-3), changed or not.
         self.set_error(&resource.name, None);
         self.set_error(&name, None);
         let Some(glob) = self.globs.get_mut(&name) else { return };
@@ -192,7 +192,7 @@ impl GlobCache {
         });
     }
 
-    /// A name leaves its glob. Whether it was a member.
+    /// Removes a name from its glob. Returns whether the name was a member.
     pub fn take(&mut self, member: &ResourceName) -> bool {
         self.set_error(member, None);
         self.set_lease(member, None);
@@ -210,12 +210,13 @@ impl GlobCache {
         true
     }
 
-    /// The server cannot supply a member or a glob (ERR-1, ERR-7), or can again. What is cached of it stays (ERR-4).
+    /// The server cannot supply a member or a glob (ERR-1, ERR-7), or can again. The cached copy stays
+    /// (ERR-4).
     pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
         self.change_error(name, error, ErrorKind::default());
     }
 
-    /// A member or a glob cannot be had, for this reason.
+    /// A member or a glob is unavailable, for this reason.
     pub fn fail(&mut self, name: &ResourceName, error: &Arc<Status>, kind: ErrorKind) {
         self.change_error(name, Some(error), kind);
     }
@@ -236,7 +237,7 @@ impl GlobCache {
         }
     }
 
-    /// The transient errors are over (DAT-7). The globs of which nothing is known without them.
+    /// Ends the transient errors (DAT-7). Returns the globs of unknown membership among them.
     pub fn end_transient_errors(&mut self) -> Vec<ResourceName> {
         let mut over = self.remarks.transient_errors();
         over.iter().for_each(|name| self.set_error(name, None));
@@ -244,7 +245,7 @@ impl GlobCache {
         over
     }
 
-    /// How long a member lives from now on.
+    /// Sets or ends the lease of a member.
     pub fn set_lease(&mut self, member: &ResourceName, lease: Option<Lease>) {
         if self.remarks.lease(member) == lease.as_ref()
             || (lease.is_some() && !self.members.contains_key(member))
@@ -266,14 +267,14 @@ impl GlobCache {
         &self.remarks
     }
 
-    /// Somebody asked for the glob, and its membership is not known.
+    /// The glob is subscribed to, and its membership is unknown.
     pub fn is_unknown(&self, glob: &ResourceName) -> bool {
         self.globs.get(glob).is_some_and(|glob| !glob.complete)
     }
 
     fn resolve(&mut self, name: &ResourceName) {
         let has_members = self.globs.get(name).is_some_and(|glob| !glob.members.is_empty());
-        // Beside an empty glob, that it does not exist may stand.
+        // An empty glob may keep the error NOT_FOUND.
         if self.remarks.error(name).is_some_and(|error| has_members || error.code != Code::NotFound) {
             self.set_error(name, None);
         }
@@ -282,7 +283,7 @@ impl GlobCache {
             return;
         }
         let is_empty = glob.members.is_empty();
-        // What a client holds beside the membership is gone.
+        // Resources that a client holds beside the membership are gone.
         self.departed.lose_some();
         self.slots.resolve(&glob.watchers);
         self.touch(name, |view| {
@@ -295,14 +296,14 @@ impl GlobCache {
         self.slots.touch(self.globs.get(glob).into_iter().flat_map(|glob| &glob.watchers), change);
     }
 
-    /// A glob that nobody watches yet, with the members that it had as a whole before the relay was restarted (RLY-7).
+    /// Restores a complete glob without sessions, after a restart of the relay (RLY-7).
     pub fn restore<'a>(&mut self, glob: &ResourceName, members: impl Iterator<Item = &'a Arc<Resource>>) {
         self.globs.entry(glob.clone()).or_default();
         members.for_each(|member| self.put(member));
         self.resolve(glob);
     }
 
-    /// The globs whose membership is known as a whole.
+    /// The globs whose membership is not complete.
     pub fn unknown(&self) -> impl Iterator<Item = &ResourceName> {
         self.globs.iter().filter(|(_, glob)| !glob.complete).map(|(name, _)| name)
     }
@@ -311,8 +312,8 @@ impl GlobCache {
         self.globs.iter().filter(|(_, glob)| glob.complete).map(|(name, _)| name)
     }
 
-    /// Frees a glob that nobody watches (RLY-61), and adds what its members were to `freed`. Whether it was there and could
-    /// be freed.
+    /// Frees a glob without sessions (RLY-61), and adds its members to `freed`. Returns whether the glob
+    /// existed and was freed.
     pub fn free(&mut self, name: &ResourceName, freed: &mut Vec<ResourceName>) -> bool {
         if self.is_watched(name) {
             return false;
@@ -329,7 +330,7 @@ impl GlobCache {
         true
     }
 
-    /// Who watches some of these globs; sorted.
+    /// The sessions that watch some of the globs; sorted.
     pub fn sessions_of<'a>(&self, globs: impl IntoIterator<Item = &'a ResourceName>) -> Vec<SessionId> {
         let globs = globs.into_iter().filter_map(|glob| self.globs.get(glob));
         self.slots.sessions_of(globs.flat_map(|glob| &glob.watchers))
@@ -339,19 +340,19 @@ impl GlobCache {
         self.globs.get(name).is_some_and(|glob| !glob.watchers.is_empty())
     }
 
-    /// What a glob weighs while nobody watches it, in bytes.
+    /// The weight of a glob without sessions, in bytes.
     pub fn weight(&self, name: &ResourceName) -> usize {
         let members = self.globs.get(name).into_iter().flat_map(|glob| &glob.members);
         let members = members.filter_map(|member| self.members.get(member));
         members.map(|member| member.size()).sum::<usize>() + name.as_str().len() + UNWATCHED_BYTES
     }
 
-    /// Whether a glob has members, as far as is known.
+    /// Whether a glob has known members.
     pub fn has_members(&self, name: &ResourceName) -> bool {
         self.globs.get(name).is_some_and(|glob| !glob.members.is_empty())
     }
 
-    /// Stamps the views that changed and adds the sessions that watch them to `news`.
+    /// Stamps the changed views, and adds their sessions to `news`.
     pub fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
         let lost = self.departed.settle(stamp);
         self.slots.settle(stamp, lost, news);
@@ -369,12 +370,12 @@ impl GlobCache {
         self.slots.published()
     }
 
-    /// What all members weigh together, in bytes.
+    /// The size of all members, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Panics in debug builds where the cache contradicts itself.
+    /// Panics in debug builds if the cache is inconsistent.
     pub fn check_invariants(&self) {
         if cfg!(debug_assertions) {
             self.slots.check_invariants(|view| view.globs_len() + view.unknown_len());
@@ -384,7 +385,7 @@ impl GlobCache {
     }
 }
 
-/// The names of a glob of which something may be said: its own, its members, and others that have an error.
+/// The names of a glob that may have remarks: the glob, its members, and other names with errors.
 fn remarked<'a>(
     remarks: &'a Remarks,
     glob: &'a ResourceName,
@@ -397,7 +398,7 @@ fn remarked<'a>(
     std::iter::once(glob).chain(members).chain(others).filter(move |_| !none)
 }
 
-/// A member is never counted as unknown: what is unknown of a glob is its membership.
+/// Members are never counted as unknown: only the membership of a glob can be unknown.
 fn put(view: &mut View, old: Option<&Resource>, new: &Resource) {
     if old.is_none() {
         view.add_unknown();

@@ -1,6 +1,7 @@
-//! What is known of the resources of one source: PRESENT, ABSENT or UNKNOWN (RLY-2).
+//! The states of the resources of one source: PRESENT, ABSENT or UNKNOWN (RLY-2).
 //!
-//! Named resources, the membership of the wildcard and that of globs are caches that never answer for each other (RLY-13).
+//! Named resources, the wildcard's members and the members of globs are in separate caches that never answer
+//! for each other (RLY-13).
 
 pub mod aliased;
 pub mod departed;
@@ -21,8 +22,8 @@ use super::view::ViewId;
 use crate::engine::planted::{Bug, planted};
 use crate::xds::Resource;
 
-/// A lingering name costs about this many bytes in all tables, beside its text and its content. The figure comes from the
-/// resident memory of a process in which 100,000 names lingered.
+/// The approximate cost of a lingering name in all tables, beside its text and content. Measured as the
+/// resident memory of a process with 100,000 lingering names.
 pub const UNWATCHED_BYTES: usize = 850;
 
 pub use departed::Departed;
@@ -36,7 +37,7 @@ pub use wildcard::WildcardCache;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
-/// What a source knows of a name. There is no fourth answer, and only `Absent` may ever become a removal (RLY-2).
+/// The state of a name. There is no fourth state, and only `Absent` may ever become a removal (RLY-2).
 #[derive(Clone, Debug, Default)]
 pub enum Known {
     #[default]
@@ -54,7 +55,7 @@ impl Known {
     }
 }
 
-/// Names by what is known of them, and the bytes of those that are present.
+/// The number of names in each state, and the bytes of the present resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub present: usize,
@@ -67,13 +68,13 @@ pub struct Counts {
 /// Sessions whose view changed. May name a session more than once.
 #[derive(Debug, Default)]
 pub struct News {
-    /// Something they asked for has become known: first answers are never gathered with others (RLY-54).
+    /// A requested name has become known: first answers are never delayed to join others (RLY-54).
     pub first: Vec<SessionId>,
-    /// Something they know has changed.
+    /// A known name has changed.
     pub update: Vec<SessionId>,
 }
 
-/// Gives every new view its id and the time at which its content changed.
+/// Gives each new view its id and the time of its content's last change.
 #[derive(Debug)]
 pub struct Stamp {
     source: u64,

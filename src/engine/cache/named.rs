@@ -1,4 +1,4 @@
-//! Resources subscribed to by name, for the sets of names that sessions watch.
+//! Resources subscribed to by name, and the watched sets of names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,25 +18,25 @@ use crate::xds::{Code, Resource, ResourceName, Status};
 
 #[derive(Debug, Default)]
 pub struct NamedCache {
-    /// Every name that is subscribed to upstream, with what is known of it.
+    /// Every name with an upstream subscription, and its state.
     known: Names,
-    /// What is said of them beside their content.
+    /// Errors and leases of the names.
     remarks: Remarks,
-    /// The slots that contain a name; empty while it lingers.
+    /// The slots that contain a name; empty while the name lingers.
     watchers: BTreeMap<ResourceName, BTreeSet<SlotId>>,
-    /// Of names that are or were the alias of a resource (ALI-2).
+    /// The names that are or were an alias of a resource (ALI-2).
     aliases: OrdMap<ResourceName, Arc<Aliased>>,
     present: usize,
     absent: usize,
     bytes: usize,
     states: StateCounts,
     slots: Slots,
-    /// The last bytes of names that are now absent, and when one last became so.
+    /// The last bytes of absent names, and the mark of the last departure.
     pub departed: Departed,
 }
 
 impl NamedCache {
-    /// Moves a session from the set it watched to another one.
+    /// Moves a session from its set to another set.
     pub fn watch(
         &mut self,
         session: SessionId,
@@ -61,7 +61,7 @@ impl NamedCache {
         moved
     }
 
-    /// Takes a session out of the set it watched.
+    /// Removes a session from its set. Returns the names that lost their last session.
     pub fn unwatch(&mut self, session: SessionId, from: SlotId) -> Vec<ResourceName> {
         let mut moved = Moved::default();
         self.leave(session, Some(from), &mut moved);
@@ -84,7 +84,7 @@ impl NamedCache {
         }
     }
 
-    /// Makes the view of a slot follow its names, at the cost of the difference.
+    /// Updates the view of a slot to its new names, at the cost of the difference.
     fn reshape(&mut self, id: SlotId, old: &NameSet, names: &NameSet, moved: &mut Moved) {
         let Some(mut view) = self.slots.view(id).map(|view| (**view).clone()) else { return };
         for name in names.minus(old) {
@@ -125,16 +125,17 @@ impl NamedCache {
         self.slots.set_view(id, view);
     }
 
-    /// A resource arrived. Names that nobody asked for are ignored (RLY-61); equal content is no news (RLY-36).
+    /// A resource arrived. Names without a subscription are ignored (RLY-61); equal content is no change
+    /// (RLY-36).
     pub fn put(&mut self, resource: &Arc<Resource>) {
         self.put_as(&resource.name, resource);
     }
 
-    /// As [`NamedCache::put`], of a name that may be an alias of the resource. An alias may move from one resource to
-    /// another (ALI-2).
+    /// As [`NamedCache::put`], for a name that may be an alias of the resource. An alias may move from one
+    /// resource to another (ALI-2).
     pub fn put_as(&mut self, name: &ResourceName, resource: &Arc<Resource>) {
         let Some(old) = self.known.get(name).cloned() else { return };
-        // The resource ends the error that stood before it (ERR-3), changed or not.
+        // The resource ends the earlier error (ERR-3), changed or not.
         self.set_error(name, None);
         if old.resource().is_some_and(|old| old.version == resource.version) {
             return;
@@ -149,7 +150,7 @@ impl NamedCache {
         self.touch(name, &old, |view| view.put_as(name, old.resource().map(Arc::as_ref), resource));
     }
 
-    /// A name that nobody watches yet, with the resource that it had before the relay was restarted (RLY-7).
+    /// Restores a name without sessions, with its resource, after a restart of the relay (RLY-7).
     pub fn restore(&mut self, name: &ResourceName, resource: &Arc<Resource>) {
         if !self.known.contains_key(name) {
             self.known.insert(name.clone(), Known::Unknown);
@@ -159,13 +160,13 @@ impl NamedCache {
         }
     }
 
-    /// The names that are present and that nobody watches.
+    /// The present names without sessions.
     pub fn unwatched(&self) -> impl Iterator<Item = &ResourceName> {
         let present = self.known.iter().filter(|(_, known)| known.resource().is_some());
         present.map(|(name, _)| name).filter(|name| !self.is_watched(name))
     }
 
-    /// A name is known not to exist, or its copy is given up. The error that is the reason for it stays.
+    /// A name does not exist, or its copy is dropped. The error behind the removal stays.
     pub fn put_absent(&mut self, name: &ResourceName, cause: Cause) {
         let Some(old) = self.known.get(name).cloned() else { return };
         self.set_lease(name, None);
@@ -183,14 +184,14 @@ impl NamedCache {
         }
     }
 
-    /// The server cannot supply a name (ERR-1), or can again. What is cached of it stays (ERR-4).
+    /// The server cannot supply a name (ERR-1), or can again. The cached copy stays (ERR-4).
     pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
         if self.remarks.error(name) != error {
             self.change_error(name, error, ErrorKind::default());
         }
     }
 
-    /// A name cannot be had, for this reason. What is cached of it stays (DAT-2, DAT-3).
+    /// A name is unavailable, for this reason. The cached copy stays (DAT-2, DAT-3).
     pub fn fail(&mut self, name: &ResourceName, error: &Arc<Status>, kind: ErrorKind) {
         if self.remarks.error(name) != Some(error) || self.remarks.error_kind(name) != Some(kind) {
             self.change_error(name, Some(error), kind);
@@ -206,7 +207,7 @@ impl NamedCache {
         self.touch_remarks(name, error.is_some());
     }
 
-    /// The transient errors are over (DAT-7). The names of which nothing is known without them.
+    /// Ends the transient errors (DAT-7). Returns the names of unknown state among them.
     pub fn end_transient_errors(&mut self) -> Vec<ResourceName> {
         let mut over = self.remarks.transient_errors();
         over.iter().for_each(|name| self.set_error(name, None));
@@ -214,7 +215,7 @@ impl NamedCache {
         over
     }
 
-    /// How long a resource lives from now on.
+    /// Sets or ends the lease of a resource.
     pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) {
         let is_present = || self.known.get(name).is_some_and(|known| known.resource().is_some());
         if self.remarks.lease(name) != lease.as_ref() && (lease.is_none() || is_present()) {
@@ -266,7 +267,7 @@ impl NamedCache {
         }
     }
 
-    /// Frees a name that nobody watches (RLY-61). Whether it was there and could be freed.
+    /// Frees a name without sessions (RLY-61). Returns whether the name existed and was freed.
     pub fn free(&mut self, name: &ResourceName) -> bool {
         if self.is_watched(name) {
             return false;
@@ -284,30 +285,30 @@ impl NamedCache {
         self.watchers.get(name).is_some_and(|watchers| !watchers.is_empty())
     }
 
-    /// The sessions that want some of these names, each once.
+    /// The sessions that want some of the names, without duplicates.
     pub fn sessions_of<'a>(&self, names: impl IntoIterator<Item = &'a ResourceName>) -> Vec<SessionId> {
         let watchers = names.into_iter().filter_map(|name| self.watchers.get(name));
         self.slots.sessions_of(watchers.flatten())
     }
 
-    /// Stamps the views that changed and adds the sessions that watch them to `news`.
+    /// Stamps the changed views, and adds their sessions to `news`.
     pub fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
         let lost = self.departed.settle(stamp);
         self.slots.settle(stamp, lost, news);
     }
 
-    /// What a name weighs while nobody watches it, in bytes.
+    /// The weight of a name without sessions, in bytes.
     pub fn weight(&self, name: &ResourceName) -> usize {
         let body = self.known.get(name).and_then(Known::resource).map_or(0, |resource| resource.size());
         body + name.as_str().len() + UNWATCHED_BYTES
     }
 
-    /// What is behind aliases, for as long as those are asked for.
+    /// The resources behind aliases. An entry exists as long as its alias is subscribed to.
     pub fn aliases(&self) -> &OrdMap<ResourceName, Arc<Aliased>> {
         &self.aliases
     }
 
-    /// The names that ask for this plain one with parameters (DYN-7).
+    /// The names that request this plain name with parameters (DYN-7).
     pub fn located<'a>(&'a self, plain: &'a ResourceName) -> impl Iterator<Item = &'a ResourceName> {
         let first = ResourceName::first_located(plain);
         let names = self.known.range(first..).map(|(name, _)| name);
@@ -331,7 +332,7 @@ impl NamedCache {
         self.slots.published()
     }
 
-    /// Panics in debug builds where the cache contradicts itself.
+    /// Panics in debug builds if the cache is inconsistent.
     pub fn check_invariants(&self) {
         if cfg!(debug_assertions) {
             self.slots.check_invariants(|view| view.len() + view.absent_len() + view.unknown_len());

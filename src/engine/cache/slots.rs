@@ -1,7 +1,7 @@
-//! The sets of names that sessions watch, each once, with what it amounts to.
+//! The watched sets of names, each with a view.
 //!
-//! A set that several sessions watch exists once, as a slot. The cache that owns the slots knows for each name which of
-//! them contain it, so that the cost of an update is proportional to the sets that want it.
+//! A set exists once, as a slot, however many sessions watch the set. The cache that owns the slots knows the
+//! slots of each name. So the cost of an update is proportional to the number of sets with the updated name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::xds::ResourceName;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlotId(u32);
 
-/// What a change of a session's interest means for the source. Of globs, the names are theirs.
+/// The effect of a session's new interest on the source. In the cache of globs, names are names of globs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Where the session stands now; `None` if it watches no name any more.
+    /// The session's slot now; `None` if the session watches no name any more.
     pub slot: Option<SlotId>,
-    /// Names that nobody asked for before: to be subscribed to upstream.
+    /// Names without a subscription: the source has to subscribe upstream.
     pub new: Vec<ResourceName>,
-    /// Names that had lingered and are watched again.
+    /// Lingering names with a session again.
     pub revived: Vec<ResourceName>,
-    /// Names that nobody watches any more: they linger (RLY-60).
+    /// Names without sessions now. The caller lets the names linger (RLY-60).
     pub unwatched: Vec<ResourceName>,
 }
 
@@ -47,22 +47,22 @@ pub(super) struct Slots {
     made: u32,
     /// Slots whose view has changed since [`Slots::settle`].
     touched: BTreeSet<SlotId>,
-    /// Those of them in which something has become known.
+    /// The touched slots with a newly known name.
     resolved: BTreeSet<SlotId>,
 }
 
-/// Where a session went.
+/// The result of [`Slots::enter`].
 pub(super) struct Entered {
     pub slot: SlotId,
-    /// The names that the slot had before, if it has others now: its view is to follow.
+    /// The former names of the slot, if they changed: the caller has to update the view.
     pub reshaped: Option<Arc<NameSet>>,
-    /// The session still is to leave the slot from which it came.
+    /// The caller still has to remove the session from its previous slot.
     pub leaves: bool,
 }
 
 impl Slots {
-    /// Brings a session from the set that it watched to `names`. One that was alone in its set takes the set along: the
-    /// cost is that of the names that changed.
+    /// Moves a session from its set to `names`. A session that is alone in its slot changes the slot's names
+    /// instead: the cost is proportional to the number of changed names.
     pub fn enter(&mut self, session: SessionId, from: Option<SlotId>, names: &Arc<NameSet>) -> Entered {
         let is_alone = |slot: &SlotId| self.slots.get(slot).is_some_and(|slot| slot.sessions.len() == 1);
         let (id, leaves) = match (self.by_set.get(&names.id()).copied(), from.filter(is_alone)) {
@@ -96,7 +96,7 @@ impl Slots {
         id
     }
 
-    /// Takes a session out of a slot. The names of the slot, if it was the last one there: the slot is gone.
+    /// Removes a session from a slot. After the last session, removes the slot, too, and returns its names.
     pub fn leave(&mut self, session: SessionId, id: SlotId) -> Option<Arc<NameSet>> {
         let slot = self.slots.get_mut(&id)?;
         slot.sessions.remove(&session);
@@ -121,7 +121,7 @@ impl Slots {
         }
     }
 
-    /// Changes the views of these slots.
+    /// Applies `change` to the views of the slots.
     pub fn touch<'a>(&mut self, ids: impl IntoIterator<Item = &'a SlotId>, change: impl Fn(&mut View)) {
         for id in ids {
             let Some(slot) = self.slots.get_mut(id) else { continue };
@@ -130,12 +130,12 @@ impl Slots {
         }
     }
 
-    /// Something has become known in these slots.
+    /// A name in these slots has become known.
     pub fn resolve<'a>(&mut self, ids: impl IntoIterator<Item = &'a SlotId>) {
         self.resolved.extend(ids);
     }
 
-    /// Stamps the views that changed and adds the sessions that watch them to `news`.
+    /// Stamps the changed views, and adds their sessions to `news`.
     pub fn settle(&mut self, stamp: &mut Stamp, lost: ViewId, news: &mut News) {
         let resolved = std::mem::take(&mut self.resolved);
         for id in std::mem::take(&mut self.touched) {
@@ -150,21 +150,22 @@ impl Slots {
         }
     }
 
-    /// Who is in these slots, each once; sorted.
+    /// The sessions of the slots, without duplicates; sorted.
     pub fn sessions_of<'a>(&self, ids: impl IntoIterator<Item = &'a SlotId>) -> Vec<SessionId> {
-        // Many names of a set stand in the same slot.
+        // Many names of a set are in the same slot.
         let ids: BTreeSet<&SlotId> = ids.into_iter().collect();
         let slots = ids.into_iter().filter_map(|slot| self.slots.get(slot));
         let sessions: BTreeSet<SessionId> = slots.flat_map(|slot| slot.sessions.iter().copied()).collect();
         sessions.into_iter().collect()
     }
 
-    /// The sets and what each amounted to when they were settled last.
+    /// The sets and their views, as last settled.
     pub fn published(&self) -> &OrdMap<SetId, WatchedSet> {
         &self.published
     }
 
-    /// Panics in debug builds where the slots contradict themselves. `known`: how many names have a state in a view.
+    /// Panics in debug builds if the slots are inconsistent. `known`: the number of names in a view with a
+    /// known state.
     pub fn check_invariants(&self, known: impl Fn(&View) -> usize) {
         if cfg!(debug_assertions) {
             for (id, slot) in &self.slots {

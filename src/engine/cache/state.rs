@@ -1,11 +1,11 @@
-//! The states of cache entries as gRFC A88 names them (DAT-5, DAT-8), and how many names are in each.
+//! The states of cache entries as gRFC A88 names them (DAT-5, DAT-8), and the number of names in each state.
 
 use super::Known;
 use crate::engine::remarks::{ErrorKind, Remarks};
 use crate::xds::{Code, ResourceName};
 
-/// The state of one name, with whether a copy is held all the same. There is no `does_not_exist_but_cached`: a deletion
-/// takes the copy away, and clients decide for themselves what it means (DAT-4).
+/// The state of one name, and whether a copy is held. There is no `does_not_exist_but_cached`: a deletion
+/// drops the copy, and each client decides about its own copy (DAT-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryState {
     Requested,
@@ -30,10 +30,10 @@ impl EntryState {
         EntryState::ReceivedErrorButCached,
     ];
 
-    /// What is known of a name, and what is said of it beside that.
+    /// The state of a name, from its entry and its error.
     ///
-    /// That the server cannot be reached is no state: it says nothing about the resource. Nor is an error that says once
-    /// more that a name does not exist.
+    /// An unreachable server is no state, because the resource may be unaffected. A second error for the
+    /// absence of a name is no state either.
     pub fn of(known: &Known, name: &ResourceName, remarks: &Remarks) -> EntryState {
         let kind = remarks.error_kind(name);
         match (known, kind) {
@@ -49,7 +49,7 @@ impl EntryState {
         }
     }
 
-    /// The same of a resource that is held.
+    /// The state of a held resource.
     pub fn of_member(name: &ResourceName, remarks: &Remarks) -> EntryState {
         match remarks.error_kind(name) {
             Some(ErrorKind::Malformed) => EntryState::NackedButCached,
@@ -77,7 +77,7 @@ fn is_not_found(name: &ResourceName, remarks: &Remarks) -> bool {
     remarks.error(name).is_some_and(|error| error.code == Code::NotFound)
 }
 
-/// How many names are in each state.
+/// The number of names in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateCounts([usize; EntryState::ALL.len()]);
 
@@ -94,7 +94,8 @@ impl StateCounts {
         self.0[state as usize] -= count;
     }
 
-    /// The members of a collection, at the cost of its errors. `is_member` tells them from other names with errors.
+    /// Counts the members of a collection, at the cost of its errors. `is_member` separates members from
+    /// other names with errors.
     pub fn add_members(&mut self, len: usize, remarks: &Remarks, is_member: impl Fn(&ResourceName) -> bool) {
         self.add(EntryState::Acked, len);
         for (name, _) in remarks.errors().filter(|(name, _)| is_member(name)) {

@@ -1,4 +1,4 @@
-//! The cache of names against a simpler one, and what it tells the source.
+//! The cache of names against a simpler model, and the cache's reports to the source.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -84,7 +84,7 @@ fn rly_57_and_58_names_are_counted_over_all_sets() {
     assert_eq!((texts(&moved.new), texts(&moved.revived)), (vec!["c"], vec![]), "b is there");
     let moved = bench.watch(1, &["b"]);
     assert_eq!((texts(&moved.new), texts(&moved.unwatched)), (vec![], vec!["a"]));
-    // b is left by one of two, c by the last one.
+    // One of two sessions leaves b; the last session leaves c.
     let moved = bench.watch(2, &["d"]);
     assert_eq!((texts(&moved.new), texts(&moved.unwatched)), (vec!["d"], vec!["c"]));
     let moved = bench.watch(1, &["a", "c"]);
@@ -145,7 +145,7 @@ enum Told {
     Absent,
 }
 
-/// What the cache should hold, in the simplest way.
+/// The expected content of the cache, in the simplest form.
 #[derive(Default)]
 struct Model {
     known: BTreeMap<&'static str, Told>,

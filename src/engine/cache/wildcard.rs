@@ -1,4 +1,4 @@
-//! The membership of a wildcard: what the server selects for this node class, as one cached object (RLY-13).
+//! The membership of a wildcard: the server's selection for this node class, as one cached object (RLY-13).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::engine::upstream::Changes;
 use crate::engine::view::View;
 use crate::xds::{Resource, ResourceName, Status};
 
-/// Errors of names that are no members are kept up to this many: only the server bounds how many it names.
+/// The maximum number of kept errors of non-members. Only the server would bound their number otherwise.
 pub(super) const ERRORS_MAX: usize = 1000;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct WildcardCache {
     touched: bool,
     /// The membership has become known.
     resolved: bool,
-    /// The last bytes of former members, and when one last left.
+    /// The last bytes of former members, and the mark of the last departure.
     pub departed: Departed,
 }
 
@@ -71,7 +71,7 @@ impl WildcardCache {
             for name in &gone {
                 self.take(name);
             }
-            // A whole set that mentions no error has none.
+            // A full set without an error for a name ends the name's error.
             let errors = self.view.remarks().errors();
             let over: Vec<_> =
                 errors.map(|(name, _)| name.clone()).filter(|name| !kept.contains(name)).collect();
@@ -87,7 +87,7 @@ impl WildcardCache {
         }
     }
 
-    /// The whole membership at once, as a file server states it (FIL-8).
+    /// Takes the whole membership from a file server (FIL-8).
     pub fn replace(&mut self, members: &BTreeMap<ResourceName, Arc<Resource>>) {
         for resource in members.values() {
             self.put(resource);
@@ -99,7 +99,7 @@ impl WildcardCache {
         self.complete();
     }
 
-    /// The membership is known: what a client holds beside it is gone.
+    /// The membership is known: other resources that a client holds are gone.
     fn complete(&mut self) {
         if !self.view.is_complete() {
             Arc::make_mut(&mut self.view).complete();
@@ -116,7 +116,7 @@ impl WildcardCache {
             return;
         }
         let view = Arc::make_mut(&mut self.view);
-        // A member is never counted as unknown: the one unknown thing of a wildcard is its membership.
+        // Members are never counted as unknown: only the membership of a wildcard can be unknown.
         if old.is_none() {
             view.add_unknown();
         }
@@ -126,7 +126,7 @@ impl WildcardCache {
         self.touched = true;
     }
 
-    /// A name leaves the membership. Whether it was a member.
+    /// Removes a name from the membership. Returns whether the name was a member.
     pub fn take(&mut self, name: &ResourceName) -> bool {
         self.set_error(name, None);
         self.set_lease(name, None);
@@ -139,7 +139,7 @@ impl WildcardCache {
         false
     }
 
-    /// The server cannot supply a name (ERR-1), or can again. It stays a member if it is one (ERR-4).
+    /// The server cannot supply a name (ERR-1), or can again. A member stays a member (ERR-4).
     pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
         let remarks = self.view.remarks();
         let is_one_too_many = || !self.members.contains_key(name) && remarks.errors().count() >= ERRORS_MAX;
@@ -149,13 +149,13 @@ impl WildcardCache {
         self.touched |= Arc::make_mut(&mut self.view).set_error(name, error);
     }
 
-    /// The transient errors are over (DAT-7).
+    /// Ends the transient errors (DAT-7).
     pub fn end_transient_errors(&mut self) {
         let over = self.view.remarks().transient_errors();
         over.iter().for_each(|name| self.set_error(name, None));
     }
 
-    /// How long a member lives from now on.
+    /// Sets or ends the lease of a member.
     pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) {
         if self.view.remarks().lease(name) != lease.as_ref()
             && (lease.is_none() || self.members.contains_key(name))
@@ -164,7 +164,7 @@ impl WildcardCache {
         }
     }
 
-    /// Stamps the view if it changed and adds the sessions that watch it to `news`.
+    /// Stamps a changed view, and adds its sessions to `news`.
     pub fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
         if !std::mem::take(&mut self.touched) {
             return;

@@ -1,4 +1,4 @@
-//! From a client's node to its class.
+//! The way from a client's node to its class.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,18 +8,18 @@ use super::{
 };
 use crate::xds::{Locality, Node, TypeUrl, UserAgentVersion, Value};
 
-/// Clients of one class may share what an upstream answers (RLY-10).
+/// Clients of one class may share the answers of an upstream (RLY-10).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeClass {
-    /// The parts of the node that the class is made of; all others are empty.
+    /// The parts of the node that split classes; all others are empty.
     pub node: Node,
     /// An empty first request means the wildcard (SUB-9, SUB-15).
     pub legacy_wildcard: bool,
-    /// What the server is told of it.
+    /// The node that servers see for the class.
     pub upstream_node: UpstreamNode,
 }
 
-/// The first request of a stream has no node, and the class depends on it (STR-4).
+/// The first request of a stream has no node, and the class depends on the node (STR-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeNeeded;
 
@@ -39,7 +39,7 @@ impl NodeClasses {
     ) -> Result<NodeClass, NodeNeeded> {
         let anonymous = Node::default();
         let known = node.unwrap_or(&anonymous);
-        // The last rules catch everything, so that there always is one.
+        // The last rules match everything, so there always is a rule.
         let rule = self.rule(known, type_url, style).ok_or(NodeNeeded)?;
         let projection = rule.projection_of(type_url);
         let rules_read_it = self.rules.iter().any(|rule| rule.nodes != NodeMatch::default());
@@ -54,7 +54,8 @@ impl NodeClasses {
         })
     }
 
-    /// Whether an id is all that would keep the secrets of this node from those of others, and it has none (RLY-21, FD11).
+    /// Whether the node lacks an id where the id must separate its secrets from other clients' secrets
+    /// (RLY-21, FD11).
     pub fn lacks_id(&self, node: Option<&Node>, type_url: &TypeUrl, style: NameStyle) -> bool {
         let anonymous = Node::default();
         let node = node.unwrap_or(&anonymous);
@@ -64,7 +65,8 @@ impl NodeClasses {
 }
 
 impl Projection {
-    /// The node, reduced to what splits classes. Features and dynamic parameters always stay (RLY-10, RLY-12).
+    /// The node, reduced to the parts that split classes. Features and dynamic parameters always stay
+    /// (RLY-10, RLY-12).
     pub fn apply(&self, node: &Node) -> Node {
         let keep = |wanted: bool, text: &str| if wanted { text.to_owned() } else { String::new() };
         Node {
@@ -105,7 +107,7 @@ fn insert_at(fields: &mut BTreeMap<String, Value>, parents: &[String], last: &st
         return;
     };
     let child = fields.entry(first.clone()).or_insert_with(|| Value::Struct(BTreeMap::new()));
-    // A shorter path before this one has kept the whole of it already.
+    // A shorter path before has kept the whole value already.
     if let Value::Struct(fields) = child {
         insert_at(fields, rest, last, value);
     }
@@ -139,8 +141,8 @@ impl VersionPart {
     }
 }
 
-/// The part of the node in which the most classes differ: what an operator should look at when classes are nearly as
-/// many as clients. With the number of its values.
+/// The field with the most different values among the classes, and the number of values. Operators should
+/// check the field when there are nearly as many classes as clients.
 pub fn splitting_field<'a>(classes: impl Iterator<Item = &'a Node>) -> Option<(String, usize)> {
     let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for node in classes {

@@ -1,4 +1,4 @@
-//! What a server is told of a class: the node with which its streams begin (RLY-15).
+//! The node with which the streams of a class begin (RLY-15).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use super::{LocalityDepth, MetadataParts, Projection};
 use crate::xds::{Node, Value};
 
-/// Which node the server of a class sees.
+/// The kind of node that the server of a class sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UpstreamNode {
-    /// The parts by which the class is split, and the relay's own for the rest: nobody's identity.
+    /// The parts that split the class, and the relay's own node for the rest. The node identifies no client.
     #[default]
     Projection,
-    /// The same, but for what the operator wrote.
+    /// As `Projection`, with fields that the operator wrote.
     Template(Arc<NodeTemplate>),
     /// The whole node of one client of the class.
     Member,
 }
 
-/// What of a node the operator wrote; `None`: as in [`UpstreamNode::Projection`].
+/// The operator's fields of a node; `None`: as in [`UpstreamNode::Projection`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeTemplate {
     pub id: Option<Text>,
@@ -35,7 +35,7 @@ pub enum Filling {
     Struct(BTreeMap<String, Filling>),
 }
 
-/// A text with fields in it, as [`Text::parse`] reads it.
+/// A text with fields, as [`Text::parse`] reads the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text(Vec<Piece>);
 
@@ -62,17 +62,17 @@ enum Part {
     Metadata(Vec<String>),
 }
 
-/// What a template is filled from.
+/// The values for the fields of a template.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
     pub relay: &'a Node,
-    /// Of the client only what splits the class.
+    /// The parts of the client's node that split the class.
     pub class: &'a Node,
     pub digest: &'a str,
 }
 
 impl NodeTemplate {
-    /// `base`: as without a template.
+    /// Fills the template. `base`: the node without a template.
     pub fn fill(&self, base: Node, parts: Parts<'_>) -> Node {
         let text = |text: &Option<Text>, base: String| text.as_ref().map_or(base, |text| text.fill(parts));
         Node {
@@ -86,7 +86,7 @@ impl NodeTemplate {
         }
     }
 
-    /// Every text in it, with the path of its key.
+    /// Every text of the template, with the path of its key.
     pub fn texts(&self) -> Vec<(String, &Text)> {
         let mut texts = Vec::new();
         texts.extend(self.id.iter().map(|text| ("id".to_owned(), text)));
@@ -103,7 +103,7 @@ fn fill_all(fields: &BTreeMap<String, Filling>, parts: Parts<'_>) -> BTreeMap<St
 }
 
 impl Filling {
-    /// `None` if it stands for a value that the class does not have.
+    /// `None` if the text names a value that the class lacks.
     fn fill(&self, parts: Parts<'_>) -> Option<Value> {
         match self {
             Filling::Constant(value) => Some(value.clone()),
@@ -135,8 +135,9 @@ impl Filling {
 }
 
 impl Text {
-    /// Fields stand in braces: `{class}`, `{relay.id}`, `{node.cluster}`, `{node.locality.zone}`,
-    /// `{node.metadata.LABELS."a.b/c"}`. A brace that is meant is written twice. Fails with the reason.
+    /// Parses a text with fields in braces: `{class}`, `{relay.id}`, `{node.cluster}`,
+    /// `{node.locality.zone}`, `{node.metadata.LABELS."a.b/c"}`. A literal brace is written twice. Fails with
+    /// the reason.
     pub fn parse(text: &str) -> Result<Text, String> {
         let mut pieces = Vec::new();
         let mut constant = String::new();
@@ -167,7 +168,7 @@ impl Text {
         Ok(Text(pieces))
     }
 
-    /// The first field of a client's node in it that does not split classes, as it is written.
+    /// The first field of a client's node that does not split classes, as written in the text.
     pub fn not_kept_by(&self, projection: &Projection) -> Option<String> {
         self.0.iter().find_map(|piece| match piece {
             Piece::Field(Field::Node(part)) if !part.is_kept_by(projection) => {
@@ -177,7 +178,7 @@ impl Text {
         })
     }
 
-    /// A value that is not there, or that is no text, number or boolean, gives nothing.
+    /// Missing values, and values other than text, number or boolean, become empty text.
     fn fill(&self, parts: Parts<'_>) -> String {
         let mut text = String::new();
         for piece in &self.0 {
@@ -235,7 +236,7 @@ impl Field {
     }
 }
 
-/// The keys of a path, with dots between them; one with dots of its own stands in quotes.
+/// Splits a path at its dots. A key with dots stands in quotes.
 fn split(path: &str) -> Option<Vec<String>> {
     let mut keys = Vec::new();
     let mut rest = path;
@@ -274,7 +275,8 @@ impl Part {
         }
     }
 
-    /// Whether the clients of a class all have it alike. Of a value of which only parts are kept, there are these parts.
+    /// Whether all clients of a class have the same value. For a value with only some parts kept, the parts
+    /// count.
     fn is_kept_by(&self, projection: &Projection) -> bool {
         match self {
             Part::Id => projection.id,

@@ -1,9 +1,10 @@
-//! Which server of a list serves one session (A71, A95).
+//! The choice of the server in a list that serves one session (A71, A95).
 //!
-//! A session asks the servers `0..=active` of a list for all that it wants, and takes everything from one of them, `serving`
-//! (RLY-40). It goes down when the lowest server that it asks is unreachable and it lacks something (FBK-1, FBK-12), and
-//! everything is asked of the next server then (FBK-4), while those above stay asked and retried (FBK-5). It is served from
-//! there once that server has supplied it all (RLY-41), and comes back when a higher server is heard again and has all of it
+//! A session subscribes to all its names at the servers `0..=active` of a list, and takes all resources from
+//! a single server, `serving` (RLY-40). A session goes down when the server `active` is unreachable and some
+//! resource is missing (FBK-1, FBK-12). The session then subscribes to everything at the next server (FBK-4),
+//! while the higher servers stay subscribed and are retried (FBK-5). The next server serves once it has
+//! supplied everything (RLY-41). The session goes back when a higher server is heard again and has everything
 //! (FBK-8, RLY-44).
 //!
 //! ```text
@@ -25,18 +26,19 @@ use super::Time;
 use super::reach::Reach;
 use crate::engine::planted::{Bug, planted};
 
-/// After so many changes of server in close succession, a session is held where it is (FU25).
+/// After this many quick changes of server, a session stays with its server for a while (FU25).
 const STRIKES_MAX: u8 = 3;
 
-/// What a session sees of one server that it asks.
+/// The state of one subscribed server, as a session sees it.
 #[derive(Clone, Debug)]
 pub struct Sight {
     pub reach: Reach,
-    /// How much of what the session wants is UNKNOWN there (RLY-2).
+    /// The number of the session's names that are UNKNOWN at the server (RLY-2).
     pub unknown: usize,
-    /// It answered for every type that is wanted since it was last lost.
+    /// The server has answered for every type of the session since the last loss.
     pub is_current: bool,
-    /// Its sources took note of all that is wanted: before that, nobody can say that something lacks (FBK-1).
+    /// The server's sources have processed all subscriptions. Before, missing resources cannot be counted
+    /// (FBK-1).
     pub is_noted: bool,
 }
 
@@ -46,56 +48,56 @@ impl Sight {
     }
 }
 
-/// What a session is to do.
+/// An action for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// Ask the next server, too.
+    /// Subscribe at the next server, too.
     Open,
-    /// Be served by this one of the servers that are asked, and ask those below `active` no longer.
+    /// Take resources from `server`, and unsubscribe from servers below `active`.
     Serve { server: u16, active: u16 },
 }
 
-/// What comes of a look at the servers.
+/// The result of a check of the servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     pub next: Option<Move>,
-    /// When to look again although nothing happened.
+    /// The time of the next check if no event comes.
     pub look_at: Option<Time>,
 }
 
-/// The view of one session on one server list.
+/// The state of one session on one server list.
 #[derive(Clone, Debug, Default)]
 pub struct Fallback {
     serving: u16,
     active: u16,
-    /// Changes of `serving` in close succession, and when the last one was.
+    /// Changes of `serving` in quick succession, and the time of the last change.
     strikes: u8,
     changed_at: Time,
 }
 
 impl Fallback {
-    /// The server that everything is taken from.
+    /// The server that supplies all resources.
     pub fn serving(&self) -> u16 {
         self.serving
     }
 
-    /// The lowest server that is asked.
+    /// The lowest subscribed server.
     pub fn active(&self) -> u16 {
         self.active
     }
 
-    /// The servers that are asked beside the one that serves.
+    /// The subscribed servers except the serving server.
     pub fn others(&self) -> impl Iterator<Item = u16> + use<> {
         let serving = self.serving;
         (0..=self.active).filter(move |server| *server != serving)
     }
 
-    /// Served by the preferred server, and asking no other.
+    /// The preferred server serves, and no other server is subscribed.
     pub fn is_at_rest(&self) -> bool {
         self.active == 0
     }
 
-    /// What to do, given what is seen of the servers `0..=active`; `servers`: how many there are.
+    /// The next move, for the states of the servers `0..=active`. `servers`: the length of the list.
     pub fn decide(&self, settings: &Settings, servers: u16, sights: &[Sight], now: Time) -> Decision {
         let (Some(serving), Some(lowest)) =
             (sights.get(usize::from(self.serving)), sights.get(usize::from(self.active)))
@@ -119,7 +121,7 @@ impl Fallback {
         };
         if self.serving < self.active {
             if !lacks && !settings.on_reachability_only {
-                // What lacked is wanted no longer, or came after all.
+                // The missing names are no longer wanted, or have arrived.
                 return self.serve(self.serving, self.serving, settings, now, decision);
             }
             let timeout = is_heard_since(lowest);
@@ -140,7 +142,7 @@ impl Fallback {
         self.make_do(settings, sights, now, decision)
     }
 
-    /// A higher server that is heard again and has all that is wanted, or had time enough (FBK-8, RLY-44).
+    /// Moves to a higher server that is heard again, and has everything or had enough time (FBK-8, RLY-44).
     fn go_up(&self, settings: &Settings, sights: &[Sight], now: Time) -> Decision {
         let mut decision = Decision::default();
         for (server, sight) in (0..self.active).zip(sights).filter(|_| !planted(Bug::NeverComesBack)) {
@@ -154,7 +156,8 @@ impl Fallback {
         decision
     }
 
-    /// No server is reachable, and none has it all: the one that knows most serves (RLY-46).
+    /// No server is reachable, and none has everything: the server with the fewest unknown names serves
+    /// (RLY-46).
     fn make_do(&self, settings: &Settings, sights: &[Sight], now: Time, decision: Decision) -> Decision {
         let unknown = |(_, sight): &(u16, &Sight)| sight.unknown;
         let Some((best, sight)) = (0..=self.active).zip(sights).min_by_key(unknown) else { return decision };
@@ -181,7 +184,7 @@ impl Fallback {
         }
     }
 
-    /// FU25: until when a session that changed its server over and over stays where it is.
+    /// FU25: the end of the hold after repeated changes of server.
     fn held_until(&self, settings: &Settings) -> Option<Time> {
         (self.strikes >= STRIKES_MAX).then(|| self.changed_at + settings.hold_down)
     }
@@ -203,7 +206,7 @@ impl Fallback {
     }
 }
 
-/// A session that changed its server no more for so long has a clean record.
+/// A session without changes of server for this time has a clean record.
 fn quiet(settings: &Settings) -> Duration {
     settings.hold_down * 2
 }

@@ -1,29 +1,30 @@
-//! How the servers of one list stand in for each other.
+//! The policy of failover among the servers of one list.
 
 use std::time::Duration;
 
-/// Whose rules a server list follows.
+/// The rules that a server list follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// gRPC's (A71): each client goes down the list when its server is unreachable and it lacks something, and comes back as
-    /// soon as a higher server has all that it wants.
+    /// gRPC's rules (A71): each client goes down the list when its server is unreachable and a resource is
+    /// missing, and comes back as soon as a higher server has all its resources.
     #[default]
     Grpc,
-    /// Envoy's: the second server is asked only while the first one has never answered; see
+    /// Envoy's rules: the second server is used only while the first server has never answered; see
     /// [`upstream`](crate::engine::upstream).
     Envoy,
 }
 
-/// Of one server list.
+/// The settings of one server list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub policy: Policy,
-    /// `fallback_on_reachability_only` (FBK-17): an unreachable server is left though nothing is lacking.
+    /// `fallback_on_reachability_only` (FBK-17): clients leave an unreachable server even without missing
+    /// resources.
     pub on_reachability_only: bool,
-    /// A higher server that is heard again takes its clients back after this time at the latest, whether or not it has all
-    /// that they want by then (RLY-44); so long may a lower one take until it serves as it is (RLY-41).
+    /// A recovered higher server takes its clients back after at most this time, even with resources missing
+    /// (RLY-44). A lower server serves after the same time, even with resources missing (RLY-41).
     pub resolve_timeout: Duration,
-    /// A client whose server changed three times within this time stays where it is for as long (FU25).
+    /// A client whose server changed three times within this time stays with its server for as long (FU25).
     pub hold_down: Duration,
 }
 

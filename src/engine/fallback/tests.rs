@@ -7,7 +7,7 @@ fn at(seconds: u64) -> Time {
     Time::ZERO + SECOND * u32::try_from(seconds).unwrap_or(0)
 }
 
-/// One session, and what it sees: reach, unknown names, and whether the answers are of the present stream.
+/// One session, and its servers: reach, unknown names, and whether the answers are from the current stream.
 struct World {
     fallback: Fallback,
     settings: Settings,
@@ -40,7 +40,7 @@ impl World {
         self
     }
 
-    /// It answers for everything.
+    /// The server answers for everything.
     fn resolve(&mut self, server: usize) -> &mut Self {
         self.hear(server);
         self.sights[server].unknown = 0;
@@ -54,7 +54,7 @@ impl World {
         self.fallback.decide(&self.settings, servers, &self.sights[..seen], at(self.now))
     }
 
-    /// Makes every move that is due; gives where that leads: who serves, and the lowest that is asked.
+    /// Makes every due move. Returns the serving server and the lowest subscribed server.
     fn settle(&mut self) -> (u16, u16) {
         for _ in 0..10 {
             match self.decide().next {

@@ -1,4 +1,4 @@
-//! How a source is attached to its server: by streams or polls, or by files.
+//! The attachment of a source to its server: by streams or polls, or by files.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,31 +11,31 @@ use crate::engine::reach::Reach;
 use crate::engine::upstream::{Event, Hold, Interest, Output, Resumed, Settings, Transport, Upstream};
 use crate::xds::{Code, Resource, ResourceName, Service, Status, TypeUrl, Variant};
 
-/// Which stream of a source.
+/// The index of a stream within its source.
 pub type StreamIndex = usize;
 
-/// What a source says to its server, and on which streams.
+/// The upstream streams of a source.
 ///
-/// Aggregated, there are at most three. Nearly always there is one; of a type of which more than one of wildcard, globs
-/// and names are wanted, what came later is on another stream, so that they never mix (RLY-13, RLY-19). Per type, and in
-/// REST, each type has a stream for each of these.
+/// An aggregated source has at most three streams, and nearly always a single stream. If sessions want more
+/// than one of wildcard, globs and names of a type, the later ones are on another stream, so that they never
+/// mix (RLY-13, RLY-19). Per type, and in REST, each type has a stream for each of the three.
 #[derive(Debug)]
 pub struct Streams {
     pub(super) settings: Settings,
     pub(super) machines: Vec<Machine>,
-    /// Where the wildcard, the globs or the names of a type are.
+    /// The streams that carry the wildcard, the globs or the names of a type.
     pub(super) placed: BTreeMap<(TypeUrl, Shape), StreamIndex>,
     /// Aggregated: types for which the server ended a stream.
     pub(super) suspects: BTreeMap<TypeUrl, Suspect>,
-    /// Whether a connection can be had. Noted where the streams of types may be lost one by one.
+    /// The state of the connection. Maintained where the streams of types may be lost one by one.
     pub(super) connection: Reach,
-    /// What is to be told of these.
+    /// Events of the streams for the driver.
     pub(super) events: VecDeque<(StreamIndex, Event)>,
 }
 
 #[derive(Debug)]
 pub(super) struct Machine {
-    /// `None`: of all types.
+    /// The type of the stream; `None`: all types.
     pub(super) type_url: Option<TypeUrl>,
     /// The suspect that this stream carries alone.
     pub(super) alone: Option<TypeUrl>,
@@ -48,13 +48,13 @@ impl Streams {
         Streams { settings, machines, placed, suspects, connection, events }
     }
 
-    /// For how long what most of a type vanishes in is held back (FU18).
+    /// The hold of a response that removes most of a type (FU18).
     pub fn mass_deletion_hold(&self) -> Option<Hold> {
         self.settings.mass_deletion_hold
     }
 
-    /// False if the server can't be asked for this type: it has no service, or none of this kind (RPC-2, RPC-9). What is
-    /// wanted of it stays unknown, as nobody says that it is absent (RLY-2).
+    /// Returns false if the server can't be asked for this type: there is no service, or none of this kind
+    /// (RPC-2, RPC-9). The names stay unknown, because no server declares them absent (RLY-2).
     pub fn subscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) -> bool {
         let key = (type_url.clone(), interest.shape());
         let index = match self.placed.get(&key) {
@@ -74,7 +74,7 @@ impl Streams {
         true
     }
 
-    /// Wants again what was wanted and held before the relay was restarted. False as for [`Streams::subscribe`].
+    /// Subscribes again as before the restart of the relay. Returns false as for [`Streams::subscribe`].
     pub fn resume(&mut self, type_url: &TypeUrl, resumed: Resumed, now: Time) -> bool {
         if !self.subscribe(type_url, resumed.interest(), now) {
             return false;
@@ -86,14 +86,15 @@ impl Streams {
         true
     }
 
-    /// The server's versions of what is held of a collection; see [`Upstream::versions`].
+    /// The server's versions of the held resources of a collection; see [`Upstream::versions`].
     pub fn versions(&self, type_url: &TypeUrl, shape: Shape) -> Vec<(ResourceName, Box<str>)> {
         let machine = self.placed(type_url, shape).and_then(|index| self.machines.get(index));
         machine.map(|machine| machine.upstream.versions(type_url)).unwrap_or_default()
     }
 
-    /// Finds a stream for a collection that has none, or makes one. Streams stay when nothing is wanted of them any more:
-    /// closed, they cost nothing, and there are as many as types that have a service.
+    /// Finds a stream for a collection that has none, or makes a stream. Streams stay after their last
+    /// subscription: closed streams cost nothing, and their number is bounded by the number of types that
+    /// have a service.
     fn place(&mut self, type_url: &TypeUrl) -> Option<StreamIndex> {
         let of_type = match self.settings.transport {
             Transport::Aggregated => None,
@@ -111,7 +112,8 @@ impl Streams {
         }))
     }
 
-    /// Streams of one source stay with the primary server together, once it has answered on one of them (FBK-20).
+    /// All streams of a source stay with the primary server once the server has answered on any stream
+    /// (FBK-20).
     pub fn agree_on_server(&mut self, now: Time) {
         if self.settings.failover && self.machines.iter().any(|machine| machine.upstream.stays_with_primary())
         {
@@ -132,7 +134,7 @@ impl Streams {
         exists.then(|| Settings { fall_back_to_sotw, ..self.settings.clone() })
     }
 
-    /// `last`: nothing of this collection is wanted any more.
+    /// `last`: no session wants any part of this collection now.
     pub fn unsubscribe(&mut self, type_url: &TypeUrl, interest: Interest, last: bool, now: Time) {
         let key = (type_url.clone(), interest.shape());
         let Some(index) = self.placed.get(&key).copied() else { return };
@@ -149,12 +151,12 @@ impl Streams {
         }
     }
 
-    /// The type to whose service a stream goes; `None` for an aggregated one.
+    /// The type whose service a stream uses; `None` for an aggregated stream.
     pub fn type_of(&self, index: StreamIndex) -> Option<&TypeUrl> {
         self.machines.get(index)?.type_url.as_ref()
     }
 
-    /// Of what a stream speaks when it speaks of a type.
+    /// The shape of a type's collection on a stream.
     pub fn shape_of(&self, index: StreamIndex, type_url: &TypeUrl) -> Option<Shape> {
         let all = [Shape::Wildcard, Shape::Globs, Shape::Names];
         all.into_iter().find(|shape| self.placed(type_url, *shape) == Some(index))
@@ -165,7 +167,7 @@ impl Streams {
         self.placed.get(&(type_url.clone(), shape)).copied()
     }
 
-    /// Whether each stream that carries something of a type is current with it.
+    /// Whether all streams that carry parts of a type are current.
     pub fn is_current(&self, type_url: &TypeUrl) -> bool {
         let shapes = [Shape::Wildcard, Shape::Globs, Shape::Names];
         let placed = shapes.into_iter().filter_map(|shape| self.placed(type_url, shape));
@@ -173,7 +175,7 @@ impl Streams {
         machines.peek().is_some() && machines.all(|machine| machine.upstream.is_current(type_url))
     }
 
-    /// Since when the server has no service for a type, and what it says to it.
+    /// The time since when the server has no service for a type, and the server's status.
     pub fn not_served(&self, type_url: &TypeUrl) -> Option<(Time, &Status)> {
         let of_type = self.machines.iter().filter(|machine| machine.type_url.as_ref() == Some(type_url));
         of_type.filter_map(|machine| machine.upstream.unserved()).min_by_key(|(since, _)| *since)
@@ -196,7 +198,7 @@ impl Streams {
         self.machines.iter().any(|machine| machine.upstream.has_marks())
     }
 
-    /// What the first of the streams that have something to say says next.
+    /// The next output of the first stream with output.
     pub fn poll_output(&mut self) -> Option<(StreamIndex, Output)> {
         let event = self.events.pop_front().map(|(index, event)| (index, Output::Event(event)));
         event.or_else(|| {
@@ -208,28 +210,28 @@ impl Streams {
 /// The resources of one type by name.
 pub type Members = BTreeMap<ResourceName, Arc<Resource>>;
 
-/// The last good state of a directory; `None` until there is one.
+/// The last good state of a directory; `None` until there is a good state.
 #[derive(Debug, Default)]
 pub struct Files {
     state: Option<BTreeMap<TypeUrl, Members>>,
-    /// The same by alias (ALI-2).
+    /// The same resources by alias (ALI-2).
     by_alias: BTreeMap<TypeUrl, Members>,
     is_nothing: bool,
     refusal: Option<Arc<Status>>,
 }
 
 impl Files {
-    /// No server is asked, for this reason: nothing is known, nor will be.
+    /// No server is asked, for this reason: all names stay unknown.
     pub fn refused(why: Status) -> Files {
         Files { refusal: Some(Arc::new(why)), ..Files::default() }
     }
 
-    /// A server that has nothing, and is known to.
+    /// A server that is known to have no resources.
     pub fn nothing() -> Files {
         Files { state: Some(BTreeMap::new()), is_nothing: true, ..Files::default() }
     }
 
-    /// Why a name is asked of nobody, if it is (FED-3).
+    /// The reason if no server can be asked for a name (FED-3).
     pub fn asks_nobody(&self, name: &ResourceName) -> Option<Arc<Status>> {
         let text = || match name.authority() {
             Some(authority) => format!("no server is configured for the authority {authority:?}"),
@@ -239,12 +241,12 @@ impl Files {
         self.refusal.clone().or_else(nothing)
     }
 
-    /// There was a good state.
+    /// Whether there has been a good state.
     pub(super) fn is_read(&self) -> bool {
         self.state.is_some()
     }
 
-    /// Takes the new state and gives the types that were in the old one or are in the new one.
+    /// Replaces the state, and indexes the resources by name and by alias.
     pub fn replace(&mut self, state: Vec<(TypeUrl, Vec<Arc<Resource>>)>) {
         let mut types: BTreeMap<TypeUrl, Members> = BTreeMap::new();
         self.by_alias.clear();
@@ -259,7 +261,8 @@ impl Files {
         self.state = Some(types);
     }
 
-    /// The resource of this name, else the one that has it as an alias. Files have one resource for all parameters.
+    /// The resource of this name, or the resource with this alias. Files have one resource for all
+    /// parameters.
     pub fn named(&self, type_url: &TypeUrl, name: &ResourceName) -> Option<Arc<Resource>> {
         if name.is_located() {
             let resource = self.named(type_url, &name.plain().into())?;
@@ -269,13 +272,13 @@ impl Files {
         own.or_else(|| self.by_alias.get(type_url)?.get(name)).cloned()
     }
 
-    /// The members of a type; `None` while nothing at all is known. A type without a file is known to be empty (FIL-8).
+    /// The members of a type; `None` before the first good state. A type without a file is known to be empty
+    /// (FIL-8).
     pub fn members(&self, type_url: &TypeUrl) -> Option<Option<&Members>> {
         self.state.as_ref().map(|types| types.get(type_url))
     }
 }
 
-/// The attachment of a source.
 #[derive(Debug)]
 pub enum Attachment {
     Streams(Box<Streams>),
@@ -283,7 +286,7 @@ pub enum Attachment {
 }
 
 impl Attachment {
-    /// Streams of which nothing is wanted stay for as long as what lingers does.
+    /// Streams without subscriptions stay as long as lingering names.
     pub(super) fn lingering(mut self, linger: Duration) -> Attachment {
         if let Attachment::Streams(streams) = &mut self {
             streams.settings.linger = linger;
@@ -297,8 +300,8 @@ impl Attachment {
         }
     }
 
-    /// Whether what is held of a type is what the server has, as far as it can be known. Files are, from their first state
-    /// on: they are never out of reach.
+    /// Whether the held resources of a type are the server's current resources, as far as the relay can tell.
+    /// Files are current from their first state on, because they are always reachable.
     pub fn is_current(&self, type_url: &TypeUrl) -> bool {
         match self {
             Attachment::Streams(streams) => streams.is_current(type_url),

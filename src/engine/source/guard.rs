@@ -1,14 +1,16 @@
-//! Mass deletions: what a server took away in one response, and what is served on for a while all the same (FU18).
+//! Mass deletions: resources that a server removed in one response, and that are still served for a while
+//! (FU18).
 //!
-//! A response is held back if it takes away more than [`NAMES_MIN`] resources of a collection and more than half of what it
-//! had. Held back is what the clients see, and nothing else: the stream has taken the response as it was said. So the server
-//! is not told that the relay has these resources, on this stream or on the next (DEL-35), no later response is asked to
-//! delete them again, and whatever the server brings of them is news. They go when their time is over or when the operator
-//! says that their deletion was meant, as one step.
+//! A response is held back if it removes more than [`NAMES_MIN`] resources of a collection and more than half
+//! of them. Only the view of the clients is held back: the stream has accepted the response as sent.
+//! So the relay never claims these resources to the server, on this stream or on the next (DEL-35); no later
+//! response repeats their deletion; and a resource that the server sends again is a change. Held resources go
+//! in one step, when their time is over or when the operator confirms the deletion.
 //!
-//! What is stated name by name as no longer there for another reason is not held back: a time to live that runs out (TTL-8),
-//! NOT_FOUND in `resource_errors` (ERR-5), a name without an answer (TMR-5). A first answer deletes nothing, so that none is
-//! held back; the first answer of the other server of a failover says nothing about what the one before it had, and is obeyed.
+//! Other explicit removals are not held back: an expired time to live (TTL-8), NOT_FOUND in `resource_errors`
+//! (ERR-5), a name without an answer (TMR-5). A first answer deletes nothing, so the guard ignores first
+//! answers. After a failover, the first answer of the other server is obeyed, because the answer tells
+//! nothing about the resources of the previous server.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -20,21 +22,21 @@ use crate::engine::planted::{Bug, planted};
 use crate::engine::upstream::{self, Cause, Changes, Event, Hold, Scope};
 use crate::xds::{ResourceName, TypeUrl};
 
-/// So many resources may leave in one response, however many there were.
+/// Up to this many resources may leave in one response, whatever the size of the collection.
 pub const NAMES_MIN: usize = 10;
 
-/// Whether a response that takes `removed` of `before` away is a mass deletion.
+/// Whether the removal of `removed` of `before` resources is a mass deletion.
 pub fn is_mass(removed: usize, before: usize) -> bool {
     removed > NAMES_MIN && removed > before / 2
 }
 
 type Key = (TypeUrl, Shape);
 
-/// What is held back of a source. Where responses are obeyed at once it is empty.
+/// The held-back resources of a source. Empty where responses are obeyed at once.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
     collections: BTreeMap<Key, Collection>,
-    /// When to look whether something is over, in the order of time.
+    /// The times to check for expired holds, in the order of time.
     queue: VecDeque<(Time, Key)>,
 }
 
@@ -42,9 +44,9 @@ pub(super) struct Guard {
 struct Collection {
     /// The number of the server that answered last.
     server: u16,
-    /// Since when something is held, without a break.
+    /// The start of the current, unbroken hold.
     since: Time,
-    /// Until when, if not until the operator says so.
+    /// The end of each hold; `None` until the operator confirms.
     held: BTreeMap<ResourceName, (Option<Time>, Cause)>,
 }
 
@@ -58,7 +60,7 @@ impl Guard {
         of_type.map(|(_, collection)| collection.held.len()).sum()
     }
 
-    /// These are no longer there, for another reason than the one for which they are held back.
+    /// These names are absent now for another reason than a mass deletion.
     pub(super) fn forget(&mut self, type_url: &TypeUrl, shape: Shape, names: &[ResourceName]) {
         if let Some(collection) = self.collections.get_mut(&(type_url.clone(), shape)) {
             for name in names {
@@ -97,7 +99,7 @@ impl TypeCache {
         }
     }
 
-    /// What a response takes away of what is held, because the server no longer has it.
+    /// The held resources that a response removes because the server no longer has them.
     fn taken(&self, changes: &Changes) -> Vec<(ResourceName, Cause)> {
         let shape = changes.scope.shape();
         let by_server = |cause: Cause| matches!(cause, Cause::Removed | Cause::Omitted);
@@ -116,22 +118,22 @@ impl TypeCache {
 }
 
 impl Source {
-    /// How many resources of a type are served although the server took them away.
+    /// The number of resources of a type that are served although the server removed them.
     pub fn held_back(&self, type_url: &TypeUrl) -> usize {
         self.guard.len(type_url)
     }
 
-    /// Since when, the oldest of them.
+    /// The start of the oldest hold of a type.
     pub fn held_back_since(&self, type_url: &TypeUrl) -> Option<Time> {
         let of_type = self.guard.collections.iter().filter(|((url, _), _)| url == type_url);
         of_type.filter(|(_, collection)| !collection.held.is_empty()).map(|(_, it)| it.since).min()
     }
 
-    /// Takes out of a response what is not to be done yet.
+    /// Takes the held-back removals out of a response.
     pub(super) fn hold_back(&mut self, changes: &mut Changes, now: Time) {
         let Attachment::Streams(streams) = &mut self.attachment else { return };
         let Some(hold) = streams.mass_deletion_hold() else { return };
-        // A timer that ran out is no answer.
+        // A timeout is no answer.
         let is_timer = |(_, cause): &(ResourceName, Cause)| *cause == Cause::Timeout;
         if !changes.absent.is_empty() && changes.absent.iter().all(is_timer) {
             return;
@@ -180,7 +182,7 @@ impl Source {
             let is_held = |name: &ResourceName| collection.held.contains_key(name);
             changes.absent.retain(|(name, _)| !is_held(name));
             if std::mem::take(&mut changes.replaces) {
-                // The members that left are told one by one, and so are the errors that are over.
+                // Leaving members are reported one by one, and so are errors that are over.
                 let present: BTreeSet<_> = changes.present.iter().map(|resource| &resource.name).collect();
                 let errors = cache.wildcard.iter().flat_map(|wildcard| wildcard.view().remarks().errors());
                 let over =
@@ -194,8 +196,8 @@ impl Source {
         self.outputs.extend(told);
     }
 
-    /// What was held back long enough goes. While the server cannot be heard it cannot bring anything back either: its time
-    /// begins again.
+    /// Carries out deletions whose hold is over. While the server cannot be heard, it cannot send the
+    /// resources again either: the hold starts anew.
     pub(super) fn let_deletions_go(&mut self, now: Time) {
         while self.guard.poll_timeout().is_some_and(|due| due <= now) {
             let Some((_, key)) = self.guard.queue.pop_front() else { return };
@@ -219,8 +221,8 @@ impl Source {
         }
     }
 
-    /// The operator says that these deletions were meant, whether or not they have a time: what is held back of these types
-    /// goes. Returns how many resources that was.
+    /// The operator confirms the deletions of these types, with or without a deadline: the held resources go.
+    /// Returns the number of resources.
     pub fn confirm_deletions(&mut self, of: impl Fn(&TypeUrl) -> bool, now: Time) -> usize {
         let collections = self.guard.collections.iter_mut().filter(|((type_url, _), _)| of(type_url));
         let held: Vec<_> = collections.map(|(key, it)| (key.clone(), std::mem::take(&mut it.held))).collect();
@@ -237,7 +239,7 @@ impl Source {
         total
     }
 
-    /// Takes out of a collection, as one step, what is held back no longer.
+    /// Carries out the removal of these names in one step. Returns the number of names.
     fn carry_out_deletion(
         &mut self,
         (type_url, shape): Key,

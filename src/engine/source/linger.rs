@@ -1,4 +1,4 @@
-//! What nobody watches any more, for a while and within a bound of bytes (RLY-59 to RLY-61).
+//! Names and wildcards without sessions, kept for a while and within a bound of bytes (RLY-59 to RLY-61).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,27 +7,27 @@ use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
 use crate::xds::{ResourceName, TypeUrl};
 
-/// Something that lingers: a name, or (`None`) a type's wildcard.
+/// A lingering name, or (`None`) the wildcard of a type.
 pub type Lingering = (TypeUrl, Option<ResourceName>);
 
 #[derive(Debug)]
 struct Entry {
     deadline: Time,
     bytes: usize,
-    /// The server supplied something under it.
+    /// The server supplied content under the name.
     has_content: bool,
 }
 
-/// A queue of what lingers, oldest first.
+/// A queue of lingering names and wildcards, oldest first.
 #[derive(Debug)]
 pub struct Linger {
     linger: Duration,
     bytes_max: usize,
     queue: BTreeSet<(Time, Lingering)>,
-    /// What is kept past its time, as long as `is_held`.
+    /// Entries whose time is over, kept as long as `is_held`.
     parked: BTreeSet<(Time, Lingering)>,
     is_held: bool,
-    /// So of these types alone.
+    /// The types for which the server is lost, where other types are not.
     held_types: BTreeSet<TypeUrl>,
     entries: BTreeMap<Lingering, Entry>,
     bytes: usize,
@@ -40,8 +40,8 @@ impl Linger {
         Linger { linger, bytes_max, queue, parked, is_held: false, held_types, entries, bytes, evicted }
     }
 
-    /// While the server is lost, what it supplied is all that there is for those who come back: it is kept past its time,
-    /// within the bound of bytes (RLY-46).
+    /// Keeps all entries past their time while the server is lost, within the bound of bytes: returning
+    /// clients have no other copy of the resources (RLY-46).
     pub fn hold(&mut self, is_held: bool) {
         self.is_held = is_held;
         if !is_held {
@@ -49,12 +49,12 @@ impl Linger {
         }
     }
 
-    /// As [`Linger::hold`], where the server is lost for one type.
+    /// As [`Linger::hold`], where the server is lost for a single type.
     pub fn hold_type(&mut self, type_url: &TypeUrl, is_held: bool) {
         if is_held && !self.held_types.contains(type_url) {
             self.held_types.insert(type_url.clone());
         } else if !is_held && self.held_types.remove(type_url) {
-            // What is held on for another reason is parked again.
+            // The next `pop` parks entries again that have another reason to stay.
             self.queue.append(&mut self.parked);
         }
     }
@@ -63,7 +63,7 @@ impl Linger {
         self.is_held || self.held_types.contains(&what.0)
     }
 
-    /// The last one who watched it is gone. Secrets go at once (RLY-60). `bytes`: what it weighs, with content or without.
+    /// The last session has left. Secrets go at once (RLY-60). `bytes`: the weight, with or without content.
     pub fn add(&mut self, what: Lingering, bytes: usize, has_content: bool, now: Time) {
         let linger = if what.0.is_secret() { Duration::ZERO } else { self.linger };
         let linger = if planted(Bug::LingersNever) { Duration::ZERO } else { linger };
@@ -74,7 +74,7 @@ impl Linger {
         self.add_until(what, bytes, has_content, deadline);
     }
 
-    /// It lingers until then.
+    /// Adds an entry, or replaces its deadline.
     pub fn add_until(&mut self, what: Lingering, bytes: usize, has_content: bool, deadline: Time) {
         self.remove(&what);
         self.bytes += bytes;
@@ -82,7 +82,7 @@ impl Linger {
         self.entries.insert(what, Entry { deadline, bytes, has_content });
     }
 
-    /// Somebody watches it again.
+    /// A session wants the entry again.
     pub fn remove(&mut self, what: &Lingering) {
         if let Some(Entry { deadline, bytes, .. }) = self.entries.remove(what) {
             self.bytes -= bytes;
@@ -91,7 +91,7 @@ impl Linger {
         }
     }
 
-    /// What has lingered long enough, or is the oldest of more than the bound.
+    /// The next entry to free: its time is over, or the entry is the oldest and the bytes exceed the bound.
     pub fn pop(&mut self, now: Time) -> Option<Lingering> {
         if self.bytes > self.bytes_max {
             let (deadline, what) = self.parked.pop_first().or_else(|| self.queue.pop_first())?;
@@ -111,13 +111,13 @@ impl Linger {
         None
     }
 
-    /// Whatever lingers, whether or not its time is over.
+    /// The oldest entry, whether or not its time is over.
     pub fn pop_any(&mut self) -> Option<Lingering> {
         let (_, what) = self.parked.pop_first().or_else(|| self.queue.pop_first())?;
         Some(self.let_go(what))
     }
 
-    /// A name under which there is nothing is not; nor may a secret outlive its user.
+    /// Names without content are not worth memory, and no secret may outlive its last user.
     fn is_worth_keeping(&self, what: &Lingering) -> bool {
         self.entries.get(what).is_some_and(|entry| entry.has_content) && !what.0.is_secret()
     }
@@ -141,7 +141,7 @@ impl Linger {
         self.bytes
     }
 
-    /// How much had to go before its time, because of the bound.
+    /// The number of entries that were evicted early because of the bound.
     pub fn evicted(&self) -> u64 {
         self.evicted
     }

@@ -1,10 +1,12 @@
 //! A source: one server, as one node class sees it.
 //!
-//! It composes the interest of its sessions, the cache, and the upstream streams or files that fill it. Sessions pull:
-//! a source never hands out an update, it publishes a [`Snapshot`] and says whom to wake. One task owns it.
+//! A source consists of the interest of its sessions, the cache, and the upstream streams or files that fill
+//! the cache. Sessions pull: a source never hands out an update, but publishes a [`Snapshot`] and names the
+//! sessions to wake. One task owns a source.
 //!
-//! Drive it with [`Source::watch`], [`Source::unwatch`], [`Source::handle_upstream`], [`Source::handle_files`] and
-//! [`Source::handle_timeout`]; after each call drain [`Source::poll_output`] and take [`Source::snapshot`] if it changed.
+//! Drive a source with [`Source::watch`], [`Source::unwatch`], [`Source::handle_upstream`],
+//! [`Source::handle_files`] and [`Source::handle_timeout`]. After each call, drain [`Source::poll_output`]
+//! and take [`Source::take_snapshot`].
 
 mod attachment;
 mod guard;
@@ -44,18 +46,19 @@ pub use restore::{Image, Kept, RestoredType};
 pub use suspects::Suspect;
 use upkeep::Upkeep;
 
-/// What a source may cost and how long it waits.
+/// The limits and delays of a source.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How long names, wildcards and streams outlive their last session (RLY-60).
+    /// The time that names, wildcards and streams outlive their last session (RLY-60).
     pub linger: Duration,
-    /// How many bytes of resources may linger at once.
+    /// The maximum size of all lingering resources.
     pub unwatched_bytes_max: usize,
-    /// Updates that follow another one within this time are gathered (RLY-54). Zero: never.
+    /// Updates that follow another update within this time are sent together (RLY-54). Zero: never.
     pub coalescing: Duration,
-    /// Sessions are woken when the server is lost or heard again: what they do depends on it.
+    /// Sessions are woken when the server is lost or heard again, because their choice of server depends on
+    /// the event.
     pub tells_reach: bool,
-    /// It serves one stream, so that it may take what must not be shared (CCH-1).
+    /// The source serves a single stream, and so may take resources that must not be shared (CCH-1).
     pub private: bool,
 }
 
@@ -71,19 +74,19 @@ impl Default for Settings {
     }
 }
 
-/// What the driver has to do.
+/// An action for the driver.
 #[derive(Debug)]
 pub enum Output {
     /// For the stream with this index: open, close, send, probe, or an event to note.
     Upstream(StreamIndex, upstream::Output),
-    /// Somebody wants this type, for which the server has no service: what is wanted stays unknown.
+    /// A session wants this type, and the server has no service for the type: the names stay unknown.
     Unserved(TypeUrl),
-    /// These sessions have news in the snapshot. Sorted, without duplicates.
+    /// The snapshot has changes for these sessions. Sorted, without duplicates.
     Wake(Vec<SessionId>),
-    /// The server does not want these names, or (`None`) what is in this wildcard, cached or shared. These sessions wait
-    /// for some of it, and have to ask for themselves (CCH-1).
+    /// The server forbids caching or sharing of these names, or (`None`) of members of the wildcard. These
+    /// sessions wait for some of the resources, and have to ask for themselves (CCH-1).
     DoNotCache { type_url: TypeUrl, names: Vec<Option<ResourceName>>, sessions: Vec<SessionId> },
-    /// The server has spoken of all that was restored from before a restart of the relay (I14).
+    /// The server has confirmed all resources that were restored after a restart of the relay (I14).
     Confirmed,
 }
 
@@ -100,7 +103,8 @@ impl TypeCache {
         self.named.is_empty() && self.wildcard.is_none() && self.globs.is_empty()
     }
 
-    /// What a name or a glob weighs that nobody watches, and whether it has content; `None` if somebody does.
+    /// The weight of a name or a glob without sessions, and whether the name has content; `None` if a session
+    /// watches.
     fn unwatched(&self, name: &ResourceName) -> Option<(usize, bool)> {
         let (is_watched, weight, has_content) = match name.is_glob() {
             true => (self.globs.is_watched(name), self.globs.weight(name), self.globs.has_members(name)),
@@ -113,7 +117,8 @@ impl TypeCache {
         (!is_watched).then_some((weight, has_content))
     }
 
-    /// Routes may name what has left types of the cluster side (RLY-51); nothing refers to what left the others.
+    /// Routes may refer to departed resources of the cluster side (RLY-51). Nothing refers to departed
+    /// resources of other types.
     fn keep_departed(&mut self, keep: bool) {
         self.named.departed.kept = keep;
         if let Some(wildcard) = &mut self.wildcard {
@@ -127,14 +132,14 @@ impl TypeCache {
         [&self.named.departed, &self.globs.departed].into_iter().chain(wildcard)
     }
 
-    /// Gives up the last bytes of what left long enough ago; whether there was any.
+    /// Frees the last bytes of resources that left long enough ago. Returns whether there were any.
     fn expire_departed(&mut self, now: Time) -> bool {
         let members = self.wildcard.as_mut().is_some_and(|wildcard| wildcard.departed.expire(now));
         self.globs.departed.expire(now) || members
     }
 }
 
-/// What a session watches of one type.
+/// The interest of a session in one type.
 #[derive(Debug)]
 struct Watched {
     type_url: TypeUrl,
@@ -172,8 +177,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// `id` is unique in the process, and drawn so that no client can guess it: the ids of views are made of it, and they
-    /// say which answers are the same.
+    /// A new source without sessions. `id` is unique in the process and unguessable for clients: the ids of
+    /// views contain the `id`, and equal ids stand for equal answers.
     pub fn new(id: u64, settings: Settings, attachment: Attachment) -> Source {
         let attachment = attachment.lingering(settings.linger);
         Source {
@@ -196,8 +201,8 @@ impl Source {
 
     // === what sessions want ===
 
-    /// A session's interest in one collection of one type is now this: the wildcard, or these names of one style. No name
-    /// at all is said by [`Source::unwatch`].
+    /// Sets a session's interest in one collection of one type: the wildcard, or these names of one style.
+    /// [`Source::unwatch`] ends an interest; an empty list of names does not.
     pub fn watch(&mut self, session: SessionId, type_url: &TypeUrl, interest: &Interest, now: Time) {
         match (interest, interest.collection()) {
             (Interest::Names(names), Collection::Names(style)) => {
@@ -206,7 +211,7 @@ impl Source {
             (Interest::Globs(globs), _) => self.watch_globs(session, type_url, globs, now),
             _ => self.watch_wildcard(session, type_url, now),
         }
-        // A first answer is never gathered with others (RLY-54).
+        // A first answer is never delayed to join others (RLY-54).
         self.news.first.push(session);
         self.after(now);
     }
@@ -214,7 +219,8 @@ impl Source {
     fn watched(&mut self, session: SessionId, type_url: &TypeUrl) -> &mut Watched {
         let list = self.sessions.entry(session).or_default();
         let index = list.iter().position(|watched| watched.type_url == *type_url).unwrap_or_else(|| {
-            // One list per session is kept small: most have four types at the most.
+            // The list has no spare capacity: there is a list per session, and most sessions have at most
+            // four types.
             list.reserve_exact(1);
             list.push(Watched {
                 type_url: type_url.clone(),
@@ -317,7 +323,7 @@ impl Source {
         self.settle(type_url, now);
     }
 
-    /// Asks the server for names that nobody asked for before (RLY-57, RLY-58).
+    /// Asks the server for names that have no subscription yet (RLY-57, RLY-58).
     fn ask(&mut self, type_url: &TypeUrl, names: Vec<ResourceName>, now: Time) {
         match &mut self.attachment {
             Attachment::Streams(streams) => {
@@ -367,7 +373,8 @@ impl Source {
         self.after(now);
     }
 
-    /// A session went back to a server of higher priority. With the last one nothing lingers: its streams close (RLY-60).
+    /// A session went back to a server of higher priority. After the last session nothing lingers: the
+    /// streams close (RLY-60).
     pub fn dismiss(&mut self, session: SessionId, now: Time) {
         self.forget(session, now);
         if self.sessions.is_empty() && !planted(Bug::LowerServerLingers) {
@@ -379,7 +386,7 @@ impl Source {
         }
     }
 
-    /// Forgets what a session no longer watches.
+    /// Drops the names that a session no longer watches.
     fn let_go(&mut self, session: SessionId) {
         let Some(list) = self.sessions.get_mut(&session) else { return };
         list.retain(|watched| {
@@ -390,7 +397,7 @@ impl Source {
         }
     }
 
-    /// A session is gone.
+    /// A session has ended.
     pub fn forget(&mut self, session: SessionId, now: Time) {
         for watched in self.sessions.remove(&session).unwrap_or_default() {
             if watched.wildcard && !planted(Bug::ForgottenWildcardStays) {
@@ -427,7 +434,7 @@ impl Source {
     fn start_linger(&mut self, type_url: &TypeUrl, names: Vec<ResourceName>, now: Time) {
         let Some(cache) = self.types.get(type_url) else { return };
         for name in names {
-            // A session that moves between two sets leaves the old one after it joined the new one.
+            // A session that moves between two sets leaves the old set after it joined the new set.
             let unwatched = cache.unwatched(&name).filter(|_| !self.is_kept(type_url, Some(&name)));
             if let Some((bytes, has_content)) = unwatched {
                 self.linger.add((type_url.clone(), Some(name)), bytes, has_content, now);
@@ -435,7 +442,7 @@ impl Source {
         }
     }
 
-    /// Unsubscribes from and frees what has lingered long enough (RLY-61).
+    /// Unsubscribes and frees names whose linger is over (RLY-61).
     fn expire_linger(&mut self, now: Time) {
         let lingered = std::iter::from_fn(|| self.linger.pop(now)).collect();
         self.free(lingered, now);
@@ -496,7 +503,7 @@ impl Source {
         self.after(now);
     }
 
-    /// The whole state of a file server: what is not in it does not exist (FIL-8).
+    /// Takes the whole state of a file server: absent names do not exist (FIL-8).
     pub fn handle_files(&mut self, state: Vec<(TypeUrl, Vec<Arc<Resource>>)>, now: Time) {
         let Attachment::Files(files) = &mut self.attachment else { return };
         files.replace(state);
@@ -554,14 +561,14 @@ impl Source {
         self.settle(&changes.type_url, now);
     }
 
-    /// What a server said, without a stream to say it on.
+    /// Handles changes as if a stream had received them.
     #[cfg(test)]
     pub(super) fn handle_changes(&mut self, changes: Changes, now: Time) {
         self.apply(changes, now);
         self.after(now);
     }
 
-    /// What a stream reported, without a stream to report it on.
+    /// Handles an event as if a stream had reported it.
     #[cfg(test)]
     pub(super) fn handle_event(&mut self, event: &upstream::Event, now: Time) {
         self.take_errors(0, event, now);
@@ -593,7 +600,7 @@ impl Source {
         self.after(now);
     }
 
-    /// Gives up the last bytes of former members that no stream withholds any more.
+    /// Frees the last bytes of former members that no stream withholds any more.
     fn expire_departed(&mut self, now: Time) {
         let types = self.types.iter_mut();
         let expired = types.filter_map(|(url, cache)| cache.expire_departed(now).then(|| url.clone()));
@@ -609,7 +616,7 @@ impl Source {
         self.outputs.pop_front()
     }
 
-    /// The current snapshot, if it changed since this was last asked.
+    /// The current snapshot, if there was a change since the last call.
     pub fn take_snapshot(&mut self) -> Option<Arc<Snapshot>> {
         let snapshot = std::mem::take(&mut self.snapshot_changed).then(|| Arc::new(self.snapshot.clone()));
         if planted(Bug::SnapshotsLeak) {
@@ -618,7 +625,7 @@ impl Source {
         snapshot
     }
 
-    /// What is held now; unlike [`Source::take_snapshot`] this takes no note that it was seen.
+    /// The current snapshot. Unlike [`Source::take_snapshot`], the call does not mark the snapshot as seen.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
@@ -627,7 +634,7 @@ impl Source {
         &self.attachment
     }
 
-    /// Nobody watches anything and nothing lingers: the source can go.
+    /// Whether the source can be dropped: no sessions, and nothing lingers.
     pub fn is_idle(&self) -> bool {
         let streams_idle = match &self.attachment {
             Attachment::Streams(streams) => streams.machines().all(|(_, machine)| machine.is_idle()),
@@ -636,8 +643,8 @@ impl Source {
         self.sessions.is_empty() && self.types.is_empty() && self.linger.is_empty() && streams_idle
     }
 
-    /// What is held of each type: the counts of the named resources and of the members of globs, and the members of the
-    /// wildcard if it is watched, which only the states count too.
+    /// Each type with the counts of its named resources and members of globs, and the members of the wildcard
+    /// if watched. The counts of states include members of the wildcard.
     pub fn types(&self) -> impl Iterator<Item = (&TypeUrl, Counts, Option<&View>)> {
         self.types.iter().map(|(type_url, cache)| {
             let mut counts = cache.named.counts();
@@ -659,14 +666,14 @@ impl Source {
         self.linger.bytes()
     }
 
-    /// How many names and wildcards had to go before their linger was over, because of `unwatched_bytes_max`.
+    /// The number of names and wildcards that were evicted early because of `unwatched_bytes_max`.
     pub fn evicted(&self) -> u64 {
         self.linger.evicted()
     }
 
     // === inside ===
 
-    /// Ends every public call: applies what the streams found out, wakes whom it concerns.
+    /// Ends every public call: applies the reports of the streams, and wakes the affected sessions.
     fn after(&mut self, now: Time) {
         while let Attachment::Streams(streams) = &mut self.attachment
             && let Some((index, output)) = streams.poll_output()
@@ -698,7 +705,7 @@ impl Source {
         self.check_invariants();
     }
 
-    /// When sessions with news are to be woken: at once after a quiet spell, else gathered (RLY-54).
+    /// The time to wake sessions with changes: at once after a quiet period, else gathered (RLY-54).
     fn wake_at(&self) -> Option<Time> {
         if self.news.update.is_empty() {
             return None;
@@ -715,7 +722,7 @@ impl Source {
         self.outputs.push_back(Output::Wake(sessions));
     }
 
-    /// Brings the snapshot of one type up to what the caches hold.
+    /// Updates the snapshot of one type from the caches.
     fn settle(&mut self, type_url: &TypeUrl, now: Time) {
         let Some(cache) = self.types.get_mut(type_url) else { return };
         let stamp = self.stamp.at(now);
@@ -734,7 +741,7 @@ impl Source {
         }
         let snapshot = TypeSnapshot {
             is_current: self.attachment.is_current(type_url),
-            // As it was published: `note_reach` tells the change.
+            // As published before: `note_reach` detects the change.
             reach: self.snapshot.of(type_url).and_then(|types| types.reach.clone()),
             named: cache.named.known().clone(),
             aliases: cache.named.aliases().clone(),

@@ -1,8 +1,8 @@
-//! What the server does not want cached or shared (CCH-1).
+//! Resources that the server forbids to cache or share (CCH-1).
 //!
-//! A source that serves everyone never stores such a resource. It says who waits for it: they have to ask for themselves,
-//! each through a source of its own. It remembers the names, for it was answered already, and no second answer comes for
-//! those who join it late.
+//! A source that serves everyone never stores such a resource. The source reports the waiting sessions; each
+//! has to ask for itself, through a source of its own. The source remembers the names: the server has
+//! answered, and sends no second answer for sessions that join late.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::engine::interest::Interest;
 use crate::engine::upstream::{Changes, Scope};
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
-/// Of one type: names that are subscribed to, and whether the wildcard has such members.
+/// The private names of one type that are subscribed to, and whether the wildcard has private members.
 #[derive(Debug, Default)]
 pub(super) struct Private {
     names: BTreeSet<ResourceName>,
@@ -29,8 +29,8 @@ impl Private {
 }
 
 impl TypeCache {
-    /// Takes what may not be shared out of what is to be cached. Gives the names, or `None` for the wildcard, and who waits for
-    /// some of them: a stream is told once for all names of a response.
+    /// Takes private resources out of a response. Returns the names, or `None` for the wildcard, and the
+    /// waiting sessions. A session is told once for all names of a response.
     fn give_up(&mut self, changes: &mut Changes) -> (Vec<Option<ResourceName>>, Vec<SessionId>) {
         let (private, rest): (Vec<Arc<Resource>>, _) =
             std::mem::take(&mut changes.present).into_iter().partition(|resource| resource.do_not_cache);
@@ -38,13 +38,14 @@ impl TypeCache {
         match changes.scope {
             Scope::Wildcard => {
                 self.private.wildcard |= !private.is_empty();
-                // Without them the membership is never known as a whole.
+                // Without the private members the membership is never complete.
                 changes.complete &= !self.private.wildcard;
                 let Some(wildcard) = self.wildcard.as_ref().filter(|_| !private.is_empty()) else {
                     return Default::default();
                 };
                 if changes.replaces {
-                    // What was held before it became private is no longer renewed here, but it has not left the wildcard.
+                    // A member that was held before it became private is no longer renewed here, but has not
+                    // left the wildcard.
                     let held = private.iter().filter_map(|resource| wildcard.members().get(&resource.name));
                     changes.present.extend(held.cloned());
                 }
@@ -82,7 +83,7 @@ impl Source {
         }
     }
 
-    /// A session asked for what turned out to be private before it came.
+    /// A session asks for names that have turned out to be private earlier.
     pub(super) fn divert_late(&mut self, session: SessionId, type_url: &TypeUrl, interest: &Interest) {
         let Some(cache) = self.types.get(type_url) else { return };
         let private = &cache.private;
@@ -90,7 +91,7 @@ impl Source {
             Interest::Wildcard => private.wildcard.then_some(None).into_iter().collect(),
             Interest::Globs(names) | Interest::Names(names) => {
                 let (known, wanted) = (&private.names, names);
-                // The cost is that of the smaller of the two.
+                // Iterates over the smaller of the two.
                 if known.len() < wanted.len() {
                     known.iter().filter(|name| wanted.contains(name)).cloned().map(Some).collect()
                 } else {
@@ -162,12 +163,12 @@ mod tests {
         }
     }
 
-    /// `a` and `b` arrive, of which `b` is not to be cached.
+    /// `a` and `b` arrive; the server forbids caching of `b`.
     fn arrive(source: &mut Source, scope: Scope) {
         source.handle_changes(changes(scope, ["a", "b"].map(resource).to_vec()), NOW);
     }
 
-    /// The names that were given up (`*` for the wildcard) with the sessions that were told.
+    /// The names that were given up (`*` for the wildcard), and the sessions that were told.
     fn given_up(source: &mut Source) -> Vec<(String, Vec<u64>)> {
         let outputs = std::iter::from_fn(|| source.poll_output());
         let told = outputs.filter_map(|output| match output {
@@ -197,7 +198,7 @@ mod tests {
         arrive(&mut source, Scope::Names);
         assert_eq!(given_up(&mut source), [("b".to_owned(), vec![1, 2])]);
         assert!(!holds(&mut source, "b"));
-        // The server has answered: one who comes late would wait for ever.
+        // The server has answered: a late session would wait forever.
         source.watch(SessionId(4), &clusters(), &names("b a"), NOW);
         assert_eq!(given_up(&mut source), [("b".to_owned(), vec![4])]);
         assert!(holds(&mut source, "a"));
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(given_up(&mut source), [("b d".to_owned(), vec![3])]);
     }
 
-    /// I4: whoever polls between the response and the answer of the private source.
+    /// I4: a session polls between the response and the answer of the private source.
     #[test]
     fn cch_1_a_member_that_becomes_private_has_not_left_the_wildcard() {
         let mut source = source(false);

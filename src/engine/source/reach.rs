@@ -1,8 +1,8 @@
-//! Whether a server can be heard, as a whole and of one type (ADR 18).
+//! Whether a server can be heard, as a whole and for one type (ADR 18).
 //!
-//! An aggregated stream is the server: what ends it concerns every type. Where each type has streams, or polls, of its own, one
-//! of them may fail alone (RLY-25, RLY-40). Then two things have to be told apart (CLI-1): without a connection the server is
-//! lost for all types; a stream that ends before its first response loses its own type.
+//! The end of an aggregated stream concerns every type. Where each type has streams, or polls, of its own, a
+//! single type may fail alone (RLY-25, RLY-40). Two cases differ then (CLI-1): without a connection the
+//! server is lost for all types; a stream that ends before its first response loses its own type.
 
 use std::mem::discriminant;
 
@@ -19,7 +19,7 @@ impl Streams {
         self.settings.transport != Transport::Aggregated
     }
 
-    /// What an input says of the connection, which the streams of all types share.
+    /// Records the state of the connection, which the streams of all types share.
     pub(super) fn note_connection(&mut self, input: &Input, now: Time) {
         match input {
             Input::ConnectFailed { status } if self.is_by_type() => {
@@ -34,14 +34,14 @@ impl Streams {
         }
     }
 
-    /// Whether the server can be heard at all. A lost stream of all types means that it cannot (CLI-1); one of a type does not,
-    /// as long as there are others.
+    /// Whether the server can be heard at all. A lost stream of all types means a lost server (CLI-1). A lost
+    /// stream of a single type does not, as long as there are others.
     pub fn reach(&self) -> Reach {
         let shared = || self.machines.iter().filter(|machine| machine.alone.is_none()).filter(is_used);
         if !self.is_by_type() {
             return match shared().next() {
                 Some(_) => combined(shared()),
-                // Suspects say nothing of what others want, and of the server only if nobody else can.
+                // Streams of suspects count only if there are no others.
                 None => combined(self.machines.iter().filter(is_used)),
             };
         }
@@ -57,7 +57,7 @@ impl Streams {
         }
     }
 
-    /// Whether it can be heard of this type; `None` if that is no question of its own.
+    /// Whether the server can be heard for this type; `None` if the type shares a stream with others.
     fn reach_of(&self, type_url: &TypeUrl) -> Option<Reach> {
         let own = || self.machines.iter().filter(|machine| machine.type_url.as_ref() == Some(type_url));
         let is_cut_off = self.connection.is_lost() && own().any(|machine| is_used(&machine));
@@ -67,7 +67,7 @@ impl Streams {
 }
 
 impl Attachment {
-    /// Whether the server can be heard. A directory that was read once always is.
+    /// Whether the server can be heard. A directory can be, after its first read.
     pub fn reach(&self) -> Reach {
         match self {
             Attachment::Streams(streams) => streams.reach(),
@@ -76,7 +76,7 @@ impl Attachment {
         }
     }
 
-    /// Whether it can be heard of one type, where that may differ from type to type.
+    /// Whether the server can be heard for one type; `None` where all types share the answer.
     pub(super) fn reach_of(&self, type_url: &TypeUrl) -> Option<Reach> {
         match self {
             Attachment::Streams(streams) => streams.reach_of(type_url),
@@ -90,15 +90,15 @@ impl Attachment {
 }
 
 impl Source {
-    /// Whether the server can be heard of one type, where that may differ from type to type.
+    /// Whether the server can be heard for one type; `None` where all types share the answer.
     pub fn reach_of(&self, type_url: &TypeUrl) -> Option<Reach> {
         self.attachment.reach_of(type_url)
     }
 
-    /// Publishes whether the server can be heard, at all and of each type, and which types are current.
+    /// Publishes whether the server can be heard, at all and for each type, and the current types.
     pub(super) fn note_reach(&mut self) {
         let reach = self.attachment.reach();
-        // That it is lost for another reason, or with other words, moves nobody.
+        // A new reason or text of the loss wakes no session.
         let mut is_news = discriminant(&reach) != discriminant(self.snapshot.reach());
         for type_url in self.types.keys() {
             let is_current = self.attachment.is_current(type_url);
@@ -109,7 +109,7 @@ impl Source {
             if types.is_current != is_current {
                 types.is_current = is_current;
                 self.snapshot_changed = true;
-                // That something may be old moves nobody.
+                // Staleness wakes no session; its end does.
                 is_news |= is_current;
             }
             if types.reach != of_type {
@@ -129,12 +129,12 @@ impl Source {
     }
 }
 
-/// RLY-25, RLY-40: a type without a service says nothing.
+/// RLY-25, RLY-40: a type without a service does not count.
 fn is_used(machine: &&Machine) -> bool {
     !machine.upstream.is_idle() && machine.upstream.unserved().is_none()
 }
 
-/// One stream that is lost stands for all; the server is heard once all were answered.
+/// The server is lost if any stream is lost, and heard once all streams were answered.
 fn combined<'a>(machines: impl Iterator<Item = &'a Machine>) -> Reach {
     let (mut latest, mut is_heard) = (None, true);
     for machine in machines {

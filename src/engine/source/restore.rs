@@ -1,14 +1,16 @@
-//! What a source gives away so that it can be made again after a restart of the relay, and how it goes on from there
+//! The part of a source that survives a restart of the relay, and how the source continues from there
 //! (RLY-7).
 //!
-//! A restored source is one whose server was just lost: what was PRESENT is served, memberships that were known as a whole
-//! still are, and nothing is ABSENT (RLY-2, RLY-46). It asks for all of it at once, so that the first requests of its
-//! streams restate what is held, and finds out what is gone as after any reconnect (RLY-27, RLY-28): no timer runs for what
-//! is held (TMR-3), so that none deletes it.
+//! A restored source behaves as if its server had just been lost. PRESENT resources are served, complete
+//! memberships stay complete, and nothing is ABSENT (RLY-2, RLY-46). The source subscribes to everything at
+//! once: the first requests of its streams restate the held resources, and the server's answers reveal
+//! deletions as after any reconnect (RLY-27, RLY-28). No timer runs for held resources (TMR-3), so no timer
+//! deletes them.
 //!
-//! Until the server has spoken of a collection, nothing of it is let go because nobody watches it. It has spoken with its
-//! first response, or with its silence: a delta server that was told of everything that is held and has no word for it
-//! within the time in which it has to answer for a name (TMR-1), on a transport that is alive then (RLY-29), has no news.
+//! Until the server has confirmed a collection, the source keeps the collection's resources even without
+//! sessions. The first response confirms a collection. Silence can confirm too: a delta server was told of
+//! all held resources and sends no response within its time to answer for a name (TMR-1), and the transport
+//! is alive at the end of the time (RLY-29).
 
 #[cfg(test)]
 mod tests;
@@ -27,29 +29,29 @@ use crate::engine::snapshot::Snapshot;
 use crate::engine::upstream::{self, Event, Former, Resumed};
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
-/// A restored source waits at least this long for the first who wants something of it, though nothing is to linger.
+/// The minimum time that a restored source waits for its first session, even if `linger` is shorter.
 const PATIENCE_MIN: Duration = Duration::from_secs(10);
 
-/// One resource of a source that is to be made again.
+/// One resource of a restored source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// The name by which it was asked for; of members, their own.
+    /// The name that was asked for; a member's own name.
     pub name: ResourceName,
     pub resource: Arc<Resource>,
-    /// The server's version of it; empty if it has none that may be claimed (RLY-64).
+    /// The server's version; empty if no version may be claimed (RLY-64).
     pub server_version: Box<str>,
-    /// What is left of its time to live (I17).
+    /// The rest of the time to live (I17).
     pub left: Option<Duration>,
 }
 
-/// One type of a source that is to be made again. What is not in it is UNKNOWN.
+/// One type of a restored source. All other names are UNKNOWN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoredType {
     pub type_url: TypeUrl,
     pub names: Vec<Kept>,
-    /// The members of the wildcard, if it was known as a whole.
+    /// The members of the wildcard, if the membership was complete.
     pub wildcard: Option<Vec<Kept>>,
-    /// The globs that were known as a whole.
+    /// The globs whose membership was complete.
     pub globs: Vec<(ResourceName, Vec<Kept>)>,
 }
 
@@ -71,23 +73,24 @@ impl RestoredType {
 /// Versions by name, sorted.
 pub type Versions = Vec<(ResourceName, Box<str>)>;
 
-/// What a source holds at a moment, with all that is needed to make it again.
+/// The state of a source at one moment, complete enough to restore the source.
 #[derive(Clone, Debug, Default)]
 pub struct Image {
     pub snapshot: Snapshot,
-    /// The server's versions of what is held.
+    /// The server's versions of the held resources.
     pub versions: BTreeMap<(TypeUrl, Shape), Versions>,
-    /// Of those that have a TTL: what the server stated last, which the resource itself may not say, and what is left of it.
+    /// The server's last stated TTL of each resource with a TTL, and the rest of the time. The resource
+    /// itself may lack the TTL.
     pub left: BTreeMap<Leased, Left>,
     pub complete_globs: BTreeMap<TypeUrl, Vec<ResourceName>>,
 }
 
-/// What a source has from before a restart.
+/// The unconfirmed part of a restored source.
 #[derive(Debug, Default)]
 pub(super) struct Restoring {
-    /// The collections of which the server has not spoken yet, and whether it is told of all that is held of them.
+    /// Unconfirmed collections, and whether the server is told of all their held resources.
     unheard: BTreeMap<(TypeUrl, Shape), bool>,
-    /// When the source gives up what it has, because nobody wants it.
+    /// The time when the source frees its resources for lack of sessions.
     given_up_at: Option<Time>,
 }
 
@@ -111,7 +114,7 @@ impl Restoring {
     }
 }
 
-/// Of one collection: as its stream is to hold it.
+/// The entries of a collection that the stream starts with.
 fn former(kept: &[Kept]) -> Vec<Former> {
     let one = |kept: &Kept| Former {
         name: kept.name.clone(),
@@ -128,7 +131,7 @@ fn former(kept: &[Kept]) -> Vec<Former> {
 }
 
 impl Source {
-    /// What is held now. Costs O(names) where the server's versions are known, else O(types).
+    /// The state at `now`. Costs O(names) where the server's versions are known, else O(types).
     pub fn image(&self, now: Time) -> Image {
         let mut image = Image { snapshot: self.snapshot.clone(), ..Image::default() };
         image.left = self.upkeep.left(now);
@@ -148,12 +151,12 @@ impl Source {
         image
     }
 
-    /// Whether anything of it has a time to live, which goes on without any change that a snapshot shows.
+    /// Whether some resource has a time to live. Leases advance without a change of the snapshot.
     pub fn has_leases(&self) -> bool {
         self.upkeep.has_leases()
     }
 
-    /// Takes up what the source was before a restart. To be called before anything else.
+    /// Resumes the state from before a restart. Must be the first call.
     pub fn restore(&mut self, types: &[RestoredType], now: Time) {
         for restored in
             types.iter().filter(|restored| restored.resources() > 0 || restored.wildcard.is_some())
@@ -191,7 +194,7 @@ impl Source {
         self.settle(type_url, now);
     }
 
-    /// Whether the server can be asked for it.
+    /// Resumes the subscription. Returns false if the server cannot be asked for the type.
     fn resume(&mut self, type_url: &TypeUrl, resumed: Resumed, now: Time) -> bool {
         let Attachment::Streams(streams) = &mut self.attachment else { return false };
         let (shape, restated) = (resumed.interest().shape(), resumed.is_restated());
@@ -211,12 +214,13 @@ impl Source {
         }
     }
 
-    /// Whether some of what it holds is from before a restart, and unconfirmed.
+    /// Whether some resources are from before a restart, and unconfirmed.
     pub fn is_restored(&self) -> bool {
         !self.restoring.is_over()
     }
 
-    /// Something of a collection is not let go yet, though nobody watches it: its server has not spoken of it.
+    /// Whether a name or a wildcard stays without sessions, because the server has not confirmed its
+    /// collection.
     pub(super) fn is_kept(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> bool {
         if self.restoring.is_over() || planted(Bug::RestoredLingers) {
             return false;
@@ -238,7 +242,7 @@ impl Source {
         }
     }
 
-    /// While nobody watches a restored source and its server is silent, it is kept as long as anything lingers.
+    /// A restored source without sessions and with a silent server stays as long as its entries would linger.
     pub(super) fn given_up_unless_watched(&mut self, now: Time) {
         let is_unwatched = !self.restoring.is_over() && self.sessions.is_empty();
         let patience = self.settings.linger.max(PATIENCE_MIN);
@@ -251,14 +255,15 @@ impl Source {
 
     // === what the server does ===
 
-    /// The collections that a stream carries and of which it has not spoken.
+    /// The unconfirmed collections of a stream.
     fn unheard_of(&self, stream: StreamIndex) -> Vec<(TypeUrl, Shape)> {
         let Attachment::Streams(streams) = &self.attachment else { return Vec::new() };
         let unheard = self.restoring.unheard.keys();
         unheard.filter(|(url, shape)| streams.placed(url, *shape) == Some(stream)).cloned().collect()
     }
 
-    /// Silence is an answer where the server was told of all that is held; who was not owes a response.
+    /// Silence is an answer where the server was told of all held resources. Otherwise the server owes a
+    /// response.
     pub(super) fn confirm_silence(&mut self, now: Time) {
         let restated = self.restoring.unheard.iter().filter(|(_, is_restated)| **is_restated);
         let is_current = restated.filter(|((type_url, _), _)| self.attachment.is_current(type_url));
@@ -266,7 +271,7 @@ impl Source {
         self.confirm(collections, now);
     }
 
-    /// Sees what a machine decided before the driver does.
+    /// Handles the output of a stream before the driver.
     pub(super) fn note_output(&mut self, stream: StreamIndex, output: &upstream::Output, now: Time) {
         if self.restoring.is_over() || planted(Bug::NeverConfirmed) {
             return;
@@ -282,7 +287,7 @@ impl Source {
         self.confirm(of_type, now);
     }
 
-    /// The server has spoken of these collections: what nobody watches of them lingers from now on.
+    /// The server has confirmed these collections: names without sessions linger from now on.
     fn confirm(&mut self, collections: Vec<(TypeUrl, Shape)>, now: Time) {
         if collections.is_empty() {
             return;
@@ -324,11 +329,11 @@ impl Source {
         }
     }
 
-    /// Nobody wants what is there, and the server has not spoken: whoever wants it later has it restored once more.
+    /// Frees unconfirmed resources that no session wants. A later session has them restored once more.
     pub(super) fn give_up_restored(&mut self, now: Time) {
         let collections: Vec<_> = std::mem::take(&mut self.restoring).unheard.into_keys().collect();
         for (type_url, shape) in collections {
-            // What is published of it says no longer that it was restored.
+            // The published collection no longer counts as restored.
             self.settle(&type_url, now);
             let Some(cache) = self.types.get(&type_url) else { continue };
             match shape {

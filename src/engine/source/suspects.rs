@@ -1,4 +1,4 @@
-//! Types for which a server ends the stream are asked for on streams of their own (ADR 15).
+//! Isolates types for which a server ends the stream: they are requested on streams of their own (ADR 15).
 //!
 //! ```text
 //!                 ends soon after T was asked               stays open for 6 s
@@ -7,8 +7,9 @@
 //!                                              └───┘ ends again: backoff, clients are told
 //! ```
 //!
-//! The stream of the others opens at once, without the suspect. Suspects are asked one after the other, so that there is
-//! one stream of unknown effect at a time. What they had stays: the subscription goes with its versions.
+//! The stream of the others opens at once, without the suspect. Suspects are tried in sequence, so that there
+//! is one stream of unknown effect at a time. The suspect's resources stay: the subscription moves with its
+//! versions.
 
 use std::time::Duration;
 
@@ -19,37 +20,40 @@ use crate::engine::interest::Shape;
 use crate::engine::upstream::{Event, Input, SOON, State, Transport, Upstream};
 use crate::xds::{Status, TypeUrl};
 
-/// A suspect whose stream stays open for so long does not end it: what does, does so soon. A second more than that, so that what the
-/// shared stream was asked for when it opened is not blamed with a suspect that came back to it.
+/// A suspect whose stream stays open this long is cleared, because a faulty type ends the stream within
+/// [`SOON`]. The extra second separates the suspect's return from the other types of the shared stream, which
+/// were requested at its opening.
 const STAYS: Duration = SOON.saturating_add(Duration::from_secs(1));
 
-/// A suspect that is silent on an open stream leaves the turn to the next one after this time: what ends a stream does so
-/// sooner.
+/// A silent suspect on an open stream lets the next suspect try after this time: a faulty type usually ends
+/// the stream sooner.
 const TURN: Duration = Duration::from_secs(1);
 
-/// A suspect that was taken back and blamed again waits for its next trial on the shared stream, so that the others are
-/// interrupted ever less often: twice as long each time, up to the cap.
+/// A suspect that was moved back and blamed again waits before its next trial on the shared stream. The wait
+/// doubles each time, up to the cap, so that the others are interrupted ever less often.
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_secs(600);
 
-/// What ended a stream is remembered for this long: who asks for it anew is served by a stream of its own at once.
+/// Suspects are remembered for this long: a client that asks for the type again gets a separate stream at
+/// once.
 const MEMORY: Duration = Duration::from_secs(600);
 
-/// Suspects that are remembered though nobody wants them, so that clients that ask for invented types cost a bounded memory.
+/// The maximum number of remembered suspects without sessions. Clients that ask for invented types cost
+/// bounded memory.
 const REMEMBERED_MAX: usize = 64;
 
-/// A type after which the server ended the stream.
+/// A type after whose request the server ended the stream.
 #[derive(Clone, Debug)]
 pub struct Suspect {
-    /// When it did so first.
+    /// The time of the first end.
     pub since: Time,
-    /// The streams that ended so.
+    /// The number of ended streams.
     pub ends: u32,
-    /// With which the last of them ended.
+    /// The status of the last end.
     pub status: Status,
-    /// It is asked for on a stream of its own.
+    /// The type is requested on a stream of its own.
     pub is_alone: bool,
-    /// How often the shared stream ended.
+    /// The number of times that the shared stream ended.
     interruptions: u32,
     last: Time,
 }
@@ -105,7 +109,7 @@ impl Streams {
         self.open_in_turn(now);
     }
 
-    /// Of streams that carry several types, and go to a server that is not exchanged for another one.
+    /// Only a stream with several types can be blamed on a type, and only without failover to another server.
     fn may_blame(&self, index: StreamIndex) -> bool {
         let is_settled = |machine: &Machine| {
             machine.alone.is_none() && (!self.settings.failover || machine.upstream.stays_with_primary())
@@ -113,7 +117,7 @@ impl Streams {
         self.settings.transport == Transport::Aggregated && self.machines.get(index).is_some_and(is_settled)
     }
 
-    /// Moves a type from a shared stream, which ended, to one of its own.
+    /// Moves a type from a shared stream, which ended, to a stream of its own.
     fn suspect(&mut self, index: StreamIndex, type_url: &TypeUrl, status: &Status, now: Time) {
         let Some(shape) = self.shape_of(index, type_url) else { return };
         let Some(carried) = self.machine(index).and_then(|machine| machine.release(type_url, now)) else {
@@ -127,7 +131,7 @@ impl Streams {
         let (ends, not_before) = (suspect.ends, now + suspect.wait());
         let alone = self.place_alone(type_url, index);
         if let Some(machine) = self.machine(alone) {
-            // Also for who drops it meanwhile, and asks again.
+            // The delay also holds for clients that drop the type meanwhile and ask again.
             machine.hold_off(not_before);
             machine.carry(carried, not_before, now);
         }
@@ -147,7 +151,7 @@ impl Streams {
         self.events.push_back((index, Event::EndsStream { type_url, status, ends }));
     }
 
-    /// A type that ended a stream lately: where to ask for it alone.
+    /// The separate stream for a recent suspect; `None` if the type is no suspect.
     pub(super) fn place_suspect(&mut self, type_url: &TypeUrl, now: Time) -> Option<StreamIndex> {
         let suspect = self.suspects.get(type_url)?;
         if !suspect.is_alone || suspect.is_old(now) {
@@ -156,19 +160,20 @@ impl Streams {
         let shared = self.machines.iter().position(|machine| machine.alone.is_none())?;
         let index = self.place_alone(type_url, shared);
         if let Some(machine) = self.machine(index) {
-            // It opens when it has the turn.
+            // The stream opens in its turn.
             machine.hold_off(now + Duration::from_millis(1));
         }
         Some(index)
     }
 
-    /// A machine for a stream of this type alone, like that of a shared stream. It waits as long as the one before it: a client
-    /// that drops the type and asks for it again makes no attempts beside those of the backoff.
+    /// A machine for a stream of this type alone, with the settings of a shared stream. The machine inherits
+    /// the wait of its predecessor: a client that drops the type and asks again causes no attempts beyond the
+    /// backoff.
     fn place_alone(&mut self, type_url: &TypeUrl, shared: StreamIndex) -> StreamIndex {
         let upstream = self.machines[shared].upstream.beside();
         let mut machine = Machine { type_url: None, alone: Some(type_url.clone()), upstream };
         let is_own = |machine: &Machine| machine.alone.as_ref() == Some(type_url);
-        // What is known of other suspects is kept as long as they are remembered.
+        // Machines of other suspects keep their state as long as the suspects are remembered.
         let is_over = |machine: &Machine| {
             machine.alone.as_ref().is_some_and(|alone| !self.suspects.contains_key(alone))
         };
@@ -190,17 +195,18 @@ impl Streams {
         }
     }
 
-    /// Whether a stream carries a suspect alone: it says nothing of the server, nor of other types.
+    /// Whether a stream carries a suspect alone. The stream's state then tells nothing about the server or
+    /// other types.
     pub fn is_alone(&self, index: StreamIndex) -> bool {
         self.machines.get(index).is_some_and(|machine| machine.alone.is_some())
     }
 
-    /// What is known against a type.
+    /// The record of a suspect that has a separate stream.
     pub fn suspect_of(&self, type_url: &TypeUrl) -> Option<&Suspect> {
         self.suspects.get(type_url).filter(|suspect| suspect.is_alone)
     }
 
-    /// When a type is asked for again whose stream waits.
+    /// The time of the next attempt for a type whose stream waits.
     pub fn next_try(&self, type_url: &TypeUrl) -> Option<Time> {
         let placed = [Shape::Wildcard, Shape::Globs, Shape::Names].map(|shape| self.placed(type_url, shape));
         let waits = |index: &StreamIndex| {
@@ -210,7 +216,7 @@ impl Streams {
         placed.into_iter().flatten().filter(waits).filter_map(|index| self.due(index)).min()
     }
 
-    /// How many types are asked for on streams of their own, or wait for their turn.
+    /// The number of types with separate streams, including types that wait for their turn.
     pub fn suspect_streams(&self) -> usize {
         self.machines.iter().filter(|machine| machine.alone.is_some() && !machine.upstream.is_done()).count()
     }
@@ -244,7 +250,7 @@ impl Streams {
         }
     }
 
-    /// From when on the next suspect may be asked; `None` while the stream of one opens.
+    /// The earliest time for the next suspect's turn; `None` while the stream of a suspect opens.
     fn turn_from(&self) -> Option<Time> {
         let mut from = Time::ZERO;
         for Machine { alone, upstream, .. } in &self.machines {
@@ -258,7 +264,7 @@ impl Streams {
         Some(from)
     }
 
-    /// Opens the stream of the next suspect, if it may.
+    /// Opens the stream of the next suspect, if its turn has come.
     fn open_in_turn(&mut self, now: Time) {
         for index in 0..self.machines.len() {
             let is_waiting = |machine: &Machine| {
@@ -273,7 +279,7 @@ impl Streams {
         }
     }
 
-    /// The server bears with the type: it is asked for with the others again.
+    /// The server tolerates the type: the type moves back to a shared stream.
     fn take_back(&mut self, index: StreamIndex, now: Time) {
         let Some(type_url) = self.machines.get(index).and_then(|machine| machine.alone.clone()) else {
             return;
@@ -282,7 +288,7 @@ impl Streams {
         let Some(machine) = self.machine(index) else { return };
         let carried = shape.and_then(|shape| Some((shape, machine.release(&type_url, now)?)));
         let Some((shape, carried)) = carried else {
-            // Nothing is wanted of it any more, so that its stream has no trial to stand.
+            // No session wants the type any more: a trial would be pointless.
             return machine.close_idle(now);
         };
         if let Some(suspect) = self.suspects.get_mut(&type_url) {
@@ -299,7 +305,7 @@ impl Streams {
         self.events.push_back((home, Event::BearsType { type_url }));
     }
 
-    /// A shared stream that has nothing of this type.
+    /// A shared stream without subscriptions to this type.
     fn place_shared(&mut self, type_url: &TypeUrl, like: StreamIndex) -> StreamIndex {
         let is_free = |machine: &Machine| machine.alone.is_none() && !machine.upstream.knows(type_url);
         self.machines.iter().position(is_free).unwrap_or_else(|| {
@@ -327,7 +333,7 @@ impl Streams {
     }
 }
 
-/// Until when it has to stay open.
+/// The end of the trial of an open stream.
 fn stays_until(upstream: &Upstream) -> Option<Time> {
     matches!(upstream.state(), State::Open).then(|| upstream.since() + STAYS)
 }

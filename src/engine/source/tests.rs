@@ -116,7 +116,7 @@ impl Bench {
         woken
     }
 
-    /// What a set amounts to in the current snapshot: `a=1 -b ?1`.
+    /// The view of a set in the current snapshot: `a=1 -b ?1`.
     fn view(&self, message: &str, list: &str) -> String {
         let Some(types) = self.source.snapshot.of(&url(message)) else { return "none".to_owned() };
         let interest = if list == "*" { Interest::Wildcard } else { set(list) };
@@ -128,7 +128,7 @@ impl Bench {
         if !view.is_complete() {
             words.push(format!("?{}", view.unknown_len()));
         }
-        // Every name of a view has its body in the same snapshot, of the same version.
+        // Every name of a view has its body in the same snapshot, with the same version.
         for name in view.names() {
             assert_eq!(types.body(interest.leaving(), name).map(|body| body.version), view.version_of(name));
         }
@@ -198,10 +198,10 @@ fn a_set_that_one_of_several_leaves_stays_as_it_was() {
     bench.watch(2, EDS, "a b");
     bench.watch(1, EDS, "a b c");
     assert_eq!((bench.view(EDS, "a b"), bench.view(EDS, "a b c")), ("a=1 b=1".into(), "a=1 b=1 c=1".into()));
-    // Alone, a session takes its set along.
+    // A session that is alone in its set changes the set.
     bench.watch(1, EDS, "c");
     assert_eq!((bench.view(EDS, "c"), bench.view(EDS, "a b c")), ("c=1".into(), "none".into()));
-    // And joins another one.
+    // The session joins another set.
     bench.watch(1, EDS, "a b");
     assert_eq!(bench.view(EDS, "c"), "none");
     bench.unwatch(2, EDS, NAMES);
@@ -219,19 +219,19 @@ fn rly_60_names_linger_are_kept_up_and_are_revived() {
     bench.says(EDS, Scope::Names, "a=1 b=1", false);
     bench.source.forget(SessionId(1), bench.now);
     assert!(bench.source.lingering_bytes() > 2000);
-    // RLY-59: while it lingers it is subscribed to, so it follows.
+    // RLY-59: a lingering name stays subscribed, so its content follows.
     bench.says(EDS, Scope::Names, "a=2 -b", false);
     bench.advance(Duration::from_secs(29));
     bench.watch(2, EDS, "a");
     assert_eq!(bench.view(EDS, "a"), "a=2");
     assert!(bench.source.lingering_bytes() < 2000, "what is watched does not count");
-    // N3: what was revived does not go with the rest.
+    // N3: a revived name is not freed with the others.
     bench.advance(Duration::from_secs(2));
     assert_eq!(bench.view(EDS, "a"), "a=2");
     assert!(matches!(bench.source.snapshot.of(&url(EDS)).unwrap().named.get("a"), Some(Known::Present(_))));
     assert!(bench.source.snapshot.of(&url(EDS)).unwrap().named.get("b").is_none());
     assert_eq!(bench.source.lingering_bytes(), 0);
-    // RLY-61: what was freed is unknown.
+    // RLY-61: a freed name is unknown.
     bench.says(EDS, Scope::Names, "b=9", false);
     bench.watch(3, EDS, "b");
     assert_eq!(bench.view(EDS, "b"), "?1");
@@ -249,7 +249,7 @@ fn rly_60_secrets_go_at_once() {
     assert!(bench.source.is_idle());
 }
 
-/// RLY-60: the bytes go at once, the stream stays for those who come back.
+/// RLY-60: the bytes go at once, the stream stays for clients that return.
 #[test]
 fn rly_60_a_secret_that_comes_and_goes_leaves_its_stream_open() {
     let mut bench = Bench::streams();
@@ -381,7 +381,7 @@ fn per_type(variant: Variant, transport: Transport) -> Bench {
 }
 
 impl Bench {
-    /// What the source has its driver do: streams opened with their types, and types that are not served.
+    /// The actions for the driver: streams opened with their types, and types without a service.
     fn done(&mut self) -> Vec<String> {
         let mut done = Vec::new();
         while let Some(output) = self.source.poll_output() {
@@ -452,7 +452,7 @@ fn rly_2_globs_of_a_type_without_a_service_are_told_too() {
     assert_eq!(bench.done(), ["unserved Anything"]);
 }
 
-/// RLY-25, per type: VHDS has no other variant to go to.
+/// RLY-25, per type: VHDS has no other variant for a fallback.
 #[test]
 fn rly_25_delta_refused_is_sotw_for_the_types_that_have_it() {
     let mut bench = per_type(Variant::Delta, Transport::PerType);

@@ -1,4 +1,4 @@
-//! What time does to a source: resources run out (TTL-8), and names that cannot be had are reported (ERR-10).
+//! The timers of a source: resources expire (TTL-8), and unavailable names are reported (ERR-10).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,22 +13,21 @@ use crate::engine::remarks::{ErrorKind, Lease, Remarks};
 use crate::engine::upstream::{self, Cause, Changes, Event, Scope};
 use crate::xds::{Code, ResourceName, Status, TypeUrl};
 
-/// After this long a name of which nothing is known, from a server that cannot be reached, is reported as UNAVAILABLE
-/// (RLY-8, ERR-10).
+/// An unknown name of an unreachable server is reported as UNAVAILABLE after this time (RLY-8, ERR-10).
 const UNREACHABLE: Duration = Duration::from_secs(10);
 
-/// The timers of a source, and what it says of its server in errors.
+/// The timers of a source, and the server's name in errors.
 #[derive(Debug, Default)]
 pub(super) struct Upkeep {
     /// Names the upstream to clients (ERR-9).
     server: Arc<str>,
     expiry: Expiry,
-    /// Names, or globs, that were asked for together, by when to look whether they could be had; in the order of time.
+    /// Names, or globs, that were asked for together, and the time to check them; in the order of time.
     asked: VecDeque<(Time, TypeUrl, Vec<ResourceName>)>,
 }
 
 impl Upkeep {
-    /// Names were asked for of which nothing is known yet.
+    /// The source asked for names of unknown state.
     pub(super) fn asked(&mut self, type_url: &TypeUrl, names: &[ResourceName], now: Time) {
         self.asked.push_back((now + UNREACHABLE, type_url.clone(), names.to_vec()));
     }
@@ -66,7 +65,7 @@ impl Upkeep {
 }
 
 impl Source {
-    /// `server`: how errors name it. `tells_ttl`: clients of this class understand TTLs (TTL-1).
+    /// `server`: the server's name in errors. `tells_ttl`: clients of this class understand TTLs (TTL-1).
     #[must_use]
     pub fn of_server(mut self, server: Arc<str>, tells_ttl: bool) -> Source {
         self.upkeep.server = server;
@@ -74,12 +73,12 @@ impl Source {
         self
     }
 
-    /// Another server serves: errors name that one from now on (ERR-9).
+    /// Another server serves: errors name the new server from now on (ERR-9).
     pub fn set_server(&mut self, server: Arc<str>) {
         self.upkeep.server = server;
     }
 
-    /// Starts, renews and ends the terms of what a response brought (TTL-3, TTL-4).
+    /// Starts, renews and ends the leases of a response's resources (TTL-3, TTL-4).
     pub(super) fn lease(&mut self, changes: &Changes, now: Time) {
         let has_ttl =
             !changes.refreshed.is_empty() || changes.present.iter().any(|resource| resource.ttl.is_some());
@@ -96,7 +95,7 @@ impl Source {
         };
         let shape = changes.scope.shape();
         let of = |name: &ResourceName| Leased::new(&changes.type_url, shape, name);
-        // Of a resource that was asked for by its aliases only, these are held (ALI-1).
+        // A resource that was requested by its aliases only is stored under the aliases (ALI-1).
         let is_held = |name: &ResourceName| shape != Shape::Names || cache.named.known().contains_key(name);
         let expiry = &mut self.upkeep.expiry;
         let mut leases = Vec::new();
@@ -124,7 +123,7 @@ impl Source {
         }
     }
 
-    /// A resource of a TTL lives for this long yet (I17).
+    /// A resource with a TTL has this time left (I17).
     pub(super) fn lease_resumed(&mut self, what: &Leased, ttl: Duration, left: Duration, now: Time) {
         if let Some(lease) = self.upkeep.expiry.resumed(what, ttl, left, now) {
             self.set_lease(what, Some(lease));
@@ -146,7 +145,7 @@ impl Source {
         self.report_unreachable(now);
     }
 
-    /// Heartbeats that are due, and resources whose time is over: they go as if the server had removed them (TTL-8).
+    /// Sends due heartbeats, and removes expired resources as if the server had removed them (TTL-8).
     fn run_out(&mut self, now: Time) {
         let mut touched: Vec<TypeUrl> = Vec::new();
         let mut expired: Vec<(TypeUrl, usize)> = Vec::new();
@@ -172,7 +171,7 @@ impl Source {
         }
     }
 
-    /// Whether there still was something to expire: it may have been freed meanwhile.
+    /// Removes an expired resource. Returns false if the resource was freed meanwhile.
     fn drop_expired(&mut self, what: &Leased, now: Time) -> bool {
         let Leased { type_url, shape, name } = what;
         let was_kept = *shape == Shape::Names && self.is_kept(type_url, Some(name));
@@ -200,19 +199,20 @@ impl Source {
             machine.expire(type_url, name);
         }
         if was_kept {
-            // Only its content kept it from lingering.
+            // Only the content kept the name from lingering.
             self.start_linger(type_url, vec![name.clone()], now);
         }
         true
     }
 
-    /// What the upstream, or its silence, says of names that it cannot supply (ERR-1, TMR-5).
+    /// Records errors of names that the upstream reports or, by silence, implies (ERR-1, TMR-5).
     pub(super) fn take_errors(&mut self, index: StreamIndex, event: &Event, now: Time) {
         match event {
             Event::ResourceError { type_url, error } => {
                 let status = self.upkeep.error(error.status.code, &error.status.message);
                 let mut names = vec![error.name.clone()];
-                // Of a name that is wanted with parameters, too; if it does not exist, what it had is taken from each.
+                // The error covers the name with any parameters. NOT_FOUND has removed each of these
+                // resources elsewhere.
                 if let Some(cache) = self.types.get(type_url).filter(|_| error.status.code != Code::NotFound)
                 {
                     names.extend(cache.named.located(&error.name).cloned());
@@ -231,7 +231,7 @@ impl Source {
                 self.put_errors(index, type_url, errors, ErrorKind::Timeout, now);
             }
             Event::Heard => self.end_transient_errors(index, None, now),
-            // Asked for with the others again: what was said against it is said no longer.
+            // The type is requested with the others again: its error is over.
             Event::BearsType { type_url } => self.end_transient_errors(index, Some(type_url), now),
             // The first end may have had another reason.
             Event::EndsStream { type_url, status, ends: 2.. } => {
@@ -245,8 +245,8 @@ impl Source {
         }
     }
 
-    /// An event as it is passed on: of the resources that came under the version of what is held, those with other bytes
-    /// (FU20). What is held is as it was before the response.
+    /// The event to pass on. Resources that came under the version of the held resource are reported only if
+    /// their bytes differ (FU20). Must be called before the response is applied.
     pub(super) fn told(&self, index: StreamIndex, event: Event) -> Option<Event> {
         let Attachment::Streams(streams) = &self.attachment else { return None };
         let is_of_server = matches!(
@@ -286,15 +286,15 @@ impl Source {
                 (Shape::Names, _) => cache.named.fail(name, status, kind),
                 (Shape::Globs, _) if name.is_glob() || !is_absence => cache.globs.fail(name, status, kind),
                 (Shape::Wildcard, Some(members)) if !is_absence => members.set_error(name, Some(status)),
-                // That a member does not exist, its leaving says.
+                // The member's removal reports its absence.
                 (Shape::Wildcard | Shape::Globs, _) => {}
             }
         }
         self.settle(type_url, now);
     }
 
-    /// The server is heard: what stood against names because it, or a part of it, could not be had is over until it is said
-    /// again (DAT-7). Names of which nothing is known are waited for as at first. `only`: of this type.
+    /// The server is heard: errors of unavailable names are over until they are reported again (DAT-7).
+    /// Unknown names are waited for as at first. `only`: limits the call to this type.
     fn end_transient_errors(&mut self, index: StreamIndex, only: Option<&TypeUrl>, now: Time) {
         let Attachment::Streams(streams) = &self.attachment else { return };
         let mut touched = Vec::new();
@@ -321,7 +321,7 @@ impl Source {
         }
     }
 
-    /// The server refuses a type: names of it that are not known cannot be had for now (ERR-10).
+    /// The server refuses a type: its unknown names are unavailable for now (ERR-10).
     fn report_refused(&mut self, index: StreamIndex, type_url: &TypeUrl, text: &str, now: Time) {
         let Some(cache) = self.types.get(type_url) else { return };
         let unknown = cache.named.known().iter().filter(|(_, known)| matches!(known, Known::Unknown));
@@ -332,8 +332,8 @@ impl Source {
         self.put_errors(index, type_url, errors, ErrorKind::Unreachable, now);
     }
 
-    /// Names that were asked for long enough ago, of a server that cannot be reached: UNAVAILABLE, never NOT_FOUND
-    /// (ERR-10). While it is reached, its answer is waited for (TMR-1).
+    /// Names that were asked for long enough ago, of an unreachable server: UNAVAILABLE, never NOT_FOUND
+    /// (ERR-10). A reachable server answers in time or times out (TMR-1).
     fn report_unreachable(&mut self, now: Time) {
         while self.upkeep.asked.front().is_some_and(|(due, ..)| *due <= now) {
             let Some((_, type_url, mut names)) = self.upkeep.asked.pop_front() else { return };

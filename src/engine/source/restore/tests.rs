@@ -1,4 +1,4 @@
-//! A source is saved, made again, and goes on.
+//! A source is saved, restored, and continues.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -161,7 +161,7 @@ impl Bench {
         words.join(" ")
     }
 
-    /// What is written to disk of it, read again. That is the room of the checkpoint; here only what it takes over.
+    /// The source as a checkpoint would save and load it. Includes only the values that the checkpoint keeps.
     fn saved(&self) -> Vec<RestoredType> {
         let image = self.source.image(self.now);
         let kept = |type_url: &TypeUrl, shape: Shape, name: &ResourceName, resource: &Arc<Resource>| {
@@ -187,7 +187,7 @@ impl Bench {
         types.collect()
     }
 
-    /// Another process with what this one has.
+    /// Another process with the saved source.
     fn restarted(&self) -> Bench {
         let mut again = Bench::new(self.variant);
         again.source.restore(&self.saved(), again.now);
@@ -207,7 +207,7 @@ impl Bench {
     }
 }
 
-/// A source that holds clusters `a` and `b` by the wildcard, and endpoints `x` and `y` by name.
+/// A source with clusters `a` and `b` from the wildcard, and endpoints `x` and `y` by name.
 fn before(variant: Variant) -> Bench {
     let mut bench = Bench::new(variant);
     bench.watch(1, CDS, "*");
@@ -223,7 +223,7 @@ fn rly_46_what_was_present_is_served_and_nothing_is_absent() {
     for variant in [Variant::Delta, Variant::Sotw] {
         let mut old = before(variant);
         old.advance(SECOND * 11);
-        // Its timer ran out, but nobody said that the stream is alive.
+        // The timer of the name has expired, but only this event confirms that the stream is alive.
         old.input(0, Input::Alive);
         assert_eq!(old.view(EDS, "x y z"), "x=1 y=2 -z");
         let mut again = old.restarted();
@@ -237,7 +237,7 @@ fn rly_46_what_was_present_is_served_and_nothing_is_absent() {
             "RLY-2: only its server says that z does not exist"
         );
         assert!(again.source.snapshot().of(&url(CDS)).unwrap().restored);
-        // The server is dead, for an hour.
+        // The server is down for an hour.
         for _ in 0..60 {
             again.input(0, Input::ConnectFailed { status: Status::new(Code::Unavailable, "refused") });
             again.advance(SECOND * 60);
@@ -255,7 +255,7 @@ fn rly_64_a_restart_restates_the_server_s_own_versions_in_delta_only() {
     again.open();
     assert_eq!(again.initial_versions(CDS), ["a=v1", "b=v2"]);
     assert_eq!(again.initial_versions(EDS), ["x=v1", "y=v2"]);
-    // The configuration says SotW now, to which the versions mean nothing.
+    // The configuration now says SotW, where the versions have no meaning.
     let mut sotw = Bench::new(Variant::Sotw);
     sotw.source.restore(&before(Variant::Delta).saved(), sotw.now);
     sotw.drain();
@@ -272,7 +272,7 @@ fn rly_27_what_a_first_whole_response_lacks_goes_once() {
         again.watch(1, CDS, "*");
         again.open();
         assert_eq!(again.view(CDS, "*"), "a=1 b=2");
-        // In delta the server was told of both versions, so that it says what is gone (DEL-30).
+        // A delta server was told both versions, and so reports the removal (DEL-30).
         again.says(CDS, if variant == Variant::Delta { "a=3 -b" } else { "a=3" });
         assert_eq!(again.view(CDS, "*"), "a=3");
     }
@@ -326,7 +326,7 @@ fn rly_60_nothing_restored_is_let_go_before_its_server_has_spoken() {
     again.says(CDS, "a=1");
     again.says(EDS, "x=1");
     assert!(again.confirmed);
-    // From now on what nobody wants lingers like anything else.
+    // From now on names without sessions linger as usual.
     again.advance(SECOND * 31);
     again.watch(4, EDS, "x y");
     assert_eq!(again.view(EDS, "x y"), "?2");
@@ -404,7 +404,7 @@ fn i17_a_time_to_live_goes_on_and_is_not_lengthened() {
     }
 }
 
-/// Endpoints `x`, which live for 12 s yet, as they were before a restart; a session wants something else of the source.
+/// Endpoints `x` from before a restart, with 12 s left to live. A session wants another name of the source.
 fn with_a_short_name() -> Bench {
     let received = resource(EDS, "x=1", Some(SECOND * 30));
     let (name, server_version, left) = ("x".into(), "v1".into(), Some(SECOND * 12));
@@ -430,7 +430,7 @@ fn i14_what_was_given_up_is_not_marked_as_restored() {
     again.advance(SECOND * 5);
     again.source.forget(SessionId(1), again.now);
     again.drain();
-    // It ran out before the source was given up, and lingers beyond that.
+    // The resource expired before the source was given up, and lingers beyond that time.
     again.advance(SECOND * 32);
     assert!(!again.source.is_restored());
     assert!(!again.source.snapshot().of(&url(EDS)).unwrap().restored);

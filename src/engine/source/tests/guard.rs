@@ -1,4 +1,4 @@
-//! Mass deletions that are held back: FU18.
+//! FU18: held-back mass deletions.
 
 use std::ops::Range;
 
@@ -42,7 +42,7 @@ struct Bench {
     now: Time,
     variant: Variant,
     interest: Interest,
-    /// What happened, and what was restated last.
+    /// The events, and the last restated names.
     events: Vec<String>,
     restated: usize,
 }
@@ -58,7 +58,7 @@ impl Bench {
         bench
     }
 
-    /// A source that has 20 resources by an open stream.
+    /// A source with 20 resources on an open stream.
     fn new(variant: Variant, interest: Interest) -> Bench {
         Bench::holding(Hold::For(HOLD), variant, interest)
     }
@@ -101,7 +101,7 @@ impl Bench {
         self.drain();
     }
 
-    /// SotW says all that there is; delta what is new of it, and what is gone.
+    /// SotW states all resources; delta states new resources and removals.
     fn says(&mut self, present: Range<usize>, gone: Range<usize>) {
         self.says_with(present.map(|number| received(number, None)).collect(), gone);
     }
@@ -176,7 +176,7 @@ fn glob() -> Interest {
     Interest::Globs(Arc::new(NameSet::of([glob], HashSeed(7))))
 }
 
-/// What can be wanted, in the variants that have it.
+/// The possible interests, in the variants that support them.
 fn all() -> Vec<(Variant, Interest)> {
     let both = BOTH.into_iter().flat_map(|variant| [(variant, Interest::Wildcard), (variant, names())]);
     both.chain([(Variant::Delta, glob())]).collect()
@@ -189,7 +189,7 @@ fn fu_18_what_is_held_back_is_served_until_its_time_is_over() {
         bench.says(0..5, 5..20);
         assert_eq!((bench.served(), bench.held_back()), (20, 15));
         assert_eq!(bench.events(), ["held 15/5"]);
-        // The server says the same again, and something else.
+        // The server repeats the response, then sends a different response.
         bench.after(30);
         bench.says(0..5, 5..20);
         bench.says(0..4, 4..5);
@@ -230,8 +230,8 @@ fn fu_18_what_the_server_has_again_stays() {
     }
 }
 
-/// DEL-35: what the server took away is not claimed to be held. It is asked for as if the response had been obeyed, and
-/// nothing of the next stream deletes it before its time.
+/// DEL-35: the relay does not claim removed resources. The names are requested as if the response had been
+/// obeyed, and no response of the next stream deletes the resources early.
 #[test]
 fn fu_18_a_new_stream_restates_what_the_server_left() {
     for (variant, interest) in all() {
@@ -251,7 +251,7 @@ fn fu_18_a_new_stream_restates_what_the_server_left() {
     }
 }
 
-/// A server that cannot be heard cannot bring anything back: nothing is lost by its outage.
+/// An unreachable server cannot send resources again: an outage loses nothing.
 #[test]
 fn fu_18_while_the_server_is_lost_nothing_goes() {
     let mut bench = Bench::new(Variant::Delta, Interest::Wildcard);
@@ -287,7 +287,7 @@ fn fu_18_a_time_to_live_runs_out_as_usual() {
     }
 }
 
-/// RLY-7: a checkpoint has what is served, and no version of the server for what it took away.
+/// RLY-7: a checkpoint contains all served resources, without the server's versions of removed resources.
 #[test]
 fn fu_18_what_is_held_back_is_kept_over_a_restart() {
     let mut bench = Bench::new(Variant::Delta, Interest::Wildcard);
@@ -297,7 +297,7 @@ fn fu_18_what_is_held_back_is_kept_over_a_restart() {
     assert_eq!(image.versions[&(clusters(), Shape::Wildcard)].len(), 5);
 }
 
-/// What is no longer wanted is not held back either: who wants it again, waits for the server.
+/// Unwanted names are not held back: a later session waits for the server.
 #[test]
 fn fu_18_what_nobody_wants_is_freed() {
     for (variant, interest) in all() {
@@ -310,7 +310,7 @@ fn fu_18_what_nobody_wants_is_freed() {
     }
 }
 
-/// The same while others of the type are wanted.
+/// The same, while other names of the type are wanted.
 #[test]
 fn fu_18_a_wildcard_that_nobody_wants_is_freed() {
     let mut bench = Bench::new(Variant::Delta, Interest::Wildcard);
@@ -367,7 +367,7 @@ fn fu_18_without_a_time_they_go_when_the_operator_says_so() {
         bench.says(0..5, 5..20);
         bench.after(1_000_000);
         assert_eq!((bench.served(), bench.held_back()), (20, 15));
-        // Some come back, so that there is nothing to say of them.
+        // Some resources come back, and are no longer held back.
         match variant {
             Variant::Sotw => bench.says(0..8, 0..0),
             Variant::Delta => bench.says(5..8, 0..0),
@@ -379,7 +379,7 @@ fn fu_18_without_a_time_they_go_when_the_operator_says_so() {
         assert_eq!((bench.served(), bench.held_back()), (8, 0), "{variant:?}");
         assert_eq!(bench.confirm(clusters()), 0);
         assert_eq!(bench.events(), ["held 15/5", "back 3", "confirmed 12"]);
-        // The next one is judged like the first.
+        // The next response is judged like the first.
         bench.says(0..20, 0..0);
         bench.says(0..5, 5..20);
         assert_eq!(bench.held_back(), 15);
@@ -391,7 +391,7 @@ fn fu_18_the_operator_need_not_wait_for_a_time() {
     for (variant, interest) in all() {
         let mut bench = Bench::new(variant, interest);
         bench.says(0..5, 5..20);
-        // Not even while the server cannot be heard.
+        // Also while the server cannot be heard.
         bench.close();
         assert_eq!(bench.confirm(clusters()), 15);
         assert_eq!((bench.served(), bench.held_back()), (5, 0));

@@ -16,7 +16,7 @@ impl Bench {
         self.said()
     }
 
-    /// What is said to the server, and of it: streams that open and close, types that are asked for, and events.
+    /// The traffic to the server: opened and closed streams, requested types, and events.
     fn said(&mut self) -> Vec<String> {
         let mut said = Vec::new();
         while let Some(output) = self.source.poll_output() {
@@ -68,7 +68,7 @@ impl Bench {
         self.input(stream, Input::Received(Response::Delta(response)))
     }
 
-    /// A class that has CDS and EDS when somebody asks for RUNTIME.
+    /// A class with CDS and EDS at the time of the first request for RUNTIME.
     fn class() -> Bench {
         let mut bench = Bench::streams();
         bench.watch(1, CDS, "*");
@@ -98,7 +98,7 @@ fn str_1_the_others_are_asked_at_once_without_the_type_that_ended_the_stream() {
     assert_eq!(bench.input(1, ended("resource watch failed")), ["Runtime ends 2"]);
     assert!(!bench.reach_is_lost());
     assert_eq!(bench.view(EDS, "e"), "e=1");
-    // It is tried again alone, ever less often, and the others never hear of it.
+    // The suspect is retried alone, ever less often, without effect on the others.
     let mut waited = Vec::new();
     for _ in 0..8 {
         let from = bench.now;
@@ -148,7 +148,7 @@ fn a_suspect_that_the_server_bears_is_asked_for_with_the_others_again() {
     assert_eq!(bench.said(), [] as [&str; 0]);
     bench.advance(Duration::from_secs(1));
     assert_eq!(bench.said(), ["Runtime is back", "0 Runtime r 1", "1 closes"]);
-    // It ends the stream again: the next trial with the others comes later each time.
+    // The suspect ends the stream again: the next trial with the others comes later each time.
     let done = bench.input(0, ended("resource watch failed"));
     assert_eq!(done, ["Runtime ends 2", "0 ended, retry in 0ns", "0 opens"]);
     bench.input(0, Input::Opened);
@@ -204,7 +204,8 @@ fn who_asks_for_it_later_goes_to_its_own_stream_at_once() {
 #[test]
 fn kal_5_ends_that_have_other_reasons_blame_nobody() {
     let down = || Status::new(Code::Unavailable, "");
-    // The connection broke; the server asked for it to be left; the type was answered; it was asked long before.
+    // The connection broke; the server asked to be left; the type was answered; the type was requested long
+    // before.
     let ways: [&dyn Fn(&mut Bench); 4] = [
         &|bench| drop(bench.input(0, Input::Closed { status: down(), jitter: 0.5 })),
         &|bench| {
@@ -228,7 +229,7 @@ fn kal_5_ends_that_have_other_reasons_blame_nobody() {
     }
 }
 
-/// Its stream would have a trial to stand, of a type that nobody asks for.
+/// The separate stream would otherwise stay on trial for a type that no session wants.
 #[test]
 fn rly_60_a_secret_that_is_dropped_before_its_trial_is_over_closes_its_own_stream() {
     let mut bench = Bench::class();
@@ -248,7 +249,7 @@ fn rly_60_a_secret_that_is_dropped_before_its_trial_is_over_closes_its_own_strea
     assert!(bench.source.poll_timeout().is_none_or(|due| due > bench.now));
 }
 
-/// What it was asked for again, and has nothing new of, owes no answer.
+/// A renewed request without news owes no answer.
 #[test]
 fn the_type_that_owes_an_answer_is_blamed_before_those_that_may_be_silent() {
     let mut bench = Bench::class();
@@ -264,7 +265,7 @@ fn the_type_that_owes_an_answer_is_blamed_before_those_that_may_be_silent() {
     assert!(!bench.reach_is_lost());
 }
 
-/// CLI-1: nobody else can say whether the server is there.
+/// CLI-1: no other stream can tell whether the server is reachable.
 #[test]
 fn cli_1_where_only_a_suspect_is_asked_for_the_server_is_judged_by_its_stream() {
     let mut bench = Bench::class();
@@ -309,7 +310,7 @@ fn dat_7_what_was_said_against_a_type_ends_when_the_server_bears_it() {
     assert!(!is_error(&bench));
 }
 
-/// A client that drops the type and asks for it again, over and over, cannot have the server asked more often for it.
+/// A client that drops the type and asks again, over and over, causes no additional requests to the server.
 #[test]
 fn cli_4_the_backoff_of_a_suspect_outlives_its_subscription() {
     let mut bench = Bench::class();

@@ -13,7 +13,7 @@ fn clusters() -> TypeUrl {
     TypeUrl::of_message("envoy.config.cluster.v3.Cluster")
 }
 
-/// A source of which one session wants this, by an open stream.
+/// A source with one session of this interest, on an open stream.
 fn source(variant: Variant, interest: &Interest) -> Source {
     let settings = StreamSettings { variant, ..StreamSettings::default() };
     let attachment = Attachment::Streams(Box::new(Streams::new(settings)));
@@ -23,7 +23,8 @@ fn source(variant: Variant, interest: &Interest) -> Source {
     source
 }
 
-/// `a=7/1`: version 7, content 1. The names that are told to have other bytes than before under their version.
+/// `a=7/1`: version 7, content 1. Returns the names that are reported to have other bytes under the same
+/// version.
 fn says(source: &mut Source, variant: Variant, list: &str) -> Vec<String> {
     let resources: Vec<_> = list.split_whitespace().map(|word| Ok(received(word))).collect();
     let (type_url, nonce) = (clusters(), "n".to_owned());
