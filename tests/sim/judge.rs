@@ -322,7 +322,7 @@ impl World {
     }
 
     /// Whether something that a client asks for is unknown to the source that serves it.
-    fn lacks(&self, stream: &StreamSlot, list: usize, slot: usize) -> bool {
+    pub fn lacks(&self, stream: &StreamSlot, list: usize, slot: usize) -> bool {
         let source = &self.slots[slot].reference;
         (0..TYPES).any(|ty| {
             let held = &stream.mirror[ty];

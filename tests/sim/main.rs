@@ -17,6 +17,7 @@ mod checkpoint;
 mod client;
 mod clock;
 mod control_plane;
+mod current;
 mod faults;
 mod guarded;
 mod hearing;

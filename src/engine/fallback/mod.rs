@@ -34,7 +34,7 @@ pub struct Sight {
     pub reach: Reach,
     /// How much of what the session wants is UNKNOWN there (RLY-2).
     pub unknown: usize,
-    /// It answered for every type that is wanted since it was last lost.
+    /// It answered for all that the session wants since it was last lost.
     pub is_current: bool,
     /// Its sources took note of all that is wanted: before that, nobody can say that something lacks (FBK-1).
     pub is_noted: bool,

@@ -12,18 +12,21 @@
 //!
 //! A type is **current** once the server has answered on the present stream what is wanted of it, or after the same silence
 //! (I9, RLY-44). In delta that is when the first answers have settled ([`super::settling`]); in SotW, when the response is
-//! full-state, or when every name that was known before is answered. A response with a fault makes nothing current: what was
-//! rejected is as old as before. Heartbeats say nothing of what there is (TTL-6). In REST a type is current while polls of it
+//! full-state, or when every name that was known before is answered. Until then each name that is answered is current by
+//! itself, so that one of which the server never speaks keeps no session from returning that does not want it. A response with
+//! a fault makes nothing current: what was rejected is as old as before. Heartbeats say nothing of what there is (TTL-6). In REST a type is current while polls of it
 //! are answered.
 
 use std::collections::VecDeque;
+
+use imbl::OrdSet;
 
 use super::backoff::BackoffSettings;
 use super::subscription::{Subscription, Want};
 use super::{Event, Phase, Upstream, expired};
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
-use crate::xds::{Code, Status, TypeUrl};
+use crate::xds::{Code, ResourceName, Status, TypeUrl};
 
 /// What the present stream says of one type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,7 +126,10 @@ impl Subscription {
             _ if is_full => true,
             // Once settled it stays current, and is so by its settling.
             _ if self.first.is_running() => return self.currency.answering(is_good),
-            Want::Names(names) if !self.first.is_settled() => names.is_answered(),
+            Want::Names(names) if !self.first.is_settled() => {
+                self.said.is_good |= is_good || planted(Bug::RejectedIsCurrent);
+                names.unanswered().is_empty()
+            }
             _ => false,
         };
         match (is_good || planted(Bug::RejectedIsCurrent), is_answered) {
@@ -157,6 +163,16 @@ impl Upstream {
     pub fn is_current(&self, type_url: &TypeUrl) -> bool {
         let subscription = self.subscriptions.get(type_url);
         subscription.is_some_and(|of_type| !of_type.wants_nothing() && of_type.currency == Currency::Current)
+    }
+
+    /// Where the type is not current as a whole: the names of which the server has not spoken on the present stream, though it
+    /// has of others. What is known of those is current (I9, RLY-44).
+    pub fn unanswered_names(&self, type_url: &TypeUrl) -> Option<&OrdSet<ResourceName>> {
+        let subscription = self.subscriptions.get(type_url).filter(|of_type| of_type.said.is_good)?;
+        match &subscription.want {
+            Want::Names(names) => Some(names.unanswered()),
+            Want::Nothing | Want::Wildcard(_) | Want::Globs(_) => None,
+        }
     }
 
     /// The server can be heard on this stream; it is told once for each.
