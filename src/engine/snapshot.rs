@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
 
 use super::cache::Known;
 use super::cache::aliased::Aliased;
@@ -27,11 +27,59 @@ pub struct WatchedSet {
     pub view: Arc<View>,
 }
 
+/// What of a type is current although not all of it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answered {
+    pub wildcard: bool,
+    pub globs: bool,
+    /// The names that were known before, and of which the server has still to speak; `None` if it has spoken of no name.
+    pub unanswered: Option<OrdSet<ResourceName>>,
+}
+
+impl Answered {
+    pub(super) fn says_anything(&self) -> bool {
+        self.wildcard || self.globs || self.unanswered.is_some()
+    }
+
+    /// As `==`, and quick where the names are shared.
+    pub(super) fn is_same(&self, other: &Answered) -> bool {
+        let is_shared = match (&self.unanswered, &other.unanswered) {
+            (Some(own), Some(others)) => own.ptr_eq(others) || own.len() == others.len() && own == others,
+            (own, others) => own.is_none() && others.is_none(),
+        };
+        (self.wildcard, self.globs) == (other.wildcard, other.globs) && is_shared
+    }
+
+    /// Whether it says something that was not said before.
+    pub(super) fn says_more(&self, before: Option<&Answered>) -> bool {
+        let Some(before) = before else { return true };
+        let has_more_names = match (&self.unanswered, &before.unanswered) {
+            (Some(own), Some(before)) => own.len() < before.len(),
+            (own, before) => own.is_some() && before.is_none(),
+        };
+        has_more_names || self.wildcard && !before.wildcard || self.globs && !before.globs
+    }
+
+    fn has(&self, interest: &Interest) -> bool {
+        let names = match interest {
+            Interest::Wildcard => return self.wildcard,
+            Interest::Globs(_) => return self.globs,
+            Interest::Names(names) => names,
+        };
+        self.unanswered.as_ref().is_some_and(|unanswered| match unanswered.len() < names.len() {
+            true => !unanswered.iter().any(|name| names.contains(name)),
+            false => !names.iter().any(|name| unanswered.contains(name)),
+        })
+    }
+}
+
 /// One type of a snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct TypeSnapshot {
     /// The server has answered for this type since the last loss: the resources are at least as new (I9).
     pub is_current: bool,
+    /// The current part of a type that is not current as a whole. Only sources in lists of several servers have it.
+    pub answered: Option<Arc<Answered>>,
     /// Whether the server can be heard for this type, where each type has streams of its own (RLY-40).
     pub reach: Option<Reach>,
     pub named: Names,
@@ -59,6 +107,12 @@ pub struct TypeSnapshot {
 }
 
 impl TypeSnapshot {
+    /// The server answered for all of this on its present stream, so that a session may return to it (RLY-44). What it was
+    /// asked for later is UNKNOWN until it is answered.
+    pub fn is_current_for(&self, interest: &Interest) -> bool {
+        self.is_current || self.answered.as_ref().is_some_and(|answered| answered.has(interest))
+    }
+
     /// The body behind a name of a view of this snapshot.
     pub fn body(&self, leaving: Leaving, name: &ResourceName) -> Option<&Arc<Resource>> {
         match leaving {

@@ -270,6 +270,28 @@ async fn rly_44_a_server_that_comes_back_unchanged_is_heard_at_once() {
     second.is_left(&relay).await;
 }
 
+/// RLY-44: in SotW a server says nothing of what is gone. Whoever does not want that returns at once all the same, long before
+/// the silence counts as an answer, or the limit is over.
+#[tokio::test]
+async fn rly_44_a_silent_name_of_one_client_keeps_no_other_from_returning() {
+    let (mut first, second) = (Server::new("first").await, Server::new("second").await);
+    let setup = quick(first.uri()).upstream(Variant::Sotw).next_server(second.uri());
+    let relay = Relay::start(setup.line("fallback_on_reachability_only: true")).await;
+    let mut returns = open(&relay, "returns", &["a"]).await;
+    let mut waits = open(&relay, "waits", &["b"]).await;
+    holds(&mut returns, &[("a", "first")]).await;
+    holds(&mut waits, &[("b", "first")]).await;
+    first.die().await;
+    holds(&mut returns, &[("a", "second")]).await;
+    holds(&mut waits, &[("b", "second")]).await;
+    first.origin.remove(EDS, "b");
+    first.revive().await;
+    let start = Instant::now();
+    holds(&mut returns, &[("a", "first")]).await;
+    assert!(start.elapsed() < Duration::from_secs(5), "back after {:?}", start.elapsed());
+    waits.silence(Duration::from_millis(200)).await;
+}
+
 /// FU9: a server that answers and dies, over and over, counts as unreachable after the fifth time within a minute, although
 /// each of these ends is no error by itself (CLI-2).
 #[tokio::test]

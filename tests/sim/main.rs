@@ -18,6 +18,7 @@ mod client;
 mod clock;
 mod control_plane;
 mod failing;
+mod current;
 mod faults;
 mod guarded;
 mod hearing;

@@ -172,6 +172,9 @@ pub struct StreamType {
     pub(super) is_rejected: bool,
     /// What is held of it is what the server has.
     pub(super) is_current: bool,
+    /// SotW: a response without a fault came, and the names that were known before and of which it has still to speak.
+    pub(super) is_good: bool,
+    pub(super) unanswered: Mask,
     /// The first request said what is held, so that silence is an answer (RLY-2, DEL-35).
     may_be_silent: bool,
     /// It has said something from which anything can be derived.
@@ -436,6 +439,10 @@ impl Source {
                 }
             }
         }
+        let is_known = |name: &usize| self.names[ty][*name].state() != State::Unknown;
+        if is_first {
+            said.unanswered = bits(add).filter(is_known).fold(0, |mask, name| mask | bit(name));
+        }
         for name in bits(add & !said.listed) {
             if is_first {
                 said.in_first |= bit(name);
@@ -450,6 +457,7 @@ impl Source {
         for name in bits(remove) {
             said.waiting[name] = None;
             said.seen &= !bit(name);
+            said.unanswered &= !bit(name);
         }
         twice
     }
@@ -503,6 +511,7 @@ impl Source {
         self.in_doubt[message.ty] |= message.has_faults();
         stream.types[message.ty].is_rejected |= message.has_faults();
         stream.types[message.ty].is_answered |= !message.is_heartbeat();
+        stream.types[message.ty].is_good |= !message.is_heartbeat() && !message.has_faults();
         stream.types[message.ty].spoken |=
             !message.is_heartbeat() && !message.is_void() && !message.is_unidentified();
         let spoken = &mut stream.types[message.ty];
@@ -579,6 +588,7 @@ impl Source {
         let gone = removed & wanted & said.listed;
         bits(message.removed & gone).for_each(|name| said.is_answering(name, now));
         bits(gone).for_each(|name| said.waiting[name] = None);
+        said.unanswered &= !(brought | gone);
         // An error takes away name by name.
         let taken = gone & there & !not_found;
         let kept = self.guard.judge((ty, false), taken, there, brought, now);

@@ -3,6 +3,7 @@
 //! When that must be so at the latest, the reference knows: the higher server has had its time since it is heard. Only a
 //! session that changed its server over and over stays where it is for a while (FU25).
 
+use super::current::Wants;
 use super::hearing::Heard;
 use super::reference::State;
 use super::relay::StreamSlot;
@@ -39,10 +40,44 @@ impl World {
     /// A session looked at its servers, and was served by these before.
     pub fn note_moves(&mut self, stream: &mut StreamSlot, before: [usize; 2]) {
         for (list, before) in before.into_iter().enumerate() {
-            if self.serving(stream, list) != before {
+            let serving = self.serving(stream, list);
+            if serving != before {
                 stream.moves[list].note(self.now);
                 self.judge_move(stream, list);
             }
+            if serving < before {
+                self.judge_return(stream, list);
+            }
+        }
+    }
+
+    /// What a session wants of a list, type by type.
+    fn wants(&self, stream: &StreamSlot, list: usize) -> impl Iterator<Item = Wants> + use<> {
+        let wants = |ty: usize| {
+            let held = &stream.mirror[ty];
+            let wildcard = list == 0 && held.asked && held.wildcard;
+            Wants { ty, wildcard, names: held.wanted & names_of_list(list) }
+        };
+        (0..TYPES).map(wants).collect::<Vec<_>>().into_iter()
+    }
+
+    /// A session went back to the first server. Before that has answered for all that the session wants, none does, unless it
+    /// had its time or the second server is lost as well (RLY-44, RLY-46).
+    fn judge_return(&mut self, stream: &StreamSlot, list: usize) {
+        let first = stream.class * self.servers.len() + list * 2;
+        let Heard::Yes(since) = self.slots[first].reach(self.now) else { return };
+        if since + RESOLVE <= self.now || self.slots[first + 1].is_lost(self.now) {
+            return;
+        }
+        let source = &self.slots[first].reference;
+        let early = self.wants(stream, list).find(|wants| !source.may_be_current(*wants, self.now));
+        if let Some(wants) = early {
+            let who = self.show_stream(stream);
+            self.fail(Invariant::Revert, || {
+                format!(
+                    "{who} goes back to the first server of list {list}, which did not answer for {wants:?}"
+                )
+            });
         }
     }
 
@@ -90,6 +125,17 @@ impl World {
             let first = stream.class * self.servers.len() + list * 2;
             let Heard::Yes(since) = self.slots[first].reach(self.now) else { continue };
             let is_over = since + RESOLVE <= self.now && !stream.moves[list].is_held(self.now);
+            let is_held = stream.moves[list].is_held(self.now);
+            let source = &self.slots[first].reference;
+            let is_answered = self.wants(stream, list).all(|wants| source.must_be_current(wants));
+            let has_all = is_answered && !self.lacks(stream, list, first) && stream.watches.is_empty();
+            if self.serving(stream, list) > 0 && has_all && !is_held {
+                let who = self.show_stream(stream);
+                let text = format!(
+                    "{who} stays with the second server of list {list}, though the first answered for all it wants"
+                );
+                self.fail(Invariant::Revert, || text);
+            }
             if self.serving(stream, list) > 0 && is_over {
                 let (who, waited) = (self.show_stream(stream), (self.now - since) / SECOND);
                 let text = format!(

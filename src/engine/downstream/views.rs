@@ -255,7 +255,8 @@ impl Session {
             let Some(snapshot) = latest(source) else { continue };
             let types = snapshot.of(&subscription.type_url);
             sight.is_noted &= types.is_some_and(|types| types.view(&part.interest).is_some());
-            sight.is_current &= types.is_some_and(|types| types.is_current);
+            sight.is_current =
+                sight.is_current && types.is_some_and(|types| types.is_current_for(&part.interest));
             let reach = snapshot.reach_of(&subscription.type_url);
             is_heard &= reach.is_heard();
             let is_later = reach.since() > sight.reach.since();

@@ -35,7 +35,7 @@ pub struct Sight {
     pub reach: Reach,
     /// The number of the session's names that are UNKNOWN at the server (RLY-2).
     pub unknown: usize,
-    /// The server has answered for every type of the session since the last loss.
+    /// The server has answered for everything that the session wants since the last loss.
     pub is_current: bool,
     /// The server's sources have processed all subscriptions. Before, missing resources cannot be counted
     /// (FBK-1).

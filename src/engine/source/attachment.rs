@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use imbl::OrdSet;
+
 use super::suspects::Suspect;
 use crate::engine::Time;
 use crate::engine::interest::Shape;
 use crate::engine::reach::Reach;
+use crate::engine::snapshot::Answered;
 use crate::engine::upstream::{Event, Hold, Interest, Output, Resumed, Settings, Transport, Upstream};
 use crate::xds::{Code, Resource, ResourceName, Service, Status, TypeUrl, Variant};
 
@@ -175,6 +178,26 @@ impl Streams {
         machines.peek().is_some() && machines.all(|machine| machine.upstream.is_current(type_url))
     }
 
+    /// The current part of a type that is not current as a whole; `None` if no part is.
+    fn answered(&self, type_url: &TypeUrl) -> Option<Answered> {
+        let upstream = |shape| {
+            let machine = self.placed(type_url, shape).and_then(|index| self.machines.get(index));
+            machine.map(|machine| &machine.upstream)
+        };
+        let is_current = |shape| upstream(shape).is_some_and(|upstream| upstream.is_current(type_url));
+        let answered = Answered {
+            wildcard: is_current(Shape::Wildcard),
+            globs: is_current(Shape::Globs),
+            unanswered: match is_current(Shape::Names) {
+                true => Some(OrdSet::new()),
+                false => {
+                    upstream(Shape::Names).and_then(|upstream| upstream.unanswered_names(type_url)).cloned()
+                }
+            },
+        };
+        answered.says_anything().then_some(answered)
+    }
+
     /// The time since when the server has no service for a type, and the server's status.
     pub fn not_served(&self, type_url: &TypeUrl) -> Option<(Time, &Status)> {
         let of_type = self.machines.iter().filter(|machine| machine.type_url.as_ref() == Some(type_url));
@@ -297,6 +320,14 @@ impl Attachment {
     pub(super) fn close_idle(&mut self, now: Time) {
         if let Attachment::Streams(streams) = self {
             streams.machines_mut().for_each(|(_, machine)| machine.close_idle(now));
+        }
+    }
+
+    /// The current part of a type that is not current as a whole.
+    pub(super) fn answered(&self, type_url: &TypeUrl) -> Option<Answered> {
+        match self {
+            Attachment::Streams(streams) => streams.answered(type_url),
+            Attachment::Files(_) => None,
         }
     }
 

@@ -173,6 +173,8 @@ pub struct Source {
     guard: Guard,
     news: News,
     woken_at: Option<Time>,
+    /// Something was answered for which sessions may wait that another server serves.
+    has_answered: bool,
     outputs: VecDeque<Output>,
 }
 
@@ -195,6 +197,7 @@ impl Source {
             guard: Guard::default(),
             news: News::default(),
             woken_at: None,
+            has_answered: false,
             outputs: VecDeque::new(),
         }
     }
@@ -699,7 +702,10 @@ impl Source {
         }
         if self.wake_at().is_some_and(|due| due <= now) {
             self.woken_at = Some(now);
-            let update = std::mem::take(&mut self.news.update);
+            let mut update = std::mem::take(&mut self.news.update);
+            if std::mem::take(&mut self.has_answered) && !planted(Bug::ReachNotTold) {
+                update.extend(self.sessions.keys());
+            }
             self.wake(update);
         }
         self.check_invariants();
@@ -707,7 +713,7 @@ impl Source {
 
     /// The time to wake sessions with changes: at once after a quiet period, else gathered (RLY-54).
     fn wake_at(&self) -> Option<Time> {
-        if self.news.update.is_empty() {
+        if self.news.update.is_empty() && !self.has_answered {
             return None;
         }
         Some(self.woken_at.map_or(Time::ZERO, |last| last + self.settings.coalescing))
@@ -739,10 +745,12 @@ impl Source {
             self.snapshot.remove(type_url);
             return;
         }
+        let published = self.snapshot.of(type_url);
         let snapshot = TypeSnapshot {
-            is_current: self.attachment.is_current(type_url),
             // As published before: `note_reach` detects the change.
-            reach: self.snapshot.of(type_url).and_then(|types| types.reach.clone()),
+            is_current: published.is_some_and(|types| types.is_current),
+            answered: published.and_then(|types| types.answered.clone()),
+            reach: published.and_then(|types| types.reach.clone()),
             named: cache.named.known().clone(),
             aliases: cache.named.aliases().clone(),
             sets: cache.named.sets().clone(),

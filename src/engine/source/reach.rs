@@ -5,6 +5,7 @@
 //! server is lost for all types; a stream that ends before its first response loses its own type.
 
 use std::mem::discriminant;
+use std::sync::Arc;
 
 use super::Source;
 use super::attachment::{Attachment, Machine, Streams};
@@ -106,11 +107,29 @@ impl Source {
             let is_lost = of_type.as_ref().is_some_and(Reach::is_lost);
             self.linger.hold_type(type_url, is_lost && !self.settings.private);
             let Some(types) = self.snapshot.of_mut(type_url) else { continue };
-            if types.is_current != is_current {
+            let was_current = types.is_current;
+            if was_current != is_current {
                 types.is_current = is_current;
                 self.snapshot_changed = true;
                 // Staleness wakes no session; its end does.
                 is_news |= is_current;
+            }
+            let answered = match is_current || !self.settings.tells_reach {
+                true => None,
+                false => self.attachment.answered(type_url),
+            };
+            let is_same = match (&types.answered, &answered) {
+                (Some(before), Some(answered)) => before.is_same(answered),
+                (before, answered) => before.is_none() && answered.is_none(),
+            };
+            if !is_same {
+                // Whose names these are is found out by those who look, and they look once for many answers (RLY-54).
+                self.has_answered |= !was_current
+                    && answered
+                        .as_ref()
+                        .is_some_and(|answered| answered.says_more(types.answered.as_deref()));
+                types.answered = answered.map(Arc::new);
+                self.snapshot_changed = true;
             }
             if types.reach != of_type {
                 is_news |= types.reach.as_ref().map(discriminant) != of_type.as_ref().map(discriminant);

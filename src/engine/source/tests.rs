@@ -496,6 +496,8 @@ fn a_type_is_current_when_every_stream_that_carries_it_has_been_answered() {
     }
     answer(&mut bench, 0);
     assert!(!is_current(&bench), "the names are on another stream");
+    let covers = |interest| bench.source.snapshot.of(&url(CDS)).unwrap().is_current_for(&interest);
+    assert!(covers(Interest::Wildcard) && !covers(set("a")), "each speaks for itself");
     bench.woken();
     answer(&mut bench, 1);
     assert!(is_current(&bench));

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use imbl::OrdSet;
+
 use super::pace::Pace;
 use super::variants::Variants;
 use crate::engine::Time;
@@ -102,8 +104,8 @@ pub(super) struct Names {
     /// Timers that ran out while the server had not spoken of the type on this stream (see [`Self::run_out`]).
     overdue: BTreeSet<ResourceName>,
     pace: Pace,
-    /// SotW: what was known before this stream, and not answered on it until now.
-    unanswered: BTreeSet<ResourceName>,
+    /// SotW: what was known before this stream, and not answered on it until now. Snapshots share it.
+    unanswered: OrdSet<ResourceName>,
     /// Of names that have variants or are wanted with parameters; nearly always nothing.
     pub(super) variants: Option<Box<Variants>>,
 }
@@ -141,7 +143,7 @@ impl Names {
     /// Whether the name was there.
     pub(super) fn remove(&mut self, name: &ResourceName) -> bool {
         self.cancel_timer(name);
-        self.unanswered.remove(name);
+        self.is_told(name);
         self.leave_family(name);
         let Some(wanted) = self.wanted.remove(name) else { return false };
         self.unlink(name, &wanted.holding);
@@ -162,7 +164,7 @@ impl Names {
     /// The resource of a wanted name arrived; `own` is the resource's own name.
     pub(super) fn hold(&mut self, name: &ResourceName, own: &ResourceName, mut held: Held, seen: bool) {
         self.cancel_timer(name);
-        self.unanswered.remove(name);
+        self.is_told(name);
         let Some(wanted) = self.wanted.get_mut(name) else { return };
         wanted.seen |= seen;
         wanted.failed = false;
@@ -180,7 +182,7 @@ impl Names {
     /// Whether this is news.
     pub(super) fn set_absent(&mut self, name: &ResourceName) -> bool {
         self.cancel_timer(name);
-        self.unanswered.remove(name);
+        self.is_told(name);
         let Some(wanted) = self.wanted.get_mut(name) else { return false };
         let before = std::mem::replace(&mut wanted.holding, Holding::Absent);
         let ends_error = std::mem::take(&mut wanted.failed);
@@ -267,9 +269,16 @@ impl Names {
         self.unanswered = known.map(|(name, _)| name.clone()).collect();
     }
 
-    /// What was known before this stream was answered on it.
-    pub(super) fn is_answered(&self) -> bool {
-        self.unanswered.is_empty()
+    /// What was known before this stream, and of which the server has not spoken on it.
+    pub(super) fn unanswered(&self) -> &OrdSet<ResourceName> {
+        &self.unanswered
+    }
+
+    fn is_told(&mut self, name: &ResourceName) {
+        // It is nearly always empty, and a removal would look for the name.
+        if !self.unanswered.is_empty() {
+            self.unanswered.remove(name);
+        }
     }
 
     /// TMR-4: timers stop, and nothing seen on the old stream counts on the next.

@@ -12,8 +12,9 @@
 //!
 //! A type is **current** once the server has answered on the present stream what is wanted of it, or after the same silence
 //! (I9, RLY-44). In delta that is when the first answers have settled ([`super::settling`]); in SotW, when the response is
-//! full-state, or when every name that was known before is answered. A response with a fault makes nothing current: what was
-//! rejected is as old as before. Heartbeats say nothing of what there is (TTL-6). In REST a type is current while polls of it
+//! full-state, or when every name that was known before is answered. Until then each name that is answered is current by
+//! itself, so that one of which the server never speaks keeps no session from returning that does not want it. A response with
+//! a fault makes nothing current: what was rejected is as old as before. Heartbeats say nothing of what there is (TTL-6). In REST a type is current while polls of it
 //! are answered.
 
 use std::collections::VecDeque;

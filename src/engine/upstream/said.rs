@@ -16,6 +16,8 @@ pub(super) struct Said {
     pub(super) for_globs: bool,
     /// The server has spoken of the type: a response came from which something can be derived.
     pub(super) spoken: bool,
+    /// SotW, names: a response without a fault came, so that the names it answers are current.
+    pub(super) is_good: bool,
     /// The first request claims what is held, so that a server may answer it by silence (DEL-35, STR-10).
     pub(super) may_be_silent: bool,
     /// The server marks what is whole ([`super::marks`]).

@@ -16,6 +16,8 @@
 //! rejected is as old as before. Heartbeats say nothing of what there is (TTL-6). In REST a type is current while polls of it
 //! are answered.
 
+use imbl::OrdSet;
+
 use crate::engine::Time;
 use crate::engine::upstream::api::Event;
 use crate::engine::upstream::backoff::BackoffSettings;
@@ -24,13 +26,23 @@ use crate::engine::upstream::machine::Upstream;
 use crate::engine::upstream::machine::timers::expired;
 use crate::engine::upstream::proof::Currency;
 use crate::engine::upstream::subscription::{Subscription, Want};
-use crate::xds::{Code, Status, TypeUrl};
+use crate::xds::{Code, ResourceName, Status, TypeUrl};
 
 impl Upstream {
     /// Whether the server has said of this type what it has to say, on the present stream.
     pub fn is_current(&self, type_url: &TypeUrl) -> bool {
         let subscription = self.subscriptions.get(type_url);
         subscription.is_some_and(|of_type| !of_type.wants_nothing() && of_type.currency == Currency::Current)
+    }
+
+    /// Of a type that is not current as a whole: the names without an answer on the present stream, if the server has answered for
+    /// others. The known names among the others are current (I9, RLY-44).
+    pub fn unanswered_names(&self, type_url: &TypeUrl) -> Option<&OrdSet<ResourceName>> {
+        let subscription = self.subscriptions.get(type_url).filter(|of_type| of_type.said.is_good)?;
+        match &subscription.want {
+            Want::Names(names) => Some(names.unanswered()),
+            Want::Nothing | Want::Wildcard(_) | Want::Globs(_) => None,
+        }
     }
 
     /// The server can be heard on this stream; it is told once for each.

@@ -19,7 +19,10 @@ impl Subscription {
             _ if is_full => true,
             // Once settled it stays current, and is so by its settling.
             _ if self.first.is_running() => return self.currency.answering(is_good),
-            Want::Names(names) if !self.first.is_settled() => names.is_answered(),
+            Want::Names(names) if !self.first.is_settled() => {
+                self.said.is_good |= is_good || planted(Bug::RejectedIsCurrent);
+                names.unanswered().is_empty()
+            }
             _ => false,
         };
         match (is_good || planted(Bug::RejectedIsCurrent), is_answered) {

@@ -104,7 +104,14 @@ impl Script {
             }];
         }
         if let Some(short) = input.strip_prefix("current ") {
-            return vec![self.upstream.is_current(&type_url(short)).to_string()];
+            let (short, names) = short.split_once(' ').unwrap_or((short, ""));
+            let type_url = type_url(short);
+            let is_open = |name: &str| {
+                let unanswered = self.upstream.unanswered_names(&type_url);
+                unanswered.is_none_or(|unanswered| unanswered.contains(&ResourceName::from(name)))
+            };
+            let is_of_names = !names.is_empty() && !names.split_whitespace().any(is_open);
+            return vec![(is_of_names || self.upstream.is_current(&type_url)).to_string()];
         }
         self.raw(&spelled(input)).iter().filter_map(show).map(|line| readable(&line)).collect()
     }

@@ -395,9 +395,17 @@ fn rly_44_a_sotw_type_is_current_when_every_name_that_was_known_is_answered() {
         Names EDS a=2
         > current EDS
         false
+        > current EDS a
+        true
+        > current EDS b
+        false
+        > current EDS a b
+        false
         > EDS v3 n2 !b
         send EDS v=v2 n=n2 ["a", "b"] NACK INVALID_ARGUMENT: b: bad
         > current EDS
+        false
+        > current EDS b
         false
         > EDS v4 n3 b=2
         send EDS v=v4 n=n3 ["a", "b"]
@@ -419,6 +427,7 @@ fn rly_44_a_rejected_response_makes_nothing_current() {
         script.raw("after 60s");
         script.raw("alive");
         assert_eq!(script.run("current CDS"), ["false"], "{bad}: it is no silence");
+        assert_eq!(script.run("current CDS b"), ["false"], "{bad}");
         script.raw("CDS v2 n2 a=1");
         assert_eq!(script.run("current CDS"), ["true"], "{bad}");
     }

@@ -1,0 +1,67 @@
+//! What the reference knows of a server's answers to what a session wants: when the session may return to it, and when it must
+//! (I9, RLY-44).
+
+use sluice::xds::Variant;
+
+use super::reference::{Source, Stream, StreamType};
+use super::words::{Mask, is_full_state};
+
+/// What a session wants of one type of a server.
+#[derive(Clone, Copy, Debug)]
+pub struct Wants {
+    pub ty: usize,
+    pub wildcard: bool,
+    pub names: Mask,
+}
+
+impl Source {
+    /// The server has answered for all of it on its present streams, or was silent for long enough.
+    pub fn may_be_current(&self, wants: Wants, now: u64) -> bool {
+        let is_silent = |stream: &Stream, said: &StreamType| {
+            let is_unsaid = match stream.variant {
+                Variant::Sotw => !said.is_rejected,
+                Variant::Delta => !said.is_answered,
+            };
+            let is_over = |(since, signs)| since + self.resource_timeout <= now && stream.signs > signs;
+            is_unsaid && said.asked_at.is_some_and(is_over)
+        };
+        self.shapes(wants).all(|(wildcard, names)| {
+            self.carriers(wants.ty, wildcard).any(|(stream, said)| {
+                is_answered(stream, wants.ty, wildcard, names) || is_silent(stream, said)
+            })
+        })
+    }
+
+    /// It has answered for all of it beyond doubt.
+    pub fn must_be_current(&self, wants: Wants) -> bool {
+        self.shapes(wants).all(|(wildcard, names)| {
+            let mut carriers = self.carriers(wants.ty, wildcard).peekable();
+            carriers.peek().is_some()
+                && carriers.all(|(stream, said)| {
+                    said.listed & names == names && is_answered(stream, wants.ty, wildcard, names)
+                })
+        })
+    }
+
+    fn shapes(&self, wants: Wants) -> impl Iterator<Item = (bool, Mask)> + use<> {
+        let wildcard = wants.wildcard.then_some((true, 0));
+        wildcard.into_iter().chain((wants.names != 0).then_some((false, wants.names)))
+    }
+
+    fn carriers(&self, ty: usize, wildcard: bool) -> impl Iterator<Item = (&Stream, &StreamType)> {
+        let all = self.streams.iter().flatten().map(move |stream| (stream, &stream.types[ty]));
+        all.filter(move |(_, said)| said.asked && said.wildcard == wildcard)
+    }
+}
+
+/// A response that was rejected answers nothing. In SotW each name is answered by itself, in delta all are when the first
+/// answers have settled.
+fn is_answered(stream: &Stream, ty: usize, wildcard: bool, names: Mask) -> bool {
+    let said = &stream.types[ty];
+    match stream.variant {
+        Variant::Delta => said.is_current && said.is_answered,
+        Variant::Sotw if is_full_state(ty) => said.is_good,
+        Variant::Sotw if wildcard => said.is_settled() && !said.is_rejected,
+        Variant::Sotw => said.is_good && said.unanswered & names == 0,
+    }
+}
