@@ -87,7 +87,7 @@ fn send_head(
     respond
         .send_response(response, is_all)
         .inspect_err(|error| {
-            tracing::debug!(%error, "a response could not begin");
+            tracing::debug!(%error, "could not begin a response");
             respond.send_reset(Reason::INTERNAL_ERROR);
         })
         .ok()
@@ -118,7 +118,7 @@ async fn write_body(mut body: ResponseBody, mut send: SendStream<Piece>) {
         let frame = match frame {
             Some(Ok(frame)) => frame,
             Some(Err(error)) => {
-                tracing::debug!(%error, "a response could not go on");
+                tracing::debug!(%error, "could not finish a response");
                 return send.send_reset(Reason::INTERNAL_ERROR);
             }
             None => {

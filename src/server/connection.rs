@@ -360,7 +360,7 @@ impl Endings {
         planned.sort_unstable_by(|a, b| b.cmp(a));
         let text = match reason {
             Goaway::Idle => "the connection was idle",
-            Goaway::Age => "the connection is old",
+            Goaway::Age => "the connection reached its maximum age",
             Goaway::Drain => "the server is draining",
         };
         let status = Status::new(Code::Unavailable, text);

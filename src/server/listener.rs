@@ -199,7 +199,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     if !file_type.is_socket() {
-        let text = format!("{} exists and is no socket", path.display());
+        let text = format!("{} exists and is not a socket", path.display());
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
     }
     match std::os::unix::net::UnixStream::connect(path) {

@@ -81,7 +81,9 @@ async fn drop_reports(
         read += bytes;
         if read > bytes_max {
             metrics.limit_hit(Limit::RequestBytes);
-            let text = format!("bytes of load reports in {INTERVAL:?}: more than {bytes_max} came");
+            let text = format!(
+                "more than {bytes_max} bytes of load reports in {INTERVAL:?}; the limit is limits.request_bytes"
+            );
             return Some(Status::new(Code::ResourceExhausted, text));
         }
     }

@@ -125,7 +125,10 @@ impl<R: Relay> Server<R> {
         connections.close();
         // A connection that hangs must not keep the process from its exit.
         if timeout(self.shared.limits.drain_window + CUT_MARGIN, connections.wait()).await.is_err() {
-            tracing::warn!(connections = connections.len(), "connections were still open after the drain");
+            tracing::warn!(
+                connections = connections.len(),
+                "connections were still open after the drain window"
+            );
         }
     }
 

@@ -78,7 +78,7 @@ async fn pump<S: RelayStream>(
                 requests.metrics.limit_hit(Limit::FirstRequestTimeout);
                 // Not UNAVAILABLE: the client is at fault, and dashboards shouldn't blame the server. Clients retry
                 // both alike, with back-off.
-                Err(End::Failed(Status::new(Code::DeadlineExceeded, "no request came in time")))
+                Err(End::Failed(Status::new(Code::DeadlineExceeded, "no request arrived in time")))
             }),
             false => requests.next().await,
         }?;
@@ -137,7 +137,7 @@ impl Requests {
             ready!(late.as_mut().poll(context));
             self.metrics.limit_hit(Limit::RequestTimeout);
             let text = format!(
-                "a request did not come as a whole within {:?}, which is limits.request_timeout",
+                "a request was incomplete after {:?}; the limit is limits.request_timeout",
                 self.timeout
             );
             return Poll::Ready(Err(End::Failed(Status::new(Code::DeadlineExceeded, text))));
@@ -164,7 +164,7 @@ pub(super) async fn read_one(mut requests: Requests, deadline: Instant) -> Resul
         }
         Err(_) => {
             requests.metrics.limit_hit(Limit::FirstRequestTimeout);
-            Err(Status::new(Code::DeadlineExceeded, "no request came in time"))
+            Err(Status::new(Code::DeadlineExceeded, "no request arrived in time"))
         }
     }
 }

@@ -123,8 +123,9 @@ impl<R: Relay> Service<R> {
         }
         match route {
             Some(Route::Discovery(method)) if method.api == ApiVersion::V2 && !self.options.v2 => {
-                let text =
-                    format!("{path} is a method of the v2 API, which `v2: true` on the listener turns on");
+                let text = format!(
+                    "{path} is a method of the v2 API; `v2: true` on the listener enables the v2 API"
+                );
                 Answer::Now(self.unimplemented(text))
             }
             Some(Route::Discovery(Method { call: Call::Stream(variant), service, api })) => {
@@ -154,7 +155,7 @@ impl<R: Relay> Service<R> {
             }
             // There is no aggregated Fetch.
             Some(Route::Discovery(_) | Route::LoadReports(_)) | None => {
-                Answer::Now(self.unimplemented(format!("{path} is not served here")))
+                Answer::Now(self.unimplemented(format!("{path} is not served")))
             }
         }
     }
@@ -170,7 +171,7 @@ impl<R: Relay> Service<R> {
         if !is_grpc(request.headers()) {
             return Some(status::plain(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
         }
-        let text = format!("bytes of a call's headers: found {found}, allowed are {max}");
+        let text = format!("bytes of a call's headers: found {found}, the limit is {max}");
         Some(status::trailers_only(&Status::new(Code::ResourceExhausted, text)))
     }
 
@@ -187,8 +188,8 @@ impl<R: Relay> Service<R> {
         self.shared.metrics.call(CallKind::LoadReports);
         if !self.shared.load_reports_told.swap(true, Relaxed) {
             tracing::warn!(listener = %self.peer.listener,
-                "clients report load: their streams are kept and what they report is dropped, as nobody here passes it on; \
-                `load_reports: refuse` on the listener refuses them instead");
+                "clients send load reports; keeping their streams, dropping the reports; \
+                `load_reports: refuse` on the listener refuses the streams instead");
         }
     }
 
@@ -257,7 +258,7 @@ async fn answer_health(
     match timeout(first_request_timeout, health.call(request)).await {
         Ok(Ok(response)) => response.map(ResponseBody::Health),
         Ok(Err(never)) => match never {},
-        Err(_) => status::trailers_only(&Status::new(Code::DeadlineExceeded, "no request came in time")),
+        Err(_) => status::trailers_only(&Status::new(Code::DeadlineExceeded, "no request arrived in time")),
     }
 }
 

@@ -74,7 +74,11 @@ impl<S: RelayStream> Streams<S> {
     /// Waits until the connection closes. Returns the status for streams that are not registered.
     pub(super) async fn going(&self) -> Status {
         self.going.raised().await;
-        let text = if self.refuses_new() { "the server is draining" } else { "the connection is old" };
+        let text = if self.refuses_new() {
+            "the server is draining"
+        } else {
+            "the connection reached its maximum age"
+        };
         Status::new(Code::Unavailable, text)
     }
 

@@ -111,17 +111,18 @@ impl<R: Relay> Unary<R> {
         let off = |api| api == ApiVersion::V2 && !self.options.v2;
         match Service::of_rest_path(path) {
             Some((_, api)) if off(api) => {
-                let text = format!("{path} is of the v2 API, which `v2: true` on the listener turns on");
+                let text =
+                    format!("{path} belongs to the v2 API; `v2: true` on the listener enables the v2 API");
                 Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, text))
             }
             Some(found) => Ok(found),
             None if rest_path(path).is_some_and(|(_, rest)| NOT_SERVED.contains(&rest)) => {
-                let text = format!("{path} is not served here");
+                let text = format!("{path} is not served");
                 Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, text))
             }
             None => {
                 self.shared.metrics.calls_unimplemented.inc();
-                let text = format!("{path} is not served here");
+                let text = format!("{path} is not served");
                 Err(Refusal::new(StatusCode::NOT_FOUND, Code::NotFound, text))
             }
         }
@@ -134,7 +135,7 @@ impl<R: Relay> Unary<R> {
         let read = self.gather(Limited::new(body, max));
         let body = timeout(limits.first_request_timeout, read).await.unwrap_or_else(|_| {
             metrics.limit_hit(Limit::FirstRequestTimeout);
-            let text = "the request did not come in time";
+            let text = "the request did not arrive in time";
             Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, text))
         })?;
         metrics.request_bytes.inc_by(body.0.len() as u64);
@@ -150,11 +151,12 @@ impl<R: Relay> Unary<R> {
                 true => {
                     metrics.limit_hit(Limit::RequestBytes);
                     let max = self.shared.limits.requests.message_bytes;
-                    let text = format!("the request has more than {max} bytes");
+                    let text =
+                        format!("the request has more than {max} bytes; the limit is limits.request_bytes");
                     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, text)
                 }
                 false => {
-                    let text = format!("the request cannot be read: {error}");
+                    let text = format!("cannot read the request: {error}");
                     Refusal::new(StatusCode::BAD_REQUEST, Code::InvalidArgument, text)
                 }
             })?;
