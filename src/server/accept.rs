@@ -151,12 +151,12 @@ mod tests {
         assert_eq!(warnings.due(start + WARN_INTERVAL), Some(2));
     }
 
-    /// 2,000 tasks that take a millisecond each, one after the other: whoever queues with them waits for seconds.
+    /// 2,000 tasks that take a millisecond each, in turn: a task in the same queue waits for seconds.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     #[allow(
         clippy::disallowed_methods,
         clippy::disallowed_types,
-        reason = "it blocks the worker, which is the point"
+        reason = "the test has to block the worker"
     )]
     async fn connections_are_accepted_beside_a_storm() {
         const CLIENTS: usize = 300;

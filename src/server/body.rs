@@ -76,8 +76,7 @@ impl ResponseBody {
     }
 }
 
-/// A message on its way out, with a guard for the task that waits until the last byte has left. HTTP/2 drops both
-/// together.
+/// A message on its way out, with a guard whose drop reports that the last byte has left. HTTP/2 drops both together.
 ///
 /// One DATA frame carries both parts, because each frame costs h2 a turn.
 #[derive(Default)]
@@ -87,9 +86,9 @@ pub(super) struct Piece {
     _waits: Waits,
 }
 
-/// The guard of the task that waits for a message to leave.
+/// A guard whose drop reports that a message has left.
 #[derive(Default)]
-#[expect(dead_code, reason = "they hear of it when they are dropped")]
+#[expect(dead_code, reason = "the drop of a guard is the report")]
 enum Waits {
     #[default]
     Nobody,

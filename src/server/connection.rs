@@ -48,7 +48,7 @@ enum Goaway {
 /// Serves one connection until its end. After `draining` the connection ends within the drain window.
 #[expect(
     clippy::manual_async_fn,
-    reason = "it would keep a second place for each argument as long as it lasts"
+    reason = "an `async fn` would store each argument twice for the life of its future"
 )]
 pub(super) fn run<R: Relay>(
     mut socket: Socket,
@@ -177,7 +177,7 @@ impl Fault {
 /// Serves a connection until its end, and counts the reason for the end.
 #[expect(
     clippy::manual_async_fn,
-    reason = "it would keep a second place for each argument as long as it lasts"
+    reason = "an `async fn` would store each argument twice for the life of its future"
 )]
 fn live<'a, R: Relay, C: Connection>(
     mut connection: Pin<&'a mut C>,

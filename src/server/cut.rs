@@ -183,7 +183,7 @@ mod tests {
         frame
     }
 
-    /// What comes out of a connection that brings `input` in reads of `read` bytes, into a buffer of `room`.
+    /// The output for a connection that receives `input` in reads of `read` bytes, with a buffer of `room` bytes.
     fn through(input: &[u8], read: usize, room: usize) -> Vec<u8> {
         let (mut cutter, mut output) = (Cutter::default(), Vec::new());
         for bytes in input.chunks(read.min(room)) {

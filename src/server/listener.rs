@@ -268,11 +268,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("xds.sock");
         let bind = || Listener::bind_unix("local", &path, None).unwrap().into_socket();
-        // Most file systems give the same inode at once; some don't, and there is nothing to see.
+        // Most file systems reuse the inode at once; on other file systems the test proves nothing.
         for _ in 0..20 {
             let BoundSocket::Unix(listener, file) = bind() else { panic!("not unix") };
             drop(listener);
-            // Longer than the clock of the file system takes for a step.
+            // Longer than a tick of the clock of the file system.
             tokio::time::sleep(Duration::from_millis(15)).await;
             let successor = bind();
             drop(file);

@@ -144,7 +144,7 @@ mod tests {
     fn frame(frame_type: u8, payload_bytes: usize) -> Vec<u8> {
         let mut frame = vec![0, 0, 0, frame_type, 0, 0, 0, 0, 0];
         frame[1..3].copy_from_slice(&(payload_bytes as u16).to_be_bytes());
-        // Payload that would count, were it taken for headers.
+        // The payload would count if the meter took it for headers.
         frame.resize(frame.len() + payload_bytes, 0x6);
         frame
     }
@@ -189,7 +189,7 @@ mod tests {
         assert!(is_flood(&mut new(), HEAD_BYTES + 1, 1), "a frame of one byte");
         assert!(is_flood(&mut new(), 1 << 20, 1), "however much went out");
         assert!(is_flood(&mut new(), 0, 1024), "nothing went out");
-        // What is saved up is bounded.
+        // The savings are bounded.
         let mut frames = new();
         frames.wrote(usize::MAX);
         assert!(frames.read(&window_update(1024).repeat(200)));

@@ -48,7 +48,7 @@ pub(super) struct Requests {
 /// Hands the requests of `body` to `stream`, in the order of arrival (STR-14), until one side ends.
 #[expect(
     clippy::manual_async_fn,
-    reason = "it would keep a second place for each argument as long as it lasts"
+    reason = "an `async fn` would store each argument twice for the life of its future"
 )]
 pub(super) fn read_requests<S: RelayStream>(
     mut requests: Requests,

@@ -135,7 +135,7 @@ mod tests {
         assert!(wakes.take(Part::Io) && wakes.take(Part::Calls) && call.take());
         assert!(!wakes.take(Part::Io) && !wakes.take(Part::Calls) && !call.take());
 
-        // Within the task nobody is woken, but what is to be looked at is known.
+        // Within the task no wake is sent, but the part is marked.
         call.wake_by_ref();
         assert!(!wakes.leave());
         wakes.watch(&waker);
@@ -143,7 +143,7 @@ mod tests {
         assert!(wakes.leave());
         assert_eq!(task.wakes(), 0);
 
-        // Outside one wake is enough, whatever comes after it.
+        // While the task waits, the first wake is enough.
         call.wake_by_ref();
         wakes.wake_by_ref();
         call.wake_by_ref();
