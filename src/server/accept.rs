@@ -1,4 +1,4 @@
-//! The accept loop: one per listener, on a thread of its own, never spinning, never giving up.
+//! The accept loop. Each listener has a loop on a thread of its own; the loop never spins and never gives up.
 
 use std::io;
 use std::sync::Arc;
@@ -13,16 +13,17 @@ use super::gate::{ConnectionPermit, Gate};
 use super::listener::{Accepted, Listener};
 use crate::telemetry::metrics::DownstreamMetrics;
 
-/// The first pause after `accept` failed for want of a resource; it doubles up to [`BACKOFF_MAX`].
+/// The first pause after `accept` failed for lack of a resource. Each failure in a row doubles the pause, up to
+/// [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// At most one WARN of a kind in this time.
+/// At most one warning of a kind per interval.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Accepts until `stop`, giving each connection that finds a place to `serve`, which runs within the caller's runtime.
+/// Accepts until `stop`, and hands each admitted connection to `serve`, which runs within the caller's runtime.
 ///
-/// On a thread of its own: as a task it would queue behind thousands of connections that have just come, and the kernel
-/// would turn away those that come meanwhile, each for a second or more.
+/// The loop has a thread of its own. A task would queue behind thousands of new connections, and the kernel would
+/// refuse further clients meanwhile, each for a second or more.
 pub(super) fn spawn(
     acceptors: &TaskTracker,
     listener: Listener,
@@ -82,11 +83,11 @@ async fn accept_loop(
     }
 }
 
-/// How long to wait after `accept` failed, `failures` times in a row before; `None`: not at all.
+/// The pause after `accept` failed; `failures` counts the failures in a row before. `None` means no pause.
 ///
-/// Linux reports errors of the connection that was about to be accepted; each takes one off the queue, so going on
-/// at once can't spin. Everything else (EMFILE, ENFILE, ENOBUFS, ENOMEM, and what nobody thought of) leaves the queue
-/// as it is and would fail again at once.
+/// Linux reports errors of the connection at the head of the queue. Each such error takes a connection off the queue,
+/// so an immediate retry can't spin. All other errors (EMFILE, ENFILE, ENOBUFS, ENOMEM and unknown errors) leave the
+/// queue as before, and an immediate retry would fail again.
 fn pause_after(error: &io::Error, failures: u32) -> Option<Duration> {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,
@@ -99,7 +100,7 @@ fn pause_after(error: &io::Error, failures: u32) -> Option<Duration> {
     }
 }
 
-/// Spaces warnings out and counts those left out.
+/// Spaces warnings out, and counts the suppressed warnings.
 #[derive(Default)]
 struct Warnings {
     last: Option<Instant>,
@@ -107,7 +108,7 @@ struct Warnings {
 }
 
 impl Warnings {
-    /// `Some` if one is due now, with the number of those suppressed since the last.
+    /// The number of warnings suppressed since the last warning; `None` if no warning is due now.
     fn due(&mut self, now: Instant) -> Option<u64> {
         if self.last.is_some_and(|last| now < last + WARN_INTERVAL) {
             self.suppressed += 1;
@@ -150,12 +151,12 @@ mod tests {
         assert_eq!(warnings.due(start + WARN_INTERVAL), Some(2));
     }
 
-    /// 2,000 tasks that take a millisecond each, one after the other: whoever queues with them waits for seconds.
+    /// 2,000 tasks that take a millisecond each, in turn: a task in the same queue waits for seconds.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     #[allow(
         clippy::disallowed_methods,
         clippy::disallowed_types,
-        reason = "it blocks the worker, which is the point"
+        reason = "the test has to block the worker"
     )]
     async fn connections_are_accepted_beside_a_storm() {
         const CLIENTS: usize = 300;

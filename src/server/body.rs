@@ -1,4 +1,4 @@
-//! The bodies of calls: of requests as they came, of responses as they are handed to HTTP.
+//! The bodies of calls: requests as received, and responses as HTTP sends them.
 
 use std::io::IoSlice;
 use std::pin::Pin;
@@ -13,7 +13,6 @@ use super::status;
 use crate::driver::api::downstream::{Delivery, Polling};
 use crate::xds::Status;
 
-/// The body of a request.
 pub(super) enum RequestBody {
     Http1(Incoming),
     Http2(RecvStream),
@@ -37,28 +36,28 @@ impl Body for RequestBody {
     }
 }
 
-/// The next bytes of a request, which its sender may follow up with as many.
+/// The next bytes of a request. Opens the window again, so that the sender may send as many bytes more.
 pub(super) fn poll_data(
     body: &mut RecvStream,
     context: &mut Context<'_>,
 ) -> Poll<Option<Result<Bytes, h2::Error>>> {
     let data = ready!(body.poll_data(context));
     if let Some(Ok(data)) = &data {
-        // Fails only for more than was received.
+        // Fails only for more bytes than were received.
         let _ = body.flow_control().release_capacity(data.len());
     }
     Poll::Ready(data)
 }
 
-/// The body of a response that is no stream.
+/// The body of a response; streams have none.
 #[derive(Default)]
 pub(super) enum ResponseBody {
     #[default]
     Empty,
     Health(tonic::body::Body),
-    /// A whole document, until it is taken.
+    /// A whole document, until HTTP takes the document.
     Full(Piece),
-    /// The one message of a `Fetch*` call until it is taken, then its trailers.
+    /// The message of a `Fetch*` call until HTTP takes the message, then the trailers.
     Unary {
         message: Option<Piece>,
         ended: bool,
@@ -77,9 +76,9 @@ impl ResponseBody {
     }
 }
 
-/// A message on its way out, and who waits for the last of it to leave: HTTP/2 drops both together.
+/// A message on its way out, with a guard whose drop reports that the last byte has left. HTTP/2 drops both together.
 ///
-/// One DATA frame carries both parts, as each frame costs h2 a turn of its own.
+/// One DATA frame carries both parts, because each frame costs h2 a turn.
 #[derive(Default)]
 pub(super) struct Piece {
     private: Bytes,
@@ -87,9 +86,9 @@ pub(super) struct Piece {
     _waits: Waits,
 }
 
-/// Who waits for a message to leave.
+/// A guard whose drop reports that a message has left.
 #[derive(Default)]
-#[expect(dead_code, reason = "they hear of it when they are dropped")]
+#[expect(dead_code, reason = "the drop of a guard is the report")]
 enum Waits {
     #[default]
     Nobody,
@@ -118,7 +117,7 @@ impl Buf for Piece {
         if self.private.is_empty() { &self.shared } else { &self.private }
     }
 
-    /// Both parts, so that they leave in one system call.
+    /// Both parts, so that both leave in one system call.
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut filled = 0;
         for part in [&self.private, &self.shared] {
@@ -139,7 +138,7 @@ impl Buf for Piece {
     }
 }
 
-/// What comes next of a single message.
+/// The next frame of a single message.
 fn unary_frame(message: &mut Option<Piece>, ended: &mut bool) -> Option<Frame<Piece>> {
     if let Some(message) = message.take() {
         return Some(Frame::data(message));

@@ -1,4 +1,4 @@
-//! One call over HTTP/2: its response is written as HTTP/2 can take it, never copied.
+//! One call over HTTP/2. The response is written at the pace of HTTP/2, and never copied.
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
@@ -24,10 +24,10 @@ use super::streams::RegisteredStream;
 use crate::driver::api::downstream::{Message, Relay, RelayStream};
 use crate::xds::{Status, mark};
 
-/// A call until its response is written, or nobody wants it any more. Dropping it resets what is left of its stream.
+/// A call, until its response is written or the client has left. Dropping the call resets an unfinished stream.
 pub(super) type Call = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Begins to answer a call. `None` if that was all.
+/// Begins to answer a call. `None` if the answer is already complete.
 pub(super) fn answer<R: Relay>(
     service: &Service<R>,
     request: Request<RecvStream>,
@@ -61,7 +61,7 @@ pub(super) fn answer<R: Relay>(
     }
 }
 
-/// What goes wrong in one call ends that one only.
+/// Contains a panic: an error in a call ends only this call.
 fn alone(call: impl Future<Output = ()> + Send + 'static) -> Call {
     // Nobody looks at the call again.
     Box::pin(AssertUnwindSafe(call).catch_unwind().map(drop))
@@ -87,7 +87,7 @@ fn send_head(
     respond
         .send_response(response, is_all)
         .inspect_err(|error| {
-            tracing::debug!(%error, "a response could not begin");
+            tracing::debug!(%error, "could not begin a response");
             respond.send_reset(Reason::INTERNAL_ERROR);
         })
         .ok()
@@ -118,11 +118,11 @@ async fn write_body(mut body: ResponseBody, mut send: SendStream<Piece>) {
         let frame = match frame {
             Some(Ok(frame)) => frame,
             Some(Err(error)) => {
-                tracing::debug!(%error, "a response could not go on");
+                tracing::debug!(%error, "could not finish a response");
                 return send.send_reset(Reason::INTERNAL_ERROR);
             }
             None => {
-                // An error says that the stream is gone, here and below.
+                // Here and below, an error means that the stream is gone.
                 let _ = send.send_data(Piece::default(), true);
                 return;
             }
@@ -150,12 +150,12 @@ async fn write_body(mut body: ResponseBody, mut send: SendStream<Piece>) {
 }
 
 fn end(send: &mut SendStream<Piece>, trailers: HeaderMap) {
-    // What was reserved is for others on the connection.
+    // Other streams of the connection need the reserved window.
     send.reserve_capacity(0);
     let _ = send.send_trailers(trailers);
 }
 
-/// Ready when one more message may stand in the queue; `None` if the stream is gone.
+/// Ready when the queue has room for one more message; `None` if the stream is gone.
 fn poll_capacity(send: &mut SendStream<Piece>, context: &mut Context<'_>) -> Poll<Option<()>> {
     while send.capacity() == 0 {
         match ready!(send.poll_capacity(context)) {
@@ -169,15 +169,16 @@ fn poll_capacity(send: &mut SendStream<Piece>, context: &mut Context<'_>) -> Pol
 pin_project! {
     /// An xDS stream, in both directions.
     ///
-    /// It is asked for a message only when the one before stands in the HTTP/2 queue, so a client that doesn't read costs what
-    /// is queued and one message more, whatever happens meanwhile (FD1, FLW-2); and it is read all the same (FLW-3).
+    /// The next message is built only after the previous message stands in the HTTP/2 queue. So a client that doesn't
+    /// read costs the queue and one more message, regardless of the number of updates (FD1, FLW-2). Its requests are
+    /// read all the same (FLW-3).
     struct StreamCall<F, S: RelayStream> {
-        // Reads the requests, until the client has no more.
+        // Reads the requests, until the client ends its side.
         #[pin]
         requests: Option<F>,
         send: SendStream<Piece>,
         registered: RegisteredStream<S>,
-        // It has no room in the queue yet.
+        // A message that waits for room in the queue.
         waiting: Option<Piece>,
     }
 }
@@ -192,7 +193,7 @@ impl<F: Future<Output = ()>, S: RelayStream> Future for StreamCall<F, S> {
         {
             this.requests.set(None);
         }
-        // Who reads hears of a reset.
+        // The reader of requests notices a reset. Without a reader, the call has to ask.
         if this.requests.is_none() && this.send.poll_reset(context).is_ready() {
             return Poll::Ready(());
         }
@@ -207,8 +208,8 @@ impl<F: Future<Output = ()>, S: RelayStream> Future for StreamCall<F, S> {
             }
             let status = match ready!(this.registered.stream().poll_message(context)) {
                 Some(Ok(Message { private, shared, delivery })) => {
-                    // No more than a byte, and only for what is there: capacity that is kept is missing for the other streams
-                    // of a client that opens its window once it is used up.
+                    // Reserves one byte, and only for an existing message. Unused reserved capacity would be missing
+                    // for the other streams of a client that opens its window only after using it up.
                     this.send.reserve_capacity(1);
                     *this.waiting = Some(Piece::new(private, shared, delivery));
                     continue;

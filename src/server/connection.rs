@@ -26,29 +26,29 @@ use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
 use crate::xds::{Code, Status};
 
-/// An old connection that may not go yet is looked at again after its grace, but not more often than this.
+/// An old connection that may not close yet is checked again after its grace, and at least this much later.
 const AGE_RECHECK_MIN: Duration = Duration::from_millis(100);
 
-/// hyper takes no less.
+/// The minimum that hyper accepts.
 const HTTP1_BUFFER_BYTES_MIN: usize = 8192;
 
 type Http1<R> = http1::Connection<TokioIo<Transport>, Service<R>>;
 
-/// Why a connection is asked to go.
+/// The reason for a GOAWAY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Goaway {
-    /// It never opened a stream.
+    /// The connection never opened a stream.
     Idle,
-    /// It reached its age (KAL-4).
+    /// The connection reached its age (KAL-4).
     Age,
     /// The server drains (RLY-77).
     Drain,
 }
 
-/// Serves one connection until it is over; `draining` makes it go within the drain window.
+/// Serves one connection until its end. After `draining` the connection ends within the drain window.
 #[expect(
     clippy::manual_async_fn,
-    reason = "it would keep a second place for each argument as long as it lasts"
+    reason = "an `async fn` would store each argument twice for the life of its future"
 )]
 pub(super) fn run<R: Relay>(
     mut socket: Socket,
@@ -59,7 +59,7 @@ pub(super) fn run<R: Relay>(
     permit: ConnectionPermit,
 ) -> impl Future<Output = ()> + Send {
     async move {
-        // Until the end.
+        // Held until the end of the connection.
         let _permit = &permit;
         let Some((protocol, opening)) = open(&mut socket, &shared, &draining).await else { return };
         let streams = Streams::new(shared.metrics.clone(), shared.limits.streams_per_connection_max);
@@ -67,13 +67,13 @@ pub(super) fn run<R: Relay>(
         let service = Service { shared: shared.clone(), streams: streams.clone(), peer, options };
         match protocol {
             Protocol::Http2 => {
-                // Boxed, like what it gives: the task lasts as long as the connection, and would keep the room for both.
+                // Boxed, like its result: the task lives as long as the connection, and would reserve memory for both.
                 match Box::pin(http2::open(socket, service)).await {
                     Ok(mut http2) => live(http2.as_mut(), &streams, &shared, &draining, &cut).await,
                     Err(fault) => fault.count(&shared.metrics),
                 }
             }
-            // Boxed: few clients poll, and all connections would have room for it.
+            // Boxed: few clients poll, and every connection would reserve memory for HTTP/1.1.
             Protocol::Http1 => {
                 let transport = Transport::http1(socket, opening, shared.limits.http1_write_timeout);
                 let http1 = http1_builder(&shared.limits).serve_connection(TokioIo::new(transport), service);
@@ -86,7 +86,8 @@ pub(super) fn run<R: Relay>(
     }
 }
 
-/// What the client speaks, if it says so in time.
+/// The protocol of the client; `None` if the client takes longer than the timeout to show its protocol, or the server
+/// drains.
 async fn open<R>(socket: &mut Socket, shared: &Shared<R>, draining: &Signal) -> Option<(Protocol, Bytes)> {
     let opened = tokio::select! {
         () = draining.raised() => return None,
@@ -105,10 +106,10 @@ async fn open<R>(socket: &mut Socket, shared: &Shared<R>, draining: &Signal) -> 
 
 /// A connection of either protocol.
 pub(super) trait Connection {
-    /// Serves until it is over.
+    /// Serves until the end of the connection.
     fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>>;
 
-    /// No new requests: GOAWAY, or the end of keep-alive.
+    /// Refuses new requests: by GOAWAY, or by the end of keep-alive.
     fn shut_down(self: Pin<&mut Self>);
 }
 
@@ -120,7 +121,7 @@ impl<R: Relay> Connection for Http1<R> {
             let is_slow = io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut);
             match (is_slow, error.is_timeout()) {
                 (true, _) => Fault::SlowReader,
-                // hyper has no other: no request came.
+                // The only timeout of hyper is the wait for a request.
                 (_, true) => Fault::Idle,
                 _ => Fault::Other,
             }
@@ -132,18 +133,18 @@ impl<R: Relay> Connection for Http1<R> {
     }
 }
 
-/// Why a connection ended that its peer did not just close.
+/// The reason for the end of a connection, other than a normal close by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// No request came on it for long.
+    /// No request came for a long time.
     Idle,
-    /// The peer did not take its answer (HTTP/1.1).
+    /// The peer did not read its response (HTTP/1.1).
     SlowReader,
     /// The peer gave no sign of life.
     KeepaliveTimeout,
-    /// Too many control frames.
+    /// The peer sent too many control frames.
     ControlFlood,
-    /// HTTP/2 saw a limit of its own passed, and said so in a GOAWAY.
+    /// The peer passed a limit of HTTP/2 itself, and was told so by a GOAWAY.
     Abuse,
     Other,
 }
@@ -173,10 +174,10 @@ impl Fault {
     }
 }
 
-/// Serves a connection until it is over, and counts how it ended.
+/// Serves a connection until its end, and counts the reason for the end.
 #[expect(
     clippy::manual_async_fn,
-    reason = "it would keep a second place for each argument as long as it lasts"
+    reason = "an `async fn` would store each argument twice for the life of its future"
 )]
 fn live<'a, R: Relay, C: Connection>(
     mut connection: Pin<&'a mut C>,
@@ -219,12 +220,12 @@ fn http1_builder(limits: &ServerLimits) -> http1::Builder {
 }
 
 enum Served {
-    /// By the peer, or an error.
+    /// Ended by the peer, or by an error.
     Ended(Result<(), Fault>),
     Goaway(Goaway),
 }
 
-/// Serves until the connection ends or has a reason to go.
+/// Serves until the connection ends or has a reason to close.
 fn serve<'a, R: Relay, C: Connection>(
     mut connection: Pin<&'a mut C>,
     streams: &'a Streams<R::Stream>,
@@ -234,7 +235,7 @@ fn serve<'a, R: Relay, C: Connection>(
     let start = Instant::now();
     let old = shared.limits.draw_connection_age(fastrand::f64()).map(|age| start + age);
     let used_by = start + shared.limits.first_request_timeout;
-    // `None`: nothing is left to check.
+    // `None` if no check is left.
     let mut check_at = Some(old.map_or(used_by, |old| old.min(used_by)));
     async move {
         let mut check = pin!(sleep_until(start));
@@ -257,7 +258,7 @@ fn serve<'a, R: Relay, C: Connection>(
             }
             check_at = match old {
                 Some(old) if now >= old && streams.has_unanswered() => {
-                    // A client whose stream is closed before the first response takes the server for unreachable (KAL-4).
+                    // A client considers the server unreachable if its stream ends before the first response (KAL-4).
                     shared.metrics.age_exemptions.inc();
                     Some(now + shared.limits.connection_age_grace.max(AGE_RECHECK_MIN))
                 }
@@ -268,7 +269,7 @@ fn serve<'a, R: Relay, C: Connection>(
     }
 }
 
-/// GOAWAY, then the end of each stream at a moment of its own, then the cut. `None` if it came to the cut.
+/// Sends GOAWAY, ends each stream at its own moment, then cuts the connection. `None` means that the cut was necessary.
 async fn wind_down<R: Relay, C: Connection>(
     mut connection: Pin<&mut C>,
     streams: &Streams<R::Stream>,
@@ -285,7 +286,7 @@ async fn wind_down<R: Relay, C: Connection>(
         tokio::select! {
             biased;
             result = poll_fn(|context| connection.as_mut().poll_end(context)) => return Some(result),
-            // Nobody stays longer than the server, whatever time there was before (RLY-77).
+            // No connection outlives the server, even with time left (RLY-77).
             () = &mut draining, if reason != Goaway::Drain => {
                 reason = Goaway::Drain;
                 endings = announce(streams, shared, reason, Some(endings.cut));
@@ -299,7 +300,7 @@ async fn wind_down<R: Relay, C: Connection>(
     }
 }
 
-/// Counts why a connection goes, and plans it. `cut`: when it was to be gone anyhow.
+/// Counts the reason for the close, and plans the end of the streams. `cut` is the time of an earlier planned cut.
 fn announce<R: Relay>(
     streams: &Streams<R::Stream>,
     shared: &Shared<R>,
@@ -323,11 +324,11 @@ fn announce<R: Relay>(
     Endings::plan(streams, reason, now, window)
 }
 
-/// When to end which stream of a connection that goes.
+/// The planned ends of the streams of a closing connection.
 struct Endings {
-    /// The streams with their moments, the next one last.
+    /// The streams with their moments, the next moment last.
     planned: Vec<(Instant, StreamId)>,
-    /// What is left then, e.g. streams opened before the client saw the GOAWAY, is ended.
+    /// The time that ends all remaining streams, e.g. streams opened before the client saw the GOAWAY.
     end_all: Instant,
     all_ended: bool,
     cut: Instant,
@@ -341,9 +342,9 @@ enum Progress {
 }
 
 impl Endings {
-    /// Streams that have answered end spread over the window, so that their clients don't all come back at once;
-    /// their last tenth is for what is still being written. Streams without any response end at once when the server
-    /// drains, as nobody will answer them (RLY-77).
+    /// Spreads the ends of answered streams over the window, so that their clients don't all return at once. The last
+    /// tenth of the window is left for messages that are being written. In a drain, streams without any response end at
+    /// once, because no answer will come (RLY-77).
     fn plan<S: RelayStream>(streams: &Streams<S>, reason: Goaway, now: Instant, window: Duration) -> Self {
         let flush = window / 10;
         let end_all = now + (window - flush);
@@ -359,18 +360,18 @@ impl Endings {
         planned.sort_unstable_by(|a, b| b.cmp(a));
         let text = match reason {
             Goaway::Idle => "the connection was idle",
-            Goaway::Age => "the connection is old",
+            Goaway::Age => "the connection reached its maximum age",
             Goaway::Drain => "the server is draining",
         };
         let status = Status::new(Code::Unavailable, text);
-        // A connection without streams has nothing to write but GOAWAY. What keeps it open is a peer that doesn't answer,
-        // or one that watches the health, which never ends.
+        // A connection without streams has only the GOAWAY to write. Only a peer that doesn't answer, or an endless
+        // health watch, keeps the connection open.
         let is_brief = reason == Goaway::Drain && planned.is_empty();
         let cut = now + if is_brief { flush } else { window };
         Endings { planned, end_all, all_ended: false, cut, status }
     }
 
-    /// When [`Endings::end_due`] is to be called.
+    /// The time of the next call of [`Endings::end_due`].
     fn next(&self) -> Instant {
         let ending = match self.planned.last() {
             Some((at, _)) => *at,

@@ -1,25 +1,25 @@
-//! Cuts the long DATA frames of a client (RFC 9113 §6.1) into short ones, before h2 sees them.
+//! Cuts the long DATA frames of a client (RFC 9113 §6.1) into short frames, before h2 sees them.
 //!
-//! h2 keeps for the life of a connection a buffer for the longest frame that came. An Envoy opens with a request of 61 KB in
-//! frames of 16 KiB, and sends some hundred bytes at a time from then on: its connection would weigh twice as much for ever.
-//! Short frames fit into the buffer that each connection begins with. Only a client that goes on with long frames has them as
-//! they are. To the flow control and to everything above it is the
-//! same; what is padded, and every other type of frame, is left as it came.
+//! h2 keeps a buffer for the longest frame received, for the life of the connection. An Envoy begins with a request of
+//! 61 KB in frames of 16 KiB, and then sends a few hundred bytes at a time: its connection would use twice the memory
+//! for ever. Short frames fit into the buffer of a new connection. Clients that keep sending long frames are an
+//! exception: their frames pass uncut. Flow control and all layers above see no difference. Padded frames and frames of
+//! other types pass unchanged.
 //!
-//! Bytes of clients that send no such frames pass where they lie. Else a piece of what was read waits here, never more than
-//! one read brought.
+//! The bytes of clients without long frames pass in place, without a copy. Otherwise at most the bytes of one read wait
+//! here.
 
 use tokio::io::ReadBuf;
 
-/// What a frame may be long, so that it fits with its head into the buffer that h2 begins with.
+/// The maximum length of a frame that fits, with its head, into the initial buffer of h2.
 const PIECE_BYTES: usize = 8192 - HEAD_BYTES;
 
-/// A client that sent as much in long frames does so all the time: an Envoy whose every request says its node. From then on
-/// each piece would cost more than the buffer is worth.
+/// A client with this many bytes in long frames sends long frames all the time: an Envoy that repeats its node in each
+/// request. From then on, cutting would cost more than the buffer is worth.
 const LONG_BYTES_CUT: usize = 128 * 1024;
 
-/// What is allowed: `SETTINGS_MAX_FRAME_SIZE` as it is while nobody says otherwise. HTTP/2 must see what is longer, to refuse
-/// it.
+/// The default `SETTINGS_MAX_FRAME_SIZE`, which the relay doesn't change. HTTP/2 must see longer frames, in order to
+/// refuse them.
 const FRAME_BYTES_MAX: usize = 16_384;
 
 const HEAD_BYTES: usize = 9;
@@ -30,22 +30,22 @@ const PADDED: u8 = 0x8;
 /// Follows one connection from its first frame on.
 #[derive(Debug, Default)]
 pub(super) struct Cutter {
-    /// Payload that passes until the next head.
+    /// Bytes of payload that may pass before the next head.
     rest: usize,
-    /// What came in long frames until now.
+    /// Bytes received in long frames so far.
     long_bytes: usize,
-    /// Boxed, as there is nothing mostly.
+    /// Boxed, because most connections have nothing to keep.
     kept: Option<Box<Kept>>,
 }
 
-/// What cannot pass where it lies.
+/// Bytes that cannot pass in place.
 #[derive(Debug, Default)]
 struct Kept {
-    /// A head that is being handed out: its last bytes.
+    /// The remaining bytes of a head that is being handed out.
     head: Vec<u8>,
-    /// What is left of a frame that is being cut.
+    /// The remainder of a frame that is being cut.
     long: Option<Long>,
-    /// What was read and not handed out yet.
+    /// Bytes read and not handed out yet.
     ahead: Vec<u8>,
 }
 
@@ -57,7 +57,7 @@ struct Long {
 }
 
 impl Cutter {
-    /// Takes what was just read into `buffer` after `before`. What cannot pass as it is, is taken out.
+    /// Takes the bytes just read into `buffer` after `before`. Removes bytes that cannot pass in place from the buffer.
     pub(super) fn take(&mut self, buffer: &mut ReadBuf<'_>, before: usize) {
         let read = &buffer.filled()[before..];
         let has_more = self.kept.as_ref().is_some_and(|kept| kept.has_more());
@@ -68,7 +68,7 @@ impl Cutter {
         buffer.set_filled(before);
     }
 
-    /// Hands out what can be handed out of that. Whether there was something.
+    /// Hands out kept bytes. Returns true if there were any to hand out.
     pub(super) fn give(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
         let Some(mut kept) = self.kept.take_if(|kept| kept.has_more()) else { return false };
         let before = buffer.filled().len();
@@ -102,7 +102,7 @@ impl Cutter {
             }
         }
         kept.ahead.drain(..given);
-        // A connection that has nothing ahead keeps no room for it.
+        // A connection keeps no memory while no bytes wait.
         if kept.has_more() || kept.long.is_some() {
             if kept.ahead.is_empty() {
                 kept.ahead = Vec::new();
@@ -112,12 +112,12 @@ impl Cutter {
         buffer.filled().len() > before
     }
 
-    /// Whether the frame with this head is to be cut.
+    /// True if the frame with this head has to be cut.
     fn cuts(&self, head: &[u8]) -> bool {
         self.long_bytes < LONG_BYTES_CUT && is_long(head)
     }
 
-    /// Whether these bytes may pass as they are; if so they have.
+    /// True if these bytes may pass unchanged; then they are accounted for.
     fn passes(&mut self, mut bytes: &[u8]) -> bool {
         let is_cutting = self.kept.as_ref().is_some_and(|kept| kept.long.is_some());
         if is_cutting && self.rest < bytes.len() {
@@ -141,14 +141,14 @@ impl Cutter {
 }
 
 impl Kept {
-    /// Something may be handed out.
+    /// True if bytes can be handed out.
     fn has_more(&self) -> bool {
         !self.ahead.is_empty() || !self.head.is_empty()
     }
 
-    /// Begins the next piece of a long frame. Gives its length.
+    /// Begins the next piece of a long frame, and returns the length of the piece.
     fn cut(&mut self, long: Long) -> usize {
-        // Pieces of like size, since h2 counts very short frames against the client.
+        // Pieces of similar size, because h2 counts very short frames against the client.
         let pieces = long.left.div_ceil(PIECE_BYTES);
         let piece = long.left.div_ceil(pieces.max(1));
         let is_last = piece == long.left;
@@ -183,7 +183,7 @@ mod tests {
         frame
     }
 
-    /// What comes out of a connection that brings `input` in reads of `read` bytes, into a buffer of `room`.
+    /// The output for a connection that receives `input` in reads of `read` bytes, with a buffer of `room` bytes.
     fn through(input: &[u8], read: usize, room: usize) -> Vec<u8> {
         let (mut cutter, mut output) = (Cutter::default(), Vec::new());
         for bytes in input.chunks(read.min(room)) {

@@ -1,4 +1,4 @@
-//! Who may come in: the places for connections, in all and from each address.
+//! Admission of connections: the limits in total and per address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -8,19 +8,19 @@ use super::limits::ServerLimits;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{DownstreamMetrics, GaugePart};
 
-/// Counts the connections of all listeners, and those of each address where that is limited.
+/// Counts the connections of all listeners, and per address if that number is limited.
 pub(super) struct Gate {
     connections_max: u64,
-    /// What a connection above `connections_max` has passed.
+    /// The limit behind `connections_max`.
     limit: Limit,
     per_address_max: Option<u64>,
-    /// As many entries as there are open connections at the most.
+    /// At most as many entries as open connections.
     addresses: Mutex<HashMap<IpAddr, u64>>,
     is_out_of_memory: Box<dyn Fn() -> bool + Send + Sync>,
     metrics: Arc<DownstreamMetrics>,
 }
 
-/// A place among the open connections, given back on drop.
+/// A place among the open connections, returned on drop.
 pub(super) struct ConnectionPermit {
     _open: GaugePart,
     address: Option<IpAddr>,
@@ -28,8 +28,8 @@ pub(super) struct ConnectionPermit {
 }
 
 impl Gate {
-    /// Room for the configured number of connections, or for what the file descriptors leave (FD21), while there is
-    /// memory (FP7).
+    /// Has places for the configured number of connections or for the number that the file descriptors allow (FD21),
+    /// whichever is smaller, and none while memory is short (FP7).
     pub(super) fn new(
         limits: &ServerLimits,
         metrics: Arc<DownstreamMetrics>,
@@ -44,12 +44,12 @@ impl Gate {
         Arc::new(Gate { connections_max, limit, per_address_max, addresses, is_out_of_memory, metrics })
     }
 
-    /// A place for one more connection; `address` is its peer's, `None` on a unix socket.
+    /// A place for one more connection. `address` is the address of the peer, `None` on a unix socket.
     ///
     /// # Errors
-    /// The limit that leaves no place; it is counted.
+    /// The limit that is reached; the refusal is already counted.
     pub(super) fn enter(self: &Arc<Self>, address: Option<SocketAddr>) -> Result<ConnectionPermit, Limit> {
-        // An IPv4 address that comes in over an IPv6 socket is the same host.
+        // An IPv4 address received over an IPv6 socket is the same host.
         let address = address.map(|address| address.ip().to_canonical());
         let permit = self.place(address);
         permit.inspect_err(|limit| self.metrics.limit_hit(*limit))
@@ -92,7 +92,7 @@ impl Gate {
     }
 
     fn addresses(&self) -> MutexGuard<'_, HashMap<IpAddr, u64>> {
-        // Every critical section leaves the table whole.
+        // Every critical section leaves the table consistent.
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,7 +103,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// How many connections fit, and which limit says so.
+/// The number of connections that fit, and the limit that determines the number.
 fn connections_max(configured: u64, descriptors: u64) -> (u64, Limit) {
     if configured <= descriptors {
         (configured, Limit::Connections)

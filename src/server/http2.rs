@@ -18,32 +18,32 @@ use super::transport::{Heard, Socket, Transport};
 use super::wakes::{CallWake, Part, Wakes};
 use crate::driver::api::downstream::Relay;
 
-/// HTTP/2 itself refuses headers that are so many times as long as allowed, and tells nobody; up to there the service
-/// looks, so that the refusal is counted and has a text.
+/// HTTP/2 silently refuses headers longer than this many times the limit. Shorter headers reach the service, which
+/// counts the refusal and gives a reason.
 const HEADER_LIST_MARGIN: u32 = 4;
 
-/// How long a peer that sent too many frames may take to read what was being written, and the GOAWAY after it.
+/// The time for a peer that sent too many frames to read the current output and the GOAWAY after it.
 const CALMED_WITHIN: Duration = Duration::from_millis(500);
 
 type H2 = h2::server::Connection<Transport, Piece>;
 
 pin_project! {
-    /// Reads and writes, and answers calls, while it is polled; says how it ended.
+    /// Reads, writes and answers calls while polled. Resolves to the reason for the end.
     pub(super) struct Http2<R: Relay> {
         h2: H2,
         service: Service<R>,
         calls: Calls,
         wakes: Arc<Wakes>,
-        // Of HTTP/2.
+        // The waker of HTTP/2.
         waker: Waker,
-        // Until when a peer that sent too many frames may take the GOAWAY.
+        // The time until which a peer that sent too many frames may read the GOAWAY.
         calmed: Option<Pin<Box<Sleep>>>,
         #[pin]
         keepalive: Keepalive,
     }
 }
 
-/// The calls of a connection that have no whole answer yet.
+/// The calls of a connection that are not fully answered.
 #[derive(Default)]
 struct Calls(Vec<OpenCall>);
 
@@ -53,10 +53,10 @@ struct OpenCall {
     waker: Waker,
 }
 
-/// Says SETTINGS to a client whose preface has come.
+/// Sends SETTINGS to a client whose preface was received.
 ///
 /// # Errors
-/// What the transport says.
+/// An error of the transport.
 pub(super) async fn open<R: Relay>(socket: Socket, service: Service<R>) -> Result<Pin<Box<Http2<R>>>, Fault> {
     let limits = &service.shared.limits;
     let (transport, heard) = Transport::http2(socket, limits.control_frames_per_second_max);
@@ -95,7 +95,7 @@ impl<R: Relay> Connection for Http2<R> {
         let task = context.waker();
         this.wakes.watch(task);
         loop {
-            // Calls first, so that what they have to say is in what is written then.
+            // Calls first, so that the write below includes their output.
             let was_called = this.wakes.take(Part::Calls);
             if was_called {
                 this.calls.poll();
@@ -117,14 +117,15 @@ impl<R: Relay> Connection for Http2<R> {
                 if heard.is_flood() && this.calmed.is_none() {
                     this.h2.abrupt_shutdown(h2::Reason::ENHANCE_YOUR_CALM);
                     *this.calmed = Some(Box::pin(sleep(CALMED_WITHIN)));
-                    // The next turn writes it.
+                    // The next turn writes the GOAWAY.
                     this.wakes.woke(Part::Io);
                 }
             }
             if !was_called && !was_io {
                 break;
             }
-            // Who has none left is told to wake itself, which would be taken for news here, for ever.
+            // A task without budget is told to wake itself. The loop would take each wake for a reason to go on, for
+            // ever.
             if !coop::has_budget_remaining() {
                 break;
             }
@@ -143,7 +144,7 @@ impl<R: Relay> Connection for Http2<R> {
     fn shut_down(self: Pin<&mut Self>) {
         let this = self.project();
         this.h2.graceful_shutdown();
-        // The next poll writes it.
+        // The next poll writes the GOAWAY.
         this.wakes.woke(Part::Io);
     }
 }
@@ -156,7 +157,7 @@ impl Calls {
         self.0.push(OpenCall { call, wake, waker });
     }
 
-    /// Polls those that were woken.
+    /// Polls the woken calls.
     fn poll(&mut self) {
         self.0.retain_mut(|open| {
             !open.wake.take() || open.call.as_mut().poll(&mut Context::from_waker(&open.waker)).is_pending()
@@ -165,11 +166,11 @@ impl Calls {
 }
 
 pin_project! {
-    /// Asks a peer for a sign of life of which nothing was heard for a while (KAL-1).
+    /// Sends a PING to a peer after a time of silence (KAL-1).
     struct Keepalive {
         ping: Option<h2::PingPong>,
         heard: Arc<Heard>,
-        // When it was asked.
+        // The time of the last PING, while an answer is outstanding.
         asked: Option<Instant>,
         #[pin]
         timer: Sleep,
@@ -177,14 +178,14 @@ pin_project! {
 }
 
 impl Keepalive {
-    /// Ready if the peer gave none.
+    /// Ready if the peer gave no sign of life.
     fn poll_lost(self: Pin<&mut Self>, limits: &ServerLimits, context: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
         loop {
             ready!(this.timer.as_mut().poll(context));
             let heard = this.heard.last();
             match *this.asked {
-                // Any bytes will do: a client that sends a lot may be slow to get to the PING.
+                // Any bytes count as an answer: a client that sends a lot may be slow to reach the PING.
                 Some(asked) if heard < asked => return Poll::Ready(()),
                 Some(_) => *this.asked = None,
                 None => {}
@@ -196,8 +197,8 @@ impl Keepalive {
                 continue;
             }
             if let Some(ping) = this.ping {
-                // Takes the last answer, without which there is no next question. One that is late is still under way:
-                // then any other bytes must do.
+                // Takes the last PONG, because h2 sends no new PING before. If the PONG is late, the old PING is still
+                // outstanding: then any other bytes have to count.
                 let _ = ping.poll_pong(context);
                 let _ = ping.send_ping(h2::Ping::opaque());
             }

@@ -13,15 +13,15 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::driver::api::downstream::WhenUnavailable;
 
-/// The accept queue. std and tokio ask for 128; a storm of reconnects then costs every client whose SYN was dropped
-/// a second. The kernel caps it at `net.core.somaxconn`.
+/// The accept queue. std and tokio ask for 128; in a storm of reconnects, every client whose SYN was dropped would then
+/// lose a second. The kernel caps the queue at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// How much the kernel may hold that isn't on its way yet. Without it, megabytes of old messages gather in the
-/// socket of a slow client, instead of the newest one being built when it can be written (FLW-2).
+/// Unsent bytes that the kernel may hold. Without the bound, megabytes of old messages gather in the socket of a slow
+/// client, instead of the newest message being built just before the write (FLW-2).
 const NOTSENT_LOWAT_BYTES: u32 = 16 * 1024;
 
-/// Finds hosts that vanished without a word, also while HTTP/2 has not begun.
+/// Finds hosts that vanished without a FIN, also before HTTP/2 begins.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_time(Duration::from_secs(30))
     .with_interval(Duration::from_secs(10))
@@ -35,21 +35,21 @@ pub struct Listener {
     socket: ListeningSocket,
 }
 
-/// What one listener serves otherwise than others do.
+/// The options that may differ from listener to listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerOptions {
-    /// Methods and types of the v2 API are served (TYP-5).
+    /// Serves methods and types of the v2 API (TYP-5).
     pub v2: bool,
-    /// How long a REST or `Fetch*` request waits for news (RST-9).
+    /// The time that a REST or `Fetch*` request waits for a change (RST-9).
     pub rest_hold: Duration,
     pub when_unavailable: WhenUnavailable,
     pub load_reports: LoadReports,
 }
 
-/// What becomes of streams of load reports.
+/// The treatment of streams of load reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadReports {
-    /// They are kept, and what they bring is dropped.
+    /// The relay keeps the streams open, and drops the reports.
     #[default]
     Drop,
     /// UNIMPLEMENTED.
@@ -73,21 +73,21 @@ enum ListeningSocket {
     Unix { listener: UnixListener, file: SocketFile },
 }
 
-/// A listening socket on its own.
+/// A listening socket without name and options.
 #[derive(Debug)]
 pub enum BoundSocket {
     Tcp(TcpListener),
     Unix(UnixListener, SocketFile),
 }
 
-/// A connection as accepted.
+/// An accepted connection.
 pub(super) enum Accepted {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream),
 }
 
 impl Accepted {
-    /// The peer's address; `None` on a unix socket.
+    /// The address of the peer; `None` on a unix socket.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         match self {
             Accepted::Tcp(_, address) => Some(*address),
@@ -97,16 +97,16 @@ impl Accepted {
 }
 
 impl Listener {
-    /// Listens on TCP. An IPv6 wildcard address takes IPv4 too, unless the host says otherwise.
+    /// Listens on TCP. An IPv6 wildcard address accepts IPv4 too, unless the host is configured otherwise.
     ///
-    /// `name` is the listener's name in the configuration. Must be called within a tokio runtime.
+    /// `name` is the name of the listener in the configuration. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// What the kernel says, e.g. that the address is taken.
+    /// The error of the kernel, e.g. that the address is in use.
     pub fn bind_tcp(name: &str, address: SocketAddr) -> io::Result<Listener> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), None)?;
         socket.set_reuse_address(true)?;
-        // Accepted sockets inherit these, which saves their clients three system calls each in a storm.
+        // Accepted sockets inherit these options. In a storm of reconnects, each client saves three system calls.
         socket.set_tcp_nodelay(true)?;
         socket.set_tcp_keepalive(&KEEPALIVE)?;
         socket.set_tcp_notsent_lowat(NOTSENT_LOWAT_BYTES)?;
@@ -116,17 +116,18 @@ impl Listener {
         Ok(Listener::new(name, ListeningSocket::Tcp(listener)))
     }
 
-    /// Listens on a unix socket. A socket file that nobody listens on any more is replaced; the file is removed
-    /// when the listener is dropped. `mode` is the file's permissions, e.g. `0o660`; without it, the umask decides.
+    /// Listens on a unix socket. Replaces a stale socket file; the new file is removed when the listener is dropped.
+    /// `mode` gives the permissions of the file, e.g. `0o660`; without a mode, the umask decides.
     ///
     /// # Errors
-    /// `AddrInUse` if somebody listens there; `AlreadyExists` if the path is no socket; else what the kernel says.
+    /// `AddrInUse` if another process listens there; `AlreadyExists` if the path is no socket; else the error of the
+    /// kernel.
     pub fn bind_unix(name: &str, path: &Path, mode: Option<u32>) -> io::Result<Listener> {
         remove_stale(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
         socket.bind(&SockAddr::unix(path)?)?;
         let file = SocketFile::new(path)?;
-        // Nobody can connect before `listen`, so there is no moment with the wrong permissions.
+        // No client can connect before `listen`, so no client meets the wrong permissions.
         if let Some(mode) = mode {
             fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         }
@@ -148,7 +149,8 @@ impl Listener {
         self.options
     }
 
-    /// Gives the socket away, for a server of another kind. The file of a unix socket is removed when its guard goes.
+    /// Gives the socket away, for a server of another kind. The file of a unix socket is removed when its guard is
+    /// dropped.
     pub fn into_socket(self) -> BoundSocket {
         match self.socket {
             ListeningSocket::Tcp(listener) => BoundSocket::Tcp(listener),
@@ -189,7 +191,7 @@ impl Listener {
     }
 }
 
-/// Removes the socket file of a process that is gone.
+/// Removes the socket file of a process that no longer exists.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let file_type = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata.file_type(),
@@ -197,7 +199,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     if !file_type.is_socket() {
-        let text = format!("{} exists and is no socket", path.display());
+        let text = format!("{} exists and is not a socket", path.display());
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
     }
     match std::os::unix::net::UnixStream::connect(path) {
@@ -211,14 +213,14 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The file of our socket, removed on drop unless somebody has put another in its place.
+/// The file of our socket, removed on drop unless another file has taken its place.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
     identity: Identity,
 }
 
-/// Device, inode, and when it was made: the number of an inode is given out again as soon as its socket is closed.
+/// Device, inode and modification time: the kernel reuses the number of an inode as soon as its socket is closed.
 type Identity = (u64, u64, i64, i64);
 
 impl SocketFile {
@@ -266,11 +268,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("xds.sock");
         let bind = || Listener::bind_unix("local", &path, None).unwrap().into_socket();
-        // Most file systems give the same inode at once; some don't, and there is nothing to see.
+        // Most file systems reuse the inode at once; on other file systems the test proves nothing.
         for _ in 0..20 {
             let BoundSocket::Unix(listener, file) = bind() else { panic!("not unix") };
             drop(listener);
-            // Longer than the clock of the file system takes for a step.
+            // Longer than a tick of the clock of the file system.
             tokio::time::sleep(Duration::from_millis(15)).await;
             let successor = bind();
             drop(file);

@@ -1,8 +1,8 @@
-//! Load reports (LRS): their streams are kept, and what they bring is dropped.
+//! Load reports (LRS): the streams stay open, and the reports are dropped.
 //!
-//! Nobody here has a use for reports yet. But a refusal is worse than none: an Envoy tries again every 5 s, for ever, which is
-//! 2,000 calls a second from 10,000 of them (RPC-8). So the first word says that no cluster is wished for, and that the next
-//! report is due in five minutes; there is no second one, since each makes Envoy's interval begin anew.
+//! The relay has no use for reports yet. But a refusal is worse than a stream without use: an Envoy retries every 5 s,
+//! for ever, so 10,000 Envoys make 2,000 calls a second (RPC-8). So the first response asks for no cluster and for a
+//! report in five minutes. There is no second response, because each response restarts Envoy's interval.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
 use crate::xds::{ApiVersion, Code, Status};
 
-/// The API of the load reporting method that has this path.
+/// The API of the load reporting method with this path.
 pub(super) fn api_of_path(path: &str) -> Option<ApiVersion> {
     match path {
         "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats" => Some(ApiVersion::V3),
@@ -33,12 +33,12 @@ pub(super) fn api_of_path(path: &str) -> Option<ApiVersion> {
 
 const INTERVAL: Duration = Duration::from_secs(300);
 
-/// A gRPC message with a `LoadStatsResponse` in which only `load_reporting_interval` (2) is set, to `seconds` (1) of
+/// A gRPC message with a `LoadStatsResponse` that sets only `load_reporting_interval` (2), to `seconds` (1) of
 /// [`INTERVAL`].
 const WISH: [u8; 10] = [0, 0, 0, 0, 5, 0x12, 3, 0x08, 0xac, 0x02];
 
-/// Keeps a stream until its client ends it, or the connection goes, or more comes than `bytes_max` in an interval: as much as
-/// one request may be, which is some 40,000 localities.
+/// Keeps a stream until the client ends the stream, the connection closes, or the client sends more than `bytes_max` in
+/// an interval. `bytes_max` is the limit of one request, which is some 40,000 localities.
 pub(super) async fn keep<S: RelayStream>(
     mut reports: RecvStream,
     mut send: SendStream<Piece>,
@@ -46,7 +46,7 @@ pub(super) async fn keep<S: RelayStream>(
     bytes_max: usize,
     metrics: Arc<DownstreamMetrics>,
 ) {
-    // An error says that the stream is gone, here and below.
+    // Here and below, an error means that the stream is gone.
     let _ = send.send_data(Bytes::from_static(&WISH).into(), false);
     let status = tokio::select! {
         biased;
@@ -60,7 +60,7 @@ pub(super) async fn keep<S: RelayStream>(
     let _ = send.send_trailers(trailers);
 }
 
-/// `None`: the client is gone.
+/// `None` if the client is gone.
 async fn drop_reports(
     reports: &mut RecvStream,
     bytes_max: usize,
@@ -68,7 +68,7 @@ async fn drop_reports(
 ) -> Option<Status> {
     let (mut begin, mut read) = (Instant::now(), 0);
     loop {
-        // The body need never be pending; a busy client must not keep its thread.
+        // A busy client could keep the body always ready; the budget makes the task yield its thread.
         coop::consume_budget().await;
         let Some(data) = poll_fn(|context| poll_data(reports, context)).await else {
             return Some(Status::ok());
@@ -81,7 +81,9 @@ async fn drop_reports(
         read += bytes;
         if read > bytes_max {
             metrics.limit_hit(Limit::RequestBytes);
-            let text = format!("bytes of load reports in {INTERVAL:?}: more than {bytes_max} came");
+            let text = format!(
+                "more than {bytes_max} bytes of load reports in {INTERVAL:?}; the limit is limits.request_bytes"
+            );
             return Some(Status::new(Code::ResourceExhausted, text));
         }
     }

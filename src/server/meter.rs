@@ -1,32 +1,35 @@
-//! Counts the frames of a client that HTTP/2 answers, or ignores, without any limit of its own (FD19).
+//! Counts the frames of a client that HTTP/2 answers, or ignores, without a limit of its own (FD19).
 //!
-//! PING, SETTINGS, PRIORITY, unknown ones, RST_STREAM and WINDOW_UPDATE cost 0.1 to 0.3 µs each, calls some 20 µs. Whoever
-//! sends enough of them holds a core for nothing. The rest is limited elsewhere, or paid for in data.
+//! PING, SETTINGS, PRIORITY, RST_STREAM, WINDOW_UPDATE and unknown frames cost 0.1 to 0.3 µs each, calls some 20 µs. A
+//! client that sends enough of them wastes a core. Other frames have limits elsewhere, or carry data.
 //!
-//! WINDOW_UPDATEs are no flood where data went out: a client that reads sends one or two for each piece it took. So written
-//! bytes pay for them, at a rate that every client reaches which opens its window by more than a few bytes at a time. One that
-//! opens it byte by byte pays more for each, since it makes the server send that many frames.
+//! WINDOW_UPDATEs are no flood if data went out: a client that reads sends one or two per piece of data. So written
+//! bytes pay for WINDOW_UPDATEs. Every client that opens its window by more than a few bytes at a time can pay. A
+//! client that opens its window byte by byte pays more for each WINDOW_UPDATE, because the server has to send as many
+//! frames.
 //!
-//! Follows the heads of frames (RFC 9113 §4.1) through the bytes as they come; looks at the clock once per `max` of cost.
+//! The meter follows the heads of frames (RFC 9113 §4.1) through the bytes as received, and reads the clock once per
+//! `max` of cost.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What one call costs, in control frames: accepting it, answering it and letting it go.
+/// The cost of a call, in control frames: to accept, answer and drop the call.
 const CALL: u32 = 5;
 
-/// What a window that opens by less than [`SMALL_WINDOW_BYTES`] costs: a frame of that size, its system call and its turn.
+/// The cost of a window that opens by less than [`SMALL_WINDOW_BYTES`]: a frame of that size, its system call and its
+/// turn.
 const SMALL_WINDOW: u32 = 10;
-/// Less than the smallest response is long.
+/// Less than the length of the smallest response.
 const SMALL_WINDOW_BYTES: u32 = 16;
 
-/// What a client may have been sent for each WINDOW_UPDATE at the least. Half of a DATA frame of 1 KiB, as there may be two:
-/// for the stream and for the connection.
+/// Written bytes that pay for one WINDOW_UPDATE. Half of a DATA frame of 1 KiB, because a client may send two: for the
+/// stream and for the connection.
 const BYTES_PER_UPDATE: usize = 512;
 
 const HEAD_BYTES: usize = 9;
-/// Of a WINDOW_UPDATE.
+/// The payload of a WINDOW_UPDATE.
 const PAYLOAD_BYTES: usize = 4;
 
 const DATA: u8 = 0x0;
@@ -37,16 +40,16 @@ const CONTINUATION: u8 = 0x9;
 /// Follows one connection from its first frame on.
 #[derive(Debug)]
 pub(super) struct FrameMeter {
-    /// What may be spent in a second.
+    /// The cost allowed per second.
     max: u32,
     spent: u32,
     since: Instant,
-    /// Written bytes that paid for nothing yet: at most what pays for `max` frames.
+    /// Written bytes that have not paid for a frame yet; at most the price of `max` frames.
     written: usize,
-    /// The head of the next frame, with the payload of a WINDOW_UPDATE, as far as they have come.
+    /// The received part of the next head, with the payload of a WINDOW_UPDATE.
     head: [u8; HEAD_BYTES + PAYLOAD_BYTES],
     head_bytes: usize,
-    /// Bytes to go until the next frame begins.
+    /// Bytes left until the next frame begins.
     skip: usize,
 }
 
@@ -56,13 +59,13 @@ impl FrameMeter {
         FrameMeter { max, spent: 0, since: now, written: 0, head, head_bytes: 0, skip: 0 }
     }
 
-    /// These many bytes were written to the client.
+    /// Adds bytes that were written to the client.
     pub(super) fn wrote(&mut self, bytes: usize) {
         let most = BYTES_PER_UPDATE.saturating_mul(self.max as usize);
         self.written = self.written.saturating_add(bytes).min(most);
     }
 
-    /// Whether these bytes are too much: `max` was spent in less than a second.
+    /// Returns true if these bytes are too much: the client spent `max` in less than a second.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> bool {
         loop {
             let skipped = self.skip.min(bytes.len());
@@ -73,7 +76,7 @@ impl FrameMeter {
             }
             let [a, b, c, frame_type, ..] = self.head;
             let length = u32::from_be_bytes([0, a, b, c]) as usize;
-            // One of any other length is an error of the connection.
+            // A WINDOW_UPDATE of any other length is an error of the connection.
             let looks_inside = frame_type == WINDOW_UPDATE && length == PAYLOAD_BYTES;
             if looks_inside && !self.take(&mut bytes, HEAD_BYTES + PAYLOAD_BYTES) {
                 return false;
@@ -87,7 +90,7 @@ impl FrameMeter {
         }
     }
 
-    /// Takes bytes until the head has so many. Whether it has.
+    /// Takes bytes until the head has `until` bytes. Returns true if the head has as many.
     fn take(&mut self, bytes: &mut &[u8], until: usize) -> bool {
         let taken = bytes.len().min(until.saturating_sub(self.head_bytes));
         let (now, later) = bytes.split_at(taken);
@@ -141,7 +144,7 @@ mod tests {
     fn frame(frame_type: u8, payload_bytes: usize) -> Vec<u8> {
         let mut frame = vec![0, 0, 0, frame_type, 0, 0, 0, 0, 0];
         frame[1..3].copy_from_slice(&(payload_bytes as u16).to_be_bytes());
-        // Payload that would count, were it taken for headers.
+        // The payload would count if the meter took it for headers.
         frame.resize(frame.len() + payload_bytes, 0x6);
         frame
     }
@@ -186,7 +189,7 @@ mod tests {
         assert!(is_flood(&mut new(), HEAD_BYTES + 1, 1), "a frame of one byte");
         assert!(is_flood(&mut new(), 1 << 20, 1), "however much went out");
         assert!(is_flood(&mut new(), 0, 1024), "nothing went out");
-        // What is saved up is bounded.
+        // The savings are bounded.
         let mut frames = new();
         frames.wrote(usize::MAX);
         assert!(frames.read(&window_update(1024).repeat(200)));

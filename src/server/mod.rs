@@ -1,18 +1,19 @@
 //! Downstream I/O: listeners, limits, and gRPC streams over HTTP/2.
 //!
-//! Owns sockets, HTTP/2 connections and gRPC framing. It hands decoded requests to a [`Relay`] and takes finished
-//! messages out of it; it knows no machine, no cache and no upstream. In reading order:
+//! Owns sockets, HTTP/2 connections and gRPC framing. The server hands decoded requests to a [`Relay`] and takes
+//! finished messages from the relay; state machines, caches and upstreams are unknown here. In reading order:
 //!
-//! - [`limits`]: every limit with its price.
-//! - [`listener`], `gate`, `accept`: bound sockets, who may come in, and the loop that accepts.
-//! - `transport`, `cut`, `meter`: the bytes of a connection. `connection`: its life from the first to the last of them, with its
-//!   deadlines, its age and its GOAWAY. `http2`: all its calls, in the one task that a connection has; `wakes`: what in it is to
-//!   be looked at.
-//! - `service`: from a path to what answers it. `unary`: REST and `Fetch*`. `load_reports`: what is taken and dropped. `call`, `reader`: the two directions of a stream.
-//!   `body`: what travels. `streams`: those of a connection, so that they can be ended. `status`: gRPC statuses as headers.
+//! - [`limits`]: every limit with its cost.
+//! - [`listener`], `gate`, `accept`: bound sockets, admission, and the accept loop.
+//! - `transport`, `cut`, `meter`: the bytes of a connection. `connection`: its life from the first byte to the last,
+//!   with deadlines, age and GOAWAY. `http2`: all calls of a connection, in the single task of the connection. `wakes`:
+//!   the parts of the task that were woken.
+//! - `service`: from a path to an answer. `unary`: REST and `Fetch*`. `load_reports`: streams whose content is dropped.
+//!   `call`, `reader`: the two directions of a stream. `body`: bodies of requests and responses. `streams`: the open
+//!   streams of a connection, so that the connection can end them. `status`: gRPC statuses as headers.
 //!
-//! Nothing here queues responses: a message is built when HTTP/2 can take it (FLW-2), and requests are read whatever becomes
-//! of the responses (FLW-3).
+//! The server has no queue of responses: a message is built when HTTP/2 can take the message (FLW-2), and requests are
+//! read even if responses are blocked (FLW-3).
 
 mod accept;
 mod body;
@@ -56,10 +57,10 @@ use transport::Socket;
 
 type HealthService = HealthServer<tonic_health::server::HealthService>;
 
-/// The names whose health is reported: of the whole server, and of ADS.
+/// The names with a health status: the whole server, and ADS.
 const HEALTH_NAMES: [&str; 2] = ["", "envoy.service.discovery.v3.AggregatedDiscoveryService"];
 
-/// By how much the last cut of a drain may be late: a second of a busy host.
+/// The time by which the last cut of a drain may be late: a second of a busy host.
 const CUT_MARGIN: Duration = Duration::from_secs(1);
 
 /// A health request is a service name; 1 KiB is plenty.
@@ -71,13 +72,13 @@ pub struct Server<R: Relay> {
     health: HealthReporter,
 }
 
-/// What all connections use.
+/// State shared by all connections.
 struct Shared<R> {
     relay: Arc<R>,
     limits: ServerLimits,
     metrics: Arc<DownstreamMetrics>,
     health_service: HealthService,
-    /// That load reports are dropped was told.
+    /// True after the warning about dropped load reports.
     load_reports_told: AtomicBool,
 }
 
@@ -91,17 +92,16 @@ impl<R: Relay> Server<R> {
         Server { shared: Arc::new(shared), health }
     }
 
-    /// Serves until `shutdown`, then drains; resolves when every connection is gone, at the latest
-    /// `drain_window` later. Dropping the future drains too, without anybody waiting.
+    /// Serves until `shutdown`, then drains. Resolves when every connection is closed, `drain_window` later at the
+    /// latest. Dropping the future drains too, but does not wait.
     ///
-    /// Never fails: what a peer does ends its stream or its connection, and what the kernel refuses is tried again.
+    /// Never fails: an error of a peer ends its stream or connection, and an error of the kernel is retried.
     pub async fn serve(self, listeners: Vec<Listener>, shutdown: impl Future<Output = ()>) {
         let (stop, draining) = (CancellationToken::new(), Arc::new(Signal::default()));
         let _stop_on_drop = stop.clone().drop_guard();
         let _drain_on_drop = DrainOnDrop(draining.clone());
         let (acceptors, connections) = (TaskTracker::new(), TaskTracker::new());
 
-        // Accept and serve.
         self.report(ServingStatus::Serving).await;
         let gate = {
             let relay = self.shared.relay.clone();
@@ -113,18 +113,22 @@ impl<R: Relay> Server<R> {
         }
         shutdown.await;
 
-        // Tell those who watch, and let nobody in any more. Sockets close and socket files go here.
+        // Report to health watchers, and accept no more connections. Sockets close and socket files are removed here.
         self.report(ServingStatus::NotServing).await;
         stop.cancel();
         acceptors.close();
         acceptors.wait().await;
 
-        // Every connection sends GOAWAY, ends its streams over the window and is cut at its end (RLY-77).
+        // Every connection sends GOAWAY, ends its streams over the window, and is cut at the end of the window
+        // (RLY-77).
         draining.raise();
         connections.close();
-        // Whatever may hold one up, it does not hold the process.
+        // A connection that hangs must not keep the process from its exit.
         if timeout(self.shared.limits.drain_window + CUT_MARGIN, connections.wait()).await.is_err() {
-            tracing::warn!(connections = connections.len(), "connections were still open after the drain");
+            tracing::warn!(
+                connections = connections.len(),
+                "connections were still open after the drain window"
+            );
         }
     }
 
@@ -171,7 +175,7 @@ impl<R: Relay> Server<R> {
     }
 }
 
-/// Connections go when nobody serves any more, however that came about.
+/// Drains the connections when the server ends, for any reason.
 struct DrainOnDrop(Arc<Signal>);
 
 impl Drop for DrainOnDrop {

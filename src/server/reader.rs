@@ -1,7 +1,7 @@
 //! Reads the requests of one stream.
 //!
-//! Beside its responses, and whatever becomes of them: a client whose responses are blocked must still be read (FLW-3), and
-//! small frames left unread cost it the connection.
+//! Reading goes on beside the responses: a client with blocked responses must still be read (FLW-3). Small unread
+//! frames would cost the client its connection.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -24,31 +24,31 @@ use crate::telemetry::metrics::DownstreamMetrics;
 use crate::wire::{Bound, ReadError, RequestReader};
 use crate::xds::{Code, Request, Status};
 
-/// Why no more requests come.
+/// The reason for the end of the requests.
 enum End {
     HalfClosed,
-    /// Reset, or the connection is gone: there is nobody to tell.
+    /// Reset, or the connection is gone: the client can't be told.
     Reset,
     Failed(Status),
 }
 
-/// The requests of one stream, and what bounds them.
+/// The requests of one stream, with their limits.
 pub(super) struct Requests {
     body: RecvStream,
     reader: RequestReader,
     metrics: Arc<DownstreamMetrics>,
-    /// For what has come of the request that is being read, and for the one that is being taken.
+    /// The charge for the received part of the current request, and for the request that is being handed over.
     charge: Charge,
     /// From the first byte of a request to its last.
     timeout: Duration,
-    /// Runs while the rest of a request is waited for.
+    /// Runs while the rest of a request is outstanding.
     late: Option<Pin<Box<Sleep>>>,
 }
 
-/// Hands the requests of `body` to `stream`, in arrival order (STR-14), until one side ends.
+/// Hands the requests of `body` to `stream`, in the order of arrival (STR-14), until one side ends.
 #[expect(
     clippy::manual_async_fn,
-    reason = "it would keep a second place for each argument as long as it lasts"
+    reason = "an `async fn` would store each argument twice for the life of its future"
 )]
 pub(super) fn read_requests<S: RelayStream>(
     mut requests: Requests,
@@ -70,16 +70,15 @@ async fn pump<S: RelayStream>(
     stream: &S,
     first_request_deadline: Instant,
 ) -> Result<Infallible, End> {
-    // Boxed, as there is one on each stream, once.
     let mut is_first = true;
     loop {
         let request = match std::mem::take(&mut is_first) {
-            // Boxed, as there is one on each stream, once.
+            // Boxed: used once per stream, and otherwise part of every stream's future.
             true => timeout_at(first_request_deadline, requests.next()).boxed().await.unwrap_or_else(|_| {
                 requests.metrics.limit_hit(Limit::FirstRequestTimeout);
-                // Not UNAVAILABLE: the fault is the client's, and dashboards shouldn't blame the server. Clients retry both
-                // alike, with back-off.
-                Err(End::Failed(Status::new(Code::DeadlineExceeded, "no request came in time")))
+                // Not UNAVAILABLE: the client is at fault, and dashboards shouldn't blame the server. Clients retry
+                // both alike, with back-off.
+                Err(End::Failed(Status::new(Code::DeadlineExceeded, "no request arrived in time")))
             }),
             false => requests.next().await,
         }?;
@@ -101,7 +100,7 @@ impl Requests {
 
     async fn next(&mut self) -> Result<Request, End> {
         loop {
-            // Neither the body nor the stream need ever be pending; a busy client must not keep its thread.
+            // A busy client could keep body and stream always ready; the budget makes the task yield its thread.
             coop::consume_budget().await;
             if let Some(request) = self.reader.next() {
                 self.late = None;
@@ -125,7 +124,7 @@ impl Requests {
         }
     }
 
-    /// The next bytes, unless those of a request that has begun are late: what came of it is kept until then.
+    /// The next bytes. An error if the rest of a request is late: the received part occupies memory until then.
     fn poll_data(
         &mut self,
         context: &mut Context<'_>,
@@ -138,7 +137,7 @@ impl Requests {
             ready!(late.as_mut().poll(context));
             self.metrics.limit_hit(Limit::RequestTimeout);
             let text = format!(
-                "a request did not come as a whole within {:?}, which is limits.request_timeout",
+                "a request was incomplete after {:?}; the limit is limits.request_timeout",
                 self.timeout
             );
             return Poll::Ready(Err(End::Failed(Status::new(Code::DeadlineExceeded, text))));
@@ -155,7 +154,7 @@ impl Requests {
     }
 }
 
-/// The one request of a call that has no more.
+/// The single request of a `Fetch*` call.
 pub(super) async fn read_one(mut requests: Requests, deadline: Instant) -> Result<Request, Status> {
     match timeout_at(deadline, requests.next()).await {
         Ok(Ok(request)) => Ok(request),
@@ -165,12 +164,12 @@ pub(super) async fn read_one(mut requests: Requests, deadline: Instant) -> Resul
         }
         Err(_) => {
             requests.metrics.limit_hit(Limit::FirstRequestTimeout);
-            Err(Status::new(Code::DeadlineExceeded, "no request came in time"))
+            Err(Status::new(Code::DeadlineExceeded, "no request arrived in time"))
         }
     }
 }
 
-/// The limit that a request passed, if it could not be read for that.
+/// The limit that an unreadable request passed, if a limit is the reason.
 pub(super) fn over_limit(error: &ReadError) -> Option<Limit> {
     match error {
         ReadError::OverLimit { limit, .. } => configured(*limit),
@@ -178,7 +177,7 @@ pub(super) fn over_limit(error: &ReadError) -> Option<Limit> {
     }
 }
 
-/// The limit of the configuration behind a bound of the reader.
+/// The configured limit behind a bound of the reader.
 fn configured(bound: Bound) -> Option<Limit> {
     match bound {
         Bound::RequestBytes => Some(Limit::RequestBytes),
@@ -186,11 +185,11 @@ fn configured(bound: Bound) -> Option<Limit> {
         Bound::NodeRetainedBytes => Some(Limit::NodeRetainedBytes),
         Bound::MetadataDepth => Some(Limit::MetadataDepth),
         Bound::Names | Bound::InitialVersions => Some(Limit::NamesPerRequest),
-        // Versions and nonces are as long as names may be.
+        // Versions and nonces have the limit of names.
         Bound::NameBytes | Bound::ResourceVersionBytes | Bound::VersionBytes | Bound::NonceBytes => {
             Some(Limit::NameBytes)
         }
-        // Nobody configures the length of a type's name; responses are not read here.
+        // The length of a type's name is not configurable, and the server reads no responses.
         Bound::TypeUrlBytes | Bound::ResponseBytes => None,
     }
 }

@@ -1,4 +1,4 @@
-//! From a request's path to what answers it.
+//! From the path of a request to the answer.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use crate::telemetry::metrics::CallKind;
 use crate::wire::RequestReader;
 use crate::xds::{ApiVersion, Call, Code, Method, Status, StreamKind, Variant, mark};
 
-/// What answers a call.
+/// The destination of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     /// The discovery services (RPC-1, RPC-2).
     Discovery(Method),
-    /// tonic's health service.
+    /// The health service of tonic.
     Health,
     LoadReports(ApiVersion),
 }
@@ -57,14 +57,14 @@ pub(super) struct Service<R: Relay> {
 
 type Response = http::Response<ResponseBody>;
 
-/// What comes of a call.
+/// The answer to a call.
 pub(super) enum Answer<F, S: RelayStream> {
     Now(Response),
     Later(BoxFuture<'static, Response>),
-    /// A stream of load reports, which only HTTP/2 has.
+    /// A stream of load reports, over HTTP/2 only.
     LoadReports(RecvStream),
-    /// A stream, which only HTTP/2 has: `requests` reads what the client says, and hands it to the stream. `marks`: the client
-    /// reads marks, and is told that they are set.
+    /// An xDS stream, over HTTP/2 only. `requests` reads the requests of the client and hands them to the stream.
+    /// `marks`: the client understands marks, and the headers confirm them.
     Stream {
         requests: F,
         registered: RegisteredStream<S>,
@@ -72,7 +72,7 @@ pub(super) enum Answer<F, S: RelayStream> {
     },
 }
 
-/// Of HTTP/1.1.
+/// The service for HTTP/1.1.
 impl<R: Relay> hyper::service::Service<Request<Incoming>> for Service<R> {
     type Response = Response;
     type Error = Infallible;
@@ -123,8 +123,9 @@ impl<R: Relay> Service<R> {
         }
         match route {
             Some(Route::Discovery(method)) if method.api == ApiVersion::V2 && !self.options.v2 => {
-                let text =
-                    format!("{path} is a method of the v2 API, which `v2: true` on the listener turns on");
+                let text = format!(
+                    "{path} is a method of the v2 API; `v2: true` on the listener enables the v2 API"
+                );
                 Answer::Now(self.unimplemented(text))
             }
             Some(Route::Discovery(Method { call: Call::Stream(variant), service, api })) => {
@@ -154,12 +155,12 @@ impl<R: Relay> Service<R> {
             }
             // There is no aggregated Fetch.
             Some(Route::Discovery(_) | Route::LoadReports(_)) | None => {
-                Answer::Now(self.unimplemented(format!("{path} is not served here")))
+                Answer::Now(self.unimplemented(format!("{path} is not served")))
             }
         }
     }
 
-    /// HTTP/2 lets through what is a few times too long; here it is counted and told.
+    /// HTTP/2 accepts headers that are a few times too long, so that the refusal is counted and explained here.
     fn refuse_long_headers(&self, request: &Request<RequestBody>) -> Option<Response> {
         let max = self.shared.limits.header_list_bytes_max;
         let found = header_list_bytes(request);
@@ -170,7 +171,7 @@ impl<R: Relay> Service<R> {
         if !is_grpc(request.headers()) {
             return Some(status::plain(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
         }
-        let text = format!("bytes of a call's headers: found {found}, allowed are {max}");
+        let text = format!("bytes of a call's headers: found {found}, the limit is {max}");
         Some(status::trailers_only(&Status::new(Code::ResourceExhausted, text)))
     }
 
@@ -187,8 +188,8 @@ impl<R: Relay> Service<R> {
         self.shared.metrics.call(CallKind::LoadReports);
         if !self.shared.load_reports_told.swap(true, Relaxed) {
             tracing::warn!(listener = %self.peer.listener,
-                "clients report load: their streams are kept and what they report is dropped, as nobody here passes it on; \
-                `load_reports: refuse` on the listener refuses them instead");
+                "clients send load reports; keeping their streams, dropping the reports; \
+                `load_reports: refuse` on the listener refuses the streams instead");
         }
     }
 
@@ -220,7 +221,7 @@ fn draining() -> Status {
     Status::new(Code::Unavailable, "the server is draining")
 }
 
-/// The size of a call's headers as RFC 9113 §6.5.2 counts it: names and values, and 32 bytes for each field.
+/// The size of the headers of a call as RFC 9113 §6.5.2 counts: names and values, and 32 bytes per field.
 fn header_list_bytes(request: &Request<RequestBody>) -> usize {
     const FIELD: usize = 32;
     let uri = request.uri();
@@ -237,12 +238,12 @@ fn header_list_bytes(request: &Request<RequestBody>) -> usize {
     scheme + authority + path + method + fields
 }
 
-/// The client is a relay that waits for marks (ADR 14). Nothing but marks comes of it, whoever says so.
+/// True if the client is a relay that waits for marks (ADR 14). Any client may claim so: the only effect is marks.
 fn reads_marks(headers: &HeaderMap) -> bool {
     headers.get(mark::HEADER).is_some_and(|value| value == mark::HEADER_VALUE)
 }
 
-/// `application/grpc`, with or without a codec or parameters; not `application/grpc-web`, which frames differently.
+/// `application/grpc`, with or without a codec or parameters. Excludes `application/grpc-web`, which has other frames.
 fn is_grpc(headers: &HeaderMap) -> bool {
     let content_type = headers.get(header::CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
     let rest = content_type.strip_prefix(b"application/grpc");
@@ -257,7 +258,7 @@ async fn answer_health(
     match timeout(first_request_timeout, health.call(request)).await {
         Ok(Ok(response)) => response.map(ResponseBody::Health),
         Ok(Err(never)) => match never {},
-        Err(_) => status::trailers_only(&Status::new(Code::DeadlineExceeded, "no request came in time")),
+        Err(_) => status::trailers_only(&Status::new(Code::DeadlineExceeded, "no request arrived in time")),
     }
 }
 

@@ -7,7 +7,7 @@ use super::body::ResponseBody;
 use crate::driver::api::downstream::Polling;
 use crate::xds::Status;
 
-/// What is kept of a message: clients refuse header lists of 8 KiB, and encoding may triple it.
+/// The maximum length of a message. Clients refuse header lists of 8 KiB, and the encoding may triple the length.
 const MESSAGE_BYTES_MAX: usize = 1024;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -21,14 +21,14 @@ pub(super) fn trailers(status: &Status) -> HeaderMap {
     trailers
 }
 
-/// The response that ends a call before its stream begins: HTTP 200, the status among the headers.
+/// The response that ends a call before its stream begins: HTTP 200, with the status in the headers.
 pub(super) fn trailers_only(status: &Status) -> Response<ResponseBody> {
     let mut response = stream_response(ResponseBody::Empty);
     add(status, response.headers_mut());
     response
 }
 
-/// The response that begins a stream. Only uncompressed requests can be read, which the client must be told.
+/// The response that begins a stream. Tells the client that the server reads only uncompressed requests.
 pub(super) fn stream_response<B>(body: B) -> Response<B> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -37,7 +37,7 @@ pub(super) fn stream_response<B>(body: B) -> Response<B> {
     response
 }
 
-/// A response without gRPC, for clients that speak something else.
+/// A response without gRPC, for clients of other protocols.
 pub(super) fn plain(code: StatusCode) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::Empty);
     *response.status_mut() = code;
@@ -52,7 +52,7 @@ pub(super) fn json(code: StatusCode, document: Bytes, polling: Option<Polling>) 
     response
 }
 
-/// A `google.rpc.Status` in JSON, as clients of REST APIs know it.
+/// A `google.rpc.Status` in JSON, as REST APIs commonly return.
 pub(super) fn refusal(code: StatusCode, status: &Status) -> Response<ResponseBody> {
     let end = status.message.floor_char_boundary(MESSAGE_BYTES_MAX);
     let document = serde_json::json!({ "code": status.code as i32, "message": &status.message[..end] });
@@ -62,7 +62,7 @@ pub(super) fn refusal(code: StatusCode, status: &Status) -> Response<ResponseBod
 fn add(status: &Status, headers: &mut HeaderMap) {
     let end = status.message.floor_char_boundary(MESSAGE_BYTES_MAX);
     let status = tonic::Status::new(tonic::Code::from_i32(status.code as i32), &status.message[..end]);
-    // Fails only if percent-encoding gave what can't stand in a header.
+    // Fails only if the percent-encoded text contained bytes that are illegal in a header.
     let encoded = status.add_header(headers);
     debug_assert!(encoded.is_ok());
 }

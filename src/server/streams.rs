@@ -8,19 +8,19 @@ use crate::telemetry::Limit;
 use crate::telemetry::metrics::{DownstreamMetrics, GaugePart};
 use crate::xds::{Code, Status};
 
-/// Knows the streams of its connection, so that it can be told when to end them.
+/// The streams of a connection, so that the connection can end them.
 pub(super) struct Streams<S> {
     open: Mutex<Open<S>>,
     used: AtomicBool,
-    /// The connection goes, and streams that are not registered with it.
+    /// Raised when the connection closes; ends streams that are not registered.
     going: Signal,
-    /// HTTP/2 lets no more be open at a time.
+    /// The limit of HTTP/2 on open streams.
     max: u32,
     metrics: Arc<DownstreamMetrics>,
 }
 
 struct Open<S> {
-    /// Few, so that a search through them is quick; and no memory while there is none.
+    /// A short list, so that a search is quick; uses no memory while empty.
     streams: Vec<(StreamId, S)>,
     next_id: StreamId,
     refuses_new: bool,
@@ -34,8 +34,9 @@ impl<S: RelayStream> Streams<S> {
         Arc::new(Streams { open, used: AtomicBool::new(false), going: Signal::default(), max, metrics })
     }
 
-    /// Adds a stream until the returned value is dropped; `None` if no new ones are wanted.
-    /// Polls have no variant, and are not counted as streams: they last for one answer.
+    /// Adds a stream until the returned value is dropped; `None` if the connection accepts no new streams.
+    ///
+    /// Polls have no variant, and are not counted as streams, because a poll lasts for a single response.
     pub(super) fn register(
         self: &Arc<Self>,
         stream: S,
@@ -48,7 +49,7 @@ impl<S: RelayStream> Streams<S> {
         let id = open.next_id;
         open.next_id += 1;
         open.streams.push((id, stream.clone()));
-        // The next one waits with its client, or is refused by HTTP/2, which tells nobody.
+        // The next stream waits in the client, or HTTP/2 refuses the stream silently.
         if open.streams.len() == self.max as usize {
             self.metrics.limit_hit(Limit::StreamsPerConnection);
         }
@@ -65,19 +66,23 @@ impl<S: RelayStream> Streams<S> {
         self.lock().refuses_new
     }
 
-    /// The connection goes.
+    /// Announces that the connection closes.
     pub(super) fn go(&self) {
         self.going.raise();
     }
 
-    /// With which status a stream ends that is not registered, once the connection goes.
+    /// Waits until the connection closes. Returns the status for streams that are not registered.
     pub(super) async fn going(&self) -> Status {
         self.going.raised().await;
-        let text = if self.refuses_new() { "the server is draining" } else { "the connection is old" };
+        let text = if self.refuses_new() {
+            "the server is draining"
+        } else {
+            "the connection reached its maximum age"
+        };
         Status::new(Code::Unavailable, text)
     }
 
-    /// Marks that the connection was used for a call of any kind.
+    /// Records that the connection was used for a call of any kind.
     pub(super) fn mark_used(&self) {
         self.used.store(true, Ordering::Relaxed);
     }
@@ -86,12 +91,12 @@ impl<S: RelayStream> Streams<S> {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// A stream without any response yet (KAL-4).
+    /// True if a stream has no response yet (KAL-4).
     pub(super) fn has_unanswered(&self) -> bool {
         self.all().iter().any(|(_, stream)| !stream.has_answered())
     }
 
-    /// All that are open now, outside the lock.
+    /// A copy of the list, for use outside the lock.
     pub(super) fn all(&self) -> Vec<(StreamId, S)> {
         self.lock().streams.clone()
     }
@@ -106,12 +111,12 @@ impl<S: RelayStream> Streams<S> {
         let removed = open.streams.iter().position(|(open_id, _)| *open_id == id);
         let removed = removed.map(|index| open.streams.swap_remove(index));
         drop(open);
-        // Ending a stream is the driver's work, not to be done under the lock.
+        // The drop of a stream runs code of the driver, which must not run under the lock.
         drop(removed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Open<S>> {
-        // Every critical section leaves the list whole.
+        // Every critical section leaves the list consistent.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,6 @@
-//! The bytes of one connection: how it opens, and how many frames it sends that are no use.
+//! The bytes of one connection: the opening, and the count of useless frames.
 //!
-//! TLS will sit below [`Transport`]. HTTP/1.1, which REST clients speak, is told from HTTP/2 by the first bytes.
+//! TLS will sit below [`Transport`]. The first bytes tell HTTP/1.1, the protocol of REST clients, from HTTP/2.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -20,13 +20,13 @@ use super::meter::FrameMeter;
 /// RFC 9113 §3.4.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What a client speaks, by its first bytes.
+/// The protocol of a client, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http2,
-    /// By its looks: a method comes first.
+    /// Recognized by a method at the beginning.
     Http1,
-    /// Nothing that is served here.
+    /// A protocol that the relay does not serve.
     Unknown,
 }
 
@@ -36,11 +36,11 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// Reads the first bytes until the protocol is plain, and gives them too. Takes no byte more than the HTTP/2 preface
-    /// has.
+    /// Reads the first bytes until the protocol is certain, and returns them too. Reads at most the length of the
+    /// HTTP/2 preface.
     ///
     /// # Errors
-    /// The socket's, or `UnexpectedEof` if the peer left before.
+    /// An error of the socket, or `UnexpectedEof` if the peer closed too early.
     pub(super) async fn read_protocol(&mut self) -> io::Result<(Protocol, Bytes)> {
         let mut bytes = [0; PREFACE.len()];
         let mut filled = 0;
@@ -60,32 +60,33 @@ impl Socket {
     }
 }
 
-/// A connection whose first bytes have been read; gives them out again, then what the socket has.
+/// A connection whose first bytes were read already. Reading returns the first bytes again, then the bytes of the
+/// socket.
 pub(super) struct Transport {
     socket: Socket,
-    /// What is left of the first bytes to give out.
+    /// The first bytes that are still to be returned.
     opening: Bytes,
-    /// Of HTTP/2.
+    /// Used by HTTP/2.
     frames: Option<Frames>,
-    /// Of HTTP/1.1.
+    /// Used by HTTP/1.1.
     slow: Option<SlowReader>,
 }
 
-/// A client of HTTP/1.1 that takes as much in the time that it has is waited for.
+/// A client of HTTP/1.1 that reads this many bytes within the timeout may go on.
 const HTTP1_PROGRESS_BYTES: usize = 64 * 1024;
 
-/// Watches that a peer takes what is written to it. HTTP/2 asks for signs of life, and streams share what stands there.
+/// Finds a peer that reads too slowly. HTTP/2 needs no such check: PINGs find dead peers, and streams share the queue.
 struct SlowReader {
     timeout: Duration,
-    /// Boxed, as nearly all answers are taken at once. Runs while something is left to write.
+    /// Boxed, because nearly all responses are written at once. Runs while bytes wait to be written.
     timer: Option<Pin<Box<Sleep>>>,
-    /// What was taken since it began.
+    /// Bytes written since the timer began.
     taken: usize,
 }
 
 impl SlowReader {
     /// # Errors
-    /// `TimedOut` if the peer took too little for too long.
+    /// `TimedOut` if the peer read too little for too long.
     fn watch(
         &mut self,
         written: Poll<io::Result<usize>>,
@@ -118,13 +119,13 @@ struct Frames {
     heard: Arc<Heard>,
 }
 
-/// When the peer of an HTTP/2 connection was last heard.
+/// The time of the last sign of life from the peer of an HTTP/2 connection.
 #[derive(Debug)]
 pub(super) struct Heard {
     opened: Instant,
-    /// Nanoseconds after.
+    /// Nanoseconds after `opened`.
     last: AtomicU64,
-    /// It sent too many control frames, and is not listened to any more.
+    /// The peer sent too many control frames; its connection is not read any more.
     is_flood: AtomicBool,
 }
 
@@ -152,7 +153,7 @@ impl Transport {
         (Transport { socket, opening: Bytes::from_static(PREFACE), frames: Some(frames), slow: None }, heard)
     }
 
-    /// `opening`: what was read to tell the protocol.
+    /// `opening` contains the bytes that were read to detect the protocol.
     pub(super) fn http1(socket: Socket, opening: Bytes, write_timeout: Duration) -> Self {
         let slow = SlowReader { timeout: write_timeout, timer: None, taken: 0 };
         Transport { socket, opening, frames: None, slow: Some(slow) }
@@ -236,7 +237,7 @@ impl AsyncWrite for Transport {
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // All of it was taken.
+        // A flush comes after the last byte of a response was written.
         if let Some(slow) = &mut this.slow {
             slow.timer = None;
         }

@@ -1,4 +1,4 @@
-//! Calls of one request and one response: REST-JSON and `Fetch*` (RST-1 to RST-12).
+//! Calls with one request and one response: REST-JSON and `Fetch*` (RST-1 to RST-12).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,15 +22,15 @@ use crate::xds::{ApiVersion, Code, Request as DiscoveryRequest, Service, SotwReq
 
 type Answer = Response<ResponseBody>;
 
-/// REST paths of services that are known and not served: they answer with 501 rather than 404.
+/// REST paths of known services that the relay does not serve. Their answer is 501 rather than 404.
 const NOT_SERVED: [&str; 2] = ["client_status", "health_check"];
 
-/// Whether the call is one of REST, by its path alone.
+/// True if the path is a REST path.
 pub(super) fn is_rest(path: &str) -> bool {
     rest_path(path).is_some()
 }
 
-/// One call, with what it needs of its connection.
+/// One call, with the needed parts of its connection.
 pub(super) struct Unary<R: Relay> {
     pub(super) shared: Arc<Shared<R>>,
     pub(super) streams: Arc<Streams<R::Stream>>,
@@ -38,11 +38,11 @@ pub(super) struct Unary<R: Relay> {
     pub(super) options: ListenerOptions,
 }
 
-/// Why there is no answer, as HTTP says it.
+/// An error response over HTTP.
 struct Refusal(StatusCode, Status);
 
 impl From<Status> for Refusal {
-    /// 4xx only for what the client can mend (RST-5).
+    /// 4xx only for errors that the client can fix (RST-5).
     fn from(status: Status) -> Self {
         let code = match status.code {
             Code::InvalidArgument => StatusCode::BAD_REQUEST,
@@ -102,7 +102,7 @@ impl<R: Relay> Unary<R> {
             let code = if over.is_some() { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST };
             Refusal(code, error.into())
         })?;
-        // Gone before the long wait begins.
+        // Freed before the long wait begins.
         drop(body);
         Ok(self.poll(service, api, request, Form::Json).await?)
     }
@@ -111,37 +111,38 @@ impl<R: Relay> Unary<R> {
         let off = |api| api == ApiVersion::V2 && !self.options.v2;
         match Service::of_rest_path(path) {
             Some((_, api)) if off(api) => {
-                let text = format!("{path} is of the v2 API, which `v2: true` on the listener turns on");
+                let text =
+                    format!("{path} belongs to the v2 API; `v2: true` on the listener enables the v2 API");
                 Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, text))
             }
             Some(found) => Ok(found),
             None if rest_path(path).is_some_and(|(_, rest)| NOT_SERVED.contains(&rest)) => {
-                let text = format!("{path} is not served here");
+                let text = format!("{path} is not served");
                 Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, text))
             }
             None => {
                 self.shared.metrics.calls_unimplemented.inc();
-                let text = format!("{path} is not served here");
+                let text = format!("{path} is not served");
                 Err(Refusal::new(StatusCode::NOT_FOUND, Code::NotFound, text))
             }
         }
     }
 
-    /// The whole body, within the limit of a request and in the time of a first one.
+    /// The whole body, within the size limit of a request and the timeout of a first request.
     async fn read_body(&self, body: RequestBody) -> Result<(Vec<u8>, Charge), Refusal> {
         let Shared { limits, metrics, .. } = &*self.shared;
         let max = limits.requests.message_bytes;
         let read = self.gather(Limited::new(body, max));
         let body = timeout(limits.first_request_timeout, read).await.unwrap_or_else(|_| {
             metrics.limit_hit(Limit::FirstRequestTimeout);
-            let text = "the request did not come in time";
+            let text = "the request did not arrive in time";
             Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, text))
         })?;
         metrics.request_bytes.inc_by(body.0.len() as u64);
         Ok(body)
     }
 
-    /// As it comes: what it takes, its connection is charged with.
+    /// Reads the body piece by piece, and charges each piece to the connection.
     async fn gather(&self, mut body: Limited<RequestBody>) -> Result<(Vec<u8>, Charge), Refusal> {
         let metrics = &self.shared.metrics;
         let (mut bytes, mut charge) = (Vec::new(), Charge::new(&self.peer.connection));
@@ -150,16 +151,17 @@ impl<R: Relay> Unary<R> {
                 true => {
                     metrics.limit_hit(Limit::RequestBytes);
                     let max = self.shared.limits.requests.message_bytes;
-                    let text = format!("the request has more than {max} bytes");
+                    let text =
+                        format!("the request has more than {max} bytes; the limit is limits.request_bytes");
                     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, text)
                 }
                 false => {
-                    let text = format!("the request cannot be read: {error}");
+                    let text = format!("cannot read the request: {error}");
                     Refusal::new(StatusCode::BAD_REQUEST, Code::InvalidArgument, text)
                 }
             })?;
             let Ok(data) = frame.into_data() else { continue };
-            // Beside its bytes, what it takes to move them into a longer buffer.
+            // The charge includes the copy into a longer buffer.
             charge.set(bytes.len().max(bytes.capacity()) + data.len()).inspect_err(|_| {
                 metrics.limit_hit(Limit::ConnectionBytes);
             })?;
@@ -202,7 +204,7 @@ impl<R: Relay> Unary<R> {
         let (variant, v2, marks) = (Variant::Sotw, self.options.v2, false);
         let kind = StreamKind { variant, service: Some(service), api, v2, marks };
         let stream = self.shared.relay.open(kind, self.peer.clone())?;
-        // Among the streams of the connection, so that a drain ends its wait.
+        // Registered, so that a drain ends the wait.
         let _registered = self.streams.register(stream.clone(), None).ok_or_else(draining)?;
         stream.poll_once(request, form, self.hold()).await
     }
@@ -212,7 +214,7 @@ impl<R: Relay> Unary<R> {
     }
 }
 
-/// `application/json`, with or without parameters; or nothing, which some clients send.
+/// `application/json`, with or without parameters. An absent type is accepted, because some clients send none.
 fn is_json(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return true };
     let essence = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();

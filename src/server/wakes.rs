@@ -1,8 +1,8 @@
-//! Who woke the task of a connection: HTTP/2, or one of its calls.
+//! The origin of a wake in the task of a connection: HTTP/2, or a call.
 //!
-//! Both live in that task, and wake each other all the time: a call that sends something wakes HTTP/2, and HTTP/2 that
-//! received something wakes the call. While the task runs, such wakes only say where to look next, so that an update or an
-//! ACK costs the task one turn, and each part is looked at only if there is something.
+//! HTTP/2 and the calls share a task, and wake each other all the time: a call that sends wakes HTTP/2, and HTTP/2 that
+//! received data wakes the call. While the task runs, a wake only marks the part to look at next. So an update or an
+//! ACK costs the task one turn, and parts without a wake cost nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -15,49 +15,49 @@ use futures_util::task::AtomicWaker;
 pub(super) enum Part {
     /// HTTP/2, with the socket.
     Io = 1,
-    /// Some call.
+    /// At least one call.
     Calls = 2,
 }
 
-/// The task is looking.
+/// The task is running.
 const WATCHED: u8 = 4;
 
-/// What is to be looked at in a connection. As a waker it is the one of [`Part::Io`].
+/// The woken parts of a connection. As a waker, wakes [`Part::Io`].
 #[derive(Debug)]
 pub(super) struct Wakes {
-    /// Parts that were woken, and whether the task is looking.
+    /// Bits of the woken parts, and [`WATCHED`].
     state: AtomicU8,
     task: AtomicWaker,
 }
 
 impl Wakes {
-    /// All is to be looked at first.
+    /// All parts begin woken.
     pub(super) fn new() -> Arc<Self> {
         let state = AtomicU8::new(Part::Io as u8 | Part::Calls as u8);
         Arc::new(Wakes { state, task: AtomicWaker::new() })
     }
 
-    /// The task begins to look: until [`Wakes::leave`] no wake reaches it.
+    /// The task begins to run: until [`Wakes::leave`] no wake reaches the task.
     pub(super) fn watch(&self, task: &Waker) {
         self.task.register(task);
         self.state.fetch_or(WATCHED, Ordering::AcqRel);
     }
 
-    /// Whether this part was woken since that was asked last.
+    /// Returns true if the part was woken since the last call.
     pub(super) fn take(&self, part: Part) -> bool {
-        // Mostly it was not, and a load costs less than a write to what others may write, too.
+        // Mostly false, and a load costs less than a write to shared memory.
         self.state.load(Ordering::Acquire) & part as u8 != 0
             && self.state.fetch_and(!(part as u8), Ordering::AcqRel) & part as u8 != 0
     }
 
-    /// The task is about to wait: wakes reach it from now on. False if there was one that was not taken.
+    /// The task is about to wait: from now on wakes reach the task. Returns false if a wake is left.
     #[must_use]
     pub(super) fn leave(&self) -> bool {
         self.state.fetch_and(!WATCHED, Ordering::AcqRel) == WATCHED
     }
 
     pub(super) fn woke(&self, part: Part) {
-        // If something was woken before, the task knows, or is looking.
+        // After an earlier wake the task is running, or will run.
         if self.state.fetch_or(part as u8, Ordering::AcqRel) == 0 {
             self.task.wake();
         }
@@ -74,7 +74,7 @@ impl Wake for Wakes {
     }
 }
 
-/// Whether one call was woken.
+/// Records whether one call was woken.
 #[derive(Debug)]
 pub(super) struct CallWake {
     is_woken: AtomicBool,
@@ -82,13 +82,13 @@ pub(super) struct CallWake {
 }
 
 impl CallWake {
-    /// The call is to be looked at first.
+    /// The call begins woken.
     pub(super) fn new(connection: Arc<Wakes>) -> Arc<Self> {
         connection.woke(Part::Calls);
         Arc::new(CallWake { is_woken: AtomicBool::new(true), connection })
     }
 
-    /// Whether it was woken since that was asked last.
+    /// Returns true if the call was woken since the last call of this function.
     pub(super) fn take(&self) -> bool {
         self.is_woken.load(Ordering::Acquire) && self.is_woken.swap(false, Ordering::AcqRel)
     }
@@ -135,7 +135,7 @@ mod tests {
         assert!(wakes.take(Part::Io) && wakes.take(Part::Calls) && call.take());
         assert!(!wakes.take(Part::Io) && !wakes.take(Part::Calls) && !call.take());
 
-        // Within the task nobody is woken, but what is to be looked at is known.
+        // Within the task no wake is sent, but the part is marked.
         call.wake_by_ref();
         assert!(!wakes.leave());
         wakes.watch(&waker);
@@ -143,7 +143,7 @@ mod tests {
         assert!(wakes.leave());
         assert_eq!(task.wakes(), 0);
 
-        // Outside one wake is enough, whatever comes after it.
+        // While the task waits, the first wake is enough.
         call.wake_by_ref();
         wakes.wake_by_ref();
         call.wake_by_ref();

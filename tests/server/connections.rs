@@ -165,7 +165,7 @@ async fn kal_4_a_connection_goes_when_it_is_old_unless_a_stream_has_no_answer_ye
     let mut silent_call = silent.open(DELTA).await;
     let silent_probe = server.relay.stream(1).await;
 
-    assert_eq!(call.status().await, ("14".into(), "the%20connection%20is%20old".into()));
+    assert_eq!(call.status().await, ("14".into(), "the%20connection%20reached%20its%20maximum%20age".into()));
     soon(answered.connection).await.unwrap().unwrap();
     eventually("the handle is dropped", || probe.is_gone()).await;
     eventually("it is exempt more than once", || server.metrics.age_exemptions.get() >= 2).await;

@@ -102,7 +102,7 @@ async fn fd14_a_stream_without_a_request_ends() {
     let (mut silent, mut partial) = (client.open(SOTW).await, client.open(SOTW).await);
     partial.requests.send_data(discovery_request(CDS).slice(..9), false).unwrap();
     for call in [&mut silent, &mut partial] {
-        assert_eq!(call.status().await, ("4".into(), "no request came in time".replace(' ', "%20")));
+        assert_eq!(call.status().await, ("4".into(), "no request arrived in time".replace(' ', "%20")));
     }
     assert_eq!(server.metrics.limit_hits(Limit::FirstRequestTimeout), 2);
     assert!(busy.is_open().await);

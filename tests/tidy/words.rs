@@ -29,6 +29,7 @@ const DONE: &[&str] = &[
     "config",
     "driver",
     "lib",
+    "server",
     "telemetry",
     "wire",
     "xds",
