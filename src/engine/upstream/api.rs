@@ -1,4 +1,4 @@
-//! What goes into the machine and what comes out of it.
+//! Inputs and outputs of the machine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,72 +10,77 @@ use crate::xds::{
     Request, Resource, ResourceError, ResourceName, Response, SetMark, Status, TypeUrl, Variant, Version,
 };
 
-/// How a wildcard is asked for (RLY-18).
+/// The request form for a wildcard (RLY-18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WildcardStyle {
-    /// The name `*` (SUB-8). An empty list of names means "nothing".
+    /// The name `*` (SUB-8). An empty list of names subscribes to nothing.
     Explicit,
-    /// An empty list of names in the first request of the type (SUB-9, DEL-6), for servers to which `*` is a name
-    /// like any other. They also take an empty list that follows names for the wildcard, so none is sent.
+    /// An empty list of names in the first request of the type (SUB-9, DEL-6), for servers that treat `*` as
+    /// an ordinary name. Those servers also read an empty list after names as the wildcard, so the machine
+    /// never sends an empty list after names.
     Legacy,
 }
 
-/// What carries requests and responses.
+/// The transport of requests and responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// One aggregated stream for all types (RPC-1).
     Aggregated,
     /// A stream per type, to the service of the type (RPC-2).
     PerType,
-    /// Polls per type (RST-10): each is a stream of one request and at most one response, which answers all of the
-    /// request (RST-12).
+    /// Polls per type (RST-10). A poll is a stream of one request and at most one response, and the response
+    /// answers the whole request (RST-12).
     Rest { refresh_delay: Duration },
 }
 
-/// For how long a mass deletion is held back (FU18).
+/// The length of the hold on a mass deletion (FU18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     For(Duration),
-    /// Until the operator says that it was meant.
+    /// Until the operator confirms the deletion.
     UntilConfirmed,
 }
 
-/// How the machine behaves towards its server.
+/// The machine's behaviour towards its server.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub transport: Transport,
-    /// The variant that is tried first.
+    /// The variant of the first attempt.
     pub variant: Variant,
-    /// A server that refuses delta is asked by SotW for an hour (RLY-25).
+    /// Uses SotW for an hour with a server that refuses delta (RLY-25).
     pub fall_back_to_sotw: bool,
     pub wildcard: WildcardStyle,
-    /// What most of a type vanishes in at once is held back, or obeyed at once (FU18). The source sees to it.
+    /// The hold on a response that removes most of a type; `None` obeys at once (FU18). The source implements
+    /// the hold.
     pub mass_deletion_hold: Option<Hold>,
-    /// How long a name may stay unanswered before it is taken as absent (TMR-1, RLY-29).
+    /// The time after which an unanswered name counts as absent (TMR-1, RLY-29).
     pub resource_timeout: Duration,
-    /// The same for types that have one of their own (RLY-29).
+    /// Timeouts of types that differ from `resource_timeout` (RLY-29).
     pub resource_timeouts: BTreeMap<TypeUrl, Duration>,
-    /// `resource_timer_is_transient_error`: a timer that runs out is an [`Event::Timeout`], not an absence (TMR-5).
+    /// `resource_timer_is_transient_error`: an expired timer is an [`Event::Timeout`], not an absence
+    /// (TMR-5).
     pub timeout_is_transient: bool,
-    /// `fail_on_data_errors`: PERMISSION_DENIED and malformed instances take the copy of a name away (DAT-2), and what the
-    /// server says does not exist is gone, whoever supplied it (RLY-42). Without it the copy stays, as it does for all
-    /// other errors (DAT-3). That a name does not exist is passed on in either case, for clients to decide on (DAT-4, ERR-5).
+    /// `fail_on_data_errors`: PERMISSION_DENIED and malformed instances remove the copy of a name (DAT-2). A
+    /// name that the server calls nonexistent is gone, whichever server supplied it (RLY-42). Without the
+    /// setting the copy stays, as for all other errors (DAT-3). Clients learn of nonexistence in either case,
+    /// and decide (DAT-4, ERR-5).
     pub fails_on_data_errors: bool,
-    /// A server that was lost is asked so that it has something to say: others serve in its place until it is heard, and one
-    /// that finds every version current would keep silent (RLY-44).
+    /// Requests to a lost server demand an answer. Other servers serve until the lost server is heard, and a
+    /// server that finds every version current would keep silent (RLY-44).
     pub needs_answer: bool,
-    /// The first change of the subscriptions after a quiet spell is written at once. What follows is written together, first
-    /// at short distances, then at longer ones, up to this (FLW-5). ACKs and NACKs never wait.
+    /// The maximum wait of gathered changes of subscriptions (FLW-5). The first change after a quiet spell is
+    /// written at once. Later changes are written together, at growing intervals up to the maximum. ACKs and
+    /// NACKs never wait.
     pub gather: Duration,
-    /// How long a stream stays open of which nothing is wanted any more, if the last was a Secret, which does not linger
-    /// (RLY-60). The source sets it.
+    /// The time for which a stream without wanted resources stays open, if the last resource was a Secret.
+    /// Secrets do not linger (RLY-60). The source sets the value.
     pub linger: Duration,
     pub backoff: BackoffSettings,
-    /// There is a failover server, which is asked by Envoy's rules; see [`super::failover`].
+    /// A failover server exists. Envoy's rules decide its turns; see [`super::failover`].
     pub failover: bool,
-    /// Takes the place of `backoff` while the two are asked in turns.
+    /// Replaces `backoff` while the machine alternates between the two servers.
     pub failover_backoff: BackoffSettings,
-    /// The bound of the text of a NACK, in bytes.
+    /// The maximum length of a NACK's text, in bytes.
     pub nack_text_max: usize,
 }
 
@@ -103,19 +108,19 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How long a name of this type may stay unanswered.
+    /// The resource timeout of a type.
     pub fn timeout_of(&self, type_url: &TypeUrl) -> Duration {
         self.resource_timeouts.get(type_url).copied().unwrap_or(self.resource_timeout)
     }
 }
 
-/// What is wanted, or no longer wanted, of a type.
+/// Wanted resources of a type, or resources to unsubscribe from.
 ///
-/// One machine carries for each type one of the three, never two (RLY-13, RLY-19).
+/// A machine has at most one of the three for each type (RLY-13, RLY-19).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interest {
     Wildcard,
-    /// Glob collections, by their canonical names (NAM-14). Only delta can ask for them.
+    /// Glob collections, by their canonical names (NAM-14). Only delta has requests for globs.
     Globs(Vec<ResourceName>),
     Names(Vec<ResourceName>),
 }
@@ -130,75 +135,80 @@ impl Interest {
     }
 }
 
-/// What the shell tells the machine of its one stream.
+/// Reports of the shell about the machine's stream.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// The stream is open, on a connection whose SETTINGS arrived (RLY-29).
+    /// The stream is open, on a connection with received SETTINGS (RLY-29).
     Opened,
-    /// An attempt to connect failed. The shell goes on trying, with a backoff of its own (CLI-7); the server is
-    /// unreachable (CLI-1 a).
+    /// A connection attempt failed: the server is unreachable (CLI-1 a). The shell retries with its own
+    /// backoff (CLI-7).
     ConnectFailed { status: Status },
-    /// The next response of the stream; what is bad in it is marked element by element.
+    /// The next response of the stream. Bad elements are marked individually.
     Received(Response),
-    /// The first bytes of a response have come, and not all of it. [`Input::Received`] follows, or the end of the stream.
+    /// The first bytes of a response have arrived; the rest is outstanding. [`Input::Received`] or the end of
+    /// the stream follows.
     Receiving,
-    /// The server marks on this stream what is whole. It comes before the first response.
+    /// The server announces marks of whole sets on the stream. The announcement precedes the first response.
     Marks,
-    /// A mark for this type, right after the [`Input::Received`] of the response that carried it.
+    /// A mark for the type, right after the [`Input::Received`] of the response with the mark.
     Marked(TypeUrl, SetMark),
-    /// REST: what was accepted last is still current (RST-4).
+    /// REST: the last accepted version is still current (RST-4).
     Unchanged,
-    /// The server asked for the connection to be left: the end of the stream that follows is no failure (KAL-5).
+    /// The server asked the client to leave the connection. The end of the stream follows, and is no failure
+    /// (KAL-5).
     GoingAway,
-    /// The stream ended, or could not be opened on a good connection. `jitter` is uniform in [0, 1).
+    /// The stream ended, or did not open on a good connection. `jitter` is uniform in [0, 1).
     Closed { status: Status, jitter: f64 },
-    /// As [`Input::Closed`], by a status that the server sent on a connection that goes on.
+    /// Like [`Input::Closed`], with a status from the server on a connection that stays open.
     Ended { status: Status, jitter: f64 },
     /// The answer to [`Output::Probe`]: bytes arrived on the connection.
     Alive,
-    /// The stream of [`Output::OpenNext`] is open, on a connection whose SETTINGS arrived.
+    /// The stream of [`Output::OpenNext`] is open, on a connection with received SETTINGS.
     NextOpened,
-    /// It could not be opened; the one in use goes on.
+    /// The stream of [`Output::OpenNext`] did not open. The current stream continues.
     NextFailed,
-    /// The answer to [`Output::RoundTrip`]: all that came before the transport's answer was reported.
+    /// The answer to [`Output::RoundTrip`]. The shell has reported everything that arrived before the
+    /// transport's answer.
     Returned,
 }
 
-/// What the shell has to do, in this order.
+/// Instructions to the shell, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// Open a stream, connecting first if need be.
+    /// Open a stream, and connect first if necessary.
     ///
-    /// `server`: 1 is the failover server, 0 the one that is asked where there is none, or before it.
+    /// `server`: 1 is the failover server, 0 the primary or only server.
     Open { variant: Variant, server: u16 },
-    /// Drop the stream, or the attempt to open one. No input about it may follow, [`Input::Closed`] neither.
+    /// Drop the stream, or the attempt to open a stream. No further input about the stream may follow, not
+    /// even [`Input::Closed`].
     Close,
-    /// Open a stream beside the one in use, which begins with another node. [`Input::NextOpened`] or
-    /// [`Input::NextFailed`] follows, unless the stream in use is opened anew or closed before: then it is dropped.
+    /// Open a second stream beside the current stream. The second stream begins with another node.
+    /// [`Input::NextOpened`] or [`Input::NextFailed`] follows. If the current stream is reopened or closed
+    /// before, the shell drops the second stream.
     OpenNext { variant: Variant, server: u16 },
-    /// Drop the stream in use. The one beside it takes its place: what is sent from here on goes there.
+    /// Drop the current stream. The second stream takes over: later requests go there.
     TakeNext,
-    /// Write a request. With `first`, the first one of the stream, goes the node (STR-2).
+    /// Write a request. `first` marks the first request of the stream, which carries the node (STR-2).
     Send { request: Request, first: bool },
-    /// A resource timer ran out on a stream that has been silent since: find out whether the transport is alive
-    /// (RLY-29). Yes: [`Input::Alive`]; no answer in time: the shell ends the stream.
+    /// Check the transport, because a resource timer expired on a silent stream (RLY-29). The shell reports
+    /// [`Input::Alive`], or ends the stream if no answer arrives in time.
     Probe,
-    /// Make a round trip of the transport, and report [`Input::Returned`]. There is one at a time.
+    /// Make a round trip of the transport, and report [`Input::Returned`]. At most one round trip is pending.
     RoundTrip,
-    /// To be applied to the cache in one step.
+    /// Apply the changes to the cache in one step.
     Changes(Changes),
     /// For logs, metrics and the fallback machine.
     Event(Event),
 }
 
-/// Whose resources a [`Changes`] speaks of.
+/// The collection that a [`Changes`] is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The members of the wildcard.
     Wildcard,
     /// The members of globs.
     Globs,
-    /// Names that were asked for one by one.
+    /// Names from subscriptions one by one.
     Names,
 }
 
@@ -212,33 +222,33 @@ impl Scope {
     }
 }
 
-/// What one response, or one timer, says about one type. It only ever speaks of what is wanted.
+/// The changes of one type by one response, or by one timer. Only wanted resources occur.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changes {
     pub type_url: TypeUrl,
     pub scope: Scope,
-    /// As received; equal content may come again, after a reconnect above all (RLY-65).
+    /// As received. Equal content may arrive again, especially after a reconnect (RLY-65).
     pub present: Vec<Arc<Resource>>,
-    /// Names only: of what is present, the wanted aliases that it answers (ALI-1).
+    /// Names only: the wanted aliases that present resources answer (ALI-1).
     pub by_alias: Vec<(ResourceName, Arc<Resource>)>,
-    /// Known absent from now on, each name once, in the spelling that was subscribed to.
+    /// Names that are absent from now on. Each name occurs once, in the spelling of the subscription.
     pub absent: Vec<(ResourceName, Cause)>,
-    /// Heartbeats: no update, but the time to live of these resources starts again (TTL-4, RLY-39), with the length that
-    /// the heartbeat states.
+    /// Heartbeats: no update, but the time to live of these resources restarts (TTL-4, RLY-39), with the
+    /// length from the heartbeat.
     pub refreshed: Vec<(ResourceName, Option<Duration>)>,
-    /// Wildcard only: `present` is the whole membership; members that are not in it left it.
+    /// Wildcard only: `present` is the whole membership. Other members have left.
     pub replaces: bool,
-    /// Wildcard only: with this change the membership is known as a whole. Once `true` it stays so, over reconnects
-    /// too, until the wildcard is unsubscribed.
+    /// Wildcard only: the whole membership is known from now on. The value stays `true`, over reconnects too,
+    /// until the wildcard is unsubscribed.
     pub complete: bool,
-    /// Globs only: with this change their membership is known as a whole, as with `complete`.
+    /// Globs only: globs with a completely known membership from now on, as with `complete`.
     pub settled: Vec<ResourceName>,
 }
 
-/// Why a name is known to be absent (RLY-2).
+/// The reason for an absence (RLY-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// A delta response said so (DEL-12).
+    /// A delta response removed the name (DEL-12).
     Removed,
     /// A full-state response lacks it (RLY-27).
     Omitted,
@@ -246,152 +256,157 @@ pub enum Cause {
     NotFound,
     /// No answer within [`Settings::resource_timeout`] on a live stream (TMR-5).
     Timeout,
-    /// Its time to live ran out (TTL-8).
+    /// The time to live expired (TTL-8).
     Expired,
-    /// The server denies it or sent a malformed instance of it, and its copy is given up for that, because of
+    /// The server denies the name or sent a malformed instance, and the relay drops the copy because of
     /// [`Settings::fails_on_data_errors`] (DAT-2).
     DataError,
 }
 
-/// What happened, for those who watch.
+/// Events for observers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A stream is open; nothing has been answered yet. In REST: the server answered, the first time or again.
+    /// A stream is open, without a response yet. REST: the server answered for the first time, or again.
     Connected {
         variant: Variant,
         /// As in [`Output::Open`].
         server: u16,
     },
-    /// The stream ended. No error if it was `answered` (CLI-2).
+    /// The stream ended. No error if `answered` is true (CLI-2).
     Disconnected {
         status: Status,
         answered: bool,
         retry_in: Duration,
     },
-    /// No connection, or a stream that ended before its first response (CLI-1), or too many that ended soon after it (FU9).
-    /// [`Event::Heard`] ends the state.
+    /// No connection, a stream that ended before its first response (CLI-1), or too many streams that ended
+    /// soon after their first responses (FU9). [`Event::Heard`] ends the state.
     Unreachable {
         status: Status,
     },
-    /// The server can be heard on this stream; in REST: since polls are answered.
+    /// The server can be heard on this stream; REST: polls are answered.
     Heard,
-    /// The server was asked on this stream and says nothing, nor did it ever.
+    /// The server does not answer the requests of this stream, and has never answered.
     Unanswered,
     Acked {
         type_url: TypeUrl,
     },
-    /// REST: the server says that nothing changed.
+    /// REST: the server reports no change.
     Unchanged {
         type_url: TypeUrl,
     },
-    /// The response had structural faults (RLY-37); `names` of the bad elements as far as they are known.
+    /// The response had structural faults (RLY-37). `names`: the known names of bad elements.
     Nacked {
         type_url: TypeUrl,
         text: String,
         names: Vec<ResourceName>,
     },
-    /// Instances of wanted names were structurally bad, by name with the reason (DAT-1). Only of names that are asked for
-    /// one by one; [`Event::Nacked`] tells of the response.
+    /// Instances of wanted names were structurally bad, with a reason for each name (DAT-1). Only names from
+    /// subscriptions one by one occur; [`Event::Nacked`] reports the response.
     Malformed {
         type_url: TypeUrl,
         faults: Vec<(ResourceName, String)>,
     },
-    /// The server refuses delta (RLY-25). Not an unreachability.
+    /// The server refuses delta (RLY-25). The server is not unreachable.
     SwitchedToSotw {
         status: Status,
     },
-    /// A response that nobody asked for; it was neither ACKed nor NACKed (ACK-11).
+    /// An unrequested response, which was neither ACKed nor NACKed (ACK-11).
     Ignored {
         type_url: TypeUrl,
     },
-    /// `resource_errors` for a wanted name (ERR-1). NOT_FOUND is an absence too, of which [`Changes`] tells (ERR-5).
+    /// `resource_errors` for a wanted name (ERR-1). NOT_FOUND is also an absence, which [`Changes`] reports
+    /// (ERR-5).
     ResourceError {
         type_url: TypeUrl,
         error: ResourceError,
     },
-    /// Globs that cannot be asked for, because the server speaks SotW: nothing is known of them, and their subscribers
+    /// Globs without requests, because the server speaks SotW. Their state is unknown, and their subscribers
     /// wait (SUB-21).
     GlobsUnserved {
         type_url: TypeUrl,
         names: Vec<ResourceName>,
     },
-    /// Several variants of a name match the parameters with which it is wanted; one was taken (DYN-4).
+    /// Several variants of a name match the wanted parameters; the machine chose a variant (DYN-4).
     Ambiguous {
         type_url: TypeUrl,
         name: ResourceName,
     },
-    /// Resources came under the version that the server gave what is held of these names; of each, what it contains. The
-    /// source knows what is held, and passes on those that differ from it (FU20, WIR-2).
+    /// Resources arrived under the version string of the held resources; `contents` has the arrived content
+    /// by name. The source compares the arrived content with the held content, and passes on the differences
+    /// (FU20, WIR-2).
     SameVersion {
         type_url: TypeUrl,
         contents: Vec<(ResourceName, Version)>,
     },
-    /// A response has a version that is lower than the one before it (FU21), or brings such resources; the first of them.
+    /// A response, or a resource, has a lower version than before (FU21). `lower` describes the first
+    /// occurrence.
     WentBackwards {
         type_url: TypeUrl,
         lower: Lower,
     },
-    /// Heartbeats came (TTL-4).
+    /// Heartbeats arrived (TTL-4).
     Refreshed {
         type_url: TypeUrl,
         count: usize,
     },
-    /// A response took `count` resources away and left `left`: they are served on for the time that is set for it (FU18). The
-    /// source says so, as of the next two.
+    /// A response removed `count` resources and left `left`. The removed resources are served for the
+    /// duration of the hold (FU18). The source, not the stream, reports the events of held deletions.
     DeletionHeld {
         type_url: TypeUrl,
         count: usize,
         left: usize,
         hold: Hold,
     },
-    /// The server has so many of them again.
+    /// `count` held resources exist on the server again.
     DeletionWithdrawn {
         type_url: TypeUrl,
         count: usize,
     },
-    /// The time of so many of them is over: they are gone.
+    /// The hold of `count` resources expired: the resources are gone.
     DeletionCarriedOut {
         type_url: TypeUrl,
         count: usize,
     },
-    /// The operator said of so many of them that their deletion was meant: they are gone.
+    /// The operator confirmed the deletion of `count` resources: the resources are gone.
     DeletionConfirmed {
         type_url: TypeUrl,
         count: usize,
     },
-    /// Resources were not refreshed in time, and are gone (TTL-8). The source says so, not the stream.
+    /// Resources were not refreshed in time, and are gone (TTL-8). The source reports the event, not the
+    /// stream.
     Expired {
         type_url: TypeUrl,
         count: usize,
     },
-    /// The server ended so many streams soon after it was asked for this type, which is asked for on a stream of its own now
-    /// (ADR 15). The source says so, as of the next one.
+    /// The server ended `ends` streams soon after requests for the type. The type moves to a stream of its
+    /// own (ADR 15). The source reports this event and the next.
     EndsStream {
         type_url: TypeUrl,
         status: Status,
         ends: u32,
     },
-    /// A stream with this type alone stays open: it is asked for with the others again.
+    /// A stream with the type alone stays open. The type returns to the stream of the other types.
     BearsType {
         type_url: TypeUrl,
     },
-    /// The server has no service for the one type of this stream, or (in REST) no path: UNIMPLEMENTED, 404. It is reachable all the
-    /// same, and asked again with the backoff of a stream without an answer (RLY-25). Told once, until it is otherwise.
+    /// The server has no service for the only type of this stream, or no path in REST: UNIMPLEMENTED, 404.
+    /// The server is reachable all the same, and is asked again with the backoff of an unanswered stream
+    /// (RLY-25). Reported once, until the state changes.
     NotServed {
         type_url: TypeUrl,
         status: Status,
     },
-    /// Names whose timers ran out, with [`Settings::timeout_is_transient`]: UNAVAILABLE for now (DAT-1).
+    /// The timers of names expired, with [`Settings::timeout_is_transient`]: UNAVAILABLE for now (DAT-1).
     Timeout {
         type_url: TypeUrl,
         names: Vec<ResourceName>,
     },
 }
 
-/// A version that is lower than the one before it.
+/// A version that is lower than the version before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lower {
-    /// The resource; `None` in SotW, whose versions are of responses.
+    /// The resource; `None` in SotW, where versions belong to responses.
     pub name: Option<ResourceName>,
     pub version: Box<str>,
     pub before: Box<str>,

@@ -1,4 +1,4 @@
-//! What a response of good structure, or the good rest of one, changes.
+//! Applies a response of good structure, or the good part of a bad response.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ impl Changes {
         Changes { absent, ..Changes::new(type_url, Scope::Names) }
     }
 
-    /// The members of a wildcard have settled; `gone` turned out not to be among them.
+    /// The members of a wildcard have settled; `gone` proved to be no members.
     pub(super) fn of_settled(type_url: &TypeUrl, gone: Vec<ResourceName>) -> Self {
         let absent = gone.into_iter().map(|name| (name, Cause::Omitted)).collect();
         Changes { absent, complete: true, ..Changes::new(type_url, Scope::Wildcard) }
@@ -50,13 +50,14 @@ impl Changes {
 }
 
 impl Subscription {
-    /// The end of what this answers is found out ([`super::settling`]): of delta, and of a SotW wildcard that is told in parts.
+    /// The machine has to detect the end of the answer ([`super::settling`]): in delta, and for a SotW
+    /// wildcard in several responses.
     fn is_told_in_parts(&self, variant: Variant, is_full: bool) -> bool {
         variant == Variant::Delta || !is_full && matches!(self.want, Want::Wildcard(_))
     }
 
-    /// Applies the wanted resources of a response and leaves the rest (FU15). `times`: now, and the end of a resource timer that
-    /// would start now.
+    /// Applies the wanted resources of a response and ignores the rest (FU15). `times`: now, and the end of a
+    /// resource timer that would start now.
     pub(super) fn apply(
         &mut self,
         digest: Digest,
@@ -114,13 +115,13 @@ struct NamesStep<'a> {
     names: &'a mut Names,
     said: &'a Said,
     changes: Changes,
-    /// Wanted names of which the response says something, be it only that they are bad.
+    /// Wanted names that the response mentions, even by a bad element.
     mentioned: BTreeSet<ResourceName>,
     variants: VariantStep,
     versions: Versions,
-    /// Data errors take copies away (DAT-2).
+    /// Data errors remove copies (DAT-2).
     fails: bool,
-    /// A name is answered for the first time on this stream.
+    /// A name has its first answer on this stream.
     grows: &'a mut bool,
     /// As in [`Subscription::apply`].
     times: (Time, Time),
@@ -183,7 +184,7 @@ impl NamesStep<'_> {
             if !is_heartbeat(variant, held, &received) {
                 self.lose(&received.name, Cause::Removed);
             } else if is_held {
-                // Under the names that were asked for, of which some may be aliases (ALI-1).
+                // Under the subscribed names; some of the names may be aliases (ALI-1).
                 self.changes.refreshed.extend(answered.iter().map(|name| (name.clone(), received.ttl)));
             }
             self.mentioned.extend(answered);
@@ -207,7 +208,7 @@ impl NamesStep<'_> {
         self.mentioned.extend(answered);
     }
 
-    /// An absence counts only for names that a request lists: one that was not asked for yet can't be meant.
+    /// An absence counts only for names in a written request. The server cannot mean other names.
     fn lose(&mut self, name: &ResourceName, cause: Cause) {
         let has_variants = self.variants.lose(self.names, name, cause);
         let mut answered = self.names.answered_by(name, &[]);
@@ -222,8 +223,8 @@ impl NamesStep<'_> {
         }
     }
 
-    /// A bad instance of a name proves that the name exists (TMR-7); a bad entry about it says nothing (ERR-6). The wanted
-    /// names that are meant.
+    /// A bad instance of a name proves the name's existence (TMR-7); a bad entry about a name proves nothing
+    /// (ERR-6). Returns the affected wanted names.
     fn take_bad(&mut self, name: &ResourceName, is_instance: bool) -> BTreeSet<ResourceName> {
         let meant = self.names.meant_by(name);
         meant.iter().for_each(|name| self.names.cancel_timer(name));
@@ -235,14 +236,15 @@ impl NamesStep<'_> {
         meant
     }
 
-    /// A data error: the copy goes where the server is trusted with that (DAT-2). Without a copy there is only the error.
+    /// A data error removes the copy if the settings trust the server with data errors (DAT-2). Without a
+    /// copy there is only the error.
     fn fail(&mut self, name: &ResourceName, meant: &BTreeSet<ResourceName>) {
         if self.fails && meant.iter().any(|name| self.names.held(name).is_some()) {
             self.lose(name, Cause::DataError);
         }
     }
 
-    /// A name with an error counts as seen (ERR-4). Where the resource came along (against ERR-2), it wins.
+    /// A name with an error counts as seen (ERR-4). A resource in the same response (against ERR-2) wins.
     fn take_error(&mut self, error: ResourceError, events: &mut Vec<Event>) {
         let answered = self.names.meant_by(&error.name);
         if answered.is_empty() || answered.iter().any(|name| self.mentioned.contains(name)) {
@@ -273,10 +275,10 @@ impl NamesStep<'_> {
 struct WildcardStep<'a> {
     wildcard: &'a mut Wildcard,
     changes: Changes,
-    /// Names that the response mentions without bringing their resource: they stay members if they are.
+    /// Names that the response mentions without a resource. Members among them stay members.
     mentioned: BTreeSet<ResourceName>,
     versions: Versions,
-    /// It brings what was not there.
+    /// The response brings a new resource.
     grows: &'a mut bool,
 }
 
@@ -323,7 +325,7 @@ impl WildcardStep<'_> {
         self.changes.present.push(resource.clone());
     }
 
-    /// Where a resource came along with its error (against ERR-2), it wins.
+    /// A resource in the same response as its error (against ERR-2) wins.
     fn take_errors(&mut self, errors: Vec<ResourceError>, events: &mut Vec<Event>) {
         if errors.is_empty() {
             return;
@@ -358,8 +360,8 @@ impl WildcardStep<'_> {
         }
     }
 
-    /// SST-1: the response is the full set. If it mentions members without bringing them, the members that left are told
-    /// one by one instead.
+    /// SST-1: the response is the full set. If the response mentions members without their resources, the
+    /// departed members are listed one by one instead.
     fn replace(&mut self) {
         self.wildcard.complete = true;
         self.changes.replaces = self.mentioned.is_empty();

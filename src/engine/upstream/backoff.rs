@@ -1,25 +1,26 @@
-//! When to open the next stream.
+//! The delay before the next stream.
 
 use std::time::Duration;
 
 use crate::engine::planted::{Bug, planted};
 
-/// Exponential backoff between streams that were not answered (CLI-4).
+/// Exponential backoff between unanswered streams (CLI-4).
 #[derive(Clone, Debug)]
 pub struct BackoffSettings {
     pub initial: Duration,
     pub multiplier: f64,
-    /// The share by which a delay is made shorter or longer at random: 0.2 is ±20 %.
+    /// The random share of a delay: 0.2 is ±20 %.
     pub jitter: f64,
-    /// The bound of a delay, before jitter.
+    /// The maximum delay, before jitter.
     pub cap: Duration,
-    /// After a stream that was answered the next one is opened within this time (CLI-5).
+    /// The maximum delay after an answered stream (CLI-5).
     pub good_stream_jitter: Duration,
-    /// A stream that was answered but ended younger than this is short: the second one in a row and all that
-    /// follow back off like streams that were not answered, so that a server that answers and dies over and over
-    /// makes no hot loop.
+    /// An answered stream with a shorter life is short. From the second short stream in a row, the backoff is
+    /// that of unanswered streams. Otherwise a server that answers and dies repeatedly would cause a hot
+    /// loop.
     pub short_life: Duration,
-    /// After so many short streams within this time the server counts as unreachable; see [`super::proof`].
+    /// After `unsteady_ends` short streams within `unsteady_within` the server counts as unreachable; see
+    /// [`super::proof`].
     pub unsteady_ends: usize,
     pub unsteady_within: Duration,
 }
@@ -40,12 +41,12 @@ impl Default for BackoffSettings {
 }
 
 impl BackoffSettings {
-    /// The delay after so many failures, without jitter: of attempts that one stream makes by itself.
+    /// The delay after `failures` failures, without jitter, for attempts that a stream makes by itself.
     pub(super) fn after(&self, failures: u32) -> Duration {
         self.delay(failures, 0.5)
     }
 
-    /// The delay before the attempt that follows the `nth` failure, counted from 1.
+    /// The delay before the attempt after the `nth` failure, counted from 1.
     fn delay(&self, nth: u32, jitter: f64) -> Duration {
         let cap = self.cap.as_secs_f64();
         let mut base = self.initial.as_secs_f64();
@@ -60,12 +61,12 @@ impl BackoffSettings {
     }
 }
 
-/// What has to be remembered of the streams before.
+/// Counters of earlier streams.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Backoff {
-    /// Streams in a row that ended before their first response.
+    /// Consecutive streams that ended before their first response.
     unanswered: u32,
-    /// Answered streams in a row that were short.
+    /// Consecutive answered streams that were short.
     short: u32,
 }
 
@@ -83,8 +84,9 @@ impl Backoff {
         settings.delay(self.unanswered, jitter)
     }
 
-    /// `is_dismissed`: the server asked for the stream's end. A limit on the age of connections may be of few seconds
-    /// (FU10); only one that would let the relay do nothing but connect is held against it.
+    /// `is_dismissed`: the server asked for the end of the stream. Servers may limit the age of connections
+    /// to a few seconds (FU10). Only a limit that leaves the relay no time but for connecting counts against
+    /// the server.
     pub(super) fn after_answered(
         &mut self,
         settings: &BackoffSettings,
@@ -101,7 +103,7 @@ impl Backoff {
     }
 }
 
-/// Entropy comes from outside, so it is not trusted to be in range.
+/// Entropy comes from outside, and may be out of range.
 fn unit(jitter: f64) -> f64 {
     if (0.0..=1.0).contains(&jitter) { jitter } else { 0.5 }
 }

@@ -1,16 +1,17 @@
-//! What is peculiar to delta requests.
+//! Requests of the delta variant.
 
 use super::api::WildcardStyle;
 use super::subscription::{Subscription, Want};
 use crate::engine::planted::{Bug, planted};
 use crate::xds::{DeltaRequest, Status};
 
-/// The next request of the type. The first one on the stream states everything and what is held already (DEL-35,
-/// RLY-64); later ones tell what changed. Only an answer carries the nonce (DEL-1).
+/// The next request of the type. The first request on the stream states all names and the held versions
+/// (DEL-35, RLY-64); later requests state changes. Only an answer carries the nonce (DEL-1).
 ///
-/// `must_answer`: one resource is claimed in a version that no server has, so that it is sent again, or told to be gone.
+/// `must_answer`: the request claims an impossible version for one resource, so that the server sends the
+/// resource again or reports its removal.
 ///
-/// That nothing is wanted is never the first request of a type: empty, it would be a legacy wildcard (DEL-6).
+/// A type without wanted names has no first request: an empty first request is a legacy wildcard (DEL-6).
 pub(super) fn request(
     subscription: &Subscription,
     style: WildcardStyle,

@@ -9,13 +9,14 @@
 //!      └ answered: the failover server is never asked again
 //! ```
 //!
-//! The failover server is asked after two failures in a row of a primary that never answered; from then on the two are asked
-//! in turns (E9), and a stream of the failover server that ends gives the primary its turn (E7). Once the primary has
-//! answered, it alone is asked (E6). A response makes an answer, headers alone do not (E5).
+//! The failover server is asked after two consecutive failures of a primary that never answered. From then on
+//! the two servers take turns (E9), and the end of a stream to the failover server gives the primary its turn
+//! (E7). After the primary has answered, only the primary is asked (E6). A response is an answer; headers
+//! alone are not (E5).
 //!
-//! Versions belong to the server that gave them (DEL-34, STR-8): the other one is asked as if nothing were held, and the
-//! failover server's are taken up again if it has the next turn (E8). They are of what is held still, since nobody else has
-//! answered meanwhile.
+//! Versions belong to the server that issued them (DEL-34, STR-8). The other server is asked without claims.
+//! The versions of the failover server are restored at its next turn (E8). The restored versions still
+//! describe the held resources, since no other server has answered meanwhile.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,10 +27,11 @@ use crate::xds::{ResourceName, Variant};
 pub(super) const PRIMARY: u16 = 0;
 pub(super) const FAILOVER: u16 = 1;
 
-/// Failures of the primary, in a row, until the failover server has its turn (E3).
+/// Consecutive failures of the primary before the turn of the failover server (E3).
 pub(super) const FAILURES_MAX: u32 = 2;
 
-/// Between the attempts of a round, of one at each server, while the primary has never answered.
+/// The backoff between rounds of attempts, with one attempt at each server, while the primary has never
+/// answered.
 pub(super) fn default_backoff() -> BackoffSettings {
     BackoffSettings {
         initial: Duration::from_millis(500),
@@ -38,22 +40,22 @@ pub(super) fn default_backoff() -> BackoffSettings {
     }
 }
 
-/// A failed attempt to connect comes without a jitter of its own.
+/// The jitter for a failed attempt to connect, whose report has no jitter.
 pub(super) const MIDDLE: f64 = 0.5;
 
-/// Whose turn it is.
+/// The turns of the two servers.
 #[derive(Debug, Default)]
 pub(super) struct Failover {
-    /// The server that is asked, or will be next.
+    /// The server of the current or next stream.
     pub(super) server: u16,
     /// The server of the last stream.
     pub(super) asked: u16,
-    /// The primary's, since it was asked first. They are never forgotten: see E9.
+    /// Failures of the primary since its first attempt. The count is never reset: see E9.
     pub(super) failures: u32,
     pub(super) has_primary_answered: bool,
 }
 
-/// What was said of one type with the other server.
+/// The state of one type with the other server.
 #[derive(Debug)]
 pub(super) struct Stash {
     pub(super) variant: Variant,

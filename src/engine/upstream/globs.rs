@@ -1,4 +1,5 @@
-//! The glob collections of one type: of each its members, and from when on they are all there (NAM-14 to NAM-16).
+//! The glob collections of one type: the members of each glob, and the completeness of the membership (NAM-14
+//! to NAM-16).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +13,14 @@ use super::wildcard::Wildcard;
 use crate::engine::Time;
 use crate::xds::{Received, ResourceError, ResourceName, TypeUrl, Variant};
 
-/// All globs of one type. No resource timer runs for them: only the server can say that a collection is empty (TMR-9).
+/// All globs of one type. Globs have no resource timer: only the server can report an empty collection
+/// (TMR-9).
 #[derive(Debug, Default)]
 pub(super) struct Globs {
     wanted: BTreeMap<ResourceName, Wildcard>,
-    /// Those whose members may still be on their way.
+    /// Globs with members that may still be outstanding.
     settling: BTreeMap<ResourceName, Settling>,
-    /// The server speaks SotW, in which globs can't be asked for, and this was told.
+    /// The server speaks SotW, which has no requests for globs, and an event reported the globs.
     pub(super) is_unserved: bool,
 }
 
@@ -39,20 +41,20 @@ impl Globs {
         self.wanted.keys()
     }
 
-    /// Whether the glob is new.
+    /// Returns true if the glob is new.
     pub(super) fn insert(&mut self, glob: ResourceName) -> bool {
         let is_new = !self.wanted.contains_key(&glob);
         self.wanted.entry(glob).or_default();
         is_new
     }
 
-    /// Whether the glob was there.
+    /// Returns true if the glob was wanted.
     pub(super) fn remove(&mut self, glob: &ResourceName) -> bool {
         self.settling.remove(glob);
         self.wanted.remove(glob).is_some()
     }
 
-    /// What `initial_resource_versions` says: the members, under their own names (DEL-32).
+    /// The content of `initial_resource_versions`: the members, under their own names (DEL-32).
     pub(super) fn versions(&self) -> BTreeMap<ResourceName, String> {
         let members = self.wanted.values().flat_map(|glob| &glob.members);
         let held = members.filter(|(_, held)| held.restate);
@@ -69,7 +71,7 @@ impl Globs {
         }
     }
 
-    /// The members that a wanted glob had before the relay was restarted, when it was known as a whole.
+    /// Restores the members that a wanted, completely known glob had before the restart of the relay.
     pub(super) fn resume(
         &mut self,
         glob: &ResourceName,
@@ -85,12 +87,12 @@ impl Globs {
         self.wanted.values().flat_map(|glob| &glob.members)
     }
 
-    /// The first request on a stream, which restates all members, is written now.
+    /// Records the write of the first request on a stream, which restates all members.
     pub(super) fn restated(&mut self) {
         self.wanted.values_mut().for_each(Wildcard::restated);
     }
 
-    /// These stand in the request with this number, of those of the type on the stream.
+    /// Records the number of the request that lists the globs, counted by type and stream.
     pub(super) fn written(&mut self, globs: &BTreeSet<ResourceName>, number: u64) {
         for name in globs {
             if let Some(glob) = self.wanted.get_mut(name) {
@@ -104,7 +106,7 @@ impl Globs {
         self.wanted.get(glob)?.asked
     }
 
-    /// A mark says of a wanted glob that all of its members were told.
+    /// A mark reports that all members of a wanted glob were sent.
     pub(super) fn mark(&mut self, glob: ResourceName) {
         if self.wanted.get(&glob).is_some_and(|members| !members.is_certain()) {
             self.settling.entry(glob).or_default().mark();
@@ -125,7 +127,7 @@ impl Globs {
         self.settling.values_mut().for_each(visit);
     }
 
-    /// The globs that are known as a whole by now, if any.
+    /// Settles the globs that are completely known by now, if any.
     pub(super) fn settle_proven(&mut self, type_url: &TypeUrl) -> Option<Changes> {
         let proven =
             self.settling.iter_mut().filter_map(|(name, settling)| settling.settle().then_some(name));
@@ -148,14 +150,14 @@ impl Globs {
         changes.settled.push(name);
     }
 
-    /// The time to live of a member ran out (TTL-8).
+    /// The time to live of a member expired (TTL-8).
     pub(super) fn expire(&mut self, member: &ResourceName) {
         if let Some((_, glob)) = self.of(member) {
             glob.remove(member);
         }
     }
 
-    /// The glob that a name is a member of, if it is wanted. What a server sends beyond that is ignored (NAM-15).
+    /// The glob of a member, if the glob is wanted. The machine ignores members of unwanted globs (NAM-15).
     fn of(&mut self, member: &ResourceName) -> Option<(ResourceName, &mut Wildcard)> {
         let name = member.glob()?;
         let glob = self.wanted.get_mut(&name)?;
@@ -168,7 +170,7 @@ pub(super) struct GlobsStep<'a> {
     globs: &'a mut Globs,
     said: &'a Said,
     changes: Changes,
-    /// Globs of which the response brings or takes members.
+    /// Globs with added or removed members in the response.
     answered: BTreeSet<ResourceName>,
     versions: Versions,
 }
@@ -226,7 +228,7 @@ impl<'a> GlobsStep<'a> {
         self.answered.insert(name);
     }
 
-    /// Of a glob or of a member (ERR-7). Where a resource came along with its error (against ERR-2), it wins.
+    /// Errors of globs or members (ERR-7). A resource in the same response as its error (against ERR-2) wins.
     fn take_errors(&mut self, errors: Vec<ResourceError>, events: &mut Vec<Event>) {
         if errors.is_empty() {
             return;
@@ -250,7 +252,7 @@ impl<'a> GlobsStep<'a> {
         }
     }
 
-    /// A member that the response mentions without bringing it stays.
+    /// A member that the response mentions without a resource stays.
     fn confirm(&mut self, member: Option<&ResourceName>) {
         if let Some(member) = member
             && let Some((_, glob)) = self.globs.of(member)
@@ -259,7 +261,7 @@ impl<'a> GlobsStep<'a> {
         }
     }
 
-    /// A member is gone, or under the glob's own name all of them (NAM-16).
+    /// A member is gone or, under the glob's own name, all members are gone (NAM-16).
     fn lose(&mut self, name: &ResourceName, cause: Cause) {
         if let Some((glob_name, glob)) = self.globs.of(name) {
             if glob.remove(name) {
@@ -268,7 +270,7 @@ impl<'a> GlobsStep<'a> {
             self.answered.insert(glob_name);
             return;
         }
-        // One that was not asked for yet can't be meant.
+        // The server cannot mean a glob that no request lists.
         if self.said.enter.contains(name) {
             return;
         }
@@ -286,7 +288,7 @@ impl<'a> GlobsStep<'a> {
         if self.said.has_marks {
             return;
         }
-        // Those that a response without use has interrupted go on, whichever glob the next one is about.
+        // Globs that an unusable response interrupted continue, whichever glob the next response is about.
         let interrupted = self.globs.settling.iter().filter(|(_, settling)| !settling.is_running());
         self.answered.extend(interrupted.map(|(name, _)| name.clone()));
         for name in std::mem::take(&mut self.answered) {

@@ -1,9 +1,10 @@
 //! The client side of the protocol: one ADS stream to one server, SotW or delta.
 //!
-//! [`Upstream`] owns what is wanted of the server, what has been said of it on the stream, the nonce and version
-//! bookkeeping, the resource timers and the backoff between streams. What responses bring leaves it as [`Changes`], and it
-//! remembers only names and version strings, O(names wanted); of resources nothing, but for those that come in [`variants`].
-//! It never connects, writes or reads: the shell does what each [`Output`] says, in order, and reports each [`Input`].
+//! [`Upstream`] owns the wanted resources of the server, the record of the stream's requests, the bookkeeping
+//! of nonces and versions, the resource timers, and the backoff between streams. The content of responses
+//! leaves the machine as [`Changes`]. The machine remembers only names and version strings, O(names wanted),
+//! and no resources except those in [`variants`]. The machine never connects, writes or reads: the shell
+//! executes each [`Output`], in order, and reports each [`Input`].
 //!
 //! ```text
 //!             something wanted                    Opened
@@ -15,8 +16,9 @@
 //!     └─────────────────────── from Opening and Open: nothing wanted (Close)
 //! ```
 //!
-//! SotW and delta differ in how a request is spelled ([`sotw`], [`delta`]) and in three rules of how a response is
-//! read ([`apply`]): what an element without payload means, what an omission proves, and when a wildcard is whole.
+//! SotW and delta differ in the form of requests ([`sotw`], [`delta`]) and in three rules for responses
+//! ([`apply`]): the meaning of an element without payload, the proof by omission, and the completeness of a
+//! wildcard.
 
 mod api;
 mod backoff;

@@ -1,4 +1,4 @@
-//! Names that are asked for one by one: what is known of each, and its resource timer.
+//! Names from subscriptions one by one: the state of each name, and its resource timer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,31 +10,31 @@ use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
 use crate::xds::{Received, Resource, ResourceName, Variant};
 
-/// A resource that the source holds, and the string by which this server knows its version.
+/// A resource that the source holds, and the server's version string for the resource.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// Of this server and this variant only (STR-8, RLY-64); empty if there is none.
+    /// From this server in this variant only (STR-8, RLY-64); empty if there is none.
     pub(super) version: Box<str>,
     /// The version may be claimed in `initial_resource_versions`: the bytes were really kept (CCH-1).
     pub(super) restate: bool,
-    /// The resource's own name, where it was subscribed to by an alias (ALI-1).
+    /// The resource's own name, if the subscription is to an alias (ALI-1).
     canonical: Option<ResourceName>,
 }
 
 impl Held {
-    /// `restate` is false in SotW, whose versions belong to responses and not to resources.
+    /// `restate` is false in SotW, where versions belong to responses and not to resources.
     pub(super) fn new(received: &Received, resource: &Resource, restate: bool) -> Held {
         let version = received.upstream_version.clone();
         let restate = restate && !version.is_empty() && !resource.do_not_cache;
         Held { version, restate, canonical: None }
     }
 
-    /// A variant is not told of in `initial_resource_versions`, which knows no constraints.
+    /// A variant never occurs in `initial_resource_versions`, which has no place for constraints.
     pub(super) fn of_variant(version: &str) -> Held {
         Held { version: version.into(), restate: false, canonical: None }
     }
 
-    /// What the server calls the version, if it has a name, and whether it may be claimed. It is forgotten by that.
+    /// Takes the version string out, with the permission to claim the version. `None` if the string is empty.
     pub(super) fn take_version(&mut self) -> Option<(Box<str>, bool)> {
         let (version, restate) = (std::mem::take(&mut self.version), std::mem::take(&mut self.restate));
         (!version.is_empty()).then_some((version, restate))
@@ -44,13 +44,13 @@ impl Held {
         (self.version, self.restate) = (version, restate);
     }
 
-    /// Of what was held before the relay was restarted.
+    /// A resource from before the restart of the relay.
     pub(super) fn of_former(version: &str, restate: bool) -> Held {
         let restate = restate && !version.is_empty();
         Held { version: if restate { version.into() } else { Box::default() }, restate, canonical: None }
     }
 
-    /// Whether it is the resource of this own name, as held under `name`.
+    /// Returns true if the resource under `name` has the own name `own`.
     pub(super) fn is_of(&self, name: &ResourceName, own: &ResourceName) -> bool {
         self.canonical.as_ref().unwrap_or(name) == own
     }
@@ -72,10 +72,10 @@ enum Holding {
 
 #[derive(Debug)]
 struct Timer {
-    /// When it would have run out by itself, which is in the order in which names were asked for.
+    /// The first expiry, before extensions. It has the order in which names were requested.
     first_due: Time,
     due: Time,
-    /// How many signs of life the stream had given when the request was written.
+    /// The number of the stream's signs of life at the write of the request.
     signs: u64,
 }
 
@@ -87,7 +87,8 @@ struct Wanted {
     /// PRESENT earlier on this stream (RLY-27 a).
     seen: bool,
     timer: Option<Timer>,
-    /// An error is the last word on it. It ends with the next one, be that a name's absence once more (ERR-3).
+    /// The last report about the name was an error. The next report ends the state, even the repetition of an
+    /// absence (ERR-3).
     failed: bool,
 }
 
@@ -95,18 +96,19 @@ struct Wanted {
 #[derive(Debug, Default)]
 pub(super) struct Names {
     wanted: BTreeMap<ResourceName, Wanted>,
-    /// Own name of a resource → the wanted aliases that it answers.
+    /// Own name of a resource → the wanted aliases that the resource answers.
     aliases: BTreeMap<ResourceName, BTreeSet<ResourceName>>,
-    /// Running timers in the order in which they run out.
+    /// Running timers, in the order of expiry.
     due: BTreeSet<(Time, ResourceName)>,
-    /// Timers that ran out with no sign of life since their request was written (RLY-29).
+    /// Timers that expired without a sign of life since the write of the request (RLY-29).
     unproven: BTreeSet<ResourceName>,
-    /// Timers that ran out while the server had not spoken of the type on this stream (see [`Self::run_out`]).
+    /// Timers that expired before the server spoke of the type on this stream (see [`Self::run_out`]).
     overdue: BTreeSet<ResourceName>,
     pace: Pace,
-    /// SotW: what was known before this stream, and not answered on it until now. Snapshots share it.
+    /// SotW: names that were known before this stream, and have no answer on the stream yet. Snapshots share the
+    /// set.
     unanswered: OrdSet<ResourceName>,
-    /// Of names that have variants or are wanted with parameters; nearly always nothing.
+    /// Names with variants, and names wanted with parameters; nearly always `None`.
     pub(super) variants: Option<Box<Variants>>,
 }
 
@@ -127,7 +129,7 @@ impl Names {
         self.wanted.keys()
     }
 
-    /// Whether the name is new.
+    /// Returns true if the name is new.
     pub(super) fn insert(&mut self, name: ResourceName) -> bool {
         if self.variants.is_some() || name.is_located() {
             self.enter_family(&name);
@@ -140,7 +142,7 @@ impl Names {
         is_new
     }
 
-    /// Whether the name was there.
+    /// Returns true if the name was wanted.
     pub(super) fn remove(&mut self, name: &ResourceName) -> bool {
         self.cancel_timer(name);
         self.is_told(name);
@@ -150,7 +152,7 @@ impl Names {
         true
     }
 
-    /// The wanted names that a resource answers: its own and its aliases (ALI-1).
+    /// The wanted names that a resource answers: the own name and the aliases (ALI-1).
     pub(super) fn answered_by(
         &self,
         name: &ResourceName,
@@ -179,7 +181,7 @@ impl Names {
         }
     }
 
-    /// Whether this is news.
+    /// Returns true if the absence is news.
     pub(super) fn set_absent(&mut self, name: &ResourceName) -> bool {
         self.cancel_timer(name);
         self.is_told(name);
@@ -190,7 +192,7 @@ impl Names {
         ends_error || !matches!(before, Holding::Absent)
     }
 
-    /// An error was said of a name.
+    /// Records an error about a name.
     pub(super) fn note_error(&mut self, name: &ResourceName) {
         if let Some(wanted) = self.wanted.get_mut(name) {
             wanted.failed = true;
@@ -215,7 +217,7 @@ impl Names {
         omitted.map(|(name, _)| name.clone()).collect()
     }
 
-    /// What `initial_resource_versions` says, under the resources' own names.
+    /// The content of `initial_resource_versions`, under the resources' own names.
     pub(super) fn versions(&self) -> BTreeMap<ResourceName, String> {
         let held = self.wanted.iter().filter_map(|(name, wanted)| match &wanted.holding {
             Holding::Held(held) if held.restate => Some((name, held)),
@@ -237,7 +239,8 @@ impl Names {
         }
     }
 
-    /// The name stands in a request that is written now. Its timer starts if nothing is known of it (TMR-2, TMR-3).
+    /// Records the write of a request that lists the name. The timer starts if the name is unknown (TMR-2,
+    /// TMR-3).
     pub(super) fn written(&mut self, name: &ResourceName, in_first_request: bool, due: Time, signs: u64) {
         let Some(wanted) = self.wanted.get_mut(name) else { return };
         wanted.in_first_request = in_first_request;
@@ -247,13 +250,13 @@ impl Names {
         }
     }
 
-    /// PRESENT earlier on this stream.
+    /// Returns true if the name was PRESENT earlier on this stream.
     pub(super) fn is_seen(&self, name: &ResourceName) -> bool {
         self.wanted.get(name).is_some_and(|wanted| wanted.seen)
     }
 
-    /// Something is said of the name. What was asked for with it and after it is still to come; `until`: when a timer would run
-    /// out that started now.
+    /// Records an answer to the name. Other names of the same and of later requests are still outstanding.
+    /// `until`: the end of a timer that would start now.
     pub(super) fn answered(&mut self, name: &ResourceName, until: Time, now: Time) {
         let Some(wanted) = self.wanted.get(name) else { return };
         let of_first = wanted.in_first_request && !wanted.seen;
@@ -263,25 +266,25 @@ impl Names {
         }
     }
 
-    /// The first request on a stream is written, to a server that owes an answer to each name that it lists.
+    /// Records the first request on a stream, to a server that owes an answer to each listed name.
     pub(super) fn expect_all(&mut self) {
         let known = self.wanted.iter().filter(|(_, wanted)| !matches!(wanted.holding, Holding::Unknown));
         self.unanswered = known.map(|(name, _)| name.clone()).collect();
     }
 
-    /// What was known before this stream, and of which the server has not spoken on it.
+    /// Names that were known before this stream, and have no answer on the stream yet.
     pub(super) fn unanswered(&self) -> &OrdSet<ResourceName> {
         &self.unanswered
     }
 
     fn is_told(&mut self, name: &ResourceName) {
-        // It is nearly always empty, and a removal would look for the name.
+        // The set is nearly always empty, and a removal would search for the name.
         if !self.unanswered.is_empty() {
             self.unanswered.remove(name);
         }
     }
 
-    /// TMR-4: timers stop, and nothing seen on the old stream counts on the next.
+    /// TMR-4: timers stop, and observations of the old stream do not count on the next stream.
     pub(super) fn stream_ended(&mut self) {
         self.unanswered.clear();
         self.pace = Pace::default();
@@ -304,11 +307,13 @@ impl Names {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// Takes the timers that have run out. Those without a sign of life since are kept back (see [`Self::prove`]).
+    /// Takes the expired timers. Timers without a sign of life since their requests are kept back (see
+    /// [`Self::prove`]).
     ///
-    /// `spoken`: the server has spoken of the type on this stream, and not of the name. While it is silent about the type as a
-    /// whole, it may be slow or still gathering what it knows: its silence proves nothing of one name (RLY-1, RLY-2), and the
-    /// timer starts anew when it speaks ([`Self::restart`]).
+    /// `spoken`: the server has spoken of the type on this stream, but not of the name. A server that is
+    /// silent about the whole type may be slow, or may be gathering its own knowledge. The silence then
+    /// proves nothing about a single name (RLY-1, RLY-2), and the timer restarts when the server speaks
+    /// ([`Self::restart`]).
     pub(super) fn run_out(&mut self, now: Time, signs: u64, spoken: bool) -> Vec<ResourceName> {
         let (mut out, mut unproven) = (Vec::new(), Vec::new());
         while self.next_due().is_some_and(|due| due <= now) {
@@ -331,7 +336,7 @@ impl Names {
         out
     }
 
-    /// Leaves those whose time is over. While the server is still answering the request of a name, its timer goes on.
+    /// Removes names from `out` while the server is still answering their requests, and extends their timers.
     fn put_off(&mut self, out: &mut Vec<ResourceName>, now: Time) {
         let (pace, wanted, due) = (&self.pace, &mut self.wanted, &mut self.due);
         out.retain(|name| {
@@ -344,7 +349,8 @@ impl Names {
         });
     }
 
-    /// The server has begun to speak of the type: what it leaves out from now on is left out by one that knows what it has.
+    /// Restarts overdue timers, because the server has begun to speak of the type. An omission from now on
+    /// comes from a server that knows its resources.
     pub(super) fn restart(&mut self, due: Time, signs: u64) {
         for name in std::mem::take(&mut self.overdue) {
             if let Some(timer) = self.wanted.get_mut(&name).and_then(|wanted| wanted.timer.as_mut()) {
@@ -358,7 +364,7 @@ impl Names {
         !self.unproven.is_empty()
     }
 
-    /// The stream gave a sign of life: takes the timers that were kept back.
+    /// Takes the kept-back timers, after a sign of life of the stream.
     pub(super) fn prove(&mut self, now: Time) -> Vec<ResourceName> {
         let mut out: Vec<_> = std::mem::take(&mut self.unproven).into_iter().collect();
         self.put_off(&mut out, now);
@@ -368,7 +374,7 @@ impl Names {
         out
     }
 
-    /// TMR-7.
+    /// Stops the timer of a name (TMR-7).
     pub(super) fn cancel_timer(&mut self, name: &ResourceName) {
         let timer = self.wanted.get_mut(name).and_then(|wanted| wanted.timer.take());
         if let Some(timer) = timer {
@@ -389,7 +395,7 @@ impl Names {
         }
     }
 
-    /// Timers run only on an open stream, only for what is unknown; every index agrees with the names.
+    /// Timers run only on an open stream, and only for unknown names. Every index agrees with the names.
     pub(super) fn check_invariants(&self, is_open: bool) {
         let timers = self.wanted.values().filter(|wanted| wanted.timer.is_some()).count();
         let kept_back = self.unproven.len() + self.overdue.len();
@@ -413,8 +419,8 @@ impl Names {
     }
 }
 
-/// A payload-less element is a heartbeat if it repeats the version that is held; if not, old servers mean an
-/// absence by it (TTL-10). In SotW it can't mean anything but a heartbeat (TTL-4).
+/// An element without payload is a heartbeat if the element repeats the held version. Otherwise old servers
+/// mean an absence (TTL-10). In SotW the element is always a heartbeat (TTL-4).
 pub(super) fn is_heartbeat(variant: Variant, held: Option<&Held>, received: &Received) -> bool {
     let version = &received.upstream_version;
     match variant {

@@ -1,8 +1,8 @@
-//! What the version strings of a server tell against it: one that stands for other bytes than before (FU20, WIR-2), and one
-//! that is lower than the one before (FU21).
+//! Irregular version strings of a server: a version that stands for other bytes than before (FU20, WIR-2),
+//! and a version that is lower than the version before (FU21).
 //!
-//! Neither changes what is done with a response. Versions are opaque to the protocol, so two of them are put in an order only
-//! where both are written in one way that shows it; see [`is_lower`].
+//! Neither changes the treatment of a response. Versions are opaque to the protocol. Two versions are
+//! compared only if the form of both shows an order; see [`is_lower`].
 
 use super::api::{Event, Lower};
 use super::names::Held;
@@ -18,17 +18,17 @@ impl Lower {
     }
 }
 
-/// The versions of one response, beside those of what is held.
+/// The versions of one response, compared with the held versions.
 #[derive(Debug, Default)]
 pub(super) struct Versions {
-    /// By the wanted name, the content of resources that came under the version of the one that is held.
+    /// By wanted name, the content of resources that came under the version of the held resource.
     repeated: Vec<(ResourceName, Version)>,
     lower: Option<Lower>,
 }
 
 impl Versions {
-    /// A resource came for a name, where this one is held. An alias may have moved on from another resource (ALI-2), of which
-    /// the version says nothing.
+    /// Compares a resource for a name with the held resource. An alias may have moved here from another
+    /// resource (ALI-2); then the version of the other resource proves nothing.
     pub(super) fn compare(
         &mut self,
         name: &ResourceName,
@@ -57,9 +57,9 @@ impl Versions {
     }
 }
 
-/// Whether a version is known to be lower than another one: both are decimal numbers, after the same words without a digit
-/// (`12`, `v12`), or both are a time of RFC 3339 in UTC and a number (`2026-01-31T12:00:00Z/12`, as istiod has it). All others
-/// have no order.
+/// Returns true if `version` is known to be lower than `before`. Both have to be decimal numbers after equal
+/// words without digits (`12`, `v12`), or times of RFC 3339 in UTC with a number (`2026-01-31T12:00:00Z/12`,
+/// the form of istiod). All other versions have no order.
 pub(super) fn is_lower(version: &str, before: &str) -> bool {
     if version == before {
         return false;
@@ -71,7 +71,7 @@ pub(super) fn is_lower(version: &str, before: &str) -> bool {
 
 struct Ordered<'a> {
     words: &'a str,
-    /// Empty, or of one length and one form, so that the order of the text is that of time.
+    /// Empty, or of one length and one form, so that the order of texts is the order of times.
     time: &'a str,
     /// Without leading zeros.
     number: &'a str,

@@ -7,7 +7,7 @@ use crate::xds::{
     TypeUrl, Variant,
 };
 
-/// What both variants say. The rules in which they differ ask for `variant`.
+/// The common content of both variants. Rules that differ between the variants check `variant`.
 pub(super) struct Digest {
     pub(super) variant: Variant,
     pub(super) type_url: TypeUrl,
@@ -18,12 +18,12 @@ pub(super) struct Digest {
     /// Delta only.
     pub(super) removed: Vec<ResourceName>,
     pub(super) errors: Vec<ResourceError>,
-    /// It is the complete answer to a request that lists all that is wanted, so that what it lacks is not there
-    /// (RST-12).
+    /// The response is the complete answer to a request for everything wanted. A missing resource does not
+    /// exist (RST-12).
     pub(super) answers_all: bool,
-    /// Data errors take copies away (DAT-2).
+    /// Data errors remove copies (DAT-2).
     pub(super) fails: bool,
-    /// Another process of the server answers than before, as far as it says so: it may count from the start again.
+    /// Another process of the server answers, as far as the server says so. The versions may start again.
     pub(super) is_of_another: bool,
 }
 
@@ -59,7 +59,8 @@ impl From<Response> for Digest {
 }
 
 impl Digest {
-    /// Who asks for names gets no resource without one; in a wildcard it is the member with the empty name.
+    /// Refuses resources without a name in answers to names and globs. In a wildcard, a nameless resource is
+    /// the member with the empty name.
     pub(super) fn refuse_nameless(&mut self) {
         if self.type_url.has_empty_names() {
             return;
@@ -76,35 +77,36 @@ impl Digest {
         self.resources.extend((self.removed.len()..removed).map(|_| Err(bad(false))));
     }
 
-    /// Heartbeats only: such a response says nothing about membership, whatever its type (TTL-6).
+    /// Heartbeats only. The response says nothing about membership, whatever the type (TTL-6).
     pub(super) fn is_heartbeat(&self) -> bool {
         let payloadless = |element: &Element| matches!(element, Ok(received) if received.resource.is_none());
         !self.resources.is_empty() && self.resources.iter().all(payloadless)
     }
 
-    /// It holds all that there is of what was asked for, so that its omissions are deletions (SST-1, SST-2, RST-12). In delta
-    /// and in SotW responses of other types an omission means nothing, in those to a wildcard neither (SST-4).
+    /// The response has all requested resources, so that omissions are deletions (SST-1, SST-2, RST-12). An
+    /// omission means nothing in delta and in SotW responses of other types, not even in responses to a
+    /// wildcard (SST-4).
     pub(super) fn is_full_state(&self) -> bool {
         self.answers_all || self.variant == Variant::Sotw && self.type_url.is_full_state()
     }
 
-    /// What the payloads weigh, in bytes.
+    /// The size of the payloads, in bytes.
     pub(super) fn size(&self) -> usize {
         let payloads = self.resources.iter().flatten().filter_map(|received| received.resource.as_ref());
         payloads.map(|resource| resource.size()).sum()
     }
 }
 
-/// ERR-6: an entry of `resource_errors` that can't mean anything.
+/// ERR-6: an entry of `resource_errors` without a meaning.
 pub(super) fn is_invalid(error: &ResourceError) -> bool {
     error.name.as_str().is_empty() || error.status.code == Code::Ok
 }
 
-/// What is structurally wrong with a response (RLY-37). No faults: ACK.
+/// The structural faults of a response (RLY-37). A response without faults is ACKed.
 #[derive(Default)]
 pub(super) struct Verdict {
     faults: Vec<(Option<ResourceName>, String)>,
-    /// A name occurs twice: nothing of the response is used (SST-8, DEL-16).
+    /// A name occurs twice: the machine uses nothing of the response (SST-8, DEL-16).
     pub(super) void: bool,
     /// An element could not be identified: no deletion may be derived from the response.
     pub(super) unidentified: bool,
@@ -155,7 +157,7 @@ impl Verdict {
         names.into_iter().collect()
     }
 
-    /// What a NACK says: the bad names and why, in at most `max` bytes (RLY-37).
+    /// The status of a NACK: the bad names and the reasons, in at most `max` bytes (RLY-37).
     pub(super) fn status(&self, max: usize) -> Status {
         let mut text = String::new();
         for (name, reason) in &self.faults {

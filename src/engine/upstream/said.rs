@@ -5,31 +5,31 @@ use std::collections::BTreeSet;
 use crate::engine::Time;
 use crate::xds::ResourceName;
 
-/// What has been said about a type on the present stream. A new stream starts with nothing said (DEL-28).
+/// The record of a type's requests on the present stream. A new stream starts with an empty record (DEL-28).
 #[derive(Debug, Default)]
 pub(super) struct Said {
     /// The first request has been written.
     pub(super) asked: bool,
-    /// It was for the wildcard.
+    /// The first request was for the wildcard.
     pub(super) for_wildcard: bool,
-    /// It was for globs only.
+    /// The first request was for globs only.
     pub(super) for_globs: bool,
-    /// The server has spoken of the type: a response came from which something can be derived.
+    /// The server has spoken of the type: a usable response arrived.
     pub(super) spoken: bool,
-    /// SotW, names: a response without a fault came, so that the names it answers are current.
+    /// SotW, names: a response without a fault arrived, so the answered names are current.
     pub(super) is_good: bool,
-    /// The first request claims what is held, so that a server may answer it by silence (DEL-35, STR-10).
+    /// The first request claims the held versions, so that a server may answer by silence (DEL-35, STR-10).
     pub(super) may_be_silent: bool,
-    /// The server marks what is whole ([`super::marks`]).
+    /// The server marks whole sets ([`super::subscription::marks`]).
     pub(super) has_marks: bool,
-    /// How many requests of the type were written.
+    /// The number of written requests of the type.
     pub(super) requests: u64,
-    /// Of the last response, empty before (ACK-9).
+    /// The nonce of the last response, or empty before the first response (ACK-9).
     pub(super) nonce: String,
-    /// When something was asked for last, if no response of the type came since.
+    /// The time of the last request for new names, if no response of the type has arrived since.
     pub(super) unanswered: Option<Time>,
     /// Wanted names (`*` for the wildcard) that no request lists yet.
     pub(super) enter: BTreeSet<ResourceName>,
-    /// Names that the last request lists but that are no longer wanted.
+    /// Unwanted names that the last request lists.
     pub(super) leave: BTreeSet<ResourceName>,
 }

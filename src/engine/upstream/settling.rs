@@ -1,11 +1,12 @@
-//! From when on the first answers of a stream are all there (DEL-26).
+//! Detects the end of the first answers of a stream (DEL-26).
 //!
-//! Servers split what they have over several responses, and the protocol has no mark for the last one. So its end is found out,
-//! and nothing is taken for whole while more is on its way: not while bytes of a further message have come ([`Input::Receiving`]),
-//! and not before a round trip of the transport that began after the last message ([`Output::RoundTrip`]), before whose answer
-//! everything arrives that the server had handed to its transport. After a large message there has to be silence for a while,
-//! too: servers make the next part only when the one before has left. A server that sets marks says it itself
-//! ([`super::marks`]), and then nothing is found out.
+//! Servers split their resources over several responses, and the protocol has no mark for the last response.
+//! So the machine detects the end. No set counts as whole while bytes of a further message have come
+//! ([`Input::Receiving`]). A round trip of the transport has to begin after the last message, and to end
+//! ([`Output::RoundTrip`]): everything that the server had handed to its transport arrives before the end of
+//! the round trip. After a large message there has to be silence for a while, too: servers make the next part
+//! only when the part before has left. A server with marks reports the end itself
+//! ([`super::subscription::marks`]), and the machine detects nothing.
 //!
 //! ```text
 //!   Unanswered ──small──▶ Due ──▶ Proving ──round trip──▶ Proven ──▶ Settled
@@ -22,20 +23,20 @@ use std::time::Duration;
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
 
-/// A first response that weighs less is most likely all that there is, since servers split by size. It waits for the round trip
+/// A smaller first response is most likely complete, since servers split by size. It waits for the round trip
 /// only.
 pub(super) const LARGE: usize = 1 << 20;
 
-/// After a larger one, or a second one, nothing may come for so long. It is some ten times what a server needs to make the next
-/// part of an answer.
+/// The silence after a larger response, or after a second response. Servers need about a tenth of the time
+/// for the next part of an answer.
 pub(super) const QUIET: Duration = Duration::from_millis(200);
 
-/// Updates of what came already have so many round trips begin anew. A server whose updates come faster than round trips end
-/// would keep its clients waiting for ever otherwise.
+/// The maximum number of round trips that restart because of updates. A server whose updates come faster than
+/// round trips end would otherwise keep its clients waiting for ever.
 pub(super) const REPEATED_MAX: u8 = 10;
 
-/// Where the first answers to a type, or to a glob, stand on the present stream. The numbers say how many round trips were
-/// repeated.
+/// The progress of the first answers to a type, or to a glob, on the present stream. The numbers count
+/// repeated round trips.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Settling {
     #[default]
@@ -45,16 +46,16 @@ pub(super) enum Settling {
     },
     /// A round trip has to begin.
     Due(u8),
-    /// It has begun after the last message.
+    /// A round trip has begun after the last message.
     Proving(u8),
     Proven(u8),
-    /// The server has begun to answer, and a mark will say when it is done ([`super::marks`]).
+    /// The server has begun to answer, and a mark will report the end ([`super::subscription::marks`]).
     Awaiting,
     Settled,
 }
 
 impl Settling {
-    /// A response of `size` bytes came. `grows`: it brings what was not there, and is no update of what came before.
+    /// A response of `size` bytes arrived. `grows`: the response brings new resources, not only updates.
     pub(super) fn answered(&mut self, size: usize, grows: bool, now: Time) {
         let is_large = size >= LARGE;
         *self = match *self {
@@ -65,8 +66,8 @@ impl Settling {
         };
     }
 
-    /// An update of what came already. What follows it may be on its way behind it, so that a round trip that began before says
-    /// nothing of that.
+    /// An update of a received resource. More responses may follow right behind the update, so that an
+    /// earlier round trip proves nothing about later responses.
     pub(super) fn updated(self) -> Settling {
         match self {
             Settling::Proving(repeated) | Settling::Proven(repeated) if repeated < REPEATED_MAX => {
@@ -76,33 +77,33 @@ impl Settling {
         }
     }
 
-    /// The server says itself when it is done. What ran so far stops.
+    /// The server reports the end itself. The running detection stops.
     pub(super) fn expect_mark(&mut self) {
         if self.is_running() {
             *self = Settling::Awaiting;
         }
     }
 
-    /// A response came from a server that says itself when it is done.
+    /// A response arrived from a server that reports the end itself.
     pub(super) fn told(&mut self) {
         if *self != Settling::Settled {
             *self = Settling::Awaiting;
         }
     }
 
-    /// Whether a mark may follow what came so far.
+    /// Returns true if a mark may follow the responses so far.
     pub(super) fn is_told(self) -> bool {
         matches!(self, Settling::Awaiting | Settling::Settled)
     }
 
-    /// The server said that it is done.
+    /// The server reported the end.
     pub(super) fn mark(&mut self) {
         if *self != Settling::Settled {
             *self = Settling::Proven(0);
         }
     }
 
-    /// A response came from which nothing can be derived: what there is, is to be found out by the next one.
+    /// An unusable response arrived: the detection starts again with the next response.
     pub(super) fn interrupt(&mut self) {
         if *self != Settling::Settled {
             *self = Settling::Unanswered;
@@ -130,7 +131,7 @@ impl Settling {
         }
     }
 
-    /// A round trip may begin. Whether it has to.
+    /// Begins a round trip if necessary. Returns true if a round trip was necessary.
     pub(super) fn begin(&mut self) -> bool {
         let Settling::Due(repeated) = *self else { return false };
         let is_over = planted(Bug::WholeWithoutRoundTrip);
@@ -144,7 +145,7 @@ impl Settling {
         }
     }
 
-    /// Whether it has just settled.
+    /// Returns true if the answers have just settled.
     pub(super) fn settle(&mut self) -> bool {
         let is_proven = matches!(self, Settling::Proven(_));
         if is_proven {

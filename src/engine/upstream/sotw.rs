@@ -1,18 +1,19 @@
-//! What is peculiar to SotW requests.
+//! Requests of the SotW variant.
 
 use super::api::WildcardStyle;
 use super::subscription::{Subscription, Want};
 use crate::xds::{SotwRequest, Status};
 
-/// The next request of the type: first request, change, ACK or NACK, all in one form. It always tells the complete
-/// list of names (SUB-1), the newest nonce (ACK-9) and the version accepted last.
+/// The next request of the type: first request, change, ACK or NACK, all in one form. Each request has the
+/// complete list of names (SUB-1), the newest nonce (ACK-9) and the last accepted version.
 ///
-/// `must_answer`: no version is claimed in the first request, so that all is sent again.
+/// `must_answer`: the first request claims no version, so that the server sends everything again.
 ///
-/// `None` if nothing is wanted any more of an old server: it would read the empty list as the wildcard (SUB-10).
-/// `None` too if globs are wanted, which SotW cannot express (SUB-21).
+/// `None` if nothing is wanted of an old server: the server would read the empty list as the wildcard
+/// (SUB-10). `None` too if globs are wanted, which SotW cannot express (SUB-21).
 ///
-/// That nothing is wanted is never the first request of a type, which any server reads so (SUB-9).
+/// A type without wanted names has no first request: any server reads an empty first request as the wildcard
+/// (SUB-9).
 pub(super) fn request(
     subscription: &Subscription,
     style: WildcardStyle,

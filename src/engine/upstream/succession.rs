@@ -1,12 +1,13 @@
-//! Another stream in the place of the open one, because the node with which streams begin has changed.
+//! A second stream replaces the open stream, because the node for new streams has changed.
 //!
-//! Make before break (RLY-48, FU10): the stream in use stays until the other one is open. That one restates everything, as
-//! after a reconnect (DEL-35, STR-10): what is held stays held, and the server has to say only what differs. Nothing that was
-//! current is less so by it, so that no session looks for another server.
+//! Make before break (RLY-48, FU10): the current stream stays until the second stream is open. The second
+//! stream restates everything, as after a reconnect (DEL-35, STR-10): held resources stay held, and the
+//! server has to send only the differences. Current types stay current, so that no session looks for another
+//! server.
 
 use crate::engine::Time;
 
-/// Where the stream stands that is to take the place of the open one.
+/// The state of the stream that is to replace the open stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Next {
     #[default]
@@ -14,7 +15,7 @@ pub(super) enum Next {
     Opening {
         failures: u32,
     },
-    /// It could not be opened, so many times.
+    /// The stream could not be opened, `failures` times.
     Failed {
         failures: u32,
         retry_at: Time,
@@ -22,7 +23,7 @@ pub(super) enum Next {
 }
 
 impl Next {
-    /// When to try again.
+    /// The time of the next attempt.
     pub(super) fn due(&self) -> Option<Time> {
         match self {
             Next::Failed { retry_at, .. } => Some(*retry_at),

@@ -10,7 +10,7 @@ use crate::xds::{BadElement, Received, ResourceName, Variant};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Names {
-    /// A name is wanted from now on.
+    /// Adds a wanted name.
     pub(super) fn enter_family(&mut self, name: &ResourceName) {
         match (name.parameters(), &mut self.variants) {
             (Some((plain, parameters)), _) => {
@@ -34,7 +34,7 @@ impl Names {
         }
     }
 
-    /// A name is no longer wanted.
+    /// Removes a name that is no longer wanted.
     pub(super) fn leave_family(&mut self, name: &ResourceName) {
         let Some(variants) = &mut self.variants else { return };
         if let Some(family) = variants.families.get_mut(name.plain()) {
@@ -48,7 +48,8 @@ impl Names {
         }
     }
 
-    /// What a name was given was not refreshed in time: nobody else is given it from now on (TTL-8).
+    /// The variant of a name was not refreshed in time: no other name is given the variant from now on
+    /// (TTL-8).
     pub(super) fn expire_variant(&mut self, name: &ResourceName) {
         let families = self.variants.as_mut().map(|variants| &mut variants.families);
         let Some(family) = families.and_then(|families| families.get_mut(name.plain())) else { return };
@@ -57,13 +58,14 @@ impl Names {
         }
     }
 
-    /// Nothing that was sent on an old stream is known to hold on the next.
+    /// Variants from an old stream may not exist on the next stream.
     pub(super) fn variants_are_old(&mut self) {
         let families = self.variants.iter_mut().flat_map(|variants| variants.families.values_mut());
         families.flat_map(|family| family.variants.values_mut()).for_each(|offer| offer.on_stream = false);
     }
 
-    /// The wanted names that a server can mean by this one: it answers them, or is their plain name.
+    /// The wanted names that a server can mean by `name`: the names that a resource `name` answers, and the
+    /// family of the plain name.
     pub(super) fn meant_by(&self, name: &ResourceName) -> BTreeSet<ResourceName> {
         let mut meant = self.answered_by(name, &[]);
         let family = self.variants.as_ref().and_then(|variants| variants.families.get(name.plain()));
@@ -71,7 +73,7 @@ impl Names {
         meant
     }
 
-    /// The family of a name, if it has one; a variant of a wanted name makes one.
+    /// The family of a name, if there is a family. A variant of a wanted name creates a family.
     fn family_of(&mut self, name: &ResourceName) -> Option<&mut Family> {
         if self.variants.is_none() && !name.is_variant() {
             return None;
@@ -86,7 +88,7 @@ impl Names {
     }
 }
 
-/// What became of a family in one response.
+/// The effects of one response on a family.
 #[derive(Debug, Default)]
 struct Touched {
     /// A variant was withdrawn.
@@ -106,7 +108,7 @@ impl VariantStep {
         self.touched.entry(name.plain().into()).or_default()
     }
 
-    /// Whether the element is of a name with variants, so that what it means for that is settled at the end.
+    /// Returns true if the element belongs to a name with variants, so that its effect is settled at the end.
     pub(super) fn take(
         &mut self,
         names: &mut Names,
@@ -136,12 +138,12 @@ impl VariantStep {
         true
     }
 
-    /// The server says that there is no such variant, or no such name. Whether the name has variants.
+    /// The server reports that a variant, or a name, does not exist. Returns true if the name has variants.
     pub(super) fn lose(&mut self, names: &mut Names, name: &ResourceName, cause: Cause) -> bool {
         let Some(family) = names.family_of(name) else { return name.is_variant() };
         let was_there = family.variants.remove(name).is_some();
         if !name.is_variant() {
-            // What an earlier stream brought and this one did not again is meant, too.
+            // Variants of an earlier stream that the present stream has not repeated are gone, too.
             family.variants.retain(|_, offer| offer.on_stream);
             self.touch(name).plain_gone = Some(cause);
         } else if was_there {
@@ -150,8 +152,8 @@ impl VariantStep {
         true
     }
 
-    /// Gives each wanted name of the families that the response touched its variant. `is_whole`: what the response lacks is
-    /// not there. `mentioned` are wanted names of which it says that they exist.
+    /// Gives each wanted name of the touched families a variant. `is_whole`: resources that the response
+    /// lacks do not exist. `mentioned`: wanted names that exist according to the response.
     pub(super) fn finish(
         mut self,
         names: &mut Names,
@@ -185,7 +187,7 @@ impl VariantStep {
     }
 }
 
-/// One wanted name, and what it is given.
+/// A wanted name, and the variant for the name.
 struct Settling<'a> {
     names: &'a mut Names,
     said: &'a Said,
@@ -203,7 +205,8 @@ impl Settling<'_> {
     ) -> Option<Event> {
         let is_listed = !self.said.enter.contains(name);
         let mut matching = variants.iter().filter(|(_, offer)| offer.matches(&key.parameters));
-        // Of several, the last in their order, so that everybody agrees (DYN-4); one without constraints is the first.
+        // The last of several variants by name wins, so that all relays agree (DYN-4). A variant without
+        // constraints is the first.
         let Some((own, offer)) = matching.next_back() else {
             let had = key.chosen.take().is_some();
             key.is_ambiguous = false;
@@ -229,7 +232,8 @@ impl Settling<'_> {
 }
 
 impl Digest {
-    /// A wildcard and globs have one resource for each name: what is for some of their subscribers only is refused.
+    /// A wildcard and globs have one resource for each name. Resources for some of the subscribers only are
+    /// refused.
     pub(super) fn refuse_variants(&mut self) {
         for element in &mut self.resources {
             if let Ok(received) = element
@@ -245,7 +249,7 @@ impl Digest {
 }
 
 impl Subscription {
-    /// Names that were subscribed to just now may be answered by variants that are here already (DYN-2).
+    /// Known variants may answer new subscriptions to names (DYN-2).
     pub(super) fn answer_from_variants(&mut self) -> Vec<Output> {
         let Want::Names(names) = &mut self.want else { return Vec::new() };
         let Some(mut variants) = names.variants.take() else { return Vec::new() };

@@ -1,40 +1,41 @@
-//! Variants of a name, and who gets which (TP2).
+//! Variants of a name, and the choice among variants (TP2).
 //!
-//! The server may send several variants of one name, each for those whose parameters its constraints accept (DYN-1). For each
-//! set of parameters with which the name is wanted, and for the name without any, the variant that matches is the resource
-//! (DYN-2). Therefore variants, unlike other resources, are kept here: a name that is wanted with other parameters later may
-//! be answered by one that is here already.
+//! A server may send several variants of one name. Each variant is for clients with parameters that the
+//! variant's constraints accept (DYN-1). For each wanted set of parameters, and for the name without
+//! parameters, the matching variant is the resource (DYN-2). So the machine keeps variants, unlike other
+//! resources: a known variant may answer a later subscription with other parameters.
 //!
-//! There is nothing of this for names of which no variant was sent and that nobody wants with parameters.
+//! Names without variants and without parameters have no entry in [`Variants`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::xds::{Parameters, Resource, ResourceName, Variant};
 
-/// Variants of one name that are kept; of more, one goes that nobody wants.
+/// The maximum number of kept variants of one name. Beyond the maximum, a variant goes, if possible a variant
+/// that no wanted name has.
 pub(super) const VARIANTS_MAX: usize = 1000;
 
-/// The names of one type that have variants or are wanted with parameters, by the plain name.
+/// The names of one type with variants or with parameters, by the plain name.
 #[derive(Debug, Default)]
 pub(super) struct Variants {
     pub(super) families: BTreeMap<ResourceName, Family>,
-    /// Names that are newly wanted.
+    /// Newly wanted names.
     pub(super) entered: BTreeSet<ResourceName>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Family {
-    /// What is wanted: the name with parameters, or without.
+    /// The wanted names, with or without parameters.
     pub(super) keys: BTreeMap<ResourceName, Key>,
-    /// By the name of the variant; that of a resource without constraints is the plain one.
+    /// By the name of the variant. A resource without constraints has the plain name.
     pub(super) variants: BTreeMap<ResourceName, Offer>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Key {
     pub(super) parameters: Parameters,
-    /// The variant that it was given.
+    /// The variant that the key was given.
     pub(super) chosen: Option<ResourceName>,
     pub(super) is_ambiguous: bool,
 }
@@ -43,9 +44,9 @@ pub(super) struct Key {
 pub(super) struct Offer {
     pub(super) resource: Arc<Resource>,
     pub(super) version: Box<str>,
-    /// It was sent on the present stream. What was not may have been withdrawn unheard.
+    /// The variant was sent on the present stream. Other variants may have been withdrawn unheard.
     pub(super) on_stream: bool,
-    /// It is in the response at hand.
+    /// The variant is in the current response.
     pub(super) is_news: bool,
 }
 
@@ -54,7 +55,8 @@ impl Offer {
         self.resource.constraints.as_ref().is_none_or(|constraints| constraints.matches(parameters))
     }
 
-    /// The server stands by it. In SotW nothing else tells that a variant is withdrawn than that another one comes.
+    /// The server still offers the variant. In SotW the arrival of another variant is the only sign of a
+    /// withdrawal.
     pub(super) fn is_current(&self, variant: Variant) -> bool {
         match variant {
             Variant::Sotw => self.is_news,
@@ -62,8 +64,8 @@ impl Offer {
         }
     }
 
-    /// As the resource of this key: under its name, and with the constraints if it was asked for by a locator (WIR-3). A
-    /// client has the same parameters for the endpoints of a cluster as for the cluster (DYN-7).
+    /// The resource of a key: under the key's name, and with the constraints if the name is a locator
+    /// (WIR-3). A client has the same parameters for the endpoints of a cluster as for the cluster (DYN-7).
     pub(super) fn as_resource_of(&self, key: &ResourceName) -> Arc<Resource> {
         let resource = &self.resource;
         Arc::new(Resource {
@@ -89,7 +91,8 @@ impl Family {
         self.variants.insert(own.clone(), offer);
     }
 
-    /// Drops what another variant takes the place of: one that matches the same key and that the server stands by.
+    /// Drops variants that another variant replaces: a variant that matches the same key and is current on
+    /// the server.
     pub(super) fn drop_replaced(&mut self, variant: Variant) {
         let mut replaced = BTreeSet::new();
         for key in self.keys.values() {

@@ -1,4 +1,4 @@
-//! The wildcard of one type: its members, and from when on they are all there.
+//! The wildcard of one type: the members, and the completeness of the membership.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,17 +9,17 @@ use crate::xds::ResourceName;
 #[derive(Debug, Default)]
 pub(super) struct Wildcard {
     pub(super) members: BTreeMap<ResourceName, Held>,
-    /// The membership is known; reconnects don't change that.
+    /// The membership is known; reconnects do not change this.
     pub(super) complete: bool,
-    /// Delta: members held from before this stream without a version to restate, so that the server can't know to
-    /// remove them. It sends them again if they still exist.
+    /// Delta: members from before this stream without a version to restate. The server cannot know to remove
+    /// such members. The server sends the existing members again.
     unconfirmed: BTreeSet<ResourceName>,
-    /// Of a glob: the number of the request of its type that asked for it on this stream.
+    /// For a glob: the number of the type's request that asked for the glob on this stream.
     pub(super) asked: Option<u64>,
 }
 
 impl Wildcard {
-    /// The delta request that restates the members is written now.
+    /// Records the write of the delta request that restates the members.
     pub(super) fn restated(&mut self) {
         let unstated = self.members.iter().filter(|(_, held)| !held.restate);
         self.unconfirmed = unstated.map(|(name, _)| name.clone()).collect();
@@ -30,18 +30,18 @@ impl Wildcard {
         self.members.insert(name.clone(), held);
     }
 
-    /// A member that a response mentions without bringing it.
+    /// A response mentions a member without a resource.
     pub(super) fn confirm(&mut self, name: &ResourceName) {
         self.unconfirmed.remove(name);
     }
 
-    /// Whether it was a member.
+    /// Returns true if the name was a member.
     pub(super) fn remove(&mut self, name: &ResourceName) -> bool {
         self.unconfirmed.remove(name);
         self.members.remove(name).is_some()
     }
 
-    /// A full set holds only the mentioned names: takes the members that left.
+    /// Takes the departed members: a full set holds only the mentioned names.
     pub(super) fn take_omitted(&mut self, mentioned: &BTreeSet<ResourceName>) -> Vec<ResourceName> {
         let omitted: Vec<_> =
             self.members.keys().filter(|name| !mentioned.contains(*name)).cloned().collect();
@@ -51,17 +51,17 @@ impl Wildcard {
         omitted
     }
 
-    /// The first answers of the stream tell nothing any more.
+    /// The first answers of the stream add no knowledge any more.
     pub(super) fn is_certain(&self) -> bool {
         self.complete && self.unconfirmed.is_empty()
     }
 
-    /// Whether it is a member of which the present stream has told.
+    /// Returns true if the name is a member that the present stream confirms.
     pub(super) fn is_known(&self, name: &ResourceName) -> bool {
         self.members.contains_key(name) && !self.unconfirmed.contains(name)
     }
 
-    /// The set is there: takes the members that were not confirmed.
+    /// The set is complete: takes the unconfirmed members.
     pub(super) fn settle(&mut self) -> Vec<ResourceName> {
         self.complete = true;
         let mut gone: Vec<_> = std::mem::take(&mut self.unconfirmed).into_iter().collect();
@@ -77,7 +77,8 @@ impl Wildcard {
     pub(super) fn stream_ended(&mut self) {
         self.unconfirmed.clear();
         self.asked = None;
-        // What is restated isn't sent again, and of what isn't sent nothing says when it is all there.
+        // The server does not send restated members again, and nothing shows the end of resources that are
+        // not sent.
         if !self.complete {
             self.members.values_mut().for_each(Held::forget_version);
         }

@@ -1,13 +1,15 @@
-//! Which type a server ended a stream for.
+//! Finds the type for which a server ended a stream.
 //!
-//! Some control planes end the whole stream when they are asked for a type that they do not have (go-control-plane's mux
-//! without a cache for it). Asked for it again on each stream, they would interrupt all other types of the class. So the
-//! type is found, and [`crate::engine::source::Streams`] moves it to a stream of its own.
+//! Some control planes end the whole stream after a request for a type that they lack (go-control-plane's mux
+//! without a cache for the type). Requests for the type on each stream would interrupt all other types of the
+//! class. So the machine finds the type, and [`crate::engine::source::Streams`] moves the type to a stream of
+//! its own.
 //!
-//! Only a status of the server's own blames anything: not the end of a connection, not a GOAWAY, not a stream that the
-//! server asked to be left. And only of what was asked a moment before and has no answer: of a server that answered
-//! something else on the stream or on one before, or whose status names the type. Types that owe an answer are blamed before those
-//! of which the server may have nothing new to say.
+//! Only a status of the server's own blames a type: not the end of a connection, not a GOAWAY, not the end of
+//! a stream that the server asked the relay to leave. The type must have been requested a moment before, and
+//! have no answer. In addition, the server must have answered something else on the stream or on an earlier
+//! stream, or the status must name the type. Types that owe an answer are blamed before types for which the
+//! server may have no news.
 
 use std::time::Duration;
 
@@ -23,10 +25,11 @@ use crate::engine::upstream::said::Said;
 use crate::engine::upstream::subscription::Subscription;
 use crate::xds::{Status, TypeUrl, Variant};
 
-/// A server that ends the stream for a type does so when it reads the request. The rest is for slow networks and handlers.
+/// The maximum time between the request and the blamed end. A server ends the stream when it reads the
+/// request; the rest is for slow networks and handlers.
 pub const SOON: Duration = Duration::from_secs(5);
 
-/// A subscription on its way from one stream to another, with what is held of it.
+/// A subscription on the way from a stream to another stream, with the state of the held resources.
 #[derive(Debug)]
 pub struct Carried {
     subscription: Subscription,
@@ -34,8 +37,9 @@ pub struct Carried {
 }
 
 impl Upstream {
-    /// The server ended the stream with a status of its own. Gives the types that it may have ended it for; then the next
-    /// stream may open at once, because the caller takes these types away.
+    /// Handles the end of the stream by a status of the server's own. Returns the types for which the server
+    /// may have ended the stream. With such types the next stream may open at once, because the caller takes
+    /// the types away.
     pub fn ended(&mut self, status: Status, jitter: f64, now: Time) -> Vec<TypeUrl> {
         let blamed = self.blamed(&status, now);
         if blamed.is_empty() {
@@ -61,7 +65,7 @@ impl Upstream {
             meant.map(|of_type| of_type.type_url.clone()).collect()
         };
         let named = of_asked(&|of_type| names(&status.message, &of_type.type_url));
-        // Of types that were asked for anew with what is held of them, silence is an answer.
+        // For types that were requested anew with held versions, silence is an answer.
         let owing = of_asked(&|of_type| !of_type.said.may_be_silent);
         let has_answered = stream.answered.is_some();
         let blamed = match (named.is_empty(), owing.is_empty()) {
@@ -70,11 +74,12 @@ impl Upstream {
             (true, _) if has_answered => of_asked(&|_| true),
             (true, _) => Vec::new(),
         };
-        // Where nothing else is wanted there is nobody to protect.
+        // Without other wanted types there is nothing to protect.
         if wanted().all(|of_type| blamed.contains(&of_type.type_url)) { Vec::new() } else { blamed }
     }
 
-    /// Whether the server has said anything of this type since it was asked on the present stream. It may have more to say.
+    /// Returns true if the server has answered for the type since the request on the present stream. More
+    /// answers may follow.
     pub(in crate::engine) fn has_answered(&self, type_url: &TypeUrl) -> bool {
         let is_answered = |said: &Said| said.asked && said.unanswered.is_none();
         let subscription = self.subscriptions.get(type_url);
@@ -86,7 +91,7 @@ impl Upstream {
         self.settings.transport != Transport::Aggregated
     }
 
-    /// RLY-25, RLY-40: that a type has no service says nothing of the server's other types.
+    /// RLY-25, RLY-40: a type without a service says nothing about the server's other types.
     pub(super) fn not_served(&mut self, status: Status, now: Time) {
         if self.unserved.is_some() {
             return;
@@ -99,12 +104,12 @@ impl Upstream {
         }
     }
 
-    /// Since when the server has no service for the type of this stream, and what it says to it.
+    /// The time since which the server has no service for the type of this stream, and the server's status.
     pub fn unserved(&self) -> Option<(Time, &Status)> {
         self.unserved.as_ref().map(|(since, status)| (*since, status))
     }
 
-    /// Gives up a type, to be carried by another stream. The stream closes if it was the last one.
+    /// Gives up a type, so that another stream can carry the type. The stream closes after its last type.
     pub(in crate::engine) fn release(&mut self, type_url: &TypeUrl, now: Time) -> Option<Carried> {
         let mut subscription = self.subscriptions.remove(type_url)?;
         if matches!(self.phase, Phase::Open(_)) {
@@ -118,8 +123,8 @@ impl Upstream {
         Some(Carried { subscription, variant: self.variant })
     }
 
-    /// Takes a type over from another stream, as if its stream had been lost: what is held is restated (DEL-35). A stream
-    /// that has to be opened for it is not opened before `not_before`.
+    /// Takes a type over from another stream, as if the other stream had been lost: held resources are
+    /// restated (DEL-35). A stream that has to open for the type opens no earlier than `not_before`.
     pub(in crate::engine) fn carry(&mut self, carried: Carried, not_before: Time, now: Time) {
         let Carried { mut subscription, variant } = carried;
         if variant != self.variant {
@@ -138,37 +143,38 @@ impl Upstream {
         self.check_invariants();
     }
 
-    /// Whether a subscription of this type is here, wanted or said on the present stream.
+    /// Returns true if a subscription of the type is here, wanted or said on the present stream.
     pub(in crate::engine) fn knows(&self, type_url: &TypeUrl) -> bool {
         self.subscriptions.contains_key(type_url)
     }
 
-    /// No stream is opened before, from now on.
+    /// No stream opens before `until`, from now on.
     pub(in crate::engine) fn hold_off(&mut self, until: Time) {
         self.retry_at = self.retry_at.max(until);
     }
 
-    /// No stream is opened before the other machine would, and the backoff goes on from there.
+    /// No stream opens before the former machine would open a stream, and the former machine's backoff goes
+    /// on.
     pub(in crate::engine) fn wait_like(&mut self, former: &Upstream) {
         self.backoff = former.backoff.clone();
         self.hold_off(former.retry_at);
     }
 
-    /// A machine for a stream beside this one, to the same server in the same variant. That its streams end says nothing of
-    /// what the server speaks.
+    /// A machine for a second stream to the same server in the same variant. The ends of the second stream
+    /// say nothing about the variants of the server.
     pub(in crate::engine) fn beside(&self) -> Upstream {
         let settings = self.settings.clone();
         let variant = self.variant;
         Upstream::new(super::Settings { variant, fall_back_to_sotw: false, failover: false, ..settings })
     }
 
-    /// Nothing is wanted of it, and nothing is left to be done for it.
+    /// Returns true if nothing is wanted, and no output is outstanding.
     pub(in crate::engine) fn is_done(&self) -> bool {
         self.is_idle() && self.outputs.is_empty()
     }
 }
 
-/// Whether a text names a type, and not one of which the name only begins so.
+/// Returns true if a text names a type, and not only a longer name with the same beginning.
 fn names(text: &str, type_url: &TypeUrl) -> bool {
     let name = type_url.message();
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';

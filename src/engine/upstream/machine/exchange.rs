@@ -1,4 +1,4 @@
-//! Responses that are judged, and requests that are written.
+//! Judges responses, and writes requests.
 
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
@@ -16,7 +16,8 @@ impl Upstream {
         if let Phase::Open(stream) = &mut self.phase {
             stream.is_receiving = false;
         }
-        // A poll that follows an answered one is compared with that; a process that began anew meanwhile was not there for a while.
+        // A poll is comparable with an answered poll right before. A server that restarted in between would
+        // have failed a poll.
         let goes_on = self.is_polled || !self.polls();
         self.answered(now);
         let is_delta = self.variant == Variant::Delta;
@@ -53,7 +54,7 @@ impl Upstream {
         }
     }
 
-    /// ACK or NACK at once (ACK-8), then hand on what is good.
+    /// ACK or NACK at once (ACK-8), then hand on the good part.
     pub(super) fn digest(&mut self, mut digest: Digest, now: Time) {
         let type_url = digest.type_url.clone();
         let subscription =
@@ -120,7 +121,7 @@ impl Upstream {
             Occasion::Ack | Occasion::Change => Event::Acked { type_url: type_url.clone() },
         };
         if !self.polls() && !self.write(type_url, occasion, now) {
-            // An ACK with an empty list would ask an old server for everything.
+            // An old server would read an ACK with an empty list as a request for everything.
             return self.event(Event::Ignored { type_url: type_url.clone() });
         }
         if let Some(subscription) = self.subscriptions.get_mut(type_url) {
@@ -131,14 +132,15 @@ impl Upstream {
         self.event(event);
     }
 
-    /// Writes the next request of a type; what waits to be said goes with it. `false` if it can't be said.
+    /// Writes the next request of a type, with all waiting changes. Returns false if the variant cannot
+    /// express the request.
     pub(super) fn write(&mut self, type_url: &TypeUrl, occasion: Occasion, now: Time) -> bool {
         let (Phase::Open(stream), Some(subscription)) =
             (&mut self.phase, self.subscriptions.get_mut(type_url))
         else {
             return false;
         };
-        // A server of virtual hosts knows the empty list only, which is what Envoy opens with (VHD-3).
+        // A server of virtual hosts knows the empty list only, with which Envoy opens (VHD-3).
         let style = match type_url.kind() {
             Kind::VirtualHost => WildcardStyle::Legacy,
             _ => self.settings.wildcard,
@@ -172,7 +174,7 @@ impl Upstream {
     }
 }
 
-/// A first request claims versions of what is held, and none that must be answered.
+/// Returns true if a first request claims the held versions, and no impossible version.
 fn claims_all(request: &Request) -> bool {
     match request {
         Request::Sotw(request) => !request.version_info.is_empty(),
@@ -183,7 +185,7 @@ fn claims_all(request: &Request) -> bool {
     }
 }
 
-/// Globs of a server that speaks SotW are told once for each stream.
+/// Reports the globs of a SotW server once for each stream.
 fn unserved(subscription: &mut Subscription) -> Option<Event> {
     let Want::Globs(globs) = &mut subscription.want else { return None };
     if std::mem::replace(&mut globs.is_unserved, true) {

@@ -1,21 +1,5 @@
-//! Envoy's failover (FBK-20): one stream at a time, to the primary server or to the failover one.
-//!
-//! ```text
-//!              2 failures in a row                 answered
-//!   primary ───────────────────────▶ failover ───────────────▶ on the failover server
-//!      ▲ │                              │ failure                      │ the stream ends
-//!      │ └ failure ▶ failover           │                              │
-//!      ├────────────────────────────────┴──────────────────────────────┘
-//!      └ answered: the failover server is never asked again
-//! ```
-//!
-//! The failover server is asked after two failures in a row of a primary that never answered; from then on the two are asked
-//! in turns (E9), and a stream of the failover server that ends gives the primary its turn (E7). Once the primary has
-//! answered, it alone is asked (E6). A response makes an answer, headers alone do not (E5).
-//!
-//! Versions belong to the server that gave them (DEL-34, STR-8): the other one is asked as if nothing were held, and the
-//! failover server's are taken up again if it has the next turn (E8). They are of what is held still, since nobody else has
-//! answered meanwhile.
+//! Gives the primary and the failover server their turns (FBK-20). The rules stand in
+//! [`crate::engine::upstream::failover`].
 
 use crate::engine::Time;
 use crate::engine::upstream::api::Output;
@@ -27,17 +11,17 @@ use crate::xds::{Status, Variant};
 use std::time::Duration;
 
 impl Upstream {
-    /// The server whose turn it is: its number in the list.
+    /// The server of the present turn, by its number in the list.
     pub fn server(&self) -> u16 {
         self.failover.server
     }
 
-    /// Whether the failover server will never be asked any more.
+    /// Returns true if the failover server will never be asked again.
     pub fn stays_with_primary(&self) -> bool {
         self.failover.has_primary_answered
     }
 
-    /// The primary answered on another stream of the source: all of them are with one server (E6).
+    /// The primary answered on another stream of the source: all streams use one server (E6).
     pub fn stay_with_primary(&mut self, now: Time) {
         self.failover.has_primary_answered = true;
         if std::mem::take(&mut self.failover.server) != PRIMARY
@@ -48,13 +32,13 @@ impl Upstream {
         self.check_invariants();
     }
 
-    /// The two servers are asked in turns, as far as is known.
+    /// Returns true if the two servers take turns, as far as is known.
     pub(super) fn alternates(&self) -> bool {
         self.settings.failover && !self.failover.has_primary_answered
     }
 
-    /// An attempt brought no answer: how long to wait before the next one. The failover server has its turn at once, the
-    /// primary its next one after the backoff.
+    /// The wait after an attempt without an answer. The failover server has its turn at once, the primary has
+    /// its next turn after the backoff.
     pub(super) fn retry_in(&mut self, jitter: f64) -> Duration {
         if !self.alternates() {
             return self.backoff.after_unanswered(&self.settings.backoff, jitter);
@@ -71,16 +55,16 @@ impl Upstream {
         self.backoff.after_unanswered(&self.settings.failover_backoff, jitter)
     }
 
-    /// A stream that was answered ended: the primary has its turn (E7).
+    /// An answered stream ended: the primary has its turn (E7).
     pub(super) fn ask_primary(&mut self) {
         self.failover.server = PRIMARY;
     }
 
-    /// A connection could not be made. The primary's first failure leaves the attempt to go on; else the other server has
-    /// its turn.
+    /// A connection attempt failed. After the primary's first failure the attempt goes on; otherwise the
+    /// other server has its turn.
     pub(super) fn unconnected(&mut self, status: Status, now: Time) {
         if !self.alternates() {
-            // The shell goes on trying, and waits in between (CLI-7).
+            // The shell retries with its own backoff (CLI-7).
             return self.unreachable(status, now);
         }
         let before = self.failover.server;
@@ -100,9 +84,9 @@ impl Upstream {
         }
     }
 
-    /// A stream to this turn's server is about to open, in this variant.
+    /// Prepares for a stream to the server of this turn, in the new variant.
     ///
-    /// Whether it goes to another server than the last one.
+    /// Returns true if the last stream went to another server.
     pub(super) fn take_turn(&mut self, before: Variant) -> bool {
         let server = self.failover.server;
         if std::mem::replace(&mut self.failover.asked, server) == server {
@@ -114,7 +98,7 @@ impl Upstream {
         true
     }
 
-    /// Nothing is wanted any more: whoever comes next is asked about as at the start.
+    /// Nothing is wanted any more: the turns start over with the next subscription.
     pub(super) fn forget_turns(&mut self) {
         let has_primary_answered = self.failover.has_primary_answered;
         self.failover = Failover { has_primary_answered, ..Failover::default() };

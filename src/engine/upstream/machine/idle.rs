@@ -1,7 +1,8 @@
-//! A stream of which nothing is wanted any more.
+//! A stream without wanted resources.
 //!
-//! Mostly it closes, since what nobody watches has lingered for long enough. Secrets do not linger (RLY-60). A client that asks for
-//! one again and again would open and close a stream each time: so their stream stays for a while, with nothing on it.
+//! The stream usually closes, because unwatched resources have lingered for long enough. Secrets do not
+//! linger (RLY-60). A client that asks for a Secret repeatedly would open and close a stream each time. So a
+//! stream for Secrets stays for a while, without subscriptions.
 
 use crate::engine::Time;
 use crate::engine::upstream::api::WildcardStyle;
@@ -10,9 +11,9 @@ use crate::engine::upstream::machine::Upstream;
 use crate::xds::{TypeUrl, Variant};
 
 impl Upstream {
-    /// The last of what was wanted was of this type.
+    /// The last wanted resource was of this type.
     pub(super) fn left(&mut self, type_url: &TypeUrl, now: Time) {
-        // An old server would read that nothing is wanted as the wildcard (SUB-10).
+        // An old server would read an empty subscription as the wildcard (SUB-10).
         let can_say_nothing =
             self.variant == Variant::Delta || self.settings.wildcard == WildcardStyle::Explicit;
         let is_exchanged = self.settings.failover;
@@ -24,7 +25,7 @@ impl Upstream {
         self.write_changes_gathered(now);
     }
 
-    /// Ends a stream on which nothing is wanted.
+    /// Ends a stream without wanted resources.
     pub(in crate::engine) fn close_idle(&mut self, now: Time) {
         if self.idle_until.is_some() {
             self.close(now);

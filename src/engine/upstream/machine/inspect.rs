@@ -1,4 +1,4 @@
-//! What the admin may see of the machine.
+//! The state of the machine for the admin listener.
 
 use crate::engine::Time;
 use crate::engine::upstream::machine::Phase;
@@ -6,12 +6,12 @@ use crate::engine::upstream::machine::Upstream;
 use crate::engine::upstream::subscription::Want;
 use crate::xds::{ResourceName, Status, TypeUrl, Variant};
 
-/// Where the stream stands.
+/// The state of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Nothing is wanted.
     Closed,
-    /// The next attempt comes then.
+    /// The next attempt is at `until`.
     Waiting {
         until: Time,
     },
@@ -19,16 +19,16 @@ pub enum State {
     Open,
 }
 
-/// One type of which something is wanted.
+/// A type with wanted resources.
 #[derive(Clone, Debug)]
 pub struct TypeView<'a> {
     pub type_url: &'a TypeUrl,
     pub wildcard: bool,
-    /// How many names are subscribed to; of a wildcard, how many members are held.
+    /// The number of subscribed names; for a wildcard, the number of held members.
     pub names: usize,
-    /// Of the last response on this stream.
+    /// The nonce of the last response on this stream.
     pub nonce: &'a str,
-    /// SotW: the `version_info` accepted last.
+    /// SotW: the last accepted `version_info`.
     pub version: &'a str,
     pub acks: u64,
     pub nacks: u64,
@@ -44,12 +44,12 @@ impl Upstream {
         }
     }
 
-    /// Whether the server answers, or may still do so: a stream is open, or polls of it go well.
+    /// Returns true if the server answers, or may still answer: a stream is open, or polls succeed.
     pub fn is_reached(&self) -> bool {
         matches!(self.phase, Phase::Open(_)) || (self.polls() && self.last_error.is_none())
     }
 
-    /// When the state was entered.
+    /// The time at which the state was entered.
     pub fn since(&self) -> Time {
         self.since
     }
@@ -59,22 +59,23 @@ impl Upstream {
         matches!(&self.phase, Phase::Open(stream) if stream.has_marks)
     }
 
-    /// The variant that is spoken, or will be by the next stream as things stand.
+    /// The variant of the stream, or of the next stream as things stand.
     pub fn variant(&self) -> Variant {
         self.variant
     }
 
-    /// Why the server is unreachable, or why the last stream ended; `None` from the next response on.
+    /// The reason for the unreachability, or for the end of the last stream. `None` from the next response
+    /// on.
     pub fn last_error(&self) -> Option<&Status> {
         self.last_error.as_ref()
     }
 
-    /// What the server calls itself; it may change at any time.
+    /// The server's own identifier, which may change at any time.
     pub fn control_plane(&self) -> &str {
         &self.control_plane
     }
 
-    /// The types of which something is wanted, in rank order.
+    /// The types with wanted resources, in rank order.
     pub fn types(&self) -> impl Iterator<Item = TypeView<'_>> {
         let wanted = self.subscriptions.values().filter(|subscription| !subscription.wants_nothing());
         wanted.map(|subscription| TypeView {
@@ -93,7 +94,7 @@ impl Upstream {
         })
     }
 
-    /// The names of a type that are wanted, those of globs too, sorted; none for a wildcard.
+    /// The wanted names of a type, including globs, sorted. Empty for a wildcard.
     pub fn names(&self, type_url: &TypeUrl) -> impl Iterator<Item = &ResourceName> {
         let want = self.subscriptions.get(type_url).map(|subscription| &subscription.want);
         let (names, globs) = match want {

@@ -1,20 +1,5 @@
-//! What a stream proves of its server: that it can be heard, and that what is known of a type is what it has to say.
-//!
-//! A server is **heard** (CLI-1) from its first response on a stream. One that has nothing to say after a reconnect may send
-//! nothing at all: to a client that states what it holds, silence is the answer (DEL-35, STR-10). It is heard, too, once its
-//! stream has stayed open for the time of the resource timers after everything was asked, and the transport was found alive
-//! after that. So an unreachable server that comes back unchanged does not stay unreachable.
-//!
-//! A server that answers and dies, over and over, is no error by A57 and A88, so that neither an error nor a fallback would
-//! ever follow. Deliberately against CLI-1 and CLI-2, it counts as unreachable after several such streams in short time, and
-//! is heard again only when a stream has lived for a while after its first response (FU9). Streams that the server asked to
-//! be left, or that lived long enough, never count (RLY-48).
-//!
-//! A type is **current** once the server has answered on the present stream what is wanted of it, or after the same silence
-//! (I9, RLY-44). In delta that is when the first answers have settled ([`super::settling`]); in SotW, when the response is
-//! full-state, or when every name that was known before is answered. A response with a fault makes nothing current: what was
-//! rejected is as old as before. Heartbeats say nothing of what there is (TTL-6). In REST a type is current while polls of it
-//! are answered.
+//! Decides whether the server can be heard, and which types are current. The rules stand in
+//! [`crate::engine::upstream::proof`].
 
 use imbl::OrdSet;
 
@@ -29,14 +14,15 @@ use crate::engine::upstream::subscription::{Subscription, Want};
 use crate::xds::{Code, ResourceName, Status, TypeUrl};
 
 impl Upstream {
-    /// Whether the server has said of this type what it has to say, on the present stream.
+    /// Returns true if the server has answered for the type on the present stream, so that the type is
+    /// current.
     pub fn is_current(&self, type_url: &TypeUrl) -> bool {
         let subscription = self.subscriptions.get(type_url);
         subscription.is_some_and(|of_type| !of_type.wants_nothing() && of_type.currency == Currency::Current)
     }
 
-    /// Of a type that is not current as a whole: the names without an answer on the present stream, if the server has answered for
-    /// others. The known names among the others are current (I9, RLY-44).
+    /// Returns the names without an answer on the present stream, for a type that is not current as a whole but
+    /// has answers for other names. Those other names are current (I9, RLY-44).
     pub fn unanswered_names(&self, type_url: &TypeUrl) -> Option<&OrdSet<ResourceName>> {
         let subscription = self.subscriptions.get(type_url).filter(|of_type| of_type.said.is_good)?;
         match &subscription.want {
@@ -45,7 +31,7 @@ impl Upstream {
         }
     }
 
-    /// The server can be heard on this stream; it is told once for each.
+    /// The server can be heard on this stream. Reported once for each stream.
     pub(super) fn hear(&mut self, now: Time) {
         let Phase::Open(stream) = &mut self.phase else { return };
         if std::mem::replace(&mut stream.is_heard, true) {
@@ -56,7 +42,8 @@ impl Upstream {
         self.event(Event::Heard);
     }
 
-    /// The present stream, which was answered, ends: whether the server is found to be unsteady by that.
+    /// Records the end of the present stream, which was answered. Returns true if the end makes the server
+    /// unsteady.
     pub(super) fn is_found_unsteady(&mut self, now: Time) -> bool {
         let Phase::Open(stream) = &self.phase else { return false };
         let backoff = &self.settings.backoff;
@@ -64,7 +51,7 @@ impl Upstream {
         is_short && !stream.is_dismissed && self.flaps.add(backoff, now)
     }
 
-    /// Why an unsteady server is unreachable; `last`: how its last stream ended.
+    /// The reason why an unsteady server is unreachable. `last`: the status at the end of the last stream.
     pub(super) fn unsteady(&self, last: &Status) -> Status {
         let BackoffSettings { unsteady_ends, unsteady_within, .. } = &self.settings.backoff;
         let text = format!(
@@ -73,7 +60,7 @@ impl Upstream {
         Status::new(Code::Unavailable, text)
     }
 
-    /// When an unsteady server has been steady for long enough.
+    /// The time at which an unsteady server has been steady for long enough.
     pub(super) fn steady_at(&self) -> Option<Time> {
         let Phase::Open(stream) = &self.phase else { return None };
         let answered = stream.answered.or(stream.silent).filter(|_| self.flaps.is_unsteady)?;
@@ -87,14 +74,14 @@ impl Upstream {
         }
     }
 
-    /// What is held of a type is what the server has.
+    /// The held resources of a type are the resources of the server.
     pub(super) fn set_current(&mut self, type_url: &TypeUrl) {
         if let Some(subscription) = self.subscriptions.get_mut(type_url) {
             subscription.currency = Currency::Current;
         }
     }
 
-    /// The server speaks of a type, by words.
+    /// The server speaks of a type in a response.
     pub(super) fn spoke(&mut self, type_url: &TypeUrl, now: Time) {
         let due = now + self.settings.timeout_of(type_url);
         let (Phase::Open(stream), Some(subscription)) = (&self.phase, self.subscriptions.get_mut(type_url))
@@ -106,12 +93,12 @@ impl Upstream {
         }
     }
 
-    /// What was current is so no longer.
+    /// No type is current any more.
     pub(super) fn lose_currency(&mut self) {
         self.subscriptions.values_mut().for_each(|subscription| subscription.currency = Currency::Unasked);
     }
 
-    /// Silence that has lasted is an answer if the stream is alive. Whether some of it has still to be proven.
+    /// Lasting silence on a live stream is an answer. Returns true if some silence is still unproven.
     pub(super) fn end_silence(&mut self, now: Time) -> bool {
         let Phase::Open(stream) = &self.phase else { return false };
         if stream.is_receiving {
@@ -132,7 +119,8 @@ impl Upstream {
         is_unproven
     }
 
-    /// The stream is alive, so the timers that ran out in silence count; not while a message arrives, which ends the silence.
+    /// Counts the timers that expired in silence, because the stream is alive. An arriving message ends the
+    /// silence, and no timer counts.
     pub(super) fn expire_proven(&mut self, now: Time) {
         let Phase::Open(stream) = &self.phase else { return };
         if stream.is_receiving {
@@ -161,9 +149,9 @@ impl Upstream {
         self.hear_silence(now);
     }
 
-    /// A server that was asked everything and says nothing has nothing to say.
+    /// A server that is silent after all requests has nothing to say.
     fn hear_silence(&mut self, now: Time) {
-        // What cannot be asked, globs in SotW, is not waited for.
+        // The machine does not wait for types without requests, such as globs in SotW.
         let is_asked = |of_type: &&Subscription| of_type.said.asked && !of_type.wants_nothing();
         let mut asked =
             self.subscriptions.values().filter(is_asked).map(|of_type| of_type.currency).peekable();
@@ -173,7 +161,7 @@ impl Upstream {
             return;
         }
         if self.flaps.is_unsteady {
-            // It has to last now, as after a first response (FU9).
+            // The stream has to last now, as after a first response (FU9).
             let Phase::Open(stream) = &mut self.phase else { return };
             stream.silent.get_or_insert(now);
         } else {

@@ -1,13 +1,5 @@
-//! A server that announces which answers are whole: another sluice (ADR 14).
-//!
-//! On a stream with marks nothing is found out by silence, for the server may know as little as its own server told it so far:
-//!
-//! - the first answers settle by a mark and by nothing else ([`super::settling`]);
-//! - no name is absent by a resource timer, which finds out no more than that the stream is alive. The server has timers of its
-//!   own, and says by `removed_resources` what they find;
-//! - a type is current once the server has marked it. That it can be heard is found out as on any stream.
-//!
-//! A mark counts only after a response that could be read: a response of which nothing was taken has no whole set behind it.
+//! Handles the marks of a server (ADR 14). The rules stand in
+//! [`crate::engine::upstream::subscription::marks`].
 
 use crate::engine::Time;
 use crate::engine::upstream::machine::Phase;
@@ -26,7 +18,7 @@ impl Upstream {
         self.subscriptions.values_mut().for_each(Subscription::expect_marks);
     }
 
-    /// A mark came, with the response that was taken last.
+    /// A mark arrived, with the response before.
     pub(super) fn marked(&mut self, type_url: &TypeUrl, mark: &SetMark, now: Time) {
         let Phase::Open(stream) = &self.phase else { return };
         if !stream.has_marks {

@@ -1,4 +1,4 @@
-//! The machine: what is wanted of one server, and the stream to it.
+//! The machine: the subscriptions to one server, and the stream to the server.
 
 mod stream;
 mod exchange;
@@ -32,14 +32,15 @@ use crate::xds::{Code, ResourceName, Status, TypeUrl, Variant};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// How long a server that refused delta is asked by SotW (RLY-25).
+/// The time for which the machine uses SotW after a server's refusal of delta (RLY-25).
 const SOTW_FOR: Duration = Duration::from_secs(3600);
 
-/// Delta streams refused with UNKNOWN before any response ever, until the server is taken for one without delta.
+/// The number of delta streams refused with UNKNOWN, before any delta response, after which a server counts
+/// as a server without delta.
 const REFUSALS_MAX: u32 = 2;
 
-/// Types that were asked for on this stream and of which nothing is wanted any more: their nonces are kept up to
-/// this many (NON-6), then the stream is renewed.
+/// The maximum number of types with requests on this stream, but without wanted resources. The machine keeps
+/// their nonces (NON-6). Beyond the maximum the stream is renewed.
 const RETIRED_TYPES_MAX: usize = 64;
 
 /// The client of one server.
@@ -52,10 +53,10 @@ pub struct Upstream {
     subscriptions: BTreeMap<TypeUrl, Subscription>,
     backoff: Backoff,
     flaps: Flaps,
-    /// No stream is opened before, even if interest went away and came back meanwhile.
+    /// No stream opens before, even if all subscriptions ended and came back meanwhile.
     retry_at: Time,
     variant: Variant,
-    /// Of the primary and the failover server.
+    /// For the primary and the failover server.
     fallback: [SotwFallback; 2],
     failover: Failover,
     last_error: Option<Status>,
@@ -63,11 +64,11 @@ pub struct Upstream {
     control_plane: String,
     /// REST: the last poll was answered.
     is_polled: bool,
-    /// The server has answered something since something is wanted, or it answered before the relay was restarted.
+    /// The server has answered since the first subscription, or before the restart of the relay.
     has_spoken: bool,
-    /// Nothing is wanted of the open stream: it closes then.
+    /// Nothing is wanted of the open stream, which closes then.
     idle_until: Option<Time>,
-    /// Since when the server has no service for the type of this stream.
+    /// The time since which the server has no service for the type of this stream, and the server's status.
     unserved: Option<(Time, Status)>,
 }
 
@@ -82,35 +83,36 @@ enum Phase {
 #[derive(Debug)]
 struct Stream {
     opened: Time,
-    /// A request was written, and with it the node.
+    /// A request was written, and the node with it.
     has_spoken: bool,
-    /// When the first response came.
+    /// The time of the first response.
     answered: Option<Time>,
-    /// When its silence was found to be an answer.
+    /// The time at which the silence was found to be an answer.
     silent: Option<Time>,
-    /// It proves that the server can be heard.
+    /// The stream proves that the server can be heard.
     is_heard: bool,
-    /// The server asked for its connection to be left: the end that follows is its wish, not its failure (KAL-5).
+    /// The server asked the relay to leave the connection. The end of the stream is the server's wish, not a
+    /// failure (KAL-5).
     is_dismissed: bool,
-    /// How many signs of life there were: responses, and answers to probes.
+    /// The number of signs of life: responses, and answers to probes.
     signs: u64,
     is_probing: bool,
     gathering: Gathering,
-    /// When the first request was written.
+    /// The time of the first request.
     asked: Option<Time>,
-    /// It was told that the server says nothing.
+    /// An event reported the silence of the server.
     is_mute: bool,
-    /// The stream that is to take its place.
+    /// The stream that is to replace this stream.
     next: Next,
-    /// Bytes of a message have come, and not all of it.
+    /// Bytes of a message have arrived, and the rest is outstanding.
     is_receiving: bool,
     /// A round trip of the transport has begun.
     has_round: bool,
-    /// The server marks what is whole.
+    /// The server marks whole sets.
     has_marks: bool,
 }
 
-/// Whether the server knows delta (RLY-25).
+/// The evidence about the server's support of delta (RLY-25).
 #[derive(Debug, Default)]
 struct SotwFallback {
     has_answered_delta: bool,
@@ -119,8 +121,8 @@ struct SotwFallback {
 }
 
 impl Stream {
-    /// Whether its end says nothing against the server: after an answer (CLI-2), at the server's wish, or in good order
-    /// after it had nothing to say (KAL-5).
+    /// Returns true if the end says nothing against the server: after an answer (CLI-2), at the server's
+    /// wish, or in good order after a meaningful silence (KAL-5).
     fn ends_well(&self, status: &Status) -> bool {
         let had_nothing_to_say = self.is_heard && status.code == Code::Ok;
         self.answered.is_some() || self.is_dismissed || had_nothing_to_say
@@ -128,7 +130,7 @@ impl Stream {
 }
 
 impl SotwFallback {
-    /// What a delta stream that ended without an answer tells.
+    /// Judges the end of a delta stream without an answer.
     fn refused(&mut self, status: &Status) -> Refusal {
         match status.code {
             Code::Unimplemented => Refusal::NoDelta,
@@ -142,14 +144,14 @@ impl SotwFallback {
 }
 
 enum Refusal {
-    /// The server doesn't speak delta.
+    /// The server does not speak delta.
     NoDelta,
-    /// It may be so; the next attempt tells.
+    /// The server may not speak delta; the next attempt decides.
     Perhaps,
     Unreachable,
 }
 
-/// Why a request is written.
+/// The reason for a request.
 enum Occasion {
     Change,
     Ack,
@@ -183,9 +185,9 @@ impl Upstream {
         }
     }
 
-    /// Adds to what is wanted. Names that are wanted already change nothing; an interest of the other kind (names
-    /// for the wildcard, or the reverse) takes the place of the one before. To exchange names, subscribe first and
-    /// unsubscribe after, else the stream may close in between.
+    /// Adds wanted resources. Names that are wanted already change nothing. An interest of the other kind
+    /// (names for the wildcard, or the reverse) replaces the interest before. To exchange names, subscribe
+    /// first and unsubscribe afterwards, else the stream may close in between.
     pub fn subscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) {
         if matches!(&interest, Interest::Names(names) | Interest::Globs(names) if names.is_empty()) {
             return;
@@ -214,7 +216,7 @@ impl Upstream {
         self.check_invariants();
     }
 
-    /// Takes away from what is wanted and forgets what is held of it; late updates of it are ignored (RLY-61).
+    /// Removes wanted resources, and forgets their state. Late updates are ignored (RLY-61).
     pub fn unsubscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) {
         let Some(subscription) = self.subscriptions.get_mut(type_url) else { return };
         subscription.drop(interest);
@@ -284,7 +286,8 @@ impl Upstream {
         self.check_invariants();
     }
 
-    /// The time to live of a resource ran out: it is held no longer, so that a new stream asks for it afresh (TTL-8).
+    /// The time to live of a resource expired. The resource is no longer held, so that a new stream asks for
+    /// it afresh (TTL-8).
     pub fn expire(&mut self, type_url: &TypeUrl, name: &ResourceName) {
         match self.subscriptions.get_mut(type_url).map(|subscription| &mut subscription.want) {
             Some(Want::Names(names)) => {
@@ -298,12 +301,12 @@ impl Upstream {
         self.check_invariants();
     }
 
-    /// What the shell has to do next; to be drained after each call.
+    /// The next instruction to the shell. The shell drains the instructions after each call.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] wants to be called.
+    /// The time of the next call of [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Time> {
         match &self.phase {
             Phase::Closed | Phase::Opening => None,
@@ -344,12 +347,12 @@ impl Upstream {
         self.check_invariants();
     }
 
-    /// Whether the server is reachable, as this stream sees it.
+    /// The reachability of the server, according to this stream.
     pub fn reach(&self) -> &Reach {
         &self.reach
     }
 
-    /// Nothing is wanted, and there is no stream.
+    /// Returns true if nothing is wanted, and there is no stream.
     pub fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Closed)
     }

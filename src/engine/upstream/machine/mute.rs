@@ -1,7 +1,8 @@
-//! A server that is asked and never says anything.
+//! A server that receives requests and never answers.
 //!
-//! Silence is an answer to a client that states what it holds. From a server that has never answered it is a sign that it
-//! does not know who asks: a control plane that keeps its state by node id has nothing under the relay's.
+//! Silence is an answer to a client that states its held versions. From a server that has never answered,
+//! silence is a sign that the server does not know the client: a control plane with a configuration for each
+//! node id has none for the relay's node id.
 
 use std::time::Duration;
 
@@ -10,13 +11,13 @@ use crate::engine::upstream::api::Event;
 use crate::engine::upstream::machine::Phase;
 use crate::engine::upstream::machine::Upstream;
 
-/// How long a server that never answered may be silent. A response takes milliseconds, and the resource timer is as long
-/// (TMR-1), so that whoever waits is told of the cause about when it is told of the effect.
+/// The maximum silence of a server that never answered. A response takes milliseconds, and the resource timer
+/// is equally long (TMR-1). So observers learn of the cause and of the effect at about the same time.
 const ANSWER_DUE: Duration = Duration::from_secs(10);
 
 impl Upstream {
-    /// When the silence has lasted too long. A server that sets marks has said who it is: its silence means that it knows nothing
-    /// yet itself (ADR 14).
+    /// The time at which the silence has lasted too long. A server with marks has identified itself as a
+    /// sluice, and the silence means that its own server has not answered yet (ADR 14).
     pub(super) fn mute_at(&self) -> Option<Time> {
         let Phase::Open(stream) = &self.phase else { return None };
         let can_say_so = self.polls() || stream.has_marks;

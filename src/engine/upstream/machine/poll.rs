@@ -1,8 +1,8 @@
-//! What is peculiar to REST (RST-10, RST-12): polls, each a stream of one request and at most one response.
+//! Polls of REST (RST-10, RST-12). Each poll is a stream of one request and at most one response.
 //!
-//! There are no nonces, ACKs and NACKs (RST-7, RST-8): the next poll presents the version that was accepted last. A
-//! response answers all of its request and nothing else, so that a name that it lacks is absent, whatever the type. That
-//! is more than RLY-27 and RLY-28 grant to streams, where a response may be older than the request and may be one of
+//! REST has no nonces, ACKs and NACKs (RST-7, RST-8): the next poll presents the last accepted version. A
+//! response answers the whole request and nothing else, so that a missing name is absent, whatever the type.
+//! RLY-27 and RLY-28 grant less to streams, where a response may be older than the request and may be one of
 //! several.
 
 use crate::engine::Time;
@@ -19,8 +19,9 @@ impl Upstream {
         matches!(self.settings.transport, Transport::Rest { .. })
     }
 
-    /// New names are polled for at once, but no oftener than every `gather`. A poll that only asks whether anything
-    /// changed, which the server may hold (RST-9), is given up for it; one that asks for names is let finish.
+    /// Polls for new names at once, but no oftener than every `gather`. A poll that only asks for changes,
+    /// which the server may hold (RST-9), is given up for the new poll; a poll that asks for names may
+    /// finish.
     pub(super) fn subscribe_poll(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) {
         let new = || Subscription::new(type_url.clone());
         let subscription = self.subscriptions.entry(type_url.clone()).or_insert_with(new);
@@ -41,13 +42,14 @@ impl Upstream {
         self.check_invariants();
     }
 
-    /// Nothing is unsubscribed from: the next poll lists what is wanted then.
+    /// REST has no unsubscription: the next poll lists the names that are wanted then.
     pub(super) fn forget_left(&mut self) {
         self.subscriptions.retain(|_, subscription| !subscription.wants_nothing());
         self.subscriptions.values_mut().for_each(|subscription| subscription.said.leave.clear());
     }
 
-    /// See [`super::Input::Unchanged`]. Whoever presented no version can't be told so: such a poll is not answered.
+    /// See [`super::Input::Unchanged`]. A poll without a version cannot have this answer, and stays
+    /// unanswered.
     pub(super) fn unchanged(&mut self, now: Time) {
         let claimed = |subscription: &&Subscription| !subscription.accepted.is_empty();
         let Some(subscription) = self.subscriptions.values().find(claimed) else { return };
@@ -57,8 +59,8 @@ impl Upstream {
         self.set_current(&type_url);
     }
 
-    /// An answered poll is over: the next one comes after the delay and at most once more of it (RST-10), or soon if
-    /// more was asked for meanwhile.
+    /// An answered poll is over. The next poll follows after the delay, which is at most doubled at random
+    /// (RST-10), or soon if new names are wanted meanwhile.
     pub(super) fn polled(&mut self, jitter: f64, now: Time) {
         let (Phase::Open(stream), Transport::Rest { refresh_delay }) = (&self.phase, self.settings.transport)
         else {

@@ -1,4 +1,5 @@
-//! What outlives the relay's process: what was wanted of a server, and by which versions it knew what was held (RLY-7).
+//! State that outlives the relay's process: the subscriptions to a server, and the server's versions of the
+//! held resources (RLY-7).
 
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
@@ -11,21 +12,21 @@ use crate::xds::{ResourceName, TypeUrl, Variant};
 /// A resource that was held before the relay was restarted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Former {
-    /// The name by which it was asked for.
+    /// The subscribed name.
     pub name: ResourceName,
-    /// Its own name; the two differ for an alias (ALI-1).
+    /// The resource's own name, which differs for an alias (ALI-1).
     pub own: ResourceName,
-    /// The server's version of it in delta; empty if there is none that could be claimed.
+    /// The server's version in delta; empty if no version may be claimed.
     pub version: Box<str>,
 }
 
-/// All that was wanted of one type, and held.
+/// The wanted and held resources of one type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resumed {
     Names(Vec<Former>),
-    /// The members of a wildcard that was known as a whole.
+    /// The members of a completely known wildcard.
     Wildcard(Vec<Former>),
-    /// Globs that were known as a whole, each with its members.
+    /// Completely known globs, each with its members.
     Globs(Vec<(ResourceName, Vec<Former>)>),
 }
 
@@ -40,7 +41,8 @@ impl Resumed {
         }
     }
 
-    /// The server will be told of everything that is held, so that it has to say what is gone (DEL-30).
+    /// Returns true if the next request claims everything held, so that the server has to report removals
+    /// (DEL-30).
     pub(in crate::engine) fn is_restated(&self) -> bool {
         let all = |list: &[Former]| list.iter().all(|former| !former.version.is_empty());
         match self {
@@ -51,14 +53,15 @@ impl Resumed {
 }
 
 impl Upstream {
-    /// Wants this again and holds it, as if a stream had just been lost: the next one restates it (DEL-35, RLY-64), no
-    /// resource timer runs for it (TMR-3), and what is gone is found out as after any reconnect (RLY-27).
+    /// Subscribes again and restores the held resources, as if a stream had just been lost. The next stream
+    /// restates the resources (DEL-35, RLY-64), no resource timer runs for them (TMR-3), and removals are
+    /// detected as after any reconnect (RLY-27).
     pub fn resume(&mut self, type_url: &TypeUrl, resumed: Resumed, now: Time) {
         self.subscribe(type_url, resumed.interest(), now);
         // Versions belong to the variant that made them (RLY-64).
         let restate = self.variant == Variant::Delta;
         let held = |former: &Former| Held::of_former(&former.version, restate);
-        // It has to say what changed, which may be nothing.
+        // The server has to report changes only, and there may be none.
         self.has_spoken = true;
         let Some(subscription) = self.subscriptions.get_mut(type_url) else { return };
         match (&mut subscription.want, &resumed) {
@@ -81,10 +84,10 @@ impl Upstream {
         self.check_invariants();
     }
 
-    /// The server's own versions of what is held of a type, by the names by which it was asked for; only those that may
-    /// be claimed later (RLY-64). Sorted.
+    /// The server's own versions of the held resources of a type, by subscribed name. Only versions that may
+    /// be claimed later occur (RLY-64). Sorted.
     pub fn versions(&self, type_url: &TypeUrl) -> Vec<(ResourceName, Box<str>)> {
-        // What is kept is kept for the primary server of a failover.
+        // The checkpoint keeps versions of the primary server only.
         if self.server() != 0 {
             return Vec::new();
         }

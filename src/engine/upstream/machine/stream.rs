@@ -15,7 +15,7 @@ use crate::engine::upstream::machine::SOTW_FOR;
 use crate::engine::upstream::machine::{Phase, Refusal, SotwFallback, Stream, Upstream};
 
 impl Upstream {
-    /// What is known of the delta of the server whose turn it is.
+    /// The knowledge about the delta support of the server of this turn.
     pub(super) fn delta_of_server(&mut self) -> &mut SotwFallback {
         let [primary, failover] = &mut self.fallback;
         if self.failover.server == 0 { primary } else { failover }
@@ -37,7 +37,7 @@ impl Upstream {
         self.outputs.push_back(Output::Open { variant, server: self.server() });
     }
 
-    /// Nothing is wanted: nothing is kept, and a later interest starts afresh (FBK-21).
+    /// Nothing is wanted: the machine keeps nothing, and a later subscription starts afresh (FBK-21).
     pub(super) fn close(&mut self, now: Time) {
         self.subscriptions.clear();
         self.idle_until = None;
@@ -53,7 +53,7 @@ impl Upstream {
         self.enter(Phase::Closed, now);
     }
 
-    /// Ends the stream and opens another at once: what is wanted can't be said on this one.
+    /// Ends the stream and opens another at once, because this stream cannot express the subscriptions.
     pub(super) fn renew(&mut self, now: Time) {
         self.stream_ended();
         self.outputs.push_back(Output::Close);
@@ -69,7 +69,8 @@ impl Upstream {
         }
     }
 
-    /// A request belongs to the stream for which it was made; a stale ACK must not reach the next one (STR-5).
+    /// A request belongs to the stream for which it was made. A stale ACK must not reach the next stream
+    /// (STR-5).
     pub(super) fn withdraw_unsent(&mut self) {
         self.outputs
             .retain(|output| !matches!(output, Output::Send { .. } | Output::Probe | Output::RoundTrip));
@@ -121,8 +122,8 @@ impl Upstream {
         }
     }
 
-    /// CLI-1: a stream that ends before its first response means that the server is unreachable, unless it refuses
-    /// delta only (RLY-25).
+    /// CLI-1: the end of a stream before its first response makes the server unreachable, unless the server
+    /// refuses delta only (RLY-25).
     pub(super) fn unanswered(&mut self, status: Status, jitter: f64, now: Time) {
         let may_switch = self.variant == Variant::Delta && self.settings.fall_back_to_sotw;
         let refusal = if may_switch { self.delta_of_server().refused(&status) } else { Refusal::Unreachable };

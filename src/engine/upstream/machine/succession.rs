@@ -1,8 +1,5 @@
-//! Another stream in the place of the open one, because the node with which streams begin has changed.
-//!
-//! Make before break (RLY-48, FU10): the stream in use stays until the other one is open. That one restates everything, as
-//! after a reconnect (DEL-35, STR-10): what is held stays held, and the server has to say only what differs. Nothing that was
-//! current is less so by it, so that no session looks for another server.
+//! Replaces the open stream by a second stream with another node. The rules stand in
+//! [`crate::engine::upstream::succession`].
 
 use crate::engine::Time;
 use crate::engine::upstream::api::Output;
@@ -12,14 +9,14 @@ use crate::engine::upstream::subscription::Subscription;
 use crate::engine::upstream::succession::Next;
 
 impl Upstream {
-    /// Streams begin with another node from now on. Where none is open, or nothing was said on it yet, the next first request
-    /// has it; so has the next poll.
+    /// Streams begin with another node from now on. Without an open stream, or before the first request, the
+    /// next first request carries the node. So does the next poll.
     pub fn succeed(&mut self) {
         let polls = self.polls();
         if let Phase::Open(stream) = &mut self.phase
             && !polls
             && stream.has_spoken
-            // One that failed is tried again in its time, and begins with the newest node.
+            // A failed second stream is tried again in its time, and begins with the newest node.
             && stream.next == Next::Unwanted
         {
             self.open_next(0);
@@ -34,8 +31,8 @@ impl Upstream {
         }
     }
 
-    /// The stream in use goes on, with the node of a member that is gone: the other one is tried again, with the backoff of any
-    /// stream (CLI-4).
+    /// The current stream goes on, with the node of a departed member. The second stream is tried again, with
+    /// the backoff of any stream (CLI-4).
     pub(super) fn lose_next(&mut self, now: Time) {
         let Phase::Open(stream) = &mut self.phase else { return };
         let Next::Opening { failures } = stream.next else { return };
@@ -64,7 +61,7 @@ impl Upstream {
         self.subscriptions.values_mut().for_each(Subscription::stream_ended);
         self.outputs.push_back(Output::TakeNext);
         self.opened(now);
-        // What was heard on the stream before is not lost with it.
+        // The second stream inherits the proof that the server can be heard.
         if let Phase::Open(stream) = &mut self.phase {
             stream.is_heard = is_heard;
         }

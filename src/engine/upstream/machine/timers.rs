@@ -23,12 +23,14 @@ impl Upstream {
             let has_spoken = subscription.has_spoken();
             match &mut subscription.want {
                 Want::Names(names) if !stream.is_receiving => {
-                    // No absence follows from a transient error, whoever is silent of what (TMR-5), nor from marks.
+                    // A transient error makes no absence, whichever names the server leaves out (TMR-5).
+                    // Marks make none either.
                     let spoken = has_spoken || self.settings.timeout_is_transient || stream.has_marks;
                     let mut out = names.run_out(now, stream.signs, spoken);
                     is_unproven |= names.has_unproven();
-                    // A relay in between would take a name for absent of which the server knows no more than itself. Where one of
-                    // several variants of a name with parameters is not there, nothing tells it.
+                    // With marks the server may be a relay that does not know the name either, so silence
+                    // proves no absence. Names with parameters are different: no response reports the lack of
+                    // a matching variant.
                     out.retain(|name| !stream.has_marks || name.is_located());
                     self.outputs.extend(expired(&self.settings, type_url, names, out));
                 }
@@ -37,7 +39,8 @@ impl Upstream {
             subscription.each_settling(|settling| settling.pass(now));
         }
         self.settle_answers(now);
-        // After the names: of those that ran out in a silence that is found to be an answer now, the timers start anew.
+        // Runs after the names: timers that expired in a silence restart if the silence is found to be an
+        // answer now.
         is_unproven |= self.end_silence(now);
         if let Phase::Open(stream) = &mut self.phase
             && is_unproven
@@ -67,7 +70,7 @@ impl Upstream {
     }
 }
 
-/// TMR-5: what the names whose timers ran out are from now on.
+/// TMR-5: the new state of the names with expired timers.
 pub(super) fn expired(
     settings: &Settings,
     type_url: &TypeUrl,
@@ -87,7 +90,7 @@ pub(super) fn expired(
 }
 
 impl Upstream {
-    /// What the planted bug does that takes the end of a stream for the end of its names.
+    /// The effect of a planted bug: the end of a stream counts as the end of its names.
     pub(super) fn lose_all_names(&mut self) {
         for (type_url, subscription) in &mut self.subscriptions {
             if let Want::Names(names) = &mut subscription.want {

@@ -1,4 +1,4 @@
-//! When a type is current.
+//! Decides when a type is current.
 
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
@@ -6,18 +6,19 @@ use crate::engine::upstream::proof::Currency;
 use crate::engine::upstream::subscription::{Subscription, Want};
 
 impl Subscription {
-    /// The server has said of the type what it has to say, by words or by silence where that is an answer (DEL-35, STR-10), so
-    /// that what it leaves out is meant (RLY-2).
+    /// Returns true if the server has answered for the type, by a response, or by silence where silence is an
+    /// answer (DEL-35, STR-10). Omissions are then meant (RLY-2).
     pub(in crate::engine::upstream) fn has_spoken(&self) -> bool {
         self.said.spoken || self.said.may_be_silent && self.currency == Currency::Current
     }
 
-    /// A response said what there is. `is_good`: it has no fault; `is_full`: it says all that there is.
+    /// Judges a response about existing resources. `is_good`: the response has no fault. `is_full`: the
+    /// response has all resources.
     pub(in crate::engine::upstream) fn judge_currency(&mut self, is_good: bool, is_full: bool) {
         self.is_rejected |= !is_good;
         let is_answered = match &self.want {
             _ if is_full => true,
-            // Once settled it stays current, and is so by its settling.
+            // A type becomes current by settling, and stays current afterwards.
             _ if self.first.is_running() => return self.currency.answering(is_good),
             Want::Names(names) if !self.first.is_settled() => {
                 self.said.is_good |= is_good || planted(Bug::RejectedIsCurrent);
@@ -32,7 +33,7 @@ impl Subscription {
         }
     }
 
-    /// What it means that the server was silent on a live stream: that all is current, unless it would say so.
+    /// The meaning of silence on a live stream: everything is current, unless the server sets marks.
     pub(in crate::engine::upstream) fn after_silence(&self) -> Currency {
         if self.said.has_marks { Currency::Silent } else { Currency::Current }
     }
@@ -43,7 +44,8 @@ impl Subscription {
         }
     }
 
-    /// The timers of names that ran out before the server had spoken start anew: it gets their whole time to say the rest.
+    /// Restarts timers of names that expired before the server spoke. The server gets the whole time for the
+    /// rest.
     pub(in crate::engine::upstream) fn restart_timers(&mut self, due: Time, signs: u64) {
         if let Want::Names(names) = &mut self.want {
             names.restart(due, signs);

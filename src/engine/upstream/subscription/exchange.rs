@@ -1,4 +1,4 @@
-//! What is known of a type with the other server of a failover pair, put away while this one is asked.
+//! The state of a type with the other server of a failover pair, stored while the present server is asked.
 
 use crate::engine::upstream::failover::Stash;
 use crate::engine::upstream::names::Held;
@@ -7,7 +7,8 @@ use crate::xds::{ResourceName, Variant};
 use std::collections::BTreeMap;
 
 impl Subscription {
-    /// Puts away what one server gave, and takes up what was put away of the other, if it is of the variant that is spoken.
+    /// Stores the versions of one server. Restores the stored versions of the other server, if their variant
+    /// is the present variant.
     pub(in crate::engine::upstream) fn exchange(&mut self, before: Variant, now: Variant) {
         let mut held = BTreeMap::new();
         self.each_held(|name, of_name| {

@@ -1,4 +1,4 @@
-//! One type on the stream: what is wanted, what of it has been written, and the nonce chain.
+//! One type on the stream: the wanted resources, the written requests, and the chain of nonces.
 
 mod currency;
 mod exchange;
@@ -20,7 +20,7 @@ use crate::engine::upstream::settling::Settling;
 use crate::engine::upstream::wildcard::Wildcard;
 use crate::xds::{ResourceName, TypeUrl, Variant};
 
-/// What is wanted of a type: the wildcard, globs or names, never two of them.
+/// The wanted resources of a type: the wildcard, globs or names, never two of the three.
 #[derive(Debug, Default)]
 pub(in crate::engine::upstream) enum Want {
     #[default]
@@ -35,12 +35,12 @@ pub(in crate::engine::upstream) struct Subscription {
     pub(in crate::engine::upstream) type_url: TypeUrl,
     pub(in crate::engine::upstream) want: Want,
     pub(in crate::engine::upstream) said: Said,
-    /// SotW: the `version_info` accepted last. It outlives the stream (STR-9).
+    /// SotW: the last accepted `version_info`. It outlives the stream (STR-9).
     pub(in crate::engine::upstream) accepted: String,
     pub(in crate::engine::upstream) currency: Currency,
-    /// The first answers on this stream, where they come in parts.
+    /// The first answers on this stream, if the answers come in parts.
     pub(in crate::engine::upstream) first: Settling,
-    /// Something was rejected on this stream.
+    /// A response was rejected on this stream.
     pub(in crate::engine::upstream) is_rejected: bool,
     pub(in crate::engine::upstream) stash: Option<Box<Stash>>,
     pub(in crate::engine::upstream) acks: u64,
@@ -73,14 +73,15 @@ impl Subscription {
         matches!(self.want, Want::Nothing)
     }
 
-    /// Some change waits for a request.
+    /// Returns true if a change waits for a request.
     pub(in crate::engine::upstream) fn has_news(&self) -> bool {
         !self.said.enter.is_empty() || !self.said.leave.is_empty()
     }
 
-    /// The interest can't follow what was said of the type on this stream. A wildcard stands in the first request of
-    /// its type on a stream or not at all: a response on its way may answer an earlier request, and nothing tells
-    /// it from the whole membership. A legacy wildcard can't be left again either (RLY-19). So it is with globs after names.
+    /// Returns true if the interest cannot follow the type's requests on this stream. A wildcard stands in
+    /// the first request of its type on a stream, or not at all. Otherwise a response to an earlier request
+    /// would look like the whole membership. A legacy wildcard cannot be left again either (RLY-19). Globs
+    /// after names have the same problem.
     pub(in crate::engine::upstream) fn needs_fresh_stream(&self, interest: &Interest) -> bool {
         let is_mixed = match interest {
             Interest::Wildcard => true,
@@ -90,8 +91,8 @@ impl Subscription {
         self.said.asked && (is_mixed || self.said.for_wildcard)
     }
 
-    /// The interest takes up a name again before its unsubscription was written. The server would see no change and
-    /// send nothing, so the two have to go in two requests (RLY-59).
+    /// Returns true if the interest takes up a name again before the unsubscription was written. The server
+    /// would see no change and send nothing, so the two need separate requests (RLY-59).
     pub(in crate::engine::upstream) fn must_leave_first(&self, interest: &Interest) -> bool {
         match interest {
             Interest::Wildcard => false,
@@ -102,7 +103,7 @@ impl Subscription {
         }
     }
 
-    /// All of it is wanted already.
+    /// Returns true if the whole interest is wanted already.
     pub(in crate::engine::upstream) fn wants(&self, interest: &Interest) -> bool {
         match (&self.want, interest) {
             (Want::Wildcard(_), Interest::Wildcard) => true,
@@ -111,20 +112,21 @@ impl Subscription {
         }
     }
 
-    /// A good response: its version may be claimed from now on (STR-9), but not if what it answers all of was less than
-    /// is wanted by now: a server may look at the version only, and say that nothing changed.
+    /// Accepts a good response: the version may be claimed from now on (STR-9). The exception is a complete
+    /// answer to a request for less than is wanted by now: a server may look at the version only, and report
+    /// no change.
     pub(in crate::engine::upstream) fn accept(&mut self, digest: &Digest) {
         if !(digest.answers_all && self.has_news()) {
             self.accepted.clone_from(&digest.version_info);
         }
     }
 
-    /// SotW: the version of the response, if it is lower than the one accepted before it (FU21).
+    /// SotW: the version of the response, if it is lower than the last accepted version (FU21).
     pub(in crate::engine::upstream) fn lower(&self, digest: &Digest) -> Option<Lower> {
         Lower::of(None, &digest.version_info, &self.accepted)
     }
 
-    /// An interest of the other kind than the one before takes its place.
+    /// Adds an interest. An interest of another kind replaces the interest before.
     pub(in crate::engine::upstream) fn add(&mut self, interest: Interest) {
         if self.wants_nothing() {
             // A server may keep silent to a client that claims a version (STR-10), but nothing is held.
@@ -218,7 +220,7 @@ impl Subscription {
         }
     }
 
-    /// The server's own version strings of what is held (RLY-64), sorted by name.
+    /// The server's own version strings of held resources (RLY-64), sorted by name.
     pub(in crate::engine::upstream) fn versions(&self) -> Vec<(ResourceName, String)> {
         let versions = match &self.want {
             Want::Nothing => BTreeMap::new(),
@@ -232,7 +234,7 @@ impl Subscription {
         versions.into_iter().collect()
     }
 
-    /// A request that says everything is written now; timers of its new names run until `due`.
+    /// Records the write of a request with all changes. Timers of new names run until `due`.
     pub(in crate::engine::upstream) fn written(&mut self, variant: Variant, due: Time, signs: u64) {
         let is_first = !self.said.asked;
         let entered = std::mem::take(&mut self.said.enter);
@@ -279,7 +281,7 @@ impl Subscription {
             Want::Names(names) => names.stream_ended(),
             Want::Globs(globs) => globs.stream_ended(),
             Want::Wildcard(wildcard) => {
-                // A server that finds its own version claimed may have nothing to add to what is not all there.
+                // A server may answer a claimed version by silence, and the membership would stay incomplete.
                 if !wildcard.complete {
                     self.accepted.clear();
                 }
@@ -288,7 +290,7 @@ impl Subscription {
         }
     }
 
-    /// The other variant of the protocol knows nothing of this one's versions.
+    /// The other variant of the protocol does not know the versions of the present variant.
     pub(in crate::engine::upstream) fn forget_versions(&mut self) {
         self.accepted.clear();
         match &mut self.want {
@@ -311,7 +313,7 @@ impl Subscription {
         of_want.into_iter().chain(self.first.due()).chain(silence).min()
     }
 
-    /// Everything whose first answers come in parts.
+    /// Visits everything with first answers in parts.
     pub(in crate::engine::upstream) fn each_settling(&mut self, mut visit: impl FnMut(&mut Settling)) {
         visit(&mut self.first);
         if let Want::Globs(globs) = &mut self.want {
@@ -319,7 +321,7 @@ impl Subscription {
         }
     }
 
-    /// What is known as a whole by now, if anything is.
+    /// Settles the sets that are completely known by now, if any.
     pub(in crate::engine::upstream) fn settle(&mut self) -> Option<Changes> {
         let has_settled = self.first.settle();
         if has_settled {

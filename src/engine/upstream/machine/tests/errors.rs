@@ -1,4 +1,4 @@
-//! Responses that are wrong, in part or as a whole.
+//! Responses with faults, in part or as a whole.
 
 use super::script::{Script, check, delta, sotw};
 use super::*;
@@ -229,8 +229,8 @@ fn fu_13_a_response_of_the_other_variant_is_ignored() {
     assert_eq!(script.upstream.poll_output(), None);
 }
 
-/// DAT-2, DAT-3: PERMISSION_DENIED and a bad instance take the copy of a name where the server is trusted with that, and
-/// only there; other errors never do. What was never had stays unknown.
+/// DAT-2, DAT-3: PERMISSION_DENIED and a bad instance remove the copy of a name if the server is trusted with
+/// data errors, and only then; other errors never do. A name without a copy stays unknown.
 #[test]
 fn dat_2_dat_3_a_data_error_takes_the_copy_away_where_the_server_has_the_feature() {
     let transcript = |denied: &str, bad: &str, versions: &str| {

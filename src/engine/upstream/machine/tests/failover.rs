@@ -1,4 +1,4 @@
-//! Envoy's failover, by the rules E1 to E15 (FBK-20). E10 and E11 are of options that sluice lacks.
+//! Envoy's failover, by the rules E1 to E15 (FBK-20). E10 and E11 are about options that sluice lacks.
 
 use super::script::{Script, check, delta};
 use super::*;
@@ -7,7 +7,7 @@ fn failover() -> Settings {
     Settings { failover: true, ..delta() }
 }
 
-/// The servers of the streams that open, `-` for those that are given up.
+/// The servers of the opened streams, `-` for abandoned streams.
 fn servers(outputs: &[Output]) -> String {
     let each = outputs.iter().filter_map(|output| match output {
         Output::Open { server, .. } => Some(server.to_string()),
@@ -17,7 +17,7 @@ fn servers(outputs: &[Output]) -> String {
     each.collect()
 }
 
-/// Every attempt at a server that never answers, one after the other.
+/// Every attempt at a server that never answers, in order.
 fn attempts(script: &mut Script, inputs: &[&str]) -> String {
     let mut asked = String::new();
     for input in inputs {

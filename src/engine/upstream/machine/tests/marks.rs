@@ -1,4 +1,4 @@
-//! Another sluice says itself what is whole (ADR 14).
+//! Another sluice marks whole sets (ADR 14).
 
 use super::script::{check, delta, sotw};
 
@@ -35,7 +35,7 @@ fn del_26_a_wildcard_of_a_server_with_marks_is_whole_when_it_says_so() {
     );
 }
 
-/// A relay that was restarted knows nothing of what is held here, and learns it bit by bit.
+/// A restarted relay does not know the resources held here, and learns them bit by bit.
 #[test]
 fn rly_6_members_that_are_not_confirmed_stay_until_the_mark() {
     let transcript = "
@@ -105,7 +105,7 @@ fn tmr_3_a_name_of_which_a_server_with_marks_says_nothing_stays_unknown() {
     );
 }
 
-/// Its silence says that it does not know, where that of other servers says that nothing changed (DEL-35).
+/// Silence with marks means ignorance. Silence of other servers means that nothing changed (DEL-35).
 #[test]
 fn rly_44_silence_of_a_server_with_marks_makes_nothing_current() {
     for marks in [false, true] {
@@ -217,7 +217,7 @@ fn rly_37_no_mark_follows_what_could_not_be_read() {
     }
 }
 
-/// The next stream may be to a server that knows nothing of marks.
+/// The next stream may be to a server without marks.
 #[test]
 fn marks_are_of_one_stream() {
     check(

@@ -1,4 +1,4 @@
-//! Names asked for one by one.
+//! Names from subscriptions one by one.
 
 use super::script::{check, delta, sotw};
 

@@ -67,7 +67,7 @@ fn rst_12_what_a_response_lacks_is_absent_whatever_the_type() {
     );
 }
 
-/// Some servers look at the version only, so none is presented for names that it does not cover.
+/// Some servers look at the version only, so a poll presents no version that does not cover its names.
 #[test]
 fn rst_4_new_names_are_polled_for_at_once_and_without_a_version() {
     check(
@@ -194,7 +194,7 @@ fn cli_1_cli_4_a_poll_without_an_answer_is_an_outage_and_backs_off() {
     );
 }
 
-/// New names don't shorten the backoff after a failure.
+/// New names do not shorten the backoff after a failure.
 #[test]
 fn cli_4_new_names_wait_for_the_end_of_the_backoff() {
     check(
@@ -219,7 +219,7 @@ fn cli_4_new_names_wait_for_the_end_of_the_backoff() {
     );
 }
 
-/// RST-8: there is no NACK; the old version is presented on.
+/// RST-8: there is no NACK; polls keep presenting the old version.
 #[test]
 fn rst_8_rly_37_a_bad_element_deletes_nothing_and_its_version_is_not_accepted() {
     check(
@@ -272,8 +272,8 @@ fn rst_4_nothing_can_be_unchanged_without_a_version() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever happens, one poll is outstanding, each says all that is wanted, and none claims a version for names that
-    /// no response covered.
+    /// Whatever happens, one poll is outstanding, each poll has all wanted names, and none claims a version
+    /// for names that no response covered.
     #[test]
     fn rst_7_one_poll_is_outstanding_and_lists_all_that_is_wanted(
         inputs in prop::collection::vec(prop::sample::select(vec![

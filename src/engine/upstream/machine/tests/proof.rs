@@ -1,9 +1,9 @@
-//! What a stream proves: that the server can be heard, and that a type is current.
+//! The evidence of a stream: the server can be heard, and a type is current.
 
 use super::script::{Script, check, delta, rest, sotw, type_url};
 use super::*;
 
-/// A stream on which `a` is answered, and which ends that much later.
+/// A stream that answers `a`, and ends after `lives`.
 fn short_stream(script: &mut Script, lives: &str) -> Vec<String> {
     script.raw("opened");
     script.raw("CDS - n a=1");
@@ -90,7 +90,7 @@ fn fu_9_five_short_streams_within_60_s_make_a_server_unreachable() {
 #[test]
 fn fu_9_a_server_that_was_unsteady_and_then_steady_may_flap_again_as_often() {
     let mut script = Script::new(Settings {
-        // Only what the ends say is looked at, not how long is waited between them.
+        // The test looks at the status of the ends, not at the waits between them.
         backoff: BackoffSettings { cap: Duration::from_millis(1), ..BackoffSettings::default() },
         ..delta()
     });
@@ -129,7 +129,7 @@ fn fu_9_an_unsteady_server_that_lasts_is_heard_though_it_has_nothing_to_say() {
     }
     assert!(is_lost(&mut script));
     script.raw("opened");
-    // It is silent for the resource timeout, found alive, and lasts.
+    // The stream is silent for the resource timeout, is found alive, and lasts.
     script.raw("after 10s");
     script.raw("alive");
     assert!(is_lost(&mut script));
@@ -144,7 +144,7 @@ fn fu_9_streams_that_end_rarely_do_not_count_together() {
     let mut script = Script::new(delta());
     script.raw("+ CDS a");
     for _ in 0..20 {
-        // Each of them is short, and 39 s after the one before.
+        // Each stream is short, and ends 39 s after the stream before.
         let said = short_stream(&mut script, "9s");
         assert_eq!(said.len(), 1, "{said:?}");
     }
@@ -189,7 +189,7 @@ fn fu_10_a_server_that_limits_the_age_of_connections_is_asked_again_at_once() {
     for _ in 0..8 {
         assert_eq!(dismissed_after("5s"), ["disconnected UNAVAILABLE answered 50ms"]);
     }
-    // One that dismisses whoever comes gets no rest by it.
+    // A server that dismisses every client causes no hot loop.
     assert_eq!(dismissed_after("100ms"), ["disconnected UNAVAILABLE answered 50ms"]);
     assert_eq!(dismissed_after("100ms"), ["disconnected UNAVAILABLE answered 1000ms"]);
     assert_eq!(dismissed_after("100ms"), ["disconnected UNAVAILABLE answered 1600ms"]);

@@ -1,4 +1,4 @@
-//! Random schedules: whatever the server and the source do, the protocol is kept.
+//! Random schedules: the machine keeps the protocol, whatever the server and the source do.
 
 use std::collections::BTreeMap;
 
@@ -43,10 +43,10 @@ fn input() -> impl Strategy<Value = String> {
     ]
 }
 
-/// What the stream has seen, judged from outside.
+/// The history of the stream, judged from outside.
 #[derive(Default)]
 struct Judge {
-    /// Latest nonce by type; a type is here from its first request on.
+    /// Latest nonce by type. A type has an entry from its first request on.
     nonces: BTreeMap<String, String>,
     has_spoken: bool,
     is_legacy: bool,
@@ -119,7 +119,7 @@ proptest! {
                 }
             }
             if is_response && was_open {
-                // An old SotW server can't be ACKed when nothing is wanted any more.
+                // Without wanted names, an old SotW server gets no ACK.
                 let unanswerable = is_legacy && ignored == 1;
                 prop_assert_eq!(answers, usize::from(asked && !unanswerable), "{}", input);
                 prop_assert_eq!(sent, answers, "a response causes nothing but its answer");

@@ -1,4 +1,4 @@
-//! What is written, and when.
+//! The content of requests, and the time of their write.
 
 use super::script::{Script, check, delta, legacy, sotw, type_url};
 use super::*;
@@ -41,7 +41,7 @@ fn flw_5_the_first_change_leaves_at_once_and_what_follows_is_gathered() {
 
 #[test]
 fn flw_5_a_client_that_asks_for_one_type_after_the_other_waits_for_nobody() {
-    // The server takes 2 ms for each.
+    // The server takes 2 ms for each answer.
     check(
         delta(),
         "

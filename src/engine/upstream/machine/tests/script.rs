@@ -1,25 +1,23 @@
-//! Transcripts: what goes in stands on lines with `>`, what comes out on the lines between.
+//! Transcripts. Lines with `>` are inputs, the lines between are outputs.
 //!
 //! ```text
 //! > + CDS a b          subscribe; `*` is the wildcard          > - CDS a       unsubscribe
 //! > opened             > alive          > unconnected          > closed UNAVAILABLE      > unchanged
-//! > succeed            > next opened    > next failed          another stream is to take the place of the open one
-//! > receiving          bytes of a response came            > far    round trips take time; `> returned` ends one
+//! > succeed            > next opened    > next failed          a second stream is to replace the open stream
+//! > receiving          first bytes of a response           > far    round trips take time; `> returned` ends a trip
 //! > marks              the server sets marks on the stream
-//! > mark CDS 1 whole g a mark, after that many requests of the type: of all, of globs
-//! > going away         > reach          > current CDS          what is known of the server, and whether a type is current
-//! > after 10s          time passes; timers that fall due in between fire at their time
+//! > mark CDS 1 whole g a mark, after so many requests of the type: the whole type, globs
+//! > going away         > reach          > current CDS          the state of the server; whether a type is current
+//! > after 10s          time passes; timers that fall due meanwhile fire at their time
 //! > CDS v1 n1 a=1 …    a response: version (`-` in delta), nonce, then elements:
 //!     a=1      resource `a`, upstream version 1        a=1/x   with the alias `x`
-//!     a=1^     not to be cached                        a=1#9   that weighs 9 KiB more
+//!     a=1^     not to be cached                        a=1#9   with 9 KiB more
 //!     ~a=1     without payload                         -a      in `removed_resources`
 //!     !a       bad, but known by its name              !       bad without a name
-//!     a:NAME   in `resource_errors` with that code             @cp     said by the control plane with this identifier
-//!     a[k=v]=1 a variant for whom has this parameter; `[k]`: whatever it is, `[!k=v]`, `[!k]`: the contrary
+//!     a:NAME   in `resource_errors` with the code NAME         @cp     from the control plane `cp`
+//!     a[k=v]=1 a variant for clients with the parameter; `[k]`: any value, `[!k=v]`, `[!k]`: the contrary
 //! ```
-//! Names that are wanted with parameters are spelled `a{k=v}`.
-//! ```text
-//! ```
+//! Names with parameters are spelled `a{k=v}`.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -65,7 +63,7 @@ pub(super) fn type_url(short: &str) -> TypeUrl {
     TypeUrl::of_message(known.map_or(short, |(_, message)| message))
 }
 
-/// Runs a transcript and compares it, whole, with what happened.
+/// Runs a transcript and compares the whole with the outputs.
 #[track_caller]
 pub(super) fn check(settings: Settings, transcript: &str) {
     let expected: Vec<&str> = transcript.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -92,7 +90,7 @@ impl Script {
         Script { variant, upstream: Upstream::new(settings), now: Time::ZERO, is_far: false }
     }
 
-    /// One line of input; the lines that come out.
+    /// Runs one line of input. Returns the lines of output.
     pub(super) fn run(&mut self, input: &str) -> Vec<String> {
         if input == "reach" {
             return vec![match self.upstream.reach() {
@@ -195,12 +193,12 @@ impl Script {
     }
 }
 
-/// The names of the machine for those of a transcript.
+/// Translates the names of a transcript into names for the machine.
 fn spelled(input: &str) -> String {
     input.replace(['{', '}'], "\u{fdd0}").replace(['[', ']'], "\u{fdd1}")
 }
 
-/// The reverse, of what comes out.
+/// The reverse of [`spelled`], for outputs.
 fn readable(line: &str) -> String {
     let marks = [("\u{fdd0}", "{", "}"), ("\u{fdd1}", "[", "]")];
     marks.iter().fold(line.to_owned(), |line, (mark, open, close)| {
@@ -219,7 +217,7 @@ fn readable(line: &str) -> String {
     })
 }
 
-/// For whom a variant is meant, by its name.
+/// The constraints of a variant, by its name.
 fn constraints_of(name: &str) -> Option<Arc<Constraints>> {
     let (_, text) = name.strip_suffix('\u{fdd1}')?.split_once('\u{fdd1}')?;
     let bare = text.trim_start_matches('!');
@@ -314,8 +312,8 @@ fn element(short: &str, word: &str) -> Element {
     Ok(Received { name: bare.into(), upstream_version: version.into(), resource, ttl: None })
 }
 
-/// ACK and NACK events are left out where the request says it; `Connected` where `opened` does; `Heard` where a response
-/// does, as nearly always.
+/// Leaves out ACK and NACK events if the request shows them, `Connected` if `opened` does, and `Heard` if a
+/// response does, as nearly always.
 fn show(output: &Output) -> Option<String> {
     Some(match output {
         Output::Open { variant, server: 0 } => format!("open {variant:?}"),

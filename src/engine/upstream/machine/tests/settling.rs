@@ -1,4 +1,4 @@
-//! When the first answers of a stream are all there.
+//! The end of the first answers of a stream.
 
 use super::script::{check, delta, sotw};
 use super::*;
@@ -131,7 +131,7 @@ fn del_26_an_update_of_what_came_needs_another_round_trip() {
     );
 }
 
-/// A server that never rests would keep its clients waiting for ever otherwise.
+/// A server with constant updates would otherwise keep its clients waiting for ever.
 #[test]
 fn del_26_updates_of_what_came_are_not_the_rest() {
     let update = "
@@ -254,7 +254,7 @@ fn del_26_the_round_trip_ends_with_its_stream() {
     );
 }
 
-/// A server that finds all of it claimed may be silent for ever.
+/// A server may be silent for ever if the request claims all of its resources.
 #[test]
 fn rly_37_what_is_not_all_there_is_not_claimed_on_the_next_stream() {
     check(

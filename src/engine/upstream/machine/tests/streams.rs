@@ -1,4 +1,4 @@
-//! Opening, closing, backoff, and the fall back to SotW.
+//! Opening, closing, backoff, and the fallback to SotW.
 
 use super::script::{Script, check, delta, legacy, sotw, type_url};
 use super::*;

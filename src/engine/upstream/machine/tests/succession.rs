@@ -1,4 +1,4 @@
-//! Another stream in the place of the open one, and servers that never answer.
+//! A second stream in the place of the open stream, and servers that never answer.
 
 use super::script::{Script, check, delta, rest, sotw};
 use super::*;
@@ -91,7 +91,7 @@ fn the_open_stream_goes_on_if_no_other_one_can_be_opened() {
     );
 }
 
-/// Else the server would be shown a member that is gone for as long as its stream lasts.
+/// Otherwise the server would see a departed member for as long as the stream lasts.
 #[test]
 fn cli_4_a_stream_that_could_not_take_the_place_is_tried_again_ever_less_often() {
     check(
@@ -172,7 +172,7 @@ fn a_server_that_never_answers_is_told_after_ten_seconds_once_for_each_stream() 
     }
 }
 
-/// It keys by no node id, and has nothing to tell before its own server told it.
+/// A sluice does not key by node id, and has no answer before its own server answers.
 #[test]
 fn silence_of_a_server_with_marks_says_nothing_against_it() {
     let mut script = Script::new(delta());

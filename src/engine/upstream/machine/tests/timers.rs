@@ -64,7 +64,7 @@ fn rly_29_a_silent_stream_is_probed_before_a_timer_counts() {
     );
 }
 
-/// 100,000 names take a slow server longer than their timer.
+/// 100,000 names take a slow server longer than their timers.
 #[test]
 fn rly_2_no_timer_ends_while_the_server_still_answers_the_request() {
     check(
@@ -102,7 +102,7 @@ fn rly_2_no_timer_ends_while_the_server_still_answers_the_request() {
     );
 }
 
-/// The rest of what the next stream has to tell counts, too.
+/// The rest of the answers on the next stream counts, too.
 #[test]
 fn rly_2_what_was_held_before_and_is_told_again_is_an_answer_to_the_request() {
     check(
@@ -353,7 +353,7 @@ fn tmr_7_a_bad_instance_and_an_error_cancel_the_timer() {
     );
 }
 
-/// It may bring the names that are waited for.
+/// The message may bring the outstanding names.
 #[test]
 fn tmr_5_no_name_runs_out_while_a_message_arrives() {
     check(

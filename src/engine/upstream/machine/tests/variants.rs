@@ -273,7 +273,7 @@ fn ttl_4_a_heartbeat_of_a_variant_is_a_sign_of_life_of_who_was_given_it() {
     run("+ CDS a{env=prod} b");
     run("opened");
     run("CDS v1 n1 a[env]=1 b=1");
-    // To this type what a response lacks does not exist (SST-1).
+    // Resources of this type that a response lacks do not exist (SST-1).
     let out = run("CDS v2 n2 ~a[env]=1 b=2");
     assert!(out.contains("Names CDS b=2 ~a{env=prod}"), "{out}");
 }

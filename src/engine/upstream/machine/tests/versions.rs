@@ -1,9 +1,10 @@
-//! Versions that are lower than the ones before them: FU21.
+//! Versions that are lower than the versions before: FU21.
 
 use super::script::{Script, delta, rest, sotw};
 use super::*;
 
-/// Runs the lines; what of each response went backwards: `NAME 5>4`, `-` for a response of SotW as a whole.
+/// Runs the lines. Returns the backward steps of each response: `NAME 5>4`, `-` for a response of SotW as a
+/// whole.
 fn backwards(settings: Settings, lines: &str) -> Vec<String> {
     let mut script = Script::new(settings);
     let lines = lines.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -54,7 +55,7 @@ fn fu_21_sotw_versions_are_of_responses() {
     assert_eq!(backwards(sotw(), lines), ["- 6>4"]);
 }
 
-/// A response of which nothing is used counts for nothing, and one that is rejected in part is none to compare with.
+/// An unused response counts for nothing, and a partly rejected response is no base for comparisons.
 #[test]
 fn fu_21_what_is_not_accepted_is_not_compared_with() {
     let lines = "
@@ -68,7 +69,7 @@ fn fu_21_what_is_not_accepted_is_not_compared_with() {
     assert_eq!(backwards(sotw(), lines), [""; 0]);
 }
 
-/// Another process may answer on a new stream, and count from the start again: that is no fault.
+/// Another process may answer on a new stream, and count from the start again. The restart is no fault.
 #[test]
 fn fu_21_the_first_response_of_a_stream_is_compared_with_none() {
     let lines = "
@@ -101,7 +102,7 @@ fn fu_21_another_control_plane_is_compared_with_none() {
     assert_eq!(backwards(sotw(), lines), ["- 2>1", "- 5>4"]);
 }
 
-/// Polls have no nonces: a step backwards from one answered poll to the next counts, one after an outage does not.
+/// Polls have no nonces. A step backwards between two answered polls counts, a step after an outage does not.
 #[test]
 fn fu_21_polls_are_compared_while_they_are_answered() {
     let lines = "
