@@ -116,7 +116,7 @@ fn nam_5_a_name_of_another_type_is_absent_and_hurts_nothing_else() {
     assert!(taken.watches.is_empty() && bench.clients[client].on_the_way.is_empty(), "not forwarded");
     let (name, error) = taken.refused.unwrap();
     assert_eq!(name.as_str(), wrong);
-    assert!(error.to_string().contains("resources of envoy.config.endpoint.v3.ClusterLoadAssignment"));
+    assert!(error.to_string().contains("the request is for envoy.config.endpoint.v3.ClusterLoadAssignment"));
     // ERR-2: the reason follows, for those who read it.
     let refused = format!("ClusterLoadAssignment -{wrong}; ClusterLoadAssignment !{wrong}:INVALID_ARGUMENT");
     assert_eq!(bench.drain(client), refused);
