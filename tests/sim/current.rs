@@ -27,7 +27,9 @@ impl Source {
         };
         self.shapes(wants).all(|(wildcard, names)| {
             self.carriers(wants.ty, wildcard).any(|(stream, said)| {
-                is_answered(stream, wants.ty, wildcard, names) || is_silent(stream, said)
+                // An answer to names that were given up meanwhile settles the type as well, and the reference did not take it.
+                let has_left = stream.variant == Variant::Delta && said.is_answered && said.has_left;
+                has_left || is_answered(stream, wants.ty, wildcard, names) || is_silent(stream, said)
             })
         })
     }

@@ -172,6 +172,8 @@ pub struct StreamType {
     pub(super) is_rejected: bool,
     /// What is held of it is what the server has.
     pub(super) is_current: bool,
+    /// Some names were given up on this stream.
+    pub(super) has_left: bool,
     /// SotW: a response without a fault came, and the names that were known before and of which it has still to speak.
     pub(super) is_good: bool,
     pub(super) unanswered: Mask,
@@ -454,6 +456,7 @@ impl Source {
             }
         }
         said.listed = (said.listed | add) & !remove;
+        said.has_left |= remove != 0;
         for name in bits(remove) {
             said.waiting[name] = None;
             said.seen &= !bit(name);

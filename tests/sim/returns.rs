@@ -112,8 +112,12 @@ impl World {
         (0..TYPES).any(|ty| {
             let held = &stream.mirror[ty];
             let tracks = &source.names[ty];
-            let is_owed =
-                |name: usize| tracks[name].state() == State::Unknown && tracks[name].failed.is_none();
+            // A resource that was rejected is an error, too.
+            let is_owed = |name: usize| {
+                tracks[name].state() == State::Unknown
+                    && tracks[name].failed.is_none()
+                    && !source.is_in_doubt(ty)
+            };
             let owes_members = list == 0 && held.asked && held.wildcard && !source.complete[ty];
             owes_members || bits(held.wanted & names_of_list(list)).any(is_owed)
         })
