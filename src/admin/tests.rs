@@ -522,7 +522,7 @@ async fn an_invalid_query_is_refused_with_the_allowed_values() {
         ("/clients?name=x", r#"unknown query key "name"; allowed: node, type, state, limit"#),
         ("/clients?state=ACKED", r#"unknown state "ACKED"; allowed: SYNCED, NOT_SENT, STALE, ERROR"#),
         ("/clients?limit=-1", r#"limit is "-1"; allowed: a whole number"#),
-        ("/clients?node=a&node=b", r#"query key "node" is there twice"#),
+        ("/clients?node=a&node=b", r#"duplicate query key "node""#),
         (
             "/sources?state=up",
             r#"unknown state "up"; allowed: connecting, connected, backoff, unanswered, ends_streams"#,

@@ -54,7 +54,10 @@ pub fn sotw_body<'a>(
 ) -> Bytes {
     let errors = beside.errors.iter().map(|(name, _)| (name, None));
     // SST-8, ERR-2.
-    debug_assert!(all_differ(resources.clone().map(key).chain(errors)), "a name is repeated");
+    debug_assert!(
+        all_differ(resources.clone().map(key).chain(errors)),
+        "two resources of a response have the same name"
+    );
     let version = version.to_string();
     let body = build(0, |sink| {
         put_bytes(sink, 1, version.as_bytes());
@@ -98,7 +101,7 @@ pub fn delta_body<'a>(
                 .chain(variants.iter().map(|(name, constraints)| (name, Some(&**constraints))))
                 .chain(errors)
         ),
-        "a name is repeated"
+        "a delta response names a resource twice"
     );
     let system_version = system_version.to_string();
     let body = build(0, |sink| {

@@ -134,7 +134,7 @@ fn an_empty_response_still_says_what_it_is() {
 }
 
 #[test]
-#[should_panic(expected = "SST-8")]
+#[should_panic(expected = "two resources of a response have the same name")]
 fn sst_8_a_repeated_name_is_a_bug_of_ours() {
     let url = TypeUrl::of_message(CLUSTER);
     let twice = resource(&url, "a", b"\x0a\x01a");
@@ -142,7 +142,7 @@ fn sst_8_a_repeated_name_is_a_bug_of_ours() {
 }
 
 #[test]
-#[should_panic(expected = "DEL-16")]
+#[should_panic(expected = "a delta response names a resource twice")]
 fn del_16_a_name_both_sent_and_removed_is_a_bug_of_ours() {
     let url = TypeUrl::of_message(CLUSTER);
     let sent = resource(&url, "a", b"\x0a\x01a");
