@@ -110,7 +110,7 @@ async fn fd_14_a_request_that_does_not_end_in_time() {
 /// FP7: relief looks at whoever holds memory, also at one that reads all it is sent.
 #[tokio::test]
 async fn fp7_who_holds_unfinished_requests_is_cut_while_memory_is_short() {
-    let (origin, relay, neighbour) = limited("limits: { memory_bytes: 80MiB }").await;
+    let (origin, relay, neighbour) = limited("limits: { memory_bytes: 64MiB }").await;
     let mut client = http2(&relay).await;
     let mut calls = Vec::new();
     for _ in 0..80 {
