@@ -27,12 +27,13 @@ pub struct WatchedSet {
     pub view: Arc<View>,
 }
 
-/// What of a type is current although not all of it is.
+/// The current parts of a type that is not current as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answered {
     pub wildcard: bool,
     pub globs: bool,
-    /// The names that were known before, and of which the server has still to speak; `None` if it has spoken of no name.
+    /// The names from before the stream that the server has not answered yet; `None` if the server has answered no
+    /// name.
     pub unanswered: Option<OrdSet<ResourceName>>,
 }
 
@@ -41,7 +42,7 @@ impl Answered {
         self.wildcard || self.globs || self.unanswered.is_some()
     }
 
-    /// As `==`, and quick where the names are shared.
+    /// Like `==`, but quick for shared names.
     pub(super) fn is_same(&self, other: &Answered) -> bool {
         let is_shared = match (&self.unanswered, &other.unanswered) {
             (Some(own), Some(others)) => own.ptr_eq(others) || own.len() == others.len() && own == others,
@@ -50,7 +51,7 @@ impl Answered {
         (self.wildcard, self.globs) == (other.wildcard, other.globs) && is_shared
     }
 
-    /// Whether it says something that was not said before.
+    /// Whether a part became current since `before`.
     pub(super) fn says_more(&self, before: Option<&Answered>) -> bool {
         let Some(before) = before else { return true };
         let has_more_names = match (&self.unanswered, &before.unanswered) {
@@ -107,8 +108,8 @@ pub struct TypeSnapshot {
 }
 
 impl TypeSnapshot {
-    /// The server answered for all of this on its present stream, so that a session may return to it (RLY-44). What it was
-    /// asked for later is UNKNOWN until it is answered.
+    /// Whether the server answered for the whole interest on its present stream, so that a session may return
+    /// (RLY-44). Names that were requested later are UNKNOWN until their answer.
     pub fn is_current_for(&self, interest: &Interest) -> bool {
         self.is_current || self.answered.as_ref().is_some_and(|answered| answered.has(interest))
     }

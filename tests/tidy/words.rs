@@ -28,6 +28,7 @@ const DONE: &[&str] = &[
     "client",
     "config",
     "driver",
+    "engine",
     "lib",
     "server",
     "telemetry",

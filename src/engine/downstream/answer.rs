@@ -1,8 +1,8 @@
-//! Answers: from what a client holds to what it should hold.
+//! Answers: the steps from the views that a client holds to the views that the client should hold.
 //!
-//! An [`Answer`] names two views per part of a subscription; [`Answer::compose`] turns it into resources and removals.
-//! Equal keys mean equal compositions, so the driver composes and encodes once for all clients that stand at the same
-//! place.
+//! An [`Answer`] names two views per part of a subscription; [`Answer::compose`] turns the views into resources and
+//! removals. Equal keys mean equal compositions, so the driver composes and encodes once for all clients with the
+//! same views.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::engine::view::{Leaving, View, ViewId, difference};
 use crate::xds::{Constraints, Resource, ResourceName, Status, TypeUrl, Variant, Version};
 
-/// Messages of types that may be split stay below this many bytes, since 4 MiB is gRPC's default limit (SST-13).
+/// The maximum size of a message of a type with splittable answers. gRPC's default limit is 4 MiB (SST-13).
 pub const CHUNK_BYTES: usize = 3 << 20;
 
 /// Identifies the content of an answer inside this process.
@@ -32,15 +32,16 @@ pub struct AnswerKey {
     full: bool,
     greeting: bool,
     dialect: Dialect,
-    /// It is said in the body that some of it is from before a restart.
+    /// The body states that some resources are from before a restart.
     restored: bool,
     step: Step,
 }
 
-/// From where to where the answer brings its clients.
+/// The views before and after the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Step {
-    /// Of one part, and nothing beside: what nearly all updates are. Nothing of it is hashed, as each client asks for it.
+    /// An answer of one part and nothing else, as nearly all updates are. Nothing is hashed, because the key is made
+    /// for each client.
     Plain {
         due: ViewId,
         held: ViewId,
@@ -56,7 +57,7 @@ pub struct AnswerPart {
     pub interest: Interest,
     pub held: Arc<View>,
     pub view: Arc<View>,
-    /// Views with names that `view` has no more, and that the client is to keep for now (RLY-51).
+    /// Views with names that left `view`, but that the client keeps for now (RLY-51).
     pub keeps: Vec<Arc<View>>,
     /// Identifies `view` together with `keeps`.
     pub due: ViewId,
@@ -65,35 +66,35 @@ pub struct AnswerPart {
     pub snapshot: Arc<Snapshot>,
 }
 
-/// A response in the making.
+/// The content of a response, not yet composed.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub type_url: TypeUrl,
     pub variant: Variant,
     /// The response holds the complete set (SST-1 to SST-3).
     pub full: bool,
-    /// A first answer to a wildcard, which is due even if the set is empty (SST-7, DEL-25).
+    /// A first answer to a wildcard. The answer is due even if the set is empty (SST-7, DEL-25).
     pub greeting: bool,
     pub dialect: Dialect,
-    /// As of when it says what is left of a TTL; zero where it says nothing of that.
+    /// The time to which the remaining TTLs refer; zero if the answer has no TTL.
     pub told_at: Time,
-    /// The version under which a SotW message goes that brings no content.
+    /// The version of a SotW message without content.
     pub repeats: Option<Version>,
     pub parts: Vec<AnswerPart>,
-    /// Names that must be answered whatever the parts say: unsubscribed from beside a wildcard (DEL-19), or refused
-    /// (NAM-5).
+    /// Names to answer regardless of the parts: the client unsubscribed from the name beside a wildcard (DEL-19), or
+    /// the name is refused (NAM-5).
     pub departed: Vec<ResourceName>,
-    /// Why those of them are refused that are (NAM-5). It follows from the name and the type.
+    /// The refused names of `departed`, and the reasons (NAM-5). A reason follows from the name and the type.
     pub refused: Vec<(ResourceName, Arc<Status>)>,
-    /// The client's own spelling of names, where it is not the canonical one (NAM-8).
+    /// The client's own spellings, for names that the client does not spell canonically (NAM-8).
     pub spellings: Option<Arc<Spellings>>,
-    /// The client asks with dynamic parameters (DYN-7); this is what it was told under those names.
+    /// The variants that a client with dynamic parameters (DYN-7) was told.
     pub located: Option<Arc<Located>>,
-    /// Which message of the composition comes next.
+    /// The position of the next message in the composition.
     pub chunk: usize,
-    /// Of the messages after the first: what stands for the snapshots, which they need no more. Nothing is composed of it.
+    /// Set for the messages after the first, in place of the snapshots. Such an answer is not composed again.
     pub rest: Option<Box<Rest>>,
-    /// How many responses the stream had carried when this answer was begun.
+    /// The number of responses on the stream at the start of this answer.
     pub begun: u64,
 }
 
@@ -102,37 +103,38 @@ pub struct Answer {
 pub struct Chunk {
     pub resources: Vec<Arc<Resource>>,
     pub removed: Vec<ResourceName>,
-    /// Variants that are removed by their constraints (DYN-6).
+    /// Variants to remove by their constraints (DYN-6).
     pub removed_variants: Vec<(ResourceName, Arc<Constraints>)>,
-    /// Of delta only: what lives on, told by name, version and TTL (TTL-4).
+    /// Delta only: heartbeats of resources, with name, version and TTL (TTL-4).
     pub beats: Vec<Arc<Resource>>,
-    /// What is left of their TTLs, of those that have one.
+    /// The remaining TTLs, for resources with a TTL.
     pub ttls: BTreeMap<ResourceName, Duration>,
-    /// What cannot be supplied, and why (ERR-1).
+    /// Unavailable names, and the reasons (ERR-1).
     pub errors: Vec<(ResourceName, Arc<Status>)>,
-    /// Of exactly this content (RLY-31).
+    /// The version of exactly this content (RLY-31).
     pub version: Version,
 }
 
-/// What an answer amounts to: no message, one, or several.
+/// The messages of an answer: none, one, or several.
 #[derive(Clone, Debug, Default)]
 pub struct Composition {
     pub chunks: Vec<Chunk>,
-    /// Of new and changed EDS clusters: the endpoints that must follow, changed or not (ORD-5).
+    /// The EDS names of new and changed clusters. These endpoints must follow, changed or not (ORD-5).
     pub endpoints: Arc<[ResourceName]>,
-    /// What the parts are brought to, where that is not just what their sources have; else empty.
+    /// The views of the client after this answer; empty if they equal the views of the sources.
     pub targets: Vec<Arc<View>>,
-    /// How many resources the client cannot be sent (RLY-23).
+    /// The number of resources that the client cannot be sent (RLY-23).
     pub left_out: usize,
-    /// The names in each message, where there are several.
+    /// The names in each message of several.
     pub told: Arc<[Told]>,
 }
 
 impl Composition {
-    /// A name whose resource goes with it may be told no error beside it (ERR-2), for which there is no second message: the
-    /// client does not hold that error then, so that its end is no news (ERR-3).
+    /// A message never has both the resource and the error of a name (ERR-2), and no second message follows for the
+    /// error. So the client does not hold the error, and is not told of its end (ERR-3).
     fn leave_errors_untold(&mut self, answer: &Answer) {
-        // What stays though its source has it no more carries the errors that the client was told.
+        // A name that stays in the view although the source no longer has the name keeps the errors that the client
+        // was told.
         let mut views = answer.parts.iter().map(|part| &part.view).chain(&self.targets);
         if views.all(|view| view.remarks().errors().next().is_none()) {
             return;
@@ -157,28 +159,29 @@ impl Composition {
     }
 }
 
-/// How what the client holds differs from what it should hold, over all parts.
+/// The difference between the views that the client holds and the views that the client should hold, over all parts.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    /// What is new or changed, by name, each name once (SST-8, DEL-16).
+    /// New and changed resources by name, each name once (SST-8, DEL-16).
     pub(super) put: BTreeMap<ResourceName, Arc<Resource>>,
-    /// What a delta client must be told is gone.
+    /// Names whose removal a delta client must be told.
     pub(super) removed: BTreeSet<ResourceName>,
-    /// The client holds something that is gone.
+    /// A resource of the client is gone.
     lost: bool,
     /// Some name is newly known to be absent.
     told_absent: bool,
 }
 
 impl News {
-    /// A complete set, of resources under the names by which they are wanted.
+    /// A complete set of resources, by the names under which they are wanted.
     pub(super) fn complete(put: BTreeMap<ResourceName, Arc<Resource>>) -> News {
         let mut all = News { put, ..News::default() };
         all.by_own_name();
         all
     }
 
-    /// What is wanted by several aliases, or by its own name as well, is one resource (SST-8, DEL-16).
+    /// Merges the entries of a resource with several wanted aliases, or with a wanted alias and its own name (SST-8,
+    /// DEL-16).
     fn by_own_name(&mut self) {
         if self.put.iter().any(|(name, resource)| *name != resource.name) {
             let put = std::mem::take(&mut self.put);
@@ -208,7 +211,7 @@ impl Answer {
             let AnswerPart { due, last_bytes, .. } = *part;
             return Step::Plain { due, held: part.held.id(), leaving: part.interest.leaving(), last_bytes };
         }
-        // Without parts nothing else tells one type from another.
+        // Without parts, only the type separates answers of different types.
         let start = ViewId::default().derived((&self.departed, self.type_url.as_str()));
         let ids = self.parts.iter().fold(start, |id, part| {
             id.derived((part.due, part.held.id(), part.interest.leaving(), part.last_bytes))
@@ -224,7 +227,7 @@ impl Answer {
         Step::Derived(if is_timed { ids.derived((self.told_at, self.repeats)) } else { ids })
     }
 
-    /// Some of it is as it was before the relay was restarted, and unconfirmed since (RLY-7, I14).
+    /// Whether some content is from before the restart of the relay, and not confirmed since (RLY-7, I14).
     pub fn is_restored(&self) -> bool {
         let mut snapshots = self.parts.iter().filter_map(|part| part.snapshot.of(&self.type_url));
         snapshots.any(|snapshot| snapshot.restored)
@@ -241,7 +244,7 @@ impl Answer {
         composition
     }
 
-    /// This answer, with these views for those of the sources.
+    /// This answer with other views in place of the views of the sources.
     pub fn brought_to(&self, targets: &[Arc<View>]) -> Answer {
         let mut answer = self.clone();
         for (part, target) in answer.parts.iter_mut().zip(targets) {
@@ -277,11 +280,11 @@ impl Answer {
         Composition { chunks, endpoints, left_out, ..Composition::default() }
     }
 
-    /// Compares what the client holds of all parts together with what it should hold. A name that is wanted for itself
-    /// and by the wildcard is one resource to the client: its own subscription decides, and where that has nothing, the
-    /// wildcard does (SUB-12, DEL-22).
+    /// Compares the client's views with the views that the client should hold, over all parts. A name that is wanted
+    /// by itself and by the wildcard is one resource to the client: its own subscription decides, and the wildcard
+    /// decides if the subscription has no resource (SUB-12, DEL-22).
     fn news(&self) -> News {
-        // In SotW only a refusal is answered so, which is an absence that is known at once.
+        // In SotW, `departed` has refused names only, and their absence is known at once.
         let told_absent = self.variant == Variant::Sotw && !self.departed.is_empty();
         let mut news = News { told_absent, ..News::default() };
         let after: Vec<_> = self
@@ -295,7 +298,8 @@ impl Answer {
             news.told_absent |= !difference.gone.is_empty();
             changed.extend(difference.put.into_iter().chain(difference.gone));
             if self.full {
-                // What the client kept while absence was not told to it (SST-6) goes with the first complete set.
+                // Names that the client kept because absence could not be told (SST-6) go with the first complete
+                // set.
                 let kept = part.held.beside(&part.view).map(|(name, _)| name);
                 changed.extend(kept.filter(|name| part.view.knows_absent(name)));
             }
@@ -328,21 +332,21 @@ impl Answer {
         news
     }
 
-    /// Whether the client keeps what it holds of a part under a name that the source of the part does not know yet. Where the
-    /// wildcard or a glob has something under it, that is what the client is sent (SUB-12).
+    /// Whether the client keeps its resource under a name of a part while the part's source does not know the name.
+    /// If the wildcard or a glob supplies the name, the client is sent the supplied resource (SUB-12).
     pub fn leaves(&self, part: &AnswerPart, name: &ResourceName) -> bool {
         let is_named = |part: &AnswerPart| matches!(part.interest, Interest::Names(_));
         let is_supplied = || self.parts.iter().any(|other| !is_named(other) && other.view.has(name));
         part.interest.covers(name) && !(is_named(part) && is_supplied())
     }
 
-    /// What is behind a name that is or was an alias; clients hold it under its own name (ALI-1).
+    /// The resource behind a name that is or was an alias. Clients hold the resource under its own name (ALI-1).
     fn aliased(&self, alias: &ResourceName) -> Option<&Arc<Aliased>> {
         self.parts.iter().find_map(|part| part.snapshot.of(&self.type_url)?.aliases.get(alias))
     }
 
-    /// An alias moved from one resource to another (ALI-2): what the client holds of the former, which nothing covers any
-    /// more.
+    /// The former resources of an alias that moved to another resource (ALI-2), unless a view still covers the
+    /// resource.
     fn left_behind(
         &self,
         alias: &ResourceName,
@@ -354,25 +358,25 @@ impl Answer {
         former.filter(|name| !after.iter().any(|view| view.has(name))).cloned()
     }
 
-    /// Whether the client learns from it what is gone (SST-6).
+    /// Whether the answer tells the client of removals (SST-6).
     pub fn deletes(&self) -> bool {
         self.full || self.variant == Variant::Delta
     }
 
-    /// The resource under a name: the last part that has it decides, for names come after the wildcard.
+    /// The resource under a name. The last part with the name decides, because names come after the wildcard.
     pub(super) fn body(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
         let part = self.parts.iter().rev().find(|part| part.view.has(name))?;
         let (types, leaving) = (part.snapshot.of(&self.type_url)?, part.interest.leaving());
         if planted(Bug::LastBytesPreferred) && types.departed(leaving, name).is_some() {
             return types.departed(leaving, name);
         }
-        // What a view has although its source has it no more, goes with its last bytes.
+        // A name that stays in the view although the source no longer has the name keeps its last bytes.
         types.body(leaving, name).or_else(|| types.departed(leaving, name))
     }
 
-    /// The complete set in one message (SST-12), if it is news.
+    /// The complete set in one message (SST-12); empty if nothing changed.
     fn full_state(&self, news: &News, asides: &Asides) -> Vec<Chunk> {
-        // If every name is known absent, the client is told so by an empty response (SST-14).
+        // If every name is known to be absent, an empty response says so (SST-14).
         let is_known =
             |part: &AnswerPart| part.view.is_complete() || self.dialect.excuses(&part.interest, &part.view);
         let all_absent =
@@ -405,7 +409,7 @@ impl AnswerPart {
         }
     }
 
-    /// Of the wildcard or of globs: the name may be in it, but it is not known yet whether it is.
+    /// Whether the wildcard or a glob may contain the name. The source does not know yet.
     pub fn may_have(&self, name: &ResourceName) -> bool {
         let is_open = match &self.interest {
             Interest::Wildcard => !self.view.is_complete(),
@@ -415,7 +419,7 @@ impl AnswerPart {
         is_open && !self.view.has(name)
     }
 
-    /// The name was asked for, and the source does not know yet whether it exists (RLY-2).
+    /// Whether the name was requested, and the source does not know yet if the name exists (RLY-2).
     pub fn is_in_doubt(&self, name: &ResourceName) -> bool {
         let named = matches!(&self.interest, Interest::Names(names) if names.contains(name));
         named && !self.view.has(name) && !self.view.knows_absent(name)
@@ -436,14 +440,14 @@ fn split(resources: impl Iterator<Item = Arc<Resource>>, removed: BTreeSet<Resou
         chunk.resources.push(resource);
     }
     for name in removed {
-        // Its text, a tag and a length.
+        // The name, a tag and a length.
         let chunk = open(&mut chunks, &mut bytes, name.as_str().len() + 8);
         chunk.removed.push(name);
     }
     chunks
 }
 
-/// The message that takes `size` more bytes: the last one, or a new one if that is full.
+/// The message for `size` more bytes: the last message, or a new message if the last is full.
 pub(super) fn open<'a>(chunks: &'a mut Vec<Chunk>, bytes: &mut usize, size: usize) -> &'a mut Chunk {
     if chunks.is_empty() || *bytes + size > CHUNK_BYTES {
         *bytes = 0;

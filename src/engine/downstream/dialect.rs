@@ -1,8 +1,8 @@
-//! What a client understands beside the plain protocol, and what is said of names beside their content.
+//! The extensions of the protocol that a client understands, and the remarks on names (errors, TTLs) in answers.
 //!
-//! The control plane that a source is attached to need not speak as a client does: it may wrap what the client takes bare,
-//! and put a time to live on what the client keeps for ever. Here the one becomes the other; what cannot is left out, and
-//! counted (RLY-22, RLY-23).
+//! A control plane and a client may speak different dialects: the control plane may wrap resources for a client that
+//! takes bare resources only, and may set a TTL for a client that ignores TTLs. This file translates between the
+//! dialects. A resource without a translation is left out and counted (RLY-22, RLY-23).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,39 +14,39 @@ use crate::engine::interest::Interest;
 use crate::engine::view::{Leaving, View, difference};
 use crate::xds::{Code, Kind, Node, Resource, ResourceName, Status, TypeUrl, Variant, Version};
 
-/// Clients take `Resource` messages as elements of a SotW response. TTL-2: of the two spellings, both are in use, and so
-/// are those from before `xds.`.
+/// The feature of clients that take `Resource` messages as elements of a SotW response. Both spellings are in use,
+/// and so are the spellings from before `xds.` (TTL-2).
 const WRAPPER: &[&str] =
     &["xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw", "envoy.config.resource-in-sotw"];
 
-/// Clients honour `Resource.ttl` (TTL-1).
+/// The feature of clients that honour `Resource.ttl` (TTL-1).
 const TTL: &[&str] = &["xds.config.supports-resource-ttl", "envoy.config.supports-resource-ttl"];
 
-/// Clients know the list form of LEDS (LED-4).
+/// The feature of clients that know the list form of LEDS (LED-4).
 const ENDPOINT_LISTS: &[&str] = &["xds.endpoint.supports_lb_endpoint_collection"];
 
-/// The share of the shortest TTL by which the time left may be overstated to a client that comes late: all who are told
-/// of a heartbeat in that time share its encoding.
+/// A late client may be told a remaining time that is too long by 1/8 of the shortest TTL. All clients that are told
+/// of a heartbeat within this time share its encoding.
 const TTL_PARTS: u32 = 8;
 
-/// What one client understands of one type. Clients that are alike share their answers.
+/// The extensions that one client understands for one type. Clients of one dialect share their answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dialect {
-    /// `Resource.ttl`, and heartbeats (TTL-1).
+    /// The client takes `Resource.ttl` and heartbeats (TTL-1).
     pub ttl: bool,
-    /// `Resource` around elements of SotW responses (WIR-8). Of no meaning in delta.
+    /// The client takes `Resource` around elements of SotW responses (WIR-8). Meaningless in delta.
     pub wrapper: bool,
-    /// A full-state answer may leave out what has an error, and a SotW answer may hold errors alone (ERR-8, SST-7).
+    /// A full-state answer may leave out names with errors, and a SotW answer may hold errors alone (ERR-8, SST-7).
     pub errors_alone: bool,
 }
 
 impl Dialect {
-    /// `errors_alone`: what the operator stated for this client.
+    /// `errors_alone`: the operator's statement about this client.
     pub fn of(node: &Node, variant: Variant, type_url: &TypeUrl, errors_alone: bool) -> Dialect {
         let has = |features: &[&str]| features.iter().any(|feature| node.has_feature(feature));
         let wraps = variant == Variant::Delta || has(WRAPPER);
         let takes_lists = type_url.kind() != Kind::LbEndpointCollection || has(ENDPOINT_LISTS);
-        // TTL-7: gRPC ignores TTLs, and rejects a heartbeat, whatever it is made to say that it supports.
+        // gRPC ignores TTLs and rejects heartbeats, whatever features it is configured to state (TTL-7).
         let ttl = wraps && has(TTL) && !node.user_agent_name.starts_with("gRPC");
         let sotw = variant == Variant::Sotw;
         Dialect { ttl, wrapper: sotw && wraps && takes_lists, errors_alone: sotw && errors_alone }
@@ -54,7 +54,7 @@ impl Dialect {
 }
 
 impl Dialect {
-    /// Whether each name that is unknown has an error, and the client takes that for an answer (ERR-4, ERR-8).
+    /// Whether each unknown name has an error, and the client takes errors for answers (ERR-4, ERR-8).
     pub(super) fn excuses(self, interest: &Interest, view: &View) -> bool {
         let Some(asked) = interest.names().filter(|_| self.errors_alone) else { return false };
         let is_unknown = |name: &&ResourceName| {
@@ -65,8 +65,9 @@ impl Dialect {
     }
 }
 
-/// The features that a class shows upstream: its clients' own (RLY-12), and the wrapper, which the relay takes off for
-/// those who cannot (RLY-22). A TTL is asked for only where clients do, by the name that is listed (TTL-2).
+/// The features that a class shows upstream: the features of its clients (RLY-12), and the wrapper, which the relay
+/// removes for clients without support (RLY-22). TTLs are requested only if clients understand TTLs, by the listed
+/// name (TTL-2).
 pub fn upstream_features(of_class: &[String]) -> Vec<String> {
     let mut features = of_class.to_vec();
     features.push(WRAPPER[0].to_owned());
@@ -83,7 +84,7 @@ pub fn tells_ttl(features: &[String]) -> bool {
     features.iter().any(|feature| TTL.contains(&feature.as_str()))
 }
 
-/// The time as of which an answer tells what is left of a TTL: of the newest view, moved on in steps.
+/// The time to which the remaining TTLs of an answer refer: the change of the newest view, moved on in steps.
 pub(super) fn told_at<'a>(views: impl Iterator<Item = &'a Arc<View>> + Clone, now: Time) -> Time {
     let shortest = views.clone().filter_map(|view| view.remarks().shortest_ttl()).min();
     let Some(shortest) = shortest else { return Time::ZERO };
@@ -95,16 +96,17 @@ pub(super) fn told_at<'a>(views: impl Iterator<Item = &'a Arc<View>> + Clone, no
 
 type CompleteSet = (Vec<Arc<Resource>>, Vec<(ResourceName, Arc<Status>)>);
 
-/// What an answer says beside content.
+/// The parts of an answer beside its content.
 #[derive(Debug, Default)]
 pub(super) struct Asides {
-    /// Resources that only live on.
+    /// Heartbeats.
     beats: BTreeMap<ResourceName, Arc<Resource>>,
     errors: BTreeMap<ResourceName, Arc<Status>>,
 }
 
 impl Answer {
-    /// Names whose resource must be sent though its content is the same: it ends an error (ERR-3), or a TTL (TTL-3).
+    /// Names whose unchanged resource must be sent again, because the resource ends an error (ERR-3) or a TTL
+    /// (TTL-3).
     pub(super) fn restated(&self) -> BTreeSet<ResourceName> {
         let mut names = BTreeSet::new();
         for part in &self.parts {
@@ -116,7 +118,7 @@ impl Answer {
         names
     }
 
-    /// What is to be said beside `news`. Heartbeats that must be whole resources join the news.
+    /// The errors and heartbeats beside `news`. Heartbeats that must be whole resources join the news.
     pub(super) fn asides(&self, news: &mut News) -> Asides {
         let mut asides = Asides::default();
         for part in &self.parts {
@@ -133,7 +135,7 @@ impl Answer {
         }
         match self.variant {
             Variant::Delta if self.withholds_errors() => asides.errors.clear(),
-            // That a name is absent, its removal says (ERR-5).
+            // The removal already tells the client that the name is absent (ERR-5).
             Variant::Delta => {
                 let is_gone = |name: &ResourceName| {
                     news.removed.contains(name) || self.parts.iter().any(|part| part.view.knows_absent(name))
@@ -144,27 +146,28 @@ impl Answer {
                 if self.dialect.errors_alone && !self.full {
                     self.report_absent(&mut asides);
                 }
-                // As whole resources (TTL-6), of any type: Envoy takes a heartbeat without one in SotW, but does not wind
-                // its timer up again by it, so that the resource expires all the same (TTL-4, TTL-5).
+                // Heartbeats go as whole resources (TTL-6), for every type. Envoy accepts a SotW heartbeat without a
+                // resource, but does not restart its timer, so the resource would expire all the same (TTL-4, TTL-5).
                 news.put.append(&mut asides.beats);
             }
         }
-        // Their absence is told to all; why they are refused, to those who read it (NAM-5).
+        // All clients are told of the absence; clients that read errors are told the reason, too (NAM-5).
         if !self.withholds_errors() {
             asides.errors.extend(self.refused.iter().cloned());
         }
         asides
     }
 
-    /// Clients that do not read errors see an empty answer in one that holds nothing else, and take it for the whole of
-    /// the wildcard (DEL-25): errors wait until that is known.
+    /// To a client that does not read errors, a response with errors alone is empty, and an empty response completes
+    /// the wildcard (DEL-25). So errors wait until the wildcard is complete.
     pub(super) fn withholds_errors(&self) -> bool {
         let is_open =
             |part: &AnswerPart| part.interest.leaving() == Leaving::Wildcard && !part.view.is_complete();
         self.variant == Variant::Delta && self.parts.iter().any(is_open)
     }
 
-    /// RLY-34: a SotW client that takes errors alone learns of an absence, which nothing else could tell it (SST-10).
+    /// A SotW client that takes errors alone is told of an absence by an error (RLY-34). Nothing else could tell the
+    /// client (SST-10).
     fn report_absent(&self, asides: &mut Asides) {
         for part in &self.parts {
             for name in difference(&part.held, &part.view, Leaving::Names).gone {
@@ -174,8 +177,9 @@ impl Answer {
         }
     }
 
-    /// Takes out of the news what this client cannot be sent: what needs the wrapper, of a client that does not take it
-    /// (WIR-8, WIR-9). What is left of it is an error, so that the name is not silently missing (RLY-23).
+    /// Removes the resources from the news that need the wrapper, if the client does not take the wrapper (WIR-8,
+    /// WIR-9). Each becomes an error, so that no name is silently missing (RLY-23). Returns the number of removed
+    /// resources.
     pub(super) fn leave_out(&self, news: &mut News, asides: &mut Asides) -> usize {
         let is_sendable = |resource: &Resource| self.is_sendable(resource);
         let out: Vec<_> = news.put.extract_if(.., |_, resource| !is_sendable(resource)).collect();
@@ -189,14 +193,14 @@ impl Answer {
     }
 
     fn is_sendable(&self, resource: &Resource) -> bool {
-        // Who asks with parameters takes the wrapper (WIR-10), though not therefore lists of endpoints (LED-4).
+        // A client with parameters takes the wrapper (WIR-10), but not always lists of endpoints (LED-4).
         let takes_wrapper = self.dialect.wrapper
             || (self.located.is_some() && self.type_url.kind() != Kind::LbEndpointCollection);
         self.variant == Variant::Delta || takes_wrapper || resource.names_itself(&self.type_url)
     }
 
-    /// All that a full-state message holds: the resources, and every error each time, since a name that is in neither is
-    /// gone for the client (ERR-4).
+    /// The content of a full-state message: the resources, and all errors each time. The client drops names that are
+    /// in neither list (ERR-4).
     pub(super) fn complete_set(&self, news: &News, asides: &Asides) -> CompleteSet {
         let names: BTreeSet<_> = self.parts.iter().flat_map(|part| part.view.names()).collect();
         let put = names.into_iter().filter_map(|name| Some((name.clone(), self.body(name)?.clone())));
@@ -210,7 +214,7 @@ impl Answer {
                 errors.contains_key(name) && !news.put.contains_key(name) && self.is_held(name)
             };
             resources.retain(|resource| !(self.dialect.errors_alone && is_told_by_error(&resource.name)));
-            // A name stands in one list only, and data wins (ERR-2, ERR-8).
+            // A name stands in one list only, and the resource wins (ERR-2, ERR-8).
             for resource in &resources {
                 errors.remove(&resource.name);
             }
@@ -218,13 +222,14 @@ impl Answer {
         (resources, errors.into_iter().collect())
     }
 
-    /// The client holds this very resource, so that an error may stand in its place (ERR-4).
+    /// Whether the client holds the resource in its present version, so that an error may replace the resource
+    /// (ERR-4).
     fn is_held(&self, name: &ResourceName) -> bool {
         let part = self.parts.iter().rev().find(|part| part.view.has(name));
         part.is_some_and(|part| part.held.version_of(name) == part.view.version_of(name))
     }
 
-    /// What is left of the TTLs of what a message holds.
+    /// Sets the remaining TTLs of the resources in each message.
     pub(super) fn state_ttls(&self, chunks: &mut [Chunk]) {
         if !self.dialect.ttl || !self.parts.iter().any(|part| part.view.remarks().shortest_ttl().is_some()) {
             return;
@@ -236,7 +241,7 @@ impl Answer {
                     part.view.remarks().lease(name)
                 });
                 if let Some(lease) = lease {
-                    // Zero would be no TTL at all.
+                    // Zero would mean no TTL.
                     let left = lease.expires.since(self.told_at).max(Duration::from_millis(1));
                     chunk.ttls.insert(resource.name.clone(), left);
                 }
@@ -254,13 +259,13 @@ impl Asides {
         !self.errors.is_empty()
     }
 
-    /// Adds them to the messages of a SotW answer that is no complete set. `repeats`: the version that the client has,
-    /// under which goes what brings no content.
+    /// Adds the errors to the messages of a SotW answer that is not a complete set. `repeats`: the client's version,
+    /// for a message without content.
     pub(super) fn into_sotw(self, chunks: &mut Vec<Chunk>, repeats: Option<Version>, errors_alone: bool) {
         if self.is_empty() {
             return;
         }
-        // A name stands in one list only (ERR-2): where its resource goes with this answer, that is what counts.
+        // A name stands in one list only (ERR-2), and the resource wins.
         let sent: BTreeSet<_> = chunks.iter().flat_map(Chunk::names).cloned().collect();
         let errors: Vec<_> = self.errors.into_iter().filter(|(name, _)| !sent.contains(name)).collect();
         if chunks.is_empty() && errors_alone && !errors.is_empty() {
@@ -271,7 +276,7 @@ impl Asides {
         }
     }
 
-    /// Adds them to the messages of a delta answer.
+    /// Adds the heartbeats and errors to the messages of a delta answer.
     pub(super) fn into_delta(self, chunks: &mut Vec<Chunk>) {
         if self.is_empty() {
             return;
@@ -288,7 +293,7 @@ impl Asides {
             let size = size_of(&name) + error.message.len();
             open(chunks, &mut bytes, size).errors.push((name, error));
         }
-        // ERR-2: an error of what was just sent or removed follows in a message of its own.
+        // The error of a name that was just sent or removed follows in a message of its own (ERR-2).
         if !behind.is_empty() {
             chunks.push(Chunk::default());
             bytes = 0;
@@ -306,13 +311,13 @@ impl Chunk {
         resources + self.removed.iter().map(size_of).sum::<usize>()
     }
 
-    /// Whose resources it holds, heartbeats included.
+    /// The names of its resources, heartbeats included.
     pub(super) fn names(&self) -> impl Iterator<Item = &ResourceName> {
         self.resources.iter().chain(&self.beats).map(|resource| &resource.name)
     }
 }
 
-/// What an entry without content weighs on the wire, near enough.
+/// The approximate size of an entry without content on the wire, in bytes.
 fn size_of(name: &ResourceName) -> usize {
     name.as_str().len() + 64
 }

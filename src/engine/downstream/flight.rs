@@ -1,4 +1,4 @@
-//! Nonces: which responses of one type are on their way, and what the client said of them (STR, NON, ACK).
+//! Nonces: the outstanding responses of one type, and the client's answers (STR, NON, ACK).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,30 +7,30 @@ use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
 use crate::xds::{Status, Version};
 
-/// More unanswered responses than this of one type are not told apart; the oldest are forgotten.
+/// The maximum number of unanswered responses of one type. Beyond the maximum, the oldest are forgotten.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// One response that was handed out.
+/// A response that was handed out.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     nonce: u64,
     version: Version,
     at: Time,
-    /// When the content came from upstream; `None` for first answers, which were no update.
+    /// The time when the content came from upstream; `None` for first answers, which are not updates.
     changed_at: Option<Time>,
 }
 
-/// What a request says of an earlier response.
+/// The meaning of a request for an earlier response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The latest response, or an older known one (NON-5), was accepted; with the time since its content came from
-    /// upstream, if it was an update.
+    /// The client accepted the latest response, or an older known response (NON-5). `latency`: the time since the
+    /// content came from upstream, if the response was an update.
     Ack { latency: Option<Duration> },
-    /// It was rejected (ACK-1). `repeated`: the same version was rejected before on this stream.
+    /// The client rejected the response (ACK-1). `repeated`: the stream rejected the same version before.
     Nack { status: Status, version: Version, repeated: bool },
-    /// A nonce that is not, or no longer, in flight: neither ACK nor NACK (NON-1).
+    /// The nonce is not in flight, or no longer: neither ACK nor NACK (NON-1).
     Stale,
-    /// No nonce: a first request, or a change of subscription.
+    /// The request answers no response: a first request, or a change of subscription.
     None,
 }
 
@@ -38,7 +38,7 @@ pub enum Verdict {
 #[derive(Debug, Default)]
 pub struct Flight {
     sent: VecDeque<Sent>,
-    /// The latest nonce, which stays valid when it was answered and when the list of names becomes empty (NON-6).
+    /// The latest nonce. The nonce stays valid after its answer, and with an empty list of names (NON-6).
     latest: Option<u64>,
     pub version_sent: Option<Version>,
     pub version_acked: Option<Version>,
@@ -63,7 +63,7 @@ impl Flight {
         self.version_sent = Some(version);
     }
 
-    /// `nonce`: as parsed; `None` if the request carried none that this stream made.
+    /// `nonce`: the parsed nonce; `None` if the request has no nonce of this stream.
     pub fn judge(&mut self, nonce: Option<u64>, error: Option<Status>, now: Time) -> Verdict {
         let Some(nonce) = nonce else { return Verdict::Stale };
         let Some(sent) = self.sent.iter().find(|sent| sent.nonce == nonce).copied() else {
@@ -74,7 +74,7 @@ impl Flight {
             return if self.latest == Some(nonce) { Verdict::None } else { Verdict::Stale };
         };
         if self.latest == Some(nonce) {
-            // A client may leave out what it was overtaken in: the latest verdict stands for those before it.
+            // A client may skip overtaken responses: the latest verdict covers the earlier responses.
             self.sent.clear();
             self.sent.shrink_to_fit();
         } else {
@@ -94,12 +94,12 @@ impl Flight {
         }
     }
 
-    /// A response is unACKed (NON-4).
+    /// Whether a response is unACKed (NON-4).
     pub fn is_waiting(&self) -> bool {
         !self.sent.is_empty()
     }
 
-    /// Since when the oldest unACKed response is on its way.
+    /// The send time of the oldest unACKed response.
     pub fn waiting_since(&self) -> Option<Time> {
         self.sent.front().map(|sent| sent.at)
     }

@@ -1,8 +1,9 @@
 //! Answers to a client that asks with dynamic parameters (TP2).
 //!
-//! Inside the relay the name with its parameters is a name like any other. The client is told the plain name and the
-//! constraints of the variant that it is given, and where that takes the place of another variant, that the other is gone
-//! (DYN-5): to the client the two are different resources (DYN-1). Several of its names may be given the same variant.
+//! Inside the relay, a name with parameters is an ordinary name. The client is told the plain name and the
+//! constraints of the variant. If the variant replaces another variant, the client is told of the removal, too
+//! (DYN-5): to the client, the two are different resources (DYN-1). Several names of a client may have the same
+//! variant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use crate::xds::{Constraints, Resource, ResourceName, Variant};
 
 type Told = Option<Arc<Constraints>>;
 
-/// What a client was told under its names with parameters. SotW needs no more of it than that there are such.
+/// The variants that a client was told under its names with parameters. For SotW clients, only the existence of this
+/// value matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Located {
     held: BTreeMap<ResourceName, BTreeSet<Told>>,
@@ -36,7 +38,7 @@ impl Subscription {
         }
     }
 
-    /// What it holds once it has all of this answer.
+    /// The client's variants after all messages of this answer.
     pub(super) fn located_after(&self, answer: &Answer) -> Option<Located> {
         if self.located.is_none() || answer.variant != Variant::Delta {
             return None;
@@ -47,7 +49,7 @@ impl Subscription {
         }
     }
 
-    /// The client was sent all of this answer, or (not `whole`) a part of it.
+    /// The client was sent all messages of this answer, or (not `whole`) some of them.
     pub(super) fn hold_located(&mut self, answer: &Answer, whole: bool) {
         let Some(told) = self.located_after(answer) else { return };
         let Some(located) = &mut self.located else { return };
@@ -60,7 +62,7 @@ impl Subscription {
 }
 
 impl Answer {
-    /// What is behind each name with parameters when the client is at the views of this answer.
+    /// The variants behind each name with parameters, for a client with the views of this answer.
     fn told(&self) -> BTreeMap<ResourceName, BTreeSet<Told>> {
         let names = self.parts.iter().filter_map(|part| match &part.interest {
             Interest::Names(names) => Some(names),
@@ -75,12 +77,12 @@ impl Answer {
         let version = part.view.version_of(name);
         match self.body(name).filter(|resource| version == Some(resource.version)) {
             Some(resource) => Some(BTreeSet::from([resource.constraints.clone()])),
-            // It is gone, and its removal is withheld (RLY-51): the client has what it had.
+            // The name is gone, and its removal is withheld (RLY-51): the client keeps its variants.
             None => self.located.as_ref()?.held.get(name).cloned(),
         }
     }
 
-    /// The composition as a client is told that asks with parameters.
+    /// The composition for a client with parameters: plain names and constraints.
     pub fn located(&self, mut composition: Composition) -> Composition {
         let Some(located) = &self.located else { return composition };
         let after = self.brought_to(&composition.targets).told();
@@ -101,12 +103,13 @@ impl Answer {
 struct Telling<'a> {
     answer: &'a Answer,
     located: &'a Located,
-    /// By canonical plain name, what the client is to hold after this answer.
+    /// The client's variants after this answer, by canonical plain name.
     current: BTreeSet<(&'a str, &'a Told)>,
 }
 
 impl Telling<'_> {
-    /// `sent`: what the messages before this one told, each resource and each removal once (SST-8, DEL-16).
+    /// `sent`: the content of the messages before this message. Each resource and each removal is told once (SST-8,
+    /// DEL-16).
     fn tell(&self, chunk: &mut Chunk, sent: &mut BTreeSet<(ResourceName, Told)>) {
         let mut gone = BTreeSet::new();
         let replaced = chunk.resources.iter().filter(|resource| resource.name.is_located());
@@ -154,7 +157,7 @@ impl Telling<'_> {
         self.current.contains(&(self.answer.key_of(name).plain(), told))
     }
 
-    /// The variants that the client was given under a name, and that none of its names has any more.
+    /// The variants that the client was told under a name, and that none of its names has after this answer.
     fn replaced(&self, name: &ResourceName) -> Vec<(ResourceName, Told)> {
         let held = self.located.held.get(&self.answer.key_of(name)).into_iter().flatten();
         let gone = held.filter(|told| !self.is_current(name, told));
@@ -162,7 +165,7 @@ impl Telling<'_> {
     }
 }
 
-/// Under its plain name.
+/// The resource under its plain name.
 fn plain(resource: Arc<Resource>) -> Arc<Resource> {
     if !resource.name.is_located() {
         return resource;
@@ -170,8 +173,8 @@ fn plain(resource: Arc<Resource>) -> Arc<Resource> {
     Arc::new(Resource { name: resource.name.plain().into(), ..(*resource).clone() })
 }
 
-/// Errors know no constraints: of a name that has several, one is told, and none beside what goes without constraints
-/// (ERR-2).
+/// Errors have no constraints: a plain name with several errors gets one error, and gets none beside a resource or a
+/// removal without constraints (ERR-2).
 fn tell_errors(chunk: &mut Chunk) {
     if chunk.errors.is_empty() {
         return;

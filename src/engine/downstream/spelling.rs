@@ -1,11 +1,11 @@
-//! How one client spells the names of one type, where that is not the way in which they are kept (NAM-8).
+//! The spellings in which one client asks for the names of one type, if they are not canonical (NAM-8).
 //!
-//! Names are kept, asked for upstream and compared in their canonical spelling. A client looks an answer up by the name
-//! that it asked for, so that it is answered in its own. Clients of the canonical spelling have nothing of this; those that
-//! spell alike share their answers still.
+//! Names are stored, requested upstream and compared in their canonical spelling. A client looks up an answer by the
+//! requested name, so the relay answers in the client's spelling. A client with canonical names has no entries here;
+//! clients with equal spellings still share their answers.
 //!
-//! The spelling is that of the wrapper or of the delta `Resource`. A bare message in a SotW response carries its name
-//! inside, where nothing is touched (TYP-7): there the client reads the name that the control plane wrote.
+//! The spelling applies to the wrapper and to the delta `Resource`. A bare message in a SotW response contains its
+//! name, and the relay does not alter the message (TYP-7): there the client reads the control plane's spelling.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,23 +17,23 @@ use crate::engine::interest::{HashSeed, Interest};
 use crate::xds::xdstp::{NameError, member_as};
 use crate::xds::{Code, Resource, ResourceName, Status, TypeUrl, Variant};
 
-/// In how many spellings a client may ask for one name: it is sent the resource once in each, and of the spellings of a name
-/// there is no end.
+/// The maximum number of spellings of one name per client. The client is sent the resource once in each spelling, and
+/// a name has an unlimited number of spellings.
 pub const SPELLINGS_MAX: usize = 8;
 
-/// Names that are asked for in another spelling than the canonical one.
+/// Names that are requested in another spelling than the canonical spelling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spellings {
-    /// By canonical name, all the spellings in which it is asked for; never the canonical one alone.
+    /// All requested spellings, by canonical name; never the canonical spelling alone.
     by_name: BTreeMap<ResourceName, BTreeSet<ResourceName>>,
     id: u128,
-    /// Spellings beyond one for each name.
+    /// The number of spellings beyond one per name.
     extra: usize,
     crowded: Option<ResourceName>,
 }
 
 impl Spellings {
-    /// Equal ids are equal spellings, inside this process.
+    /// Equal ids mean equal spellings, inside this process.
     pub fn id(&self) -> u128 {
         self.id
     }
@@ -42,7 +42,7 @@ impl Spellings {
         self.by_name.is_empty()
     }
 
-    /// A name was asked for as `spelled`. `wanted`: it was asked for before.
+    /// Records a request for a name as `spelled`. `wanted`: the name was requested before.
     pub fn insert(&mut self, name: &ResourceName, spelled: &ResourceName, wanted: bool, seed: HashSeed) {
         if name == spelled && !self.by_name.contains_key(name) {
             return;
@@ -62,25 +62,25 @@ impl Spellings {
         }
     }
 
-    /// What they take, near enough.
+    /// The approximate memory of the names, in bytes.
     pub fn bytes(&self) -> usize {
         let spelled =
             |(name, spelled): (_, &BTreeSet<_>)| weight(name) + spelled.iter().map(weight).sum::<usize>();
         self.by_name.iter().map(spelled).sum()
     }
 
-    /// How many spellings there are beyond one for each name.
+    /// The number of spellings beyond one per name.
     pub fn extra(&self) -> usize {
         self.extra
     }
 
-    /// A name that was asked for in more than [`SPELLINGS_MAX`] spellings: the stream must end.
+    /// A name that was requested in more than [`SPELLINGS_MAX`] spellings: the stream must end.
     pub fn crowded(&self) -> Option<&ResourceName> {
         self.crowded.as_ref()
     }
 
-    /// A name was given up as `spelled`. Whether it is still asked for, in another spelling; one that was not asked for in
-    /// this spelling is not given up (DEL-20).
+    /// Gives up the spelling `spelled` of a name, if the name was requested so (DEL-20). Returns whether the name is
+    /// still requested in another spelling.
     pub fn remove(&mut self, name: &ResourceName, spelled: &ResourceName, seed: HashSeed) -> bool {
         let Some(entry) = self.by_name.get_mut(name) else { return name != spelled };
         let before = entry.len();
@@ -98,8 +98,8 @@ impl Spellings {
         still_wanted
     }
 
-    /// The spellings in which a name is to be told; `None`: the canonical one, as nearly always. `by_itself`: the name is
-    /// asked for, not only the glob collection that it is a member of.
+    /// The spellings in which to tell a name; `None` means the canonical spelling, which is the usual case.
+    /// `by_itself`: the name is requested, and not only a glob collection with the name as a member.
     pub fn of(&self, name: &ResourceName, by_itself: bool) -> Option<BTreeSet<ResourceName>> {
         let own = self.by_name.get(name);
         let globs = name.glob().and_then(|glob| self.by_name.get(&glob));
@@ -117,16 +117,16 @@ impl Spellings {
 }
 
 fn pair(name: &ResourceName, spelled: &ResourceName, seed: HashSeed) -> u128 {
-    // A name and its spelling never change places: a spelling is no canonical name but its own.
+    // The pair need not be symmetric: no name is both canonical and another name's spelling.
     seed.hash(name).rotate_left(1) ^ seed.hash(spelled)
 }
 
-/// Names that cannot be served: malformed, or of another type than the request (NAM-5). They are asked of no server, and
+/// Refused names: malformed, or of another type than the request (NAM-5). They are requested from no server, and
 /// known to be absent.
 #[derive(Clone, Debug, Default)]
 pub struct Refusals {
     names: BTreeMap<ResourceName, NameError>,
-    /// The client is still to be told of them.
+    /// Names whose refusal the client has not been told.
     untold: BTreeSet<ResourceName>,
 }
 
@@ -145,12 +145,12 @@ impl Refusals {
         self.untold.iter()
     }
 
-    /// The names that the client is still to be told of, and why they are refused.
+    /// The refusals that the client has not been told, with reasons.
     pub fn news(&self) -> impl Iterator<Item = (&ResourceName, &NameError)> {
         self.names.iter().filter(|(name, _)| self.untold.contains(*name))
     }
 
-    /// The same as errors for the client.
+    /// The same refusals as errors for the client.
     pub fn errors(&self) -> Vec<(ResourceName, Arc<Status>)> {
         let error = |error: &NameError| Arc::new(Status::new(Code::InvalidArgument, error.to_string()));
         self.news().map(|(name, reason)| (name.clone(), error(reason))).collect()
@@ -160,7 +160,7 @@ impl Refusals {
         self.untold.clear();
     }
 
-    /// What they take, near enough.
+    /// The approximate memory of the names, in bytes.
     pub fn bytes(&self) -> usize {
         self.names.keys().map(weight).sum()
     }
@@ -174,7 +174,7 @@ impl Refusals {
     }
 }
 
-/// What is peculiar to a client's names of one type; nearly no client has any of it.
+/// The spellings and refusals of a client's names of one type. Nearly no client has any.
 #[derive(Clone, Debug, Default)]
 pub struct Peculiar {
     pub spellings: Arc<Spellings>,
@@ -186,7 +186,7 @@ impl Peculiar {
         self.spellings.is_empty() && self.refusals.is_empty()
     }
 
-    /// The keys of a complete list of names, and what is peculiar to it. What was refused `before` was told.
+    /// The keys of a complete list of names, with its spellings and refusals. Refusals in `before` were told.
     pub fn of_list<'a>(
         names: &'a [ResourceName],
         type_url: &TypeUrl,
@@ -217,7 +217,7 @@ impl Peculiar {
         (Cow::Owned(keys.into_iter().collect()), peculiar)
     }
 
-    /// The names that are asked for in a spelling in which they were not `before`.
+    /// The names that are requested in a new spelling since `before`.
     pub fn respelled(after: Option<&Peculiar>, before: Option<&Peculiar>) -> Vec<ResourceName> {
         let spellings =
             |of: Option<&'_ Peculiar>| of.map(|peculiar| peculiar.spellings.clone()).unwrap_or_default();
@@ -237,13 +237,13 @@ impl Peculiar {
     }
 }
 
-/// The key of a name that a client asks for, or why it can't be served; `None` if it is spelled so already.
+/// The key of a requested name; `None` if the name is canonical. The error is the reason for the refusal.
 pub fn key_of(name: &ResourceName, type_url: &TypeUrl) -> Result<Option<ResourceName>, NameError> {
     name.canonical(type_url.message())
 }
 
 impl Answer {
-    /// The composition as this client spells it.
+    /// The composition in this client's spelling.
     pub fn spelled(&self, mut composition: Composition) -> Composition {
         let Some(spellings) = &self.spellings else { return composition };
         for chunk in &mut composition.chunks {
@@ -259,7 +259,7 @@ impl Answer {
                 }
             }
             if !chunk.resources.is_empty() {
-                // Of exactly this content (RLY-31), in which one resource may stand twice.
+                // The version of exactly this content (RLY-31), which may have one resource twice.
                 chunk.version = version_of(&chunk.resources);
             }
             let errors = std::mem::take(&mut chunk.errors);
@@ -287,7 +287,7 @@ impl Answer {
         spellings.of(name, by_itself())
     }
 
-    /// `has_ttl`: a TTL is told with it, so that it goes wrapped.
+    /// `has_ttl`: a TTL goes with the resource, so the resource goes wrapped.
     fn spelled_resource(
         &self,
         spellings: &Spellings,

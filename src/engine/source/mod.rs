@@ -173,7 +173,7 @@ pub struct Source {
     guard: Guard,
     news: News,
     woken_at: Option<Time>,
-    /// Something was answered for which sessions may wait that another server serves.
+    /// A type, or a part of a type, became current. Sessions on another server may wait for the answer.
     has_answered: bool,
     outputs: VecDeque<Output>,
 }

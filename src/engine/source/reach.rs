@@ -123,7 +123,7 @@ impl Source {
                 (before, answered) => before.is_none() && answered.is_none(),
             };
             if !is_same {
-                // Whose names these are is found out by those who look, and they look once for many answers (RLY-54).
+                // Only observers find the sessions of the names, once for many answers (RLY-54).
                 self.has_answered |= !was_current
                     && answered
                         .as_ref()

@@ -36,7 +36,7 @@ async fn fd_6_repeated_encodings_leave_one_record() {
     assert!(records <= SWEEP_MIN, "{records}");
 }
 
-/// Like an answer of two sources, one of which moves on.
+/// As with an answer of two sources while one source changes.
 #[tokio::test]
 async fn fd_6_records_of_dropped_bodies_are_swept() {
     let (hub, _directory) = hub_of_clusters(&["a"], 10).await;
@@ -103,7 +103,7 @@ async fn fd6_large_bodies_are_made_elsewhere_shared_or_private() {
     }
 }
 
-/// Nobody need ask for anything else first.
+/// Unused bodies are evicted without a further request.
 #[tokio::test]
 async fn fd_6_what_nobody_asks_for_goes_by_itself() {
     let (hub, _directory) = hub_of_clusters(&["a"], 10).await;

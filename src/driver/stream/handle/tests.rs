@@ -124,7 +124,7 @@ async fn fd1_unread_bytes_of_a_connection_are_bounded_over_all_its_streams() {
     let message = std::future::poll_fn(|context| streams[0].poll_message(context)).await;
     let message = message.unwrap().unwrap();
     assert_eq!(account.unread_bytes(), (message.private.len() + message.shared.len()) as u64);
-    // As if the message had been a large one.
+    // As if the message were large.
     account.leave_unread(1 << 20);
     let second = std::future::poll_fn(|context| streams[1].poll_message(context));
     let mut second = std::pin::pin!(second);
@@ -135,7 +135,7 @@ async fn fd1_unread_bytes_of_a_connection_are_bounded_over_all_its_streams() {
     drop(message);
 }
 
-/// Meanwhile a worker has other connections to serve.
+/// The worker serves other connections meanwhile.
 #[tokio::test]
 async fn fd6_large_bodies_are_encoded_on_another_thread() {
     for (bytes, is_large) in [(100, false), (1_000_000, true)] {

@@ -10,7 +10,7 @@ fn ali_1_a_name_asked_for_by_alias_is_answered_with_the_resource() {
     assert_eq!(bench.drain(client), "VirtualHost rc/v1=1");
     bench.state(0, &[(VHDS, "rc/v1|rc/a|rc/b=2 rc/v2=2")]);
     assert_eq!(bench.drain(client), "VirtualHost rc/v1=2");
-    // DEL-11, and an alias that nothing has.
+    // DEL-11, and an alias without a resource.
     bench.change(client, VHDS, "+rc/a +rc/x");
     assert_eq!(bench.drain(client), "VirtualHost rc/v1=2 -rc/x");
     bench.change(client, VHDS, "-rc/a");
@@ -36,7 +36,7 @@ fn ali_1_what_is_gone_is_told_by_the_name_that_the_client_knows() {
     bench.change(client, VHDS, "+a +b +v2");
     assert_eq!(bench.drain(client), "VirtualHost v1=1 v2=1");
     bench.state(0, &[(VHDS, "v2=2")]);
-    // `b` is no alias any more, but what it stood for is there.
+    // `b` is no alias any more, but its resource still exists.
     assert_eq!(bench.drain(client), "VirtualHost v2=2 -a -b -v1");
 }
 
@@ -50,10 +50,10 @@ fn ali_2_an_alias_moves() {
     assert_eq!(bench.drain(client), "VirtualHost v2=1 -v1", "nothing covers it any more");
     bench.state(0, &[(VHDS, "v1=2 v2|a=1")]);
     assert_eq!(bench.drain(client), "");
-    // What has a name of its own answers to it first.
+    // A resource of that name comes before a resource with that alias.
     bench.state(0, &[(VHDS, "v1=2 v2|a=1 a=1")]);
     assert_eq!(bench.drain(client), "VirtualHost a=1 -v2");
-    // Only once; and what is wanted for itself stays.
+    // `v2` is removed only once, and a resource that is wanted by its own name stays.
     bench.state(0, &[(VHDS, "v1=2 v2=1 a=2")]);
     assert_eq!(bench.drain(client), "VirtualHost a=2");
     bench.change(client, VHDS, "+v1");

@@ -37,7 +37,7 @@ pub fn url(message: &str) -> TypeUrl {
     TypeUrl::of_message(message)
 }
 
-/// `xdstp:a` stands for the name `a` of the scheme, of the type at hand (NAM-5).
+/// `xdstp:a` is the name `a` of the `xdstp:` scheme and of this type (NAM-5).
 pub fn name_of(message: &str, name: &str) -> ResourceName {
     match name.strip_prefix("xdstp:").filter(|rest| !rest.starts_with("//")) {
         Some(rest) => ResourceName::from(format!("xdstp://-/{message}/{rest}")),
@@ -45,7 +45,7 @@ pub fn name_of(message: &str, name: &str) -> ResourceName {
     }
 }
 
-/// The name as the tests write it.
+/// A name in the notation of the tests.
 pub fn short(message: &str, name: &ResourceName) -> String {
     name.as_str().replace(&format!("xdstp://-/{message}/"), "xdstp:")
 }
@@ -58,8 +58,8 @@ pub fn names_of(message: &str, list: &str) -> Vec<ResourceName> {
     list.split_whitespace().map(|name| name_of(message, name)).collect()
 }
 
-/// `a|x|y` is named `a` and has the aliases `x` and `y`. `content~1000` weighs 1000 bytes more, `content@30` lives for 30
-/// seconds; a cluster whose content begins with `e` is an EDS cluster.
+/// `a|x|y` has the name `a` and the aliases `x` and `y`. `content~1000` is 1000 bytes larger. `content@30` has a TTL
+/// of 30 seconds. A cluster with a content that begins with `e` is an EDS cluster.
 pub fn resource(message: &str, name: &str, content: &str) -> Arc<Resource> {
     let (content, ttl) = content.split_once('@').map_or((content, None), |(text, ttl)| (text, Some(ttl)));
     let (text, padding) = content.split_once('~').unwrap_or((content, "0"));
@@ -99,13 +99,13 @@ pub fn resources(message: &str, list: &str) -> Vec<Arc<Resource>> {
 /// Sends a stream's subscriptions to the sources with these indices.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Routes {
-    /// How many servers the list of everything has; the sources are those of its servers. 0: no list, but what `old` and
-    /// `xdstp` say.
+    /// The number of servers in the list for all names; the sources are the sources of its servers. With 0 there is
+    /// no list, and `old` and `xdstp` decide.
     pub servers: u16,
     pub reachability_only: bool,
-    /// The servers are reached type by type.
+    /// Each type has streams of its own.
     pub by_type: bool,
-    /// The server of which no source can be had.
+    /// The server without an available source.
     pub without: Option<u16>,
     pub deleting: u64,
     pub old: u64,
@@ -150,9 +150,9 @@ pub struct Client {
     pub variant: Variant,
     pub routes: Routes,
     pub held: BTreeMap<TypeUrl, Held>,
-    /// Changes of interest that the sources were not told yet.
+    /// Changes of interest that the sources have not been told.
     pub on_the_way: VecDeque<Watch>,
-    /// What answers of several messages were composed to, while some are left to send.
+    /// The compositions of answers with unsent messages.
     pub unsent: Vec<(AnswerKey, Composition)>,
 }
 
@@ -162,12 +162,12 @@ pub struct Bench {
     pub snapshots: Vec<Arc<Snapshot>>,
     pub clients: Vec<Client>,
     pub woken: BTreeSet<SessionId>,
-    /// Changes of interest stay on the way until [`Bench::deliver`].
+    /// Changes of interest wait for [`Bench::deliver`].
     pub slow_watches: bool,
     pub composed: BTreeMap<AnswerKey, String>,
-    /// Resources that a client was sent again although nothing asked for it.
+    /// Resources that a client was sent again without a reason.
     pub idle: Vec<String>,
-    /// Of the list that has all sources as its servers, if there is one.
+    /// The number of servers in a list of all sources; 0 without a list.
     pub servers: u16,
     pub reachability_only: bool,
     pub by_type: bool,
@@ -207,7 +207,7 @@ impl Bench {
         bench
     }
 
-    /// A source that was told nothing yet.
+    /// A source without any answer.
     pub fn cold() -> Bench {
         Bench::new(vec![streams()])
     }
@@ -218,17 +218,17 @@ impl Bench {
         self.settle();
     }
 
-    /// What the control plane says of names: `a=1 -b`.
+    /// The control plane answers for names: `a=1 -b`.
     pub fn says(&mut self, message: &str, list: &str) {
         self.changes(0, message, Scope::Names, list, false);
     }
 
-    /// What it says of the wildcard's members; with `complete` it has said it all.
+    /// The control plane names members of the wildcard. `complete`: there are no more members.
     pub fn says_of_all(&mut self, message: &str, list: &str, complete: bool) {
         self.changes(0, message, Scope::Wildcard, list, complete);
     }
 
-    /// What it says of members of globs, and which globs it has said it all of.
+    /// The control plane names members of globs. `settled`: the globs without further members.
     pub fn says_of_globs(&mut self, message: &str, list: &str, settled: &str) {
         let absent = list.split_whitespace().filter_map(|word| word.strip_prefix('-'));
         let changes = Changes {
@@ -288,7 +288,7 @@ impl Bench {
         self.settle();
     }
 
-    /// Takes what came out of the sources.
+    /// Processes the outputs of the sources.
     pub fn settle(&mut self) {
         for (source, snapshot) in self.sources.iter_mut().zip(&mut self.snapshots) {
             while let Some(output) = source.poll_output() {
@@ -351,7 +351,8 @@ impl Bench {
         self.join(Variant::Delta, Limits::default())
     }
 
-    /// Another sluice, which reads marks. Of a mark is told as `(2: whole GLOB)`: after how many requests, and what is whole.
+    /// A client that is another sluice and reads marks. The transcript shows a mark as `(2: whole GLOB)`: the number
+    /// of requests, and the complete collections.
     pub fn sluice(&mut self) -> ClientId {
         let client = self.delta();
         let kind = StreamKind { marks: true, ..Variant::Delta.into() };
@@ -413,7 +414,7 @@ impl Bench {
         self.deliver(client, usize::MAX);
     }
 
-    /// Makes the moves that are due, as the driver does before it polls.
+    /// Makes due moves, as the driver does before a poll.
     pub fn shift(&mut self, client: ClientId) -> Shift {
         let (snapshots, now) = (self.snapshots.clone(), self.now);
         let latest = |id: SourceId| snapshots.get(id.0 as usize).cloned();
@@ -436,7 +437,8 @@ impl Bench {
 
     // === SotW requests ===
 
-    /// A list of names as a well-behaved client sends it: with its newest nonce and version, hence also an ACK.
+    /// Sends a list of names like a well-behaved client: with its newest nonce and version, so the request is an ACK,
+    /// too.
     pub fn ask(&mut self, client: ClientId, message: &str, list: &str) -> Taken {
         let (nonce, version) = {
             let held = self.held(client, message);
@@ -543,7 +545,7 @@ impl Bench {
 
     // === responses ===
 
-    /// The next response, as `Cluster a=1 b=2 -c`; empty if there is none. It is not ACKed.
+    /// The next response, as `Cluster a=1 b=2 -c`; empty if there is none. The response is not ACKed.
     pub fn poll(&mut self, client: ClientId) -> String {
         loop {
             let snapshots = self.snapshots.clone();
@@ -577,7 +579,7 @@ impl Bench {
                 self.held(client, EDS).due.extend(composition.endpoints.iter().cloned());
             }
             for (name, _) in &chunk.errors {
-                // Its resource ends the error, changed or not (ERR-3).
+                // The resource ends the error, changed or not (ERR-3).
                 self.held(client, answer.type_url.message()).due.insert(name.clone());
             }
             let mut text = answer.type_url.short().to_owned();
@@ -606,7 +608,7 @@ impl Bench {
         }
     }
 
-    /// Polls and ACKs until there is nothing more, also when removals have rested; joined by `; `.
+    /// Polls and ACKs until no response is left, even after removals have rested; joined by `; `.
     pub fn drain(&mut self, client: ClientId) -> String {
         let mut transcript = Vec::new();
         loop {
@@ -631,7 +633,7 @@ impl Bench {
         }
     }
 
-    /// As [`Bench::drain`], of what is due now.
+    /// Like [`Bench::drain`], but only responses that are due now.
     pub fn drain_now(&mut self, client: ClientId) -> String {
         let mut transcript = Vec::new();
         loop {
@@ -650,8 +652,8 @@ impl Bench {
         }
     }
 
-    /// Equal keys mean equal compositions.
-    /// As the driver: of the messages after the first nothing is composed any more.
+    /// Asserts that equal keys mean equal compositions. As in the driver, the messages after the first are not
+    /// composed again.
     fn compose(&mut self, client: ClientId, answer: &Answer) -> Composition {
         let key = answer.key();
         let unsent = &mut self.clients[client].unsent;
@@ -679,7 +681,7 @@ impl Bench {
         assert_eq!(*known, text, "equal keys, equal compositions");
     }
 
-    /// What must be true of every response.
+    /// Asserts the rules for every response.
     fn judge(&mut self, client: ClientId, answer: &Answer, chunk: &super::super::answer::Chunk) {
         let sum = chunk.resources.iter().fold(Version::default(), |sum, r| sum.plus(r.version));
         let brings_nothing = !answer.full && chunk.resources.is_empty() && chunk.removed.is_empty();
@@ -724,7 +726,7 @@ impl Bench {
     }
 }
 
-/// RLY-5: of what a client was sent, or may have from before, nothing is missing in a complete set that may exist.
+/// RLY-5: a complete set contains every resource that may exist and that the client was sent or may have from before.
 fn judge_missing(held: &Held, answer: &Answer, chunk: &super::super::answer::Chunk) {
     let is_told = |name: &ResourceName| {
         chunk.resources.iter().any(|resource| resource.name == *name || resource.aliases.contains(name))

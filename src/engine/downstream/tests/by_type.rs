@@ -11,7 +11,7 @@ use crate::xds::{Code, DeltaResponse, Response, Status};
 const CLUSTERS: StreamIndex = 0;
 const ENDPOINTS: StreamIndex = 1;
 
-/// Two servers in a list, and a client that holds all clusters and endpoint `a`, and asks for endpoint `b`.
+/// Two servers in a list, and a client with all clusters and endpoint `a`. The client then asks for endpoint `b`.
 fn bench() -> (Bench, ClientId) {
     let mut bench =
         Bench::new(vec![streams_by_type(Transport::PerType), streams_by_type(Transport::PerType)]);
@@ -33,7 +33,7 @@ impl Bench {
         self.settle();
     }
 
-    /// A stream opens and is answered.
+    /// A stream opens, and the server answers.
     fn answers(&mut self, server: usize, stream: StreamIndex, message: &str) {
         self.on(server, stream, Input::Opened);
         let response = DeltaResponse {
@@ -48,7 +48,7 @@ impl Bench {
         self.on(server, stream, Input::Received(Response::Delta(response)));
     }
 
-    /// A stream ends after its answer, and the next one before it is answered.
+    /// A stream ends after its answer, and the next stream ends before its answer.
     fn breaks(&mut self, server: usize, stream: StreamIndex) {
         let broken = |code| Status::new(code, "broken");
         self.on(server, stream, Input::Closed { status: broken(Code::Unavailable), jitter: 0.0 });
@@ -66,7 +66,7 @@ impl Bench {
         self.snapshots[server].reach_of(&url(message)).is_lost()
     }
 
-    /// Which server serves CDS, and which one EDS.
+    /// The servers of CDS and of EDS.
     fn served(&self, client: ClientId) -> [u64; 2] {
         let source_of = |message: &str| {
             let of_type = |s: &&crate::engine::downstream::Subscription| s.type_url == url(message);
@@ -123,7 +123,7 @@ fn cli_1_rly_40_without_a_connection_all_types_are_lost() {
     bench.change(client, EDS, "+b");
     bench.moves(client);
     assert!(bench.snapshots[1].of(&url(CDS)).is_none(), "FBK-1: all clusters are cached");
-    // The stream of clusters was open all the while.
+    // The stream of clusters stayed open.
     bench.answers(0, ENDPOINTS, EDS);
     assert_eq!((bench.is_lost(0, EDS), bench.is_lost(0, CDS)), (false, false));
 }
@@ -165,7 +165,7 @@ fn rly_4_a_client_of_a_lost_type_alone_is_stranded() {
     assert_eq!((stranded(lacking), stranded(content)), (true, false));
 }
 
-/// RST-11: a poll that was refused is one type's; one that found no connection is everyone's.
+/// RST-11: a refused poll concerns its type, a poll without a connection concerns all types.
 #[test]
 fn rly_40_polls_are_lost_type_by_type() {
     let transport = Transport::Rest { refresh_delay: Duration::from_secs(10) };

@@ -1,4 +1,4 @@
-//! A client: what it asked for, what it was sent and what it holds.
+//! A client: its requests, responses and resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,34 +11,35 @@ use crate::xds::{ResourceName, TypeUrl, Variant};
 pub struct Held {
     pub wanted: BTreeSet<ResourceName>,
     pub wildcard: bool,
-    /// The last SotW list, as it was sent.
+    /// The last SotW list as sent.
     pub list: String,
     /// Some SotW list was not empty (SUB-10).
     pub named: bool,
-    /// The content by name.
+    /// The contents by name.
     pub resources: BTreeMap<ResourceName, String>,
-    /// Of the latest response.
+    /// The nonce of the latest response.
     pub nonce: String,
     pub version: String,
-    /// Responses that were neither ACKed nor NACKed yet.
+    /// Responses without an ACK or a NACK.
     pub unanswered: Vec<String>,
-    /// Names of which the client may be told again although it was told before.
+    /// Names that the client may be told again.
     pub due: BTreeSet<ResourceName>,
     pub due_all: bool,
-    /// Names that it may have from before the stream: its first request had a version.
+    /// Names that the client may have from before the stream: the first request had a version.
     pub returning: BTreeSet<ResourceName>,
-    /// Names given up beside a SotW wildcard: nothing tells the client whether the wildcard has them (SUB-6).
+    /// Names that the client gave up beside a SotW wildcard. Nothing tells the client whether the wildcard contains
+    /// them (SUB-6).
     pub stale: BTreeSet<ResourceName>,
 }
 
-/// The text behind a resource, without its padding.
+/// The text of a resource, without padding.
 pub fn content_of(value: &[u8]) -> String {
     let text = std::str::from_utf8(value).unwrap();
     text.split('~').next().unwrap().to_owned()
 }
 
 impl Held {
-    /// Applies a response and gives what of it the client held already and had no reason to be sent.
+    /// Applies a response. Returns the resources that the client already held and had no reason to be sent.
     pub fn take(
         &mut self,
         type_url: &TypeUrl,
@@ -88,7 +89,7 @@ impl Held {
         idle
     }
 
-    /// A SotW list replaces what was asked for (SUB-1).
+    /// A SotW list replaces the previous list (SUB-1).
     pub fn want_sotw(&mut self, names: &[ResourceName], legacy: bool) {
         let was_wildcard = self.wildcard;
         self.named |= !names.is_empty();
@@ -125,7 +126,7 @@ impl Held {
                 self.resources.retain(|name, _| self.wanted.contains(name));
             } else {
                 self.wanted.remove(name);
-                // Beside the wildcard the server says what becomes of it (DEL-19).
+                // Beside the wildcard, the server answers for the name (DEL-19).
                 if self.wildcard {
                     self.due.insert(name.clone());
                 } else {
@@ -135,7 +136,7 @@ impl Held {
         }
     }
 
-    /// `a=1 b=2`: what the client holds.
+    /// The client's resources, as `a=1 b=2`.
     pub fn text(&self, message: &str) -> String {
         let word = |(name, content)| format!("{}={content}", short(message, name));
         let words: Vec<_> = self.resources.iter().map(word).collect();

@@ -54,7 +54,7 @@ fn del_4_a_name_in_both_lists_ends_unsubscribed() {
         let client = bench.delta();
         bench.change(client, message, "+* -*");
         assert_eq!(bench.drain(client), "");
-        // The legacy wildcard is off.
+        // The legacy wildcard has ended.
         bench.change(client, message, "");
         assert_eq!(bench.drain(client), "");
         bench.change(client, message, "+a -a");
@@ -162,7 +162,7 @@ fn del_11_a_second_subscription_is_a_forced_resend() {
         assert_eq!(bench.drain(client), format!("{short} a=1 -x"));
         bench.change(client, message, "+a");
         assert_eq!(bench.drain(client), format!("{short} a=1"));
-        // DEL-23: absence once, and again when asked again.
+        // DEL-23: the absence is told once, and again after a new request.
         bench.change(client, message, "+x");
         assert_eq!(bench.drain(client), format!("{short} -x"));
         // N11, with and without an answer in between.
@@ -243,7 +243,7 @@ fn del_26_a_request_between_two_parts_starts_the_answer_again() {
     bench.change(client, EDS, "+a +b +c");
     assert_eq!(bench.poll(client), "ClusterLoadAssignment a=1");
     bench.state(0, &[(EDS, "a=2 b=2~2000000 d=1")]);
-    // An ACK does not: what was begun is finished, and what came since follows.
+    // An ACK does not restart the answer: the old answer is completed first, then the changes follow.
     bench.ack(client, EDS);
     assert_eq!(bench.poll(client), "ClusterLoadAssignment b=1");
     bench.change(client, EDS, "+d");
@@ -290,7 +290,7 @@ fn rly_32_a_version_of_another_server_matches_nothing() {
     bench.held(client, EDS).want_delta(&super::bench::names("a b"), &[], false);
     bench.request(client, crate::xds::Request::Delta(request));
     assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1 -b");
-    // Nor does the version that no content has.
+    // The version without content does not count, either.
     let client = bench.delta();
     bench.change_with(client, SDS, "+s", "", &[("s", Version::default())], None);
     assert_eq!(bench.drain(client), "Secret s=1");

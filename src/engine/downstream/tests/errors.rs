@@ -25,7 +25,7 @@ fn err_9_an_error_reaches_the_subscribers_of_that_name_only_and_once() {
     bench.fails(EDS, "a", Code::PermissionDenied);
     assert_eq!(bench.drain(one), "ClusterLoadAssignment b=1 !a:PERMISSION_DENIED");
     assert_eq!(bench.drain(other), "ClusterLoadAssignment b=1");
-    // ERR-3: until it changes.
+    // ERR-3: the error stands until a change.
     bench.fails(EDS, "a", Code::PermissionDenied);
     assert_eq!(bench.drain(one), "");
     bench.fails(EDS, "a", Code::Internal);
@@ -42,7 +42,7 @@ fn err_3_a_resource_ends_the_error_though_nothing_changed_in_it() {
     bench.says(EDS, "a=1");
     bench.drain(client);
     bench.fails(EDS, "a", Code::Unavailable);
-    // ERR-4: what is cached stays.
+    // ERR-4: cached resources stay.
     assert_eq!(bench.drain(client), "ClusterLoadAssignment !a:UNAVAILABLE");
     let late = bench.delta();
     bench.change(late, EDS, "+a");
@@ -65,7 +65,7 @@ fn err_5_not_found_is_a_removal_in_delta() {
     assert_eq!(bench.drain(client), "ClusterLoadAssignment -a");
 }
 
-/// As the machine of a stream reports it.
+/// Reports an absent name like the machine of a stream.
 fn not_found(bench: &mut Bench, message: &str, name: &str) {
     bench.fails(message, name, Code::NotFound);
     absent(bench, message, name, Cause::NotFound);
@@ -110,7 +110,7 @@ fn err_4_with_the_setting_an_error_may_take_the_place_of_what_the_client_holds()
     bench.says(LDS, "a=1");
     bench.fails(LDS, "b", Code::Unavailable);
     assert_eq!(bench.drain(client), "Listener a=1 !b:UNAVAILABLE", "RLY-8");
-    // Every time: a name that is in neither list would be gone.
+    // Every time, because the client drops a name that is in neither list.
     bench.says(LDS, "a=2");
     assert_eq!(bench.drain(client), "Listener a=2 !b:UNAVAILABLE");
     bench.says(LDS, "b=1");
@@ -132,7 +132,7 @@ fn sst_7_errors_go_alone_in_sotw_only_where_stated() {
     bench.fails(EDS, "a", Code::Unavailable);
     assert_eq!(bench.drain(plain), "");
     assert_eq!(bench.drain(able), "ClusterLoadAssignment !a:UNAVAILABLE");
-    // ERR-8: beside data it is always written.
+    // ERR-8: beside resources, errors are always written.
     bench.says(EDS, "b=1");
     assert_eq!(bench.drain(plain), "ClusterLoadAssignment b=1 !a:UNAVAILABLE");
     assert_eq!(bench.drain(able), "ClusterLoadAssignment b=1");
@@ -280,7 +280,7 @@ fn rly_22_fea_3_upstream_sees_the_features_of_the_class_and_the_wrapper() {
     assert_eq!(of(&[old]), [old, "xds.config.resource-in-sotw", "xds.config.supports-resource-ttl"]);
 }
 
-/// FED-3: beside its absence, the reason.
+/// FED-3: the reason is stored beside the absence.
 #[test]
 fn err_1_names_that_nobody_is_asked_for_say_why() {
     let mut bench = Bench::new(vec![streams(), Attachment::Files(Files::nothing())]);
@@ -308,7 +308,7 @@ fn err_7_err_10_a_glob_has_an_error_under_its_own_name() {
     assert_eq!(bench.drain(able), "Cluster xdstp:f/a=1");
     bench.fails(CDS, "xdstp:f/b", Code::PermissionDenied);
     assert_eq!(bench.drain(client), "Cluster !xdstp:f/b:PERMISSION_DENIED");
-    // It goes with the glob.
+    // The error ends with the glob.
     bench.change(client, CDS, "-xdstp:f/*");
     bench.change(client, CDS, "+xdstp:f/*");
     assert_eq!(bench.drain(client), "Cluster xdstp:f/a=1 !xdstp:f/b:PERMISSION_DENIED");
@@ -346,7 +346,7 @@ fn dat_2_dat_6_by_default_the_copy_stays_and_the_error_is_told_beside_it() {
         "ClusterLoadAssignment a=1; ClusterLoadAssignment !a:INVALID_ARGUMENT",
         "DAT-6"
     );
-    // DAT-7: the next delivery ends it.
+    // DAT-7: the next delivery ends the error.
     bench.says(EDS, "a=2");
     assert_eq!(bench.drain(client), "ClusterLoadAssignment a=2");
 }
@@ -394,12 +394,13 @@ fn dat_7_transient_errors_end_when_the_server_is_heard_and_data_errors_do_not() 
     let remarks = bench.snapshots[0].of(&url(EDS)).unwrap().remarks.clone();
     let standing: Vec<_> = remarks.errors().map(|(name, _)| name.as_str().to_owned()).collect();
     assert_eq!(standing, ["b", "c"]);
-    // ERR-10: what is unknown again is reported again where nobody answers.
+    // ERR-10: if the server does not answer, a name that is unknown again is reported again.
     bench.advance(Duration::from_secs(11));
     assert_eq!(bench.drain(client), "ClusterLoadAssignment !d:UNAVAILABLE");
 }
 
-/// A client of SotW is told errors beside data only (SST-7), and none of a name whose resource it is sent (ERR-2).
+/// A SotW client is told errors only beside resources (SST-7), and no error for a name that is sent with its resource
+/// (ERR-2).
 #[test]
 fn err_3_an_error_that_was_not_told_has_no_end() {
     let mut bench = Bench::cold();
@@ -426,7 +427,7 @@ fn err_2_err_3_an_error_that_was_still_to_be_told_has_no_end_when_a_newer_answer
     assert_eq!(bench.poll(client), "ClusterLoadAssignment a=1", "its error comes with the next message");
     bench.change(client, EDS, "+b");
     bench.says(EDS, "a=1 b=1");
-    // What was still to be told is over.
+    // The pending error is over.
     assert_eq!(bench.drain(client), "ClusterLoadAssignment b=1");
 }
 
@@ -462,7 +463,8 @@ fn err_3_last_bytes_end_the_error_of_what_is_withheld() {
     bench.drain(client);
     bench.fails(EDS, "a", Code::Unavailable);
     assert_eq!(bench.drain(client), "ClusterLoadAssignment !a:UNAVAILABLE");
-    // They come without it and go, which waits for the route, and the cluster changes meanwhile (RLY-51, ORD-5).
+    // The endpoints come without the error and go. Their removal waits for the route, and the cluster changes
+    // meanwhile (RLY-51, ORD-5).
     bench.says(RDS, "r=2");
     assert_eq!(bench.poll(client), "RouteConfiguration r=2");
     bench.says(EDS, "a=1");

@@ -14,7 +14,7 @@ use crate::xds::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The servers of one list, all on their way.
+/// The servers of one list, all connecting.
 fn servers(count: u16) -> Bench {
     let mut bench = Bench::new((0..count).map(|_| streams()).collect());
     bench.servers = count;
@@ -26,12 +26,12 @@ fn down() -> Status {
 }
 
 impl Bench {
-    /// A server cannot be connected to, or no longer.
+    /// A server becomes unreachable.
     pub fn lose(&mut self, server: usize) {
         self.lose_all(server, 1);
     }
 
-    /// So with each of its streams.
+    /// As [`Bench::lose`], with this number of streams.
     fn lose_all(&mut self, server: usize, streams: usize) {
         for stream in 0..streams {
             let closed = Input::Closed { status: down(), jitter: 0.0 };
@@ -46,17 +46,17 @@ impl Bench {
         assert!(matches!(self.snapshots[server].reach(), Reach::Lost { .. }), "server {server}");
     }
 
-    /// A server answers on a stream, for every type; what it says of them comes with [`Bench::changes`].
+    /// A server answers on a stream for every type; the resources come with [`Bench::changes`].
     pub fn hear(&mut self, server: usize) {
         self.hear_all(server, 1);
     }
 
-    /// So on each of its streams.
+    /// As [`Bench::hear`], with this number of streams.
     fn hear_all(&mut self, server: usize, streams: usize) {
         self.hear_of(server, streams, &[CDS, EDS, LDS, RDS]);
     }
 
-    /// So for these types.
+    /// As [`Bench::hear`], for these types.
     fn hear_of(&mut self, server: usize, streams: usize, messages: &[&str]) {
         for stream in 0..streams {
             self.sources[server].handle_upstream(stream, Input::Opened, self.now);
@@ -94,7 +94,7 @@ impl Bench {
         self.clients[client].session.uses(SourceId(server))
     }
 
-    /// Makes the moves that are due, then takes what there is to take.
+    /// Makes due moves, and drains the responses.
     fn follow(&mut self, client: ClientId) -> String {
         self.shift(client);
         self.drain(client)
@@ -186,7 +186,7 @@ fn rly_42_absence_on_the_second_server_deletes_no_name_that_the_first_supplied()
         assert_eq!(bench.follow(client), news);
         bench.check(client, CDS, "a=2 b=1 c=2");
 
-        // A newcomer to the second server is told the same.
+        // A newcomer to the second server is sent the same resources.
         let newcomer = if delta { bench.delta() } else { bench.sotw() };
         match delta {
             true => bench.change(newcomer, CDS, "+a +b +c"),
@@ -222,7 +222,7 @@ fn rly_42_overdue_types_are_told_what_a_higher_server_supplies_by_now() {
     bench.names(1, EDS, "b=4 -a");
     bench.names(1, RDS, "r=2 -s");
     assert_eq!(bench.poll(client), "ClusterLoadAssignment b=4", "what is gone waits for the route (RLY-51)");
-    // The turn of the routing types has begun, the client is slow, and the first server comes back meanwhile.
+    // The turn of the routing types has begun. The client is slow, and the first server comes back meanwhile.
     bench.advance(SECOND * 15);
     bench.hear(0);
     bench.names(0, EDS, "a=5");
@@ -309,7 +309,7 @@ fn rly_42_a_wildcard_is_taken_as_a_whole_and_removals_come_last() {
     }
 }
 
-/// Client and servers have the listener's name in common alone, so that it leads to other routes and another cluster.
+/// Only the listener's name is the same on both servers: the listener leads to other routes and another cluster.
 #[test]
 fn rly_51_on_the_way_back_a_cluster_stays_until_the_client_has_left_it() {
     for leaves in [true, false] {
@@ -344,7 +344,7 @@ fn rly_51_on_the_way_back_a_cluster_stays_until_the_client_has_left_it() {
             bench.ask(client, CDS, "first");
             assert_eq!(bench.follow(client), "");
         } else {
-            // No source needs a timer for this.
+            // No source needs a timer for the wait.
             bench.now = bench.now + SECOND * 16;
             assert_eq!(bench.follow(client), "Cluster first=1", "nothing waits for ever");
         }
@@ -375,7 +375,7 @@ fn rly_44_and_rly_60_a_return_waits_for_all_and_closes_the_lower_server_at_once(
     assert!(!bench.sources[0].is_idle());
 }
 
-/// Servers of SotW, which both answered for `a` and `b`. The second one serves all.
+/// SotW servers that both answered for `a` and `b`. The second server serves all clients.
 fn outlived(clients: &[&str]) -> (Bench, Vec<ClientId>) {
     let settings = Settings { variant: Variant::Sotw, ..Settings::default() };
     let streams = || Attachment::Streams(Box::new(Streams::new(settings.clone())));
@@ -412,7 +412,7 @@ impl Bench {
         self.settle();
     }
 
-    /// A response of SotW; `!b` is a bad element.
+    /// A SotW response; `!b` is a bad element.
     fn answers_names(&mut self, server: usize, list: &str) {
         let good = resources(EDS, list).into_iter().map(|resource| {
             let name = resource.name.clone();
@@ -434,7 +434,7 @@ impl Bench {
         self.settle();
     }
 
-    /// Whether the session was told to look since it was asked last.
+    /// Whether the session was woken since the last call.
     fn looks(&mut self, client: ClientId) -> bool {
         self.woken.remove(&SessionId(client as u64))
     }
@@ -450,7 +450,7 @@ fn rly_44_a_session_returns_when_its_own_names_are_answered() {
     assert_eq!((bench.follow(both).as_str(), bench.serving(both)), ("", 1), "no mixture (I9)");
     bench.woken.clear();
     bench.advance(SECOND);
-    // It is what the server had before, so that it is no news.
+    // The content is the server's content from before the loss, so nothing changes.
     bench.answers_names(0, "b=1");
     assert!(bench.looks(other) && bench.looks(both), "nothing else would wake it");
     assert_eq!(bench.follow(other), "ClusterLoadAssignment b=1");
@@ -458,7 +458,7 @@ fn rly_44_a_session_returns_when_its_own_names_are_answered() {
     assert!(bench.sources[1].is_idle(), "nothing lingers");
 }
 
-/// What others were answered for says when a type is current as a whole.
+/// The type becomes current as a whole by an answer for another client.
 #[test]
 fn rly_44_whoever_waits_for_a_type_is_woken_though_only_others_have_news() {
     let (mut bench, clients) = outlived(&["a", "b"]);
@@ -644,7 +644,7 @@ fn fbk_3_that_no_server_is_reachable_is_no_answer() {
     bench.hear(0);
     bench.names(0, EDS, "a=1");
     bench.follow(cached);
-    // A server that hangs: what is awaited is told to be unavailable (ERR-10) before it is known that the server is lost.
+    // A hanging server: pending names are told to be unavailable (ERR-10) before the server counts as lost.
     bench.sources[0].handle_upstream(0, Input::Closed { status: down(), jitter: 0.0 }, bench.now);
     bench.settle();
     bench.change(client, EDS, "+a +b");
@@ -669,7 +669,7 @@ fn rly_42_what_the_wildcard_of_the_second_server_has_it_does_not_lack_as_a_name(
     bench.change(client, EDS, "+z");
     bench.follow(client);
     bench.hear_all(1, 2);
-    // It did not say of the name until the client takes it as it is (RLY-41).
+    // The server does not answer for the name until the client takes the server as is (RLY-41).
     bench.all(1, CDS, "f=2");
     bench.advance(SECOND * 16);
     bench.names(1, EDS, "z=2");
@@ -692,7 +692,7 @@ fn rly_40_a_session_that_cannot_move_stays_as_it_is_and_tries_again() {
     assert_eq!(shift.refused.map(|status| status.code), Some(Code::ResourceExhausted));
     assert!(shift.watches.is_empty() && shift.moves.is_empty());
     assert!(bench.asks(client, 0) && !bench.asks(client, 1));
-    // Not over and over, and what it has is still kept up.
+    // The session does not retry at once, and its resources are still updated.
     assert!(bench.shift(client).refused.is_none(), "it waits");
     bench.clients[client].routes.without = None;
     bench.follow(client);
@@ -706,8 +706,8 @@ fn rly_40_a_session_that_cannot_move_stays_as_it_is_and_tries_again() {
     assert_eq!(bench.follow(client), "Cluster a=2; ClusterLoadAssignment b=2");
 }
 
-/// SUB-12: where the next server has said nothing of a name, and its wildcard has it, the client is sent that, and nothing again
-/// when the name follows.
+/// SUB-12: the next server has no answer for a name, but its wildcard has the name. The client is sent the wildcard's
+/// resource, and nothing again when the answer for the name follows.
 #[test]
 fn sub_12_the_wildcard_of_the_next_server_supplies_names_that_it_is_silent_about() {
     let mut bench = servers(2);

@@ -1,4 +1,4 @@
-//! What was once wrong.
+//! Errors of earlier versions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::bench::{Bench, CDS, EDS, LDS, RDS, SDS, streams, url, version_of};
 use crate::engine::source::{Attachment, Files};
 use crate::engine::upstream::Scope;
 
-/// RLY-6, DEL-29: what a client presented to a relay that knows nothing yet is not forgotten.
+/// RLY-6, DEL-29: the relay remembers the versions that a client presents before the first answer from upstream.
 #[test]
 fn rly_6_presented_names_wait_for_the_upstream() {
     let mut bench = Bench::cold();
@@ -30,7 +30,7 @@ fn rly_6_presented_names_wait_for_the_upstream() {
     assert_eq!(bench.drain(all), "ClusterLoadAssignment -c", "DEL-33: and not before");
 }
 
-/// RLY-16: the same for a client that moves to a source that knows nothing yet.
+/// RLY-16: the same for a client that moves to a source without answers.
 #[test]
 fn rly_16_a_move_to_a_cold_source_sends_only_differences() {
     for delta in [false, true] {
@@ -56,7 +56,7 @@ fn rly_16_a_move_to_a_cold_source_sends_only_differences() {
     }
 }
 
-/// A forced resend that is overtaken by the removal of what is to be sent.
+/// The endpoints of a forced resend are removed before the resend.
 #[test]
 fn ord_5_endpoints_that_go_before_they_are_sent_again_are_removed() {
     let mut bench = Bench::files(&[(CDS, "a=e1"), (EDS, "a=1")]);
@@ -70,7 +70,7 @@ fn ord_5_endpoints_that_go_before_they_are_sent_again_are_removed() {
     assert_eq!(bench.poll(client), "ClusterLoadAssignment -a");
 }
 
-/// SUB-1: what a client gave up by name it has no more when the wildcard brings it.
+/// SUB-1: a client drops a name with its subscription, and is sent the name again with the wildcard.
 #[test]
 fn sub_1_a_name_that_was_given_up_is_sent_again_by_the_wildcard() {
     let mut bench = Bench::files(&[(CDS, "a=1 d=1")]);
@@ -82,7 +82,7 @@ fn sub_1_a_name_that_was_given_up_is_sent_again_by_the_wildcard() {
     assert_eq!(bench.drain(client), "Cluster a=1 d=1");
 }
 
-/// SST-3: what a client kept because nobody told it of absence goes when its subscription becomes a wildcard.
+/// SST-3: a resource that stays because absence cannot be told goes with the change to a wildcard.
 #[test]
 fn sst_3_the_first_complete_set_deletes_what_was_kept() {
     let mut bench = Bench::files(&[(RDS, "c=1 d=1")]);
@@ -95,7 +95,7 @@ fn sst_3_the_first_complete_set_deletes_what_was_kept() {
     assert_eq!(bench.drain(client), "RouteConfiguration d=1");
 }
 
-/// SST-3: what is given up with the request that asks for the wildcard goes with the first complete set.
+/// SST-3: a name that is given up in the request for the wildcard goes with the first complete set.
 #[test]
 fn sst_3_sub_6_a_name_given_up_for_the_wildcard_goes_if_that_lacks_it() {
     let mut bench = Bench::files(&[(RDS, "c=1 d=1")]);
@@ -110,7 +110,7 @@ fn sst_3_sub_6_a_name_given_up_for_the_wildcard_goes_if_that_lacks_it() {
     assert_eq!(bench.drain(client), "");
 }
 
-/// STR-10 speaks of a client that asks for nothing it did not have before.
+/// STR-10 applies only to a client that requests nothing new.
 #[test]
 fn str_10_a_version_presented_before_the_set_was_given_up_means_nothing() {
     let mut bench = Bench::cold();
@@ -122,7 +122,7 @@ fn str_10_a_version_presented_before_the_set_was_given_up_means_nothing() {
     assert_eq!(bench.drain(client), "Cluster a=1");
 }
 
-/// NON-4: giving up a name asks for nothing new.
+/// NON-4: giving up a name is no request for resources.
 #[test]
 fn non_4_a_removal_of_names_lets_no_update_pass() {
     for delta in [false, true] {
@@ -146,7 +146,7 @@ fn non_4_a_removal_of_names_lets_no_update_pass() {
     }
 }
 
-/// Clients that force resends are slowed down like those that change their subscriptions.
+/// Forced resends count as changes of the subscription, and clients that force resends are slowed down.
 #[test]
 fn fd_4_a_forced_resend_counts_as_a_change() {
     let mut bench = Bench::files(&[(EDS, "a=1"), (CDS, "a=1")]);
@@ -162,7 +162,7 @@ fn fd_4_a_forced_resend_counts_as_a_change() {
     assert!(!bench.change_with(client, EDS, "", &nonce, &[], None).changed);
 }
 
-/// A request that changes the class and the names at once leaves nothing behind at the old source.
+/// A request that changes the class and the names together leaves no subscription at the old source.
 #[test]
 fn rly_16_a_part_that_moves_with_its_request_leaves_the_old_source() {
     let mut bench =
@@ -198,7 +198,7 @@ fn sources_that_no_part_comes_from_are_let_go() {
     assert_eq!(url(EDS).short(), "ClusterLoadAssignment");
 }
 
-/// DEL-26, SST-13: names that are gone weigh something too.
+/// DEL-26, SST-13: removed names count for the size of a message.
 #[test]
 fn del_26_many_removals_take_several_messages() {
     let mut bench = Bench::files(&[(SDS, "kept=1")]);
@@ -220,7 +220,7 @@ fn del_26_many_removals_take_several_messages() {
     bench.check(client, SDS, "kept=1");
 }
 
-/// ORD-10: a client that is slow to read and ACKs meets an EDS that never rests.
+/// ORD-10: a client with slow reads and ACKs receives EDS updates without a pause.
 #[test]
 fn ord_10_routes_pass_endpoints_that_never_rest() {
     let mut bench = Bench::files(&[(EDS, "a=0"), (RDS, "r=1")]);
@@ -242,7 +242,7 @@ fn ord_10_routes_pass_endpoints_that_never_rest() {
     panic!("the routes never came");
 }
 
-/// DEL-26: a request between two messages of an answer makes nothing be sent twice.
+/// DEL-26: after a request between two messages of an answer, nothing is sent twice.
 #[test]
 fn del_26_what_was_sent_of_an_interrupted_answer_counts() {
     for delta in [false, true] {
@@ -260,7 +260,7 @@ fn del_26_what_was_sent_of_an_interrupted_answer_counts() {
             bench.ask(client, EDS, "a b c d")
         };
         assert_eq!(bench.poll(client), "ClusterLoadAssignment b=1");
-        // Unless it is asked for: by the client, or by what was sent of another type.
+        // Unless the client requests the endpoints again, or their cluster is sent.
         if delta {
             bench.change(client, EDS, "+a")
         } else {
@@ -277,7 +277,7 @@ fn del_26_what_was_sent_of_an_interrupted_answer_counts() {
     }
 }
 
-/// RLY-11: names of both styles may come from one source, a file server above all.
+/// RLY-11: one source may have names of both styles, mostly a file server.
 #[test]
 fn nam_3_both_styles_of_one_source() {
     for delta in [false, true] {
@@ -303,7 +303,7 @@ fn nam_3_both_styles_of_one_source() {
     }
 }
 
-/// SST-6: what a SotW client was never told is gone needs no sending when it is back.
+/// SST-6: a SotW client is not told of an absence, so an unchanged resource that comes back is not sent.
 #[test]
 fn i12_what_went_and_came_back_is_no_news_where_nothing_is_deleted() {
     let mut bench = Bench::files(&[(EDS, "a=1 b=1")]);
@@ -318,7 +318,7 @@ fn i12_what_went_and_came_back_is_no_news_where_nothing_is_deleted() {
     assert_eq!(bench.drain(client), "");
     bench.state(0, &[(EDS, "a=2 b=2")]);
     assert_eq!(bench.drain(client), "ClusterLoadAssignment a=2");
-    // Asked for anew it is sent anew.
+    // After a new request the resource is sent again.
     bench.state(0, &[(EDS, "b=2")]);
     assert_eq!(bench.drain(client), "");
     bench.ask(client, EDS, "b");
@@ -328,7 +328,7 @@ fn i12_what_went_and_came_back_is_no_news_where_nothing_is_deleted() {
     assert_eq!(bench.drain(client), "ClusterLoadAssignment a=2");
 }
 
-/// A client that stops to read between two messages keeps names, and no resources.
+/// A client that stops reading between two messages costs the memory of names, not of resources.
 #[test]
 fn rly_55_the_rest_of_an_answer_keeps_no_snapshot() {
     for delta in [false, true] {
@@ -347,7 +347,7 @@ fn rly_55_the_rest_of_an_answer_keeps_no_snapshot() {
     }
 }
 
-/// DEL-11: a wildcard asked for again in the middle of its answer begins anew.
+/// DEL-11: a second request for a wildcard in the middle of its answer restarts the answer.
 #[test]
 fn del_11_a_wildcard_asked_for_again_between_two_messages() {
     let mut bench = Bench::files(&[(CDS, "a=1~2000000 b=1~2000000")]);
@@ -358,7 +358,7 @@ fn del_11_a_wildcard_asked_for_again_between_two_messages() {
     assert_eq!(bench.drain(client), "Cluster a=1; Cluster b=1");
 }
 
-/// DEL-19: what waits for an answer of several messages is not begun again by the ACK of the first one.
+/// DEL-19: the ACK of the first of several messages does not restart the answer for names that were given up.
 #[test]
 fn del_19_names_that_were_given_up_do_not_interrupt_their_own_answer() {
     let mut bench = Bench::files(&[(EDS, "a=1~1600000 b=1~1600000 c=1~1600000")]);

@@ -40,7 +40,7 @@ fn nam_16_members_come_and_go_under_their_own_names() {
     assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/a=2");
     bench.state(0, &[(LEDS, "xdstp:f/a=2 xdstp:f/c=1")]);
     assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/c=1 -xdstp:f/b");
-    // The collection is empty: that is told under its own name, once.
+    // An empty collection is told under its own name, once.
     bench.state(0, &[]);
     assert_eq!(bench.drain(client), "LbEndpoint -xdstp:f/* -xdstp:f/a -xdstp:f/c");
     bench.state(0, &[(LEDS, "xdstp:f/a=3")]);
@@ -53,7 +53,7 @@ fn nam_16_an_absent_collection_is_told_under_its_name() {
     let client = bench.delta();
     bench.change(client, LEDS, "+xdstp:f/* +xdstp:g/*");
     assert_eq!(bench.drain(client), "LbEndpoint -xdstp:f/* -xdstp:g/*");
-    // DEL-11, DEL-23: again only when asked again.
+    // DEL-11, DEL-23: the absence is told again only after a new request.
     bench.state(0, &[(LEDS, "xdstp:h/a=1")]);
     assert_eq!(bench.drain(client), "");
     bench.change(client, LEDS, "+xdstp:f/*");
@@ -84,7 +84,7 @@ fn rly_13_members_prove_nothing_of_names_nor_names_of_members() {
     bench.says(LEDS, "xdstp:f/b=1");
     assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/b=1");
     bench.says_of_globs(LEDS, "xdstp:f/a=1", "xdstp:f/*");
-    // DEL-22: the name is not in the membership, yet it is asked for by itself.
+    // DEL-22: the name is not a member, but the client asks for the name itself.
     assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/a=1");
     let other = bench.delta();
     bench.change(other, LEDS, "+xdstp:f/*");
@@ -97,14 +97,14 @@ fn nam_17_a_member_given_up_beside_its_glob_is_answered() {
     let client = bench.delta();
     bench.change(client, LEDS, "+xdstp:f/* +xdstp:f/a +xdstp:f/x +xdstp:g/a");
     assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/a=1 -xdstp:f/x -xdstp:g/a");
-    // DEL-19: with the resource, or with its absence; DEL-18: silence where no glob covers the name.
+    // DEL-19: the answer is the resource or its absence. DEL-18: no answer without a glob for the name.
     bench.change(client, LEDS, "-xdstp:f/a");
     assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/a=1");
     bench.change(client, LEDS, "-xdstp:f/x");
     assert_eq!(bench.drain(client), "LbEndpoint -xdstp:f/x");
     bench.change(client, LEDS, "-xdstp:g/a");
     assert_eq!(bench.drain(client), "");
-    // The glob and the name in one request: nothing is left that would answer.
+    // The client gives up the glob and the name in one request, so no subscription is left for an answer.
     bench.change(client, LEDS, "+xdstp:f/a");
     bench.drain(client);
     bench.change(client, LEDS, "-xdstp:f/a -xdstp:f/*");
@@ -146,10 +146,10 @@ fn del_32_presented_members_are_compared_once_the_glob_is_known() {
     let held: Vec<_> = ["xdstp:f/a", "xdstp:f/b", "xdstp:f/c", "xdstp:g/a", "xdstp:h/a"].map(held).into();
     bench.change_with(client, LEDS, "+xdstp:f/* +xdstp:g/*", "", &held, None);
     assert_eq!(bench.drain(client), "");
-    // DEL-29 and DEL-33: what is the same is not sent, and nothing is gone before the glob is known.
+    // DEL-29 and DEL-33: equal resources are not sent, and removals wait for the complete glob.
     bench.says_of_globs(LEDS, "xdstp:f/a=1 xdstp:f/b=2", "");
     assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/b=2");
-    // DEL-30, of this glob only; DEL-31: what is not asked for is nobody's.
+    // DEL-30: only this glob's members are removed. DEL-31: names outside the subscription are ignored.
     bench.says_of_globs(LEDS, "", "xdstp:f/*");
     assert_eq!(bench.drain(client), "LbEndpoint -xdstp:f/c");
     bench.says_of_globs(LEDS, "", "xdstp:g/*");
@@ -177,7 +177,7 @@ fn sub_21_a_glob_in_sotw_has_its_members_too() {
     assert_eq!(bench.drain(client), "Cluster c=1 xdstp:f/a=1 xdstp:f/b=1");
     bench.state(0, &[(CDS, "xdstp:f/a=1 c=1"), (LEDS, "xdstp:f/a=1 xdstp:f/b=2")]);
     assert_eq!(bench.drain(client), "Cluster c=1 xdstp:f/a=1");
-    // What does not name itself needs the wrapper (WIR-9).
+    // A resource without its name inside needs the wrapper (WIR-9).
     bench.clients[client].routes.dialect.wrapper = true;
     bench.ask(client, LEDS, "xdstp:f/*");
     assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/a=1 xdstp:f/b=2");
@@ -214,7 +214,7 @@ fn rly_60_a_glob_lingers_and_is_freed() {
     assert!(bench.sources[0].is_idle());
 }
 
-/// What a delta client asks for and holds, by the names that the tests write.
+/// The subscriptions and resources of a delta client, in the notation of the tests.
 #[derive(Default)]
 struct Model {
     wanted: BTreeSet<String>,
@@ -237,7 +237,7 @@ impl Model {
         held.iter().for_each(|name| drop(self.held.remove(name)));
     }
 
-    /// Takes responses; `update`: nothing was asked for, so that all of it must be news.
+    /// Applies responses. `update`: the client requested nothing, so every resource must be new or changed.
     fn take(&mut self, transcript: &str, update: bool) {
         for word in transcript.split([' ', ';']).filter(|word| word.contains("xdstp:")) {
             if let Some(name) = word.strip_prefix('-') {

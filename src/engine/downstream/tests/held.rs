@@ -1,11 +1,11 @@
-//! News that a client is not sent are told to who looks (RLY-71, ADM-7).
+//! Observers are told of changes that a client is not sent yet (RLY-71, ADM-7).
 
 use std::time::Duration;
 
 use super::bench::{Bench, CDS, ClientId, RDS, url};
 use crate::engine::downstream::{HeldNews, SourceId, Why};
 
-/// Why news of a type wait, and for how long.
+/// The reason and the duration of a type's wait.
 fn held(bench: &Bench, client: ClientId, message: &str) -> Option<(String, Duration)> {
     let latest = |id: SourceId| bench.snapshots.get(id.0 as usize).cloned();
     let session = &bench.clients[client].session;

@@ -1,4 +1,4 @@
-//! What a stream carries, by the method that opened it.
+//! The types on a stream, by the method of the stream.
 
 use super::bench::Routes;
 use crate::engine::Time;
@@ -14,7 +14,7 @@ const ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/Stream
 const STREAM_CLUSTERS: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters";
 const STREAM_CLUSTERS_V2: &str = "/envoy.api.v2.ClusterDiscoveryService/StreamClusters";
 
-/// The type that a first request of this type URL is taken to mean on a stream of this method.
+/// The type of a first request with this type URL, on a stream of this method.
 fn ask(path: &str, v2: bool, type_url: &str) -> Result<String, Status> {
     let method = Method::of_path(path).unwrap();
     let crate::xds::Call::Stream(variant) = method.call else { panic!("{path} opens no stream") };

@@ -1,4 +1,4 @@
-//! What a client is told that asks with dynamic parameters: DYN-2, DYN-5 to DYN-7.
+//! Responses to clients with dynamic parameters: DYN-2, DYN-5 to DYN-7.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::xds::{
     SotwRequest, Variant, Version,
 };
 
-/// `x`, asked for with `env=…`.
+/// `x` with the parameter `env=…`.
 fn located(env: &str) -> ResourceName {
     ResourceName::located("x", &Parameters::from([("env".to_owned(), env.to_owned())]))
 }
 
 type Behind<'a> = Option<(&'a str, u128)>;
 
-/// The source has learned what is behind `x` for each of these: the key of a constraint (`-` for none) and a content, or
-/// nothing.
+/// The control plane answers for `x` with each of these parameters: the key of a constraint (`-` for none) and a
+/// content, or no resource.
 fn says(bench: &mut Bench, message: &str, news: &[(&str, Behind)]) {
     let mut changes = changes(message);
     news.iter().for_each(|(env, behind)| add(&mut changes, message, located(env), *behind));
@@ -68,7 +68,7 @@ fn add(changes: &mut Changes, message: &str, name: ResourceName, behind: Behind)
     }));
 }
 
-/// What the client is told next and ACKs: `x[key]=content@ttl`, `~x[key]` for a heartbeat, `-x[key]`, `!x:code`.
+/// Polls and ACKs the next response: `x[key]=content@ttl`, `~x[key]` for a heartbeat, `-x[key]`, `!x:code`.
 fn next(bench: &mut Bench, client: usize, message: &str) -> String {
     let (answer, composition, nonce) = loop {
         let snapshots = bench.snapshots.clone();
@@ -151,7 +151,7 @@ fn dyn_5_what_takes_the_place_of_a_variant_removes_it_in_the_same_message() {
     assert_eq!(next(&mut bench, client, EDS), "x[k]=2", "the same variant");
     says(&mut bench, EDS, &[("a", Some(("l", 3)))]);
     assert_eq!(next(&mut bench, client, EDS), "x[l]=3 -x[k]");
-    // WIR-4: one without constraints is removed by its name.
+    // WIR-4: a resource without constraints is removed by its name.
     says(&mut bench, EDS, &[("a", Some(("-", 4)))]);
     assert_eq!(next(&mut bench, client, EDS), "x=4 -x[l]");
     says(&mut bench, EDS, &[("a", Some(("k", 5)))]);
@@ -258,7 +258,7 @@ fn dyn_6_rly_51_a_withheld_removal_is_told_with_the_constraints_of_what_the_clie
     bench.says(RDS, "r=1");
     assert_eq!(next(&mut bench, client, CDS), "x[k]=1");
     assert!(next(&mut bench, client, RDS).starts_with("r="));
-    // What the client never saw of the variants in between, it is not told to remove.
+    // The client never saw the variants in between, and is not told of their removal.
     says(&mut bench, CDS, &[("a", Some(("l", 2)))]);
     says(&mut bench, CDS, &[("a", None)]);
     bench.says(RDS, "r=2");

@@ -1,5 +1,5 @@
-//! Random histories of a control plane that makes before it breaks (ORD-1), and clients that are slow to ACK and reject
-//! routes: none of them ever holds a route to a cluster that it has not (CNF-5, I15).
+//! Random histories of a control plane that makes before it breaks (ORD-1), and of clients that ACK late and reject
+//! routes. No client ever holds a route to a cluster that the client lacks (CNF-5, I15).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::engine::upstream::Scope;
 use crate::xds::{Code, Status, Variant};
 
 const CLUSTERS: [&str; 5] = ["c0", "c1", "c2", "c3", "c4"];
-/// What refers to clusters, by type.
+/// Resources that refer to clusters, by type.
 const ROUTES: [(&str, &str); 4] = [(RDS, "r0"), (RDS, "r1"), (LDS, "l0"), (LDS, "l1")];
 const TYPES: [&str; 4] = [CDS, EDS, LDS, RDS];
 
-/// A removal that is seen together with one a moment older waits as long as that.
+/// The minimum of an overdue wait: 15 s, less the age of an earlier removal with the same wait.
 const CAP: Duration = Duration::from_secs(14);
 
-/// A stream that takes nothing for longer may be told of removals early, since nobody keeps their bytes.
+/// A stream that is blocked for longer may be told of removals early, because the last bytes are not kept longer.
 const BLOCKED_MAX: Duration = Duration::from_secs(10);
 
 /// Resources of a type by name.
@@ -31,19 +31,19 @@ type Set = BTreeMap<String, String>;
 #[derive(Default)]
 struct Model {
     id: ClientId,
-    /// By type; a route's content begins with the name of its cluster.
+    /// By type. A route's content begins with the name of its cluster.
     held: BTreeMap<&'static str, Set>,
-    /// Verdicts that are still to be sent: type, nonce, NACK.
+    /// Unsent verdicts: type, nonce, NACK.
     verdicts: VecDeque<(&'static str, String, bool)>,
     /// Clusters that wait for their endpoints.
     warming: BTreeSet<String>,
     polled_at: Time,
-    /// Since when clusters and endpoints are gone that this client was not sent again.
+    /// The departure times of clusters and endpoints that the client was not sent again.
     gone: BTreeMap<(&'static str, String), Time>,
 }
 
 impl Model {
-    /// The routes that name a cluster of which the client lacks something, and what.
+    /// The routes without their cluster or endpoints, and the missing type.
     fn dangling(&self) -> BTreeSet<(String, &'static str)> {
         let of = |message: &str| self.held.get(message).into_iter().flatten();
         let lacks = |message: &str, cluster: &str| !of(message).any(|(name, _)| name == cluster);
@@ -56,7 +56,7 @@ impl Model {
 struct History {
     bench: Bench,
     files: bool,
-    /// What the control plane has.
+    /// The resources of the control plane.
     truth: BTreeMap<&'static str, Set>,
     versions: u32,
     clients: Vec<Model>,
@@ -76,7 +76,7 @@ impl History {
             let id = if *delta { history.bench.delta() } else { history.bench.sotw() };
             let all = CLUSTERS.join(" ");
             for (message, list) in [(CDS, all.as_str()), (EDS, &all), (LDS, "l0 l1"), (RDS, "r0 r1")] {
-                // A SotW client never learns from EDS and RDS that something is gone, unless it has the wildcard.
+                // Without the wildcard, a SotW client is never told of removals of EDS and RDS.
                 let list = if *wildcard && message != RDS { "" } else { list };
                 if *delta {
                     let list: Vec<_> = list.split_whitespace().map(|name| format!("+{name}")).collect();
@@ -101,7 +101,7 @@ impl History {
 
     // === the control plane ===
 
-    /// Says it by name and of all; a directory is read once for several changes.
+    /// Tells a change by name and in the wildcard. A directory is read once for several changes.
     fn say(&mut self, message: &'static str, word: &str) {
         if !self.files {
             self.bench.changes(0, message, Scope::Names, word, false);
@@ -132,7 +132,7 @@ impl History {
         self.set(CDS, name, &format!("{kind}{}", self.versions));
     }
 
-    /// Makes the cluster and its endpoints if there are none, and only then the route to it.
+    /// Creates the cluster and its endpoints if they are missing, and then the route.
     fn route(&mut self, number: usize, cluster: usize) {
         let name = CLUSTERS[cluster % CLUSTERS.len()];
         if !self.truth[CDS].contains_key(name) {
@@ -146,7 +146,7 @@ impl History {
         self.set(message, route, &format!("{name}.{}", self.versions));
     }
 
-    /// Removes the clusters that no route names, and their endpoints.
+    /// Removes the clusters without routes, and their endpoints.
     fn sweep(&mut self) {
         let routes = self.truth[RDS].values().chain(self.truth[LDS].values());
         let used: BTreeSet<_> = routes.map(|route| cluster_of(route).to_owned()).collect();
@@ -165,7 +165,7 @@ impl History {
 
     // === the clients ===
 
-    /// Takes one response, and rejects it if it is of routes and `reject`. Whether there was one.
+    /// Takes one response. With `reject`, rejects a response of routes. Returns whether there was a response.
     fn poll(&mut self, index: usize, reject: bool) -> bool {
         let client = self.clients[index].id;
         self.clients[index].polled_at = self.bench.now;
@@ -219,7 +219,7 @@ impl History {
         self.judge(index, message, text, &dangling);
     }
 
-    /// No route names a cluster that the client lacks; unless it was gone for as long as anything waits.
+    /// Asserts that no route names a missing cluster, unless the cluster has been gone for the maximum wait.
     fn judge(&self, index: usize, message: &str, text: &str, before: &BTreeSet<(String, &'static str)>) {
         let model = &self.clients[index];
         for (route, lacking) in model.dangling().difference(before) {
@@ -251,7 +251,7 @@ impl History {
             if self.send_verdict(index) || polled {
                 continue;
             }
-            // What rests goes soon.
+            // Resting removals go soon.
             let held_until = self.bench.clients[self.clients[index].id].session.held_until();
             let rest = held_until.map(|until| until.since(self.bench.now));
             let Some(rest) = rest.filter(|rest| *rest <= Duration::from_millis(250)) else { return };
@@ -302,7 +302,7 @@ impl History {
         }
     }
 
-    /// Everybody ACKs everything: in the end all have what the control plane has.
+    /// Ends the history: all clients ACK everything, and then have the resources of the control plane.
     fn end(&mut self) {
         for number in 0..ROUTES.len() {
             self.route(number, number);
@@ -329,7 +329,7 @@ impl History {
     }
 }
 
-/// The same histories every time; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` ask for others and for more.
+/// The same histories in every run; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` select other or more histories.
 fn config() -> ProptestConfig {
     let given = ProptestConfig::default();
     let rng_seed = match given.rng_seed {

@@ -1,4 +1,4 @@
-//! What another sluice is told to be whole (ADR 14).
+//! Marks for another sluice: complete collections (ADR 14).
 
 use super::bench::{Bench, CDS, EDS, version_of};
 
@@ -11,7 +11,7 @@ fn del_26_a_wildcard_is_marked_when_it_is_known_as_a_whole() {
     bench.says_of_all(CDS, "a=1 b=1", false);
     assert_eq!(bench.drain(sluice), "Cluster a=1 b=1");
     assert_eq!(bench.drain(other), "Cluster a=1 b=1");
-    // Nothing else is to be said, and nobody else is told.
+    // There is no content to send, and the other client receives no mark.
     bench.says_of_all(CDS, "", true);
     assert_eq!(bench.drain(sluice), "Cluster (2: whole)");
     assert_eq!(bench.drain(other), "");
@@ -79,7 +79,7 @@ fn tmr_3_names_are_marked_when_none_is_unknown() {
     assert_eq!(bench.drain(sluice), "ClusterLoadAssignment -b");
     bench.says(EDS, "c=1");
     assert_eq!(bench.drain(sluice), "ClusterLoadAssignment c=1 (4: whole)");
-    // What is asked for later is answered, and that says it.
+    // The answer to a later request implies the mark.
     bench.change(sluice, EDS, "+d");
     bench.says(EDS, "-d");
     assert_eq!(bench.drain(sluice), "ClusterLoadAssignment -d");
@@ -103,7 +103,7 @@ fn nam_16_globs_are_marked_one_by_one() {
     assert_eq!(bench.drain(sluice), format!("ClusterLoadAssignment (2: {F})"));
     bench.says_of_globs(EDS, "", G);
     assert_eq!(bench.drain(sluice), format!("ClusterLoadAssignment -{G} (3: whole {G})"));
-    // Left and taken up again.
+    // The client gives up the glob and asks for the glob again.
     bench.change(sluice, EDS, &format!("-{F}"));
     bench.change(sluice, EDS, &format!("+{F}"));
     assert_eq!(bench.drain(sluice), format!("ClusterLoadAssignment {member}=1 (6: {F})"));

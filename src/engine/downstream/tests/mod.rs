@@ -1,4 +1,4 @@
-//! Transcripts of streams: sources, sessions, and clients that do with the responses what Envoy and gRPC do.
+//! Transcripts of streams: sources, sessions, and clients that apply responses like Envoy and gRPC.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

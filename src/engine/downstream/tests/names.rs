@@ -36,7 +36,7 @@ fn nam_8_a_client_that_asks_in_two_spellings_is_answered_in_both() {
     let client = bench.delta();
     bench.change(client, EDS, &format!("+{A1B2} +{B2A1}"));
     assert_eq!(bench.drain(client), format!("ClusterLoadAssignment {A1B2}=1 {B2A1}=1"));
-    // DEL-20: what was not asked for in this spelling is not given up.
+    // DEL-20: a spelling that was never requested is not given up.
     bench.change(client, EDS, "-xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/%78?a=1&b=2");
     bench.change(client, EDS, &format!("-{A1B2}"));
     assert_eq!(bench.drain(client), "");
@@ -75,7 +75,7 @@ fn nam_8_presented_versions_count_in_any_spelling() {
 fn nam_8_a_sotw_client_that_spells_anew_is_sent_the_name_again() {
     let mut bench = Bench::files(&[(EDS, &format!("{A1B2}=1"))]);
     let client = bench.sotw();
-    // A bare message is what it is: its name stands inside. The key is what the relay counts by.
+    // A bare message is not changed: its name stands inside. The relay counts by the key.
     bench.ask(client, EDS, A1B2);
     assert_eq!(bench.drain(client), format!("ClusterLoadAssignment {A1B2}=1"));
     bench.ask(client, EDS, A1B2);
@@ -91,7 +91,7 @@ fn nam_8_a_sotw_client_that_spells_anew_is_sent_the_name_again() {
     assert_eq!(bench.drain(client), format!("LbEndpointCollection {name}=1"));
     bench.ask(client, collection, &format!("{spelled} {name}"));
     assert_eq!(bench.drain(client), format!("LbEndpointCollection {name}=1 {spelled}=1"));
-    // SUB-6: only a spelling was given up.
+    // SUB-6: the client gave up a spelling, not the name.
     bench.ask(client, collection, &spelled);
     assert_eq!(bench.drain(client), "");
 }
@@ -105,7 +105,7 @@ fn nam_9_a_key_twice_makes_a_name_of_its_own() {
     assert_eq!(bench.drain(client), format!("ClusterLoadAssignment {twice}=2"));
 }
 
-// === names that nobody can serve ===
+// === refused names ===
 
 #[test]
 fn nam_5_a_name_of_another_type_is_absent_and_hurts_nothing_else() {
@@ -117,14 +117,14 @@ fn nam_5_a_name_of_another_type_is_absent_and_hurts_nothing_else() {
     let (name, error) = taken.refused.unwrap();
     assert_eq!(name.as_str(), wrong);
     assert!(error.to_string().contains("the request is for envoy.config.endpoint.v3.ClusterLoadAssignment"));
-    // ERR-2: the reason follows, for those who read it.
+    // ERR-2: the reason follows for clients that read errors.
     let refused = format!("ClusterLoadAssignment -{wrong}; ClusterLoadAssignment !{wrong}:INVALID_ARGUMENT");
     assert_eq!(bench.drain(client), refused);
     bench.change(client, EDS, "+a");
     assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1");
-    // DEL-11: asked for again, it is answered again; given up, it is silent.
+    // DEL-11: a new request is answered again. Giving up the name is not answered.
     bench.change(client, EDS, &format!("+{wrong}"));
-    // ERR-2: the reason follows, for those who read it.
+    // ERR-2: the reason follows for clients that read errors.
     let refused = format!("ClusterLoadAssignment -{wrong}; ClusterLoadAssignment !{wrong}:INVALID_ARGUMENT");
     assert_eq!(bench.drain(client), refused);
     bench.change(client, EDS, &format!("-{wrong}"));
@@ -140,7 +140,7 @@ fn nam_1_a_malformed_name_is_absent() {
     let errors = "!xdstp://a:INVALID_ARGUMENT !xdstp://a/x/%zz:INVALID_ARGUMENT";
     let refused = "a=1 -xdstp://a -xdstp://a/x/%zz; ClusterLoadAssignment";
     assert_eq!(bench.drain(client), format!("ClusterLoadAssignment {refused} {errors}"));
-    // SotW can only leave it out (SST-10), and an empty complete set says that nothing is there (SST-14).
+    // SotW can only leave out the name (SST-10), and an empty complete set tells the absence of all names (SST-14).
     let client = bench.sotw();
     bench.ask(client, EDS, "a xdstp://a");
     let refused = "!xdstp://a:INVALID_ARGUMENT";
@@ -154,14 +154,14 @@ fn nam_1_a_malformed_name_is_absent() {
     let bad = bench.sotw();
     bench.ask(bad, EDS, "xdstp://a");
     assert_eq!(bench.drain(bad), "");
-    // SST-7: errors alone are for those who take them for an answer.
+    // SST-7: errors alone are sent only to clients that take errors for answers.
     let able = bench.sotw();
     bench.clients[able].routes.dialect.errors_alone = true;
     bench.ask(able, EDS, "xdstp://a");
     assert_eq!(bench.drain(able), format!("ClusterLoadAssignment {refused}"));
 }
 
-/// Of one name there are spellings without end, and in each of them the client is sent the resource.
+/// A name has an unlimited number of spellings, and the client is sent the resource in each spelling.
 #[test]
 fn nam_8_fd16_the_spellings_of_a_stream_are_bounded() {
     let spelled = |name: usize, spelling: usize| {
@@ -192,7 +192,7 @@ fn nam_8_fd16_the_spellings_of_a_stream_are_bounded() {
     assert!(status.message.contains("21 names on one stream"), "{status}");
 }
 
-/// Ten thousand clients that ask for the same names keep them once.
+/// Clients with equal names share one set.
 #[test]
 fn rly_55_clients_with_the_same_names_share_one_set() {
     const LEDS: &str = "envoy.config.endpoint.v3.LbEndpoint";

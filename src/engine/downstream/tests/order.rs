@@ -6,7 +6,7 @@ use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, streams};
 use crate::engine::source::{Attachment, Files};
 use crate::engine::upstream::Scope;
 
-/// A client of all clusters, and of the route `r`, that has ACKed what there is.
+/// A client that has ACKed all clusters and the route `r`.
 fn join(bench: &mut Bench, delta: bool) -> ClientId {
     let client = if delta { bench.delta() } else { bench.sotw() };
     for (message, name) in [(CDS, ""), (RDS, "r")] {
@@ -28,7 +28,7 @@ fn want(bench: &mut Bench, client: ClientId, message: &str, list: &str) {
 
 const HOLD: Duration = Duration::from_secs(15);
 
-/// A removal rests so long at the least.
+/// The minimum rest of a removal.
 const REST: Duration = Duration::from_millis(25);
 
 #[test]
@@ -36,7 +36,7 @@ fn rly_51_a_removal_follows_the_ack_of_the_route_that_left() {
     for delta in [false, true] {
         let mut bench = Bench::files(&[(CDS, "x=e1"), (EDS, "x=1"), (RDS, "r=x")]);
         let client = join(&mut bench, delta);
-        // All in one: a new cluster, the route to it, and the end of the old one.
+        // One change has a new cluster, the route to the cluster, and the removal of the old cluster.
         bench.state(0, &[(CDS, "y=1"), (RDS, "r=y")]);
         assert_eq!(bench.poll(client), if delta { "Cluster y=1" } else { "Cluster x=e1 y=1" });
         assert_eq!(bench.poll(client), "RouteConfiguration r=y");
@@ -58,7 +58,7 @@ fn rly_51_without_news_of_routes_a_removal_rests_only() {
     for delta in [false, true] {
         let mut bench = Bench::files(&[(CDS, "x=1 y=1"), (RDS, "r=y"), (LDS, "")]);
         let client = join(&mut bench, delta);
-        // Of this type nothing is known, hence nothing is news.
+        // The type has no known resources, and so no changes.
         want(&mut bench, client, LDS, "l");
         bench.drain(client);
         bench.state(0, &[(CDS, "y=1"), (RDS, "r=y")]);
@@ -90,7 +90,7 @@ fn rly_51_a_removal_waits_after_a_nack_until_a_later_version_is_acked() {
             assert_eq!(bench.poll(client), "", "it keeps the route to x");
             bench.advance(REST);
             assert_eq!(bench.poll(client), "", "nor is it a matter of time");
-            // What it accepts of another route says nothing of this one.
+            // An ACK of another route says nothing about the rejected route.
             bench.state(0, &[(CDS, "y=1"), (RDS, "r=y! q=2")]);
             assert_eq!(bench.drain(client), "RouteConfiguration q=2");
             bench.state(0, &[(CDS, "y=1"), (RDS, "r=y q=2")]);
@@ -154,7 +154,7 @@ fn rly_51_routes_that_never_rest_hold_no_removal_up() {
         assert_eq!(bench.poll(client), "RouteConfiguration r=x2");
         bench.state(0, &[(CDS, "y=1"), (RDS, "r=y")]);
         assert_eq!(bench.poll(client), "");
-        // The ACK of a route that was sent before is not the one to wait for.
+        // The removal does not wait for the ACK of an earlier route.
         bench.ack(client, RDS);
         bench.advance(Duration::from_millis(240));
         bench.state(0, &[(CDS, "y=1"), (RDS, "r=y2")]);
@@ -182,7 +182,7 @@ fn rly_51_each_removal_has_its_own_wait() {
             assert_eq!(bench.poll(client), if delta { "Cluster w=1" } else { "Cluster w=1 x=1 y=1 z=1" });
             bench.ack(client, CDS);
             bench.ack(client, RDS);
-            // It has r=y now: x may go, unless it waits together with y.
+            // The client has r=y now: x may go, unless x waits together with y.
             let together = apart < REST;
             let expected = if delta { "Cluster -x" } else { "Cluster w=1 y=1 z=1" };
             if !together {
@@ -265,7 +265,7 @@ fn rly_51_clusters_wanted_by_name() {
         bench.says(CDS, "y=2");
         assert_eq!(bench.poll(client), if delta { "Cluster y=2" } else { "Cluster x=1 y=2" });
         bench.ack(client, CDS);
-        // A name that the client gave up is not withheld from it.
+        // The removal of a name that the client gave up is not withheld.
         if !delta {
             bench.ask(client, CDS, "y z");
             bench.says(CDS, "-z");
@@ -274,7 +274,7 @@ fn rly_51_clusters_wanted_by_name() {
             assert_eq!(bench.poll(client), "Cluster y=2 z=1");
             continue;
         }
-        // One that never existed is told at once.
+        // The absence of a name that never existed is told at once.
         bench.change(client, CDS, "+z");
         bench.says(CDS, "-z");
         assert_eq!(bench.poll(client), "Cluster -z");
@@ -310,7 +310,7 @@ fn rly_51_what_is_gone_holds_no_route_up() {
         let client = join(&mut bench, delta);
         bench.state(0, &[(CDS, "x=1 y=2"), (RDS, "r=x")]);
         assert_ne!(bench.poll(client), "");
-        // The clusters wait for their ACK, and so does their removal, but not the route.
+        // The clusters wait for their ACK, and so does the removal. The route does not wait.
         bench.state(0, &[(CDS, "y=2"), (RDS, "r=y")]);
         assert_eq!(bench.poll(client), "RouteConfiguration r=y");
         bench.ack(client, RDS);
@@ -377,7 +377,7 @@ fn ord_10_what_waited_goes_in_order_though_more_comes() {
         assert_eq!(bench.poll(client), "");
         bench.advance(HOLD);
         assert_eq!(bench.poll(client), if delta { "Cluster y=1" } else { "Cluster x=e2 y=1" });
-        // A later state, whose route names a cluster that the client cannot be sent yet.
+        // A later route names a cluster that the client cannot be sent yet.
         bench.state(0, &[(CDS, "x=e2 y=1 z=1"), (EDS, "x=1"), (RDS, "r=z")]);
         assert_eq!(bench.poll(client), "RouteConfiguration r=y");
         bench.ack(client, RDS);
@@ -480,7 +480,7 @@ fn rly_51_nam_16_a_member_that_left_a_glob_is_withheld_too() {
                 if delta { "Cluster -xdstp:f/x" } else { "Cluster xdstp:f/y=1" }
             })
         );
-        // Nor is the glob empty before the last one is gone.
+        // The glob is not empty, either, before its last member is removed.
         bench.state(0, &[(RDS, "r=z")]);
         assert_eq!(bench.poll(client), "RouteConfiguration r=z");
         assert_eq!(bench.poll(client), "");
@@ -499,7 +499,7 @@ fn sub_6_a_name_that_is_given_up_beside_its_glob_stays() {
     assert_eq!(bench.drain(client), "Cluster xdstp:f/x=1 xdstp:g/x=1");
     bench.ask(client, CDS, "xdstp:f/* xdstp:g/x");
     assert_eq!(bench.drain(client), "");
-    // What goes with the glob is sent again when it comes back.
+    // A member that goes with its glob is sent again after a new request.
     bench.ask(client, CDS, "xdstp:g/x xdstp:g/*");
     bench.ask(client, CDS, "xdstp:g/x xdstp:g/* xdstp:f/x");
     assert_eq!(bench.drain(client), "Cluster xdstp:f/x=1 xdstp:g/x=1");

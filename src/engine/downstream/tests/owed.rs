@@ -1,4 +1,4 @@
-//! Endpoints that are asked for after their clusters were sent (ORD-5, RLY-52).
+//! Endpoints that are requested after their clusters were sent (ORD-5, RLY-52).
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn ord_5_so_do_those_of_all_clusters_of_the_stream_that_were_sent_before() {
         }
         let presented = [("a", old(EDS, "a=1")), ("b", old(EDS, "b=1")), ("s", old(EDS, "s=1"))];
         bench.change_with(client, EDS, "+a +b +s", "", &presented, None);
-        // After too many answers to remember them, nothing of it is left out.
+        // After too many answers to remember, all endpoints are sent.
         let expected = if rounds < 16 { "a=1 b=1" } else { "a=1 b=1 s=1" };
         assert_eq!(bench.drain(client), format!("ClusterLoadAssignment {expected}"));
     }

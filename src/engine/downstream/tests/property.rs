@@ -1,5 +1,5 @@
-//! Random histories: in the end every client holds what its sources have, and on the way nobody was told anything without
-//! a reason.
+//! Random histories: in the end, every client holds the resources of its sources, and no client was told anything
+//! without a reason on the way.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::xds::{Code, ResourceName, Status, Variant, Version};
 const TYPES: [&str; 3] = [CDS, EDS, RDS];
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "xdstp:e", "xdstp:f"];
 
-/// One step of a history: what, and two numbers that choose from what there is.
+/// One step of a history: the action, and two numbers that choose its objects.
 type Step = (u8, u8, u8);
 
 struct History {
     bench: Bench,
     files: bool,
-    /// Of file sources: the content by type and name.
+    /// The content of file sources, by type and name.
     state: Vec<BTreeMap<(&'static str, &'static str), String>>,
     live: Vec<ClientId>,
 }
@@ -97,7 +97,7 @@ impl History {
         }
         let word = if gone { format!("-{name}") } else { format!("{name}={content}") };
         let scope = if x & 0x40 == 0 { Scope::Names } else { Scope::Wildcard };
-        // A complete membership once is one for ever.
+        // A complete membership stays complete.
         let complete = scope == Scope::Wildcard && y & 0x08 != 0;
         self.bench.changes(source, message, scope, &word, complete);
     }
@@ -148,7 +148,7 @@ impl History {
         }
     }
 
-    /// The client comes back on another stream with what it holds.
+    /// The client returns on another stream and presents its resources.
     fn reconnect(&mut self, client: ClientId) {
         self.bench.leave(client);
         let variant = self.bench.clients[client].variant;
@@ -168,7 +168,7 @@ impl History {
             }
             self.bench.held(new, message).resources = old.resources.clone();
             if variant == Variant::Sotw {
-                // Only a client that had nothing but the wildcard knows what its version is of (STR-10).
+                // Only a client with nothing but the wildcard knows the set of its version (STR-10).
                 let sure = old.wildcard && old.wanted.is_empty() && old.stale.is_empty();
                 let version = if sure { old.version } else { String::new() };
                 self.bench.ask_with(new, message, &list.join(" "), "", &version, None);
@@ -182,7 +182,7 @@ impl History {
         }
     }
 
-    /// Everything that is under way arrives, and everything that is not known yet is said.
+    /// All pending messages arrive, and the control plane answers for all names.
     fn rest(&mut self) {
         for client in self.live.clone() {
             self.bench.deliver(client, usize::MAX);
@@ -205,7 +205,7 @@ impl History {
         }
         for client in self.live.clone() {
             for message in TYPES {
-                // What was never ACKed is now.
+                // The client ACKs its open responses.
                 if !self.bench.held(client, message).unanswered.is_empty() {
                     self.bench.ack(client, message);
                 }
@@ -213,7 +213,7 @@ impl History {
             self.bench.deliver(client, usize::MAX);
             self.bench.drain(client);
         }
-        // Of who rejected a route, what it named is removed late (RLY-51).
+        // A client that rejected a route loses the route's clusters late (RLY-51).
         self.bench.advance(Duration::from_secs(15));
         for client in self.live.clone() {
             self.bench.drain(client);
@@ -255,7 +255,7 @@ impl History {
         assert_eq!(resources, due, "{client} {:?} {message}: {held:?}", this.variant);
     }
 
-    /// All go, and nothing stays behind.
+    /// All clients leave, and the sources keep nothing.
     fn end(&mut self) {
         for client in self.live.clone() {
             self.bench.leave(client);
@@ -284,7 +284,7 @@ fn run(files: bool, variants: [bool; 3], steps: &[Step]) {
     history.end();
 }
 
-/// The same histories every time; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` ask for others and for more.
+/// The same histories in every run; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` select other or more histories.
 fn config() -> ProptestConfig {
     let given = ProptestConfig::default();
     let rng_seed = match given.rng_seed {

@@ -1,4 +1,5 @@
-//! Names of several realms in one subscription: where each is asked for, and what of a change each source is told.
+//! Names of several realms in one subscription: the source of each name, and the part of a change that each source is
+//! told.
 
 use super::bench::{CDS, EDS};
 use crate::engine::Time;
@@ -8,11 +9,12 @@ use crate::engine::interest::{Collection, HashSeed, Interest};
 use crate::engine::realm::{Authorities, Realm, Space};
 use crate::xds::{DeltaRequest, Request, ResourceName, SotwRequest, Status, TypeUrl, Variant};
 
-/// Old-style names go to source 0, authorities to 1 and 2, all others to 9, and what is private to 100 more.
+/// Old-style names go to source 0, authorities to 1 and 2, and all others to 9. A private name goes to the source
+/// with a number higher by 100.
 #[derive(Default)]
 struct Routes {
     authorities: Authorities,
-    /// Names, `*` for the wildcard.
+    /// Names; `*` is the wildcard.
     private: Vec<&'static str>,
 }
 
@@ -50,8 +52,8 @@ impl Bench {
         Bench { session, routes, variant }
     }
 
-    /// The names of SotW are the whole list; those of delta are added, or taken away where they begin with `-`. In names
-    /// of authorities `t` stands for the type.
+    /// In SotW, the names are the complete list. In delta, names are added, or removed with a leading `-`. In names
+    /// of authorities, `t` stands for the type.
     fn ask(&mut self, type_url: &str, words: &str) -> String {
         let words = &words.replace("/t/", &format!("/{type_url}/"));
         let type_url = TypeUrl::of_message(type_url).as_str().to_owned();
@@ -81,7 +83,7 @@ impl Bench {
     }
 }
 
-/// `0: a b` for each source that is told what is wanted of it now, `0: -` for one that is left.
+/// `0: a b` for each source with new subscriptions, `0: -` for a source without subscriptions.
 fn told(watches: Vec<Watch>) -> String {
     let line = |watch| match watch {
         Watch::Watch { source, interest: Interest::Wildcard, .. } => format!("{}: *", source.0),
@@ -131,7 +133,7 @@ fn nam_3_a_wildcard_goes_to_the_default_list() {
     }
 }
 
-/// What turned out to be private leaves what is shared, and whoever asks later goes to its own source at once.
+/// Private names leave the shared source, and a client that asks later goes to its own source at once.
 #[test]
 fn cch_1_rly_20_names_move_to_a_source_of_their_own() {
     for variant in [Variant::Sotw, Variant::Delta] {
@@ -141,7 +143,7 @@ fn cch_1_rly_20_names_move_to_a_source_of_their_own() {
         assert_eq!(bench.divert(EDS), "0: y, 100: x, 1: -, 101: xdstp://a/t/1");
         assert_eq!(bench.divert(EDS), "", "it is there already");
         assert_eq!(bench.divert(CDS), "", "nothing is wanted of this type");
-        // Once moved, a name stays where it is, whatever is said of it later.
+        // A moved name stays at its source, even if the name is no longer private.
         bench.routes.private = Vec::new();
         assert_eq!(bench.divert(EDS), "");
         let mut late = Bench::new(variant);
@@ -150,7 +152,7 @@ fn cch_1_rly_20_names_move_to_a_source_of_their_own() {
     }
 }
 
-/// A name that is given up, or asked for again, before it was moved is found where it is.
+/// A name that is given up or requested again before its move is found at its present source.
 #[test]
 fn cch_1_a_name_is_found_under_the_realm_in_which_it_was_asked_for() {
     let mut bench = Bench::new(Variant::Delta);

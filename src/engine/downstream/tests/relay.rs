@@ -1,4 +1,4 @@
-//! Order, pace, and what is peculiar to a relay: ORD, FLW, RLY.
+//! Order, pace, and the specific duties of a relay: ORD, FLW, RLY.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn ord_5_and_6_endpoints_follow_a_changed_cluster_though_nothing_changed_in_them
         bench.drain(client);
         bench.state(0, &[(CDS, "a=e2 b=e1 c=static2"), (EDS, "a=1 b=1 c=1"), (RDS, "r=1")]);
         let clusters = if delta { "Cluster a=e2 c=static2" } else { "Cluster a=e2 b=e1 c=static2" };
-        // RLY-52: of the changed clusters, from the cached bytes, though none is ACKed yet.
+        // RLY-52: the endpoints of changed clusters are sent from the cache, even before an ACK.
         assert_eq!(bench.poll(client), clusters);
         assert_eq!(bench.poll(client), "ClusterLoadAssignment a=1");
         assert_eq!(bench.drain(client), "");
@@ -87,7 +87,7 @@ fn rly_50_routes_never_pass_the_clusters_that_came_before_them() {
     assert_eq!(bench.poll(client), "Cluster x=1");
     assert_eq!(bench.poll(client), "RouteConfiguration r=1");
     bench.ack(client, RDS);
-    // The clusters are still unACKed when the next state comes: the route waits for the new cluster.
+    // The clusters are still unACKed when the next state arrives: the route waits for the new cluster.
     bench.state(0, &[(CDS, "x=1 y=1"), (RDS, "r=2")]);
     assert_eq!(bench.poll(client), "");
     assert_eq!(bench.clients[client].session.held_until(), Some(bench.now + Duration::from_secs(15)));
@@ -114,7 +114,7 @@ fn ord_10_but_not_for_ever() {
     bench.advance(Duration::from_millis(14_999));
     assert_eq!(bench.poll(client), "");
     bench.advance(Duration::from_millis(1));
-    // The clusters go beside what is unACKed (NON-4), and before the route all the same (ORD-4).
+    // The clusters go beside unACKed responses (NON-4), but still before the route (ORD-4).
     assert_eq!(bench.poll(client), "Cluster x=1 y=1");
     assert_eq!(bench.poll(client), "RouteConfiguration r=2");
     assert_eq!(bench.clients[client].session.held_until(), None);
@@ -160,7 +160,7 @@ fn flw_1_and_2_a_slow_client_delays_nobody_and_costs_no_queue() {
         bench.state(0, &[(EDS, &format!("a={content}"))]);
         assert_eq!(bench.drain(fast), format!("ClusterLoadAssignment a={content}"));
     }
-    // RLY-55: minutes without an ACK end nothing.
+    // RLY-55: the stream survives minutes without an ACK.
     bench.advance(Duration::from_secs(600));
     assert_eq!(bench.poll(slow), "");
     bench.ack(slow, EDS);
@@ -194,7 +194,7 @@ fn rly_54_the_first_update_wakes_at_once_and_the_next_ones_are_gathered() {
     assert!(woken(&mut bench).is_empty(), "RLY-36: equal content is no news");
 }
 
-// === what is known ===
+// === known and unknown names ===
 
 #[test]
 fn rly_1_unknown_names_are_held_and_the_others_are_answered() {
@@ -225,7 +225,7 @@ fn rly_2_and_3_nothing_known_is_nothing_said() {
             bench.advance(Duration::from_secs(9));
             assert_eq!(bench.poll(delta), "");
             bench.advance(Duration::from_secs(60));
-            // ERR-10: that is no guess, and no answer in SotW.
+            // ERR-10: the error is not a guess, and in SotW not an answer.
             let error = if list.is_empty() {
                 String::new()
             } else {
@@ -248,7 +248,7 @@ fn rly_5_a_full_state_answer_waits_until_no_name_is_unknown() {
         bench.says_of_all(message, "a=1 b=1", false);
         assert_eq!(bench.poll(named), "");
         assert_eq!(bench.poll(all), "");
-        // RLY-9: what is released is the state of now.
+        // RLY-9: the released answer has the present state.
         bench.says(message, "a=2");
         bench.says(message, "-c");
         bench.says_of_all(message, "a=2 -b", true);
@@ -269,7 +269,7 @@ fn rly_12_and_13_wildcard_and_names_never_answer_for_each_other() {
     bench.says_of_all(CDS, "b=1", true);
     assert_eq!(bench.drain(all), "Cluster b=1");
     assert_eq!(bench.drain(named), "Cluster a=1");
-    // Nor is a name absent because the wildcard lacks it, or there because the wildcard has it.
+    // A name is not absent because the wildcard lacks the name, and not present because the wildcard has the name.
     let other = bench.delta();
     bench.change(other, CDS, "+b +c");
     assert_eq!(bench.drain(other), "");
@@ -337,7 +337,7 @@ fn rly_30_and_31_versions_are_of_the_content_alone() {
     bench.drain(client);
     assert_eq!(bench.held(client, CDS).version, replica.held(other, CDS).version);
     assert_eq!(bench.held(client, CDS).version, version_of(CDS, "a=1 b=1").to_string());
-    // RLY-35: of other types the version is that of what was sent.
+    // RLY-35: for other types, the version belongs to the sent resources.
     bench.ask(client, EDS, "a b");
     bench.drain(client);
     bench.state(0, &[(CDS, "a=1 b=1"), (EDS, "a=1 b=2")]);
@@ -392,7 +392,7 @@ fn rly_36_equal_content_is_never_an_update() {
         bench.state(0, &[(CDS, "a=1"), (EDS, "a=1"), (RDS, "r=1")]);
         assert_eq!(bench.drain(sotw) + &bench.drain(delta), "");
     }
-    // There and back between two polls is nothing either.
+    // A change that is undone between two polls is no change.
     bench.state(0, &[(CDS, "a=2 b=1"), (EDS, "a=2"), (RDS, "r=2")]);
     bench.state(0, &[(CDS, "a=1"), (EDS, "a=1"), (RDS, "r=1")]);
     assert_eq!(bench.drain(sotw) + &bench.drain(delta), "");
@@ -423,7 +423,7 @@ fn rly_58_a_second_subscriber_is_answered_from_the_cache_and_shares_the_answer()
             bench.change(*client, EDS, "+b +a")
         };
         if *client == 0 {
-            // N2: the others come while the answer is on its way, and get it once.
+            // N2: the other clients subscribe while the answer is on its way, and get the answer once.
             assert_eq!(bench.drain(*client), "");
         }
     }

@@ -1,4 +1,4 @@
-//! Removals rest a little, for the route that comes right behind (ORD-3, RLY-51).
+//! Removals rest for a short time, because a route may follow (ORD-3, RLY-51).
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn want(bench: &mut Bench, client: ClientId, message: &str, list: &str) {
     };
 }
 
-/// A client of all clusters, and of the route `r` to the cluster `x`, that has ACKed what there is.
+/// A client that has ACKed all clusters, and the route `r` to the cluster `x`.
 fn join(bench: &mut Bench, delta: bool) -> ClientId {
     let client = if delta { bench.delta() } else { bench.sotw() };
     want(bench, client, CDS, "");
@@ -36,7 +36,7 @@ fn rly_51_the_route_that_comes_right_behind_goes_before_the_removal() {
     for delta in [false, true] {
         let mut bench = Bench::cold();
         let client = join(&mut bench, delta);
-        // So go-control-plane says it in delta.
+        // go-control-plane sends delta removals like this.
         bench.says_of_all(CDS, "-x", true);
         assert_eq!(bench.poll(client), "");
         bench.advance(Duration::from_micros(300));
@@ -138,7 +138,7 @@ fn rly_51_each_removal_rests_for_itself() {
     bench.says_of_all(CDS, "-x", true);
     assert_eq!(bench.poll(client), "");
     bench.advance(ms(10));
-    // Seen together with the one before, it rests together with it.
+    // The second removal is seen together with the first, and shares the rest.
     bench.says_of_all(CDS, "-y", true);
     assert_eq!(bench.poll(client), "");
     bench.advance(ms(24));

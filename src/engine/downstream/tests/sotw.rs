@@ -22,7 +22,7 @@ fn str_1_types_are_independent() {
     assert_eq!(bench.poll(client), "ClusterLoadAssignment a=1");
     assert!(matches!(bench.nack(client, CDS), Verdict::Nack { .. }));
     bench.ack(client, EDS);
-    // The NACK of CDS delays no push of EDS, and CDS has its own nonce.
+    // The NACK of CDS does not delay EDS, and CDS has a nonce of its own.
     bench.state(0, &[(CDS, "a=1"), (EDS, "a=2"), (LDS, "l=1")]);
     assert_eq!(bench.poll(client), "ClusterLoadAssignment a=2");
     let foreign = bench.held(client, EDS).nonce.clone();
@@ -38,7 +38,7 @@ fn str_5_a_nonce_of_another_stream_is_none_of_this() {
     assert_eq!(bench.poll(one), "Cluster a=1");
     let nonce = bench.held(one, CDS).nonce.clone();
     assert!(!nonce.is_empty());
-    // STR-6: on a first request it makes no difference.
+    // STR-6: a foreign nonce makes no difference in a first request.
     let taken = bench.ask_with(other, CDS, "", &nonce, "", None);
     assert!(taken.changed);
     assert_eq!(taken.verdict, Verdict::None);
@@ -91,7 +91,7 @@ fn str_9_and_10_a_wildcard_that_presents_the_current_version_is_current() {
         // Named sets are always sent again.
         (CDS, "a=1 b=1", "a b", "current", "Cluster a=1 b=1"),
         (CDS, "a=1 b=1", "* a", "current", "Cluster a=1 b=1"),
-        // So is a wildcard of another type.
+        // Wildcards of other types are always sent again, too.
         (RDS, "r=1", "", "current", "RouteConfiguration r=1"),
     ] {
         let client = bench.sotw();
@@ -99,7 +99,7 @@ fn str_9_and_10_a_wildcard_that_presents_the_current_version_is_current() {
         bench.ask_with(client, message, wanted, "", &version, None);
         assert_eq!(bench.poll(client), expected, "{message} {wanted:?} {version}");
     }
-    // Being current is not being left alone.
+    // A client with the current version still receives later changes.
     let client = bench.sotw();
     bench.ask_with(client, CDS, "", "", &current(CDS, "a=1 b=1"), None);
     assert_eq!(bench.poll(client), "");
@@ -114,7 +114,7 @@ fn str_14_requests_are_taken_in_order() {
     for list in ["a", "a b", "a b c"] {
         bench.ask_with(client, EDS, list, "", "", None);
     }
-    // SUB-2: one answer to the last one suffices.
+    // SUB-2: one answer to the last request is enough.
     assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1 b=1 c=1");
 }
 
@@ -223,7 +223,7 @@ fn sub_8_to_11_what_a_list_means() {
             bench.check(client, message, expected);
             let wildcard = bench.clients[client].session.subscriptions()[0].is_wildcard();
             assert_eq!(wildcard, expected.contains('b'), "{lists:?}");
-            // What is not subscribed to is not updated.
+            // Resources without a subscription are not updated.
             bench.state(0, &[(message, "a=2 b=2")]);
             bench.drain(client);
             bench.check(client, message, &expected.replace('1', "2"));
@@ -239,7 +239,7 @@ fn sub_14_the_wildcard_exists_for_every_type() {
         bench.ask(client, message, "");
         let short = super::bench::url(message).short().to_owned();
         assert_eq!(bench.drain(client), format!("{short} a=1 b=1"));
-        // SST-2, SST-3: what changes brings the whole set.
+        // SST-2, SST-3: a change is sent as the complete set.
         bench.state(0, &[(message, "a=1 b=2")]);
         assert_eq!(bench.drain(client), format!("{short} a=1 b=2"));
         bench.state(0, &[(message, "b=2")]);
@@ -328,7 +328,7 @@ fn non_1_to_3_a_stale_nonce_decides_nothing_but_its_names_count() {
     bench.ack(client, EDS);
     bench.state(0, &[(EDS, "a=2 b=1")]);
     assert_eq!(bench.poll(client), "ClusterLoadAssignment a=2");
-    // V1: no ACK of the newest, no answer.
+    // V1: a request without an ACK of the newest response is not answered.
     assert_eq!(bench.ask_with(client, EDS, "a", &first, "", None).verdict, Verdict::Stale);
     assert!(bench.clients[client].session.subscriptions()[0].flight.is_waiting());
     assert_eq!(bench.poll(client), "");
@@ -434,7 +434,7 @@ fn sst_7_only_a_first_wildcard_is_answered_by_nothing() {
         bench.ask(all, message, "");
         assert_eq!(bench.drain(all), short, "once");
         bench.ask(named, message, "x");
-        // SST-14: full state says so if every name is known to be absent.
+        // SST-14: a full-state type sends an empty response if every name is known to be absent.
         let expected = if message == CDS { short } else { String::new() };
         assert_eq!(bench.drain(named), expected);
     }
@@ -466,7 +466,7 @@ fn sst_12_and_13_only_chunkable_types_are_cut() {
         let mut versions = std::collections::BTreeSet::new();
         for chunk in expected {
             assert_eq!(bench.poll(client), format!("{short} {chunk}"));
-            // RLY-31: a client that is cut off after a chunk does not present the version of the whole.
+            // RLY-31: after a chunk, an interrupted client does not present the version of the complete set.
             assert!(versions.insert(bench.held(client, message).version.clone()));
         }
         assert_eq!(bench.poll(client), "");
@@ -554,7 +554,7 @@ fn a_client_that_never_acks_is_served_what_it_asks_for() {
         nonces.push(bench.held(client, EDS).nonce.clone());
     }
     let all = list.join(" ");
-    // The oldest are forgotten, the newest stands for all.
+    // The oldest nonces are forgotten. The newest nonce covers all.
     assert_eq!(bench.ask_with(client, EDS, &all, &nonces[0], "", None).verdict, Verdict::Stale);
     assert!(matches!(bench.ask_with(client, EDS, &all, &nonces[50], "", None).verdict, Verdict::Ack { .. }));
     assert!(matches!(bench.ask_with(client, EDS, &all, &nonces[99], "", None).verdict, Verdict::Ack { .. }));

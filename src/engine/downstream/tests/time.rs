@@ -1,4 +1,4 @@
-//! Resources that live for a while: TTL.
+//! Resources with a time to live: TTL.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn ttl_1_only_clients_with_the_feature_are_told_of_a_ttl() {
         assert_eq!(bench.drain(without), "ClusterLoadAssignment a=1");
         bench.advance(seconds(12));
         bench.beats(EDS, Scope::Names, "a");
-        // In SotW as the resource itself: Envoy does not wind its timer up by anything less.
+        // In SotW, the heartbeat is the resource itself: Envoy restarts its timer only by a resource.
         let beat = if delta { "~a@30" } else { "a=1@30" };
         assert_eq!(bench.drain(with), format!("ClusterLoadAssignment {beat}"));
         assert_eq!(bench.drain(without), "");
@@ -55,7 +55,7 @@ fn rly_39_heartbeats_go_on_only_while_those_of_the_upstream_do() {
     want(&mut bench, client, true, EDS, "a");
     bench.says(EDS, "a=1@30");
     bench.drain(client);
-    // TTL-9: however often the upstream beats, clients hear of it a third of the TTL apart.
+    // TTL-9: however often the upstream sends heartbeats, clients get a heartbeat once per third of the TTL.
     let mut heard = Vec::new();
     for second in 1..=30 {
         bench.advance(seconds(1));
@@ -65,7 +65,7 @@ fn rly_39_heartbeats_go_on_only_while_those_of_the_upstream_do() {
         }
     }
     assert_eq!(heard, [10, 20, 30]);
-    // Of the last one, which came too soon to be passed on at once.
+    // The last heartbeat from upstream came too soon, and is passed on now.
     bench.advance(seconds(10));
     assert_eq!(bench.drain(client), "ClusterLoadAssignment ~a@20");
     bench.advance(seconds(19));
@@ -83,7 +83,7 @@ fn rly_39_who_comes_late_is_told_what_is_left() {
     bench.advance(seconds(45));
     let late = able(&mut bench, true);
     want(&mut bench, late, true, EDS, "a");
-    // In steps of an eighth, so that those who come together share.
+    // The remaining time is told in steps of an eighth of the TTL, so that clients share the message.
     assert_eq!(bench.drain(late), "ClusterLoadAssignment a=1@40");
 }
 
@@ -170,7 +170,7 @@ fn ttl_8_what_runs_out_is_removed_for_clients_without_the_feature_too() {
     assert_eq!((bench.drain(delta), bench.drain(sotw)), ("Cluster a=1 b=1".into(), "Cluster a=1 b=1".into()));
     bench.advance(seconds(31));
     assert_eq!((bench.drain(delta), bench.drain(sotw)), ("Cluster -a".into(), "Cluster b=1".into()));
-    // It may come back.
+    // The resource may come back.
     bench.says_of_all(CDS, "a=1", true);
     assert_eq!(bench.drain(delta), "Cluster a=1");
     bench.advance(seconds(100));
@@ -255,7 +255,7 @@ fn rly_39_members_of_a_glob_live_as_long_as_they_are_refreshed() {
     assert_eq!(bench.drain(client), "Cluster -xdstp:f/a", "TTL-8");
     bench.says_of_globs(CDS, "xdstp:f/a=1@30", "");
     assert_eq!(bench.drain(client), "Cluster xdstp:f/a=1@30");
-    // What was freed does not run out.
+    // A freed resource does not expire.
     for client in [client, late] {
         bench.leave(client);
     }

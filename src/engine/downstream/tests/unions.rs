@@ -73,7 +73,7 @@ fn del_22_a_name_that_one_of_the_two_covers_is_not_removed() {
     assert_eq!(bench.drain(client), "");
     bench.says(CDS, "-a");
     assert_eq!(bench.drain(client), "Cluster -a");
-    // The other way round.
+    // The same in the other order.
     bench.says_of_all(CDS, "a=2", false);
     assert_eq!(bench.drain(client), "Cluster a=2");
     bench.says(CDS, "a=2");
@@ -102,7 +102,7 @@ fn sub_3_a_name_that_the_wildcard_brought_is_sent_again_when_it_is_asked_for() {
         };
         let expected = if sotw { "a=1 b=1" } else { "a=1" };
         assert_eq!(bench.drain(client), format!("ClusterLoadAssignment {expected}"));
-        // So it is when it was subscribed to all along.
+        // The same with a name that already has a subscription.
         if !sotw {
             bench.change(client, EDS, "+a");
             assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1");
@@ -118,7 +118,7 @@ fn a_wildcard_asked_for_again_is_sent_again() {
     assert_eq!(bench.drain(client), "Cluster a=1 b=1");
     bench.change(client, CDS, "+*");
     assert_eq!(bench.drain(client), "Cluster a=1 b=1");
-    // What went in the meantime is removed all the same.
+    // Members that left in the meantime are still removed.
     bench.change(client, CDS, "+*");
     bench.state(0, &[(CDS, "b=1")]);
     assert_eq!(bench.drain(client), "Cluster b=1 -a");
@@ -198,7 +198,7 @@ fn a_change_that_comes_by_both_ways_is_sent_once() {
         assert_eq!(bench.drain(client), "Cluster a=3");
         bench.says_of_all(CDS, "a=3", false);
         assert_eq!(bench.drain(client), "");
-        // What stays when the one goes is what the other has.
+        // If the name's own resource goes, the wildcard's resource takes its place.
         bench.says_of_all(CDS, "a=4", false);
         assert_eq!(bench.drain(client), "");
         bench.says(CDS, "-a");
@@ -247,7 +247,7 @@ fn rly_2_a_name_that_left_the_wildcard_is_not_removed_while_its_own_subscription
     assert_eq!(bench.drain(client), "");
     bench.says(CDS, "a=2 -b");
     assert_eq!(bench.drain(client), "Cluster a=2 -b");
-    // What turns out to be the same is not sent again.
+    // An equal resource is not sent again.
     bench.says_of_all(CDS, "c=1", false);
     bench.change(client, CDS, "+c");
     assert_eq!(bench.drain(client), "Cluster c=1");
@@ -290,7 +290,7 @@ fn del_9_and_sub_13_what_the_wildcard_brought_is_judged_by_the_name_once_the_wil
             bench.change(client, CDS, "-*")
         };
         assert_eq!(bench.drain(client), if sotw { "Cluster b=1" } else { "Cluster -a" });
-        // What is not known yet is kept, and not sent again if it is the same.
+        // The client keeps a name of unknown state, and an equal resource is not sent again.
         let client = bench.delta();
         bench.change(client, CDS, "+* +c");
         bench.says_of_all(CDS, "c=1", false);
@@ -311,7 +311,7 @@ fn del_22_a_name_that_goes_while_the_membership_is_in_doubt() {
         bench.says_of_all(CDS, "xdstp:a=0", true);
         bench.says(CDS, "xdstp:a=1");
         assert_eq!(bench.drain(client), "Cluster xdstp:a=1");
-        // The wildcard moves to a source that knows nothing yet, and the name goes.
+        // The wildcard moves to a source without answers, and the name goes.
         bench.reroute(client, 1);
         bench.says(CDS, "-xdstp:a");
         assert_eq!(bench.drain(client), "");

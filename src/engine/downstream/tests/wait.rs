@@ -1,4 +1,4 @@
-//! Which names a complete set waits for (RLY-5, ADR 12).
+//! The names that a complete set waits for (RLY-5, ADR 12).
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use crate::engine::upstream::Scope;
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Bench {
-    /// As [`Bench::drain`], without errors, which go beside (ERR-10).
+    /// Like [`Bench::drain`], but without errors, which go beside the data (ERR-10).
     fn drain_data(&mut self, client: ClientId) -> String {
         let text = self.drain(client);
         text.split(' ').filter(|word| !word.starts_with('!')).collect::<Vec<_>>().join(" ")
     }
 
-    /// The name for which a client is kept waiting, and since when.
+    /// The name that a client waits for, and the duration of the wait.
     fn hold(&mut self, client: ClientId, message: &str) -> Option<(String, Duration)> {
         let now = self.now;
         let mut holds = self.clients[client].session.holds();
@@ -22,7 +22,7 @@ impl Bench {
         Some((hold.name.to_string(), now.since(hold.since)))
     }
 
-    /// Until when nothing is to be looked at, from now.
+    /// The time until the session's next deadline.
     fn sleeps(&self, client: ClientId) -> Option<Duration> {
         self.clients[client].session.held_until().map(|until| until.since(self.now))
     }
@@ -49,7 +49,7 @@ fn rly_5_a_first_set_waits_one_second_for_a_name_without_a_sign() {
     }
 }
 
-/// The operator is told of waits that nothing ends, and this one ends by time.
+/// The operator is told of endless waits, but this wait has a time limit.
 #[test]
 fn rly_5_a_timed_wait_is_not_endless_while_the_source_takes_note_of_other_names() {
     let mut bench = Bench::cold();
@@ -168,7 +168,7 @@ fn rly_5_a_name_that_is_given_up_is_not_waited_for() {
     assert_eq!(bench.poll(client), "");
     bench.ask_with(client, CDS, "a", "", "7", None);
     assert_eq!(bench.drain(client), "Cluster a=1");
-    // Nor when it is asked for again: the client has it no longer.
+    // A new request for the name does not wait, either: the client no longer has the name.
     bench.ask(client, CDS, "a b");
     bench.says(CDS, "a=2");
     assert_eq!(bench.drain(client), "Cluster a=2");
@@ -232,7 +232,7 @@ fn rly_5_names_beside_a_wildcard_are_waited_for_as_others_and_the_wildcard_as_a_
     assert_eq!(bench.hold(client, CDS).map(|(name, _)| name).as_deref(), Some("*"));
     bench.says_of_all(CDS, "b=1", true);
     assert_eq!(bench.drain_data(client), "Cluster a=1 b=1");
-    // What the wildcard brought the client has, though it asks for it by name now.
+    // The client has the wildcard's members, even though the client now asks by name.
     bench.ask(client, CDS, "* x a");
     bench.drain_data(client);
     bench.says_of_all(CDS, "-a b=2", true);

@@ -1,11 +1,11 @@
-//! Complete sets for clients that keep no stream.
+//! Complete sets for clients without a stream.
 
 use super::bench::{Bench, CDS, ClientId, EDS};
 use super::client::content_of;
 use crate::engine::downstream::SourceId;
 use crate::xds::Version;
 
-/// The complete set and its version, as `a=1 b=2`; `None` while it is not known.
+/// The complete set and its version, as `a=1 b=2`; `None` while the set is incomplete.
 fn whole(bench: &Bench, client: ClientId) -> Option<(String, Version)> {
     let latest = |id: SourceId| bench.snapshots.get(id.0 as usize).cloned();
     let answer = bench.clients[client].session.whole(&latest)?;
@@ -74,7 +74,7 @@ fn sub_12_names_beside_the_wildcard_are_of_the_same_set() {
     assert_eq!(set(&bench, client).as_deref(), Some("a=1 b=1 x=1"));
 }
 
-/// The version is that of the composed set, whichever part decides (`whole` compares the two).
+/// The version belongs to the composed set, whichever part decides (`whole` compares the two).
 #[test]
 fn rly_31_the_version_of_several_parts_counts_each_name_once() {
     let mut bench = Bench::cold();
