@@ -3,12 +3,12 @@
 #[cfg(test)]
 mod tests;
 
+mod made;
 pub mod private_body;
 pub mod single_flight;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use moka::sync::Cache;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
+use crate::driver::ground::encoder::made::Made;
 use crate::driver::ground::encoder::private_body::Sharing;
 use crate::driver::ground::encoder::single_flight::{FlightGuard, SingleFlight};
 use crate::driver::ground::registry::lock;
 use crate::engine::downstream::answer::{AnswerPart, Chunk};
 use crate::engine::downstream::rest::Told;
 use crate::engine::downstream::{Answer, AnswerKey};
-use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
-use crate::engine::view::{View, ViewId};
+use crate::engine::view::View;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::GaugePart;
 use crate::wire::json::write_response;
@@ -78,9 +78,6 @@ const LARGE_BYTES: usize = 256 << 10;
 /// 1.5 ms in resources of 100 bytes.
 const LARGE_JSON_BYTES: usize = LARGE_BYTES / 8;
 
-/// No sweep happens with fewer entries.
-const SWEEP_MIN: usize = 64;
-
 /// Keeps encoded bodies within a budget of bytes. Streams that need the same body at the same time share the
 /// work, and block no thread.
 #[derive(Debug)]
@@ -92,7 +89,8 @@ pub struct Encoder {
     json: Cache<JsonKey, JsonResult>,
     flights: SingleFlight<AnswerKey>,
     json_flights: SingleFlight<JsonKey>,
-    made: Mutex<Made>,
+    made: Mutex<Made<AnswerKey, Encoded>>,
+    json_made: Mutex<Made<JsonKey, Document>>,
     /// Limits concurrent encodings of large bodies, since each of them occupies a core.
     large: Semaphore,
     metrics: Arc<Metrics>,
@@ -100,87 +98,6 @@ pub struct Encoder {
 
 type JsonKey = (AnswerKey, Version);
 pub(crate) type JsonResult = Result<Arc<Document>, Status>;
-
-/// The live bodies, also those too large for the cache.
-#[derive(Debug, Default)]
-struct Made {
-    /// For lookups after a miss in the cache.
-    encoded: HashMap<AnswerKey, Weak<Encoded>>,
-    /// By the source of the views.
-    of_source: HashMap<u64, Vec<Record>>,
-    /// The number of all records. A record can be outdated: its answer has another source that moved on, or its
-    /// source has ended.
-    records: usize,
-    /// At this number of entries, the table is swept.
-    sweep_at: usize,
-}
-
-/// The view that went into a body.
-#[derive(Debug)]
-struct Record {
-    key: AnswerKey,
-    type_url: TypeUrl,
-    interest: Interest,
-    view: ViewId,
-}
-
-impl Made {
-    fn add(&mut self, answer: &Answer, encoded: &Arc<Encoded>) {
-        if self.len() >= self.sweep_at.max(SWEEP_MIN) {
-            self.sweep();
-        }
-        let key = answer.key();
-        // An earlier body of the same key has left records.
-        if self.encoded.insert(key, Arc::downgrade(encoded)).is_some() {
-            return;
-        }
-        self.records += answer.parts.len();
-        for part in &answer.parts {
-            let (type_url, interest, view) = (answer.type_url.clone(), part.interest.clone(), part.view.id());
-            let records = self.of_source.entry(view.source()).or_default();
-            records.push(Record { key, type_url, interest, view });
-        }
-    }
-
-    /// An answer has no record if it has no view of a source, and several records if it has views of several
-    /// sources.
-    fn len(&self) -> usize {
-        self.records.max(self.encoded.len())
-    }
-
-    /// Forgets bodies that nobody holds.
-    fn sweep(&mut self) {
-        self.encoded.retain(|_, encoded| encoded.strong_count() > 0);
-        let live = &self.encoded;
-        self.of_source.retain(|_, records| {
-            records.retain(|record| live.contains_key(&record.key));
-            !records.is_empty()
-        });
-        self.records = self.of_source.values().map(Vec::len).sum();
-        self.sweep_at = 2 * self.len();
-    }
-
-    /// Forgets the bodies of views that are not in this snapshot. Returns their keys.
-    fn move_on(&mut self, source: u64, snapshot: &Snapshot) -> Vec<AnswerKey> {
-        let mut outdated = Vec::new();
-        let Some(records) = self.of_source.get_mut(&source) else { return outdated };
-        let before = records.len();
-        records.retain(|record| {
-            let view = snapshot.of(&record.type_url).and_then(|types| types.view(&record.interest));
-            let is_current = view.is_some_and(|view| view.id() == record.view);
-            if !is_current {
-                self.encoded.remove(&record.key);
-                outdated.push(record.key);
-            }
-            is_current
-        });
-        self.records -= before - records.len();
-        if records.is_empty() {
-            self.of_source.remove(&source);
-        }
-        outdated
-    }
-}
 
 impl Encoder {
     pub fn new(bytes_max: u64, metrics: Arc<Metrics>) -> Encoder {
@@ -212,6 +129,7 @@ impl Encoder {
             flights: SingleFlight::default(),
             json_flights: SingleFlight::default(),
             made: Mutex::default(),
+            json_made: Mutex::default(),
             large: Semaphore::new((cores / 2).max(1)),
             metrics,
         }
@@ -262,18 +180,18 @@ impl Encoder {
 
     /// Whether the source still has the views of this answer.
     pub fn is_current(&self, key: &AnswerKey) -> bool {
-        lock(&self.made).encoded.contains_key(key)
+        lock(&self.made).live.contains_key(key)
     }
 
     fn find(&self, key: &AnswerKey) -> Option<Arc<Encoded>> {
-        self.cache.get(key).or_else(|| lock(&self.made).encoded.get(key)?.upgrade())
+        self.cache.get(key).or_else(|| lock(&self.made).live.get(key)?.upgrade())
     }
 
     /// Makes a body that other streams may be waiting for.
     fn make_shared(&self, answer: &Answer, identifier: &str) -> Arc<Encoded> {
         let flight = FlightGuard { flights: &self.flights, key: answer.key() };
         let encoded = Arc::new(self.make(answer, identifier));
-        lock(&self.made).add(answer, &encoded);
+        lock(&self.made).add(flight.key, answer, &encoded);
         self.cache.insert(flight.key, encoded.clone());
         encoded
     }
@@ -289,12 +207,16 @@ impl Encoder {
     /// Forgets the outdated bodies of a source that has published a new snapshot.
     pub fn move_on(&self, source: u64, snapshot: &Snapshot) {
         let outdated = lock(&self.made).move_on(source, snapshot);
-        if outdated.is_empty() {
-            return;
+        if !outdated.is_empty() {
+            outdated.iter().for_each(|key| self.cache.invalidate(key));
+            // Otherwise the cache would keep the bodies until it is busy enough.
+            self.cache.run_pending_tasks();
         }
-        outdated.iter().for_each(|key| self.cache.invalidate(key));
-        // Otherwise the cache would keep the bodies until it is busy enough.
-        self.cache.run_pending_tasks();
+        let outdated = lock(&self.json_made).move_on(source, snapshot);
+        if !outdated.is_empty() {
+            outdated.iter().for_each(|key| self.json.invalidate(key));
+            self.json.run_pending_tasks();
+        }
     }
 
     /// Drops bodies without recent use. The caches do this by themselves only while they are used, so the documents
@@ -360,6 +282,9 @@ impl Encoder {
     fn make_shared_json(&self, answer: &Answer, version: Version, identifier: &str) -> JsonResult {
         let flight = FlightGuard { flights: &self.json_flights, key: (answer.key(), version) };
         let document = self.write_json(answer, version, identifier);
+        if let Ok(document) = &document {
+            lock(&self.json_made).add(flight.key, answer, document);
+        }
         self.json.insert(flight.key, document.clone());
         document
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use super::made::SWEEP_MIN;
 use super::*;
 use crate::driver::api::downstream::{Form, Polled, Relay, RelayStream};
 use crate::driver::ground::encoder::private_body::PrivateBody;
@@ -46,7 +47,7 @@ async fn fd_6_records_of_dropped_bodies_are_swept() {
         let encoded = encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
         assert!(encoded.is_ready());
         encoder.clear();
-        lock(&encoder.made).encoded.clear();
+        lock(&encoder.made).live.clear();
     }
     let made = lock(&encoder.made);
     let records: usize = made.of_source.values().map(Vec::len).sum();
@@ -127,6 +128,24 @@ async fn fd_6_what_nobody_asks_for_goes_by_itself() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     panic!("kept for ever");
+}
+
+/// A source that has moved on leaves nothing of its former state: neither messages nor documents.
+#[tokio::test]
+async fn fd_6_bodies_go_when_their_source_moves_on() {
+    let (hub, _directory) = hub_of_clusters(&["a"], 10).await;
+    let stream = wildcard_of(&hub).await;
+    let answer = answer_of(&stream);
+    let metrics = Arc::new(Metrics::new());
+    let encoder = Arc::new(Encoder::new(1 << 20, metrics.clone()));
+    let json = encoder.poll_json(&answer, Version(1), Sharing::Shared, String::new, true, Waker::noop());
+    assert!(json.map(|json| json.is_ok()) == Poll::Ready(true));
+    let encoded = encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
+    assert!(encoded.is_ready());
+    drop(encoded);
+    encoder.move_on(answer.parts[0].view.id().source(), &Snapshot::default());
+    let text = metrics.encode().unwrap();
+    assert!(text.contains("sluice_encoding_cache_bytes 0\n"), "{text}");
 }
 
 /// A body from another thread is gone before the lookup.

@@ -1,0 +1,101 @@
+//! The views that went into live bodies, so that a body goes when its source has moved on.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Weak};
+
+use crate::engine::downstream::Answer;
+use crate::engine::interest::Interest;
+use crate::engine::snapshot::Snapshot;
+use crate::engine::view::ViewId;
+use crate::xds::TypeUrl;
+
+/// No sweep happens with fewer entries.
+pub(super) const SWEEP_MIN: usize = 64;
+
+/// The live bodies `T` by their keys `K`, also those too large for the cache.
+#[derive(Debug)]
+pub(super) struct Made<K, T> {
+    /// For lookups after a miss in the cache.
+    pub(super) live: HashMap<K, Weak<T>>,
+    /// By the source of the views.
+    pub(super) of_source: HashMap<u64, Vec<Record<K>>>,
+    /// The number of all records. A record can be outdated: its answer has another source that moved on, or its
+    /// source has ended.
+    pub(super) records: usize,
+    /// At this number of entries, the table is swept.
+    sweep_at: usize,
+}
+
+/// The view that went into a body.
+#[derive(Debug)]
+pub(super) struct Record<K> {
+    key: K,
+    type_url: TypeUrl,
+    interest: Interest,
+    view: ViewId,
+}
+
+impl<K, T> Default for Made<K, T> {
+    fn default() -> Self {
+        let (live, of_source, records, sweep_at) = Default::default();
+        Made { live, of_source, records, sweep_at }
+    }
+}
+
+impl<K: Copy + Eq + Hash, T> Made<K, T> {
+    pub(super) fn add(&mut self, key: K, answer: &Answer, body: &Arc<T>) {
+        if self.len() >= self.sweep_at.max(SWEEP_MIN) {
+            self.sweep();
+        }
+        // An earlier body of the same key has left records.
+        if self.live.insert(key, Arc::downgrade(body)).is_some() {
+            return;
+        }
+        self.records += answer.parts.len();
+        for part in &answer.parts {
+            let (type_url, interest, view) = (answer.type_url.clone(), part.interest.clone(), part.view.id());
+            let records = self.of_source.entry(view.source()).or_default();
+            records.push(Record { key, type_url, interest, view });
+        }
+    }
+
+    /// An answer has no record if it has no view of a source, and several records if it has views of several
+    /// sources.
+    fn len(&self) -> usize {
+        self.records.max(self.live.len())
+    }
+
+    /// Forgets bodies that nobody holds.
+    fn sweep(&mut self) {
+        self.live.retain(|_, body| body.strong_count() > 0);
+        let live = &self.live;
+        self.of_source.retain(|_, records| {
+            records.retain(|record| live.contains_key(&record.key));
+            !records.is_empty()
+        });
+        self.records = self.of_source.values().map(Vec::len).sum();
+        self.sweep_at = 2 * self.len();
+    }
+
+    /// Forgets the bodies of views that are not in this snapshot. Returns their keys.
+    pub(super) fn move_on(&mut self, source: u64, snapshot: &Snapshot) -> Vec<K> {
+        let mut outdated = Vec::new();
+        let Some(records) = self.of_source.get_mut(&source) else { return outdated };
+        let before = records.len();
+        records.retain(|record| {
+            let view = snapshot.of(&record.type_url).and_then(|types| types.view(&record.interest));
+            let is_current = view.is_some_and(|view| view.id() == record.view);
+            if !is_current {
+                self.live.remove(&record.key);
+                outdated.push(record.key);
+            }
+            is_current
+        });
+        self.records -= before - records.len();
+        if records.is_empty() {
+            self.of_source.remove(&source);
+        }
+        outdated
+    }
+}
