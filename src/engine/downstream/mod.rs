@@ -1,7 +1,9 @@
-//! The server side of the protocol: one [`Session`] per downstream stream, one [`Subscription`] per type on it.
+//! The server side of the protocol: one [`Session`] per downstream stream, with one [`Subscription`] per
+//! type.
 //!
-//! SotW and delta share one core; what differs is how requests change a subscription ([`subscription`]) and how the
-//! difference between what the client holds and what it should hold becomes a response ([`answer`]).
+//! SotW and delta share one core. They differ in the effect of requests on a subscription
+//! ([`subscription`]), and in the form of the response that brings the client from its content to its
+//! target ([`answer`]).
 
 pub mod answer;
 #[cfg(feature = "planted")]
