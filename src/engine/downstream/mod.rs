@@ -1,9 +1,8 @@
-//! The server side of the protocol: one [`Session`] per downstream stream, with one [`Subscription`] per
-//! type.
+//! The server side of the protocol: a [`Session`] per downstream stream, with a [`Subscription`] per type.
 //!
-//! SotW and delta share one core. They differ in the effect of requests on a subscription
-//! ([`subscription`]), and in the form of the response that brings the client from its content to its
-//! target ([`answer`]).
+//! SotW and delta share the same core. Requests change a subscription in different ways ([`subscription`]).
+//! Responses have different forms, but bring a client from its content to its target in both variants
+//! ([`answer`]).
 
 pub mod answer;
 #[cfg(feature = "planted")]

@@ -15,7 +15,7 @@ use super::subscription::Subscription;
 use crate::engine::view::View;
 use crate::xds::{Resource, ResourceName, Version};
 
-/// The names in one of several messages, shared by all clients that receive the message.
+/// The names in a message of a longer answer, shared by all clients of the message.
 #[derive(Debug)]
 pub struct Told {
     /// Resources under their own names and their aliases.

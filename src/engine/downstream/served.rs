@@ -38,7 +38,8 @@ impl Session {
     }
 
     /// The snapshots of a round: the serving sources as of the start of the round, and the other sources as
-    /// of now. Otherwise a name that a higher server came to supply would be reported as gone (RLY-42).
+    /// of now. With older snapshots of the others, a name that a higher server came to supply would be
+    /// reported as gone (RLY-42).
     pub(super) fn served_in(&self, round: &Snapshots, latest: Latest<'_>) -> Snapshots {
         let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
         let of_round = |source| match parts().any(|part| part.source() == source) {
@@ -84,7 +85,7 @@ impl ListView {
         self.fallback.serving() > 0 || self.former.is_some()
     }
 
-    /// The names that a server other than the preferred server lacks, with the resource of the nearest
+    /// Names that are lacking at a server other than the preferred server, with the resource of the nearest
     /// higher server that supplied the name (RLY-42).
     fn stand_ins(
         &self,
