@@ -1,4 +1,4 @@
-//! What some planted bugs make of the snapshots from which answers are built. Not there without the feature `planted`.
+//! Altered snapshots for some planted bugs. The module exists only with the feature `planted`.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ fn former_of(former: &Snapshots, source: SourceId) -> Option<&Arc<Snapshot>> {
     former.iter().find(|(id, _)| *id == source).and_then(|(_, snapshot)| snapshot.as_ref())
 }
 
-/// Some of a snapshot as it was in the one before.
+/// A snapshot with some content of the snapshot before.
 fn mixed(now: &Option<Arc<Snapshot>>, former: Option<&Arc<Snapshot>>) -> Option<Arc<Snapshot>> {
     let (Some(now), Some(former)) = (now, former) else { return now.clone() };
     let mut mixed = (**now).clone();
@@ -66,7 +66,7 @@ fn mixed(now: &Option<Arc<Snapshot>>, former: Option<&Arc<Snapshot>>) -> Option<
     Some(Arc::new(mixed))
 }
 
-/// Where several things changed at once, one of them did not.
+/// Takes back one of several simultaneous changes.
 fn mix(types: &mut TypeSnapshot, former: &TypeSnapshot) {
     let (members, named) = (&types.members, &types.named);
     let changed =

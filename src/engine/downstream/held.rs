@@ -1,4 +1,5 @@
-//! What news of a type a client is not sent yet, and why (RLY-71, ADM-7). Found out for who looks; nothing is kept for it.
+//! News that a client is not sent yet, with the reason (RLY-71, ADM-7). Computed for a report only, without
+//! state.
 
 use std::sync::Arc;
 
@@ -9,28 +10,29 @@ use crate::engine::Time;
 use crate::engine::snapshot::Snapshot;
 use crate::xds::{ResourceName, TypeUrl};
 
-/// Why news wait, the first that holds.
+/// The first applicable reason for a delay of news.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It is not known whether this name exists, which the client may have (RLY-5).
+    /// The relay does not know whether this name exists, and the client may have it (RLY-5).
     Name(ResourceName),
-    /// The client has not ACKed this type, which goes before (RLY-50).
+    /// This earlier type waits for the client's ACK (RLY-50).
     Order(TypeUrl),
-    /// This name, or more, is gone, and the routing types may still refer to it (RLY-51).
+    /// At least this name is gone, and the routing types may still refer to it (RLY-51).
     Withheld(ResourceName),
-    /// They could go, but the client does not read, or they are just about to.
+    /// No rule delays the news: the client does not read, or the news are about to go.
     Unread,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldNews {
     pub why: Why,
-    /// `None`: nobody counts it.
+    /// `None` if no time is recorded.
     pub since: Option<Time>,
 }
 
 impl Session {
-    /// Of each subscription, in their order, the news that it is not sent. `latest` as in [`Session::poll_answer`].
+    /// The unsent news of each subscription, in the order of the subscriptions. `latest` as in
+    /// [`Session::poll_answer`].
     pub fn held_news(
         &self,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,

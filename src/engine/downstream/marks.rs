@@ -1,8 +1,8 @@
-//! What a client that reads marks is told to be whole (ADR 14).
+//! Marks of complete collections, for clients that read marks (ADR 14).
 //!
-//! A delta client is told what is there so far, and cannot see when that is all. One that is a relay has to know. A mark goes
-//! with the last message of an answer, or with an empty one if nothing else is to be said. It is no part of the body, which is
-//! shared with clients that read no marks.
+//! A delta client receives the resources known so far, and cannot see the end of a set. A client that is a
+//! relay has to know the end. A mark goes with the last message of an answer, or with an empty message if
+//! nothing else is due. Marks are no part of the body, because clients that read no marks share the body.
 
 use std::collections::BTreeSet;
 
@@ -15,21 +15,21 @@ use crate::engine::view::ViewId;
 use crate::xds::mark::GLOBS_MAX;
 use crate::xds::{DeltaRequest, ResourceName, SetMark};
 
-/// What one subscription was told to be whole.
+/// The marks sent on one subscription.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
-    /// How many requests of the type came on the stream.
+    /// The number of requests of the type on the stream.
     requests: u64,
-    /// The first answers were marked as whole. What is asked for by name later needs no mark.
+    /// The first answers were marked as whole. Later subscriptions by name need no mark.
     whole: bool,
-    /// Those that are asked for, and were marked.
+    /// Requested globs with a mark.
     globs: BTreeSet<ResourceName>,
-    /// The views at which no mark was due, so that nobody looks through many globs again and again.
+    /// The views without a due mark at the last look, so that many globs are not compared again and again.
     looked_at: Option<ViewId>,
 }
 
 impl Marks {
-    /// The mark that may go with an answer by which the client is brought to the views of these parts.
+    /// The mark for an answer that brings the client to the views of these parts; `None` if no mark is due.
     fn due(&self, parts: &[AnswerPart]) -> Option<SetMark> {
         let whole = !self.whole && !parts.is_empty() && parts.iter().all(|part| part.view.is_complete());
         let globs = parts.iter().filter_map(|part| match &part.interest {
@@ -46,7 +46,8 @@ impl Marks {
 }
 
 impl Session {
-    /// The mark that goes with the message of this answer that was just committed.
+    /// Records and returns the mark for the message of this answer that was just committed; `None` if no
+    /// mark is due.
     pub fn mark(&mut self, index: usize, answer: &Answer, chunks: usize) -> Option<SetMark> {
         if !self.kind().marks || answer.chunk + 1 < chunks {
             return None;
@@ -60,7 +61,8 @@ impl Session {
 }
 
 impl Subscription {
-    /// A request of a client that reads marks. A collection that it takes up, or takes up again, has to be marked.
+    /// Notes a request of a client that reads marks. A collection that is requested, newly or again, needs
+    /// a mark.
     pub(super) fn note_for_marks(&mut self, request: &DeltaRequest) {
         let marks = self.marks.get_or_insert_default();
         marks.requests += 1;
@@ -75,7 +77,7 @@ impl Subscription {
         }
     }
 
-    /// Whether a mark is due and nothing else.
+    /// Whether a mark is due without other news.
     pub(super) fn marks_alone(&mut self, has_news: bool, parts: &[AnswerPart]) -> bool {
         let Some(marks) = self.marks.as_mut().filter(|_| !has_news) else { return false };
         let at = Some(parts.iter().fold(ViewId::default(), |id, part| id.derived(part.view.id())));

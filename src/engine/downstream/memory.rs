@@ -1,17 +1,17 @@
-//! What the names of a session take, which it alone holds.
+//! Memory of the names that belong to a single session.
 
 use super::session::Session;
 use super::spelling::Refusals;
 use super::subscription::Subscription;
 use crate::xds::ResourceName;
 
-/// What a name takes beside its text, near enough: its allocation, and its places in the set of the session and in the sets
-/// of its source. 200,000 names of 60 bytes fit into the default of `limits.connection_bytes` together with the request that
-/// brings the last of them.
+/// Approximate memory of a name in addition to the text: the allocation, and the entries in the set of the
+/// session and in the sets of the source. 200,000 names of 60 bytes fit into the default of
+/// `limits.connection_bytes`, together with the request that brings the last names.
 pub const NAME_BYTES: usize = 192;
 
 impl Session {
-    /// What the names take that this stream asks for, gave up, or says that it holds, in bytes.
+    /// Memory of the names that this stream asks for, gave up, or presented, in bytes.
     pub fn names_bytes(&self) -> usize {
         self.subscriptions.iter().map(Subscription::names_bytes).sum()
     }
@@ -28,7 +28,7 @@ impl Subscription {
     }
 }
 
-/// What one name takes.
+/// Memory of one name, in bytes.
 pub(super) fn weight(name: &ResourceName) -> usize {
     name.as_str().len() + NAME_BYTES
 }

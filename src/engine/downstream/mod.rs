@@ -1,7 +1,8 @@
-//! The server side of the protocol: one [`Session`] per downstream stream, one [`Subscription`] per type on it.
+//! The server side of the protocol: a [`Session`] per downstream stream, with a [`Subscription`] per type.
 //!
-//! SotW and delta share one core; what differs is how requests change a subscription ([`subscription`]) and how the
-//! difference between what the client holds and what it should hold becomes a response ([`answer`]).
+//! SotW and delta share the same core. Requests change a subscription in different ways ([`subscription`]).
+//! Responses have different forms, but bring a client from its content to its target in both variants
+//! ([`answer`]).
 
 pub mod answer;
 #[cfg(feature = "planted")]

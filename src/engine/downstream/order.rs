@@ -1,21 +1,25 @@
 //! Make before break (ORD-1 to ORD-11, RLY-50 to RLY-53).
 //!
-//! What comes, goes by rank: clusters and endpoints before the routing types that may name them. What goes, goes the other
-//! way round. Payloads are opaque, so nobody knows which route names a cluster that is gone. A stream therefore withholds a
-//! removal, from when it first sees it, until the client has ACKed every routing type of the same source as it was then:
-//! each has nothing unsent and nothing unanswered, or it ACKed an answer that was begun since. News that come later are not
-//! waited for, so that routes that never rest hold no removal up; nor is anything for longer than [`HOLD`].
+//! Additions go by rank: clusters and endpoints before the routing types that may name them. Removals go
+//! the other way round. Payloads are opaque, so the relay cannot tell which route names a removed cluster.
+//! A stream therefore withholds a removal from the first look until the client has ACKed every routing type
+//! of the same source as of that look: the type has nothing unsent and nothing unanswered, or the client
+//! ACKed an answer that was begun since. Removals do not wait for later news, so routes that change all the
+//! time hold no removal up. No removal waits longer than [`HOLD`].
 //!
-//! A control plane may say the removal a moment before the route that makes it safe: go-control-plane does so in delta. So a
-//! removal rests first, for [`REST`], and again after each change of a routing type, for [`REST_MAX`] at the most. What the
-//! route that comes meanwhile says is then waited for like any other.
+//! A control plane may send the removal a moment before the route that makes the removal safe:
+//! go-control-plane does so in delta. So a removal rests first, for [`REST`], and again after each change
+//! of a routing type, for [`REST_MAX`] at the most. The removal then also waits for the ACK of a route that
+//! came meanwhile.
 //!
-//! A client that asks by name says itself what it uses, as gRPC does in the state-of-the-world variant. Where another server
-//! took over, which may lead it to other names from the listener on, a name goes from its complete sets when the client has
-//! left it, which it does as the last step on that way (ORD-11).
+//! A client that asks by name tells its own needs, as gRPC does in the state-of-the-world variant. After a
+//! move to another server, the listener may lead the client to other names. A former name then stays in the
+//! client's complete sets until the client has unsubscribed, which is the last step of the client's own
+//! move (ORD-11).
 //!
-//! No names are kept for it. [`Withheld`] is the views that still have them: pointers, shared by all clients at the same
-//! place. [`targets`] makes of them what the client is brought to, once for all of these, where the answer is composed.
+//! No names are kept for these waits. [`Withheld`] consists of the views that still have the names:
+//! pointers, shared by all clients at the same place. [`targets`] computes the target of all these clients
+//! once, at the composition of the answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,36 +35,38 @@ use crate::engine::snapshot::Snapshot;
 use crate::engine::view::{Leaving, View, ViewId, difference};
 use crate::xds::{ResourceName, TypeUrl, Variant, Version};
 
-/// A removal waits this long for the routing types at the most, and the routing types this long for the cluster side.
+/// The maximum wait of a removal for the routing types, and of the routing types for the cluster side.
 pub const HOLD: Duration = Duration::from_secs(15);
 
-/// A removal waits this long for a change of the routing types. Control planes that send both of one change apart send them
-/// a few milliseconds apart at the most.
+/// The wait of a removal for a change of the routing types. Control planes that send the two halves of a
+/// change apart send them a few milliseconds apart at the most.
 const REST: Duration = Duration::from_millis(25);
 
-/// Changes of the routing types prolong the rest to this at the most. Nobody notices a cluster that stays this long.
+/// The maximum rest, with changes of the routing types. Nobody notices a cluster that stays for 250 ms.
 const REST_MAX: Duration = Duration::from_millis(250);
 
-/// Losses that are seen within [`REST`] of each other wait together. Where there are [`APART_MAX`] already, those within this
-/// time do, so that a part has that and [`HOLD`] ÷ this many at the most.
+/// Losses within [`REST`] of each other wait together. If there are [`APART_MAX`] losses already, losses
+/// within this time wait together, so that a part has at most [`APART_MAX`] losses plus [`HOLD`] ÷ this
+/// time.
 const TOGETHER: Duration = Duration::from_secs(1);
 
-/// More losses than this at [`REST`] from each other do not rest at one time; if there are more, the client is slow to ACK.
+/// The maximum number of resting losses that are [`REST`] apart. If a part has more losses, the client is
+/// slow to ACK.
 const APART_MAX: usize = 10;
 
-/// The snapshots from which answers are built, one per source for all types, so that no type runs ahead of another.
+/// The snapshots for answers, one per source for all types, so that no type runs ahead of another.
 pub type Snapshots = Vec<(SourceId, Option<Arc<Snapshot>>)>;
 
-/// One look at what is due on a stream.
+/// One look at the due answers of a stream.
 pub struct Turn<'a> {
     pub snapshots: &'a Snapshots,
-    /// How many responses the stream has carried.
+    /// The number of responses that the stream has carried.
     pub carried: u64,
     pub now: Time,
-    /// Server lists in which another server took over lately.
+    /// Server lists with a recent move to another server.
     pub moved: Vec<u16>,
-    /// The routing types waited as long as they may: the cluster side is sent beside what is unACKed (NON-4), each type
-    /// once, and the routing types after it.
+    /// The routing types have waited for the maximum time. The cluster side is sent beside unACKed
+    /// responses (NON-4), each type once, and then the routing types.
     pub overdue: bool,
 }
 
@@ -75,7 +81,7 @@ impl Turn<'_> {
     }
 }
 
-/// Whether sources have taken note of something that is wanted of the cluster side since these snapshots were taken.
+/// Whether sources have noted more interests of the cluster side since these snapshots were taken.
 pub fn has_more_noted(subscriptions: &[Subscription], newest: &Snapshots, taken: &Snapshots) -> bool {
     let is_noted = |snapshots: &Snapshots, type_url: &TypeUrl, part: &Part| {
         let snapshot = snapshots.iter().find(|(id, _)| *id == part.source());
@@ -91,33 +97,34 @@ pub fn has_more_noted(subscriptions: &[Subscription], newest: &Snapshots, taken:
     )
 }
 
-// === what is withheld ===
+// === withheld removals ===
 
 /// Removals of one part that the client is not told yet.
 #[derive(Clone, Debug)]
 pub struct Withheld {
     source: SourceId,
-    /// The view in which losses were last looked for.
+    /// The view of the last search for losses.
     seen: Arc<View>,
-    /// Oldest first. None left: they may all go, but the client was not told yet.
+    /// Oldest first. If empty, all removals may go, but the client was not told yet.
     losses: Vec<Loss>,
 }
 
-/// Names that were gone when the stream first saw it.
+/// Names that the stream found gone at about the same time.
 #[derive(Clone, Debug)]
 struct Loss {
-    /// A view that has them still.
+    /// A view that still has the names.
     base: Arc<View>,
     since: Time,
-    /// When the last of them was seen.
+    /// The time when the last of the names was found gone.
     latest: Time,
-    /// How many responses the stream had carried: the routing types of an answer begun since stopped naming them.
+    /// The count of carried responses at that time. Answers of the routing types that were begun later no
+    /// longer use the names.
     carried: u64,
 }
 
 impl Withheld {
-    /// Looks for losses since the last view. Beside what left it, these are names that the client `held` before and of
-    /// which the server has not spoken until now.
+    /// Looks for losses since the last view. Losses are names that left the view, and names that the client
+    /// `held` before and the server reports as gone only now.
     fn lose(&mut self, held: &View, view: &Arc<View>, leaving: Leaving, turn: &Turn<'_>) {
         let mut seen = std::mem::replace(&mut self.seen, view.clone());
         let late = late(held, &seen, view, leaving);
@@ -143,7 +150,8 @@ impl Withheld {
     }
 }
 
-/// What a client holds and `view` is the first to know to be gone, though `seen` did not have it.
+/// Names of the client's content that `view` is the first to report as gone, although `seen` did not have
+/// them.
 fn late(held: &View, seen: &View, view: &View, leaving: Leaving) -> Vec<(ResourceName, Version)> {
     if seen.unknown_len() == 0 || seen.id() == view.id() {
         return Vec::new();
@@ -159,22 +167,24 @@ impl Loss {
         Loss { base, since: turn.now, latest: turn.now, carried: turn.carried }
     }
 
-    /// When it has rested, if the routing types changed last at `changed`; `None` if there are none.
+    /// The end of the rest, with the last change of the routing types at `changed`; `None` if there are no
+    /// routing types.
     fn rests_until(&self, changed: Option<Time>) -> Option<Time> {
         let changed = changed.filter(|_| !planted(Bug::RemovalsDoNotRest))?;
         Some((self.latest.max(changed) + REST).min(self.latest + REST_MAX))
     }
 }
 
-/// What a removal waits for.
+/// The conditions that delay a removal.
 struct Waits<'a> {
-    /// The client may be on its way to other names of another server, and leaves those of the former by itself.
+    /// The client may be moving to other names of another server, and then drops the former names itself.
     is_leaving: bool,
-    /// The client has not answered the latest response of this type.
+    /// The latest response of this type is unanswered.
     is_waiting: bool,
-    /// When the routing types changed last; `None` if the client asks for none.
+    /// The last change of the routing types; `None` if the client asks for none.
     changed: Option<Time>,
-    /// Whether the routing types have followed so far: all that there was when the stream had carried so many responses.
+    /// Whether the routing types have followed: the client has ACKed their content as of this count of
+    /// carried responses.
     may_go: &'a dyn Fn(u64) -> bool,
 }
 
@@ -183,7 +193,7 @@ impl Part {
         self.withheld.as_deref().filter(|withheld| withheld.source == self.source())
     }
 
-    /// One of the names that are withheld, and since when; for who looks.
+    /// One of the withheld names, with the start of its wait; for reports.
     pub(super) fn withheld_name(&self, type_url: &TypeUrl, turn: &Turn<'_>) -> Option<(ResourceName, Time)> {
         let loss = self.withheld()?.losses.first()?;
         let view = turn.view(type_url, self)?;
@@ -191,13 +201,13 @@ impl Part {
         Some((name, loss.since))
     }
 
-    /// The views that have what is withheld.
+    /// The views with withheld names.
     pub fn keeps(&self) -> Vec<Arc<View>> {
         let losses = self.withheld().map_or(&[][..], |withheld| &withheld.losses);
         losses.iter().map(|loss| loss.base.clone()).collect()
     }
 
-    /// Identifies what the client is to be brought to, while the source has `view`.
+    /// Identifies the client's target while the source has `view`.
     pub fn due(&self, view: &View) -> ViewId {
         match self.withheld() {
             None => view.id(),
@@ -207,7 +217,7 @@ impl Part {
         }
     }
 
-    /// Whether the client is to be told something of `view`. Names of which nothing is known are no news.
+    /// Whether `view` has news for the client. Unknown names are no news.
     fn has_news(&self, view: Option<&Arc<View>>) -> bool {
         match view {
             None => !self.held.is_empty(),
@@ -215,7 +225,7 @@ impl Part {
         }
     }
 
-    /// Whether the client, which asks by name, may be on its way to other names of another server.
+    /// Whether the client asks by name, and may be moving to other names of another server.
     fn may_be_leaving(&self, routes: &[Subscription], turn: &Turn<'_>) -> bool {
         let mut hangs_below = routes.iter().flat_map(|subscription| &subscription.parts);
         matches!(self.interest, Interest::Names(_))
@@ -223,8 +233,8 @@ impl Part {
             && hangs_below.any(|route| route.source() == self.source())
     }
 
-    /// Notes what is gone from `view`, and lets go what waited long enough. Gives when to look again although nothing
-    /// happened.
+    /// Notes names that are gone from `view`, and drops losses whose wait is over. Returns the time of the
+    /// next look if no event comes first.
     fn withhold(&mut self, view: &Arc<View>, waits: &Waits<'_>, turn: &Turn<'_>) -> Option<Time> {
         if self.withheld().is_none() {
             self.withheld = None;
@@ -264,8 +274,8 @@ impl Part {
     }
 }
 
-/// Notes the removals that `subscriptions`, of which those before `cluster_side` are the cluster side, must withhold. Gives
-/// when to look again although nothing happened.
+/// Notes the removals that the cluster side must withhold: the subscriptions before the index
+/// `cluster_side`. Returns the time of the next look if no event comes first.
 pub fn withhold(
     subscriptions: &mut [Subscription],
     cluster_side: usize,
@@ -277,7 +287,7 @@ pub fn withhold(
     for index in 0..clusters.len() {
         let (before, rest) = clusters.split_at_mut(index);
         let Some(subscription) = rest.first_mut() else { break };
-        // Where the client is never told that something is gone, nothing has to wait (SST-6).
+        // If the client is never told of removals, nothing has to wait (SST-6).
         if variant == Variant::Sotw && !subscription.is_full(variant) {
             continue;
         }
@@ -302,7 +312,8 @@ pub fn withhold(
     until
 }
 
-/// When a source last had other content of a routing type that the client asks for; `None` if it asks for none.
+/// The last change of a source's content of routing types, among the client's interests; `None` without
+/// such interests.
 fn changed_at(routes: &[Subscription], source: SourceId, turn: &Turn<'_>) -> Option<Time> {
     let routes = routes.iter().filter(|route| route.type_url.kind().refers_to_clusters());
     let parts = routes.flat_map(|route| route.parts.iter().map(move |part| (&route.type_url, part)));
@@ -311,22 +322,22 @@ fn changed_at(routes: &[Subscription], source: SourceId, turn: &Turn<'_>) -> Opt
     views.map(|view| view.map_or(Time::ZERO, |view| view.changed_at())).max()
 }
 
-// === how far the client followed the routing types ===
+// === the client's progress in the routing types ===
 
-/// What the client said of the answers of a routing type. An answer is known by how many responses the stream had carried
-/// when it was begun.
+/// The client's verdicts on the answers of a routing type. An answer is identified by the count of carried
+/// responses at its beginning.
 #[derive(Debug, Default)]
 pub struct Trail {
-    /// Of the latest answer that was handed out as a whole.
+    /// The count of the latest answer that was handed out as a whole.
     begun: u64,
-    /// The nonce of its last message; nonces begin with 1.
+    /// The nonce of the last message of that answer; nonces begin with 1.
     ended: u64,
-    /// Of the latest answer that was ACKed, plus one.
+    /// The count of the latest ACKed answer, plus one.
     acked: u64,
 }
 
 impl Subscription {
-    /// What an answer replaces, while the client has not said whether it takes it.
+    /// Keeps the content before an answer until the client has accepted or rejected the answer.
     pub fn remember(&mut self) {
         if self.type_url.kind().refers_to_clusters() {
             for part in &mut self.parts {
@@ -335,13 +346,14 @@ impl Subscription {
         }
     }
 
-    /// An answer that was begun when the stream had carried `begun` responses was handed out as a whole.
+    /// Notes that a whole answer was handed out. `begun` is the count of carried responses at its
+    /// beginning.
     pub fn went(&mut self, begun: u64, nonce: u64) {
         self.trail.begun = begun;
         self.trail.ended = nonce;
     }
 
-    /// The client ACKed or NACKed a response.
+    /// Notes the client's ACK or NACK of a response.
     pub fn follow(&mut self, nonce: Option<u64>, verdict: &Verdict, variant: Variant) {
         if !self.type_url.kind().refers_to_clusters() {
             return;
@@ -354,7 +366,7 @@ impl Subscription {
                 }
                 let full = self.is_full(variant);
                 for part in self.parts.iter_mut().filter(|_| !waiting) {
-                    // The complete set was accepted, or other content of everything that was not.
+                    // The client accepted the complete set, or other content of every rejected name.
                     part.refused =
                         part.refused.take().filter(|refused| !full && refused.stands(part, variant));
                 }
@@ -367,7 +379,7 @@ impl Subscription {
         }
     }
 
-    /// The client keeps what it had: what it was sent of names since then, it may not hold.
+    /// Notes a rejection: the client keeps its former content, and may not hold any content sent since.
     fn refuse(&mut self, waiting: bool) {
         for (index, part) in self.parts.iter_mut().enumerate() {
             let pending = self.pending.as_ref().and_then(|answer| answer.parts.get(index));
@@ -383,8 +395,8 @@ impl Subscription {
         }
     }
 
-    /// Whether the client ACKed of this type, so far as it is of this source, what there was when the stream had carried so
-    /// many responses.
+    /// Whether the client has ACKed this type's content of this source, as of this count of carried
+    /// responses.
     fn has_followed(&self, source: SourceId, carried: u64, turn: &Turn<'_>) -> bool {
         if !self.type_url.kind().refers_to_clusters() {
             return true;
@@ -398,12 +410,12 @@ impl Subscription {
         self.trail.acked > carried || own().next().is_none() || nothing_left()
     }
 
-    /// Whether there is something to say that was not said, as far as can be told without composing it.
+    /// Whether unsent content is due, as far as visible without a composition.
     pub fn is_due(&self, turn: &Turn<'_>) -> bool {
         self.pending.is_some() || self.parts.iter().any(|part| part.has_news(turn.view(&self.type_url, part)))
     }
 
-    /// Whether a source has something that the client was not brought to, beside what is withheld.
+    /// Whether a source has unsent content, apart from withheld removals.
     pub(super) fn has_unsent(&self, turn: &Turn<'_>) -> bool {
         let is_behind = |part: &Part, view: &View| {
             part.is_behind(part.due(view)) && !(part.held.is_empty() && view.is_empty())
@@ -413,8 +425,8 @@ impl Subscription {
             || views.into_iter().any(|(part, view)| view.is_some_and(|view| is_behind(part, view)))
     }
 
-    /// This type has news that the client cannot be sent before it ACKs: the routing types must wait (RLY-50). That
-    /// something is gone, lives on or has an error is no such news.
+    /// Whether news of this type cannot be sent before the client's ACK, so that the routing types must
+    /// wait (RLY-50). Removals, renewed TTLs and errors are no such news.
     pub fn holds_back(&self, turn: &Turn<'_>) -> bool {
         self.flight.is_waiting()
             && self.parts.iter().any(|part| {
@@ -428,7 +440,7 @@ impl Subscription {
     }
 }
 
-/// What a client rejected of a routing type: how it differs from what it had.
+/// A client's rejection of a routing type's content: the content before, and the rejected content.
 #[derive(Clone, Debug)]
 pub struct Refused {
     before: Arc<View>,
@@ -436,7 +448,7 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// Whether the client was sent nothing else since.
+    /// Whether the client was sent no other content since.
     fn stands(&self, part: &Part, variant: Variant) -> bool {
         let difference = difference(&self.before, &self.sent, part.leaving());
         let gone = |name: &ResourceName| self.before.has(name) && !part.held.has(name);
@@ -447,8 +459,9 @@ impl Refused {
 
 // === answers ===
 
-/// What the parts of an answer are brought to, where that is not just what their sources have: names that are withheld
-/// stay, and endpoints that are forced (ORD-5) go once more although they are gone (SST-6), both with their last bytes.
+/// The targets of the parts of an answer; empty if the targets are the sources' own views. Withheld names
+/// stay, and forced endpoints (ORD-5) go once more although they are gone (SST-6), both with their last
+/// bytes.
 pub fn targets(answer: &Answer) -> Vec<Arc<View>> {
     let plain = |part: &AnswerPart| part.keeps.is_empty() && (part.last_bytes == 0 || answer.deletes());
     if answer.parts.iter().all(plain) {
@@ -483,7 +496,7 @@ fn kept(answer: &Answer, part: &AnswerPart) -> BTreeMap<ResourceName, Version> {
             let Some(held) = part.held.version_of(&name).filter(|_| base.has(&name) && !is_there) else {
                 continue;
             };
-            // A complete set needs the bytes; delta only where the client must be sent them again.
+            // A complete set needs the bytes. Delta needs them only for a resend.
             let again = answer.full || part.held.is_due_again(&name);
             let version = if again { last(&name) } else { None };
             if let Some(version) = version.or(Some(held).filter(|_| !answer.full)) {

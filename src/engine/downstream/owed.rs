@@ -1,28 +1,30 @@
-//! Endpoints that a client is owed because of clusters that it was sent before it asked for any endpoints (ORD-5, RLY-52).
+//! Endpoints that are due because the client was sent their clusters before its first request for endpoints
+//! (ORD-5, RLY-52).
 //!
-//! A client that reconnects may be sent a changed cluster first, and ask for the endpoints later, with the versions that it
-//! holds. These versions are equal to ours, but the client waits for a response: it warms the changed cluster by that alone.
+//! A reconnecting client may be sent a changed cluster first, and ask for the endpoints later, with the
+//! versions that it holds. These versions equal ours, but the client waits for a response: without a
+//! response the changed cluster stays warming.
 
 use std::sync::Arc;
 
 use super::subscription::Subscription;
 use crate::xds::ResourceName;
 
-/// A client asks for endpoints after one answer of clusters, or a few. After more the memory is not worth its price: then all
-/// endpoints that it presents are sent again.
+/// The maximum number of lists. A client asks for endpoints after one or a few answers of clusters. After
+/// more answers the lists cost too much memory, and all presented endpoints are sent again.
 const LISTS_MAX: usize = 16;
 
-/// It exists until the first request for endpoints on the stream. The lists are those of the encoded answers, which all
-/// clients at the same place share.
+/// State until the first request for endpoints on the stream. The lists belong to the encoded answers, and
+/// all clients with the same answer share them.
 #[derive(Debug, Default)]
 pub struct Owed {
     lists: Vec<Arc<[ResourceName]>>,
-    /// There were too many lists.
+    /// The limit was exceeded: all presented endpoints are due.
     all: bool,
 }
 
 impl Owed {
-    /// Clusters were sent of which these are the endpoints.
+    /// Adds the endpoints of clusters that were sent.
     pub fn add(&mut self, endpoints: &Arc<[ResourceName]>) {
         if self.all || self.lists.last().is_some_and(|last| Arc::ptr_eq(last, endpoints)) {
             return;
@@ -34,7 +36,8 @@ impl Owed {
         self.lists.push(endpoints.clone());
     }
 
-    /// The client asked for endpoints for the first time, and said what it holds.
+    /// Forces the due endpoints. The first request for endpoints, with the presented versions, must be
+    /// applied before.
     pub fn settle(self, subscription: &mut Subscription) {
         if self.all {
             return subscription.force_all();

@@ -1,8 +1,9 @@
-//! The rest of an answer that takes several messages.
+//! The rest of an answer with several messages.
 //!
-//! The messages are made when the first one is, and whoever sends them keeps them. The stream needs no snapshot for the rest
-//! then: only names, in case that it begins anew before the last message. So a client that stops to read in the middle keeps
-//! no resources alive which everyone else has moved on from (RLY-55).
+//! All messages are built together with the first message, and the sender keeps them. From then on the
+//! stream needs no snapshot for the rest, only names, in case the answer begins anew before the last
+//! message. So a client that stops reading in the middle keeps no resources alive that every other client
+//! has moved on from (RLY-55).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,25 +15,25 @@ use super::subscription::Subscription;
 use crate::engine::view::View;
 use crate::xds::{Resource, ResourceName, Version};
 
-/// The names in one message of several, which all clients share that are sent it.
+/// The names in a message of a longer answer, shared by all clients of the message.
 #[derive(Debug)]
 pub struct Told {
-    /// Under their own names and their aliases.
+    /// Resources under their own names and their aliases.
     pub(super) sent: Box<[(ResourceName, Version)]>,
     pub(super) beats: Box<[ResourceName]>,
     pub(super) removed: Box<[ResourceName]>,
     pub(super) errors: Box<[ResourceName]>,
-    /// The aliases among them.
+    /// The aliases among the names.
     aliases: BTreeSet<ResourceName>,
 }
 
-/// What is left to know of an answer whose first message was handed out.
+/// The state of an answer after the handover of its first message.
 #[derive(Clone, Debug)]
 pub struct Rest {
     key: AnswerKey,
     told: Arc<[Told]>,
     targets: Vec<Arc<View>>,
-    /// Of a client that asks with dynamic parameters: what it holds after this answer.
+    /// For a client with dynamic parameters: the client's content after this answer.
     pub(super) located: Option<Located>,
 }
 
@@ -57,7 +58,7 @@ impl Told {
         self.sent.iter().map(|(name, _)| name)
     }
 
-    /// The names of which it says what becomes of them.
+    /// The names whose state the message tells: present, refreshed or removed.
     fn answered(&self) -> BTreeSet<&ResourceName> {
         let own = self.names().chain(&self.beats).filter(|name| !self.aliases.contains(*name));
         own.chain(&self.removed).collect()
@@ -74,12 +75,12 @@ impl Composition {
 }
 
 impl Answer {
-    /// The key of the whole answer, if this is the rest of it.
+    /// The key of the whole answer; `None` if no message was handed out yet.
     pub(super) fn rest_key(&self) -> Option<AnswerKey> {
         self.rest.as_ref().map(|rest| rest.key)
     }
 
-    /// What is left to send after the message that was just handed out.
+    /// The rest of the answer after the message that was just handed out.
     pub(super) fn rest(&self, told: &Arc<[Told]>, targets: &[Arc<View>], located: Option<Located>) -> Answer {
         let rest = || {
             let (key, told, targets) = (self.key(), told.clone(), targets.to_vec());
@@ -103,7 +104,8 @@ impl Answer {
 }
 
 impl Subscription {
-    /// Gives up the rest of an answer that takes several messages, for a newer answer. What was sent of it the client holds.
+    /// Gives up the rest of an answer that takes several messages, for a newer answer. The client holds the
+    /// messages sent so far.
     pub fn interrupt(&mut self) {
         let Some(answer) = self.pending.take() else { return };
         self.fresh = true;
@@ -122,14 +124,15 @@ impl Subscription {
 }
 
 impl Session {
-    /// The rest of this subscription's answer cannot be sent any more: the next one is built from what there is then.
+    /// Gives up the rest of this subscription's answer. The next answer is built from the snapshots of that
+    /// time.
     pub fn begin_anew(&mut self, index: usize) {
         if let Some(subscription) = self.subscriptions.get_mut(index) {
             subscription.interrupt();
         }
     }
 
-    /// As [`Self::begin_anew`], wherever the rest of an answer is one of these.
+    /// As [`Self::begin_anew`], for each unfinished answer whose key satisfies the condition.
     pub fn give_up(&mut self, is_given_up: impl Fn(&AnswerKey) -> bool) {
         for subscription in &mut self.subscriptions {
             if subscription.pending_key().is_some_and(|key| is_given_up(&key)) {

@@ -1,4 +1,4 @@
-//! Where a subscription goes: its parts, and the sources that each of them is asked of.
+//! Routes subscriptions: divides a subscription into parts, and finds the sources of each part.
 
 use std::sync::Arc;
 
@@ -12,38 +12,39 @@ use crate::engine::realm::Realm;
 use crate::engine::view::View;
 use crate::xds::{Code, ResourceName, Status, TypeUrl};
 
-/// A change of interest for the driver to bring to a source.
+/// A change of interest that the driver brings to a source.
 #[derive(Clone, Debug)]
 pub enum Watch {
     Watch { source: SourceId, type_url: TypeUrl, interest: Interest },
     Unwatch { source: SourceId, type_url: TypeUrl, collection: Collection },
 }
 
-/// Where a subscription goes: to whom a name belongs, which source answers names of this realm of this type for this
-/// client, and whether an empty first request of it means the wildcard (SUB-15).
+/// The routing of a client's subscriptions: the realm of a name, the source for a realm of a type, and the
+/// meaning of an empty first request (SUB-15).
 pub trait Router {
-    /// Of a name of a type, or of its wildcard.
+    /// The realm of a name of a type; for `None`, the realm of the wildcard.
     fn realm_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> Realm;
-    /// `server`: which of its list, 0 being the preferred one.
+    /// The source for a realm of a type. `server` is the position in the server list; server 0 is
+    /// preferred.
     fn source(&mut self, type_url: &TypeUrl, realm: Realm, server: u16) -> Result<SourceId, Status>;
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status>;
 
-    /// What the client says it holds (RLY-6): shared with others that hold the same.
+    /// Shares the client's initial versions (RLY-6) with other clients that presented the same versions.
     fn presented(&self, view: View) -> Arc<View> {
         Arc::new(view)
     }
 
-    /// What the client understands of a type.
+    /// The client's capabilities for a type.
     fn dialect(&self, _type_url: &TypeUrl) -> Dialect {
         Dialect::default()
     }
 
-    /// The server list that is asked for names of a realm of a type.
+    /// The server list for names of a realm of a type.
     fn list(&self, _type_url: &TypeUrl, _realm: Realm) -> u16 {
         0
     }
 
-    /// How the servers of a list stand in for each other; `None` where they do not, for want of a second one.
+    /// The fallback between the servers of a list; `None` for a list of one server.
     fn fallback(&self, _list: u16) -> Option<List> {
         None
     }
@@ -52,15 +53,15 @@ pub trait Router {
 /// The sources that a part is asked of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Its server list.
+    /// The server list.
     pub list: u16,
-    /// The one that serves.
+    /// The serving source.
     pub source: SourceId,
-    /// Those of the other servers that are asked (FBK-5, FBK-11); none as long as the preferred one does.
+    /// The sources of the other servers that are asked too (FBK-5, FBK-11); `None` if there are no others.
     pub others: Option<Box<Others>>,
 }
 
-/// Sources by the place of their servers in the list.
+/// Sources by the position of their servers in the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Others(Vec<(u16, SourceId)>);
 
@@ -69,7 +70,7 @@ impl Asked {
         std::iter::once(self.source).chain(self.others().map(|(_, source)| source))
     }
 
-    /// The preferred ones first.
+    /// The other sources, in the order of preference.
     pub fn others(&self) -> impl DoubleEndedIterator<Item = (u16, SourceId)> {
         self.others.iter().flat_map(|others| &others.0).copied()
     }
@@ -103,7 +104,8 @@ impl Session {
         let mut watches = Vec::new();
         let (subscription, views) = (&mut self.subscriptions[index], &mut self.views);
         let type_url = subscription.type_url.clone();
-        // Names first, for they keep what a glob or a wildcard brought that goes with the same request.
+        // Names go first, because they keep the content of a glob or wildcard that goes with the same
+        // request.
         let is_named = |(key, _): &(Key, NameSetChange)| key.0 == Shape::Names;
         let (names, globs): (Vec<_>, Vec<_>) = change.names.into_iter().partition(is_named);
         for ((shape, realm), names) in names.into_iter().chain(globs) {
@@ -133,25 +135,25 @@ impl Session {
         Ok(watches)
     }
 
-    /// The client's node changed in what splits classes (RLY-16): every part is looked at again. What the client holds
-    /// stays, so that only differences are sent.
+    /// Routes every part again after the node of the client changed in a property that splits node classes
+    /// (RLY-16). The client's content stays, so that only differences are sent.
     pub fn reroute(&mut self, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
         self.replace_where(&|_, _| true, router)
     }
 
-    /// Finds out anew which sources are asked for what is asked of this one, as it serves this session no longer, or not yet
-    /// (RLY-14). What the client holds stays.
+    /// Routes the parts of a source again: the source no longer serves this session, or not yet (RLY-14).
+    /// The client's content stays.
     pub fn leave(&mut self, source: SourceId, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
         self.replace_where(&|_, part| part.asked.sources().any(|asked| asked == source), router)
     }
 
-    /// Finds out anew which sources these parts are asked of.
+    /// Routes these parts again.
     pub(super) fn replace_where(
         &mut self,
         is_of: &dyn Fn(&TypeUrl, &Part) -> bool,
         router: &mut dyn Router,
     ) -> Result<Vec<Watch>, Status> {
-        // All is found before anything changes: a source that cannot be had leaves the session as it was.
+        // All sources are found before any change: after an error the session stays as before.
         let mut found = Vec::new();
         for subscription in &self.subscriptions {
             let type_url = &subscription.type_url;
@@ -184,8 +186,8 @@ impl Session {
         Ok(watches)
     }
 
-    /// Some of what this stream wants of a type is of another realm now (CCH-1): it is asked for there. What the client holds
-    /// stays, until the source that is asked now has something else.
+    /// Routes names of a type whose realm has changed (CCH-1). The client's content stays until the new
+    /// source has other content.
     pub fn divert(&mut self, type_url: &TypeUrl, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
         let Some(index) = self.subscriptions.iter().position(|s| s.type_url == *type_url) else {
             return Ok(Vec::new());
@@ -198,7 +200,7 @@ impl Session {
         self.apply(index, change, router)
     }
 
-    /// Notes which sources the parts are asked of; what a client left is not kept alive.
+    /// Lists the sources of the parts. Unused sources and views go, so that nothing keeps them alive.
     fn list_sources(&mut self) {
         let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
         let asked = || parts().flat_map(|part| part.asked.sources());
@@ -215,13 +217,13 @@ impl Session {
         self.views.keep(|view| self.subscriptions.iter().any(|subscription| is_wanted(subscription, view)));
     }
 
-    /// Whether some part is asked of this source.
+    /// Whether a part is asked of this source.
     pub fn uses(&self, source: SourceId) -> bool {
         self.sources.contains(&source)
     }
 }
 
-/// Brings one part of a subscription to what is now wanted, and notes what its sources must be told.
+/// Brings one part of a subscription to the new interest, and notes the changes for its sources.
 fn set_part(
     subscription: &mut Subscription,
     (shape, realm): Key,
@@ -235,7 +237,7 @@ fn set_part(
         Some(interest) => {
             let asked = Asked::find(&type_url, realm, views, router)?;
             let old = subscription.set_part(realm, Some((asked.clone(), interest.clone())), shape);
-            // The client's class may have changed with this very request (RLY-16).
+            // This very request may have changed the client's node class (RLY-16).
             if let Some(old) = old {
                 unwatch(&old, &asked, &type_url, interest.collection(), watches);
             }
@@ -256,7 +258,7 @@ fn set_part(
     Ok(())
 }
 
-/// Notes which sources are asked no longer.
+/// Notes the sources that are no longer asked.
 fn unwatch(old: &Asked, new: &Asked, type_url: &TypeUrl, collection: Collection, watches: &mut Vec<Watch>) {
     for source in old.sources().filter(|old| !new.sources().any(|source| source == *old)) {
         watches.push(Watch::Unwatch { source, type_url: type_url.clone(), collection });

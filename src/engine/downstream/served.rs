@@ -1,9 +1,10 @@
-//! What a session is served while it is not with the preferred server of a list.
+//! Snapshots for sessions that are not served by the preferred server of a list.
 //!
-//! Everything comes from one server, with one exception: a name that this server lacks and a higher one supplied is served
-//! as that supplied it (RLY-42, FBK-6), for named subscriptions alone. The snapshot that answers are built from is changed
-//! accordingly, so that whoever builds them need not know; where nothing is lacking it is the source's own. What the client
-//! is to keep until its routes have moved, and only the server has that served before, goes the same way.
+//! All resources come from one server, with one exception for named subscriptions: if this server lacks a
+//! name that a higher server supplied, the client is served the higher server's resource (RLY-42, FBK-6).
+//! The source's snapshot is changed accordingly, so that the code for answers needs no special case. If no
+//! name is lacking, the snapshot is the source's own. Resources that only the former server has, and that
+//! the client must keep until its routes have moved, are added in the same way.
 
 use std::sync::Arc;
 
@@ -31,13 +32,14 @@ impl Session {
         self.with_help(self.newest(latest))
     }
 
-    /// What the sources have themselves.
+    /// The sources' own snapshots.
     pub(super) fn newest(&self, latest: Latest<'_>) -> Snapshots {
         self.sources.iter().map(|source| (*source, latest(*source))).collect()
     }
 
-    /// What is served in a round: the servers that serve are as they were when it began, and what stands in is what the
-    /// others have by now, so that nothing is told as gone that a higher server has come to supply (RLY-42).
+    /// The snapshots of a round: the serving sources as of the start of the round, and the other sources as
+    /// of now. With older snapshots of the others, a name that a higher server came to supply would be
+    /// reported as gone (RLY-42).
     pub(super) fn served_in(&self, round: &Snapshots, latest: Latest<'_>) -> Snapshots {
         let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
         let of_round = |source| match parts().any(|part| part.source() == source) {
@@ -67,7 +69,7 @@ impl Session {
         snapshots
     }
 
-    /// Whether a server serves that others help out.
+    /// Whether a view needs resources of other servers.
     pub(super) fn needs_help(&self) -> bool {
         self.views.iter().any(ListView::needs_help)
     }
@@ -83,7 +85,8 @@ impl ListView {
         self.fallback.serving() > 0 || self.former.is_some()
     }
 
-    /// Of names that a server other than the preferred one lacks: what the nearest higher one supplied (RLY-42).
+    /// Names that are lacking at a server other than the preferred server, with the resource of the nearest
+    /// higher server that supplied the name (RLY-42).
     fn stand_ins(
         &self,
         subscription: &Subscription,
@@ -101,7 +104,8 @@ impl ListView {
         let own = latest(part.source());
         let Some(types) = own.as_ref().and_then(|own| own.of(type_url)) else { return Vec::new() };
         let Some(own) = types.view(&part.interest) else { return Vec::new() };
-        // What the server supplies in its wildcard or a glob it does not lack, though it did not name it yet.
+        // A name in the server's wildcard or glob is not lacking, although the server has not answered for
+        // the name alone.
         let beside =
             subscription.parts.iter().filter(|other| other.source() == part.source() && other.is_broad());
         let beside: Vec<_> = beside.filter_map(|other| types.view(&other.interest)).collect();
@@ -117,7 +121,7 @@ impl ListView {
         lacking.filter(|name| !beside.iter().any(|view| view.has(name))).filter_map(supplied).collect()
     }
 
-    /// How many of the names that are UNKNOWN at the server that serves are known all the same.
+    /// The number of names that are UNKNOWN at the serving server and have a stand-in.
     pub(super) fn unknown_stand_ins(
         &self,
         subscription: &Subscription,
@@ -132,8 +136,8 @@ impl ListView {
         stand_ins.iter().filter(|(name, _)| !view.knows_absent(name)).count()
     }
 
-    /// What a client that is sent complete sets holds, and only the server had that served before: it keeps it until its
-    /// routes have moved (RLY-51).
+    /// Last bytes for a client with complete sets: resources that the client holds and only the former
+    /// server had. The client keeps them until its routes have moved (RLY-51).
     fn last_bytes(
         &self,
         subscription: &Subscription,

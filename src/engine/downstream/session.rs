@@ -1,14 +1,15 @@
 //! One downstream stream.
 //!
-//! Requests go in with [`Session::request`]; answers are pulled with [`Session::poll_answer`] when the stream can take a
-//! message, and [`Session::commit`]ted when they are handed out. Nothing is queued in between: an answer is always built
-//! from the newest snapshot that order allows, and a slow client costs O(names), never O(updates) (FLW-2, RLY-55).
+//! Requests go in with [`Session::request`]. The driver pulls answers with [`Session::poll_answer`] when
+//! the stream can take a message, and reports each handover with [`Session::commit`]. Nothing is queued in
+//! between: an answer is always built from the newest snapshot that order allows, and a slow client costs
+//! O(names), never O(updates) (FLW-2, RLY-55).
 //!
 //! # Order
 //!
-//! Types are drained by rank (ORD-1), all from one snapshot per source. LDS, RDS and what hangs below are never built from
-//! a snapshot newer than the one to which this stream's CDS and EDS were brought (RLY-50): while the cluster side has news
-//! that the client cannot be sent yet, the routing types wait, though not for ever (ORD-10).
+//! Types are sent by rank (ORD-1), all from one snapshot per source. LDS, RDS and the types below them are
+//! never built from a newer snapshot than the CDS and EDS of this stream (RLY-50). While the cluster side
+//! has news that the client cannot be sent yet, the routing types wait, but not for ever (ORD-10).
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ use crate::xds::{Code, Kind, Request, ResourceName, Status, StreamKind, TypeUrl,
 /// Eight hexadecimal digits, a hyphen and a number of up to twenty digits.
 const NONCE_BYTES_MAX: usize = 8 + 1 + 20;
 
-/// What one stream may ask for.
+/// The limits of one stream's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Names subscribed to, over all types (SUB-20).
@@ -49,24 +50,24 @@ impl Default for Limits {
     }
 }
 
-/// A limit that a request passed.
+/// The limit that a request exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
     Names,
     Types,
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub struct Taken {
     pub type_url: TypeUrl,
     pub verdict: Verdict,
     pub watches: Vec<Watch>,
-    /// The subscription changed, or something must be sent again.
+    /// The request changed the subscription, or a resend is due.
     pub changed: bool,
-    /// It only reported something: nobody is asked for anything because of it.
+    /// The request only reports something, and changes no interest.
     pub is_report: bool,
-    /// A name of the request that cannot be served, and why (NAM-5); there may be more.
+    /// A name of the request that cannot be served, with the reason (NAM-5). There may be more such names.
     pub refused: Option<(ResourceName, NameError)>,
 }
 
@@ -76,21 +77,21 @@ impl Taken {
         Taken { type_url, verdict, watches, changed: false, is_report: true, refused: None }
     }
 
-    /// Requests are rate-limited by which something changes, and those that reject or report something; ACKs are not.
+    /// Whether the rate limit counts the request: changes, rejections and reports count, ACKs do not.
     pub fn counts_as_change(&self) -> bool {
         self.changed || self.is_report || matches!(self.verdict, Verdict::Nack { .. })
     }
 
-    /// Nothing is left to be done for it.
+    /// Whether the request needs no further work.
     pub fn is_settled(&self) -> bool {
         self.watches.is_empty() && !self.counts_as_change()
     }
 }
 
-/// By requests of this type Istio's agent says how its workload is; there are no such resources.
+/// The type of the health reports of Istio's agent. There are no resources of this type.
 const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
 
-/// A request that only tells something: an error that rejects no response is one.
+/// Whether a request only reports something. An error without a nonce rejects no response, and is a report.
 fn is_report(url: &str, nonce: &str, has_error: bool) -> bool {
     url == HEALTH || (has_error && nonce.is_empty())
 }
@@ -104,26 +105,28 @@ pub struct Session {
     pub(super) nonces: u64,
     /// Sorted by type, hence by rank.
     pub(super) subscriptions: Vec<Subscription>,
-    /// Every source that some part comes from, or is asked for beside it.
+    /// All sources that the parts are asked of, serving or not.
     pub(super) sources: Vec<SourceId>,
-    /// Where the session stands in server lists of several servers.
+    /// The session's position in server lists of several servers.
     pub(super) views: Views,
-    /// Since when the routing types had no turn, because the cluster side has something to say or waits for an ACK.
+    /// The start of the routing types' wait: the cluster side has news to send, or waits for an ACK.
     held_since: Option<Time>,
     held_until: Option<Time>,
-    /// The routing types waited as long as they may: until they have had their turn, answers are built from what the sources
-    /// had themselves when it began (see [`Session::served_in`]).
+    /// The snapshots of a round. The routing types have waited for the maximum time. Until they have had
+    /// their turn, answers are built from the sources' own content at the start of the round (see
+    /// [`Session::served_in`]).
     pub(super) round: Option<Box<Snapshots>>,
-    /// The endpoints of clusters that were sent before any were asked for; `None` from the first request for endpoints on.
+    /// The endpoints of clusters that were sent before the first request for endpoints; `None` from that
+    /// request on.
     owed: Option<Box<Owed>>,
     pub(super) excess: Option<Excess>,
-    /// What planted bugs remember of former snapshots.
+    /// Former snapshots, for planted bugs.
     #[cfg(feature = "planted")]
     pub(super) looks: Vec<Snapshots>,
 }
 
 impl Session {
-    /// `nonce_prefix`: drawn for this stream, so that a nonce of another stream is never taken for one of this (STR-5).
+    /// `nonce_prefix` is drawn for this stream, so that no nonce of another stream is valid here (STR-5).
     pub fn new(kind: impl Into<StreamKind>, limits: Limits, seed: HashSeed, nonce_prefix: u32) -> Session {
         Session {
             kind: kind.into(),
@@ -156,12 +159,12 @@ impl Session {
         &self.subscriptions
     }
 
-    /// The limit of this session for which a request was refused.
+    /// The limit for which the session refused a request.
     pub fn excess(&self) -> Option<Excess> {
         self.excess
     }
 
-    /// Takes a request (STR-14). An error is the status with which the stream must end.
+    /// Handles a request (STR-14). An error is the status that must end the stream.
     pub fn request(
         &mut self,
         request: &Request,
@@ -183,7 +186,7 @@ impl Session {
         let type_url = subscription.type_url.clone();
         let is_first = subscription.is_new();
         let had_nack = planted(Bug::RejectedAfterAck) && subscription.flight.nack.is_some();
-        // The first request of a type is initial, whatever nonce it carries (STR-6).
+        // The first request of a type is initial, with any nonce (STR-6).
         let verdict = match (is_first, nonce.is_empty()) {
             (true, _) | (false, true) => Verdict::None,
             (false, false) => subscription.flight.judge(nonce_number, error.clone(), now),
@@ -250,7 +253,8 @@ impl Session {
 
     // === nonces ===
 
-    /// The nonce as the wire spells it: unique within the stream, never valid on another one (STR-5, RLY-33).
+    /// The nonce in its form on the wire: unique within the stream, never valid on another stream (STR-5,
+    /// RLY-33).
     pub fn nonce_text(&self, nonce: u64) -> String {
         let mut text = String::with_capacity(NONCE_BYTES_MAX);
         // Writing to a string cannot fail.
@@ -266,8 +270,9 @@ impl Session {
 
     // === answers ===
 
-    /// The next answer that the stream should carry, if any: by rank, from the newest snapshot that order allows.
-    /// `latest` gives the newest snapshot of a source.
+    /// The next answer to send, with the index of its subscription; `None` if nothing is due. The lowest
+    /// rank goes first, from the newest snapshot that order allows. `latest` returns the newest snapshot of
+    /// a source.
     pub fn poll_answer(
         &mut self,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
@@ -292,9 +297,10 @@ impl Session {
         self.poll_from(&newest, false, now)
     }
 
-    /// The routing types waited as long as they may (ORD-10): answers are built from what there is now, until they have had
-    /// their turn, whatever comes meanwhile. It begins anew with what the client came to want of the cluster side, since no
-    /// routing type goes before that (RLY-50).
+    /// Begins a round after the routing types have waited for [`HOLD`] (ORD-10). Until they have had their
+    /// turn, answers are built from the present snapshots, and later changes wait. The round begins anew if
+    /// a source notes more interests of the client on the cluster side, because no routing type goes before
+    /// their clusters (RLY-50).
     fn begin_round(
         &mut self,
         newest: &Snapshots,
@@ -341,8 +347,9 @@ impl Session {
         None
     }
 
-    /// Whether the routing types must wait. The time runs over all the responses that held them back, and those that came
-    /// before them: endpoints that never rest, or a client that is slow to ACK, keep no route from it for ever (ORD-10).
+    /// Whether the routing types must wait. The time counts from the first response that held the routing
+    /// types back, over all later responses: neither endpoints that change all the time nor a client with
+    /// slow ACKs holds a route back for ever (ORD-10).
     fn hold_routes(&mut self, cluster_side: usize, turn: &Turn<'_>) -> bool {
         let (clusters, _) = self.subscriptions.split_at(cluster_side);
         if turn.overdue
@@ -357,20 +364,21 @@ impl Session {
         true
     }
 
-    /// When to poll again although nothing happened: removals (RLY-51), the routing types (ORD-10) or a complete set (RLY-5)
-    /// wait no longer.
+    /// The time of the next poll if no event comes first: the end of a wait of removals (RLY-51), of the
+    /// routing types (ORD-10) or of a complete set (RLY-5).
     pub fn held_until(&self) -> Option<Time> {
         self.held_until
     }
 
-    /// Since when the routing types have had no turn.
+    /// The start of the routing types' wait for the cluster side.
     pub(super) fn held_since(&self) -> Option<Time> {
         self.held_since
     }
 
-    /// The answer was composed: `chunks` messages, of which the one that it names is handed out now; `version` is that
-    /// message's, `endpoints` the names that must follow (ORD-5), `targets` and `told` as composed. Gives the nonce, or `None`
-    /// if there was nothing to say.
+    /// Records a handover: the answer was composed into `chunks` messages, and the message at
+    /// `answer.chunk` goes out now. `version` is the version of this message, `endpoints` are the names
+    /// that must follow (ORD-5), and `targets` and `told` come from the composition. Returns the nonce, or
+    /// `None` if the answer had no message.
     #[allow(
         clippy::too_many_arguments,
         reason = "what the composition says, of which the driver keeps only this"
@@ -419,8 +427,8 @@ impl Session {
             std::mem::forget(answer.clone());
         }
         let forces = !endpoints.is_empty() && !planted(Bug::EndpointsNotForced);
-        // With the first message, since newer clusters may take the place of the rest, and with the last one for endpoints that
-        // were asked for meanwhile.
+        // With the first message, because newer clusters may replace the rest; with the last message for
+        // endpoints that the client asked for meanwhile.
         if (is_last || answer.chunk == 0) && answer.type_url.kind() == Kind::Cluster && forces {
             self.force_endpoints(endpoints);
         }
@@ -431,7 +439,8 @@ impl Session {
 // === endpoints follow their clusters (ORD-5) ===
 
 impl Session {
-    /// Clusters were sent of which these are the endpoints.
+    /// Forces the endpoints of clusters that were just sent. Before the first request for endpoints, notes
+    /// them for later.
     fn force_endpoints(&mut self, endpoints: &Arc<[ResourceName]>) {
         let eds = self.subscriptions.iter_mut();
         let mut is_asked_for = false;
@@ -441,13 +450,13 @@ impl Session {
                 subscription.force(name);
             }
         }
-        // Order binds within a stream only (ORD-9), and one that carries a single type carries no endpoints.
+        // Order binds only within a stream (ORD-9), and a stream of a single type carries no endpoints.
         if !is_asked_for && self.kind.service.is_none() && !planted(Bug::EarlyClustersForgotten) {
             self.owed.get_or_insert_default().add(endpoints);
         }
     }
 
-    /// The first request for endpoints came, after the clusters that were sent already.
+    /// Forces the endpoints of clusters that were sent before the first request for endpoints.
     fn settle_owed(&mut self, index: usize) {
         if let (Some(owed), Some(subscription)) = (self.owed.take(), self.subscriptions.get_mut(index)) {
             owed.settle(subscription);
@@ -455,15 +464,15 @@ impl Session {
     }
 }
 
-/// The type that a request on a stream of this kind is about.
+/// The type of a request on a stream of this kind.
 fn type_of(kind: StreamKind, url: &str) -> Result<&str, Status> {
     let refused = |text: String| Err(Status::new(Code::InvalidArgument, text));
     match kind.service {
-        // On ADS nothing else says what is meant (RPC-5).
+        // On ADS only the request can name the type (RPC-5).
         None if url.is_empty() => {
             refused("type_url is empty: on an aggregated stream every request names its type".to_owned())
         }
-        // The method says it (RPC-6).
+        // The method determines the type (RPC-6).
         Some(service) if url.is_empty() => Ok(service.type_url(kind.api)),
         Some(service) if !service.carries(url) => {
             refused(format!("type_url is {url}: this method serves {}", service.type_url(kind.api)))
@@ -477,15 +486,16 @@ fn type_of(kind: StreamKind, url: &str) -> Result<&str, Status> {
 }
 
 impl Subscription {
-    /// Whether the response to come must be complete: full-state types, and wildcards of any type (SST-1 to SST-3).
+    /// Whether the next response must be a complete set: in SotW, for full-state types and for wildcards of
+    /// any type (SST-1 to SST-3).
     pub(super) fn is_full(&self, variant: Variant) -> bool {
         variant == Variant::Sotw && (self.type_url.is_full_state() || self.is_wildcard())
     }
 
-    /// The answer due, if the client may be sent one now.
+    /// The due answer, if the client may be sent an answer now.
     fn poll(&mut self, variant: Variant, turn: &Turn<'_>) -> Option<Answer> {
         self.look();
-        // At most one update is unACKed; only what was newly asked for goes beside it (NON-4).
+        // At most one update is unACKed. Only new interests may be answered beside that update (NON-4).
         if let Some(pending) = &self.pending {
             return Some((**pending).clone());
         }
@@ -508,10 +518,10 @@ impl Subscription {
             news |= part.is_behind(answered.due);
             parts.push(answered);
         }
-        // Never a guess (RLY-3): what becomes of a name that was given up beside the wildcard is known when the membership is
-        // (DEL-19).
-        // Due where nothing else speaks: the set is empty, and the client did not present what it holds (DEL-29). In SotW it
-        // is always due: a set without a name that was given up together with asking for the wildcard says that it is gone.
+        // Never a guess (RLY-3): the state of a name that was given up beside the wildcard is known
+        // together with the membership (DEL-19). A greeting is due if nothing else is: the set is empty,
+        // and the client presented nothing (DEL-29). In SotW a greeting is always due: the set proves the
+        // removal of names that were given up with the request for the wildcard.
         let holds_nothing = parts.iter().all(|part| {
             !matches!(part.interest, Interest::Wildcard) || (part.held.is_empty() && part.view.is_empty())
         });
@@ -524,7 +534,7 @@ impl Subscription {
         if !is_due {
             self.hold = None;
         }
-        // Nor an answer without a name that the client may have, where absence means deletion (RLY-5).
+        // Complete sets wait for UNKNOWN names that the client may have: absence means deletion (RLY-5).
         if !is_due || (full && self.must_wait(&parts, turn)) {
             return None;
         }
@@ -554,23 +564,24 @@ impl Subscription {
         })
     }
 
-    /// Whether an empty first answer to the wildcard is due: not before there is known to be nothing (RLY-3).
+    /// Whether an empty first answer to the wildcard is due. The membership must be known first (RLY-3).
     fn greets(&self, membership_known: bool) -> bool {
         self.greeting && (membership_known || planted(Bug::GreetedBeforeData))
     }
 
-    /// The version that the client has, if it may have to be repeated and is known to stand (SST-7).
+    /// The client's ACKed version, for repetition in a response without content (SST-7). `None` while a
+    /// response is unACKed.
     fn repeats(&self, parts: &[AnswerPart]) -> Option<Version> {
         let has_remarks =
             self.dialect.errors_alone && parts.iter().any(|part| !part.view.remarks().is_empty());
         self.flight.version_acked.filter(|_| has_remarks && !self.flight.is_waiting())
     }
 
-    /// A wildcard client that reconnects with the current version has it all already (STR-10).
+    /// A wildcard client that reconnects with the current version has the whole set already (STR-10).
     fn is_current(&mut self, presented: Version, full: bool, parts: &[AnswerPart]) -> bool {
         let ([part], [answer]) = (self.parts.as_mut_slice(), parts) else { return false };
         let current = full && part.is_wildcard() && self.type_url.is_full_state() && (answer.view.digest() == presented || planted(Bug::PresentedVersionTrusted))
-                // Its timers have to start again (TTL-3).
+                // The client's TTL timers have to start again (TTL-3).
                 && !(self.dialect.ttl && answer.view.remarks().shortest_ttl().is_some());
         if current {
             part.have(&answer.view, answer.due);
@@ -580,7 +591,7 @@ impl Subscription {
         current
     }
 
-    /// The whole answer was handed out, or there was nothing in it.
+    /// Notes that the whole answer was handed out, or was empty.
     fn arrive(&mut self, answer: &Answer, has_spoken: bool) {
         self.keep_in_doubt(answer);
         self.hold_located(answer, true);
@@ -593,7 +604,7 @@ impl Subscription {
         let is_known = |part: &AnswerPart| part.view.is_complete();
         let is_member = |part: &&AnswerPart| matches!(part.interest, Interest::Wildcard);
         self.greeting &= !answer.parts.iter().filter(is_member).all(is_known);
-        // What was newly asked for and is not known yet may still be answered beside an unACKed response, once (NON-4).
+        // A new interest that is still UNKNOWN may be answered once beside an unACKed response (NON-4).
         self.fresh &= !has_spoken && !answer.parts.iter().all(is_known);
         self.presented = None;
         self.presented_bytes = 0;

@@ -1,4 +1,4 @@
-//! What one stream wants of one type, and what the client holds of it.
+//! The interests of one stream in one type, and the client's content.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,28 +23,29 @@ use crate::engine::snapshot::TypeSnapshot;
 use crate::engine::view::{Leaving, View, ViewId};
 use crate::xds::{DeltaRequest, ResourceName, SotwRequest, TypeUrl, Version};
 
-/// A source, by the number that the driver gave it.
+/// A source, by the driver's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub u64);
 
-/// What tells the parts of a subscription apart, in their order.
+/// Identifies a part within a subscription. Parts are sorted by this key.
 pub type Key = (Shape, Realm);
 
-/// One collection of one source that the client subscribed to.
+/// One collection of one source in a subscription.
 #[derive(Clone, Debug)]
 pub struct Part {
     pub asked: Asked,
     pub realm: Realm,
     pub interest: Interest,
-    /// What the client holds: the view to which it was last brought, and before it what that view did not know.
+    /// The client's content: the last view that was sent, with older content of names that this view did
+    /// not know.
     pub held: Arc<View>,
-    /// The view to which the client was last brought; `None` if it must be looked at again whatever the source has.
+    /// The view of the last answer; `None` if the part must be looked at again, whatever the source has.
     at: Option<ViewId>,
     /// Removals that the client is not told yet (RLY-51).
     pub withheld: Option<Box<Withheld>>,
-    /// Of a routing type: what the client held before the first response that it has not answered.
+    /// For a routing type: the client's content before the first unanswered response.
     pub before: Option<Arc<View>>,
-    /// Of a routing type: what the client rejected, until it accepts something else.
+    /// For a routing type: rejected content, until the client accepts other content.
     pub refused: Option<Box<Refused>>,
 }
 
@@ -62,17 +63,17 @@ impl Part {
         }
     }
 
-    /// The source that serves it.
+    /// The source that serves the part.
     pub fn source(&self) -> SourceId {
         self.asked.source
     }
 
-    /// Whether there may be something to say of what is due: a view, or one with what is withheld (see [`Part::due`]).
+    /// Whether an answer may be due for a view, or for a view with withheld names (see [`Part::due`]).
     pub fn is_behind(&self, due: ViewId) -> bool {
         self.at != Some(due)
     }
 
-    /// The client was told all that there is to say of a part of an answer.
+    /// Notes that the client was sent everything of a part of an answer.
     pub fn bring_to(&mut self, answer: &Answer, to: &AnswerPart) {
         if !planted(Bug::HeldNotBrought) || self.held.is_empty() {
             self.held = self.held.brought_to(&to.view, |name| answer.leaves(to, name), answer.deletes());
@@ -80,25 +81,25 @@ impl Part {
         self.at = Some(to.due);
     }
 
-    /// The client has all of a view already.
+    /// Notes that the client already has the whole view.
     pub fn have(&mut self, view: &Arc<View>, due: ViewId) {
         (self.held, self.at) = (view.clone(), Some(due));
     }
 
-    /// The client was told nothing of errors, for want of something to say beside them (SST-7).
+    /// Keeps the client's former errors: no message told the client of new errors (SST-7).
     pub fn keep_errors(&mut self, before: &View) {
         if !(before.remarks().is_empty() && self.held.remarks().is_empty()) {
             Arc::make_mut(&mut self.held).without_errors_since(before);
         }
     }
 
-    /// The client holds something else than was thought.
+    /// Replaces the record of the client's content.
     fn hold(&mut self, held: Arc<View>) {
         self.held = held;
         self.at = None;
     }
 
-    /// Keeps the names that all share who ask for the same, before the first answer to them.
+    /// Before the first answer, takes the set of names that all subscribers of the same names share.
     pub(super) fn share_names(&mut self, types: &TypeSnapshot) {
         if self.at.is_none()
             && let Some(shared) = types.names(&self.interest)
@@ -108,7 +109,7 @@ impl Part {
         }
     }
 
-    /// What the client holds of the names because another part brought it.
+    /// Takes over content of names in the interest that another part brought.
     fn take_over(&mut self, other: &View, which: impl Fn(&ResourceName) -> bool) {
         let candidates: Vec<_> = match &self.interest {
             Interest::Wildcard => return,
@@ -123,24 +124,24 @@ impl Part {
         }
     }
 
-    /// The client was sent a part of what brings it to a view.
+    /// Notes one of several messages that bring the client to a view.
     pub(super) fn hold_chunk(&mut self, told: &Told, view: &View) {
         let sent = told.sent.iter().map(|(name, version)| (name, *version));
         let held = Arc::make_mut(&mut self.held);
-        // What it held of names that it gave up is not what the client holds any more.
+        // The message also replaces the client's content of names that left the interest.
         let is_left = |name: &ResourceName| !self.interest.covers(name) && held.has(name);
         let sent: Vec<_> =
             sent.filter(|(name, version)| view.version_of(name) == Some(*version) || is_left(name)).collect();
         held.hold(sent.into_iter(), told.removed.iter().filter(|name| self.interest.covers(name)));
         if !(held.remarks().is_empty() && view.remarks().is_empty()) {
-            // An error that goes with a later message is not told yet, though the resource of its name is.
+            // An error in a later message is not told yet, even if the resource of its name is.
             held.hold_leases(told.names(), view, true);
             held.hold_leases(told.beats.iter(), view, false);
             held.hold_remarks(told.errors.iter(), view);
         }
     }
 
-    /// The client must be told of the name again, whatever it holds; of a glob, of all its members.
+    /// Makes the name due again, whatever the client holds; for a glob, all its members.
     fn forget(&mut self, name: &ResourceName) {
         if matches!(self.interest, Interest::Globs(_)) && name.is_glob() {
             let members: Vec<_> =
@@ -156,7 +157,7 @@ impl Part {
         }
     }
 
-    /// The client gave the name up, and has it no longer.
+    /// Notes that the client gave the name up, and no longer has the resource.
     fn let_go(&mut self, name: &ResourceName) {
         if self.held.has(name) || self.held.knows_absent(name) || self.held.remarks().error(name).is_some() {
             Arc::make_mut(&mut self.held).let_go(name);
@@ -176,12 +177,12 @@ impl Part {
         matches!(self.interest, Interest::Wildcard)
     }
 
-    /// What a server, not the client, says is in it: the wildcard, or globs.
+    /// Whether the server, not the client, determines the members: the wildcard, or globs.
     pub fn is_broad(&self) -> bool {
         self.interest.shape() != Shape::Names
     }
 
-    /// The names that were asked for, those of globs too.
+    /// The requested names or globs; `None` for the wildcard.
     pub fn names(&self) -> Option<&Arc<NameSet>> {
         self.interest.names()
     }
@@ -191,57 +192,58 @@ impl Part {
 #[derive(Debug)]
 pub struct Subscription {
     pub type_url: TypeUrl,
-    /// The wildcard first, then globs, then names, each by realm: old-style ones before those of authorities; no part is
+    /// The wildcard, then globs, then names, each by realm: old-style names before authorities. No part is
     /// empty.
     pub parts: Vec<Part>,
-    /// Names unsubscribed from beside a wildcard, still to be answered (DEL-19).
+    /// Names that were unsubscribed beside a wildcard, and still need an answer (DEL-19).
     pub departed: BTreeSet<ResourceName>,
     pub flight: Flight,
-    /// Of a routing type: how far the client followed it.
+    /// For a routing type: the client's ACKs so far.
     pub trail: Trail,
-    /// A first answer to the wildcard is due even if it is empty (SST-7, DEL-25).
+    /// A first answer to the wildcard is due, even without resources (SST-7, DEL-25).
     pub greeting: bool,
-    /// Something newly asked for may be answered beside an unACKed response (NON-4).
+    /// New interests may be answered beside an unACKed response (NON-4).
     pub fresh: bool,
-    /// In SotW, until the first answer of the type went (RLY-5).
+    /// The SotW state before the first answer of the type (RLY-5).
     pub(super) first: Option<Box<First>>,
-    /// The client is kept waiting for a name.
+    /// The client's wait for a name.
     pub hold: Option<Box<Hold>>,
-    /// The version that a wildcard client presented on its first request (STR-10).
+    /// The version in the first request of a wildcard client (STR-10).
     pub presented: Option<Version>,
-    /// The rest of an answer that takes several messages. It is finished before a newer one begins (RLY-31).
+    /// The rest of an answer that takes several messages. The rest goes out before a newer answer begins
+    /// (RLY-31).
     pub pending: Option<Box<Answer>>,
     /// An empty first request means the wildcard (SUB-9, SUB-15).
     pub legacy_wildcard: bool,
-    /// What the client understands of the type.
+    /// The client's capabilities for the type.
     pub dialect: Dialect,
-    /// Of names: how the client spells them, and which are refused. Nearly always nothing.
+    /// The client's own spellings of names, and refused names. Nearly always `None`.
     peculiar: Option<Box<Peculiar>>,
-    /// What the client was told under names with dynamic parameters, if it asks for any.
+    /// The client's content under names with dynamic parameters, if the client asks for any.
     pub located: Option<Arc<Located>>,
-    /// What was marked, if the client reads marks.
+    /// The marks sent so far, if the client reads marks.
     pub(super) marks: Option<Box<Marks>>,
-    /// What the names take that the client said it holds, until it is told what there is.
+    /// Memory of the names in the client's initial versions, in bytes, until the first answer.
     pub(super) presented_bytes: usize,
-    /// A request came.
+    /// A request of the type came.
     seen: bool,
-    /// Some request had a non-empty list: an empty one means nothing from then on (SUB-10).
+    /// Some request had a non-empty list: from then on an empty list means no names (SUB-10).
     named: bool,
-    /// Of the last SotW list, so that an ACK that repeats it costs no comparison of sets.
+    /// A hash of the last SotW list, so that an ACK with the same list costs no comparison of sets.
     fingerprint: u64,
 }
 
-/// How a request changed what is wanted.
+/// The change of interests in a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Change {
     pub wildcard: Option<bool>,
-    /// The names and the globs by realm, where they changed.
+    /// The changed sets of names and globs, by part.
     pub names: BTreeMap<Key, NameSetChange>,
-    /// Names are spelled in another way, or refused.
+    /// Spellings have changed, or names were refused.
     pub peculiar: bool,
 }
 
-/// A set of names before and after.
+/// The new set of names.
 #[derive(Debug)]
 pub struct NameSetChange(pub Arc<NameSet>);
 
@@ -283,7 +285,7 @@ impl Subscription {
         self.parts.iter().any(Part::is_wildcard)
     }
 
-    /// How many names are asked for, each in each of its spellings.
+    /// The number of requested names, counted once per spelling.
     pub fn names_len(&self) -> usize {
         let refused = self.refusals().map_or(0, Refusals::len);
         let respelled = self.peculiar.as_ref().map_or(0, |peculiar| peculiar.spellings.extra());
@@ -292,38 +294,38 @@ impl Subscription {
             + self.parts.iter().filter_map(Part::names).map(|names| names.len()).sum::<usize>()
     }
 
-    /// A name that is asked for in more spellings than are served.
+    /// A name in more spellings than are served.
     pub fn crowded(&self) -> Option<&ResourceName> {
         self.peculiar.as_ref()?.spellings.crowded()
     }
 
-    /// Names that were asked for and cannot be served (NAM-5).
+    /// Requested names that cannot be served (NAM-5).
     pub fn refusals(&self) -> Option<&Refusals> {
         self.peculiar.as_ref().map(|peculiar| &peculiar.refusals)
     }
 
-    /// The client's spelling of names, where it is not the canonical one (NAM-8).
+    /// The client's spellings that differ from the canonical names (NAM-8).
     pub fn spellings(&self) -> Option<Arc<Spellings>> {
         let peculiar = self.peculiar.as_ref().filter(|peculiar| !peculiar.spellings.is_empty())?;
         Some(peculiar.spellings.clone())
     }
 
-    /// The client was brought nothing of what it asks for yet.
+    /// Whether the client was sent nothing of its interests yet, and presented nothing.
     pub fn holds_nothing(&self) -> bool {
         self.flight.version_sent.is_none() && self.parts.iter().all(|part| part.held.is_empty())
     }
 
-    /// The answer of which messages are left to send.
+    /// The key of the answer with messages left to send.
     pub fn pending_key(&self) -> Option<AnswerKey> {
         self.pending.as_ref().map(|answer| answer.key())
     }
 
-    /// No request of this type was taken yet on this stream.
+    /// Whether no request of this type came on this stream yet.
     pub fn is_new(&self) -> bool {
         !self.seen
     }
 
-    /// The client was told of these names.
+    /// Notes that the client was told of these names.
     pub fn told(&mut self, departed: &[ResourceName]) {
         if departed.is_empty() {
             return;
@@ -334,7 +336,7 @@ impl Subscription {
         }
     }
 
-    /// Where a name was asked for.
+    /// The key of the part with this name.
     fn holding(&self, name: &ResourceName) -> Option<Key> {
         let has = |part: &&Part| part.names().is_some_and(|names| names.contains(name));
         self.parts.iter().find(has).map(Part::key)
@@ -345,7 +347,7 @@ impl Subscription {
         part.and_then(Part::names).cloned().unwrap_or_default()
     }
 
-    /// The names of a list by where they are asked for; places at which none is left are there too, empty.
+    /// The names of a list by part. Parts that lose all their names are in the result, with empty sets.
     fn by_key<'a>(
         &self,
         names: impl Iterator<Item = &'a ResourceName>,
@@ -355,7 +357,7 @@ impl Subscription {
         let before = self.parts.iter().filter(|part| !part.is_wildcard());
         let mut sets: BTreeMap<_, _> = before.map(|part| (part.key(), NameSet::default())).collect();
         for name in names.filter(|name| !name.is_wildcard()) {
-            // What is private to this stream stays so.
+            // A name that is private to this stream stays private.
             let private = self.holding(name).filter(|(_, realm)| realm.private);
             let place = private.unwrap_or_else(|| (Shape::of(name), realm_of(name)));
             sets.entry(place).or_default().insert(name.clone(), seed);
@@ -363,7 +365,7 @@ impl Subscription {
         sets
     }
 
-    /// A SotW request: its list is the complete set (SUB-1).
+    /// Handles a SotW request: its list is the complete set (SUB-1).
     pub fn take_sotw(
         &mut self,
         request: &SotwRequest,
@@ -378,10 +380,12 @@ impl Subscription {
         }
         self.fingerprint = fingerprint;
         self.note_located(names);
-        // A presented version says what the client has only as long as it gives nothing up (STR-10).
+        // A presented version describes the client's content only until the client gives something up
+        // (STR-10).
         self.presented = None;
         self.named |= !names.is_empty();
-        // The implicit wildcard lasts while every request so far was empty (SUB-9); a total list ends it (SUB-11).
+        // The implicit wildcard lasts while every request is empty (SUB-9); an explicit list ends the
+        // wildcard (SUB-11).
         let implicit = !self.named && self.legacy_wildcard;
         let (names, peculiar) = self.take_list(names, seed);
         let mut change = Change { peculiar, ..Change::default() };
@@ -396,7 +400,8 @@ impl Subscription {
         let former: Vec<_> = former.cloned().collect();
         let all = names.iter().chain(former.iter().flat_map(|names| names.iter()));
         let sets = self.by_key(all, seed, realm_of);
-        // Beside a wildcard the client keeps what it gives up, since the wildcard may have it (SUB-6).
+        // Beside a wildcard the client keeps the content of given-up names: the wildcard may have them
+        // (SUB-6).
         if !wildcard {
             if let Some(first) = &mut self.first {
                 first.keep(&sets, seed);
@@ -416,8 +421,9 @@ impl Subscription {
         change
     }
 
-    /// What the client has no more under names and globs that are not in `wanted`. Beside a glob it keeps its members, as it
-    /// keeps what it asks for by name of a glob that goes (NAM-17).
+    /// Forgets the content of names and globs outside `wanted`, because the client has dropped the content.
+    /// The client keeps a given-up name under a requested glob, and a requested name under a given-up glob
+    /// (NAM-17).
     fn forget_given_up(&mut self, wanted: &BTreeMap<Key, NameSet>) {
         let asks = |shape: Shape, name: &ResourceName| {
             wanted.iter().any(|((at, _), names)| *at == shape && names.contains(name))
@@ -446,7 +452,7 @@ impl Subscription {
         }
     }
 
-    /// The keys of a complete list of names, and whether anything peculiar to it has changed.
+    /// The canonical names of a complete list, and whether spellings or refusals have changed.
     fn take_list<'a>(
         &mut self,
         names: &'a [ResourceName],
@@ -464,7 +470,7 @@ impl Subscription {
         (keys, refused || !respelled.is_empty())
     }
 
-    /// What a name is kept under; `None` if it is refused.
+    /// The canonical name; `None` if the name is refused.
     fn take_name(&mut self, name: &ResourceName) -> Option<ResourceName> {
         match key_of(name, &self.type_url) {
             Ok(key) => Some(key.unwrap_or_else(|| name.clone())),
@@ -477,7 +483,7 @@ impl Subscription {
         }
     }
 
-    /// The client asks for the name in this spelling.
+    /// Notes a spelling that the client uses for the name.
     fn spell(&mut self, key: &ResourceName, name: &ResourceName, wanted: bool, seed: HashSeed) {
         if key != name || self.peculiar.is_some() {
             let peculiar = self.peculiar.get_or_insert_default();
@@ -485,7 +491,7 @@ impl Subscription {
         }
     }
 
-    /// The client gives the name up in this spelling: its key, if nothing is left of it.
+    /// Notes that the client gives up a spelling. Returns the canonical name if no spelling is left.
     fn give_up(&mut self, name: &ResourceName, seed: HashSeed) -> Option<ResourceName> {
         let key = match key_of(name, &self.type_url) {
             Ok(key) => key.unwrap_or_else(|| name.clone()),
@@ -501,7 +507,7 @@ impl Subscription {
         (!still_wanted).then_some(key)
     }
 
-    /// Names whose realm is another one than when they were asked for, as a change of what is wanted.
+    /// The change of interests for names whose realm has changed.
     pub fn divert(&self, seed: HashSeed, realm_of: &dyn Fn(&ResourceName) -> Realm) -> Change {
         let parts: Vec<_> = self.parts.iter().filter_map(Part::names).collect();
         let sets = self.by_key(parts.iter().flat_map(|names| names.iter()), seed, realm_of);
@@ -510,7 +516,7 @@ impl Subscription {
         Change { wildcard: None, names, peculiar: false }
     }
 
-    /// A delta request: `subscribe` before `unsubscribe` (DEL-4), whatever the nonce says (DEL-2).
+    /// Handles a delta request: `subscribe` before `unsubscribe` (DEL-4), with any nonce (DEL-2).
     pub fn take_delta(
         &mut self,
         request: &DeltaRequest,
@@ -521,7 +527,8 @@ impl Subscription {
         let both_empty = request.subscribe.is_empty() && request.unsubscribe.is_empty();
         let was_wildcard = self.is_wildcard();
         self.note_located(&request.subscribe);
-        // Wildcard by omission is decided on the first request (DEL-6, DEL-10); adding names keeps it (DEL-7).
+        // The first request decides on the implicit wildcard (DEL-6, DEL-10); more names keep the wildcard
+        // (DEL-7).
         let mut wildcard = was_wildcard || (first && both_empty && self.legacy_wildcard);
         let mut sets: BTreeMap<Key, NameSet> = BTreeMap::new();
         let mut departed = Vec::new();
@@ -534,13 +541,13 @@ impl Subscription {
                 continue;
             }
             let Some(key) = self.take_name(name) else { continue };
-            // What becomes of a name that is wanted again, its own subscription says.
+            // The new subscription answers for the name.
             self.departed.remove(&key);
             let place = self.holding(&key).unwrap_or_else(|| (Shape::of(&key), realm_of(&key)));
             let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
             let wanted = !set.insert(key.clone(), seed);
             self.spell(&key, name, wanted, seed);
-            // Asked for again without having been given up, or brought by the wildcard before: a forced resend (DEL-11).
+            // A repeated subscription, or a name that the wildcard has brought: a forced resend (DEL-11).
             self.resubscribe(std::slice::from_ref(&key));
         }
         for name in &request.unsubscribe {
@@ -559,7 +566,7 @@ impl Subscription {
                 departed.push(key);
             }
         }
-        // Those that wait for their answer already interrupt no answer: an ACK would begin it again, for ever.
+        // Names that already wait interrupt no answer: each ACK would restart the answer, for ever.
         let mut waiting = std::mem::take(&mut self.departed);
         let is_covered = |name: &ResourceName| {
             name.glob().is_some_and(|glob| self.asks_for_glob(&glob, realm_of(&glob), &sets))
@@ -579,13 +586,13 @@ impl Subscription {
         Change { wildcard: (wildcard != was_wildcard).then_some(wildcard), names, peculiar: false }
     }
 
-    /// Whether a glob is asked for; `changed`: the sets that the request at hand changes.
+    /// Whether a glob is requested. `changed` holds the sets that the request changes.
     fn asks_for_glob(&self, glob: &ResourceName, realm: Realm, changed: &BTreeMap<Key, NameSet>) -> bool {
         let place = self.holding(glob).unwrap_or((Shape::Globs, realm));
         changed.get(&place).map_or_else(|| self.names_of(place).contains(glob), |globs| globs.contains(glob))
     }
 
-    /// The client asks for names anew: it is told of them again, whatever it holds (SUB-3, DEL-11).
+    /// The client asks for names again, and must be sent them again, whatever its content (SUB-3, DEL-11).
     fn resubscribe(&mut self, names: &[ResourceName]) {
         self.interrupt();
         for name in names {
@@ -615,14 +622,16 @@ impl Subscription {
         self.fresh = true;
     }
 
-    /// A name was given up beside the wildcard or its glob: the client learns whether that still has it (DEL-19, NAM-17).
+    /// A name was given up beside the wildcard or its glob. The client must learn whether the wildcard or
+    /// glob still has the name (DEL-19, NAM-17).
     fn depart(&mut self, name: &ResourceName) {
         self.departed.insert(name.clone());
         self.interrupt();
         self.fresh = true;
     }
 
-    /// The endpoints of a cluster that was just sent must follow, changed or not (ORD-5, RLY-52).
+    /// Makes the endpoints of a cluster due, changed or not, because the cluster was just sent (ORD-5,
+    /// RLY-52).
     pub fn force(&mut self, name: &ResourceName) {
         self.interrupt();
         for part in &mut self.parts {
@@ -634,14 +643,14 @@ impl Subscription {
         }
     }
 
-    /// Everything that the client holds must be sent again, changed or not.
+    /// Makes the client's whole content due again, changed or not.
     pub fn force_all(&mut self) {
         let held: Vec<_> = self.parts.iter().flat_map(|part| part.held.names()).cloned().collect();
         held.iter().for_each(|name| self.force(name));
     }
 
-    /// Sets what is wanted of one collection; an empty set of names takes the part away. What the client holds stays. Gives
-    /// the sources that the part was asked of before.
+    /// Sets the interest in one collection; `None` removes the part. The client's content stays. Returns
+    /// the former sources of the part.
     pub fn set_part(
         &mut self,
         realm: Realm,
@@ -653,7 +662,7 @@ impl Subscription {
             self.force_all();
         }
         let wildcard = shape == Shape::Wildcard;
-        // There is one wildcard, whatever realm it is of.
+        // There is only one wildcard, in any realm.
         let is_it = |part: &Part| part.interest.shape() == shape && (wildcard || part.realm == realm);
         let at = self.parts.iter().position(is_it);
         let old = at.map(|at| self.parts[at].asked.clone());
@@ -691,8 +700,8 @@ impl Subscription {
         old
     }
 
-    /// Names leave a part: where the wildcard or their glob has other content under them, that is what the client should
-    /// hold now.
+    /// Names leave a part. If the wildcard or a glob has other content of a name, the client must be sent
+    /// that content now.
     fn fall_back_to_wildcard(&mut self, at: usize, interest: Option<&Interest>) {
         let part = &self.parts[at];
         let Interest::Names(old) = &part.interest else { return };
@@ -711,16 +720,16 @@ impl Subscription {
         }
     }
 
-    /// The wildcard goes, or a glob. What it brought under names that are wanted for themselves, the client keeps (DEL-9,
-    /// SUB-13, NAM-17).
+    /// The wildcard or a glob goes. The client keeps content that other parts request too (DEL-9, SUB-13,
+    /// NAM-17).
     fn keep_of_broad(&mut self, left: &View) {
         for part in &mut self.parts {
             part.take_over(left, |_| true);
         }
     }
 
-    /// A name that leaves one part with this answer, while the other does not know it yet, is not removed (DEL-22, RLY-2):
-    /// what the client has under it, it keeps under the other.
+    /// Keeps names in doubt: a name that leaves one part with this answer is not removed while the other
+    /// part does not know the name yet (DEL-22, RLY-2). The client's content moves to the other part.
     pub fn keep_in_doubt(&mut self, answer: &Answer) {
         let first_names = self.parts.iter().take_while(|part| part.is_broad()).count();
         let (broad, names) = self.parts.split_at_mut(first_names);
@@ -743,7 +752,8 @@ impl Subscription {
         }
     }
 
-    /// What a reconnecting delta client says it holds (DEL-29 to DEL-31): counted where it is subscribed to.
+    /// Notes the versions of a reconnecting delta client (DEL-29 to DEL-31) in the parts that cover the
+    /// names.
     pub fn present(
         &mut self,
         versions: &[(ResourceName, String)],
@@ -756,7 +766,7 @@ impl Subscription {
         self.presented_bytes = versions.iter().map(|(name, _)| weight(name)).sum();
         for part in self.parts.iter_mut().filter(|_| !planted(Bug::PresentedIgnored)) {
             let held = versions.iter().filter(|(name, _)| part.interest.covers(name));
-            // A version that another server made matches no content (RLY-32).
+            // A version from another server matches no content (RLY-32).
             let held =
                 held.map(|(name, version)| (name.clone(), Version::parse(version).unwrap_or_default()));
             part.hold(share(View::presented(held, seed)));

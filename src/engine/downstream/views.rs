@@ -1,8 +1,9 @@
-//! Where a session stands in the server lists that have more than one server (RLY-40).
+//! The position of a session in server lists with more than one server (RLY-40).
 //!
-//! All that a session wants of one list comes from one server of it, its view; [`Fallback`] says which. A session looks at
-//! the servers that it asks whenever it is polled ([`Session::look`]), and moves as a whole ([`Session::shift`]): what the
-//! client holds stays, so that it is sent the differences alone, clusters before routes, removals last.
+//! A session takes all resources of a list from one server, chosen by [`Fallback`]. Each poll of the
+//! session checks the requested servers ([`Session::look`]), and the session moves as a whole
+//! ([`Session::shift`]). The client's content stays, so that only differences are sent: clusters before
+//! routes, removals last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,54 +19,54 @@ use crate::engine::remarks::ErrorKind;
 use crate::engine::snapshot::Snapshot;
 use crate::xds::{ResourceName, Status, TypeUrl};
 
-/// What a session needs to know of a server list of several servers.
+/// The properties of a server list of several servers, as a session needs them.
 #[derive(Clone, Debug)]
 pub struct List {
     pub number: u16,
     pub servers: u16,
-    /// Its servers are reached type by type, and so do they stand in for each other (ADR 18).
+    /// The servers are reached type by type, and so is the fallback between them (ADR 18).
     pub by_type: bool,
     pub settings: Settings,
-    /// By bit: the servers whose word that a name does not exist counts although a higher one supplied it
+    /// One bit per server: absence at this server counts although a higher server supplied the name
     /// (`fail_on_data_errors`, RLY-42).
     pub deleting: u64,
 }
 
-/// A session is served by another server of a list.
+/// A session's move to another server of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
     pub list: u16,
-    /// `None`: with all types.
+    /// `None`: all types.
     pub type_url: Option<TypeUrl>,
     pub from: u16,
     pub to: u16,
 }
 
-/// What came of a shift.
+/// The result of a shift.
 #[derive(Debug, Default)]
 pub struct Shift {
     pub watches: Vec<Watch>,
     pub moves: Vec<Moved>,
-    /// The session stays where it is in some list, for a while, because a source there cannot be had.
+    /// The router's error for a source. The session keeps its server in the list for a while.
     pub refused: Option<Status>,
 }
 
-/// A move for which there was no source is tried again after this time.
+/// Time until the retry of a move without a source.
 const RETRY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
 pub struct Views(Vec<ListView>);
 
-/// One list, or one type of it.
+/// One list, or one type of a list.
 #[derive(Debug)]
 pub(super) struct ListView {
     pub list: List,
-    /// `None`: all of them.
+    /// `None`: all types.
     type_url: Option<TypeUrl>,
     pub fallback: Fallback,
-    /// A move could not be made; until then the session stays where it is.
+    /// A move failed: the session keeps its server until this time.
     refused_until: Option<Time>,
-    /// What the sources had that served before, as long as removals may wait that need the last bytes (RLY-51).
+    /// The former sources' content, as long as removals that need the last bytes may wait (RLY-51).
     pub former: Option<Box<Former>>,
 }
 
@@ -76,7 +77,7 @@ pub(super) struct Former {
 }
 
 impl Views {
-    /// The fallback of a list of which something is wanted; `None` if it has one server.
+    /// The fallback of a list with interests, created at the first use; `None` if the list has one server.
     pub fn enter(&mut self, number: u16, type_url: &TypeUrl, router: &dyn Router) -> Option<&Fallback> {
         let index = match self.0.iter().position(|view| view.covers(type_url, number)) {
             Some(index) => index,
@@ -97,7 +98,7 @@ impl Views {
         self.0.get(index).map(|view| &view.fallback)
     }
 
-    /// Forgets lists, and types of lists, of which nothing is wanted.
+    /// Forgets lists, and types of lists, without interests.
     pub(super) fn keep(&mut self, is_wanted: impl Fn(&ListView) -> bool) {
         self.0.retain(is_wanted);
     }
@@ -106,12 +107,12 @@ impl Views {
         self.0.iter()
     }
 
-    /// The lists in which another server took over so lately that removals may still wait.
+    /// The lists with a move so recent that removals may still wait.
     pub(super) fn moved(&self) -> Vec<u16> {
         self.0.iter().filter(|view| view.former.is_some()).map(|view| view.list.number).collect()
     }
 
-    /// Gives up last bytes for which nothing waits any more.
+    /// Drops last bytes after the wait of all removals.
     pub(super) fn forget_former(&mut self, now: Time) {
         for view in &mut self.0 {
             view.former.take_if(|former| former.until <= now);
@@ -120,14 +121,14 @@ impl Views {
 }
 
 impl ListView {
-    /// Whether it is of what is asked of a list for a type.
+    /// Whether the view serves the interests in a type of a list.
     pub(super) fn covers(&self, type_url: &TypeUrl, list: u16) -> bool {
         self.list.number == list && self.type_url.as_ref().is_none_or(|own| own == type_url)
     }
 }
 
 impl Session {
-    /// Whether a [`Session::shift`] is due in some list, and when to look again. `latest` as for
+    /// Whether a [`Session::shift`] is due in some list, and the time of the next look. `latest` as for
     /// [`Session::poll_answer`].
     pub fn look(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>, now: Time) -> Decision {
         let mut all = Decision::default();
@@ -140,7 +141,7 @@ impl Session {
         all
     }
 
-    /// Moves this session to where it should be served from now.
+    /// Moves this session to the servers that should serve the session now.
     pub fn shift(
         &mut self,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
@@ -150,7 +151,7 @@ impl Session {
         let mut shift = Shift::default();
         for index in 0..self.views.0.len() {
             let servers = self.views.0.get(index).map_or(0, |view| view.list.servers);
-            // Every server may be opened and passed over, and then one of them serves.
+            // Every server may be opened and passed over, and then one of the servers serves.
             for _ in 0..=servers {
                 let Some(view) = self.views.0.get(index) else { break };
                 let Some(next) = self.decide(view, latest, now).next else { break };
@@ -185,8 +186,8 @@ impl Session {
         shift
     }
 
-    /// Nothing can be answered, and no server of some list is there that could be asked (RLY-4): each is lost, or with
-    /// `impatient` at least none is heard. Lists of one server count.
+    /// Whether nothing can be answered and no server of some list is left to ask (RLY-4): each server is
+    /// lost, or with `impatient` at least silent. Lists of one server count.
     pub fn is_stranded(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>, impatient: bool) -> bool {
         self.subscriptions().iter().any(|subscription| {
             subscription.parts.iter().any(|part| {
@@ -204,7 +205,7 @@ impl Session {
         })
     }
 
-    /// The server of each list of several servers, or of each type of it, that this session is served from.
+    /// The serving server of each list of several servers, or of each type of such a list.
     pub fn served_by(&self) -> impl Iterator<Item = (u16, u16)> {
         self.views.iter().map(|view| (view.list.number, view.fallback.serving()))
     }
@@ -231,7 +232,8 @@ impl Session {
         view.fallback.decide(&view.list.settings, view.list.servers, &sights, now)
     }
 
-    /// What this session sees of one server of a list. One source that is lost makes it unreachable.
+    /// The state of one server of a list, as seen by this session. A single lost source makes the server
+    /// unreachable.
     fn sight(
         &self,
         view: &ListView,
@@ -272,8 +274,9 @@ impl Session {
     }
 }
 
-/// How much of a part is UNKNOWN at a source. What has an error is known to have one (FBK-3), but that its server cannot be
-/// reached, the relay says itself (ERR-10): it is why another one is asked, and no answer.
+/// The number of names of a part that are UNKNOWN at a source. A name with an error counts as known
+/// (FBK-3). Only the relay's own error for an unreachable server (ERR-10) is no answer, but the reason to
+/// ask another server.
 fn unknown(
     subscription: &Subscription,
     part: &Part,

@@ -1,11 +1,12 @@
-//! Which names a complete set waits for (RLY-5, ADR 12).
+//! Waits of complete sets for names (RLY-5, ADR 12).
 //!
-//! A name that is missing in a complete set is deleted by a client that has it. So a set waits for an UNKNOWN name if the
-//! client was sent it on this stream, or may have it from before: it presented a version with the first request of the
-//! type. Those waits have no end of their own. A client that comes from another server keeps its cache and presents no
-//! version (A71), so the first set on a stream waits for the other names too, for a short time.
+//! A client deletes its resources that are missing in a complete set. So a set waits for an UNKNOWN name if
+//! the client was sent the name on this stream, or may have the resource from before: the client presented
+//! a version with the first request of the type. These waits have no end of their own. A client that comes
+//! from another server keeps its cache and presents no version (A71), so the first set on a stream waits
+//! for the other names too, for a short time.
 //!
-//! No later set waits for a name that the client asked for anew: its absence deletes nothing.
+//! No later set waits for a newly requested name, because the absence deletes nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,31 +22,33 @@ use crate::engine::planted::{Bug, planted};
 use crate::engine::view::View;
 use crate::xds::{ResourceName, SotwRequest, TypeUrl};
 
-/// The first set waits this long for a name without any sign while the server answers for the type. Servers answer all that
-/// they have within a few round trips; what is missing then is mostly a name that does not exist.
+/// The first set waits this long for a name without any sign while the server answers for the type. Servers
+/// send all their resources within a few round trips. A name that is still missing then mostly does not
+/// exist.
 const ANSWERED: Duration = Duration::from_secs(1);
 
-/// And this long from the first request of the type while it does not. Clients give a name up after 15 s (TMR-2), and the
-/// names that are known must come before that.
+/// The first set waits for names at most this long after the first request of the type, while the server
+/// does not answer. Clients give a name up after 15 s (TMR-2), and the known names must come before the end
+/// of that time.
 const UNANSWERED: Duration = Duration::from_secs(10);
 
-/// That a server begins to answer for a type wakes nobody: whoever waits looks again after this time.
+/// A server's first answer for a type wakes no session, so a waiting session looks again after this time.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Before the first answer of a type on a stream.
+/// The state before the first answer of a type on a stream.
 #[derive(Debug)]
 pub struct First {
     asked_at: Time,
-    /// The names of a first request with a version: the client may have each of them.
+    /// The names of a first request with a version: the client may have each name.
     returning: Vec<NameSet>,
-    /// That request asked for the wildcard too, which may have brought any name.
+    /// The first request asked for the wildcard too, and the wildcard may have brought any name.
     returns_to_all: bool,
-    /// Since when this stream has seen that a source's server answers for the type.
+    /// The sources whose server answers for the type, with the time when this stream first noticed.
     answered: Vec<(SourceId, Time)>,
 }
 
 impl First {
-    /// The client gave up the names that are in none of these sets, and has them no longer.
+    /// Forgets names outside these sets: the client gave up the names, and no longer has them.
     pub fn keep(&mut self, wanted: &BTreeMap<Key, NameSet>, seed: HashSeed) {
         for set in &mut self.returning {
             let is_gone = |name: &&ResourceName| !wanted.values().any(|wanted| wanted.contains(name));
@@ -60,7 +63,7 @@ impl First {
         self.returns_to_all || self.returning.iter().any(|set| set.contains(name))
     }
 
-    /// Until when names of this part are waited for, and when to look again.
+    /// The end of the wait for names of this part, and the time of the next look.
     fn patience(
         &mut self,
         part: &AnswerPart,
@@ -70,7 +73,7 @@ impl First {
     ) -> (Time, Time) {
         let end = self.asked_at + UNANSWERED;
         let answers = part.snapshot.of(type_url).is_some_and(|types| types.is_current);
-        // Of a glob that is being told the rest is on its way.
+        // Some members of the glob are known, so the rest is on the way.
         let is_told = matches!(part.interest, Interest::Globs(_)) && !part.view.is_empty();
         if !answers || is_told {
             self.answered.retain(|(known, _)| *known != source);
@@ -85,25 +88,25 @@ impl First {
     }
 }
 
-/// A client is kept waiting for a complete set.
+/// A client's wait for a complete set.
 #[derive(Clone, Debug)]
 pub struct Hold {
-    /// One of the names that it waits for.
+    /// One of the missing names.
     pub name: ResourceName,
-    /// The source that does not know it.
+    /// The source that does not know the name.
     pub source: SourceId,
-    /// Since when the client has been waiting, for this name or for others before it.
+    /// The start of the client's wait, for this name or for earlier names.
     pub since: Time,
-    /// When to look again although nothing happened.
+    /// The time of the next look if no event comes first.
     look_at: Option<Time>,
-    /// No time ends it. While it is found out anew whether the client has to wait, that is as it was.
+    /// No time ends the wait. The value stays while a new look decides about the wait.
     is_timeless: bool,
-    /// The operator was told.
+    /// The operator was told of the wait.
     pub is_told: bool,
 }
 
 impl Hold {
-    /// No time ends it, and it is of a single name: nothing else may tell the operator.
+    /// Whether no time ends the wait for a single name. Nothing else may tell the operator then.
     pub fn is_endless(&self) -> bool {
         self.is_timeless && !self.name.is_wildcard()
     }
@@ -116,7 +119,7 @@ struct Awaited {
 }
 
 impl Session {
-    /// Where the client is kept waiting for a name.
+    /// The waits of this session for names, each with its type.
     pub fn holds(&mut self) -> impl Iterator<Item = (&TypeUrl, &mut Hold)> {
         let holds = self.subscriptions.iter_mut();
         holds.filter_map(|subscription| Some((&subscription.type_url, subscription.hold.as_deref_mut()?)))
@@ -124,7 +127,7 @@ impl Session {
 }
 
 impl Subscription {
-    /// The first request of the type came, and its names are parts now.
+    /// Notes the first request of the type. Its names must be parts already.
     pub(super) fn begin(&mut self, request: &SotwRequest, now: Time) {
         let names = self.parts.iter().filter_map(|part| part.names());
         let returning = match request.version_info.is_empty() {
@@ -135,27 +138,27 @@ impl Subscription {
         self.first = Some(Box::new(First { asked_at: now, returning, returns_to_all, answered: Vec::new() }));
     }
 
-    /// When to look again for a name that is waited for.
+    /// The time of the next look for a missing name.
     pub(super) fn look_at(&self) -> Option<Time> {
         self.hold.as_ref().and_then(|hold| hold.look_at)
     }
 
-    /// It is found out anew whether the client has to wait.
+    /// Begins a new decision about the wait.
     pub(super) fn look(&mut self) {
         if let Some(hold) = &mut self.hold {
             hold.look_at = None;
         }
     }
 
-    /// The first answer went.
+    /// Notes that the first answer went out.
     pub(super) fn end_first(&mut self, answer: &super::answer::Answer) {
-        // An error that took the place of a name may end while the client still has its copy (ERR-4).
+        // An error in place of a name may end while the client still has a copy (ERR-4).
         let is_excused =
             answer.dialect.errors_alone && !answer.parts.iter().all(|part| part.view.is_complete());
         self.first.take_if(|_| !is_excused);
     }
 
-    /// Whether the complete set has to wait for a name. It is noted which.
+    /// Whether the complete set has to wait for a name. Notes the name.
     pub(super) fn must_wait(&mut self, parts: &[AnswerPart], turn: &Turn<'_>) -> bool {
         let Some(Awaited { index, name, look_at }) = self.awaited(parts, turn.now) else {
             self.hold = None;
@@ -173,7 +176,7 @@ impl Subscription {
     fn awaited(&mut self, parts: &[AnswerPart], now: Time) -> Option<Awaited> {
         let open = || parts.iter().enumerate().filter(|(_, part)| !part.view.is_complete());
         open().next().filter(|_| !planted(Bug::PartialCompleteSet))?;
-        // A wildcard is always waited for as a whole.
+        // Sets always wait for the whole wildcard.
         if let Some((index, _)) = open().find(|(_, part)| matches!(part.interest, Interest::Wildcard)) {
             return Some(Awaited { index, name: ResourceName::new("*"), look_at: None });
         }
@@ -202,16 +205,16 @@ impl Subscription {
     }
 }
 
-/// The names of the parts of an answer of which it is not known whether they exist.
+/// The UNKNOWN names of the parts of an answer.
 struct Doubt<'a> {
     parts: &'a [AnswerPart],
     dialect: Dialect,
-    /// The name that was waited for before: it mostly is so still, which spares a search.
+    /// The name of the last wait. The wait mostly continues for the same name, and no search is necessary.
     last: Option<&'a ResourceName>,
 }
 
 impl<'a> Doubt<'a> {
-    /// Of one part, as they were asked for.
+    /// The UNKNOWN names of one part, as the client asked for them.
     fn names(&self, part: &'a AnswerPart) -> impl Iterator<Item = &'a ResourceName> {
         let asked = part.interest.names();
         let last = self.last.filter(|last| asked.is_some_and(|asked| asked.contains(last)));
@@ -221,7 +224,7 @@ impl<'a> Doubt<'a> {
         })
     }
 
-    /// A name that the client was sent.
+    /// A missing name that the client was sent.
     fn sent(&self, index: usize, part: &AnswerPart) -> Option<ResourceName> {
         let is_open = |name: &ResourceName| {
             part.interest.covers(name) && !part.view.knows_gone(name) && !self.is_covered(&part.view, name)
@@ -232,14 +235,15 @@ impl<'a> Doubt<'a> {
                 return Some(name);
             }
         }
-        // Of a name that joined the wildcard, the client has what the wildcard brought.
+        // A name that was requested in addition to the wildcard: the client has the wildcard's content.
         let others =
             || self.parts.iter().enumerate().filter(|(other, part)| *other != index && !part.held.is_empty());
         others().next().filter(|_| part.interest.shape() == Shape::Names)?;
         self.names(part).find(|name| others().any(|(_, other)| other.held.has(name))).cloned()
     }
 
-    /// Another part supplies the name, or an error stands in its place that the client takes for an answer (ERR-4, ERR-8).
+    /// Whether another part supplies the name, or the client takes an error for an answer about the name
+    /// (ERR-4, ERR-8).
     fn is_covered(&self, view: &View, name: &ResourceName) -> bool {
         self.dialect.errors_alone && view.remarks().error(name).is_some()
             || self.parts.iter().any(|part| part.view.has(name))

@@ -1,4 +1,4 @@
-//! The complete set of what a session wants of one type, for clients that keep no stream (RST-12).
+//! The complete set of a session's first type, for clients without a stream (RST-12).
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use crate::engine::view::View;
 use crate::xds::{ResourceName, Variant, Version};
 
 impl Session {
-    /// The complete set of the session's first type; `None` while any of it is UNKNOWN, or nothing was asked for.
+    /// The complete set of the session's first type; `None` while a name is UNKNOWN, and before any
+    /// request.
     pub fn whole(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>) -> Option<Answer> {
         let snapshots = self.served(latest);
         let served =
@@ -29,7 +30,7 @@ impl Subscription {
             let types = snapshot.of(&self.type_url)?;
             let view = types.view(&part.interest).cloned()?;
             let (interest, held) = (part.interest.clone(), Arc::<View>::default());
-            // Nothing is known of what the client holds, so that nothing is kept for it.
+            // The client's content is unknown, so no removed names are kept for the client.
             let (due, keeps, last_bytes) = (view.id(), Vec::new(), types.last_bytes());
             view.is_complete().then(|| AnswerPart { interest, held, view, keeps, due, last_bytes, snapshot })
         };
@@ -40,7 +41,7 @@ impl Subscription {
             variant,
             full: true,
             greeting: true,
-            // A single answer refreshes nothing later.
+            // A single answer never refreshes a TTL.
             dialect: Dialect { ttl: false, ..self.dialect },
             told_at: Time::ZERO,
             repeats: None,
@@ -53,14 +54,15 @@ impl Subscription {
             rest: None,
             begun: 0,
         };
-        // Where every name is refused (NAM-5), the set is known to be empty.
+        // If every name is refused (NAM-5), the set is known to be empty.
         (!answer.parts.is_empty() || self.refusals().is_some()).then_some(answer)
     }
 }
 
 impl Answer {
-    /// The version of a complete set (RLY-31), without composing it: that takes as long as encoding it, and each poll asks for its
-    /// version first. Versions of sets are sums, so that those of the parts are added, less the names that several parts have.
+    /// The version of a complete set (RLY-31), without a composition: composing takes as long as encoding,
+    /// and each poll asks for the version first. Versions of sets are sums, so the result is the sum over
+    /// the parts, less the names that several parts have.
     pub fn version_of_whole(&self) -> Version {
         let sum = |sum: Version, part: &AnswerPart| sum.plus(part.view.digest());
         let all = self.parts.iter().fold(Version::default(), sum);
@@ -70,9 +72,9 @@ impl Answer {
     }
 }
 
-/// The versions of names in this part for which a later one decides (SUB-12).
+/// The versions of names in this part that a later part overrides (SUB-12).
 fn overlaid<'a>(part: &'a AnswerPart, later: &'a [AnswerPart]) -> impl Iterator<Item = Version> + 'a {
-    // The first later one that has a name stands for all of them.
+    // The first later part with a name stands for all later parts with the name.
     later.iter().enumerate().flat_map(move |(at, other)| {
         common(&part.view, &other.view)
             .filter(move |name| !later[..at].iter().any(|between| between.view.has(name)))
@@ -80,7 +82,7 @@ fn overlaid<'a>(part: &'a AnswerPart, later: &'a [AnswerPart]) -> impl Iterator<
     })
 }
 
-/// The names that both have, looked up for those of the smaller one.
+/// The common names of two views, looked up from the smaller view.
 fn common<'a>(one: &'a View, other: &'a View) -> impl Iterator<Item = &'a ResourceName> {
     let (small, large) = if one.len() < other.len() { (one, other) } else { (other, one) };
     small.names().filter(|name| large.has(name))
