@@ -52,6 +52,8 @@ pub struct Held {
     pub due_all: bool,
     /// Names given up beside a SotW wildcard: nothing tells the client whether the wildcard has them (SUB-6).
     pub stale: Mask,
+    /// Of those, names that were asked for again before any response came.
+    again: Mask,
     /// Names of which the other side knows what the client has.
     pub known: Mask,
     /// It has, or had, names beside the wildcard. Each of the two is answered for itself, and its errors end for themselves
@@ -94,7 +96,7 @@ impl Held {
     /// What is missing in a complete set is deleted: whether it may not miss the name, as long as nobody knows whether that
     /// exists (RLY-5).
     pub fn needs(&self, name: usize) -> bool {
-        let was_sent = self.resources[name] != 0 && self.unsaid & bit(name) == 0;
+        let was_sent = self.resources[name] != 0 && (self.unsaid | self.again) & bit(name) == 0;
         was_sent || self.may_hold & bit(name) != 0 || self.is_early
     }
 
@@ -146,6 +148,7 @@ impl Held {
             self.resources = [0; NAMES];
             // What was given up while this was on its way.
             self.stale = sent.wanted & !self.wanted;
+            self.again = 0;
             self.due = 0;
             self.due_all = false;
         } else {
@@ -184,6 +187,7 @@ impl Held {
         self.wildcard = star || !self.named;
         self.due_all |= self.wildcard && !was_wildcard;
         self.due |= names & !self.wanted;
+        self.again |= names & self.stale;
         self.stars += u32::from(was_wildcard && !self.wildcard);
         if self.wildcard {
             self.stale |= self.wanted & !names;
