@@ -45,6 +45,13 @@ impl Source {
         })
     }
 
+    /// Names were given up before the server answered for their type. Whether its silence then says something of names that are asked
+    /// for later on the stream, the moment of the next event decides.
+    pub fn is_unclear(&self) -> bool {
+        let types = self.streams.iter().flatten().flat_map(|stream| &stream.types);
+        types.into_iter().any(|said| said.asked && said.has_left && !said.is_answered)
+    }
+
     fn shapes(&self, wants: Wants) -> impl Iterator<Item = (bool, Mask)> + use<> {
         let wildcard = wants.wildcard.then_some((true, 0));
         wildcard.into_iter().chain((wants.names != 0).then_some((false, wants.names)))
