@@ -23,7 +23,7 @@ use crate::admin::{Admin, Readiness, State};
 use crate::config::{self, Address, Config, Limits, LogFormat};
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::driver::ground::checkpoint_writer;
-use crate::driver::{Hub, Settings};
+use crate::driver::{Relay, Settings};
 use crate::engine::{downstream, source};
 use crate::server::{self, BoundSocket, Server, ServerLimits};
 use crate::telemetry::{Metrics, cgroup_memory_limit, logging, resident_bytes};
@@ -73,9 +73,9 @@ fn raise_open_files() {
 async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<()> {
     ignore_hangups();
     let readiness = Arc::new(Readiness::new(config.admin.ready_requires_upstream));
-    let hub = Hub::new(hub_settings(&config, &metrics), metrics.clone());
+    let relay = Relay::new(relay_settings(&config, &metrics), metrics.clone());
     // Only a directory has files to load. Errors there belong to the host, as with sockets.
-    if let Err((uri, status)) = hub.load().await {
+    if let Err((uri, status)) = relay.load().await {
         return Err(io::Error::other(status.message)).context(uri);
     }
 
@@ -85,14 +85,14 @@ async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<(
         .collect::<Result<_>>()?;
     let admin_socket = bind("admin", &config.admin.address)?.into_socket();
     let limits = server_limits(&config.limits, ending.connections());
-    let server = Server::new(Arc::new(hub.clone()), limits, metrics.downstream.clone());
+    let server = Server::new(Arc::new(relay.clone()), limits, metrics.downstream.clone());
 
-    let (stop_admin, keeping) = (CancellationToken::new(), hub.clone());
-    let memory = hold_to_memory(&hub, config.limits.memory_bytes)?;
+    let (stop_admin, keeping) = (CancellationToken::new(), relay.clone());
+    let memory = hold_to_memory(&relay, config.limits.memory_bytes)?;
     let mut admin = tokio::spawn(serve_admin(
         admin_socket,
         config.admin.hosts.clone(),
-        hub,
+        relay,
         readiness.clone(),
         metrics,
         stop_admin.clone(),
@@ -147,9 +147,9 @@ fn options(listener: &config::Listener) -> server::ListenerOptions {
 
 /// Holds the process to `limits.memory_bytes` (FP7), or else to the limit of its control group. Without
 /// either, the relay only reclaims the memory of clients that stopped reading.
-fn hold_to_memory(hub: &Hub, budget: Option<u64>) -> Result<JoinHandle<()>> {
-    let (hub, unread) = (hub.clone(), hub.clone());
-    let alone = |unread: Hub| tokio::spawn(async move { unread.take_back().await });
+fn hold_to_memory(relay: &Relay, budget: Option<u64>) -> Result<JoinHandle<()>> {
+    let (relay, unread) = (relay.clone(), relay.clone());
+    let alone = |unread: Relay| tokio::spawn(async move { unread.take_back().await });
     let (budget, resident, from) = match (budget, resident_bytes()) {
         (Some(budget), resident) => {
             let resident = resident.context(
@@ -165,7 +165,7 @@ fn hold_to_memory(hub: &Hub, budget: Option<u64>) -> Result<JoinHandle<()>> {
     };
     info!(resident, budget, from, "memory budget in force");
     Ok(tokio::spawn(async move {
-        futures_util::future::join(hub.hold_to(budget), unread.take_back()).await;
+        futures_util::future::join(relay.hold_to(budget), unread.take_back()).await;
     }))
 }
 
@@ -227,24 +227,24 @@ fn bind(name: &str, address: &Address) -> Result<server::Listener> {
 async fn serve_admin(
     socket: BoundSocket,
     hosts: Vec<String>,
-    hub: Hub,
+    relay: Relay,
     readiness: Arc<Readiness>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
     match socket {
         BoundSocket::Tcp(listener) => {
-            Admin::serve(listener, hosts, Arc::new(hub), readiness, metrics, stop).await
+            Admin::serve(listener, hosts, Arc::new(relay), readiness, metrics, stop).await
         }
         BoundSocket::Unix(listener, _file) => {
-            Admin::serve(listener, hosts, Arc::new(hub), readiness, metrics, stop).await
+            Admin::serve(listener, hosts, Arc::new(relay), readiness, metrics, stop).await
         }
     }
 }
 
 // === from configuration to settings ===
 
-fn hub_settings(config: &Config, metrics: &Metrics) -> Settings {
+fn relay_settings(config: &Config, metrics: &Metrics) -> Settings {
     let limits = &config.limits;
     Settings {
         lists: servers::lists(&config.servers, metrics),

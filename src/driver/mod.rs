@@ -19,4 +19,4 @@ mod stream;
 mod relay;
 
 pub use ground::context::Settings;
-pub use relay::hub::Hub;
+pub use relay::Relay;

@@ -21,14 +21,14 @@ use super::load_reports;
 use super::service::{Answer, Service};
 use super::status;
 use super::streams::RegisteredStream;
-use crate::driver::api::downstream::{Message, Relay, RelayStream};
+use crate::driver::api::downstream::{Message, OpenStreams, RelayStream};
 use crate::xds::{Status, mark};
 
 /// A call, until its response is written or the client has left. Dropping the call resets an unfinished stream.
 pub(super) type Call = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Begins to answer a call. `None` if the answer is already complete.
-pub(super) fn answer<R: Relay>(
+pub(super) fn answer<R: OpenStreams>(
     service: &Service<R>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Piece>,

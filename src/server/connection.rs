@@ -21,7 +21,7 @@ use super::listener::ListenerOptions;
 use super::service::Service;
 use super::streams::{StreamId, Streams};
 use super::transport::{Protocol, Socket, Transport};
-use crate::driver::api::downstream::{ConnectionCut, Peer, Relay, RelayStream, Signal};
+use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer, RelayStream, Signal};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
 use crate::xds::{Code, Status};
@@ -50,7 +50,7 @@ enum Goaway {
     clippy::manual_async_fn,
     reason = "an `async fn` would store each argument twice for the life of its future"
 )]
-pub(super) fn run<R: Relay>(
+pub(super) fn run<R: OpenStreams>(
     mut socket: Socket,
     peer: Peer,
     options: ListenerOptions,
@@ -113,7 +113,7 @@ pub(super) trait Connection {
     fn shut_down(self: Pin<&mut Self>);
 }
 
-impl<R: Relay> Connection for Http1<R> {
+impl<R: OpenStreams> Connection for Http1<R> {
     fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         self.poll(context).map_err(|error| {
             tracing::debug!(%error, "connection ended");
@@ -179,7 +179,7 @@ impl Fault {
     clippy::manual_async_fn,
     reason = "an `async fn` would store each argument twice for the life of its future"
 )]
-fn live<'a, R: Relay, C: Connection>(
+fn live<'a, R: OpenStreams, C: Connection>(
     mut connection: Pin<&'a mut C>,
     streams: &'a Streams<R::Stream>,
     shared: &'a Shared<R>,
@@ -226,7 +226,7 @@ enum Served {
 }
 
 /// Serves until the connection ends or has a reason to close.
-fn serve<'a, R: Relay, C: Connection>(
+fn serve<'a, R: OpenStreams, C: Connection>(
     mut connection: Pin<&'a mut C>,
     streams: &'a Streams<R::Stream>,
     shared: &'a Shared<R>,
@@ -270,7 +270,7 @@ fn serve<'a, R: Relay, C: Connection>(
 }
 
 /// Sends GOAWAY, ends each stream at its own moment, then cuts the connection. `None` means that the cut was necessary.
-async fn wind_down<R: Relay, C: Connection>(
+async fn wind_down<R: OpenStreams, C: Connection>(
     mut connection: Pin<&mut C>,
     streams: &Streams<R::Stream>,
     shared: &Shared<R>,
@@ -301,7 +301,7 @@ async fn wind_down<R: Relay, C: Connection>(
 }
 
 /// Counts the reason for the close, and plans the end of the streams. `cut` is the time of an earlier planned cut.
-fn announce<R: Relay>(
+fn announce<R: OpenStreams>(
     streams: &Streams<R::Stream>,
     shared: &Shared<R>,
     reason: Goaway,

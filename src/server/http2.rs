@@ -16,7 +16,7 @@ use super::limits::ServerLimits;
 use super::service::Service;
 use super::transport::{Heard, Socket, Transport};
 use super::wakes::{CallWake, Part, Wakes};
-use crate::driver::api::downstream::Relay;
+use crate::driver::api::downstream::OpenStreams;
 
 /// HTTP/2 silently refuses headers longer than this many times the limit. Shorter headers reach the service, which
 /// counts the refusal and gives a reason.
@@ -29,7 +29,7 @@ type H2 = h2::server::Connection<Transport, Piece>;
 
 pin_project! {
     /// Reads, writes and answers calls while polled. Resolves to the reason for the end.
-    pub(super) struct Http2<R: Relay> {
+    pub(super) struct Http2<R: OpenStreams> {
         h2: H2,
         service: Service<R>,
         calls: Calls,
@@ -57,7 +57,10 @@ struct OpenCall {
 ///
 /// # Errors
 /// An error of the transport.
-pub(super) async fn open<R: Relay>(socket: Socket, service: Service<R>) -> Result<Pin<Box<Http2<R>>>, Fault> {
+pub(super) async fn open<R: OpenStreams>(
+    socket: Socket,
+    service: Service<R>,
+) -> Result<Pin<Box<Http2<R>>>, Fault> {
     let limits = &service.shared.limits;
     let (transport, heard) = Transport::http2(socket, limits.control_frames_per_second_max);
     let mut h2 = builder(limits).handshake(transport).await?;
@@ -85,7 +88,7 @@ fn builder(limits: &ServerLimits) -> h2::server::Builder {
     builder
 }
 
-impl<R: Relay> Connection for Http2<R> {
+impl<R: OpenStreams> Connection for Http2<R> {
     fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let mut this = self.project();
         if this.keepalive.as_mut().poll_lost(&this.service.shared.limits, context).is_ready() {

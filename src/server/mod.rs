@@ -1,6 +1,6 @@
 //! Downstream I/O: listeners, limits, and gRPC streams over HTTP/2.
 //!
-//! Owns sockets, HTTP/2 connections and gRPC framing. The server hands decoded requests to a [`Relay`] and takes
+//! Owns sockets, HTTP/2 connections and gRPC framing. The server hands decoded requests to [`OpenStreams`] and takes
 //! finished messages from the relay; state machines, caches and upstreams are unknown here. In reading order:
 //!
 //! - [`limits`]: every limit with its cost.
@@ -49,7 +49,7 @@ use tonic_health::server::HealthReporter;
 pub use limits::ServerLimits;
 pub use listener::{BoundSocket, Listener, ListenerOptions, LoadReports};
 
-use crate::driver::api::downstream::{ConnectionCut, Peer, Relay, Signal};
+use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer, Signal};
 use crate::telemetry::metrics::DownstreamMetrics;
 use gate::{ConnectionPermit, Gate};
 use listener::Accepted;
@@ -66,8 +66,8 @@ const CUT_MARGIN: Duration = Duration::from_secs(1);
 /// A health request is a service name; 1 KiB is plenty.
 const HEALTH_REQUEST_BYTES_MAX: usize = 1024;
 
-/// The xDS server of a [`Relay`].
-pub struct Server<R: Relay> {
+/// The xDS server in front of [`OpenStreams`].
+pub struct Server<R: OpenStreams> {
     shared: Arc<Shared<R>>,
     health: HealthReporter,
 }
@@ -82,7 +82,7 @@ struct Shared<R> {
     load_reports_told: AtomicBool,
 }
 
-impl<R: Relay> Server<R> {
+impl<R: OpenStreams> Server<R> {
     pub fn new(relay: Arc<R>, limits: ServerLimits, metrics: Arc<DownstreamMetrics>) -> Self {
         let health = HealthReporter::new();
         let service = tonic_health::server::HealthService::from_health_reporter(health.clone());

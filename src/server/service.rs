@@ -21,7 +21,7 @@ use super::status;
 use super::streams::{RegisteredStream, Streams};
 use super::unary::{Unary, is_rest};
 use super::{HealthService, Shared};
-use crate::driver::api::downstream::{Peer, Relay, RelayStream};
+use crate::driver::api::downstream::{OpenStreams, Peer, RelayStream};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::CallKind;
 use crate::wire::RequestReader;
@@ -48,7 +48,7 @@ fn route(path: &str) -> Option<Route> {
 }
 
 /// Answers the calls of one connection.
-pub(super) struct Service<R: Relay> {
+pub(super) struct Service<R: OpenStreams> {
     pub(super) shared: Arc<Shared<R>>,
     pub(super) streams: Arc<Streams<R::Stream>>,
     pub(super) peer: Peer,
@@ -73,7 +73,7 @@ pub(super) enum Answer<F, S: RelayStream> {
 }
 
 /// The service for HTTP/1.1.
-impl<R: Relay> hyper::service::Service<Request<Incoming>> for Service<R> {
+impl<R: OpenStreams> hyper::service::Service<Request<Incoming>> for Service<R> {
     type Response = Response;
     type Error = Infallible;
     type Future =
@@ -93,7 +93,7 @@ fn no_http2() -> Response {
     status::plain(StatusCode::HTTP_VERSION_NOT_SUPPORTED)
 }
 
-impl<R: Relay> Service<R> {
+impl<R: OpenStreams> Service<R> {
     pub(super) fn answer(
         &self,
         request: Request<RequestBody>,

@@ -13,7 +13,9 @@ use super::listener::ListenerOptions;
 use super::reader::{Requests, read_one};
 use super::streams::Streams;
 use super::{Shared, status};
-use crate::driver::api::downstream::{Charge, Form, Peer, Polled, Polling, Relay, RelayStream, Variant};
+use crate::driver::api::downstream::{
+    Charge, Form, OpenStreams, Peer, Polled, Polling, RelayStream, Variant,
+};
 use crate::telemetry::Limit;
 use crate::wire::RequestReader;
 use crate::wire::json::read_request;
@@ -31,7 +33,7 @@ pub(super) fn is_rest(path: &str) -> bool {
 }
 
 /// One call, with the needed parts of its connection.
-pub(super) struct Unary<R: Relay> {
+pub(super) struct Unary<R: OpenStreams> {
     pub(super) shared: Arc<Shared<R>>,
     pub(super) streams: Arc<Streams<R::Stream>>,
     pub(super) peer: Peer,
@@ -60,7 +62,7 @@ impl Refusal {
     }
 }
 
-impl<R: Relay> Unary<R> {
+impl<R: OpenStreams> Unary<R> {
     pub(super) async fn rest(self, request: Request<RequestBody>) -> Answer {
         let (metrics, connection) = (self.shared.metrics.clone(), self.peer.connection.clone());
         let answered = self.answer_rest(request).await;

@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
-use sluice::driver::api::downstream::{Form, Message, Peer, Polled, Relay, RelayStream, Variant};
+use sluice::driver::api::downstream::{Form, Message, OpenStreams, Peer, Polled, RelayStream, Variant};
 use sluice::server::{Listener, Server, ServerLimits};
 use sluice::telemetry::metrics::DownstreamMetrics;
 use sluice::xds::{self, SotwRequest, Status, StreamKind};
@@ -78,7 +78,7 @@ pub struct Script {
     waker: Option<Waker>,
 }
 
-impl Relay for FakeRelay {
+impl OpenStreams for FakeRelay {
     type Stream = FakeStream;
 
     fn open(&self, kind: StreamKind, peer: Peer) -> Result<FakeStream, Status> {

@@ -70,7 +70,7 @@ pub enum Polled {
 }
 
 /// Opens downstream streams. The driver implements this trait for the serving room.
-pub trait Relay: Send + Sync + 'static {
+pub trait OpenStreams: Send + Sync + 'static {
     type Stream: RelayStream;
 
     /// Opens a stream, aggregated or of one type.

@@ -22,7 +22,7 @@ use crate::engine::{Time, source};
 use crate::telemetry::{Metrics, Throttle};
 use crate::xds::{Code, Node, Status, TypeUrl, Variant};
 
-/// The configuration of a hub.
+/// The configuration of a relay.
 #[derive(Debug)]
 pub struct Settings {
     pub lists: ServerLists,

@@ -9,14 +9,14 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
-use crate::driver::relay::hub::Hub;
+use crate::driver::relay::Relay;
 use crate::driver::source::handle::Command;
 
 /// A source answers at once unless it is processing a large response. Readers of the status do not wait for
 /// that.
 const REFRESH_MAX: Duration = Duration::from_millis(100);
 
-impl Controls for Hub {
+impl Controls for Relay {
     fn refresh(&self) -> BoxFuture<'_, ()> {
         async move {
             let shown: Vec<_> = self.tables.sources.all().iter().map(|source| source.show()).collect();

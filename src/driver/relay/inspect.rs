@@ -1,4 +1,4 @@
-//! The hub as the admin room sees it: read-only, item by item, without a lock between items.
+//! The relay as the admin room sees it: read-only, item by item, without a lock between items.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::driver::api::status::{
 };
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::Place as ServerPlace;
-use crate::driver::relay::hub::Hub;
+use crate::driver::relay::Relay;
 use crate::driver::source::handle::{SourceHandle, Subscriber};
 use crate::driver::stream::state::StreamState;
 use crate::engine::Time;
@@ -20,7 +20,7 @@ use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::telemetry::wall_now;
 use crate::xds::{Resource, ResourceName, TypeUrl, Variant, Version};
 
-impl StatusView for Hub {
+impl StatusView for Relay {
     fn sources(&self) -> Vec<Arc<SourceStatus>> {
         // Lists without a server have no attachment to show.
         let lists = &self.shared.settings.lists;

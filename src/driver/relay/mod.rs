@@ -1,6 +1,96 @@
-//! All streams and sources together.
+//! All streams and sources together: the entry point for downstream streams, and the work before the first stream.
 
-pub mod hub;
 pub mod memory;
 pub mod inspect;
 pub mod control;
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
+use crate::driver::ground::context::{DriverContext, Settings};
+use crate::driver::ground::servers::Attach;
+use crate::driver::source::handle::{Command, SourceHandle};
+use crate::driver::source::table::{Sources, any_class};
+use crate::driver::stream::state::{Stream, Tables};
+use crate::driver::stream::unsent;
+use crate::telemetry::Metrics;
+use crate::xds::{Status, StreamKind};
+
+/// The relay: many streams on one side, few sources on the other. Cheap to clone.
+#[derive(Clone)]
+pub struct Relay {
+    pub(crate) shared: Arc<DriverContext>,
+    pub(crate) tables: Tables,
+}
+
+impl Relay {
+    /// Must be called within a tokio runtime.
+    pub fn new(settings: Settings, metrics: Arc<Metrics>) -> Relay {
+        let shared = Arc::new(DriverContext::new(settings, metrics));
+        let sources = Arc::new(Sources::new(shared.clone()));
+        Relay { tables: Tables { sources, streams: Arc::default() }, shared }
+    }
+
+    /// Loads everything that needs no client: the checkpoint, and the state of every `file:` server.
+    ///
+    /// # Errors
+    /// The `server_uri` of a file server whose first state cannot be loaded, and the reason.
+    pub async fn load(&self) -> Result<(), (Arc<str>, Status)> {
+        if let Some(checkpoint) = &self.shared.checkpoint {
+            checkpoint.load(&self.shared.settings.lists).await;
+        }
+        for place in self.shared.settings.lists.places() {
+            let server = self.shared.server(place);
+            if matches!(server.attach, Attach::Files { .. }) {
+                let named = |status| (server.uri.clone(), status);
+                let source = self.tables.sources.own(place, any_class());
+                SourceHandle::loaded(&source).await.map_err(named)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the checkpoint for the last time (FP1). Resolves when the writing has succeeded or failed.
+    pub async fn save(&self) {
+        let Some(checkpoint) = &self.shared.checkpoint else { return };
+        checkpoint.close();
+        let mut written = Vec::new();
+        for source in self.tables.sources.all() {
+            let (done, is_done) = oneshot::channel();
+            source.send(Command::Save(done)).await;
+            written.push(is_done);
+        }
+        for is_done in written {
+            // Resolves when the writer drops its half.
+            let _ = is_done.await;
+        }
+    }
+
+    /// Drops outdated messages of clients that have stopped reading, for as long as the future is polled.
+    pub async fn take_back(&self) {
+        unsent::take_back(self.shared.clone(), self.tables.clone()).await;
+    }
+
+    /// Keeps the process within this many bytes of resident memory (FP7), for as long as the future is polled.
+    pub async fn hold_to(&self, budget: u64) {
+        memory::watch(self.shared.clone(), self.tables.clone(), budget).await;
+    }
+}
+
+impl OpenStreams for Relay {
+    type Stream = Stream;
+
+    fn open(&self, kind: StreamKind, peer: Peer) -> Result<Stream, Status> {
+        Ok(Stream::new(kind, peer, &self.shared, &self.tables))
+    }
+
+    fn connected(&self, connection: &ConnectionCut) {
+        self.shared.connections.add(connection);
+    }
+
+    fn is_out_of_memory(&self) -> bool {
+        self.shared.pressure.is_high()
+    }
+}

@@ -4,9 +4,9 @@
 
 use super::made::SWEEP_MIN;
 use super::*;
-use crate::driver::api::downstream::{Form, Polled, Relay, RelayStream};
+use crate::driver::api::downstream::{Form, OpenStreams, Polled, RelayStream};
 use crate::driver::ground::encoder::private_body::PrivateBody;
-use crate::driver::stream::handle::tests::{hub_of_clusters, peer, wildcard_of, write_clusters};
+use crate::driver::stream::handle::tests::{peer, relay_of_clusters, wildcard_of, write_clusters};
 use crate::driver::stream::state::Stream;
 use crate::driver::stream::state::newest;
 use crate::xds::{DeltaRequest, Request, SotwRequest, StreamKind};
@@ -23,9 +23,9 @@ fn answer_of(stream: &Stream) -> Answer {
 
 #[tokio::test]
 async fn fd_6_repeated_encodings_leave_one_record() {
-    let (hub, _directory) = hub_of_clusters(&["a"], 10).await;
-    let stream = wildcard_of(&hub).await;
-    let (answer, encoder) = (answer_of(&stream), &hub.shared.encoder);
+    let (relay, _directory) = relay_of_clusters(&["a"], 10).await;
+    let stream = wildcard_of(&relay).await;
+    let (answer, encoder) = (answer_of(&stream), &relay.shared.encoder);
     for _ in 0..2000 {
         let encoded = encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
         assert!(encoded.is_ready());
@@ -40,9 +40,9 @@ async fn fd_6_repeated_encodings_leave_one_record() {
 /// As with an answer of two sources while one source changes.
 #[tokio::test]
 async fn fd_6_records_of_dropped_bodies_are_swept() {
-    let (hub, _directory) = hub_of_clusters(&["a"], 10).await;
-    let stream = wildcard_of(&hub).await;
-    let (answer, encoder) = (answer_of(&stream), &hub.shared.encoder);
+    let (relay, _directory) = relay_of_clusters(&["a"], 10).await;
+    let stream = wildcard_of(&relay).await;
+    let (answer, encoder) = (answer_of(&stream), &relay.shared.encoder);
     for _ in 0..2000 {
         let encoded = encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
         assert!(encoded.is_ready());
@@ -60,9 +60,9 @@ async fn fd_6_records_of_dropped_bodies_are_swept() {
 async fn fd6_large_bodies_are_made_elsewhere_shared_or_private() {
     let set: Vec<_> = (0..40).map(|n| format!("cluster-{n}")).collect();
     let names: Vec<_> = set.iter().map(String::as_str).collect();
-    let (hub, directory) = hub_of_clusters(&names, 10_000).await;
-    let stream = wildcard_of(&hub).await;
-    let (answer, encoder) = (answer_of(&stream), &hub.shared.encoder);
+    let (relay, directory) = relay_of_clusters(&names, 10_000).await;
+    let stream = wildcard_of(&relay).await;
+    let (answer, encoder) = (answer_of(&stream), &relay.shared.encoder);
     let mut private_body = PrivateBody::default();
     let mut alone = |answer: &Answer| {
         encoder.poll_encode(answer, Sharing::Private(&mut private_body), String::new, true, Waker::noop())
@@ -107,8 +107,8 @@ async fn fd6_large_bodies_are_made_elsewhere_shared_or_private() {
 /// Unused bodies are evicted without a further request.
 #[tokio::test]
 async fn fd_6_what_nobody_asks_for_goes_by_itself() {
-    let (hub, _directory) = hub_of_clusters(&["a"], 10).await;
-    let stream = wildcard_of(&hub).await;
+    let (relay, _directory) = relay_of_clusters(&["a"], 10).await;
+    let stream = wildcard_of(&relay).await;
     let answer = answer_of(&stream);
     let metrics = Arc::new(Metrics::new());
     let encoder = Arc::new(Encoder::with_idle(1 << 20, Duration::from_millis(1), metrics.clone()));
@@ -133,8 +133,8 @@ async fn fd_6_what_nobody_asks_for_goes_by_itself() {
 /// A source that has moved on leaves nothing of its former state: neither messages nor documents.
 #[tokio::test]
 async fn fd_6_bodies_go_when_their_source_moves_on() {
-    let (hub, _directory) = hub_of_clusters(&["a"], 10).await;
-    let stream = wildcard_of(&hub).await;
+    let (relay, _directory) = relay_of_clusters(&["a"], 10).await;
+    let stream = wildcard_of(&relay).await;
     let answer = answer_of(&stream);
     let metrics = Arc::new(Metrics::new());
     let encoder = Arc::new(Encoder::new(1 << 20, metrics.clone()));
@@ -152,8 +152,8 @@ async fn fd_6_bodies_go_when_their_source_moves_on() {
 #[tokio::test]
 async fn rst_1_a_document_that_the_cache_cannot_keep_is_given() {
     for form in [Form::Json, Form::Grpc] {
-        let (hub, _directory) = hub_of_clusters(&["a"], 2 << 20).await;
-        let stream = hub.open(StreamKind::from(Variant::Sotw), peer([127, 0, 0, 1])).unwrap();
+        let (relay, _directory) = relay_of_clusters(&["a"], 2 << 20).await;
+        let stream = relay.open(StreamKind::from(Variant::Sotw), peer([127, 0, 0, 1])).unwrap();
         let request = SotwRequest {
             node: Some(Box::default()),
             type_url: "type.googleapis.com/envoy.config.cluster.v3.Cluster".into(),

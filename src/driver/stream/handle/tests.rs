@@ -4,11 +4,11 @@
 
 use super::*;
 use crate::client::RestServer;
-use crate::driver::api::downstream::{ConnectionCut, Relay, WhenUnavailable};
+use crate::driver::api::downstream::{ConnectionCut, OpenStreams, WhenUnavailable};
 use crate::driver::ground::context::Settings;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{Attach, Server, ServerLists};
-use crate::driver::relay::hub::Hub;
+use crate::driver::relay::Relay;
 use crate::engine::class::NodeClasses;
 use crate::engine::downstream::Limits;
 use crate::engine::realm::Space;
@@ -21,14 +21,14 @@ use crate::xds::{Code, Node, TypeUrl};
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
 /// A relay with an unreachable server.
-pub(crate) fn hub() -> Hub {
+pub(crate) fn relay() -> Relay {
     let metrics = Arc::new(Metrics::new());
     let client = metrics.of_server("nowhere").client().clone();
     let server = RestServer::new("127.0.0.1", 1, "", crate::client::ClientSettings::default(), client);
     hub_of(Attach::Rest { server, settings: upstream::Settings::default() }, metrics)
 }
 
-fn hub_of(attach: Attach, metrics: Arc<Metrics>) -> Hub {
+fn hub_of(attach: Attach, metrics: Arc<Metrics>) -> Relay {
     let settings = Settings {
         lists: ServerLists::new(
             vec![Arc::new(Server { uri: "nowhere".into(), attach })],
@@ -49,7 +49,7 @@ fn hub_of(attach: Attach, metrics: Arc<Metrics>) -> Hub {
         checkpoint: None,
         encoded_bytes_max: 1 << 20,
     };
-    Hub::new(settings, metrics)
+    Relay::new(settings, metrics)
 }
 
 /// A peer with a connection of its own, from this address.
@@ -67,9 +67,9 @@ pub(crate) fn peer(address: [u8; 4]) -> Peer {
 #[tokio::test(start_paused = true)]
 async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
     for ends_first in [true, false] {
-        let hub = hub();
+        let relay = relay();
         let kind = StreamKind::from(Variant::Delta);
-        let stream = hub.open(kind, peer([127, 0, 0, 1])).unwrap();
+        let stream = relay.open(kind, peer([127, 0, 0, 1])).unwrap();
         let endpoints = TypeUrl::of_message("envoy.config.endpoint.v3.ClusterLoadAssignment");
         let request = DeltaRequest {
             node: Some(Box::default()),
@@ -78,8 +78,8 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
             ..DeltaRequest::default()
         };
         stream.request(Request::Delta(request)).await.unwrap();
-        let list = hub.shared.settings.lists.route(&endpoints, Space::Old);
-        hub.shared.do_not_cache.add(list, &endpoints, Some(&"e".into()));
+        let list = relay.shared.settings.lists.route(&endpoints, Space::Old);
+        relay.shared.do_not_cache.add(list, &endpoints, Some(&"e".into()));
         let state = stream.state().clone();
         if ends_first {
             drop(stream);
@@ -89,9 +89,9 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
             drop(stream);
         }
         tokio::time::sleep(Duration::from_secs(60)).await;
-        let left: Vec<_> = hub.tables.sources.all().iter().map(|source| source.key().owner).collect();
+        let left: Vec<_> = relay.tables.sources.all().iter().map(|source| source.key().owner).collect();
         assert_eq!(left, [], "ends first: {ends_first}");
-        assert_eq!(hub.tables.streams.len(), 0);
+        assert_eq!(relay.tables.streams.len(), 0);
     }
 }
 
@@ -99,7 +99,7 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
 /// streams.
 #[tokio::test(start_paused = true)]
 async fn fd1_unread_bytes_of_a_connection_are_bounded_over_all_its_streams() {
-    let hub = hub();
+    let relay = relay();
     let peer = Peer {
         listener: "main".into(),
         address: None,
@@ -109,7 +109,7 @@ async fn fd1_unread_bytes_of_a_connection_are_bounded_over_all_its_streams() {
     let account = peer.connection.account();
     let mut streams = Vec::new();
     for _ in 0..2 {
-        let stream = hub.open(StreamKind::from(Variant::Delta), peer.clone()).unwrap();
+        let stream = relay.open(StreamKind::from(Variant::Delta), peer.clone()).unwrap();
         let clusters = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
         // An invalid name needs no server for its answer.
         let request = DeltaRequest {
@@ -139,8 +139,8 @@ async fn fd1_unread_bytes_of_a_connection_are_bounded_over_all_its_streams() {
 #[tokio::test]
 async fn fd6_large_bodies_are_encoded_on_another_thread() {
     for (bytes, is_large) in [(100, false), (1_000_000, true)] {
-        let (hub, _directory) = hub_of_clusters(&["a"], bytes).await;
-        let stream = wildcard_of(&hub).await;
+        let (relay, _directory) = relay_of_clusters(&["a"], bytes).await;
+        let stream = wildcard_of(&relay).await;
         let mut next = std::pin::pin!(std::future::poll_fn(|context| stream.poll_message(context)));
         let first = std::future::poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
         assert_eq!(first.is_pending(), is_large);
@@ -150,14 +150,14 @@ async fn fd6_large_bodies_are_encoded_on_another_thread() {
 }
 
 /// A relay over a file with these clusters, each with this many bytes.
-pub(crate) async fn hub_of_clusters(names: &[&str], bytes: usize) -> (Hub, tempfile::TempDir) {
+pub(crate) async fn relay_of_clusters(names: &[&str], bytes: usize) -> (Relay, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let clusters: Vec<_> = names.iter().map(|name| (*name, bytes)).collect();
     write_clusters(&directory, &clusters);
     let files = Attach::Files { directory: directory.path().into() };
-    let hub = hub_of(files, Arc::new(Metrics::new()));
-    hub.load().await.unwrap();
-    (hub, directory)
+    let relay = hub_of(files, Arc::new(Metrics::new()));
+    relay.load().await.unwrap();
+    (relay, directory)
 }
 
 /// Replaces the clusters of the file, each with this many bytes.
@@ -171,14 +171,14 @@ pub(crate) fn write_clusters(directory: &tempfile::TempDir, clusters: &[(&str, u
 }
 
 /// A delta stream whose first answer is due.
-pub(crate) async fn wildcard_of(hub: &Hub) -> Stream {
+pub(crate) async fn wildcard_of(relay: &Relay) -> Stream {
     let peer = Peer {
         listener: "main".into(),
         address: None,
         connection: ConnectionCut::default(),
         when_unavailable: WhenUnavailable::Hold,
     };
-    let stream = hub.open(StreamKind::from(Variant::Delta), peer).unwrap();
+    let stream = relay.open(StreamKind::from(Variant::Delta), peer).unwrap();
     let request = DeltaRequest { node: Some(Box::default()), type_url: CDS.into(), ..Default::default() };
     stream.request(Request::Delta(request)).await.unwrap();
     while !stream.state().has_something_to_say() {
@@ -190,14 +190,14 @@ pub(crate) async fn wildcard_of(hub: &Hub) -> Stream {
 /// Neither a slow reader nor a set too large for the cache costs an encoding for each message.
 #[tokio::test]
 async fn rly_31_an_answer_of_many_messages_is_encoded_once() {
-    let (hub, _directory) = hub_of_clusters(&["a", "b", "c"], 2 << 20).await;
-    let stream = wildcard_of(&hub).await;
+    let (relay, _directory) = relay_of_clusters(&["a", "b", "c"], 2 << 20).await;
+    let stream = wildcard_of(&relay).await;
     for _ in 0..3 {
         let message = std::future::poll_fn(|context| stream.poll_message(context)).await;
         assert!(message.unwrap().unwrap().shared.len() > 2 << 20);
-        hub.shared.encoder.clear();
+        relay.shared.encoder.clear();
     }
-    let metrics = hub.shared.metrics.encode().unwrap();
+    let metrics = relay.shared.metrics.encode().unwrap();
     assert!(metrics.contains("sluice_encoding_misses_total 1\n"), "{metrics}");
     assert!(lock(&stream.state().inner).unsent.is_empty());
 }
@@ -205,8 +205,8 @@ async fn rly_31_an_answer_of_many_messages_is_encoded_once() {
 /// A client that stops reading in the middle of an answer keeps no outdated messages.
 #[tokio::test]
 async fn rly_55_outdated_messages_of_a_stalled_client_are_dropped() {
-    let (hub, directory) = hub_of_clusters(&["a", "b", "c"], 2 << 20).await;
-    let stream = wildcard_of(&hub).await;
+    let (relay, directory) = relay_of_clusters(&["a", "b", "c"], 2 << 20).await;
+    let stream = wildcard_of(&relay).await;
     let next = || std::future::poll_fn(|context| stream.poll_message(context));
     let first = next().await.unwrap().unwrap();
     let unsent = || lock(&stream.state().inner).unsent.iter().map(|(key, _)| *key).next();
@@ -214,7 +214,7 @@ async fn rly_55_outdated_messages_of_a_stalled_client_are_dropped() {
     stream.state().take_back(Duration::ZERO);
     assert_eq!(unsent(), Some(key), "current messages are kept");
     write_clusters(&directory, &[("a", 500_000), ("c", 500_000), ("d", 500_000)]);
-    while hub.shared.encoder.is_current(&key) {
+    while relay.shared.encoder.is_current(&key) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     stream.state().take_back(Duration::from_secs(3600));
@@ -230,8 +230,8 @@ async fn rly_55_outdated_messages_of_a_stalled_client_are_dropped() {
 /// A report has no subscription, so the limits of subscriptions do not hold for reports.
 #[tokio::test(start_paused = true)]
 async fn fd_4_reports_leave_nothing_behind_and_have_a_rate() {
-    let hub = hub();
-    let stream = hub.open(StreamKind::from(Variant::Delta), peer([127, 0, 0, 1])).unwrap();
+    let relay = relay();
+    let stream = relay.open(StreamKind::from(Variant::Delta), peer([127, 0, 0, 1])).unwrap();
     let began = tokio::time::Instant::now();
     for number in 0..300 {
         let request = DeltaRequest {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::driver::api::downstream::{Peer, Relay, RelayStream};
+use crate::driver::api::downstream::{OpenStreams, Peer, RelayStream};
 use crate::driver::api::status::StatusView;
-use crate::driver::relay::hub::Hub;
-use crate::driver::stream::handle::tests::{hub, peer};
+use crate::driver::relay::Relay;
+use crate::driver::stream::handle::tests::{peer, relay};
 use crate::driver::stream::state::Stream;
 use crate::xds::{DeltaRequest, Node, Request, StreamKind, TypeUrl, Variant};
 
@@ -13,8 +13,8 @@ const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
 /// Opens a stream that asks for a type with this node.
-async fn asks(hub: &Hub, peer: &Peer, type_url: &str, id: &str, cluster: &str) -> Stream {
-    let stream = hub.open(StreamKind::from(Variant::Delta), peer.clone()).unwrap();
+async fn asks(relay: &Relay, peer: &Peer, type_url: &str, id: &str, cluster: &str) -> Stream {
+    let stream = relay.open(StreamKind::from(Variant::Delta), peer.clone()).unwrap();
     let node = Node { id: id.into(), cluster: cluster.into(), ..Node::default() };
     ask(&stream, type_url, Some(node)).await;
     stream
@@ -39,51 +39,51 @@ fn serve(stream: &Stream) -> tokio::task::JoinHandle<()> {
 }
 
 /// The nodes whose clusters are refused.
-fn refused(hub: &Hub) -> Vec<String> {
+fn refused(relay: &Relay) -> Vec<String> {
     let of = |message: &str| TypeUrl::of_message(message);
     let cluster = of("envoy.config.cluster.v3.Cluster");
     let is_refused = |session: &crate::driver::api::status::SessionStatus| {
         session.types.iter().any(|of| of.refused && of.type_url == cluster)
     };
-    hub.sessions().filter(is_refused).map(|session| session.node_cluster.to_string()).collect()
+    relay.sessions().filter(is_refused).map(|session| session.node_cluster.to_string()).collect()
 }
 
 /// RLY-21: by default, there are as many classes as clients.
 #[tokio::test(start_paused = true)]
 async fn a_fleet_of_5000_has_secrets_of_its_own() {
-    let hub = hub();
+    let relay = relay();
     let mut streams = Vec::new();
     for number in 0..5_000 {
-        streams.push(asks(&hub, &peer([10, 0, 0, 1]), SECRET, &format!("envoy-{number}"), "fleet").await);
+        streams.push(asks(&relay, &peer([10, 0, 0, 1]), SECRET, &format!("envoy-{number}"), "fleet").await);
     }
-    assert_eq!(hub.refusals(), []);
-    assert_eq!(hub.tables.sources.all().len(), 5_000);
+    assert_eq!(relay.refusals(), []);
+    assert_eq!(relay.tables.sources.all().len(), 5_000);
     // Another type beside Secrets makes another class.
     ask(&streams[0], CLUSTER, None).await;
-    assert_eq!(hub.tables.sources.all().len(), 5_001);
+    assert_eq!(relay.tables.sources.all().len(), 5_001);
 }
 
 /// RLY-14: a refused type is served once there is room, and a displaced type is refused.
 #[tokio::test(start_paused = true)]
 async fn a_refused_type_waits_for_room() {
-    let hub = hub();
+    let relay = relay();
     let (hog, mut tasks) = (peer([10, 0, 0, 1]), Vec::new());
     let mut hogs = Vec::new();
     for number in 0..10 {
         let id = format!("hog-{number}");
-        let stream = asks(&hub, &hog, CLUSTER, &id, &id).await;
+        let stream = asks(&relay, &hog, CLUSTER, &id, &id).await;
         // Secrets are served regardless of the clusters.
         ask(&stream, SECRET, None).await;
         tasks.push(serve(&stream));
         hogs.push(stream);
     }
-    assert!(refused(&hub).is_empty());
-    let late = asks(&hub, &peer([10, 0, 0, 2]), CLUSTER, "late", "late").await;
+    assert!(refused(&relay).is_empty());
+    let late = asks(&relay, &peer([10, 0, 0, 2]), CLUSTER, "late", "late").await;
     tasks.push(serve(&late));
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(refused(&hub), ["hog-9"]);
+    assert_eq!(refused(&relay), ["hog-9"]);
     assert_eq!(
-        hub.tables.sources.all().len(),
+        relay.tables.sources.all().len(),
         10 + 10 + 1,
         "classes, Secrets, and the source of refused types"
     );
@@ -92,11 +92,11 @@ async fn a_refused_type_waits_for_room() {
     drop(hogs.remove(0));
     tasks.remove(0).abort();
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(refused(&hub), Vec::<String>::new());
-    let hit = hub.refusals();
+    assert_eq!(refused(&relay), Vec::<String>::new());
+    let hit = relay.refusals();
     assert_eq!(hit.iter().map(|of| of.node_id.as_str()).collect::<Vec<_>>(), ["hog-9"]);
     drop((hogs, late));
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(hub.tables.sources.all().len(), 0, "nothing is left behind");
+    assert_eq!(relay.tables.sources.all().len(), 0, "nothing is left behind");
 }
