@@ -4,7 +4,7 @@
 use sluice::xds::Variant;
 
 use super::reference::{Source, Stream, StreamType};
-use super::words::{Mask, is_full_state};
+use super::words::{Mask, bit, is_full_state};
 
 /// What a session wants of one type of a server.
 #[derive(Clone, Copy, Debug)]
@@ -25,11 +25,15 @@ impl Source {
             let is_over = |(since, signs)| since + self.resource_timeout <= now && stream.signs > signs;
             is_unsaid && said.asked_at.is_some_and(is_over)
         };
+        let expired = self.expired(wants.ty);
         self.shapes(wants).all(|(wildcard, names)| {
             self.carriers(wants.ty, wildcard).any(|(stream, said)| {
                 // An answer to names that were given up meanwhile settles the type as well, and the reference did not take it.
                 let has_left = stream.variant == Variant::Delta && said.is_answered && said.has_left;
-                has_left || is_answered(stream, wants.ty, wildcard, names) || is_silent(stream, said)
+                has_left
+                    || said.was_silent
+                    || is_answered(stream, wants.ty, wildcard, names & !expired)
+                    || is_silent(stream, said)
             })
         })
     }
@@ -50,6 +54,12 @@ impl Source {
     pub fn is_unclear(&self) -> bool {
         let types = self.streams.iter().flatten().flat_map(|stream| &stream.types);
         types.into_iter().any(|said| said.asked && said.has_left && !said.is_answered)
+    }
+
+    /// Names whose time to live has run out, which makes them absent without an answer.
+    fn expired(&self, ty: usize) -> Mask {
+        let tracks = self.names[ty].iter().enumerate();
+        tracks.filter(|(_, track)| track.has_expired).fold(0, |mask, (name, _)| mask | bit(name))
     }
 
     fn shapes(&self, wants: Wants) -> impl Iterator<Item = (bool, Mask)> + use<> {

@@ -172,6 +172,8 @@ pub struct StreamType {
     pub(super) is_rejected: bool,
     /// What is held of it is what the server has.
     pub(super) is_current: bool,
+    /// Its silence had lasted before any answer came.
+    pub(super) was_silent: bool,
     /// Some names were given up on this stream.
     pub(super) has_left: bool,
     /// SotW: a response without a fault came, and the names that were known before and of which it has still to speak.

@@ -161,6 +161,7 @@ impl Source {
             for said in &mut stream.types {
                 let is_silent =
                     |(since, before): (u64, u32)| since + timeout <= until && signs > before && !is_receiving;
+                said.was_silent |= !said.is_answered && said.asked_at.is_some_and(is_silent);
                 // What was rejected is as old as before (I9).
                 said.is_current |= match said.is_answered {
                     true => !said.is_rejected && (variant == Variant::Sotw || said.is_settled()),
