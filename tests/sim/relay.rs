@@ -61,8 +61,13 @@ pub struct Slot {
 impl Slot {
     /// When a moment of the reference was.
     pub fn time_of(&self, moment: u32) -> u64 {
+        self.when(moment).unwrap_or(0)
+    }
+
+    /// The same; `None` if the reference has not come to this moment.
+    pub fn when(&self, moment: u32) -> Option<u64> {
         let at = self.times.partition_point(|(known, _)| *known < moment);
-        self.times.get(at).map_or(0, |(_, time)| *time)
+        self.times.get(at).map(|(_, time)| *time)
     }
 
     /// Whether its server is heard: one of its streams that is lost stands for all (RLY-40).

@@ -220,12 +220,6 @@ fn tracks<'a>(source: &'a Source, held: &Held, ty: usize, name: usize) -> impl I
 }
 
 impl Slot {
-    /// When a moment of the reference was.
-    fn when(&self, moment: u32) -> Option<u64> {
-        let first = self.times.partition_point(|(of, _)| *of < moment);
-        self.times.get(first).map(|(_, at)| *at)
-    }
-
     /// The moment of the reference at a time.
     fn moment_at(&self, time: u64) -> u32 {
         let after = self.times.partition_point(|(_, at)| *at <= time);

@@ -447,21 +447,21 @@ impl Report {
     }
 
     /// Notes the type of a lost stream, where each type has its own, and whether the server was lost with the stream.
-    pub fn concerns(&mut self, lost_type: Option<(TypeUrl, bool)>) {
+    pub fn note_lost_type(&mut self, lost_type: Option<(TypeUrl, bool)>) {
         self.lost_type = lost_type;
     }
 
     /// Whether a loss is logged: one line at the change, not one for each attempt. Returns the number of suppressed lines, and
     /// the type if only one type is lost.
-    fn tells(
+    fn loss_to_log(
         &mut self,
         cause: &str,
-        told: OutageKind,
+        kind: OutageKind,
         type_url: Option<TypeUrl>,
     ) -> Option<(Option<NonZeroU64>, Option<TypeUrl>)> {
-        let before = self.warned.replace(told);
+        let before = self.warned.replace(kind);
         let is_other_kind = matches!(
-            (before, told),
+            (before, kind),
             (Some(OutageKind::Unreachable), OutageKind::EndsStreams)
                 | (Some(OutageKind::EndsStreams), OutageKind::Unreachable)
         );
@@ -482,7 +482,9 @@ impl Report {
             return self.ends_streams(status, lived, now);
         }
         let type_url = self.lost_type.take().and_then(|(type_url, is_whole)| (!is_whole).then_some(type_url));
-        if let Some((suppressed, type_url)) = self.tells("unreachable", OutageKind::Unreachable, type_url) {
+        if let Some((suppressed, type_url)) =
+            self.loss_to_log("unreachable", OutageKind::Unreachable, type_url)
+        {
             let type_url = type_url.map(tracing::field::display);
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, type_url, error = %status,
                 suppressed, "the upstream is unreachable; serving cached configuration; retrying");
@@ -493,7 +495,9 @@ impl Report {
     /// The server is reachable, and ended the stream. For an operator, this differs from a failed connection.
     fn ends_streams(&mut self, status: &Status, lived: Duration, now: Time) {
         let type_url = self.lost_type.take().map(|(type_url, _)| type_url);
-        if let Some((suppressed, type_url)) = self.tells("ends streams", OutageKind::EndsStreams, type_url) {
+        if let Some((suppressed, type_url)) =
+            self.loss_to_log("ends streams", OutageKind::EndsStreams, type_url)
+        {
             let type_url = type_url.map(tracing::field::display);
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, type_url, error = %status,
                 after = ?lived, suppressed, "the upstream accepts connections but ends the stream; serving cached configuration; \

@@ -378,7 +378,7 @@ impl SourceTask {
                         Event::Heard => self.is_heard(index),
                         Event::Unreachable { status } => {
                             self.member.iter_mut().for_each(|member| member.refused(status.code));
-                            self.report.concerns(self.lost_type(index));
+                            self.report.note_lost_type(self.lost_type(index));
                         }
                         _ => {}
                     }

@@ -6,7 +6,7 @@
 //! ([`Output::RoundTrip`]): everything that the server had handed to its transport arrives before the end of
 //! the round trip. After a large message there has to be silence for a while, too: servers make the next part
 //! only when the part before has left. A server with marks reports the end itself
-//! ([`super::subscription::marks`]), and the machine detects nothing.
+//! (`subscription/marks.rs`), and the machine detects nothing.
 //!
 //! ```text
 //!   Unanswered ──small──▶ Due ──▶ Proving ──round trip──▶ Proven ──▶ Settled
@@ -49,7 +49,7 @@ pub(super) enum Settling {
     /// A round trip has begun after the last message.
     Proving(u8),
     Proven(u8),
-    /// The server has begun to answer, and a mark will report the end ([`super::subscription::marks`]).
+    /// The server has begun to answer, and a mark will report the end (`subscription/marks.rs`).
     Awaiting,
     Settled,
 }

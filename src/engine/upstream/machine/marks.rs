@@ -1,5 +1,5 @@
 //! Handles the marks of a server (ADR 14). The rules stand in
-//! [`crate::engine::upstream::subscription::marks`].
+//! `subscription/marks.rs`.
 
 use crate::engine::Time;
 use crate::engine::upstream::machine::Phase;
