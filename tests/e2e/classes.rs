@@ -107,8 +107,8 @@ async fn a_type_without_room_leaves_the_others_of_its_stream() {
     let listed: serde_json::Value = serde_json::from_str(&relay.get("/refused").await.1).unwrap();
     let listed = &listed["refused"][0];
     assert_eq!((&listed["cluster"], &listed["limit"]), (&"two".into(), &"node_classes".into()), "{listed}");
-    let warnings: Vec<_> =
-        relay.log_lines("WARN").into_iter().filter(|line| line.contains("no room")).collect();
+    eventually("the warning", || async { !relay.warnings("no room").is_empty() }).await;
+    let warnings = relay.warnings("no room");
     assert_eq!(warnings.len(), 1, "{warnings:#?}");
     assert!(warnings[0].contains("field=\"cluster\""), "{}", warnings[0]);
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::control_plane::eventually;
 use crate::support::relay::BINARY;
 use crate::support::{CDS, Client, EDS, LDS, RDS, Relay, Setup, Variant};
 
@@ -93,7 +94,7 @@ async fn a_torn_file_changes_nothing_and_is_said() {
     fs::write(&file, "type_url: type.googleapis.com/envoy.config.cluster.v3.Cluster\nresources: [ {")
         .unwrap();
     client.silence(std::time::Duration::from_millis(600)).await;
-    assert!(relay.log_lines("WARN").iter().any(|line| line.contains("clusters.yaml")), "{}", relay.log());
+    eventually("the warning", || async { !relay.warnings("clusters.yaml").is_empty() }).await;
     // I14: what is served is not what is on disk.
     let server = format!("file:{}", directory.path().display());
     relay.is_stale(&server).await;

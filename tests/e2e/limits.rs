@@ -126,5 +126,5 @@ async fn the_limit_of_open_files_is_raised() {
     let mut relay = Relay::spawn(command, directory, address, admin);
     relay.ready().await;
     assert_eq!(relay.file_limit().0, hard);
-    assert!(relay.log().contains("256"), "{}", relay.log());
+    relay.logged("256").await;
 }

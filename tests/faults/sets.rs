@@ -121,7 +121,7 @@ async fn fu_18_mass_deletion_until_it_is_confirmed() {
             relay.metric("sluice_upstream_resources_held_back", &labels).await == 0.0
         })
         .await;
-        assert!(relay.log().contains("the operator confirmed the deletion"));
+        relay.logged("the operator confirmed the deletion").await;
         let of = relay.json("/clients").await["clients"][0]["types"][0].clone();
         assert!(of["held"].is_null() && of["state"] == "SYNCED", "{of}");
         relay.warned(1).await;

@@ -62,6 +62,11 @@ impl Relay {
         self.log_lines("WARN").into_iter().filter(|line| line.contains(text)).collect()
     }
 
+    /// Waits for a text in the log. A thread of its own writes the log, somewhat later.
+    pub async fn logged(&self, text: &str) {
+        eventually(&format!("{text:?} in the log"), || async { self.log().contains(text) }).await;
+    }
+
     /// The WARN lines, which are exactly so many. The log is written by a thread of its own, somewhat later.
     pub async fn warned(&self, count: usize) -> Vec<String> {
         eventually("the warnings", || async { self.log_lines("WARN").len() >= count }).await;
