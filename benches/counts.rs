@@ -1,5 +1,5 @@
-//! The hot paths in instructions, at sizes that valgrind is done with in seconds. `benches/check` compares them with the
-//! committed baseline.
+//! The hot paths in instructions, at sizes that valgrind finishes in seconds. `benches/check` compares the
+//! counts with the committed baseline.
 #![allow(clippy::expect_used, clippy::panic, reason = "a bench that cannot run says so")]
 #![allow(
     clippy::print_stderr,
@@ -9,7 +9,7 @@
 
 mod paths;
 
-/// Apart, since the macros make a `main` of their own.
+/// A module of its own, since the macros generate a `main`.
 mod counted {
     use std::hint::black_box;
 
@@ -32,7 +32,7 @@ mod counted {
         (relay, response)
     }
 
-    // What was set up is given back, so that dropping it does not count.
+    // The functions return their set-up, so that dropping the set-up does not count.
 
     #[library_benchmark(setup = changed)]
     #[bench::delta(Variant::Delta)]
@@ -85,7 +85,7 @@ mod counted {
     }
 }
 
-/// Where `benches/check` installs what runs the counts; `.cargo/config.toml` says so.
+/// The path of the runner that `benches/check` installs; set in `.cargo/config.toml`.
 const RUNNER: Option<&str> = option_env!("GUNGRAUN_RUNNER");
 
 fn main() {

@@ -14,7 +14,7 @@ use paths::decode::{FirstRequest, decode, delta_response};
 use paths::fan_out::{FanOut, encode_once, full_set};
 use paths::subscribe::Subscribe;
 
-/// That of the relay.
+/// The allocator of the relay.
 #[cfg(not(target_env = "msvc"))]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

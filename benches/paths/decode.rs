@@ -1,4 +1,4 @@
-//! What peers send, from bytes to words.
+//! Decoding of messages from peers.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use sluice::xds::{
 
 use super::{CLUSTER, field, resource};
 
-/// Bytes of a default Envoy's node, nearly all of them its extensions.
+/// Bytes of a default Envoy's node, nearly all of them extensions.
 const NODE_BYTES: usize = 61_000;
 
-/// Bytes in which an HTTP/2 connection hands a large request on.
+/// The size of the chunks in which an HTTP/2 connection delivers a large request, in bytes.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// Bytes of gRPC's header of a message.
+/// Bytes of the gRPC header of a message.
 const HEADER_BYTES: usize = 5;
 
-/// The first request of a stream as Envoy sends it, in the pieces in which it arrives.
+/// The first request of a stream as Envoy sends the request, in chunks as they arrive.
 pub struct FirstRequest {
     chunks: Vec<Bytes>,
     classes: NodeClasses,
@@ -41,7 +41,7 @@ impl FirstRequest {
         FirstRequest { chunks, classes: NodeClasses::default(), type_url }
     }
 
-    /// Reads the request as the server does, and finds the client's class by the default rules.
+    /// Decodes the request as the server does, and finds the client's class by the default rules.
     pub fn classify(&self) -> NodeClass {
         let mut reader = RequestReader::new(Variant::Delta, ReaderLimits::default());
         let mut request = None;
@@ -91,7 +91,7 @@ fn envoy_node() -> Vec<u8> {
     bytes
 }
 
-/// A delta response of an upstream with so many clusters, without gRPC's header.
+/// A delta response of an upstream with this number of clusters, without the gRPC header.
 pub fn delta_response(clusters: usize) -> Bytes {
     let type_url = TypeUrl::of_message(CLUSTER);
     let resources: Vec<Arc<Resource>> = (0..clusters).map(|number| resource(&type_url, number, 0)).collect();

@@ -1,4 +1,4 @@
-//! One cluster of a wildcard changes, and every session is told; and a complete set, encoded once.
+//! One cluster of a wildcard changes, and every session gets the change; and a complete set, encoded once.
 
 use sluice::engine::downstream::Answer;
 use sluice::xds::{Response, TypeUrl, Variant};
@@ -6,7 +6,7 @@ use sluice::xds::{Response, TypeUrl, Variant};
 use super::CLUSTER;
 use super::relay::{Encoded, Relay, encode};
 
-/// Sessions that hold all clusters, and a server about to change one of them.
+/// Sessions with all clusters, and a server about to change one cluster.
 pub struct FanOut {
     relay: Relay,
     type_url: TypeUrl,
@@ -34,7 +34,7 @@ impl FanOut {
         FanOut { relay, type_url, clusters, revision: 0 }
     }
 
-    /// Every client has ACKed; gives the response with the next change.
+    /// Lets every client ACK. Returns the response with the next change.
     pub fn next(&mut self) -> Response {
         for client in 0..self.relay.clients.len() {
             let ack = self.relay.request(client, &self.type_url, &[]);
@@ -46,8 +46,8 @@ impl FanOut {
         self.relay.response(&self.type_url, std::iter::once(number), self.revision)
     }
 
-    /// The source applies the change and wakes; every session polls and commits; the body is made once. Gives the bytes
-    /// for all connections.
+    /// The source applies the change and wakes the sessions; every session polls and commits; the body is
+    /// encoded once. Returns the bytes for all connections.
     pub fn tell(&mut self, response: Response) -> usize {
         let mut made = Vec::new();
         let woken = self.relay.receive(response);
@@ -57,7 +57,7 @@ impl FanOut {
     }
 }
 
-/// The first answer to a wildcard of so many clusters.
+/// The first answer to a wildcard of this number of clusters.
 pub fn full_set(variant: Variant, clusters: usize) -> Answer {
     let mut relay = Relay::new();
     let type_url = TypeUrl::of_message(CLUSTER);
@@ -73,7 +73,7 @@ pub fn full_set(variant: Variant, clusters: usize) -> Answer {
     answer
 }
 
-/// Composes and encodes it.
+/// Composes and encodes an answer.
 pub fn encode_once(answer: &Answer) -> Encoded {
     encode(answer)
 }

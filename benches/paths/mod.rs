@@ -1,6 +1,6 @@
 //! The hot paths of the relay, each as a set-up and one call, for wall time and for instruction counts.
 //!
-//! Everything is seeded: the same sizes give the same work, instruction by instruction.
+//! All data is seeded: equal sizes give equal work, instruction by instruction.
 
 pub mod relay;
 pub mod decode;
@@ -18,17 +18,17 @@ pub const ENDPOINTS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
 /// Bytes of each resource.
 const RESOURCE_BYTES: usize = 500;
 
-/// Of equal length, as names of services mostly are.
+/// Names have equal lengths, as names of services mostly do.
 pub fn name(number: usize) -> ResourceName {
     ResourceName::from(format!("outbound|8080||service-{number:06}.default.svc.cluster.local"))
 }
 
-/// A resource as the wire has it: its name as field 1, then bytes that differ with `revision`.
+/// A resource as on the wire: the name as field 1, then bytes that differ with `revision`.
 pub fn resource(type_url: &TypeUrl, number: usize, revision: usize) -> Arc<Resource> {
     let name = name(number);
     let mut value = field(1, name.as_str().as_bytes());
     let mut padding = format!("{revision:08}").into_bytes();
-    // The tag and the two bytes of its length come before the padding.
+    // The tag and the two bytes of the length precede the padding.
     padding.resize(RESOURCE_BYTES - value.len() - 4, b'.');
     value.extend(field(28, &padding));
     Arc::new(Resource {
@@ -44,7 +44,7 @@ pub fn resource(type_url: &TypeUrl, number: usize, revision: usize) -> Arc<Resou
     })
 }
 
-/// A resource as an upstream sent it.
+/// A resource as received from an upstream.
 fn received(type_url: &TypeUrl, number: usize, revision: usize) -> Received {
     let resource = resource(type_url, number, revision);
     Received {

@@ -22,7 +22,7 @@ use sluice::xds::{
 use super::received;
 use bytes::Bytes;
 
-/// What a server says of itself in every response.
+/// The `control_plane` identifier in every response of the server.
 const IDENTIFIER: &str = "control-plane-0";
 
 /// The router of a relay with one server, for clients of one class.
@@ -52,12 +52,12 @@ pub struct Relay {
 
 pub struct Client {
     session: Session,
-    /// Nonce and version of the newest response, as the client would repeat them.
+    /// Nonce and version of the newest response, as the client repeats both.
     nonce: String,
     version: String,
 }
 
-/// What an answer amounts to on the wire, but for the nonces.
+/// The size of an answer on the wire, without the nonces.
 pub struct Encoded {
     bodies: Vec<(Bytes, Version)>,
     composition: Composition,
@@ -82,8 +82,8 @@ impl Relay {
         self.clients.push(Client { session, nonce: String::new(), version: String::new() });
     }
 
-    /// A request that subscribes to these names, or to the wildcard if there are none. It repeats what the client was sent
-    /// last, so that it is an ACK too.
+    /// A request that subscribes to these names, or to the wildcard if there are none. Nonce and version of
+    /// the last response make the request an ACK too.
     pub fn request(&self, client: usize, type_url: &TypeUrl, names: &[ResourceName]) -> Request {
         let Client { session, nonce, version } = &self.clients[client];
         match session.variant() {
@@ -103,7 +103,7 @@ impl Relay {
         }
     }
 
-    /// A client's request, and what follows from it for the source.
+    /// Handles a client's request, and the resulting demand of the source.
     pub fn take(&mut self, client: usize, request: &Request) -> Taken {
         let session = &mut self.clients[client].session;
         let mut taken = session.request(request, &mut OneSource, self.now).expect("a request that is served");
@@ -121,7 +121,7 @@ impl Relay {
         taken
     }
 
-    /// Does what the source asks for; gives whom it wakes.
+    /// Performs the actions of the source; returns the sessions to wake.
     pub fn settle(&mut self) -> Vec<SessionId> {
         let mut woken = Vec::new();
         let mut opens = Vec::new();
@@ -164,7 +164,8 @@ impl Relay {
         })
     }
 
-    /// The server's response arrives, long enough after the one before that nothing is gathered. Gives whom it wakes.
+    /// Delivers the server's response, long enough after the previous response that no changes are gathered.
+    /// Returns the sessions to wake.
     pub fn receive(&mut self, response: Response) -> Vec<SessionId> {
         self.now = self.now + Duration::from_secs(1);
         self.source.handle_upstream(0, Input::Received(response), self.now);
@@ -176,8 +177,8 @@ impl Relay {
         self.clients[client].session.poll_answer(&|_| Some(snapshot.clone()), self.now)
     }
 
-    /// The client is sent the next answer, if there is one: bodies are taken from `made`, and put there by the first that
-    /// needs them. Gives the bytes that its connection would carry.
+    /// Sends the client the next answer, if there is one. Takes bodies from `made`; the first session that
+    /// needs a body adds the body there. Returns the bytes for the client's connection.
     pub fn send(&mut self, client: usize, made: &mut Vec<(AnswerKey, Encoded)>) -> usize {
         let Some((index, answer)) = self.poll(client) else { return 0 };
         let key = answer.key();
@@ -209,7 +210,7 @@ impl Relay {
     }
 }
 
-/// As the driver's encoder does it for the first who needs an answer.
+/// Encodes like the driver's encoder for the first session that needs an answer.
 pub fn encode(answer: &Answer) -> Encoded {
     let composition = answer.located(answer.spelled(answer.compose()));
     let type_url = &answer.type_url;

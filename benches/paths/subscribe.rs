@@ -1,4 +1,4 @@
-//! A session asks for many names.
+//! A session subscribes to many names.
 
 use sluice::engine::downstream::Verdict;
 use sluice::xds::{Request, ResourceName, TypeUrl, Variant};
@@ -6,14 +6,14 @@ use sluice::xds::{Request, ResourceName, TypeUrl, Variant};
 use super::relay::Relay;
 use super::{ENDPOINTS, name};
 
-/// A session, and the request that it is about to take.
+/// A session, and the next request to handle.
 pub struct Subscribe {
     relay: Relay,
     request: Request,
 }
 
 impl Subscribe {
-    /// The first request of the type, for names that nobody asked for before.
+    /// The first request of the type, for names without an earlier subscriber.
     pub fn first(names: usize) -> Subscribe {
         let mut relay = Relay::new();
         relay.join(Variant::Sotw);
@@ -21,7 +21,7 @@ impl Subscribe {
         Subscribe { relay, request }
     }
 
-    /// The ACK of the first answer: a SotW client repeats its list in each.
+    /// The ACK of the first answer: a SotW client repeats the whole list in each ACK.
     pub fn repeated(names: usize) -> Subscribe {
         let Subscribe { mut relay, request } = Subscribe::first(names);
         let type_url = TypeUrl::of_message(ENDPOINTS);
@@ -34,7 +34,7 @@ impl Subscribe {
         Subscribe { relay, request }
     }
 
-    /// The session takes the request, the source what follows from it.
+    /// Handles the request in the session, and then the resulting demand in the source.
     pub fn take(&mut self) -> Verdict {
         let taken = self.relay.take(0, &self.request);
         self.relay.settle();
