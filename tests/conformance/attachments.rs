@@ -1,5 +1,5 @@
-//! The relay as a client of control planes without ADS: streams per type, and polls. `matrix.rs` tells what clients hold
-//! then; this is what the control plane sees.
+//! The relay as a client of control planes without ADS: streams per type, and polls. `matrix.rs` checks the
+//! state of the clients; these cases check the requests that the control plane receives.
 
 use http::StatusCode;
 use tonic::Code;
@@ -46,7 +46,7 @@ async fn rpc_2_str_2_each_type_has_a_stream_to_its_service() {
     }
 }
 
-/// RLY-25, type by type.
+/// RLY-25, separately for each type.
 #[tokio::test]
 async fn rly_25_delta_refused_is_sotw_per_type() {
     let Some(bench) = Bench::relay(Attachment::PerType(Variant::Delta)).await else { return };
@@ -66,7 +66,8 @@ async fn rly_25_delta_refused_is_sotw_per_type() {
     assert_eq!(bench.origin.opened(), 6, "delta was tried again within the hour");
 }
 
-/// RLY-2, RLY-3: who can't be asked says nothing, and the operator hears of it. Other types are served.
+/// RLY-2, RLY-3: a type that the server has no service for gets no answer, and the operator reads of it in
+/// the log. Other types are served.
 #[tokio::test]
 async fn rly_2_rpc_9_a_type_without_a_service_stays_unanswered() {
     for upstream in
@@ -84,8 +85,8 @@ async fn rly_2_rpc_9_a_type_without_a_service_stays_unanswered() {
     }
 }
 
-/// RLY-25, RLY-40: a service that is not there makes nothing of the others worse, nor the server unreachable, and is told until it
-/// is.
+/// RLY-25, RLY-40: a missing service neither harms other types nor makes the server unreachable, and is
+/// reported until the service exists.
 #[tokio::test]
 async fn rly_25_rly_40_a_type_without_a_service_leaves_the_others_alone() {
     let Some(bench) = Bench::relay(Attachment::PerType(Variant::Sotw)).await else { return };
@@ -118,7 +119,8 @@ async fn rly_25_rly_40_a_type_without_a_service_leaves_the_others_alone() {
     eventually("all is well", shows("connected", false)).await;
 }
 
-/// RST-6, RST-10: every poll carries the node and the version that was accepted last, and of a type one is outstanding.
+/// RST-6, RST-10: every poll carries the node and the last accepted version, and each type has one
+/// outstanding poll.
 #[tokio::test]
 async fn rst_6_rst_10_polls_carry_the_node_and_the_last_version() {
     let Some(bench) = Bench::relay(Attachment::Rest).await else { return };
@@ -130,14 +132,14 @@ async fn rst_6_rst_10_polls_carry_the_node_and_the_last_version() {
     assert_eq!((first.version.as_str(), &first.names[..]), ("", &["a".to_owned()][..]));
     let next = bench.origin.expect_that(EDS, |ask| !ask.version.is_empty()).await.ask;
     assert!(next.version.starts_with("of a="), "{next:?}");
-    // A server may look at the version alone: for more names there is none.
+    // A server may look at the version alone, so a poll with more names carries no version.
     client.want(EDS, &["a", "b"]);
     client.settle(EDS, &[("a", "1"), ("b", "1")]).await;
     let grown = bench.origin.expect_that(EDS, |ask| ask.names.len() == 2).await.ask;
     assert_eq!(grown.version, "");
     bench.origin.set(EDS, "b", "2");
     client.settle(EDS, &[("a", "1"), ("b", "2")]).await;
-    // 304 is no news, and neither are equal bytes under another version (RLY-36).
+    // 304 means no change, and so do equal bytes under another version (RLY-36).
     bench.origin.change(|world| world.restart());
     bench.quiet(&mut client).await;
     for recorded in bench.origin.requests(EDS) {
@@ -151,7 +153,8 @@ async fn rst_6_rst_10_polls_carry_the_node_and_the_last_version() {
     assert!(metrics.contains("sluice_upstream_connected{server=") && !metrics.contains("sources_stale{} 1"));
 }
 
-/// RST-12, RLY-27: what a 200 lacks is gone, of any type; a name that never was is told as absent at once, without a timer.
+/// RST-12, RLY-27: a name missing from a 200 is absent, whatever its type; a name that never existed is
+/// reported as absent at once, without a timer.
 #[tokio::test]
 async fn rst_12_rly_27_what_a_response_lacks_is_absent() {
     let Some(bench) = Bench::relay(Attachment::Rest).await else { return };
@@ -167,8 +170,8 @@ async fn rst_12_rly_27_what_a_response_lacks_is_absent() {
     assert_eq!(client.take(EDS).await.removed, ["a"]);
 }
 
-/// RST-11, CLI-1, FIL-7's kin: a response that can't be read, or a refusal, changes nothing of what is served, is told with
-/// its reason, and is over when a good one comes.
+/// RST-11, CLI-1, and FIL-7 likewise: an unreadable response or a refusal leaves the served state alone, is
+/// reported with its reason, and is over after a good response.
 #[tokio::test]
 async fn rst_11_cli_1_a_bad_answer_takes_nothing_away() {
     let Some(bench) = Bench::relay(Attachment::Rest).await else { return };
@@ -187,7 +190,7 @@ async fn rst_11_cli_1_a_bad_answer_takes_nothing_away() {
         client.silence(std::time::Duration::from_millis(100)).await;
         let is_told = || async { bench.process().get("/sources").await.1.contains(told) };
         eventually("the reason in /sources", is_told).await;
-        // A newcomer is served from the cache.
+        // New clients are served from the cache.
         let mut last = bench.sotw("last").await;
         last.want(CDS, &["*"]);
         last.settle(CDS, &[("a", "1"), ("b", "1")]).await;

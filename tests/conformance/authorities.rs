@@ -19,7 +19,7 @@ fn name(authority: &str, message: &str, id: &str) -> String {
     format!("xdstp://{authority}/{message}/{id}")
 }
 
-/// The default list, and another control plane to which `key` sends `what`.
+/// The default list, and another control plane for the names that the entry `what` of `key` selects.
 async fn two(key: &str, what: &str, upstream: Variant) -> Option<(Bench, ControlPlane)> {
     let other = ControlPlane::obedient().await;
     let line = format!("{key}: {{ \"{what}\": {} }}", list(&other, upstream));
@@ -42,7 +42,7 @@ async fn rly_53_one_stream_carries_clusters_of_one_control_plane_and_endpoints_o
             bench.origin.set(CDS, "c", "1");
             bench.origin.set(LDS, "l", "1");
             bench.origin.set(RDS, "r", "1");
-            // The first control plane would have something to say, were it asked.
+            // The first control plane has the resource too, but must not be asked.
             bench.origin.set(EDS, "c", "wrong");
             endpoints.set(EDS, "c", "1");
             let mut client = bench.client(variant, "one").await;
@@ -78,7 +78,8 @@ async fn rly_53_one_stream_carries_clusters_of_one_control_plane_and_endpoints_o
     }
 }
 
-/// ORD-5 holds over two control planes: a changed cluster is followed by its endpoints, although nothing changed there.
+/// ORD-5 holds across two control planes: endpoints follow a changed cluster, although the endpoints are
+/// unchanged.
 #[tokio::test]
 async fn ord_5_rly_53_endpoints_of_another_control_plane_follow_a_changed_cluster() {
     for variant in Variant::BOTH {
@@ -97,7 +98,7 @@ async fn ord_5_rly_53_endpoints_of_another_control_plane_follow_a_changed_cluste
     }
 }
 
-/// One control plane away is no news of what the other has.
+/// The loss of one control plane changes nothing in the types of the other.
 #[tokio::test]
 async fn rly_53_the_loss_of_one_control_plane_is_not_felt_in_the_types_of_the_other() {
     for variant in Variant::BOTH {
@@ -151,7 +152,7 @@ async fn fed_3_fed_7_names_go_to_the_servers_of_their_authority() {
     }
 }
 
-/// An error for that name only, without any upstream contact.
+/// An error for this name only, without any upstream contact.
 #[tokio::test]
 async fn fed_3_a_name_of_an_unknown_authority_does_not_exist() {
     for variant in Variant::BOTH {
@@ -182,7 +183,7 @@ async fn fed_3_a_name_of_an_unknown_authority_does_not_exist() {
     }
 }
 
-/// `xdstp:///` is looked up under "", which is not the old-style space.
+/// `xdstp:///` is looked up under "", apart from old-style names.
 #[tokio::test]
 async fn nam_4_the_empty_authority_is_one_like_any_other() {
     for variant in Variant::BOTH {
@@ -198,7 +199,7 @@ async fn nam_4_the_empty_authority_is_one_like_any_other() {
     }
 }
 
-/// Without any authority, the default list answers for all of them.
+/// Without any `authorities`, the default list answers for all names.
 #[tokio::test]
 async fn nam_21_without_authorities_the_default_servers_are_asked() {
     for variant in Variant::BOTH {
@@ -211,7 +212,7 @@ async fn nam_21_without_authorities_the_default_servers_are_asked() {
     }
 }
 
-/// An authority without a list inherits the default one. Its connections are shared with it, its cache is not.
+/// An authority without a list inherits the default list: shared connections, separate caches.
 #[tokio::test]
 async fn fed_3_fed_6_an_authority_may_inherit_the_default_servers() {
     let authorities = "authorities: { a.example: {}, b.example: {} }";
@@ -229,7 +230,7 @@ async fn fed_3_fed_6_an_authority_may_inherit_the_default_servers() {
     assert!(metrics.contains(&connections), "{metrics}");
 }
 
-/// RLY-76: the server that a response comes from is named in it; and `/sources` says what each is asked for.
+/// RLY-76: each response names the server behind it; `/sources` lists the subscriptions at each server.
 #[tokio::test]
 async fn rly_76_who_answered_is_said() {
     let Some((bench, other)) = two("types", ASSIGNMENT, Variant::Delta).await else { return };
@@ -260,7 +261,7 @@ async fn rly_76_who_answered_is_said() {
     assert!(ready.contains(&format!("\"lists\":[\"types[{ASSIGNMENT}]\"]")), "{ready}");
 }
 
-/// A stream lets go of a source that it asks for nothing any more; with nobody left there, the source ends.
+/// A stream releases a source after its last subscription there; a source without streams ends.
 #[tokio::test]
 async fn rly_60_a_source_that_a_stream_left_is_not_kept_by_it() {
     let other = ControlPlane::obedient().await;
@@ -279,7 +280,7 @@ async fn rly_60_a_source_that_a_stream_left_is_not_kept_by_it() {
         !bench.process().get("/sources").await.1.contains(&other.address.to_string())
     })
     .await;
-    // It begins again when it is asked for.
+    // The source starts again with the next subscription.
     client.want(EDS, &["x", &theirs]);
     client.settle(EDS, &[("x", "1"), (&theirs, "1")]).await;
 }
@@ -307,8 +308,8 @@ async fn fed_7_names_change_from_one_authority_to_another() {
     }
 }
 
-/// RLY-5: an authority that is down withholds nothing of another from who cannot have its names; nor does the outage of
-/// both. Who may have them waits, and that is seen.
+/// RLY-5: an authority that is down delays no client that may not have its names; nor does the outage of both
+/// authorities. A client that may have the names waits, and metrics show the wait.
 #[tokio::test]
 async fn rly_5_a_dead_authority_withholds_no_cluster_of_another() {
     let Some((mut bench, mut other)) = two("authorities", "dead", Variant::Delta).await else { return };
@@ -322,7 +323,7 @@ async fn rly_5_a_dead_authority_withholds_no_cluster_of_another() {
     newcomer.want(CDS, &["c", &dead]);
     let mut returning = bench.sotw("returning").await;
     returning.send(Ask::of(CDS).names(&["c", &dead]).version("7"));
-    // Whoever asks for it beside what it has is served on.
+    // A client that asks for more names keeps the names that it has.
     keeper.want(CDS, &["c", &dead]);
     bench.origin.set(CDS, "c", "2");
     keeper.settle(CDS, &[("c", "2")]).await;

@@ -9,22 +9,23 @@ use crate::support::{
 
 pub struct Bench {
     pub origin: ControlPlane,
-    /// `None` where the cases run straight against the control plane.
+    /// `None` if the cases run straight against the control plane.
     relay: Option<Relay>,
     target: String,
     upstream: Attachment,
 }
 
-/// Whether there is no relay in between: the kit's own control plane is judged, or a server of somebody else's.
+/// Whether the cases run without a relay: the server under judgement is the kit's own control plane, or a
+/// foreign server.
 fn straight() -> bool {
     std::env::var("SLUICE_CONFORMANCE_TARGET").is_ok_and(|target| !target.is_empty())
 }
 
 impl Bench {
-    /// For rules that any management server obeys.
+    /// A bench for rules of every management server.
     pub async fn any() -> Bench {
         if let Some(settings) = judge::settings() {
-            // The report counts no test that did not come here.
+            // The report counts only tests that reach this line.
             judge::say("JUDGED");
             let origin = ControlPlane::stands_for(&settings.adapter);
             let upstream = Variant::Delta.into();
@@ -38,7 +39,8 @@ impl Bench {
         Bench::over(origin, |setup| setup).await
     }
 
-    /// For rules of a relay, over an obedient control plane reached this way; `None` where there is no relay.
+    /// A bench for rules of a relay, over an obedient control plane reached through `upstream`; `None`
+    /// without a relay.
     pub async fn relay(upstream: impl Into<Attachment>) -> Option<Bench> {
         let upstream = upstream.into();
         if straight() {
@@ -49,7 +51,7 @@ impl Bench {
             _ => ControlPlane::obedient().await,
         };
         if upstream == Attachment::Files {
-            // FIL-3: there is something to begin with.
+            // FIL-3: the directory has a first state.
             origin.change(|world| world.remove(CDS, ""));
         }
         let server = origin.server_uri(upstream);
@@ -64,7 +66,7 @@ impl Bench {
         Some(Bench::over(ControlPlane::obedient().await, change).await)
     }
 
-    /// Over a control plane that answers only by hand.
+    /// A bench over a control plane whose answers come from the test.
     pub async fn scripted(change: impl FnOnce(Setup) -> Setup) -> Option<Bench> {
         if straight() {
             return None;
@@ -72,7 +74,7 @@ impl Bench {
         Some(Bench::over(ControlPlane::scripted().await, change).await)
     }
 
-    /// Over a control plane that takes the nodes only that istiod would.
+    /// A bench over a control plane that accepts only nodes that istiod accepts.
     pub async fn over_istiod(change: impl FnOnce(Setup) -> Setup) -> Option<Bench> {
         if straight() {
             return None;
@@ -97,7 +99,8 @@ impl Bench {
         self.relay.as_ref().map(|relay| relay.log_lines("WARN")).unwrap_or_default()
     }
 
-    /// The WARN lines, one of which has this text. The log is written by a thread of its own, somewhat later.
+    /// Waits for a WARN line with this text, and returns all WARN lines. A separate thread writes the log,
+    /// with some delay.
     pub async fn warned_of(&self, text: &str) -> Vec<String> {
         eventually(text, || async { self.warnings().iter().any(|line| line.contains(text)) }).await;
         self.warnings()
@@ -111,8 +114,8 @@ impl Bench {
         Client::open(&self.target, kind, id).await
     }
 
-    /// Nothing else comes to this client. Where not every type has one stream upstream, no marker of another type can prove
-    /// it: there a time without news has to do.
+    /// Asserts that no other response reaches this client. Without one upstream stream for all types, no
+    /// marker of another type can prove the silence; there the test waits for a period of silence.
     pub async fn quiet(&self, client: &mut Client) {
         match self.upstream {
             Attachment::Ads(_) => client.quiet().await,
@@ -129,7 +132,7 @@ impl Bench {
     }
 }
 
-/// A little time for something that leaves no trace on the wire.
+/// Waits a moment for an effect without a trace on the wire.
 pub async fn pause(milliseconds: u64) {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
 }

@@ -71,7 +71,7 @@ async fn del_5_initial_versions_count_in_the_first_request_only() {
     let mut client = holding(&bench, EDS, &["a", "b"]).await;
     let version = client.versions(EDS)["a"].clone();
     client.send(Ask::of(EDS).initial(&[("a", &version), ("gone", "1")]).subscribe(&["a"]));
-    // A plain re-subscription: resent, and no removal of a name that was never asked for.
+    // A plain re-subscription: the resource is sent again, and a name without a subscription gets no removal.
     let answer = client.take(EDS).await;
     assert_eq!((answer.names(), answer.removed.len()), (vec!["a"], 0));
 }
@@ -86,7 +86,7 @@ async fn del_6_a_first_request_without_names_is_the_wildcard() {
             client.send(ask.clone());
             client.settle(type_url, &[("a", "1"), ("b", "1")]).await;
         }
-        // Also with versions presented: one of them stale, one gone.
+        // The same with versions presented: one stale, one of a removed resource.
         let mut client = bench.delta("one").await;
         client.send(Ask::of(type_url).initial(&[("a", "stale"), ("gone", "1")]));
         let mut removed = Vec::new();
@@ -111,7 +111,7 @@ async fn del_7_del_8_names_do_not_end_the_wildcard_and_nothing_is_left_after_all
         assert_eq!(client.take(type_url).await.names(), ["b"]);
         client.send(Ask::of(type_url).unsubscribe(&["*"]));
         client.quiet().await;
-        // DEL-9: a is still held by name.
+        // DEL-9: `a` is still subscribed by name.
         bench.origin.set_many(type_url, &[("a", "2"), ("b", "3")]);
         assert_eq!(client.take(type_url).await.names(), ["a"]);
         client.send(Ask::of(type_url).unsubscribe(&["a"]));
@@ -171,7 +171,7 @@ async fn del_12_del_23_del_24_absence_is_said_once_and_ends() {
         client.quiet().await;
         bench.origin.set(type_url, "other", "1");
         client.quiet().await;
-        // Asked again, said again.
+        // Asked again, answered again.
         client.send(Ask::of(type_url).subscribe(&["x"]));
         assert_eq!(client.take(type_url).await.removed, ["x"]);
         bench.origin.set(type_url, "x", "1");
@@ -180,7 +180,8 @@ async fn del_12_del_23_del_24_absence_is_said_once_and_ends() {
     }
 }
 
-/// DEL-12: an old server says "absent" by a resource without a body. DEL-13: go-control-plane says nothing.
+/// DEL-12: an old server expresses absence by a resource without a body. DEL-13: go-control-plane stays
+/// silent.
 #[tokio::test]
 async fn del_12_del_13_rly_29_upstreams_that_do_not_say_absent_properly() {
     let Some(bench) = Bench::scripted(|setup| setup).await else { return };
@@ -190,7 +191,7 @@ async fn del_12_del_13_rly_29_upstreams_that_do_not_say_absent_properly() {
     let bare = Item { name: "old-style".to_owned(), version: String::new(), ..Item::default() };
     bench.origin.answer(&asked, "", vec![bare], &[]);
     assert_eq!(client.take(CDS).await.removed, ["old-style"]);
-    // The resource timer of one second counts, since the server has spoken of the type.
+    // The resource timer of one second runs, since the server has answered for the type.
     client.want(EDS, &["answered", "unanswered"]);
     let asked = bench.origin.expect(EDS).await;
     bench.origin.answer(&asked, "", vec![Item::new(EDS, "answered", "1", "1")], &[]);
@@ -275,7 +276,7 @@ async fn del_22_only_what_nothing_covers_is_removed() {
     let bench = Bench::any().await;
     for type_url in [CDS, EDS] {
         let mut client = holding(&bench, type_url, &["*", "a"]).await;
-        // `a` leaves the set of the wildcard with the same bytes: nothing to say.
+        // `a` leaves the wildcard's set with the same bytes: no response.
         bench.origin.set_unlisted(type_url, "a", "1");
         client.quiet_after_optional(type_url).await;
         bench.origin.remove(type_url, "a");
@@ -298,7 +299,7 @@ async fn del_25_the_first_wildcard_is_answered_though_empty() {
     }
 }
 
-/// DEL-25: never as filler.
+/// DEL-25: an empty response is never a filler.
 #[tokio::test]
 async fn del_25_rly_3_emptiness_that_is_not_known_is_not_said() {
     for variant in Variant::BOTH {
@@ -351,12 +352,12 @@ async fn del_29_del_30_del_31_v_15_presented_versions() {
             client.settle(type_url, &[("a", "1"), ("b", "1"), ("gone", "1")]).await;
             let versions = client.versions(type_url);
             drop(client);
-            // Equal: silence.
+            // Equal versions: silence.
             let mut again = bench.delta("one").await;
             again.send(Ask { initial: versions.clone(), ..Ask::of(type_url).subscribe(names) });
             again.quiet().await;
             drop(again);
-            // One changed, one gone, one that was never asked for.
+            // One changed, one removed, one without a subscription.
             bench.origin.set(type_url, "b", "2");
             bench.origin.remove(type_url, "gone");
             let mut presented = versions.clone();
@@ -377,7 +378,7 @@ async fn del_29_del_30_del_31_v_15_presented_versions() {
     }
 }
 
-/// RLY-6: from a cold cache nothing is removed; what turns out equal is not sent.
+/// RLY-6: a cold cache causes no removal; equal resources are not sent.
 #[tokio::test]
 async fn del_33_rly_6_no_removal_from_a_cold_cache() {
     let Some(warm) = Bench::relay(Variant::Delta).await else { return };

@@ -8,7 +8,7 @@ use crate::support::proto::{Constraints, ResourceLocator, SingleConstraint};
 use crate::support::words::{Answer, Ask, Item};
 use crate::support::{CDS, Client, EDS, Variant};
 
-/// For `env=prod`.
+/// Constraints for `env=prod`.
 fn env(value: &str) -> Constraints {
     let constraint = SingleConstraint { key: "env".to_owned(), value: Some(value.to_owned()) };
     Constraints { constraint: Some(constraint), ..Constraints::default() }
@@ -32,7 +32,7 @@ fn ask(type_url: &str, locators: &[ResourceLocator]) -> Ask {
     Ask { locators: locators.to_vec(), ..Ask::of(type_url) }
 }
 
-/// Constraints and texts of what was sent, by text.
+/// Constraints and texts of the sent resources, by text.
 fn told(answer: &Answer) -> Vec<(Option<Constraints>, String)> {
     assert!(answer.items.iter().all(|item| item.name == "x"), "{answer:?}");
     let mut told: Vec<_> = answer.items.iter().map(|item| (item.constraints.clone(), item.text())).collect();
@@ -40,14 +40,15 @@ fn told(answer: &Answer) -> Vec<(Option<Constraints>, String)> {
     told
 }
 
-/// The client asks for `x` with these parameters, for the first time on its stream; the control plane is asked for that.
+/// The client asks for `x` with these parameters, for the first time on its stream; waits for the upstream
+/// request.
 async fn subscribe(bench: &Bench, client: &mut Client, type_url: &str, value: &str) -> Recorded {
     client.send(ask(type_url, &[locator("x", value)]));
     let wanted = locator("x", value);
     bench.origin.expect_that(type_url, |ask| ask.locators.contains(&wanted)).await
 }
 
-/// The next response, ACKed: in SotW that repeats the locators.
+/// Receives and ACKs the next response; the ACK of SotW repeats the locators.
 async fn take(client: &mut Client, type_url: &str, value: &str) -> Answer {
     let answer = client.next(type_url).await;
     let mut ack = client.ack_of(&answer);
@@ -75,7 +76,7 @@ async fn dyn_1_dyn_2_dyn_7_every_client_is_given_its_variant() {
             bench.origin.answer(&asked, "1", items, &[]);
             assert_eq!(told(&take(&mut prod, EDS, "prod").await), [(Some(env("prod")), "p".to_owned())]);
             assert_eq!(told(&take(&mut test, EDS, "test").await), [(Some(env("test")), "t".to_owned())]);
-            // A change of one variant is news for those whose it is.
+            // A change of one variant reaches only the clients of the variant.
             bench.origin.answer(&asked, "2", vec![variant(EDS, env("prod"), "p2")], &[]);
             assert_eq!(told(&take(&mut prod, EDS, "prod").await), [(Some(env("prod")), "p2".to_owned())]);
             test.quiet().await;
@@ -83,7 +84,7 @@ async fn dyn_1_dyn_2_dyn_7_every_client_is_given_its_variant() {
     }
 }
 
-/// The relay matches by itself: the control plane says nothing to the second client's request.
+/// The relay matches by itself: the control plane does not answer the second client's request.
 #[tokio::test]
 async fn dyn_2_dyn_3_a_variant_that_is_here_already_is_matched_here() {
     for upstream in Variant::BOTH {
@@ -94,13 +95,13 @@ async fn dyn_2_dyn_3_a_variant_that_is_here_already_is_matched_here() {
         assert_eq!(told(&one.take(EDS).await), [(Some(not(env("prod"))), "n".to_owned())]);
         two.send(ask(EDS, &[locator("x", "test")]));
         assert_eq!(told(&two.take(EDS).await), [(Some(not(env("prod"))), "n".to_owned())]);
-        // What is asked for without parameters is a name, whose client knows no constraints (DYN-8, WIR-3).
+        // A request without parameters is for a name; such a client sees no constraints (DYN-8, WIR-3).
         let (mut three, mut four) = (bench.delta("three").await, bench.sotw("four").await);
         three.want(EDS, &["x"]);
         four.send(ask(EDS, &[ResourceLocator { name: "x".to_owned(), ..ResourceLocator::default() }]));
         assert_eq!(told(&three.take(EDS).await), [(None, "n".to_owned())]);
         assert_eq!(told(&four.take(EDS).await), [(None, "n".to_owned())]);
-        // A client for which there is none waits.
+        // A client without a matching variant waits.
         one.send(ask(EDS, &[locator("x", "prod")]));
         one.quiet().await;
     }
@@ -139,7 +140,7 @@ async fn dyn_5_dyn_6_a_variant_takes_the_place_of_another_in_one_response() {
     assert_eq!(told(&answer), [(Some(env("prod")), "new".to_owned())]);
     assert_eq!(answer.removed_variants, [("x".to_owned(), not(env("test")))]);
     assert_eq!(answer.removed, [""; 0]);
-    // And then there is none.
+    // Then the variant is removed.
     let removed_variants = vec![("x".to_owned(), env("prod"))];
     let removal = Answer { type_url: EDS.to_owned(), removed_variants, ..Answer::default() };
     bench.origin.answer_raw(asked.stream, removal);
@@ -148,7 +149,7 @@ async fn dyn_5_dyn_6_a_variant_takes_the_place_of_another_in_one_response() {
     assert_eq!((answer.items.len(), answer.removed.len()), (0, 0));
 }
 
-/// To a SotW client of a full-state type each response is the whole set.
+/// For a SotW client of a full-state type each response is the whole set.
 #[tokio::test]
 async fn dyn_5_a_full_state_response_has_the_new_variant_only() {
     for upstream in Variant::BOTH {
@@ -177,7 +178,7 @@ async fn dyn_5_a_full_state_response_has_the_new_variant_only() {
     }
 }
 
-/// A proxy may ask with several sets of parameters at once. What two of them share it is told once.
+/// A proxy may ask with several sets of parameters at once. A resource that matches two sets is sent once.
 #[tokio::test]
 async fn dyn_7_one_client_may_ask_with_several_parameters() {
     let Some(bench) = scripted(Variant::Delta).await else { return };
@@ -204,7 +205,7 @@ async fn del_12_a_name_without_a_variant_for_the_client_is_told_to_be_absent() {
     bench.origin.answer(&asked, "1", vec![], &["x"]);
     let answer = client.take(EDS).await;
     assert_eq!((answer.removed.as_slice(), answer.removed_variants.len()), (&["x".to_owned()][..], 0));
-    // Given up, it is not asked for any more (RLY-60).
+    // The relay drops the subscription after the unsubscription (RLY-60).
     bench.origin.answer(&asked, "2", vec![Item::new(EDS, "x", "2", "all")], &[]);
     assert_eq!(told(&client.take(EDS).await), [(None, "all".to_owned())]);
     client.send(Ask { locators_unsubscribe: vec![locator("x", "prod")], ..Ask::of(EDS) });

@@ -1,4 +1,4 @@
-//! Resources that cannot be supplied: `resource_errors` in and out (ERR).
+//! Resources that cannot be supplied: `resource_errors` of upstreams and for clients (ERR).
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ async fn scripted(upstream: Variant, classes: &str) -> Option<Bench> {
     Bench::scripted(|setup| setup.upstream(upstream).resource_timeout(60).line(classes)).await
 }
 
-/// An answer with these items, and errors.
+/// An answer with these items and errors.
 fn failing(type_url: &str, version: &str, items: &[(&str, &str)], errors: &[(&str, i32)]) -> Answer {
     let status = |code| Status { code, message: "why".to_owned() };
     Answer {
@@ -31,7 +31,8 @@ fn codes(errors: &BTreeMap<String, Status>) -> Vec<(&str, i32)> {
     errors.iter().map(|(name, status)| (name.as_str(), status.code)).collect()
 }
 
-/// ERR-9: to the subscribers of the name, with the code and the upstream's name; ERR-3: once; ERR-4: what is cached stays.
+/// ERR-9: an error reaches the subscribers of the name, with the code and the upstream's name; ERR-3: once;
+/// ERR-4: the cached resource stays.
 #[tokio::test]
 async fn err_3_err_4_err_9_an_error_reaches_those_who_asked_for_the_name_once() {
     for upstream in Variant::BOTH {
@@ -54,14 +55,14 @@ async fn err_3_err_4_err_9_an_error_reaches_those_who_asked_for_the_name_once() 
         assert_eq!(codes(&other.take(EDS).await.errors), [("b", UNAVAILABLE)]);
         let state = bench.process().get("/resources?state=RECEIVED_ERROR").await.1;
         assert!(state.contains("UNAVAILABLE: ") && state.contains("PERMISSION_DENIED: "), "{state}");
-        // The resource ends it, though nothing changed in it.
+        // The resource clears the error, although the resource is unchanged.
         bench.origin.answer_raw(asked.stream, failing(EDS, "1", &[("b", "1")], &[]));
         assert_eq!(one.take(EDS).await.texts(), [("b".to_owned(), "1".to_owned())]);
         assert_eq!(other.take(EDS).await.names(), ["b"]);
     }
 }
 
-/// ERR-5.
+/// ERR-5: NOT_FOUND.
 #[tokio::test]
 async fn err_5_not_found_is_a_removal_in_delta() {
     for upstream in Variant::BOTH {
@@ -75,7 +76,7 @@ async fn err_5_not_found_is_a_removal_in_delta() {
     }
 }
 
-/// ERR-6: an entry that says nothing is rejected, and the rest of the response is used.
+/// ERR-6: an entry without a name or status is rejected, and the rest of the response is used.
 #[tokio::test]
 async fn err_6_an_invalid_entry_is_nacked() {
     for upstream in Variant::BOTH {
@@ -92,7 +93,8 @@ async fn err_6_an_invalid_entry_is_nacked() {
     }
 }
 
-/// ERR-8, SST-7: a client of which nothing is stated never gets an answer with errors alone, nor a set with a gap.
+/// ERR-8, SST-7: a client without `resource_errors` alone never gets an answer with errors only, nor a set
+/// with a gap.
 #[tokio::test]
 async fn err_8_sst_7_errors_go_beside_data_unless_the_class_takes_them_alone() {
     for upstream in Variant::BOTH {
@@ -114,7 +116,7 @@ async fn err_8_sst_7_errors_go_beside_data_unless_the_class_takes_them_alone() {
     }
 }
 
-/// The same with `resource_errors_alone`.
+/// The same with the setting `resource_errors_alone`.
 #[tokio::test]
 async fn err_4_sst_7_with_the_setting_errors_are_an_answer() {
     let classes = "node_classes: [ { resource_errors_alone: true } ]";
@@ -136,7 +138,7 @@ async fn err_4_sst_7_with_the_setting_errors_are_an_answer() {
     }
 }
 
-/// ERR-10, RLY-8: what the relay itself cannot get is UNAVAILABLE, after about ten seconds.
+/// ERR-10, RLY-8: resources of an unreachable upstream are UNAVAILABLE, after about ten seconds.
 #[tokio::test]
 async fn err_10_rly_8_an_unreachable_upstream_is_unavailable_and_never_not_found() {
     let Some(mut bench) = scripted(Variant::Delta, "").await else { return };
@@ -149,7 +151,7 @@ async fn err_10_rly_8_an_unreachable_upstream_is_unavailable_and_never_not_found
     sotw.silence(std::time::Duration::from_millis(100)).await;
 }
 
-/// TMR-5: with `resource_timer_is_transient_error` silence is no absence.
+/// TMR-5: with `resource_timer_is_transient_error` silence does not mean absence.
 #[tokio::test]
 async fn tmr_5_silence_is_unavailable_where_the_server_reports_absence() {
     let feature = "server_features: [ resource_timer_is_transient_error ]";
@@ -160,7 +162,7 @@ async fn tmr_5_silence_is_unavailable_where_the_server_reports_absence() {
     assert_eq!((codes(&answer.errors), answer.removed.len()), (vec![("a", UNAVAILABLE)], 0));
 }
 
-/// The state of a name at the admin, once the metric counts so many names in the other one.
+/// The state of a name in the admin listener, after the metric counts `count` names under `label`.
 async fn state_of(bench: &Bench, name: &str, label: &str, count: f64) -> String {
     let labels = [r#"type="ClusterLoadAssignment""#, &format!(r#"state="{label}""#)];
     bench.process().metric_reaches("sluice_cache_resource_states", &labels, count).await;
@@ -168,7 +170,8 @@ async fn state_of(bench: &Bench, name: &str, label: &str, count: f64) -> String 
     resources["resources"][0]["state"].as_str().unwrap_or_default().to_owned()
 }
 
-/// DAT-2, DAT-5, DAT-8: PERMISSION_DENIED and an instance that is NACKed leave the copy, or take it with the feature.
+/// DAT-2, DAT-5, DAT-8: PERMISSION_DENIED and an invalid resource keep the cached copy, or remove the copy
+/// with the feature.
 #[tokio::test]
 async fn dat_2_dat_5_a_data_error_takes_the_copy_with_fail_on_data_errors_only() {
     for fails in [false, true] {
@@ -188,7 +191,7 @@ async fn dat_2_dat_5_a_data_error_takes_the_copy_with_fail_on_data_errors_only()
         let gone = |name: &'static str| if fails { vec![name] } else { Vec::new() };
         assert_eq!(codes(&answer.errors), told(("a", PERMISSION_DENIED)));
         assert_eq!(answer.removed, gone("a"));
-        // A cluster in the place of an assignment.
+        // A cluster instead of an assignment.
         let wrong = Answer { items: vec![Item::new(CDS, "b", "2", "2")], ..failing(EDS, "3", &[], &[]) };
         bench.origin.answer_raw(asked.stream, wrong);
         bench.origin.expect_that(EDS, |ask| ask.error.is_some()).await;
@@ -210,7 +213,7 @@ async fn dat_2_dat_5_a_data_error_takes_the_copy_with_fail_on_data_errors_only()
             (copy, gone("a").into_iter().map(String::from).collect()),
             "DAT-6"
         );
-        // Both come back.
+        // Both resources come back.
         bench.origin.answer_raw(asked.stream, failing(EDS, "4", &[("a", "4"), ("b", "4")], &[]));
         assert_eq!(client.take(EDS).await.names(), ["a", "b"]);
         assert_eq!(state_of(&bench, "a", "acked", 2.0).await, "ACKED");

@@ -1,4 +1,5 @@
-//! RLY-15 where the operator says what a server is told of a class: a control plane that looks its clients up as istiod does.
+//! RLY-15 with rules of the operator about the node of a class: a control plane that looks up its clients as
+//! istiod does.
 
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ async fn client(bench: &Bench, variant: Variant, node: Node) -> Client {
     Client::on(connect(bench.target()).await, variant, Some(node))
 }
 
-/// The nodes that the control plane was shown, in order, but for their features, which are the relay's.
+/// The nodes that the control plane received, in order, without the features that the relay adds.
 fn shown(origin: &ControlPlane) -> Vec<Node> {
     let nodes = origin.log().into_iter().filter_map(|recorded| recorded.ask.node);
     nodes.map(|node| Node { client_features: Vec::new(), ..node }).collect()
@@ -56,7 +57,7 @@ async fn rly_15_a_template_is_what_the_control_plane_is_told() {
     }
 }
 
-/// RLY-48: when the member leaves, another one's node takes over, and its clients see nothing of it.
+/// RLY-48: after the member leaves, another member's node takes over; the clients see no change.
 #[tokio::test]
 async fn rly_15_a_member_is_what_the_control_plane_is_told() {
     for upstream in Variant::BOTH {
@@ -100,7 +101,7 @@ async fn rly_15_a_member_is_what_the_control_plane_is_told() {
     }
 }
 
-/// A member whose node the server does not take keeps nobody from being served.
+/// A member with a node that the server refuses blocks no other member.
 #[tokio::test]
 async fn rly_15_a_member_that_is_refused_makes_way() {
     let Some(bench) = bench(Variant::Delta, "member").await else { return };
@@ -116,7 +117,7 @@ async fn rly_15_a_member_that_is_refused_makes_way() {
     wrong.settle(CDS, &[("a", "1")]).await;
 }
 
-/// The one member of its wildcard has the empty name, whatever stands where a name would be.
+/// The only member of the wildcard has the empty name, whatever the name's field holds.
 #[tokio::test]
 async fn wir_9_a_resource_without_a_name_is_a_member_of_its_wildcard() {
     for upstream in Variant::BOTH {
@@ -163,7 +164,7 @@ async fn str_6_reports_go_nowhere_and_hurt_nothing() {
     }
 }
 
-/// A control plane that keys by node id and has nothing for the relay's.
+/// A control plane that looks up nodes by id, without an entry for the relay's id.
 #[tokio::test]
 async fn a_control_plane_that_never_answers_is_named() {
     let Some(bench) = Bench::scripted(|setup| setup).await else { return };

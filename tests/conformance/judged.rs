@@ -1,4 +1,5 @@
-//! The two ways to set the state of a server that is judged, without such a server: what an adapter is told.
+//! The two ways to set the state of a judged server, tested without such a server: the calls that an adapter
+//! receives.
 
 use std::sync::{Arc, Mutex};
 
@@ -40,7 +41,7 @@ fn a_process_writes_files() {
     assert_eq!(held(), empty);
 }
 
-/// What it answers decides: an operation that it has no words for skips the case, a refusal fails it.
+/// The adapter's reply decides: an unknown operation skips the case, a refusal fails the case.
 #[test]
 fn a_process_may_decline() {
     let answers = r#"exec:for answer in '{"ok":true}' '{"unsupported":true,"error":"no secrets"}' '{"error":"full"}'; do
@@ -73,7 +74,7 @@ struct Success {
 
 type Told = Arc<Mutex<Vec<(String, SetState)>>>;
 
-/// The adapter service: keeps what it is told, and is content with it.
+/// The adapter service: records every call, and accepts all.
 async fn service(
     request: http::Request<hyper::body::Incoming>,
     told: Told,

@@ -1,8 +1,9 @@
-//! The rules of `docs/rules`, each as a case against the running relay. `README.md` beside this file maps rule to test.
+//! The rules of `docs/rules`, each as a case against the running relay. `README.md` in this folder maps rules
+//! to tests.
 //!
-//! With `SLUICE_CONFORMANCE_TARGET=origin` the cases that a plain control plane must pass too run straight against the
-//! kit's own obedient one, which judges the cases themselves. With an address there they judge whatever listens at it:
-//! `tests/conformance/run`.
+//! With `SLUICE_CONFORMANCE_TARGET=origin` the cases for plain control planes run straight against the kit's
+//! own obedient control plane, as a check of the cases. With an address there, the cases judge the server at
+//! the address: `tests/conformance/run`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_methods, reason = "what a test waits for happens outside of its own clock")]

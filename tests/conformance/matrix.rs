@@ -1,6 +1,8 @@
-//! RLY-24: one story over every kind of upstream and every kind of downstream ends in the same state everywhere.
+//! RLY-24: one story over every kind of upstream and every kind of downstream ends in the same state
+//! everywhere.
 //!
-//! The table has one line for each kind of either side. Where the protocol can't express a step, [`is_told`] says so.
+//! The table has one line for each kind of either side. [`is_told`] knows the steps that a protocol cannot
+//! express.
 
 use tonic::Code;
 
@@ -53,9 +55,10 @@ downstream!(delta_per_type, Downstream::PerType(Variant::Delta));
 downstream!(rest, Downstream::Rest);
 downstream!(v2_ads, Downstream::V2(Variant::Sotw));
 
-/// Whether a client hears that a resource is gone. Nothing hides the removal of a full-state type. Of other types a
-/// SotW stream tells no absence: not downstream, but for members of a wildcard (SST-6, SST-3), and upstream neither, where it
-/// proves nothing, in a wildcard too (SST-4, SST-10, RLY-28). A poll is answered by all there is (RST-12).
+/// Whether a client learns of a removal. Removals of full-state types are always visible. For other types
+/// SotW streams carry no absence: not downstream, except for members of a wildcard (SST-6, SST-3), and not
+/// upstream, where an omission proves nothing, even in a wildcard (SST-4, SST-10, RLY-28). The answer to a
+/// poll is complete (RST-12).
 fn is_told(type_url: &str, upstream: Attachment, downstream: Downstream, wild: bool) -> bool {
     is_full_state(type_url) || upstream.tells_removals() && (wild || downstream.tells_removals())
 }
@@ -67,7 +70,7 @@ async fn story(upstream: Attachment, downstream: Downstream) {
     for type_url in FOUR {
         chapter(&bench, &mut wild, &mut named, type_url, upstream, downstream).await;
     }
-    // Reconnects upstream, with and without changes. Files are always there.
+    // Reconnects upstream, with and without changes. Files have no connection.
     bench.origin.close_streams(Code::Unavailable);
     bench.origin.set(RDS, "a", "after a reconnect");
     wild.settle(RDS, &[("a", "after a reconnect"), ("b", "3"), ("missing", "1")]).await;
@@ -81,7 +84,7 @@ async fn story(upstream: Attachment, downstream: Downstream) {
             client.settle(type_url, &[("a", "after an outage"), ("b", "3"), ("missing", "1")]).await;
         }
     }
-    // Who comes last holds the same.
+    // The last client ends with the same state.
     let mut last = bench.client(downstream, "last").await;
     last.want(LDS, &["*"]);
     last.settle(LDS, &[("a", "2"), ("b", "3"), ("missing", "1")]).await;

@@ -1,4 +1,4 @@
-//! NAM-1 to NAM-20, RLY-26, LED-1 to LED-6, ALI-1 to ALI-3: names that have parts, collections, aliases.
+//! NAM-1 to NAM-20, RLY-26, LED-1 to LED-6, ALI-1 to ALI-3: spelling of names, collections, aliases.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ async fn delta_bench() -> Option<Bench> {
 
 // === spelling ===
 
-/// Two spellings of one name are one name upstream, and to each client its own (RLY-26).
+/// Two spellings of a name are one name upstream; each client sees its own spelling (RLY-26).
 #[tokio::test]
 async fn nam_6_nam_8_rly_26_one_entry_and_every_client_its_own_spelling() {
     let (sorted, turned) = (endpoints("x?a=1&b=2"), endpoints("x?b=2&a=1"));
@@ -51,7 +51,7 @@ async fn nam_6_nam_8_rly_26_one_entry_and_every_client_its_own_spelling() {
     }
 }
 
-/// What a control plane answers in another spelling than it was asked in is the same name.
+/// A control plane may answer in another spelling than the request's.
 #[tokio::test]
 async fn nam_8_a_control_plane_may_spell_as_it_likes() {
     let Some(bench) = Bench::scripted(|setup| setup.resource_timeout(60)).await else { return };
@@ -66,7 +66,7 @@ async fn nam_8_a_control_plane_may_spell_as_it_likes() {
     assert_eq!(client.take(EDS).await.removed, [sorted]);
 }
 
-/// The client is told that it does not exist, the control plane hears nothing of it, and its neighbours are served.
+/// The client gets an error for the name, the control plane no request, and the neighbours are served.
 #[tokio::test]
 async fn nam_1_nam_5_a_name_that_cannot_be_is_answered_here() {
     let Some(bench) = delta_bench().await else { return };
@@ -106,7 +106,7 @@ async fn nam_14_nam_16_led_1_a_glob_follows_its_members() {
     client.settle(LEDS, &[(&a, "1")]).await;
     bench.origin.set(LEDS, &b, "1");
     client.settle(LEDS, &[(&a, "1"), (&b, "1")]).await;
-    // A second client is answered from the cache (RLY-58).
+    // The second client is answered from the cache (RLY-58).
     let mut other = bench.delta("two").await;
     other.want(LEDS, &[&glob]);
     other.settle(LEDS, &[(&a, "1"), (&b, "1")]).await;
@@ -121,7 +121,7 @@ async fn nam_14_nam_16_led_1_a_glob_follows_its_members() {
     assert_eq!(client.take(LEDS).await.names(), [b.as_str()]);
 }
 
-/// LED-6: each locality's collection is a subscription of its own, and is answered for itself.
+/// LED-6: each locality's collection is a separate subscription with a separate answer.
 #[tokio::test]
 async fn nam_16_led_6_an_empty_collection_is_told_under_its_name() {
     let Some(bench) = delta_bench().await else { return };
@@ -136,7 +136,7 @@ async fn nam_16_led_6_an_empty_collection_is_told_under_its_name() {
     client.quiet().await;
 }
 
-/// What a server sends beyond the collection reaches nobody.
+/// Resources outside the collection reach no client.
 #[tokio::test]
 async fn nam_15_a_server_that_matches_any_depth_is_filtered() {
     let Some(bench) = Bench::scripted(|setup| setup).await else { return };
@@ -150,7 +150,7 @@ async fn nam_15_a_server_that_matches_any_depth_is_filtered() {
     client.quiet().await;
 }
 
-/// DEL-19 and DEL-22 with the glob in the role of the wildcard.
+/// DEL-19 and DEL-22 with a glob instead of the wildcard.
 #[tokio::test]
 async fn nam_17_a_member_that_is_asked_for_by_itself_too() {
     let Some(bench) = delta_bench().await else { return };
@@ -193,7 +193,7 @@ async fn del_32_a_client_that_comes_back_is_sent_the_difference() {
     client.quiet().await;
 }
 
-/// A control plane that comes back without its memory: members are compared, and what is gone is told.
+/// A control plane restarts without memory: the relay compares members, and sends removals.
 #[tokio::test]
 async fn del_32_an_outage_of_the_control_plane_is_no_news() {
     let Some(mut bench) = delta_bench().await else { return };
@@ -210,7 +210,8 @@ async fn del_32_an_outage_of_the_control_plane_is_no_news() {
     client.quiet().await;
 }
 
-/// SotW cannot ask for globs: nothing is known of them, so nothing is said, and the log tells why (SUB-21).
+/// SotW cannot ask for globs: the state stays unknown, the client gets no answer, and the log gives the
+/// reason (SUB-21).
 #[tokio::test]
 async fn sub_21_a_sotw_upstream_cannot_serve_a_glob() {
     let Some(bench) = Bench::relay(Variant::Sotw).await else { return };
@@ -225,7 +226,7 @@ async fn sub_21_a_sotw_upstream_cannot_serve_a_glob() {
     bench.warned_of("has no glob collections").await;
 }
 
-/// A directory serves globs from the names in it, to both variants (SUB-21).
+/// A directory serves globs from its file's names, to both variants (SUB-21).
 #[tokio::test]
 async fn nam_14_a_file_server_has_globs() {
     if std::env::var("SLUICE_CONFORMANCE_TARGET").is_ok_and(|target| target == "origin") {
@@ -248,7 +249,7 @@ async fn nam_14_a_file_server_has_globs() {
 
 // === list collections, redirects ===
 
-/// NAM-18, LED-1: a list collection is one resource, which nobody looks into (TYP-8).
+/// NAM-18, LED-1: a list collection is one opaque resource (TYP-8).
 #[tokio::test]
 async fn nam_18_nam_20_lists_and_redirects_pass_as_they_are() {
     let Some(bench) = Bench::scripted(|setup| setup).await else { return };
@@ -257,7 +258,7 @@ async fn nam_18_nam_20_lists_and_redirects_pass_as_they_are() {
     let mut client = bench.delta("one").await;
     client.want(LEDS_LIST, &[&list, &other]);
     let asked = bench.origin.expect(LEDS_LIST).await;
-    // An entry, and a locator that names the place to ask instead (NAM-20).
+    // An entry, and a locator for a redirect to another place (NAM-20).
     let entries =
         Any { type_url: LEDS_LIST.to_owned(), value: b"\x0a\x08\x12\x06\x0a\x01n\x12\x011".to_vec() };
     let target = Any { type_url: REDIRECT.to_owned(), value: b"\x12\x01h\x1a\x01b".to_vec() };
@@ -273,7 +274,7 @@ async fn nam_18_nam_20_lists_and_redirects_pass_as_they_are() {
     assert_eq!(answer.get(&other).body.as_ref(), Some(&target));
 }
 
-/// LED-5: what a control plane makes for clients that can take it is not shared with those that cannot.
+/// LED-5: resources made for clients with a feature are not shared with clients without.
 #[tokio::test]
 async fn led_5_a_client_feature_splits_classes_of_xdstp_names_too() {
     let Some(bench) = delta_bench().await else { return };
@@ -312,7 +313,7 @@ async fn ali_1_ali_2_ali_3_a_name_asked_for_by_alias() {
     let answer = client.take(RDS).await;
     assert_eq!(answer.texts(), [("rc/vh1".to_owned(), "1".to_owned())]);
     assert_eq!(answer.get("rc/vh1").aliases, ["rc/a.example"]);
-    // An update needs no new question, and a second client is answered from the cache.
+    // An update needs no new request, and a second client is answered from the cache.
     bench.origin.answer_raw(asked.stream, aliased("2", "rc/vh1", "2", &["rc/a.example"]));
     assert_eq!(client.take(RDS).await.texts(), [("rc/vh1".to_owned(), "2".to_owned())]);
     let mut other = bench.delta("two").await;

@@ -12,7 +12,7 @@ fn variants() -> impl Iterator<Item = (Variant, Variant)> {
     Variant::BOTH.into_iter().flat_map(|up| Variant::BOTH.map(|down| (up, down)))
 }
 
-/// A client of all clusters and of one route, which names the cluster `x`.
+/// A client of all clusters and of one route to the cluster `x`.
 async fn join(bench: &Bench, variant: Variant, id: &str) -> Client {
     bench.origin.set_many(CDS, &[("x", "1"), ("z", "1")]);
     bench.origin.set(RDS, "r", "to x");
@@ -25,14 +25,14 @@ async fn join(bench: &Bench, variant: Variant, id: &str) -> Client {
     client
 }
 
-/// The control plane makes before it breaks, all within a few milliseconds.
+/// The control plane makes before it breaks, within a few milliseconds.
 fn move_route(bench: &Bench) {
     bench.origin.set(CDS, "y", "1");
     bench.origin.set(RDS, "r", "to y");
     bench.origin.remove(CDS, "x");
 }
 
-/// The new route, not ACKed; its cluster came before, and the old one is still there.
+/// Receives the new route without an ACK; the new cluster came before, and the old cluster is still there.
 async fn take_route(client: &mut Client) -> Answer {
     loop {
         let answer = client.any().await;
@@ -57,7 +57,7 @@ async fn ord_1_ord_3_rly_50_rly_51_a_cluster_goes_after_the_ack_of_the_route_tha
         prompt.quiet().await;
         pause(300).await;
         slow.quiet().await;
-        // Other clusters are added and changed meanwhile.
+        // Other clusters are added and changed in between.
         bench.origin.set(CDS, "z", "2");
         slow.settle(CDS, &[("x", "1"), ("y", "1"), ("z", "2")]).await;
         slow.ack(&route);
@@ -86,7 +86,7 @@ async fn rly_51_after_a_nack_a_cluster_stays_until_a_later_route_is_acked() {
     }
 }
 
-/// Whether the old cluster goes last, though the control plane says so first; `None` where there is no relay.
+/// Whether the old cluster goes last, although the control plane removes it first; `None` without a relay.
 async fn moves_in_order(upstream: Variant, variant: Variant) -> Option<bool> {
     let bench = Bench::relay(upstream).await?;
     let mut client = join(&bench, variant, "one").await;
@@ -106,12 +106,12 @@ async fn moves_in_order(upstream: Variant, variant: Variant) -> Option<bool> {
     Some(true)
 }
 
-/// Some control planes say the removal a moment before the route, as go-control-plane does in delta.
+/// Some control planes send the removal a moment before the route, as go-control-plane does in delta.
 #[tokio::test]
 async fn ord_3_rly_51_a_removal_goes_after_the_route_that_comes_right_behind() {
     for (upstream, variant) in variants() {
         let mut is_in_order = false;
-        // On a busy machine more time may pass between the two.
+        // On a busy machine the two may be further apart.
         for _ in 0..5 {
             let Some(found) = moves_in_order(upstream, variant).await else { return };
             is_in_order |= found;
@@ -123,7 +123,7 @@ async fn ord_3_rly_51_a_removal_goes_after_the_route_that_comes_right_behind() {
     }
 }
 
-/// The next response, which may take as long as anything may wait.
+/// The next response, after at most the longest permitted wait.
 async fn wait_long(client: &mut Client) -> Answer {
     match client.event_within(Duration::from_secs(25)).await {
         Event::Answer(answer) => answer,
@@ -131,7 +131,7 @@ async fn wait_long(client: &mut Client) -> Answer {
     }
 }
 
-/// The one case that waits: 15 s of the relay's own time, for all variants together.
+/// The only case that waits in real time: 15 s, for all variants together.
 #[tokio::test]
 async fn ord_10_nothing_waits_longer_than_15_seconds() {
     let Some(bench) = Bench::relay(Variant::Delta).await else { return };
@@ -151,7 +151,7 @@ async fn ord_10_nothing_waits_longer_than_15_seconds() {
     }
     move_route(&bench);
     for client in [late, late_delta] {
-        // It never ACKs the route: in the end the cluster goes.
+        // The client never ACKs the route: the removal of the cluster goes after the timeout.
         take_route(client).await;
         let clusters = wait_long(client).await;
         assert_eq!(clusters.type_url, CDS);
@@ -160,14 +160,16 @@ async fn ord_10_nothing_waits_longer_than_15_seconds() {
         assert!(start.elapsed() > Duration::from_secs(14), "{:?}", start.elapsed());
     }
     for client in [mute, mute_delta] {
-        // It never ACKs clusters: in the end they are sent beside what is unACKed, and the route after them (NON-4).
+        // The client never ACKs clusters: after the timeout the relay sends the next clusters beside the
+        // unACKed response, and then the route (NON-4).
         let clusters = wait_long(client).await;
         assert!(clusters.type_url == CDS && clusters.names().contains(&"y"), "{clusters:?}");
         assert_eq!(client.next(RDS).await.get("r").text(), "to y");
     }
 }
 
-/// SST-6, ORD-5: who holds endpoints that are gone upstream gets them again with their changed cluster.
+/// SST-6, ORD-5: a client with endpoints that are removed upstream gets the endpoints again with the changed
+/// cluster.
 #[tokio::test]
 async fn rly_34_ord_5_endpoints_that_are_gone_follow_their_changed_cluster() {
     let Some(bench) = Bench::relay(Variant::Delta).await else { return };

@@ -1,4 +1,4 @@
-//! FLW, KAL, ORD as far as one relay shows them, RLY-54, RLY-55, RLY-75, RLY-77.
+//! FLW, KAL, ORD at a single relay, RLY-54, RLY-55, RLY-75, RLY-77.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,8 @@ use crate::bench::{Bench, pause};
 use crate::support::words::{Item, eds_cluster};
 use crate::support::{Ask, CDS, Client, EDS, LDS, RDS, Variant};
 
-/// A client that stops reading delays nobody (FLW-1), and gets the newest state afterwards (FLW-2, RLY-55).
+/// A client that stops reading delays no other client (FLW-1), and later gets the newest state (FLW-2,
+/// RLY-55).
 #[tokio::test]
 async fn flw_1_flw_2_a_client_that_does_not_read() {
     for variant in Variant::BOTH {
@@ -26,7 +27,7 @@ async fn flw_1_flw_2_a_client_that_does_not_read() {
             bench.origin.set(EDS, "a", &text(number));
             quick.settle(EDS, &[("a", &text(number))]).await;
         }
-        // 40 updates of 300 kB would be 12 MB if they were queued.
+        // 40 updates of 300 kB make 12 MB in a queue.
         let grown = bench.process().resident().saturating_sub(before);
         assert!(grown < 30 << 20, "FLW-2: grown by {grown} bytes");
         slow.resume_reading();
@@ -57,7 +58,7 @@ async fn flw_3_requests_are_read_while_the_window_is_closed() {
     }
 }
 
-/// FLW-4: nor does it hold up the reading of the upstream.
+/// FLW-4: a slow client does not delay the reader of the upstream, either.
 #[tokio::test]
 async fn flw_4_a_slow_client_does_not_stop_the_upstream_reader() {
     let Some(bench) = Bench::scripted(|setup| setup).await else { return };
@@ -76,7 +77,7 @@ async fn flw_4_a_slow_client_does_not_stop_the_upstream_reader() {
     }
 }
 
-/// ORD-5, ORD-6, RLY-52: a changed EDS cluster is followed by its endpoints, equal bytes or not.
+/// ORD-5, ORD-6, RLY-52: endpoints follow a changed EDS cluster, whether their bytes are equal or not.
 #[tokio::test]
 async fn ord_5_ord_6_rly_52_endpoints_follow_a_changed_cluster() {
     for upstream in Variant::BOTH {
@@ -99,7 +100,7 @@ async fn ord_5_ord_6_rly_52_endpoints_follow_a_changed_cluster() {
     }
 }
 
-/// ORD-5, RLY-52: so they do where the client comes back, and asks for them only after it was sent the cluster.
+/// ORD-5, RLY-52: the same for a client that reconnects, and subscribes to the endpoints after the cluster.
 #[tokio::test]
 async fn ord_5_rly_52_endpoints_that_are_asked_for_later_follow_a_changed_cluster() {
     let Some(bench) = Bench::relay(Variant::Delta).await else { return };
@@ -123,7 +124,7 @@ async fn ord_5_rly_52_endpoints_that_are_asked_for_later_follow_a_changed_cluste
     again.quiet().await;
 }
 
-/// ORD-1, RLY-50: one change of all types arrives in the order that makes before it breaks.
+/// ORD-1, RLY-50: one change of all types arrives in the order of make before break.
 #[tokio::test]
 async fn ord_1_ord_4_rly_50_types_arrive_by_rank() {
     for variant in Variant::BOTH {
@@ -136,7 +137,7 @@ async fn ord_1_ord_4_rly_50_types_arrive_by_rank() {
             client.take(type_url).await;
         }
         client.quiet().await;
-        // Upstream keeps the order (make before break); the first answer holds the round open.
+        // The upstream keeps the order (make before break); the first answer holds the round open.
         bench.origin.set(CDS, "y", "1");
         bench.origin.set(EDS, "y", "2");
         bench.origin.set(LDS, "new", "1");
@@ -152,7 +153,7 @@ async fn ord_1_ord_4_rly_50_types_arrive_by_rank() {
     }
 }
 
-/// RLY-54: the first update leaves at once; what follows within the window is gathered.
+/// RLY-54: the first update leaves at once; later updates within the window are gathered.
 #[tokio::test]
 async fn rly_54_the_first_update_does_not_wait_and_a_burst_is_gathered() {
     let Some(bench) = Bench::with(|setup| setup.line("coalescing: 200ms")).await else { return };
@@ -182,7 +183,7 @@ async fn rly_54_the_first_update_does_not_wait_and_a_burst_is_gathered() {
     assert!(start.elapsed() < Duration::from_millis(150), "{:?}", start.elapsed());
 }
 
-/// RLY-55: a client without ACK for long is left alone.
+/// RLY-55: a client without an ACK for a long time stays connected.
 #[tokio::test]
 async fn rly_55_a_client_that_does_not_ack_is_not_disconnected() {
     for variant in Variant::BOTH {
@@ -201,7 +202,7 @@ async fn rly_55_a_client_that_does_not_ack_is_not_disconnected() {
     }
 }
 
-/// KAL-1: a client may ping, without GOAWAY `too_many_pings`.
+/// KAL-1: a client may ping, without a GOAWAY `too_many_pings`.
 #[tokio::test]
 async fn kal_1_a_client_may_ping() {
     let bench = Bench::any().await;

@@ -5,7 +5,7 @@ use tonic::Code;
 use crate::bench::Bench;
 use crate::support::{Ask, CDS, Client, Downstream, EDS, LDS, RDS, Variant};
 
-/// A client of the CDS service alone that sends requests as they are.
+/// A client of the CDS service alone that sends raw requests.
 async fn of_clusters(bench: &Bench, variant: Variant) -> Client {
     let mut client = bench.client(Downstream::PerType(variant), "one").await;
     client.open_stream(CDS);
@@ -46,7 +46,7 @@ async fn ord_9_a_type_on_its_own_stream_waits_for_no_other() {
         let mut client = bench.client(Downstream::PerType(variant), "one").await;
         client.want(CDS, &["*"]);
         client.next(CDS).await;
-        // CDS has news that this client cannot be sent, for it never ACKs.
+        // CDS has an update that the relay may not send, since this client never ACKs.
         bench.origin.set(CDS, "a", "2");
         client.want(LDS, &["*"]);
         client.take(LDS).await;

@@ -1,5 +1,5 @@
-//! What one client gets and no other may see: virtual hosts on demand (VHD-1 to VHD-6, RLY-20), and resources that are not
-//! to be cached (CCH-1). Beside it clusters on demand, which are shared (ODC-1).
+//! Resources for a single client: virtual hosts on demand (VHD-1 to VHD-6, RLY-20), and resources that must
+//! not be cached (CCH-1). Beside these, clusters on demand, which are shared (ODC-1).
 
 use std::fs;
 
@@ -9,12 +9,12 @@ use crate::bench::Bench;
 use crate::support::control_plane::Recorded;
 use crate::support::{Ask, CDS, Client, EDS, Item, Relay, Setup, VHDS, Variant};
 
-/// A control plane that answers by hand, and no name that times out meanwhile.
+/// A control plane whose answers come from the test, and a resource timer that is too long to matter.
 async fn scripted(change: impl FnOnce(Setup) -> Setup) -> Option<Bench> {
     Bench::scripted(|setup| change(setup.resource_timeout(60))).await
 }
 
-/// Opens virtual hosts as Envoy does: by a first request that asks for nothing.
+/// Subscribes to virtual hosts as Envoy does: the first request has no names.
 async fn open_hosts(bench: &Bench, id: &str) -> (Client, Recorded) {
     let mut client = bench.delta(id).await;
     client.send(Ask::of(VHDS));
@@ -32,7 +32,7 @@ fn host(name: &str, text: &str) -> Item {
     Item::new(VHDS, name, "1", text)
 }
 
-/// Every client has an upstream sub-stream of its own, and what comes on it is for that client alone.
+/// Every client has an upstream sub-stream of its own, whose resources reach only this client.
 #[tokio::test]
 async fn vhd_3_rly_20_an_empty_list_is_forwarded_for_each_client() {
     let Some(bench) = scripted(|setup| setup).await else { return };
@@ -53,8 +53,8 @@ async fn vhd_3_rly_20_an_empty_list_is_forwarded_for_each_client() {
     two.quiet().await;
 }
 
-/// A name on demand goes upstream at once, and is asked for again for the next client. The name of the routes may have
-/// slashes (VHD-2).
+/// A name on demand goes upstream at once, and again for the next client. The route configuration's name may
+/// contain slashes (VHD-2).
 #[tokio::test]
 async fn vhd_2_vhd_4_a_host_is_asked_for_on_demand() {
     let Some(bench) = scripted(|setup| setup).await else { return };
@@ -79,7 +79,8 @@ async fn vhd_2_vhd_4_a_host_is_asked_for_on_demand() {
     }
 }
 
-/// An entry without a payload says that nothing has this alias. It reaches the client as it is, not as a removal.
+/// An entry without a payload means that no resource has this alias. The entry reaches the client unchanged,
+/// not as a removal.
 #[tokio::test]
 async fn vhd_6_an_unknown_host_is_passed_on_without_a_payload() {
     let Some(bench) = scripted(|setup| setup).await else { return };
@@ -101,16 +102,16 @@ async fn vhd_6_an_unknown_host_is_passed_on_without_a_payload() {
         (&None, &["r/x.example".to_owned(), "r/x.example:80".to_owned()][..])
     );
     assert!(!item.version.is_empty());
-    // It is the same on the stream on which all hosts were asked for.
+    // The same holds on the stream that subscribed to all hosts.
     bench.origin.answer(&opened, "1", vec![nothing("r/y.example")], &[]);
     assert_eq!(client.take(VHDS).await.get("r/y.example").body, None);
-    // A host that comes to exist takes its place.
+    // A new host replaces the empty entry.
     bench.origin.answer(&asked, "2", vec![host("r/x.example", "1")], &[]);
     assert_eq!(client.take(VHDS).await.get("r/x.example").text(), "1");
     client.quiet().await;
 }
 
-/// The sub-streams of a client end with it, without lingering.
+/// The sub-streams of a client end with the client, without lingering.
 #[tokio::test]
 async fn rly_20_what_is_private_ends_with_its_stream() {
     let Some(bench) = scripted(|setup| setup.line("linger: 1h")).await else { return };
@@ -132,7 +133,8 @@ async fn rly_20_what_is_private_ends_with_its_stream() {
     .await;
 }
 
-/// RLY-64: after an outage of the upstream, what the client has is restated, and nothing is sent twice.
+/// RLY-64: after an outage of the upstream, the relay restates the client's resources, and sends nothing
+/// twice.
 #[tokio::test]
 async fn rly_20_a_private_stream_is_restated_after_an_outage() {
     let Some(bench) = scripted(|setup| setup.server_line("backoff: { initial: 10ms, max: 10ms }")).await
@@ -142,7 +144,7 @@ async fn rly_20_a_private_stream_is_restated_after_an_outage() {
     let (mut client, asked) = open_hosts(&bench, "one").await;
     bench.origin.answer(&asked, "1", vec![host("r/a", "1")], &[]);
     client.take(VHDS).await;
-    // A set that was not all there when its stream ended would be asked for afresh.
+    // A set that was incomplete at the end of its stream would be requested afresh.
     client.quiet().await;
     bench.origin.close_streams(Code::Ok);
     let again = bench.origin.expect_that(VHDS, |ask| ask.initial.contains_key("r/a")).await;
@@ -163,7 +165,7 @@ async fn vhd_1_virtual_hosts_are_refused_in_sotw() {
     assert!(bench.origin.log().is_empty());
 }
 
-/// A control plane without delta has no virtual hosts: they do not exist, and it is not asked.
+/// With a control plane without delta, virtual hosts do not exist, and are not requested.
 #[tokio::test]
 async fn vhd_1_a_server_without_delta_is_not_asked() {
     let Some(bench) = Bench::relay(Variant::Sotw).await else { return };
@@ -185,7 +187,7 @@ async fn rly_20_private_streams_are_bounded() {
     one.quiet().await;
 }
 
-/// A directory answers everyone alike: nothing is private there.
+/// A directory answers all clients alike: its virtual hosts are shared.
 #[tokio::test]
 async fn vhd_3_virtual_hosts_of_a_directory_are_shared() {
     let directory = tempfile::tempdir().unwrap();
@@ -211,7 +213,7 @@ fn uncached(type_url: &str, name: &str, text: &str) -> Item {
     Item { do_not_cache: true, ..Item::new(type_url, name, text, text) }
 }
 
-/// The second client's name is asked for again, and neither sees what the other got.
+/// The second client's name is requested again, and neither client sees the other's resource.
 #[tokio::test]
 async fn cch_1_what_is_not_to_be_cached_is_asked_for_by_each_client() {
     for type_url in [EDS, CDS] {
@@ -239,14 +241,14 @@ async fn cch_1_what_is_not_to_be_cached_is_asked_for_by_each_client() {
             two.settle(type_url, &[("e", "two again")]).await;
             one.quiet().await;
             assert!(!asked.contains(&shared.stream) && asked[0] != asked[1], "{asked:?}");
-            // What is shared never held a copy.
+            // The shared cache never had a copy.
             let (_, resources) = bench.process().get("/resources?name=e&state=ACKED").await;
             assert!(resources.contains("\"count\":2,"), "{resources}");
         }
     }
 }
 
-/// Two clients that wait for the same answer, and one that comes while it is on its way.
+/// Two clients wait for the same answer, and a third joins before the answer.
 #[tokio::test]
 async fn cch_1_all_who_wait_ask_for_themselves() {
     let Some(bench) = scripted(|setup| setup).await else { return };
@@ -254,7 +256,7 @@ async fn cch_1_all_who_wait_ask_for_themselves() {
     for id in ["one", "two", "three"] {
         let mut client = bench.delta(id).await;
         client.want(EDS, &["e"]);
-        // It was taken note of once something else was answered.
+        // The answer to a later request proves that the earlier event was handled.
         client.quiet().await;
         clients.push(client);
     }
@@ -275,7 +277,7 @@ async fn cch_1_all_who_wait_ask_for_themselves() {
     bench.origin.wait_for("the private streams end", markers_only).await;
 }
 
-/// A wildcard with such a member is asked for by each client as a whole.
+/// Each client requests a wildcard with such a member for itself, as a whole.
 #[tokio::test]
 async fn cch_1_a_wildcard_with_a_member_that_is_not_to_be_cached_is_not_shared() {
     for variant in Variant::BOTH {
@@ -297,8 +299,8 @@ async fn cch_1_a_wildcard_with_a_member_that_is_not_to_be_cached_is_not_shared()
     }
 }
 
-/// ODCDS: a name beside the wildcard, on the same stream. The answer is the server's; only where that speaks SotW, which has
-/// no word for a name that was added and does not exist (RLY-27), it is the timer's.
+/// ODCDS: a name beside the wildcard, on the same stream. The answer comes from the server. SotW cannot
+/// express that an added name does not exist (RLY-27); there the answer comes from the timer.
 #[tokio::test]
 async fn odc_1_clusters_on_demand_beside_a_wildcard() {
     for (upstream, timeout) in [(Variant::Delta, 60), (Variant::Sotw, 1)] {
@@ -315,12 +317,12 @@ async fn odc_1_clusters_on_demand_beside_a_wildcard() {
         let answer = client.take(CDS).await;
         assert!(answer.items.is_empty());
         assert_eq!(answer.removed, ["nowhere"]);
-        // It comes to exist, and changes; the wildcard goes on beside it.
+        // The cluster is created, and changes; the wildcard continues beside it.
         bench.origin.set_unlisted(CDS, "nowhere", "1");
         assert_eq!(client.take(CDS).await.names(), ["nowhere"]);
         bench.origin.set(CDS, "listed", "2");
         assert_eq!(client.take(CDS).await.names(), ["listed"]);
-        // Given up beside the wildcard, it is answered (DEL-19).
+        // An unsubscription beside the wildcard is answered (DEL-19).
         client.send(Ask::of(CDS).unsubscribe(&["hidden"]));
         assert_eq!(client.take(CDS).await.removed, ["hidden"]);
         client.quiet().await;

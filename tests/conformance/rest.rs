@@ -51,7 +51,7 @@ async fn rst_3_rst_4_rst_12_news_is_the_whole_set_and_no_news_is_304() {
         let (status, second) = poll(&bench, ENDPOINTS, &version(&first), &["a", "b"]).await;
         assert_eq!((status, texts(EDS, &second)), (200, pairs(&[("a", "2"), ("b", "1")])));
 
-        // RST-8: who rejects it polls on with the old version.
+        // RST-8: a client that rejects a response polls on with the old version.
         let (status, again) = poll(&bench, ENDPOINTS, &version(&first), &["a", "b"]).await;
         assert_eq!((status, again), (200, second.clone()));
     }
@@ -62,7 +62,7 @@ async fn rst_4_what_is_current_for_some_names_is_news_for_others() {
     let Some(bench) = Bench::relay(Variant::Delta).await else { return };
     bench.origin.set(EDS, "a", "1");
     let (_, first) = poll(&bench, ENDPOINTS, "", &["a"]).await;
-    // Nothing is behind the other name, which the client must learn all the same.
+    // The other name does not exist, and the client must learn the absence.
     let (status, second) = poll(&bench, ENDPOINTS, &version(&first), &["a", "absent"]).await;
     assert_eq!((status, texts(EDS, &second)), (200, pairs(&[("a", "1")])));
     assert_eq!(poll(&bench, ENDPOINTS, &version(&second), &["a", "absent"]).await.0, 304);
@@ -95,12 +95,12 @@ async fn rly_72_what_is_not_known_is_503_and_never_an_empty_set() {
     assert_eq!(status, 503, "{body}");
     assert!(body["message"].as_str().is_some_and(|text| text.contains("not answered yet")), "{body}");
 
-    // Of two names one is known: half a set is none (RST-12).
+    // One name of two is known: the set is incomplete, so there is no answer (RST-12).
     let (status, _) = poll(&bench, ENDPOINTS, "", &["a", "b"]).await;
     assert_eq!(status, 503);
     let asked = bench.origin.expect(EDS).await;
     bench.origin.answer(&asked, "1", vec![words::Item::new(EDS, "a", "1", "1")], &[]);
-    // The ACK proves that it arrived.
+    // The ACK proves the arrival.
     bench.origin.expect_that(EDS, |ask| !ask.nonce.is_empty()).await;
     let (status, _) = poll(&bench, ENDPOINTS, "", &["a", "b"]).await;
     assert_eq!(status, 503);
@@ -116,7 +116,7 @@ async fn rly_72_polls_share_one_subscription_that_lingers() {
         let body = request(Some(&node(id)), "", &names(&["a"]));
         assert_eq!(post(bench.target(), ENDPOINTS, &body).await.unwrap().0, 200);
     }
-    // The control plane heard of the name once, however often it was polled for.
+    // The control plane received the name once for all polls.
     let mut witness = bench.delta("witness").await;
     witness.want(MARKER, &["m"]);
     witness.take(MARKER).await;
@@ -149,7 +149,7 @@ async fn rst_1_rst_2_envoys_whole_node_and_either_spelling_are_taken() {
 #[tokio::test]
 async fn rst_11_what_json_cannot_say_is_an_error_that_names_it() {
     let Some(bench) = Bench::relay(Variant::Delta).await else { return };
-    // Listener.metadata.typed_filter_metadata["k"] of a type that nobody knows.
+    // Listener.metadata.typed_filter_metadata["k"] of an unknown type.
     let any = b"\x0a\x0ex/acme.Unknown";
     let entry = [b"\x0a\x01k\x12".as_slice(), &[any.len() as u8], any].concat();
     let metadata = [b"\x12".as_slice(), &[entry.len() as u8], &entry].concat();
@@ -195,7 +195,7 @@ async fn rpc_2_fetch_gives_the_whole_set_at_once() {
     first.assert_well_formed(Variant::Sotw);
     assert_eq!((first.type_url.as_str(), first.texts()), (EDS, pairs(&[("a", "1"), ("b", "1")])));
 
-    // There is no word for "unchanged": the set comes again, and at once.
+    // The protocol cannot express "unchanged": the set is sent again, at once.
     let begin = Instant::now();
     let again = fetch(bench.target(), FETCH, ask(&first.version)).await.unwrap();
     assert_eq!((again.texts(), again.version), (first.texts(), first.version));

@@ -1,4 +1,4 @@
-//! RLY-1 to RLY-18: who answers while the upstream has not, and who shares with whom.
+//! RLY-1 to RLY-18: answers before the upstream's answer, and sharing between clients.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ async fn rly_1_what_is_cached_does_not_wait_for_what_is_not() {
     }
 }
 
-/// The upstream is down when the relay starts: no removal, no empty answer, no end (RLY-3; RLY-4 `hold`).
+/// The upstream is down at the relay's start: no removal, no empty answer, no end (RLY-3; RLY-4 `hold`).
 #[tokio::test]
 async fn rly_2_rly_3_rly_4_without_an_upstream_nothing_is_said() {
     for upstream in Variant::BOTH {
@@ -43,7 +43,7 @@ async fn rly_2_rly_3_rly_4_without_an_upstream_nothing_is_said() {
             client.want(EDS, &["x"]);
             clients.push(client);
         }
-        // Longer than the resource timer, which counts on a connected stream only.
+        // Longer than the resource timer, which runs only on a connected stream.
         for client in &mut clients {
             client.silence(Duration::from_millis(700)).await;
         }
@@ -57,8 +57,8 @@ async fn rly_2_rly_3_rly_4_without_an_upstream_nothing_is_said() {
     }
 }
 
-/// RLY-5: of a client that may have all of it, the answer waits until no name is UNKNOWN. RLY-9: it is the state of its
-/// release, not of the request.
+/// RLY-5: the answer to a client that may have every name waits until no name is UNKNOWN. RLY-9: the answer
+/// has the state at the time of sending, not of the request.
 #[tokio::test]
 async fn rly_5_rly_9_a_full_state_answer_is_held_until_all_is_known() {
     for type_url in [CDS, LDS, SRDS] {
@@ -78,8 +78,8 @@ async fn rly_5_rly_9_a_full_state_answer_is_held_until_all_is_known() {
     }
 }
 
-/// RLY-5: a control plane that never says what does not exist. The first set waits for a wrong name for a second, and no
-/// later one does.
+/// RLY-5: a control plane that never reports absence. The first set waits one second for a wrong name; later
+/// sets do not wait.
 #[tokio::test]
 async fn rly_5_an_update_does_not_wait_for_a_wrong_name() {
     for type_url in [CDS, LDS] {
@@ -100,7 +100,7 @@ async fn rly_5_an_update_does_not_wait_for_a_wrong_name() {
     }
 }
 
-/// A held wildcard over a SotW upstream that answers late.
+/// A wildcard is held over a SotW upstream that answers late.
 #[tokio::test]
 async fn rly_5_a_wildcard_is_held_as_a_whole() {
     for variant in Variant::BOTH {
@@ -132,7 +132,7 @@ async fn of_cluster(bench: &Bench, variant: Variant, cluster: &str) -> Client {
     Client::on(connect(bench.target()).await, variant, Some(node))
 }
 
-/// Two clients whose nodes differ in a class key get what the upstream says to each.
+/// Two clients whose nodes differ in a class key get separate upstream answers.
 #[tokio::test]
 async fn rly_10_rly_14_classes_do_not_share() {
     for variant in Variant::BOTH {
@@ -143,7 +143,7 @@ async fn rly_10_rly_14_classes_do_not_share() {
             client.want(LDS, &["l"]);
         }
         for text in ["one", "two"] {
-            // ACKs of the first stream carry none (STR-2).
+            // ACKs on the first stream have no node (STR-2).
             let asked = bench.origin.expect_that(LDS, |ask| ask.node.is_some()).await;
             let cluster = asked.ask.node.clone().expect("the node upstream").cluster;
             let text = format!("{cluster} {text}");
@@ -155,7 +155,7 @@ async fn rly_10_rly_14_classes_do_not_share() {
     }
 }
 
-/// Nothing would keep the Secrets of nodes without an id apart (FD11).
+/// Nodes without an id cannot be told apart, so none gets a Secret (FD11).
 #[tokio::test]
 async fn rly_21_a_node_without_an_id_gets_no_secret() {
     for variant in Variant::BOTH {
@@ -176,7 +176,7 @@ async fn rly_21_a_node_without_an_id_gets_no_secret() {
     }
 }
 
-/// The operator signed that they are the same for everyone.
+/// The operator's setting declares that Secrets are equal for all clients.
 #[tokio::test]
 async fn rly_21_shared_secrets_need_no_id() {
     let rule = "node_classes: [{match: {types: [envoy.extensions.transport_sockets.tls.v3.Secret]}, \
@@ -206,7 +206,8 @@ async fn rly_11_rly_12_the_id_is_no_class_but_features_are() {
     assert_eq!(bench.origin.opened(), 2);
 }
 
-/// A wildcard set is what the server selects, not what exists; and it proves nothing about a name outside.
+/// A wildcard's set is the server's selection, not all existing resources; the set proves nothing about a
+/// name outside.
 #[tokio::test]
 async fn rly_13_wildcards_and_names_do_not_answer_for_each_other() {
     for upstream in Variant::BOTH {
@@ -223,7 +224,7 @@ async fn rly_13_wildcards_and_names_do_not_answer_for_each_other() {
                 wild.settle(type_url, &[("in", "1")]).await;
                 wild.quiet().await;
                 assert_eq!(wild.holds(type_url).len(), 1, "{upstream:?} {variant:?} {type_url}");
-                // The other way round: the set is known, the name is not in it, and yet it exists.
+                // The reverse: the set is known and lacks the name, and yet the resource exists.
                 let mut late = bench.client(variant, "late").await;
                 late.want(type_url, &["out", "in"]);
                 late.settle(type_url, &[("in", "1"), ("out", "1")]).await;
@@ -251,7 +252,7 @@ async fn rly_18_upstream_is_asked_for_the_wildcard_only_if_a_client_asked() {
     }
 }
 
-/// RLY-19 too: names go on a stream of their own, since a legacy wildcard can't be left.
+/// RLY-19 too: names go on a stream of their own, since a stream cannot leave a legacy wildcard.
 #[tokio::test]
 async fn rly_18_rly_19_a_legacy_upstream_gets_the_empty_list() {
     for upstream in Variant::BOTH {
@@ -278,7 +279,8 @@ async fn rly_18_rly_19_a_legacy_upstream_gets_the_empty_list() {
     }
 }
 
-/// RLY-46: the upstream is gone; who comes gets everything, what nobody knows is held, nobody is cut off.
+/// RLY-46: during an outage of the upstream new clients get all cached resources, unknown names wait, and no
+/// client is disconnected.
 #[tokio::test]
 async fn rly_46_an_outage_is_no_news() {
     for upstream in Variant::BOTH {
@@ -306,7 +308,7 @@ async fn rly_46_an_outage_is_no_news() {
     }
 }
 
-/// RLY-58: a thousand subscribers are one upstream name; RLY-57 the union.
+/// RLY-58: a thousand subscribers make one upstream name; RLY-57: the union.
 #[tokio::test]
 async fn rly_57_rly_58_upstream_is_asked_once_for_the_union() {
     for upstream in Variant::BOTH {
@@ -335,7 +337,8 @@ async fn rly_57_rly_58_upstream_is_asked_once_for_the_union() {
     }
 }
 
-/// A client that comes while the answer to the same name is on its way gets it once (N2), and no second request.
+/// A client that joins while an answer for the same name is in flight gets the answer once (N2), without a
+/// second request.
 #[tokio::test]
 async fn rly_58_a_name_in_flight_is_not_asked_for_again() {
     let Some(bench) = Bench::scripted(|setup| setup.resource_timeout(60)).await else { return };
@@ -354,7 +357,7 @@ async fn rly_58_a_name_in_flight_is_not_asked_for_again() {
     assert_eq!(subscribed, 1);
 }
 
-/// RLY-60: a client that leaves and comes back inside the linger costs the upstream nothing (N3); RLY-59.
+/// RLY-60: a client that leaves and returns within the linger causes no upstream request (N3); RLY-59.
 #[tokio::test]
 async fn rly_59_rly_60_the_linger() {
     let Some(bench) = Bench::with(|setup| setup.line("linger: 400ms")).await else { return };
@@ -377,7 +380,7 @@ async fn rly_59_rly_60_the_linger() {
     let left = Instant::now();
     let gone = bench.origin.expect_that(RDS, |ask| ask.unsubscribe == ["a"]).await;
     assert!(gone.at >= left + Duration::from_millis(200), "RLY-60: before the linger was over");
-    // RLY-61: forgotten, so it is asked for anew, in a later message.
+    // RLY-61: the name is evicted, so a later message requests the name anew.
     bench.origin.set(RDS, "a", "2");
     let mut client = bench.delta("one").await;
     client.want(RDS, &["a"]);
@@ -385,7 +388,7 @@ async fn rly_59_rly_60_the_linger() {
     assert_eq!(changes(&bench), 2);
 }
 
-/// RLY-63: a name beside `*` loses its last subscriber; what the upstream answers to that (DEL-19) changes no set.
+/// RLY-63: a name beside `*` loses its last subscriber; the upstream's answer (DEL-19) changes no set.
 #[tokio::test]
 async fn rly_63_a_name_that_leaves_beside_a_wildcard() {
     let Some(bench) = Bench::with(|setup| setup.line("linger: 100ms")).await else { return };
@@ -410,7 +413,7 @@ async fn rly_63_a_name_that_leaves_beside_a_wildcard() {
     assert_eq!(late.take(CDS).await.names(), ["in"]);
 }
 
-/// RLY-74: what a client says of itself to the relay stays there.
+/// RLY-74: a client's credentials stay at the relay.
 #[tokio::test]
 async fn rly_74_call_credentials_are_not_forwarded() {
     let Some(bench) = Bench::relay(Variant::Delta).await else { return };
@@ -424,7 +427,8 @@ async fn rly_74_call_credentials_are_not_forwarded() {
     }
 }
 
-/// Two relays over one control plane: a client that moves presents its versions and gets nothing (RLY-30).
+/// Two relays over one control plane: a client that moves presents its versions and gets no resource
+/// (RLY-30).
 #[tokio::test]
 async fn rly_30_replicas_agree() {
     let Some(bench) = Bench::relay(Variant::Delta).await else { return };
@@ -436,7 +440,7 @@ async fn rly_30_replicas_agree() {
     let mut moved = Client::open(&other.address, Variant::Delta, "one").await;
     moved.send(Ask { initial: client.versions(CDS), ..Ask::of(CDS).subscribe(&["*"]) });
     moved.quiet().await;
-    // RLY-31: and on the version of a whole set.
+    // RLY-31: the relays agree on the version of a whole set, too.
     let mut here = bench.sotw("two").await;
     let mut there = Client::open(&other.address, Variant::Sotw, "two").await;
     here.want(CDS, &[]);

@@ -30,7 +30,7 @@ async fn sub_3_non_6_a_name_asked_for_again_is_sent_again() {
         client.take(type_url).await;
         client.want(type_url, &[]);
         client.quiet().await;
-        // The last nonce of the type, from before the list was empty.
+        // The last nonce of the type, from before the empty list.
         client.want(type_url, &["a"]);
         assert_eq!(client.take(type_url).await.names(), ["a"]);
     }
@@ -103,7 +103,8 @@ async fn sub_10_an_empty_list_after_names_is_nothing() {
         client.want(type_url, &[]);
         client.take(type_url).await;
         client.want(type_url, &["*", "a"]);
-        // A name that is new in the list is answered, though the wildcard brought it before (SUB-3).
+        // A name that is new in the list is answered, although the wildcard delivered the resource before
+        // (SUB-3).
         client.take(type_url).await;
         client.quiet_after_optional(type_url).await;
         client.want(type_url, &["a"]);
@@ -159,7 +160,7 @@ async fn sub_13_the_wildcard_can_be_left() {
     }
 }
 
-/// H18: the harness sends `[""]` where it means "nothing".
+/// H18: the harness sends `[""]` and means an empty list.
 #[tokio::test]
 async fn sub_16_h_18_the_empty_name_is_a_name() {
     let bench = Bench::any().await;
@@ -215,7 +216,8 @@ async fn sub_19_one_or_many_names_on_one_or_many_streams() {
     one.quiet().await;
 }
 
-/// NON-1, NON-5: a late ACK of an older response is neither ACK nor NACK of the newest. H22: and gets no answer.
+/// NON-1, NON-5: a late ACK of an older response is neither an ACK nor a NACK of the newest. H22: a late ACK
+/// gets no answer.
 #[tokio::test]
 async fn non_1_non_2_non_5_h_22_a_stale_request_is_no_ack_and_gets_no_answer() {
     let bench = Bench::any().await;
@@ -235,7 +237,7 @@ async fn non_1_non_2_non_5_h_22_a_stale_request_is_no_ack_and_gets_no_answer() {
     }
 }
 
-/// An Envoy after a NACK sends subscription changes with the last good nonce.
+/// After a NACK, Envoy sends subscription changes with the last good nonce.
 #[tokio::test]
 async fn non_3_names_in_a_stale_request_count() {
     let bench = Bench::any().await;
@@ -302,7 +304,7 @@ async fn sst_1_sst_2_sst_11_full_state_types_send_everything() {
             assert_eq!(answer.names(), ["a", "b", "c"]);
             assert_eq!(answer.get("b").text(), "2");
         }
-        // SST-5, SST-11: a deletion is a response without it.
+        // SST-5, SST-11: a deletion is a response without the resource.
         bench.origin.remove(type_url, "c");
         for client in [&mut wild, &mut named] {
             assert_eq!(client.take(type_url).await.names(), ["a", "b"]);
@@ -362,11 +364,11 @@ async fn sst_6_rly_34_other_types_know_no_deletion() {
         client.settle(type_url, &[("a", "1"), ("b", "1")]).await;
         bench.origin.remove(type_url, "a");
         client.quiet().await;
-        // A newcomer is not offered it.
+        // A new client does not get the deleted resource.
         let mut newcomer = bench.sotw("two").await;
         newcomer.want(type_url, &["a"]);
         newcomer.quiet().await;
-        // Re-created, it is sent.
+        // A re-created resource is sent.
         bench.origin.set(type_url, "a", "2");
         assert_eq!(client.take(type_url).await.texts(), [("a".to_owned(), "2".to_owned())]);
         assert_eq!(newcomer.take(type_url).await.names(), ["a"]);
@@ -380,7 +382,7 @@ async fn sst_10_absence_from_a_full_state_response_waits_for_the_answer() {
         bench.origin.set(type_url, "a", "1");
         let mut client = bench.sotw("one").await;
         client.want(type_url, &["a", "missing"]);
-        // The upstream knows at once that it is missing, and so does the relay.
+        // The upstream knows the absence at once, and so does the relay.
         client.settle(type_url, &[("a", "1")]).await;
         bench.origin.set(type_url, "missing", "1");
         client.settle(type_url, &[("a", "1"), ("missing", "1")]).await;
@@ -388,7 +390,7 @@ async fn sst_10_absence_from_a_full_state_response_waits_for_the_answer() {
     }
 }
 
-/// 6 MiB: named endpoints may come in several messages, a full-state set only in one.
+/// 6 MiB: named endpoints may be split into several messages, a full-state set may not.
 #[tokio::test]
 async fn sst_12_sst_13_only_chunkable_types_are_chunked() {
     let Some(bench) = Bench::relay(Variant::Delta).await else { return };
@@ -408,7 +410,7 @@ async fn sst_12_sst_13_only_chunkable_types_are_chunked() {
             } else {
                 assert!(answer.size < 4 << 20, "SST-13: {} bytes", answer.size);
             }
-            // RLY-31: a version is of exactly the response's content.
+            // RLY-31: a version covers exactly the content of its response.
             assert!(versions.insert(answer.version.clone()), "two chunks of one version");
             seen.extend(answer.names().into_iter().map(str::to_owned));
         }
@@ -447,7 +449,7 @@ async fn ack_1_ack_2_an_old_version_without_error_is_an_ack() {
     }
 }
 
-/// ACK-3: whatever version the NACK carries. ACK-6: whatever code, and without a text.
+/// ACK-3: for any version in the NACK. ACK-6: for any code, with or without a text.
 #[tokio::test]
 async fn ack_3_ack_5_ack_6_a_nacked_content_is_not_sent_again() {
     let bench = Bench::any().await;
@@ -485,7 +487,7 @@ async fn ack_7_names_in_a_nack_count() {
     }
 }
 
-/// ACK-4: the granularity of a NACK is the response; other types and other clients are not touched.
+/// ACK-4: a NACK is about one response; other types and other clients are unaffected.
 #[tokio::test]
 async fn ack_4_a_nack_is_of_one_response_of_one_client() {
     let bench = Bench::any().await;

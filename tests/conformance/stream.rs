@@ -1,4 +1,4 @@
-//! STR: streams, nodes, nonces, versions; and what holds for every message (RPC, TYP, WIR).
+//! STR: streams, nodes, nonces, versions; and rules for every message (RPC, TYP, WIR).
 
 use prost::Message;
 use tonic::Code;
@@ -38,7 +38,7 @@ async fn str_2_str_3_the_node_counts_in_the_first_message_and_may_come_again() {
         client.take(CDS).await;
         client.want(EDS, &["a"]);
         client.take(EDS).await;
-        // A differing node later on is no error, and does not make another client of this one (H20).
+        // A different node in a later request is neither an error nor a change of the client (H20).
         let ask = Ask { node: Some(node("two")), ..Ask::of(RDS) };
         client.send(if variant == Variant::Sotw { ask.names(&["a"]) } else { ask.subscribe(&["a"]) });
         client.take(RDS).await;
@@ -102,7 +102,8 @@ async fn str_7_str_11_the_version_changes_with_any_resource_in_it() {
     assert_ne!(second.version, third.version);
 }
 
-/// H21: and only then. A relay's version depends on content alone, whatever the upstream calls it.
+/// H21: the version changes only with the content. A relay's version is a hash of the content, whatever the
+/// upstream's version is.
 #[tokio::test]
 async fn str_11_the_version_of_equal_content_is_equal() {
     let Some(bench) = Bench::relay(Variant::Delta).await else { return };
@@ -217,7 +218,7 @@ async fn typ_1_an_unknown_type_is_served_untouched() {
     for upstream in Variant::BOTH {
         for variant in Variant::BOTH {
             let Some(bench) = Bench::relay(upstream).await else { return };
-            // Not a protobuf message at all: nobody has a right to look.
+            // No protobuf message at all: the relay may not decode the bytes.
             let named = Body { name: "a".to_owned(), ..Body::default() };
             let mut value = named.encode_to_vec();
             value.extend([0x82, 0xf1, 0x04, 0x02, b'h', b'i']);
@@ -230,8 +231,8 @@ async fn typ_1_an_unknown_type_is_served_untouched() {
     }
 }
 
-/// TYP-6: a cluster whose fields break every bound that protoc-gen-validate knows. TYP-7: an unknown field and an
-/// order of fields that no encoder would write. TYP-8: the two schemas of one message.
+/// TYP-6: a cluster whose fields break every bound of protoc-gen-validate. TYP-7: an unknown field, and
+/// fields in an order that no encoder writes. TYP-8: the two schemas of one message.
 #[tokio::test]
 async fn typ_6_typ_7_typ_8_bytes_pass_untouched() {
     let collection = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpointCollection";
@@ -275,7 +276,8 @@ async fn wir_2_other_bytes_under_an_unchanged_version_get_a_new_one() {
     }
 }
 
-/// WIR-3, WIR-4, WIR-5 are asserted of every response by `Answer::assert_well_formed`; this is one for each variant.
+/// `Answer::assert_well_formed` asserts WIR-3, WIR-4 and WIR-5 for every response; this test has one response
+/// of each variant.
 #[tokio::test]
 async fn wir_6_the_relay_names_itself() {
     for variant in judge::variants() {
@@ -288,7 +290,8 @@ async fn wir_6_the_relay_names_itself() {
     }
 }
 
-/// Wrapped and bare elements in one SotW response from upstream are both indexed (WIR-7), and leave bare (WIR-8).
+/// Wrapped and bare elements in one SotW response from the upstream are both indexed (WIR-7), and reach
+/// clients bare (WIR-8).
 #[tokio::test]
 async fn wir_7_wir_8_wrapped_elements_are_unwrapped() {
     use crate::support::proto::Resource;

@@ -1,4 +1,4 @@
-//! Resources that live for a while, and clients that do not understand what the control plane says (TTL, WIR, FEA).
+//! Resources with a time to live, and clients without the features that a control plane uses (TTL, WIR, FEA).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,12 +11,12 @@ const WRAPPER: &str = "xds.config.resource-in-sotw";
 const TTL: &str = "xds.config.supports-resource-ttl";
 const LEDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpointCollection";
 
-/// An upstream that says nothing on its own.
+/// An upstream whose messages come from the test.
 async fn scripted(upstream: Variant) -> Option<Bench> {
     Bench::scripted(|setup| setup.upstream(upstream).resource_timeout(60)).await
 }
 
-/// `name`: a heartbeat; `name=text`: with content.
+/// `name` is a heartbeat; `name=text` has content.
 fn timed(type_url: &str, version: &str, item: &str, ttl: Duration) -> Answer {
     let (name, text) = item.split_once('=').map_or((item, None), |(name, text)| (name, Some(text)));
     let mut item = Item::new(type_url, name, version, text.unwrap_or_default());
@@ -30,7 +30,8 @@ fn timed(type_url: &str, version: &str, item: &str, ttl: Duration) -> Answer {
     }
 }
 
-/// A client that understands TTLs is told of the TTL and of refreshes; when the upstream falls silent, the resource goes.
+/// A client with the TTL feature gets the TTL and refreshes; when the upstream becomes silent, the resource
+/// is removed.
 #[tokio::test]
 async fn ttl_1_ttl_4_ttl_5_rly_39_heartbeats_pass_and_end_with_those_of_the_upstream() {
     const LIFE: Duration = Duration::from_secs(3);
@@ -49,7 +50,7 @@ async fn ttl_1_ttl_4_ttl_5_rly_39_heartbeats_pass_and_end_with_those_of_the_upst
             let beat = client.take(EDS).await;
             assert!(beat.ttls["a"] <= LIFE, "{:?}", beat.ttls);
             match variant {
-                // The resource itself: Envoy's timer runs on where a refresh in SotW has no body (TTL-4).
+                // The resource itself: Envoy's timer is not reset by a SotW refresh without a body (TTL-4).
                 Variant::Sotw => {
                     assert_eq!((beat.get("a").text(), &beat.version), ("1".into(), &first.version));
                 }
@@ -67,7 +68,7 @@ async fn ttl_1_ttl_4_ttl_5_rly_39_heartbeats_pass_and_end_with_those_of_the_upst
     }
 }
 
-/// A client without the feature sees no TTL and no wrapper, and loses what ran out all the same.
+/// A client without the feature sees no TTL and no wrapper, and still loses an expired resource.
 #[tokio::test]
 async fn ttl_1_ttl_8_wir_8_without_the_feature_a_resource_goes_when_its_time_is_over() {
     for upstream in Variant::BOTH {
@@ -92,7 +93,7 @@ async fn ttl_1_ttl_8_wir_8_without_the_feature_a_resource_goes_when_its_time_is_
     }
 }
 
-/// TTL-6: of a complete set every refresh is the whole of it.
+/// TTL-6: every refresh of a complete set is the whole set.
 #[tokio::test]
 async fn ttl_6_a_sotw_set_is_refreshed_in_full() {
     let Some(bench) = scripted(Variant::Delta).await else { return };
@@ -104,7 +105,7 @@ async fn ttl_6_a_sotw_set_is_refreshed_in_full() {
     answer.items.push(Item::new(CDS, "b", "1", "1"));
     bench.origin.answer_raw(asked.stream, answer.clone());
     let first = client.take(CDS).await;
-    // The time is told anew with the content.
+    // The TTL is sent anew with the content.
     answer.ttls.insert("a".to_owned(), life * 2);
     bench.origin.answer_raw(asked.stream, answer);
     let second = client.take(CDS).await;
@@ -115,7 +116,7 @@ async fn ttl_6_a_sotw_set_is_refreshed_in_full() {
     assert!(second.wrapped.contains("a") && !second.wrapped.contains("b"));
 }
 
-/// TTL-7: whatever gRPC says that it supports.
+/// TTL-7: whatever features gRPC lists.
 #[tokio::test]
 async fn ttl_7_grpc_is_told_nothing_of_ttls() {
     let Some(bench) = scripted(Variant::Delta).await else { return };
@@ -132,7 +133,8 @@ async fn ttl_7_grpc_is_told_nothing_of_ttls() {
     client.quiet().await;
 }
 
-/// RLY-22, FEA-3: upstream sees the class's own features and the wrapper; RLY-12: other features are another class.
+/// RLY-22, FEA-3: the upstream sees the class's own features and the wrapper; RLY-12: other features make
+/// another class.
 #[tokio::test]
 async fn rly_12_rly_22_fea_2_fea_3_features_belong_to_the_class() {
     let Some(bench) = scripted(Variant::Delta).await else { return };
@@ -147,7 +149,7 @@ async fn rly_12_rly_22_fea_2_fea_3_features_belong_to_the_class() {
     assert_eq!(bench.origin.opened(), 3);
 }
 
-/// WIR-9, LED-4: the list form of LEDS has no name of its own, so that in SotW only the wrapper can carry it.
+/// WIR-9, LED-4: the list form of LEDS has no name of its own; in SotW only the wrapper can carry a name.
 #[tokio::test]
 async fn wir_9_led_4_rly_23_a_type_without_names_goes_wrapped_or_not_at_all() {
     const LISTS: &str = "xds.endpoint.supports_lb_endpoint_collection";
@@ -179,7 +181,7 @@ async fn rly_29_a_type_may_have_a_timer_of_its_own() {
     let mut client = bench.delta("one").await;
     client.want(EDS, &["a"]);
     client.want(RDS, &["a", "b"]);
-    // The timer counts once the server has spoken of the type (RLY-2).
+    // The timer starts after the server has answered for the type (RLY-2).
     let asked = bench.origin.expect(RDS).await;
     bench.origin.answer(&asked, "v", vec![Item::new(RDS, "b", "", "1")], &[]);
     assert_eq!(client.take(RDS).await.get("b").text(), "1");
@@ -187,7 +189,8 @@ async fn rly_29_a_type_may_have_a_timer_of_its_own() {
     client.quiet().await;
 }
 
-/// RLY-2, TMR-3: what a slow server has still to send is not gone; what it leaves out is, a timer after it fell silent.
+/// RLY-2, TMR-3: a name that a slow server has yet to send is not absent; an omitted name is absent one timer
+/// after the server became silent.
 #[tokio::test]
 async fn rly_2_a_name_that_the_server_has_still_to_send_is_not_told_as_gone() {
     let Some(bench) = Bench::scripted(|setup| setup.resource_timeout(1)).await else { return };

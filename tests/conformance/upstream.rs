@@ -1,4 +1,4 @@
-//! The relay as a client: what it asks, how often, and what its reconnects do downstream.
+//! The relay as a client: its requests, their number, and the effect of reconnects downstream.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use tonic::Code;
 use crate::bench::Bench;
 use crate::support::{Ask, CDS, EDS, FOUR, Item, LDS, RDS, Variant, is_full_state};
 
-/// RLY-48, KAL-5: a stream that ended, however, is opened again, and nobody downstream hears of it.
+/// RLY-48, KAL-5: the relay reopens an ended stream, without an effect downstream.
 #[tokio::test]
 async fn rly_48_upstream_reconnects_are_no_news() {
     for upstream in Variant::BOTH {
@@ -42,7 +42,7 @@ async fn rly_48_upstream_reconnects_are_no_news() {
     }
 }
 
-/// A deletion while the upstream was away comes when it is back.
+/// A deletion during the upstream's outage arrives after the reconnect.
 #[tokio::test]
 async fn rly_64_rly_65_what_changed_meanwhile_is_news() {
     for upstream in Variant::BOTH {
@@ -65,8 +65,8 @@ async fn rly_64_rly_65_what_changed_meanwhile_is_news() {
     }
 }
 
-/// RLY-64: the first request of each type on the new stream states the union, with the upstream's own versions.
-/// DEL-35: in the order of dependency.
+/// RLY-64: the first request of each type on the new stream states the union, with the upstream's own
+/// versions. DEL-35: in the order of dependency.
 #[tokio::test]
 async fn rly_64_del_35_the_union_is_restated_in_the_upstreams_own_versions() {
     let Some(bench) = Bench::scripted(|setup| setup.resource_timeout(60)).await else { return };
@@ -94,8 +94,8 @@ async fn rly_64_del_35_the_union_is_restated_in_the_upstreams_own_versions() {
     client.quiet().await;
 }
 
-/// RLY-1, RLY-2: a server that is silent about a type as a whole says nothing of one name. The timer of a name counts once the
-/// server has spoken of the type, as it has of EDS here, with a name that was asked for later.
+/// RLY-1, RLY-2: a server that is silent about a whole type says nothing about a single name. The timer of a
+/// name runs after the server has answered for the type, as for EDS here, where the name came later.
 #[tokio::test]
 async fn rly_2_a_server_that_is_slow_with_a_type_removes_nothing() {
     for upstream in Variant::BOTH {
@@ -117,7 +117,8 @@ async fn rly_2_a_server_that_is_slow_with_a_type_removes_nothing() {
     }
 }
 
-/// SST-4: a SotW response of a type that is not full-state holds what changed, to a wildcard too. Nothing goes by omission.
+/// SST-4: a SotW response of a type that is not full-state has only changes, even for a wildcard. An omission
+/// removes nothing.
 #[tokio::test]
 async fn sst_4_a_partial_response_to_a_sotw_wildcard_deletes_nothing() {
     for type_url in [EDS, RDS, "type.googleapis.com/acme.Thing"] {
@@ -182,7 +183,7 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-/// STR-2 towards upstream: the node goes with the first message of the stream.
+/// STR-2 towards the upstream: the first message of the stream has the node.
 #[tokio::test]
 async fn str_2_the_node_goes_upstream_once() {
     for upstream in Variant::BOTH {
@@ -201,7 +202,7 @@ async fn str_2_the_node_goes_upstream_once() {
     }
 }
 
-/// ACK-9, ACK-10: every response is ACKed by its nonce, in order, while names are being added.
+/// ACK-9, ACK-10: every response is ACKed with its nonce, in order, while names are added.
 #[tokio::test]
 async fn ack_8_ack_9_ack_10_every_response_is_acked() {
     for upstream in Variant::BOTH {
@@ -227,7 +228,7 @@ async fn ack_8_ack_9_ack_10_every_response_is_acked() {
     }
 }
 
-/// RLY-25: a control plane without delta is spoken to in SotW, and that is remembered.
+/// RLY-25: the relay uses SotW with a control plane without delta, and remembers the choice.
 #[tokio::test]
 async fn rly_25_delta_refused_is_sotw() {
     let Some(bench) = Bench::relay(Variant::Delta).await else { return };
@@ -246,7 +247,7 @@ async fn rly_25_delta_refused_is_sotw() {
     assert_eq!(bench.origin.opened(), 3, "RLY-25: delta was tried again within the hour");
 }
 
-/// RLY-62, FLW-5: many names at once are few requests; ACKs are not held back by it.
+/// RLY-62, FLW-5: many names at once make few requests; ACKs do not wait for the batch.
 #[tokio::test]
 async fn rly_62_flw_5_name_changes_are_batched() {
     for upstream in Variant::BOTH {
@@ -265,11 +266,11 @@ async fn rly_62_flw_5_name_changes_are_batched() {
     }
 }
 
-/// FLW-5: a client that starts alone asks for one type after the other, and is gathered with nobody.
+/// FLW-5: a client that starts alone requests one type after the other, without a wait for others.
 #[tokio::test]
 async fn flw_5_a_chain_of_first_requests_is_not_gathered() {
     let mut quickest = Duration::MAX;
-    // The machine may be busy, and what is gathered takes its time each time.
+    // The machine may be busy, and every batch takes time.
     for _ in 0..5 {
         let Some(bench) = Bench::relay(Variant::Delta).await else { return };
         let chain = [LDS, RDS, CDS, EDS];
@@ -288,7 +289,7 @@ async fn flw_5_a_chain_of_first_requests_is_not_gathered() {
     panic!("a chain of four takes {quickest:?}");
 }
 
-/// GOAWAY is no failure (KAL-5); the stream goes on until its end, or moves, without news.
+/// GOAWAY is no failure (KAL-5); the stream continues until its end, or moves, without an effect downstream.
 #[tokio::test]
 async fn kal_5_goaway_is_no_news() {
     let Some(bench) = Bench::relay(Variant::Delta).await else { return };

@@ -1,4 +1,4 @@
-//! RLY-27 to RLY-37: from one variant to the other, versions, ACK towards upstream.
+//! RLY-27 to RLY-37: conversion between variants, versions, ACKs for the upstream.
 
 use crate::bench::Bench;
 use crate::support::proto::Any;
@@ -12,7 +12,7 @@ fn slow_sotw(setup: Setup) -> Setup {
     setup.upstream(Variant::Sotw).resource_timeout(60)
 }
 
-/// RLY-27 (a): it was PRESENT earlier on this upstream stream.
+/// RLY-27 (a): the resource was PRESENT earlier on this upstream stream.
 #[tokio::test]
 async fn rly_27_what_leaves_a_full_response_is_removed() {
     for type_url in [CDS, LDS] {
@@ -31,7 +31,7 @@ async fn rly_27_what_leaves_a_full_response_is_removed() {
     }
 }
 
-/// RLY-27 (b): it was in the first request, so no response can predate it.
+/// RLY-27 (b): the name was in the first request, so no response can predate the name.
 #[tokio::test]
 async fn rly_27_what_the_first_response_lacks_is_absent() {
     for type_url in [CDS, LDS] {
@@ -50,7 +50,7 @@ async fn rly_27_what_the_first_response_lacks_is_absent() {
     }
 }
 
-/// A response computed before the request for `b` proves nothing about it.
+/// A response computed before the request for `b` proves nothing about `b`.
 #[tokio::test]
 async fn rly_27_a_response_in_flight_proves_nothing_about_a_later_name() {
     for type_url in [CDS, LDS] {
@@ -95,11 +95,11 @@ async fn rly_28_rly_29_a_name_never_seen_is_absent_after_its_timer() {
     let mut client = bench.delta("one").await;
     client.want(EDS, &["never", "other"]);
     let asked = bench.origin.expect(EDS).await;
-    // The server speaks of the type, but not of this name.
+    // The server answers for the type, but not for this name.
     bench.origin.answer(&asked, "1", vec![item(EDS, "other", "1")], &[]);
     assert_eq!(client.take(EDS).await.names(), ["other"]);
     assert_eq!(client.take(EDS).await.removed, ["never"]);
-    // It heals when the resource arrives after all.
+    // The absence ends with the arrival of the resource.
     bench.origin.answer(&asked, "1", vec![item(EDS, "never", "1")], &[]);
     assert_eq!(client.take(EDS).await.names(), ["never"]);
 }
@@ -115,7 +115,8 @@ async fn rly_32_versions_learnt_elsewhere_do_not_match() {
     }
 }
 
-/// RLY-33: `Client` asserts of every nonce that it is new on its stream; here that it is not the upstream's.
+/// RLY-33: `Client` asserts that every nonce is new on its stream; this test, that the nonce is not the
+/// upstream's.
 #[tokio::test]
 async fn rly_33_nonces_are_the_streams_own() {
     for variant in Variant::BOTH {
@@ -136,7 +137,7 @@ async fn rly_33_nonces_are_the_streams_own() {
     }
 }
 
-/// RLY-34: a delta removal, told to SotW clients.
+/// RLY-34: a delta removal, as seen by SotW clients.
 #[tokio::test]
 async fn rly_34_an_upstream_removal_downstream() {
     let Some(bench) = Bench::relay(Variant::Delta).await else { return };
@@ -191,7 +192,7 @@ async fn rly_36_rly_65_equal_bytes_are_no_news() {
     }
 }
 
-/// ACK-8: what is structurally sound is ACKed at once, whatever a client thinks of it.
+/// ACK-8: a structurally valid response is ACKed at once, whatever the clients answer.
 #[tokio::test]
 async fn rly_37_ack_8_a_clients_nack_stays_here() {
     for upstream in Variant::BOTH {
@@ -212,7 +213,7 @@ async fn rly_37_ack_8_a_clients_nack_stays_here() {
     }
 }
 
-/// SST-8: duplicates void the whole response. H24. ACK-9: the NACK has the last accepted version.
+/// SST-8: duplicates invalidate the whole response. H24. ACK-9: the NACK has the last accepted version.
 #[tokio::test]
 async fn rly_37_sst_8_ack_9_h_24_duplicates_void_a_response() {
     for upstream in Variant::BOTH {
@@ -234,7 +235,7 @@ async fn rly_37_sst_8_ack_9_h_24_duplicates_void_a_response() {
     }
 }
 
-/// A CDS response with one undecodable element: the valid rest is used, nobody loses a cluster.
+/// A CDS response with one undecodable element: the valid rest is used, no client loses a cluster.
 #[tokio::test]
 async fn rly_37_nobody_loses_a_cluster_to_an_undecodable_element() {
     let Some(bench) = Bench::scripted(slow_sotw).await else { return };
@@ -243,7 +244,7 @@ async fn rly_37_nobody_loses_a_cluster_to_an_undecodable_element() {
     let asked = bench.origin.expect(CDS).await;
     bench.origin.answer(&asked, "1", vec![item(CDS, "a", "1"), item(CDS, "b", "1")], &[]);
     client.settle(CDS, &[("a", "1"), ("b", "1")]).await;
-    // Field 1 says five bytes and has one: not even a name.
+    // Field 1 announces five bytes and has one: not even a name.
     let broken = Item {
         body: Some(Any { type_url: CDS.to_owned(), value: vec![0x0a, 0x05, b'b'] }),
         ..Item::default()
@@ -255,7 +256,7 @@ async fn rly_37_nobody_loses_a_cluster_to_an_undecodable_element() {
     assert_eq!(client.holds(CDS).len(), 2);
 }
 
-/// An element of another type than the response's.
+/// An element of another type than the response's type.
 #[tokio::test]
 async fn rly_37_sst_9_an_element_of_the_wrong_type_is_nacked() {
     for upstream in Variant::BOTH {

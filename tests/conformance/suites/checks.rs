@@ -1,4 +1,4 @@
-//! howardjohn/xds-conformance: C1 to C6. And what polls are told, at which no public suite looks.
+//! howardjohn/xds-conformance: C1 to C6. And the answers to polls, which no public suite checks.
 
 use super::{ABC, ADS, REST, play};
 use crate::support::{CDS, EDS, FOUR, LDS, RDS, SDS, SILENCE, SRDS};
@@ -27,7 +27,7 @@ async fn c_2_to_c_6_a_request_without_names_is_a_wildcard_of_every_type() {
     .await;
 }
 
-/// A type of which the server has nothing is answered too, once that is known (DEL-25, SST-7).
+/// A type without resources at the server is answered too, after the server has said so (DEL-25, SST-7).
 #[tokio::test]
 async fn c_2_to_c_6_the_wildcard_of_nothing_is_answered() {
     play(ADS, &[RTDS], async |row| {
@@ -53,7 +53,7 @@ async fn rest_each_answer_is_the_whole_set() {
     .await;
 }
 
-/// RST-4: a poll with the current version is not answered anew.
+/// RST-4: a poll with the current version gets no new answer.
 #[tokio::test]
 async fn rest_no_news_is_no_answer() {
     play(REST, &FOUR, async |row| {

@@ -1,4 +1,5 @@
-//! What Envoy tests of its clients, told from the side of the server (A, D): what a real client sends, in every order.
+//! Envoy's tests of its clients, from the server's side (A, D): the requests of a real client, in every
+//! order.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::support::{Answer, Ask, CDS, Client, EDS, FOUR, LDS, RDS, SDS};
 
 const RTDS: &str = "type.googleapis.com/envoy.service.runtime.v3.Runtime";
 
-/// Asks for one name of each type in turn, and holds it before the next.
+/// Asks for one name of each type in turn, and receives each before the next.
 async fn in_turn(row: &super::Row, types: &[&str]) {
     for type_url in types {
         row.bench.origin.set(type_url, "a", "1");
@@ -40,7 +41,7 @@ async fn a_2_an_update_to_a_subset() {
     .await;
 }
 
-/// A3: a NACK is heard without a loop, and the good resource that follows is delivered.
+/// A3: a NACK causes no loop, and the next good resource is delivered.
 #[tokio::test]
 async fn a_3_a_nack_and_then_a_good_one() {
     play(STREAMS, &FOUR, async |row| {
@@ -56,7 +57,8 @@ async fn a_3_a_nack_and_then_a_good_one() {
     .await;
 }
 
-/// A4: as Envoy 1.40 comes back: in SotW with an empty list and its last version, in delta with what it has.
+/// A4: a reconnect of Envoy 1.40: in SotW with an empty list and the last version, in delta with the known
+/// resources.
 #[tokio::test]
 async fn a_4_a_client_comes_back() {
     play(STREAMS, &[CDS, LDS], async |row| {
@@ -82,7 +84,7 @@ async fn a_4_a_client_comes_back() {
     .await;
 }
 
-/// A7: while it warms, Envoy does not ACK, and of two responses it ACKs the newer (SotW) or both (delta).
+/// A7: Envoy does not ACK during warming, and then ACKs the newer of two responses (SotW) or both (delta).
 #[tokio::test]
 async fn a_7_late_and_skipped_acks() {
     play(STREAMS, &FOUR, async |row| {
@@ -90,7 +92,7 @@ async fn a_7_late_and_skipped_acks() {
         row.set(&[("a", "2")]);
         let mut pending = vec![client.next(row.type_url).await];
         row.set(&[("a", "3")]);
-        // A server may send the third beside the second, or hold it back.
+        // A server may send the third response beside the second, or hold it.
         if let Ok(third) = timeout(Duration::from_millis(300), client.any()).await {
             pending.push(third);
         }
@@ -110,13 +112,13 @@ fn acknowledge(client: &mut Client, pending: &[Answer], newest_only: bool) {
     }
 }
 
-/// A8: what was removed before it warmed is no longer asked for, and does not come.
+/// A8: the client unsubscribes from a removed resource during warming; the resource does not come.
 #[tokio::test]
 async fn a_8_removed_before_it_warmed() {
     play(STREAMS, &[EDS, RDS], async |row| {
         let mut client = row.client().await;
         client.want(row.type_url, &["a", "b"]);
-        // In delta what does not exist is told (DEL-12).
+        // Delta reports absence (DEL-12).
         let mut absent = if row.is_sotw() { 2 } else { 0 };
         while absent < 2 {
             absent += client.take(row.type_url).await.removed.len();
@@ -130,7 +132,7 @@ async fn a_8_removed_before_it_warmed() {
     .await;
 }
 
-/// A9: one of two is there when the stream breaks; the other comes when it comes.
+/// A9: one of two resources is there at the end of the stream; the other follows later.
 #[tokio::test]
 async fn a_9_one_of_two_and_a_reset() {
     play(STREAMS, &[EDS, RDS], async |row| {
@@ -145,7 +147,7 @@ async fn a_9_one_of_two_and_a_reset() {
     .await;
 }
 
-/// A10: the listener turns to another route; news of the old one does not come any more.
+/// A10: the listener switches to another route; updates of the old route stop.
 #[tokio::test]
 async fn a_10_from_one_route_to_another() {
     play(STREAMS, &[RDS, EDS], async |row| {
@@ -175,7 +177,8 @@ async fn a_11_a_12_many_names_in_one_request() {
     .await;
 }
 
-/// A13: it was gone before anybody asked. A server may say so, or say nothing; then it comes back.
+/// A13: the resource was removed before the first request. A server may report the absence or stay silent;
+/// then the resource comes back.
 #[tokio::test]
 async fn a_13_removed_before_it_was_asked_for() {
     play(STREAMS, &[LDS, CDS], async |row| {
@@ -194,7 +197,8 @@ async fn a_13_removed_before_it_was_asked_for() {
     .await;
 }
 
-/// Asks for a first name and for a second, each with this node, and ACKs the first answer with it, too.
+/// Asks for a first name and for a second, each with one of these nodes; the ACK of the first answer repeats
+/// its node.
 async fn with_node(row: super::Row, nodes: [Node; 2]) {
     row.set(&ABC[..2]);
     let mut client = row.client().await;
@@ -219,7 +223,7 @@ async fn a_14_the_node_in_every_message() {
     play(STREAMS, &FOUR, async |row| with_node(row, [node("one"), node("one")]).await).await;
 }
 
-/// A15: the node comes again with other parameters, in the middle of the stream.
+/// A15: the node changes its parameters in the middle of the stream.
 #[tokio::test]
 async fn a_15_dynamic_parameters_change() {
     play(STREAMS, &FOUR, async |row| {
@@ -240,7 +244,8 @@ async fn a_16_any_order_of_types() {
     play(ADS, &[RTDS], async |row| in_turn(&row, &[RTDS, EDS, CDS]).await).await;
 }
 
-/// D8: the server thinks that the client has it; it is asked for again, so it is sent again (DEL-11).
+/// D8: the server counts the resource as delivered; a new subscription makes the server send the resource
+/// again (DEL-11).
 #[tokio::test]
 async fn d_8_asked_for_again_is_sent_again() {
     play(DELTA, &FOUR, async |row| {
@@ -268,7 +273,7 @@ async fn d_9_leaving_what_was_never_known_is_nothing() {
     .await;
 }
 
-/// D14: after the wildcard was left only the names remain, and an update does not change who is interested in what.
+/// D14: after the end of the wildcard only the names remain, and an update changes no subscription.
 #[tokio::test]
 async fn d_14_the_wildcard_is_left_and_names_remain() {
     play(STREAMS, &FOUR, async |row| {

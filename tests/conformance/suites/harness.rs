@@ -1,4 +1,5 @@
-//! ii/xds-test-harness: H1 to H18, and those that its diary adds. Each ends with silence: the last ACK gets no answer.
+//! ii/xds-test-harness: H1 to H18, and cases from its diary. Each ends with silence: the last ACK gets no
+//! answer.
 
 use super::{ABC, ADS, DELTA, Row, SOTW, STREAMS, play};
 use crate::support::{Ask, CDS, EDS, FOUR, LDS, RDS, is_full_state};
@@ -33,7 +34,7 @@ async fn h_2_delta_one_of_three_changes() {
     .await;
 }
 
-/// And the name that does not exist is told to be absent (DEL-12), which the harness has commented out.
+/// The missing name is reported as absent (DEL-12); the harness has this check commented out.
 #[tokio::test]
 async fn h_3_delta_a_name_that_comes_later() {
     play(DELTA, &FOUR, async |row| {
@@ -166,8 +167,8 @@ async fn h_13_h_14_sotw_a_name_that_comes_later() {
     .await;
 }
 
-/// What is due when one of the names changed: all of them in a full-state type (SST-1), in others that one (SST-4), beside
-/// which a server may repeat the rest. The relay does not.
+/// The resources due after a change of one name: all of a full-state type (SST-1), the changed resource of
+/// other types (SST-4). A server may repeat the rest; the relay does not.
 fn due(row: &Row, all: &[&'static str], changed: &'static str) -> Vec<&'static str> {
     if is_full_state(row.type_url) { all.to_vec() } else { vec![changed] }
 }
@@ -185,7 +186,7 @@ async fn h_16_h_17_sotw_narrowed_to_one() {
     .await;
 }
 
-/// The harness sends `[""]` where it means "nothing"; that is a name (SUB-16).
+/// The harness sends `[""]` and means an empty list; by SUB-16 the empty name is a name.
 #[tokio::test]
 async fn h_18_sotw_the_empty_name_is_no_wildcard() {
     play(SOTW, &FOUR, async |row| {
@@ -198,8 +199,8 @@ async fn h_18_sotw_the_empty_name_is_no_wildcard() {
     .await;
 }
 
-/// H19, H20: every request but the first of every client here has no node; an explicitly empty one does no harm either,
-/// and a differing one makes no other client of this one (STR-3).
+/// H19, H20: every request here has no node, except the first of each client; an explicitly empty node is
+/// harmless too, and a different node does not change the client (STR-3).
 #[tokio::test]
 async fn h_19_h_20_later_nodes() {
     play(STREAMS, &FOUR, async |row| {
@@ -220,7 +221,7 @@ async fn h_19_h_20_later_nodes() {
     .await;
 }
 
-/// The first half of H21; that the version changes with nothing else is `str_11_the_version_of_equal_content_is_equal`.
+/// The first half of H21; for the second half see `str_11_the_version_of_equal_content_is_equal`.
 #[tokio::test]
 async fn h_21_the_version_changes_with_the_content() {
     play(STREAMS, &[CDS, LDS], async |row| {

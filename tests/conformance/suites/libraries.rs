@@ -1,4 +1,4 @@
-//! What server libraries test of themselves: go-control-plane, istio, Kuma, diderot (V1 to V15).
+//! The server libraries' tests of themselves: go-control-plane, istio, Kuma, diderot (V1 to V15).
 
 use tonic::Code;
 
@@ -50,7 +50,7 @@ async fn v_3_no_type_url_is_an_error() {
     }
 }
 
-/// V4: and after the linger the upstream subscription ends too (RLY-57, RLY-61).
+/// V4: after the linger the upstream subscription ends too (RLY-57, RLY-61).
 #[tokio::test]
 async fn v_4_the_end_of_a_stream_ends_its_watches() {
     for variant in Variant::BOTH {
@@ -77,7 +77,7 @@ async fn v_5_the_subscription_machine_of_sotw() {
         client.want(type_url, &[]);
         assert_eq!(client.take(type_url).await.names(), ["x", "y"]);
         client.want(type_url, &["x"]);
-        // New in the list, though the wildcard brought it before (SUB-3).
+        // New in the list, although the wildcard delivered the resource before (SUB-3).
         client.take(type_url).await;
         client.want(type_url, &[]);
         client.quiet().await;
@@ -91,7 +91,7 @@ async fn v_5_the_subscription_machine_of_sotw() {
     .await;
 }
 
-/// The same of delta, where names do not end the wildcard (DEL-7).
+/// The same for delta, where names do not end the wildcard (DEL-7).
 #[tokio::test]
 async fn v_5_the_subscription_machine_of_delta() {
     play(DELTA, &FOUR, async |row| {
@@ -118,7 +118,7 @@ async fn v_5_the_subscription_machine_of_delta() {
     .await;
 }
 
-/// V6: with the resource, since the wildcard has it; or with its removal, since it does not exist.
+/// V6: the answer is the resource, if the wildcard has it, or its removal.
 #[tokio::test]
 async fn v_6_a_name_left_beside_the_wildcard_is_answered() {
     play(DELTA, &FOUR, async |row| {
@@ -136,7 +136,7 @@ async fn v_6_a_name_left_beside_the_wildcard_is_answered() {
     .await;
 }
 
-/// V7, V13: who asked for a resource twice over is told once.
+/// V7, V13: a client that subscribes to a resource twice gets one copy.
 #[tokio::test]
 async fn v_7_v_13_named_and_by_wildcard_is_told_once() {
     play(STREAMS, &FOUR, async |row| {
@@ -153,7 +153,7 @@ async fn v_7_v_13_named_and_by_wildcard_is_told_once() {
     .await;
 }
 
-/// V13: a resource that changes while its subscribers are told ends as what it is, and nothing older comes after newer.
+/// V13: quick changes end with the newest resource, and no older resource follows a newer.
 #[tokio::test]
 async fn v_13_quick_changes_end_with_the_newest() {
     play(STREAMS, &[CDS, EDS], async |row| {
@@ -172,7 +172,7 @@ async fn v_13_quick_changes_end_with_the_newest() {
     .await;
 }
 
-/// V9 (istio, after a reconnect): endpoints are asked for first, before the clusters.
+/// V9 (istio, after a reconnect): endpoints are requested before the clusters.
 #[tokio::test]
 async fn v_9_endpoints_first_after_a_reconnect() {
     play(STREAMS, &[EDS], async |row| {
@@ -187,7 +187,7 @@ async fn v_9_endpoints_first_after_a_reconnect() {
     .await;
 }
 
-/// V9 (istio): a NACK of one set of routes, then another set is asked for.
+/// V9 (istio): a NACK of one set of routes, then a request for another set.
 #[tokio::test]
 async fn v_9_another_set_after_a_nack() {
     play(STREAMS, &[RDS, EDS], async |row| {
@@ -205,7 +205,7 @@ async fn v_9_another_set_after_a_nack() {
     .await;
 }
 
-/// V9 (istio, push scoping): what nobody asked for is nobody's news, of the same type or of another.
+/// V9 (istio, push scoping): changes without subscribers cause no response, of the same type or of another.
 #[tokio::test]
 async fn v_9_pushes_have_a_scope() {
     play(STREAMS, &FOUR, async |row| {
@@ -219,7 +219,7 @@ async fn v_9_pushes_have_a_scope() {
     .await;
 }
 
-/// V9 (istio): two streams with one node id overlap; neither hurts the other.
+/// V9 (istio): two streams with one node id overlap without harm.
 #[tokio::test]
 async fn v_9_two_streams_of_one_node_overlap() {
     play(STREAMS, &FOUR, async |row| {
@@ -239,7 +239,8 @@ async fn v_9_two_streams_of_one_node_overlap() {
     .await;
 }
 
-/// V15: what the client has is not sent, what it has otherwise is, and what is gone is removed.
+/// V15: the relay sends no resource whose version the client presents, updates those with other versions, and
+/// removes those that are gone.
 #[tokio::test]
 async fn v_15_versions_presented_on_a_new_stream() {
     play(DELTA, &FOUR, async |row| {

@@ -1,10 +1,10 @@
-//! What no suite has (N).
+//! Scenarios without a public suite (N).
 
 use super::{ABC, DELTA, SOTW, STREAMS, play};
 use crate::bench::Bench;
 use crate::support::{Ask, CDS, Client, EDS, FOUR, Item, Variant};
 
-/// N1, in small: the load tests have it with ten thousand.
+/// N1 in small: the load tests have ten thousand clients.
 #[tokio::test]
 async fn n_1_one_change_is_read_once_and_told_to_all() {
     for variant in Variant::BOTH {
@@ -27,7 +27,7 @@ async fn n_1_one_change_is_read_once_and_told_to_all() {
     }
 }
 
-/// N2: who joins while the answer is under way gets it once, and nobody asks for it again.
+/// N2: a client that joins while an answer is in flight gets the answer once, without a new upstream request.
 #[tokio::test]
 async fn n_2_joining_while_the_answer_is_under_way() {
     for variant in Variant::BOTH {
@@ -47,7 +47,7 @@ async fn n_2_joining_while_the_answer_is_under_way() {
     }
 }
 
-/// N4: clients of every kind see the same end.
+/// N4: clients of every kind end in the same state.
 #[tokio::test]
 async fn n_4_sotw_and_delta_end_alike() {
     play(STREAMS, &[CDS, EDS], async |row| {
@@ -69,7 +69,7 @@ async fn n_4_sotw_and_delta_end_alike() {
     .await;
 }
 
-/// N5: a nonce of yesterday; in delta what is asked for counts whatever the nonce (DEL-2).
+/// N5: a stale nonce; delta subscriptions count whatever the nonce (DEL-2).
 #[tokio::test]
 async fn n_5_delta_a_change_with_a_stale_nonce_counts() {
     play(DELTA, &FOUR, async |row| {
@@ -105,7 +105,7 @@ async fn n_6_sotw_new_names_with_a_stale_nonce_count() {
     .await;
 }
 
-/// N11: left and asked for again before anything could be said to either.
+/// N11: a name is left and requested again before the answer to either request.
 #[tokio::test]
 async fn n_11_left_and_back_within_one_round_trip() {
     play(STREAMS, &FOUR, async |row| {
@@ -120,7 +120,7 @@ async fn n_11_left_and_back_within_one_round_trip() {
     .await;
 }
 
-/// N13: one NACKs, all others go on.
+/// N13: one client NACKs, all others continue.
 #[tokio::test]
 async fn n_13_one_nack_holds_nobody_else() {
     play(STREAMS, &[CDS, EDS], async |row| {

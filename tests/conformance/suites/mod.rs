@@ -1,5 +1,6 @@
-//! The scenarios of the public suites and of the neighbours' own tests, each told once and played as a table: for every
-//! way of asking in which it exists, and for every type. The table of `README.md` lists them with their rules.
+//! The scenarios of the public suites and of other projects' tests, each written once and run as a table: for
+//! every kind of downstream that has the scenario, and for every type. The table of `README.md` lists the
+//! scenarios with their rules.
 
 mod checks;
 mod envoy;
@@ -29,7 +30,8 @@ pub const REST: &[Downstream] = &[Downstream::Rest];
 
 pub const ABC: [(&str, &str); 3] = [("a", "1"), ("b", "1"), ("c", "1")];
 
-/// One row of a table: how it is asked, and what for. The rows of one way share a bench, one type after the other.
+/// One row of a table: a kind of downstream and a type. The rows of one kind share a bench, one type after
+/// the other.
 #[derive(Clone)]
 pub struct Row {
     pub bench: Arc<Bench>,
@@ -54,7 +56,7 @@ impl Row {
         self.bench.origin.remove(self.type_url, name);
     }
 
-    /// A client that asked for these names, which exist, and holds them.
+    /// A client that has received these resources after a subscription by name.
     pub async fn holding(&self, resources: &[(&str, &str)]) -> Client {
         self.set(resources);
         let mut client = self.client().await;
@@ -74,7 +76,7 @@ impl Row {
     }
 }
 
-/// Plays every row, those that come after a failure too, and fails with the names of those that failed.
+/// Plays every row, also after a failure, and fails with the names of the failed rows.
 pub async fn play<F, Story>(kinds: &[Downstream], types: &[&'static str], story: Story)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -83,7 +85,7 @@ where
     let wanted = |kind: &&Downstream| judge::settings().is_none_or(|settings| settings.wants(**kind));
     let columns = kinds.iter().filter(wanted).map(|kind| column(*kind, types, &story));
     let verdicts: Vec<(String, String)> = if judge::settings().is_some() {
-        // There is one server for all of them.
+        // All rows share one server.
         let mut verdicts = Vec::new();
         for column in columns {
             verdicts.extend(column.await);
@@ -98,7 +100,7 @@ where
     assert!(faults.is_empty(), "{} of {} rows failed:\n{}", faults.len(), verdicts.len(), faults.join("\n"));
 }
 
-/// The rows of one way of asking, each with its verdict.
+/// The rows of one kind of downstream, each with its verdict.
 async fn column<F>(
     kind: Downstream,
     types: &[&'static str],

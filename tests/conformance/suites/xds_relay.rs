@@ -1,4 +1,4 @@
-//! What xds-relay got wrong.
+//! Known bugs of xds-relay.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use super::{ABC, STREAMS, play};
 use crate::bench::{Bench, pause};
 use crate::support::{CDS, Client, EDS, FOUR, Item, Variant};
 
-/// V14: a dead upstream costs no CPU, and the cache serves. The figure itself is in `tests/e2e`.
+/// V14: a dead upstream costs no CPU, and the cache serves. `tests/e2e` measures the CPU time.
 #[tokio::test]
 async fn v_14_a_dead_upstream_leaves_the_cache_serving() {
     for variant in Variant::BOTH {
@@ -41,7 +41,7 @@ async fn fu_17_a_large_response_arrives() {
     }
 }
 
-/// RLY-59: nothing that a cache does closes a stream.
+/// RLY-59: an eviction closes no stream.
 #[tokio::test]
 async fn rly_59_eviction_closes_no_stream() {
     let Some(bench) = Bench::with(|setup| setup.line("linger: 100ms")).await else { return };
@@ -69,7 +69,8 @@ async fn rly_59_eviction_closes_no_stream() {
     }
 }
 
-/// RLY-15: the first client's node does not stand for the others; each class is asked for with its own.
+/// RLY-15: the first client's node does not represent other classes; each class is requested with a node of
+/// its own.
 #[tokio::test]
 async fn rly_15_the_first_client_is_nobodys_identity() {
     use crate::support::client::{connect, node};
@@ -104,7 +105,7 @@ async fn sub_18_clients_with_different_names_get_their_own() {
     .await;
 }
 
-/// RLY-29: a duration is read whole, seconds included.
+/// RLY-29: a duration is parsed as a whole, seconds included.
 #[tokio::test]
 async fn rly_29_a_duration_in_seconds_counts() {
     let Some(bench) = Bench::scripted(|setup| setup.line("linger: 1s")).await else { return };
