@@ -1,4 +1,4 @@
-//! The admin listener under those who should not use it, and what its lists say.
+//! The admin listener under hostile requests, and the content of its lists.
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,7 +19,7 @@ async fn list(relay: &Relay, name: &str) -> Vec<Value> {
     all[name].as_array().unwrap().clone()
 }
 
-/// ADM-2.
+/// ADM-2: a page cannot read the listener through a host name of its own.
 #[tokio::test]
 async fn a_page_cannot_read_it_by_a_name_of_its_own() {
     let (_origin, relay) = relay().await;
@@ -30,7 +30,7 @@ async fn a_page_cannot_read_it_by_a_name_of_its_own() {
     assert!(answer.starts_with("HTTP/1.0 421 "), "{answer}");
 }
 
-/// ADM-14.
+/// ADM-14: `/health` is answered beside idle sockets.
 #[tokio::test]
 async fn health_is_answered_beside_300_idle_sockets() {
     let (_origin, relay) = relay().await;
@@ -44,7 +44,8 @@ async fn health_is_answered_beside_300_idle_sockets() {
     }
 }
 
-/// ADM-14: beside 300 sockets that have sent half a request each, and beside 300 that ask much and read nothing of it.
+/// ADM-14: `/health` is answered beside 300 sockets with half a request each, and beside 300 that send many
+/// requests and read no answers.
 #[tokio::test]
 async fn health_is_answered_beside_half_requests_and_stalled_readers() {
     let (_origin, relay) = relay().await;
@@ -57,7 +58,7 @@ async fn health_is_answered_beside_half_requests_and_stalled_readers() {
     for _ in 0..3 {
         assert_eq!(relay.get("/healthz").await.0, 200);
     }
-    // They are neither metrics nor lists, of which a few are written at a time.
+    // Requests for neither metrics nor lists: only a few of those are written at a time.
     let asks = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(4000);
     let mut stalled = Vec::new();
     for _ in 0..300 {
@@ -68,7 +69,7 @@ async fn health_is_answered_beside_half_requests_and_stalled_readers() {
         socket.try_write(asks.as_bytes()).unwrap();
         stalled.push(socket);
     }
-    // An answer has begun, or there was no place left.
+    // The answer has begun, or the relay had no place left.
     for socket in &stalled {
         let _ = socket.peek(&mut [0]).await;
     }
@@ -77,7 +78,7 @@ async fn health_is_answered_beside_half_requests_and_stalled_readers() {
     }
 }
 
-/// Delta messages have but changes: what a client has is told by the version of the state.
+/// Delta messages have only changes: the version of the state tells the resources of a client.
 #[tokio::test]
 async fn clients_that_hold_the_same_show_the_same_version() {
     let (origin, relay) = relay().await;
@@ -104,7 +105,7 @@ async fn clients_that_hold_the_same_show_the_same_version() {
     assert!(resources.iter().all(|of| of["collection"] == "wildcard"), "{resources:?}");
 }
 
-/// It is obeyed, and somebody should know.
+/// The relay obeys, and the operator is warned.
 #[tokio::test]
 async fn a_type_that_is_emptied_is_a_warning() {
     let (origin, relay) = relay().await;

@@ -1,4 +1,4 @@
-//! One connection that makes the relay keep as much as it can, and a neighbour.
+//! One connection that makes the relay keep as much memory as possible, and a neighbour.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::SendRequest;
@@ -63,7 +63,8 @@ fn rest() -> Request<()> {
     request.header("content-type", "application/json").body(()).unwrap()
 }
 
-/// The first part of a request that says it has 1 MiB: names of a few bytes, which take many times as much when read.
+/// The first part of a request that announces 1 MiB: names of a few bytes, which take many times as much
+/// memory when decoded.
 fn half_a_request(bytes: usize) -> Bytes {
     let mut half = BytesMut::new();
     half.put_u8(0);
@@ -87,14 +88,14 @@ async fn fd_9_requests_that_never_end_on_many_streams() {
         requests.send_data(half_a_request(600_000), false).unwrap();
         calls.push((response, requests));
     }
-    // Each has more than a tenth of what all of them may have.
+    // Each stream has more than a tenth of the budget for all connections.
     until_hit(&relay, "connection_bytes", 10).await;
     let grown = relay.resident().saturating_sub(before);
     assert!(grown < 40 << 20, "{} MiB", grown >> 20);
     unharmed(&origin, neighbour).await;
 }
 
-/// Beside the budget each of them has a deadline.
+/// Besides the budget, each stream has a deadline.
 #[tokio::test]
 async fn fd_14_a_request_that_does_not_end_in_time() {
     let (origin, relay, neighbour) = limited("limits: { request_timeout: 200ms }").await;
@@ -107,7 +108,8 @@ async fn fd_14_a_request_that_does_not_end_in_time() {
     unharmed(&origin, neighbour).await;
 }
 
-/// FP7: relief looks at whoever holds memory, also at one that reads all it is sent.
+/// FP7: under memory pressure the relay looks at every stream with much memory, also at a client that reads
+/// all responses.
 #[tokio::test]
 async fn fp7_who_holds_unfinished_requests_is_cut_while_memory_is_short() {
     let (origin, relay, neighbour) = limited("limits: { memory_bytes: 64MiB }").await;
@@ -143,7 +145,7 @@ async fn sub_20_names_that_are_long() {
     assert_eq!(end.code(), Code::ResourceExhausted);
     assert!(end.message().contains("limits.connection_bytes"), "{end}");
     assert_eq!(hits(&relay, "connection_bytes").await, 1);
-    // What it held was taken back: another stream may ask again.
+    // The budget is free again after the cut: another stream may send requests.
     let mut client = Client::open(&relay.address, Variant::Delta, "short").await;
     origin.set(EDS, "e", "1");
     client.want(EDS, &["e"]);
@@ -153,7 +155,7 @@ async fn sub_20_names_that_are_long() {
 
 #[tokio::test]
 async fn fd_4_names_taken_and_dropped_again_and_again() {
-    // One change pays for 400 names, so that 40,000 pass at once.
+    // One change costs as much as 400 names, so that 40,000 pass at once.
     let line = "limits: { changes_per_second: 10, changes_burst: 100 }";
     let (origin, relay, neighbour) = limited(line).await;
     let before = relay.resident();
@@ -180,16 +182,16 @@ async fn fd_1_polled_documents_that_nobody_reads() {
         origin.set(EDS, &format!("e-{number}"), "1");
         client = client.ready().await.unwrap();
         let (response, mut body) = client.send_request(rest(), false).unwrap();
-        // Nobody has asked for the same names before.
+        // No earlier request had the same names.
         let ask = request(Some(&node("poller")), "", &["large".to_owned(), format!("e-{number}")]);
         body.send_data(ask.to_string().into(), true).unwrap();
-        // The head comes; what follows is never read.
+        // The head arrives; the client never reads the body.
         answers.push(timeout(DEADLINE, response).await.expect("an answer").unwrap());
     }
     let refused = answers.iter().filter(|answer| answer.status() == 503).count();
     assert!((4..12).contains(&refused), "{refused} of 12 were refused");
     assert_eq!(hits(&relay, "connection_bytes").await, refused as u64);
-    // What is read makes room.
+    // Reading the answers frees memory.
     drop(answers);
     drop(client);
     let ask = request(Some(&node("poller")), "", &["large".to_owned()]);

@@ -1,4 +1,4 @@
-//! Who gets a node class when there are more than there is room for (RLY-14, I19).
+//! Assignment of node classes when more are claimed than the limit allows (RLY-14, I19).
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn of_cluster(channel: &Channel, cluster: &str) -> Client {
     Client::on(channel.clone(), Variant::Delta, Some(node))
 }
 
-/// I19: peers that invent classes keep nobody else out, and pay for it themselves.
+/// I19: peers that invent classes keep no other peer out, and bear the cost themselves.
 #[tokio::test]
 async fn a_newcomer_gets_a_class_although_others_have_used_them_up() {
     let (_origin, relay) = relay(&["limits: { node_classes: 20 }"]).await;
@@ -41,7 +41,7 @@ async fn a_newcomer_gets_a_class_although_others_have_used_them_up() {
     let mut newcomer = of_cluster(&connect(&relay.address).await, "honest");
     newcomer.want(CDS, &["*"]);
     newcomer.take(CDS).await;
-    // Nobody keeps others out who obeys the limit.
+    // A peer that obeys the limit is never refused.
     let mut second = of_cluster(&connect(&relay.address).await, "honest-too");
     second.want(CDS, &["*"]);
     second.take(CDS).await;
@@ -67,7 +67,7 @@ async fn a_connection_with_too_many_classes_is_refused_and_its_neighbours_are_no
     let status = fourth.ended().await;
     assert_eq!(status.code(), Code::ResourceExhausted);
     assert!(status.message().contains("limits.node_classes_per_connection"), "{status:?}");
-    // A class that is left makes room.
+    // A class without clients frees its place.
     drop(served.pop());
     eventually("room", async || {
         let mut again = of_cluster(&channel, "c-3");
@@ -80,7 +80,8 @@ async fn a_connection_with_too_many_classes_is_refused_and_its_neighbours_are_no
     .await;
 }
 
-/// The type is refused, and not the stream; whoever understands `resource_errors` hears why, and the operator, too.
+/// The type is refused, not the stream; a client that understands `resource_errors` gets the reason, and so
+/// does the operator.
 #[tokio::test]
 async fn a_type_without_room_leaves_the_others_of_its_stream() {
     let classes = "node_classes: [ { match: { types: [envoy.config.cluster.v3.Cluster] }, \
@@ -113,7 +114,7 @@ async fn a_type_without_room_leaves_the_others_of_its_stream() {
     assert!(warnings[0].contains("field=\"cluster\""), "{}", warnings[0]);
 }
 
-/// RLY-21 splits Secrets by client: a fleet with Secrets of its own takes no class from anybody.
+/// RLY-21 splits Secrets by client: a fleet with Secrets takes no class from others.
 #[tokio::test]
 async fn secrets_take_no_room_from_other_classes() {
     let (_origin, relay) = relay(&["limits: { node_classes: 2 }"]).await;
@@ -128,7 +129,7 @@ async fn secrets_take_no_room_from_other_classes() {
     }
 }
 
-/// A relay below this one brings the classes of its clients, by default with 30 streams to a connection.
+/// A relay downstream brings the classes of its clients, by default with 30 streams per connection.
 #[tokio::test]
 async fn a_relay_below_brings_300_classes() {
     let (_origin, relay) = relay(&[]).await;

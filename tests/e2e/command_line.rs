@@ -1,4 +1,4 @@
-//! Exit codes, faults with their paths, bootstraps.
+//! Exit codes, errors with their paths, bootstraps.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::support::CDS;
 use crate::support::net::free_port;
 use crate::support::relay::run;
 
-/// `config/quickstart/` is beside the manifest.
+/// The folder of the manifest, which contains `config/quickstart/`.
 const CHECKOUT: &str = env!("CARGO_MANIFEST_DIR");
 
 #[test]
@@ -51,7 +51,7 @@ fn a_file_that_is_not_there_or_no_yaml_is_64() {
     }
 }
 
-/// What the host lacks is no fault of the configuration.
+/// A problem of the host is no error of the configuration.
 #[test]
 fn a_taken_port_and_a_missing_directory_are_69_and_named() {
     let directory = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ fn the_files_we_ship_are_sound() {
     for file in files {
         let (code, _, errors) = run(&["check", "--config", file], CHECKOUT.as_ref());
         assert_eq!(code, 0, "{file}: {errors}");
-        // Only what runs in a container is to be reached from elsewhere.
+        // Only configurations for containers may be reachable from other hosts.
         let is_open = file.contains("container") || file.contains("istio");
         assert_eq!(errors.contains("listeners[0].address"), is_open, "{file}: {errors}");
     }

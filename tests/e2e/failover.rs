@@ -7,7 +7,7 @@ use tonic::Code;
 use crate::support::control_plane::eventually;
 use crate::support::{CDS, Client, ControlPlane, EDS, Relay, Setup, Variant};
 
-/// Retries soon, so that a test need not wait.
+/// Short, so that tests retry soon.
 const BACKOFF: &str = "backoff: { initial: 100ms, max: 200ms }";
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn e_3_e_6_e_7_the_failover_server_stands_in_until_the_primary_answers_and
     let setup = Setup::of(primary.address).server_line(BACKOFF).next_server(failover.address);
     let relay = Relay::start(setup.line("fallback: { policy: envoy }")).await;
 
-    // E3: two connections fail.
+    // E3: two failed connections.
     let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
     client.want(CDS, &["*"]);
     client.settle(CDS, &[("a", "same")]).await;
@@ -37,14 +37,15 @@ async fn e_3_e_6_e_7_the_failover_server_stands_in_until_the_primary_answers_and
     eventually("the failover server is shown", || is_at(at_failover.clone())).await;
     assert_eq!(primary.opened(), 0);
 
-    // The primary is back, and nobody asks it while the failover server serves.
+    // The primary is up again, and gets no request while the failover server serves.
     primary.up().await;
     client.quiet().await;
-    // An attempt that comes sooner than the longest backoff after a failed one is told of that.
+    // The relay logs an attempt that follows a failed attempt sooner than the longest backoff.
     client.silence(Duration::from_millis(300)).await;
     assert_eq!(primary.opened(), 0);
 
-    // E7: its turn comes with the end of the stream, and it is told no version of the other one.
+    // E7: the primary's turn comes at the end of the stream; its first request has no versions of the other
+    // server.
     failover.close_streams(Code::Unavailable);
     client.settle(EDS, &[("e", "of the primary")]).await;
     let asked = primary.requests(CDS);
@@ -53,7 +54,7 @@ async fn e_3_e_6_e_7_the_failover_server_stands_in_until_the_primary_answers_and
     eventually("the primary is shown", || is_at(at_primary.clone())).await;
     client.quiet().await;
 
-    // E6: once it has answered, the other one is asked no more.
+    // E6: after the primary's answer the other server gets no more requests.
     let opened = failover.opened();
     primary.down().await;
     eventually("the primary is tried again and again", || async {

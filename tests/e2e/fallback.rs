@@ -1,5 +1,5 @@
-//! Several servers in one list, through the real process; the rules are tested with the engine, the faults in
-//! `tests/faults`.
+//! Several servers in one list, through the real process; tests of the engine cover the rules, `tests/faults`
+//! the faults.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::support::control_plane::eventually;
 use crate::support::words::Item;
 use crate::support::{Attachment, CDS, Client, ControlPlane, EDS, Relay, Setup, Variant};
 
-/// Retries soon, so that a test need not wait.
+/// Short, so that tests retry soon.
 const BACKOFF: &str = "backoff: { initial: 100ms, max: 200ms }";
 
 fn setup(servers: &[&ControlPlane]) -> Setup {
@@ -79,7 +79,7 @@ async fn rly_4_a_client_is_told_that_no_server_is_there() {
     })
     .await;
 
-    // Whoever has something keeps its stream, and whoever finds all in the cache gets it.
+    // A client with resources keeps its stream, and a client whose names are all cached gets an answer.
     server.down().await;
     let mut client = Client::open(&relay.address, Variant::Sotw, "one").await;
     client.want(CDS, &["*"]);
@@ -87,7 +87,8 @@ async fn rly_4_a_client_is_told_that_no_server_is_there() {
     client.silence(Duration::from_secs(1)).await;
 }
 
-/// What may not be shared has a source of its own at a control plane, and none at a directory.
+/// At a control plane, uncacheable resources have a source for each client; at a directory, there is no such
+/// source.
 #[tokio::test]
 async fn cch_1_what_is_private_and_what_is_shared_both_fall_back_to_a_directory() {
     let mut first = ControlPlane::scripted().await;

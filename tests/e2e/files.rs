@@ -21,7 +21,7 @@ async fn over_files(directory: &Path) -> Relay {
     Relay::start(Setup::of(format!("file:{}", directory.display()))).await
 }
 
-/// A copy of `config/`, run as the README says, with ports of its own.
+/// A copy of `config/`, run as the README says, with other ports.
 #[tokio::test]
 async fn the_quickstart_needs_no_other_program() {
     let directory = tempfile::tempdir().unwrap();
@@ -70,14 +70,14 @@ async fn a_save_in_place_and_a_rename_reach_a_client() {
     while client.holds(CDS).len() < 2 || client.versions(CDS)["a"] == first.items[0].version {
         client.take(CDS).await;
     }
-    // Renamed over.
+    // Renamed over the file.
     let next = directory.path().join(".clusters.yaml.next");
     fs::write(&next, clusters(&[("b", "1s"), ("c", "1s")])).unwrap();
     fs::rename(&next, &file).unwrap();
     while client.holds(CDS).keys().collect::<Vec<_>>() != ["b", "c"] {
         client.take(CDS).await;
     }
-    // The same bytes again are no news.
+    // Writing the same bytes again is no change.
     fs::write(&file, clusters(&[("b", "1s"), ("c", "1s")])).unwrap();
     client.silence(std::time::Duration::from_millis(600)).await;
 }
@@ -95,7 +95,7 @@ async fn a_torn_file_changes_nothing_and_is_said() {
         .unwrap();
     client.silence(std::time::Duration::from_millis(600)).await;
     eventually("the warning", || async { !relay.warnings("clusters.yaml").is_empty() }).await;
-    // I14: what is served is not what is on disk.
+    // I14: the served state differs from the state on disk.
     let server = format!("file:{}", directory.path().display());
     relay.is_stale(&server).await;
     fs::write(&file, clusters(&[("a", "1s")])).unwrap();
@@ -103,7 +103,7 @@ async fn a_torn_file_changes_nothing_and_is_said() {
     relay.is_fresh(&server).await;
 }
 
-/// FIL-2: a ConfigMap changes all its files at once, by one rename of a symlink.
+/// FIL-2: a ConfigMap changes all its files at once, through the rename of a symlink.
 #[tokio::test]
 async fn fil_2_a_kubernetes_volume_changes_in_one_step() {
     let directory = tempfile::tempdir().unwrap();

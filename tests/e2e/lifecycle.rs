@@ -14,7 +14,7 @@ async fn pair() -> (ControlPlane, Relay) {
     (origin, relay)
 }
 
-/// RLY-77: without clients there is nothing to wait for.
+/// RLY-77: without clients the relay exits at once.
 #[tokio::test]
 async fn sigterm_ends_an_idle_relay_at_once() {
     let (_origin, mut relay) = pair().await;
@@ -24,8 +24,8 @@ async fn sigterm_ends_an_idle_relay_at_once() {
     assert!(start.elapsed() < Duration::from_millis(1500), "{:?}", start.elapsed());
 }
 
-/// RLY-77: streams without a response are told UNAVAILABLE, so that their clients look elsewhere; the others end
-/// within the grace; no new connection is taken.
+/// RLY-77: streams without a response end with UNAVAILABLE, so that their clients go to another server; the
+/// others end within the grace; no new connection is accepted.
 #[tokio::test]
 async fn sigterm_drains() {
     let (origin, mut relay) = pair().await;
@@ -35,7 +35,8 @@ async fn sigterm_drains() {
     served.take(CDS).await;
     let mut waiting = Client::open(&relay.address, Variant::Sotw, "waiting").await;
     waiting.want(EDS, &["missing"]);
-    // Upstream has been asked, so the relay has read the request; SotW knows no answer for a missing name.
+    // The upstream has the request, so the relay has handled the client's; SotW has no answer for a missing
+    // name.
     origin.expect(EDS).await;
     let start = Instant::now();
     relay.sigterm();
@@ -46,14 +47,15 @@ async fn sigterm_drains() {
     assert!(tokio::net::TcpStream::connect(&relay.address).await.is_err());
 }
 
-/// RLY-77: after `drain` the process is gone, whatever is open: a connection that is on its way out for its age, a stream whose client
-/// reads nothing, half a request to the admin listener.
+/// RLY-77: after `drain` the process exits, whatever is open: a connection past its age, a stream whose
+/// client reads nothing, half a request to the admin listener.
 #[tokio::test]
 async fn after_the_drain_the_process_is_gone_whatever_is_open() {
     const DRAIN: Duration = Duration::from_millis(800);
     let origin = ControlPlane::obedient().await;
     let mut setup = Setup::of(origin.address).line("drain: 800ms").line("limits: { connection_age: 1s }");
-    // A debug assertion of h2 forgets streams that end while the window is shut; spelling out its backtrace takes a second.
+    // A debug assertion of h2 fails on streams that end while the window is closed; printing the backtrace
+    // takes a second.
     setup.environment.push(("RUST_BACKTRACE".to_owned(), "0".to_owned()));
     let mut relay = Relay::start(setup).await;
     origin.set(CDS, "a", "1");
@@ -63,7 +65,7 @@ async fn after_the_drain_the_process_is_gone_whatever_is_open() {
     let mut stuck = Client::open(&relay.address, Variant::Sotw, "stuck").await;
     stuck.want(CDS, &["*"]);
     stuck.take(CDS).await;
-    // The read that is under way takes one message more; after that, none.
+    // A read in progress takes one more message; later messages stay unread.
     stuck.stop_reading();
     origin.set(CDS, "a", "2");
     retired.take(CDS).await;
@@ -80,12 +82,12 @@ async fn after_the_drain_the_process_is_gone_whatever_is_open() {
     let start = Instant::now();
     relay.sigterm();
     assert_eq!(relay.exit().await.code(), Some(0));
-    // As exact as a loaded host is. Without an end for all of it together, each part takes up to a second more.
+    // As exact as a loaded host allows. Without a common deadline, each part takes up to a second more.
     assert!(start.elapsed() < DRAIN + Duration::from_millis(400), "{:?}", start.elapsed());
     drop((retired, stuck, half));
 }
 
-/// There is no reload yet. What is sent in the hope of one must not end the process.
+/// The relay has no reload on signals yet. SIGHUP must not end the process.
 #[tokio::test]
 async fn sighup_is_ignored_with_one_line() {
     let (origin, mut relay) = pair().await;
@@ -103,7 +105,7 @@ async fn sighup_is_ignored_with_one_line() {
     assert_eq!(relay.exit().await.code(), Some(0));
 }
 
-/// RLY-46: an upstream that refuses connections costs no CPU time, and newcomers are served.
+/// RLY-46: an upstream that refuses connections costs no CPU time, and new clients are served.
 #[tokio::test]
 async fn an_outage_costs_nothing_and_is_no_news() {
     let (mut origin, relay) = pair().await;
@@ -111,7 +113,7 @@ async fn an_outage_costs_nothing_and_is_no_news() {
     let mut old = Client::open(&relay.address, Variant::Delta, "old").await;
     old.want(CDS, &["*"]);
     old.take(CDS).await;
-    // By its answer the relay knows that the set is whole (DEL-25).
+    // The answer shows that the relay knows the whole set (DEL-25).
     let mut whole = Client::open(&relay.address, Variant::Sotw, "whole").await;
     whole.want(CDS, &["*"]);
     whole.take(CDS).await;
@@ -123,7 +125,7 @@ async fn an_outage_costs_nothing_and_is_no_news() {
     let mut newcomer = Client::open(&relay.address, Variant::Sotw, "new").await;
     newcomer.want(CDS, &["*"]);
     assert_eq!(newcomer.take(CDS).await.names(), ["a"]);
-    // I12: back with equal bytes under other version strings.
+    // I12: the upstream returns with equal bytes under other version strings.
     origin.change(|world| world.restart());
     let opened = origin.opened();
     origin.up().await;
@@ -132,7 +134,7 @@ async fn an_outage_costs_nothing_and_is_no_news() {
     newcomer.quiet().await;
 }
 
-/// A restarted relay is silent to a client that presents what it holds (RLY-30), and removes nothing (I4).
+/// A restarted relay is silent to a client that presents its versions (RLY-30), and removes nothing (I4).
 #[tokio::test]
 async fn a_restart_is_no_news() {
     let (origin, relay) = pair().await;
@@ -165,8 +167,8 @@ async fn replicas_agree_on_versions() {
     assert_eq!(versions[0], versions[1]);
 }
 
-/// FU4: the upstream is stuck while its kernel takes what is sent. When the timer of an awaited name ends without a
-/// sign of life, a PING finds out, and the name stays unknown (RLY-29).
+/// FU4: the upstream hangs while its kernel still accepts data. When the timer of an awaited name ends
+/// without a sign of life, a PING detects the fault, and the name stays unknown (RLY-29).
 #[tokio::test]
 async fn a_half_open_upstream_is_noticed() {
     let origin = ControlPlane::obedient().await;

@@ -1,4 +1,4 @@
-//! Limits end the offender, nobody else.
+//! Limits end the offender, and no other peer.
 
 use tonic::Code;
 
@@ -11,7 +11,7 @@ async fn limited(limits: &str) -> (ControlPlane, Relay) {
     (origin, relay)
 }
 
-/// A client beside the offender, served before and after.
+/// A client beside the offender, served before and after the offence.
 async fn neighbour(relay: &Relay) -> Client {
     let mut client = Client::open(&relay.address, Variant::Sotw, "neighbour").await;
     client.want(CDS, &["*"]);
@@ -19,7 +19,7 @@ async fn neighbour(relay: &Relay) -> Client {
     client
 }
 
-/// SUB-20.
+/// SUB-20: the number of names in a request.
 #[tokio::test]
 async fn too_many_names_in_a_request() {
     let (_origin, relay) = limited("{ names_per_request: 10 }").await;
@@ -98,7 +98,7 @@ async fn too_many_node_classes() {
     assert_eq!(client.ended().await.code(), Code::ResourceExhausted);
 }
 
-/// A soft limit of open files below the hard one is raised, and said.
+/// A soft limit of open files below the hard limit is raised, and logged.
 #[tokio::test]
 async fn the_limit_of_open_files_is_raised() {
     let directory = tempfile::tempdir().unwrap();

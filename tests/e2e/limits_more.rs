@@ -1,4 +1,4 @@
-//! Every limit of the configuration, from the line that sets it to the metric that counts it.
+//! Every limit of the configuration, from the line in the file to the metric.
 
 use std::time::Duration;
 
@@ -32,7 +32,8 @@ async fn hits(relay: &Relay, limit: &str) -> f64 {
     metric(relay, &format!("sluice_limit_hits_total{{limit=\"{limit}\"}}")).await
 }
 
-/// Waits until the limit was hit so often, which is counted by another task than the one that the test can see.
+/// Waits until the counter of the limit has this value; another task than the one under test increments the
+/// counter.
 async fn hit(relay: &Relay, limit: &str, times: f64) {
     let start = Instant::now();
     while hits(relay, limit).await < times {
@@ -44,7 +45,7 @@ async fn hit(relay: &Relay, limit: &str, times: f64) {
 
 async fn closed(mut socket: TcpStream) {
     let mut rest = Vec::new();
-    // A reset is an end, too.
+    // A reset ends the connection, too.
     let _ = timeout(DEADLINE, socket.read_to_end(&mut rest)).await.expect("the relay closes the connection");
 }
 
@@ -52,7 +53,7 @@ fn many(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("e-{number}")).collect()
 }
 
-/// A `google.protobuf.Struct` with so many of them inside one another.
+/// A `google.protobuf.Struct` nested to this depth.
 fn nested_struct(depth: usize) -> Vec<u8> {
     let field = |number: u8, payload: &[u8]| [&[number << 3 | 2, payload.len() as u8], payload].concat();
     let entry = |value: &[u8]| field(1, &[field(1, b"k"), field(2, value)].concat());
@@ -108,7 +109,7 @@ async fn connections_of_one_address() {
     let (_one, _two) = (connect(&relay.address).await, connect(&relay.address).await);
     closed(TcpStream::connect(&relay.address).await.unwrap()).await;
     hit(&relay, "connections_per_ip", 1.0).await;
-    // Another host of loopback's network is served.
+    // Another host of the loopback network is served.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let mut other = socket.connect(relay.address.parse().unwrap()).await.unwrap();
@@ -179,7 +180,7 @@ async fn a_stream_that_changes_its_mind_too_often() {
     client.send(Ask::of(CDS).subscribe(&["*"]));
 }
 
-/// RLY-56: a storm of reconnects is spread; what follows the first answer never waits.
+/// RLY-56: a storm of reconnects is spread; later answers never wait.
 #[tokio::test]
 async fn first_answers_are_spread() {
     let (origin, relay) = limited("limits: { first_answers_per_second: 5, first_answers_burst: 1 }").await;
@@ -203,7 +204,7 @@ async fn first_answers_are_spread() {
     assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
 }
 
-/// KAL-4: no age is an age that never comes.
+/// KAL-4: without an age, connections stay.
 #[tokio::test]
 async fn connections_without_an_age() {
     let (_origin, relay) = limited("limits: { connection_age: off, connection_age_grace: 0s }").await;
@@ -213,7 +214,7 @@ async fn connections_without_an_age() {
     client.quiet().await;
 }
 
-/// A grace of nothing must not make the relay look again and again at a connection that may not go yet.
+/// With a grace of zero, the relay must not poll a connection that may not close yet.
 #[tokio::test]
 async fn an_old_connection_without_an_answer_costs_no_cpu() {
     let (_origin, relay) = limited("limits: { connection_age: 1s, connection_age_grace: 0s }").await;
@@ -225,7 +226,7 @@ async fn an_old_connection_without_an_answer_costs_no_cpu() {
     assert!(metric(&relay, "sluice_downstream_age_exemptions_total").await >= 1.0);
 }
 
-/// RLY-61.
+/// RLY-61: the number of lingering names is bounded.
 #[tokio::test]
 async fn what_lingers_without_a_client_is_bounded() {
     let (_origin, relay) = limited("cache: { unwatched_bytes: 0 }").await;
@@ -236,7 +237,7 @@ async fn what_lingers_without_a_client_is_bounded() {
     hit(&relay, "unwatched_bytes", 1.0).await;
 }
 
-/// FU17.
+/// FU17: a response over the limit is rejected.
 #[tokio::test]
 async fn a_response_of_the_upstream_that_is_too_long() {
     let origin = ControlPlane::obedient().await;
@@ -253,7 +254,7 @@ async fn a_response_of_the_upstream_that_is_too_long() {
     assert!(metric(&relay, &undecodable).await >= 1.0);
 }
 
-/// SST-12.
+/// SST-12: a complete set over the limit of many clients.
 #[tokio::test]
 async fn a_complete_set_that_many_clients_cannot_take() {
     let (origin, relay) = limited("limits: {}").await;
@@ -264,7 +265,7 @@ async fn a_complete_set_that_many_clients_cannot_take() {
     assert_eq!(hits(&relay, "full_state_bytes").await, 1.0);
 }
 
-/// What the two sides of the network count is on the page, by server.
+/// `/metrics` counts connections and bytes of both sides, by server.
 #[tokio::test]
 async fn connections_and_bytes_are_counted_on_both_sides() {
     let (origin, relay) = limited("limits: {}").await;

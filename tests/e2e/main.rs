@@ -1,4 +1,4 @@
-//! The built binary as an operator meets it: command line, files, outages, drain, limits, admin.
+//! The built binary from an operator's view: command line, files, outages, drain, limits, admin.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_methods, reason = "what a test waits for happens outside of its own clock")]

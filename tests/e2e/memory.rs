@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::support::control_plane::eventually;
 use crate::support::{CDS, Client, ControlPlane, DEADLINE, EDS, RDS, Relay, Setup, Variant};
 
-/// What a stalled client is given before it is cut, and as much again.
+/// The time before the relay cuts a stalled client, and as much again.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 async fn hits(relay: &Relay) -> u64 {
@@ -33,16 +33,16 @@ async fn until_hit(relay: &Relay, times: u64) {
 #[tokio::test]
 async fn fp7_no_connection_comes_in_while_memory_is_short() {
     let origin = ControlPlane::obedient().await;
-    // No process is as small as this, so that the pressure is there from the first look on.
+    // No process is this small, so that the pressure exists from the first measurement on.
     let relay = Relay::start(Setup::of(origin.address).line("limits: { memory_bytes: 8MiB }")).await;
     let start = Instant::now();
     while hits(&relay).await == 0 {
         assert!(start.elapsed() < DEADLINE);
         let mut socket = TcpStream::connect(&relay.address).await.unwrap();
-        // Before the first look it is let in, and then nothing comes: it waits for a preface.
+        // The relay accepts the connection before the first measurement, and then waits for a preface.
         let _ = timeout(Duration::from_millis(50), socket.read(&mut [0; 1])).await;
     }
-    // The log is written by a thread of its own, somewhat later.
+    // A separate thread writes the log, with some delay.
     for text in ["of its budget", "memory_bytes"] {
         eventually(text, || async { relay.log_lines("WARN").iter().any(|line| line.contains(text)) }).await;
     }
@@ -62,11 +62,11 @@ async fn fp7_who_reads_nothing_is_cut_and_who_reads_stays() {
     reader.want(EDS, &["small"]);
     reader.take(EDS).await;
 
-    // The read that is under way takes one message more; after that, none.
+    // A read in progress takes one more message; later messages stay unread.
     stuck.stop_reading();
     stuck.want(RDS, &["small"]);
     stuck.take(RDS).await;
-    // Its cache, its encoding, and what stands in the queue are beyond the budget together.
+    // The cached resource, its encoding and the queued copy exceed the budget together.
     origin.set(CDS, "large", &"x".repeat(60 << 20));
     until_hit(&relay, 1).await;
     origin.set(EDS, "small", "2");
@@ -76,7 +76,7 @@ async fn fp7_who_reads_nothing_is_cut_and_who_reads_stays() {
     assert_ne!(end.code(), tonic::Code::Ok);
 }
 
-/// What a source has moved on from is of no use to anybody.
+/// The relay drops the encodings of an outdated state.
 #[tokio::test]
 async fn rly_55_encodings_of_what_was_are_dropped_with_the_next_state() {
     let origin = ControlPlane::obedient().await;
@@ -89,7 +89,7 @@ async fn rly_55_encodings_of_what_was_are_dropped_with_the_next_state() {
         origin.set(CDS, "large", &format!("{number}{}", "x".repeat(500_000)));
         client.take(CDS).await;
     }
-    // The one that is current, and one that is on its way out.
+    // The current encoding, and one in transmission.
     let kept = metric(&relay, "sluice_encoding_cache_bytes").await;
     assert!(kept < 2_000_000, "{kept} bytes");
 }

@@ -1,4 +1,4 @@
-//! What the operator sees: the admin endpoints, and one WARN for a NACK.
+//! The operator's view: the admin endpoints, and one WARN for a NACK.
 
 use crate::support::client::{connect, node};
 use crate::support::control_plane::eventually;
@@ -25,7 +25,7 @@ async fn a_nack_is_one_warning_with_who_what_and_why() {
     }
 }
 
-/// What a client says can neither end a line nor steer a terminal.
+/// Text from a client can neither end a log line nor control a terminal.
 #[tokio::test]
 async fn a_nack_writes_no_line_of_its_own() {
     let origin = ControlPlane::obedient().await;
@@ -42,7 +42,8 @@ async fn a_nack_writes_no_line_of_its_own() {
     assert!(log.contains(r"teapot\n2026"), "{log}");
 }
 
-/// Classes that are nearly as many as clients share nothing: one line names what splits them (RLY-11).
+/// Nearly as many classes as clients share nothing: one log line names the field that splits the classes
+/// (RLY-11).
 #[tokio::test]
 async fn a_hint_names_the_field_that_splits_classes() {
     let origin = ControlPlane::obedient().await;

@@ -1,5 +1,5 @@
-//! A warm restart: what was served is served again while the control plane is dead, and only differences go out when it
-//! is back (RLY-40 to RLY-49).
+//! A warm restart: the relay serves the restored state while the control plane is down, and sends only
+//! differences after its return (RLY-40 to RLY-49).
 
 use std::fs;
 use std::io::Write;
@@ -47,7 +47,7 @@ impl Bench {
         paths.filter(|path| path.extension().is_some_and(|extension| extension == "checkpoint")).collect()
     }
 
-    /// What is held of two clusters and of endpoints, and is on disk.
+    /// A client with two clusters and endpoints, all of them on disk.
     async fn serve(&self, relay: &Relay) -> Client {
         self.origin.set_many(CDS, &[("a", "1"), ("b", "1")]);
         self.origin.set(EDS, "e", "1");
@@ -59,7 +59,7 @@ impl Bench {
         client
     }
 
-    /// A relay served two clusters and endpoints, and is gone; the control plane too.
+    /// A relay has served two clusters and endpoints, and has stopped; so has the control plane.
     async fn outage() -> Bench {
         let mut bench = Bench::new().await;
         let mut relay = bench.relay().await;
@@ -84,7 +84,7 @@ async fn sum_of(relay: &Relay, name: &str) -> f64 {
     lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
 }
 
-/// Waits until everything that is held is on disk.
+/// Waits until the whole state is on disk.
 async fn written(relay: &Relay, times: f64) {
     eventually("a checkpoint", || async { metric(relay, "sluice_checkpoint_writes_total").await >= times })
         .await;
@@ -94,7 +94,8 @@ fn holds_nothing(relay: &Relay) -> bool {
     relay.log_lines("WARN").iter().any(|line| line.contains("starts cold"))
 }
 
-/// N7, FP1, RLY-7, I14: the control plane is dead, and clients of both variants get what there was, marked as such.
+/// N7, FP1, RLY-7, I14: the control plane is down; clients of both variants get the restored state, with the
+/// mark.
 #[tokio::test]
 async fn n7_a_restart_during_an_outage_serves_what_there_was_and_says_so() {
     let bench = Bench::outage().await;
@@ -107,7 +108,7 @@ async fn n7_a_restart_during_an_outage_serves_what_there_was_and_says_so() {
         assert!(answer.control_plane.ends_with("restored from a checkpoint"), "{}", answer.control_plane);
         client.want(EDS, &["e", "unknown"]);
         client.settle(EDS, &[("e", "1")]).await;
-        // RLY-2: what was never seen is neither there nor absent.
+        // RLY-2: a name that was never seen is neither present nor absent.
         client.silence(Duration::from_millis(1500)).await;
     }
     assert_eq!(sum_of(&relay, "sluice_upstream_sources_restored").await, 1.0);
@@ -125,7 +126,7 @@ async fn n7_a_restart_during_an_outage_serves_what_there_was_and_says_so() {
     assert!(relay.get("/clients").await.1.contains("\"restored\":true"));
 }
 
-/// N8, I12, I4: deletions come once, after the first complete answer; what is unchanged is not sent.
+/// N8, I12, I4: deletions come once, after the first complete answer; unchanged resources are not sent.
 #[tokio::test]
 async fn n8_when_the_control_plane_is_back_only_differences_go_out() {
     for upstream in Variant::BOTH {
@@ -161,7 +162,7 @@ async fn n8_when_the_control_plane_is_back_only_differences_go_out() {
         assert_eq!(sotw.take(CDS).await.names(), ["a"]);
         delta.quiet().await;
         sotw.quiet().await;
-        // A SotW server owes an answer for each type; a delta server may have nothing to say, and is asked whether it lives.
+        // A SotW server has to answer for each type; a delta server may have nothing to send, and is probed.
         eventually("the confirmation", || async {
             sum_of(&relay, "sluice_upstream_sources_restored").await == 0.0
         })
@@ -170,7 +171,8 @@ async fn n8_when_the_control_plane_is_back_only_differences_go_out() {
     }
 }
 
-/// I12: with unchanged data a client that presents what it has hears nothing, before and after the control plane is back.
+/// I12: with unchanged data a client that presents its versions gets nothing, before and after the control
+/// plane's return.
 #[tokio::test]
 async fn n8_unchanged_data_is_no_news_for_anyone() {
     let mut bench = Bench::new().await;
@@ -194,7 +196,8 @@ async fn n8_unchanged_data_is_no_news_for_anyone() {
     again.quiet().await;
 }
 
-/// RLY-64: the server is told of what was kept by its own versions, and so sends only what changed.
+/// RLY-64: the first request states the restored resources in the server's own versions, so that the server
+/// sends only changes.
 #[tokio::test]
 async fn rly_64_the_control_plane_is_asked_for_differences_only() {
     let mut bench = Bench::outage().await;
@@ -210,14 +213,14 @@ async fn rly_64_the_control_plane_is_asked_for_differences_only() {
     assert_eq!(names, ["a", "b"]);
 }
 
-/// FP2: killed without a word, as soon as the first checkpoint is there.
+/// FP2: killed with SIGKILL, as soon as the first checkpoint exists.
 #[tokio::test]
 async fn fp_2_a_killed_relay_comes_back_with_its_last_checkpoint() {
     let mut bench = Bench::new().await;
     let relay = bench.relay().await;
     let client = bench.serve(&relay).await;
     written(&relay, 1.0).await;
-    // What came together may have been written in two steps.
+    // Changes that came together may be written in two steps.
     tokio::time::sleep(Duration::from_millis(400)).await;
     drop(relay);
     drop(client);
@@ -228,7 +231,7 @@ async fn fp_2_a_killed_relay_comes_back_with_its_last_checkpoint() {
     assert_eq!(client.take(CDS).await.names(), ["a", "b"]);
 }
 
-/// FP2: killed at any moment of writing. Whatever is there afterwards is a state that there was.
+/// FP2: killed at any moment of a write. The file afterwards holds a state that existed.
 #[tokio::test]
 async fn fp_2_killed_while_it_writes_it_never_comes_back_with_a_mix() {
     let bench = Bench::new().await;
@@ -241,7 +244,7 @@ async fn fp_2_killed_while_it_writes_it_never_comes_back_with_a_mix() {
         let mut change = 0;
         while start.elapsed() < lives {
             change += 1;
-            // Both change together, so that a mix shows.
+            // Both change together, so that a mix is visible.
             let text = format!("{round}-{change}-{}", "x".repeat(20_000));
             bench.origin.set_many(CDS, &[("a", &text), ("b", &text)]);
             tokio::time::sleep(Duration::from_millis(7)).await;
@@ -259,11 +262,11 @@ async fn fp_2_killed_while_it_writes_it_never_comes_back_with_a_mix() {
     assert_eq!((texts.len(), &texts[0].1), (2, &texts[1].1));
 }
 
-/// FP3: a directory that can't be written is said once and counted; serving goes on, and it is tried again.
+/// FP3: an unwritable directory is logged once and counted; serving continues, and the relay retries.
 #[tokio::test]
 async fn fp_3_a_directory_that_cannot_be_used_stops_nothing() {
     let bench = Bench::new().await;
-    // In the place of the directory there is a file, which not even root can write into.
+    // A file in the place of the directory: not even root can write into a file.
     fs::write(bench.directory(), "in the way").unwrap();
     let relay = bench.relay().await;
     let mut client = bench.serve(&relay).await;
@@ -281,7 +284,7 @@ async fn fp_3_a_directory_that_cannot_be_used_stops_nothing() {
         .await;
 }
 
-/// A file system of 1 MiB on a directory. It takes root to make one.
+/// A file system of 1 MiB on a directory. Mounting requires root.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -291,7 +294,7 @@ impl SmallDisk {
         mount.output().is_ok_and(|output| output.status.success()).then_some(SmallDisk(path))
     }
 
-    /// Takes all the room there is, until the file is removed.
+    /// Fills the file system until the returned file is removed.
     fn fill(&self) -> PathBuf {
         let path = self.0.join("filler");
         let mut file = fs::File::create(&path).unwrap();
@@ -306,13 +309,13 @@ impl Drop for SmallDisk {
     }
 }
 
-/// FP3: a full disk takes nothing from the clients, the last good file stays, and it is said.
+/// FP3: a full disk takes no resources from clients, the last good file stays, and the error is logged.
 #[tokio::test]
 async fn fp_3_on_a_full_disk_the_last_good_file_stays() {
     let bench = Bench::new().await;
     fs::create_dir(bench.directory()).unwrap();
     let Some(disk) = SmallDisk::mount(bench.directory()) else {
-        // Only root can make one. The others of FP3 have the same failure in ways that need no privilege.
+        // Mounting requires root. The other tests of FP3 cause the same failure without privileges.
         return;
     };
     let relay = bench.relay().await;
@@ -333,13 +336,13 @@ async fn fp_3_on_a_full_disk_the_last_good_file_stays() {
     assert_ne!(fs::read(&bench.files()[0]).unwrap(), before);
 }
 
-/// FP3: the unfinished file cannot be written, and the last good one stays.
+/// FP3: the unfinished file cannot be written, and the last good file stays.
 #[tokio::test]
 async fn fp_3_when_nothing_can_be_written_the_last_good_file_stays() {
     let mut bench = Bench::outage().await;
     let before = fs::read(&bench.files()[0]).unwrap();
     bench.origin.up().await;
-    // The unfinished file cannot be made: something that is no file has its name.
+    // The unfinished file cannot be created: a directory has its name.
     let mut unfinished = bench.files()[0].clone().into_os_string();
     unfinished.push(".unfinished");
     let relay = bench.relay().await;
@@ -359,7 +362,7 @@ async fn fp_3_when_nothing_can_be_written_the_last_good_file_stays() {
     assert_ne!(fs::read(&bench.files()[0]).unwrap(), before);
 }
 
-/// FP4: damaged, cut, foreign, or writable by others: said with file and reason, and a cold start.
+/// FP4: damaged, truncated, foreign, or writable by others: logged with file and reason, and a cold start.
 #[tokio::test]
 async fn fp_4_a_bad_file_is_named_and_the_start_is_cold() {
     type Spoil = fn(&Path);
@@ -408,7 +411,7 @@ async fn refused(relay: &Relay, reason: &str) {
     eventually(reason, is_said).await;
 }
 
-/// FP5: too old, or of another server.
+/// FP5: too old, or from another server.
 #[tokio::test]
 async fn fp_5_what_is_not_meant_for_this_relay_now_is_not_used() {
     let bench = Bench::outage().await;
@@ -449,7 +452,7 @@ async fn fp_13_a_second_relay_with_the_same_directory_starts_cold() {
     .await;
 }
 
-/// What did not change is not written again, whoever comes and goes.
+/// An unchanged source is not written again, whichever clients come and go.
 #[tokio::test]
 async fn an_unchanged_source_is_not_written_again() {
     let bench = Bench::new().await;
@@ -489,7 +492,7 @@ async fn i13_no_secret_is_written() {
     }
 }
 
-/// RLY-7: 100,000 resources are served within a second of the start. A figure of the release build:
+/// RLY-7: 100,000 resources are served within a second of the start. The figure is for the release build:
 /// `cargo test --release --test e2e rly_7_a_hundred -- --ignored --nocapture`.
 #[tokio::test]
 #[ignore = "measures; wants the release build and a machine of its own"]

@@ -1,4 +1,5 @@
-//! Several control planes behind one relay, as its operator sets them up: directories, since they need no other program.
+//! Several control planes behind one relay, as an operator configures them: directories, since those need no
+//! other program.
 
 use std::fs;
 use std::path::Path;
@@ -65,7 +66,7 @@ async fn one_stream_carries_what_three_directories_have() {
     }
 }
 
-/// Every directory is loaded before the relay is ready, and the one that cannot be is named.
+/// The relay loads every directory before it is ready, and names a directory that fails to load.
 #[tokio::test]
 async fn a_directory_that_is_not_there_stops_the_start() {
     let [directory, main] = [(); 2].map(|()| tempfile::tempdir().unwrap());

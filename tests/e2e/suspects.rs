@@ -1,4 +1,4 @@
-//! A control plane that ends the stream when it is asked for a certain type (ADR 15).
+//! A control plane that ends the stream after a request for a certain type (ADR 15).
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::support::{CDS, Client, ControlPlane, EDS, Relay, Setup, Variant};
 
 const NO_CACHE: &str = "type.googleapis.com/envoy.service.runtime.v3.Runtime";
 
-/// The second of the retries that the class would have to wait for comes after a second.
+/// Less than the second retry, which comes after a second and would delay the class.
 const USUAL: Duration = Duration::from_millis(700);
 
 async fn others_go_on(variant: Variant) {
@@ -24,7 +24,7 @@ async fn others_go_on(variant: Variant) {
 
     let mut asks = Client::open(&relay.address, variant, "asks").await;
     asks.want(NO_CACHE, &["r"]);
-    // The suspect's own stream ended: it was found, and is tried again in a second, and later.
+    // The suspect's own stream ended: the relay found the suspect, and retries in a second, and later.
     let count = || origin.requests(NO_CACHE).len();
     origin.wait_for("it is asked for alone", |origin| origin.requests(NO_CACHE).len() >= 2).await;
     for round in 2..8 {
@@ -40,7 +40,7 @@ async fn others_go_on(variant: Variant) {
     other.settle(EDS, &[("e", "2")]).await;
     assert!(before.elapsed() < USUAL, "{:?}", before.elapsed());
     assert!(count() < 10, "it is asked for with a backoff");
-    // The streams: the first one, the one that took its place, and those of the suspect.
+    // The streams: the first, its replacement, and those of the suspect.
     assert!(origin.opened() <= 1 + count() as u64, "{} for {}", origin.opened(), count());
 
     let warned = relay.warnings("ended the stream soon after a request for a type");
@@ -73,7 +73,7 @@ async fn others_go_on(variant: Variant) {
     let labels = ["type=\"Runtime\"", "reason=\"ends_stream\""];
     assert_eq!(relay.metric("sluice_upstream_types_refused", &labels).await, 1.0);
 
-    // A client that comes now costs the others nothing, and the type comes back when the server has it.
+    // A new client costs the others nothing, and the type returns as soon as the server has resources.
     origin.set(NO_CACHE, "r", "1");
     origin.ends_on(None);
     asks.settle(NO_CACHE, &[("r", "1")]).await;

@@ -4,8 +4,9 @@ use crate::support::control_plane::{ControlPlane, Recorded};
 use crate::support::words::Item;
 use crate::support::{CDS, Client, EDS, LDS, Relay, Setup, Variant};
 
-/// The control plane tells its clusters in parts, and for a while the root does not know whether it has them all. It tells
-/// relays below it what it has; these serve nobody a part as the whole, however long the root is silent.
+/// The control plane sends its clusters in parts, and for a while the root does not know whether the set is
+/// complete. The root sends the known part to relays downstream; these never serve a part as the whole,
+/// however long the root is silent.
 #[tokio::test]
 async fn rly_5_a_relay_waits_until_the_one_above_it_knows_the_set_as_a_whole() {
     let origin = ControlPlane::scripted().await;
@@ -18,18 +19,18 @@ async fn rly_5_a_relay_waits_until_the_one_above_it_knows_the_set_as_a_whole() {
     delta.want(CDS, &["*"]);
     let asked: Recorded = origin.expect(CDS).await;
 
-    // One element has no name: the root takes the other, and knows that it does not know them all.
+    // One element has no name: the root takes the other element, and knows that the set is incomplete.
     let nameless = Item { name: String::new(), ..Item::new(CDS, "", "1", "1") };
     origin.answer(&asked, "1", vec![Item::new(CDS, "a", "1", "1"), nameless], &[]);
     delta.settle(CDS, &[("a", "1")]).await;
-    // Listeners are known as a whole. They come after the clusters, where these are there to be sent.
+    // The set of listeners is complete. Listeners follow the clusters, if any clusters can be sent.
     sotw.want(LDS, &["*"]);
     let listeners = origin.expect(LDS).await;
     origin.answer(&listeners, "1", vec![Item::new(LDS, "l", "1", "1")], &[]);
     assert_eq!(sotw.any().await.texts(), [("l".to_owned(), "1".to_owned())]);
     delta.quiet().await;
 
-    // The root gets to know that there is one more, and a name that is not there.
+    // The root learns of one more cluster, and of an absent name.
     origin.answer(&asked, "2", vec![Item::new(CDS, "b", "1", "1")], &[]);
     assert_eq!(sotw.take(CDS).await.names(), ["a", "b"]);
     delta.settle(CDS, &[("a", "1"), ("b", "1")]).await;
@@ -43,8 +44,8 @@ async fn rly_5_a_relay_waits_until_the_one_above_it_knows_the_set_as_a_whole() {
     assert_eq!(origin.headers()[0].get("sluice-set-marks").map(String::as_str), Some("1"));
 }
 
-/// A name of which the root knows nothing is unknown to the leaf, too, after the leaf's own timer: a name that the leaf asks of
-/// the control plane itself, later and with the same time, is absent by then.
+/// A name that is unknown to the root is unknown to the leaf, too, after the leaf's own timer. By then a name
+/// that the leaf requests from the control plane directly, later and with the same timer, is absent.
 #[tokio::test]
 async fn tmr_3_a_name_that_is_unknown_above_is_not_absent_below() {
     let (origin, other) = (ControlPlane::scripted().await, ControlPlane::scripted().await);
