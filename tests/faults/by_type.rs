@@ -1,4 +1,4 @@
-//! Lists of servers that are reached type by type: RLY-25, RLY-40 (ADR 18).
+//! Server lists with a connection per type: RLY-25, RLY-40 (ADR 18).
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ async fn server(name: &str) -> ControlPlane {
     origin
 }
 
-/// Reads, whatever the type, until the client holds this of one. Nothing that exists is told as removed on the way.
+/// Reads responses of all types until the client has these resources of one type. No existing resource is
+/// removed in between.
 async fn comes_to(client: &mut Client, type_url: &str, wanted: &[(&str, &str)]) {
     let wanted: Vec<(String, String)> =
         wanted.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
@@ -31,7 +32,7 @@ async fn comes_to(client: &mut Client, type_url: &str, wanted: &[(&str, &str)]) 
     }
 }
 
-/// The log and the list of sources name the type that is lost, and no other.
+/// The log and the list of sources name the lost type, and no other.
 async fn is_told(relay: &Relay, server: &str, type_url: &str) {
     eventually("a line with the type", || async {
         relay.log_lines("WARN").iter().any(|line| line.contains(&format!("type_url={type_url}")))
@@ -45,7 +46,7 @@ async fn is_told(relay: &Relay, server: &str, type_url: &str) {
     assert!(matches!(names[..], [name] if type_url.ends_with(name)), "{types:?}");
 }
 
-/// A service that fails, in the way of each transport: one type goes to the next server, the other one stays.
+/// A failing service, in the way of each transport: one type goes to the next server, the other type stays.
 #[tokio::test]
 async fn rly_25_rly_40_a_type_whose_service_is_broken_goes_to_the_next_server_alone() {
     for upstream in

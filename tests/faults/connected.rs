@@ -1,4 +1,4 @@
-//! A connection that is there and dead, or dying: FU3, FU4, FU5, FU10, FU32.
+//! A dead or dying connection: FU3, FU4, FU5, FU10, FU32.
 
 use std::time::{Duration, Instant};
 
@@ -6,26 +6,27 @@ use crate::site::{SLACK, Site, quick};
 use crate::support::control_plane::eventually;
 use crate::support::{Client, EDS, Relay, Setup, Variant};
 
-/// Until an idle connection without a sign of life is given up: a second, and two unanswered probes.
+/// The time until an idle connection without a sign of life is closed: a second, and two unanswered probes.
 const KEEPALIVE: Duration = Duration::from_secs(3);
 
-/// FU3: no packet passes any more. TCP's keepalive finds it out, and the attempts that follow run into the void.
+/// FU3: packets are dropped in both directions. TCP keepalive detects the fault, and later attempts time out.
 #[tokio::test]
 async fn fu_3_half_open() {
     let mut site = Site::new().await;
-    // What is unacknowledged has a limit of its own, which is not this test's.
+    // Unacknowledged data has a timeout of its own, outside this test.
     site.silence(Duration::from_millis(300)).await;
     site.proxy.partition();
     let start = Instant::now();
     let noticed = site.relay.is_stale(&site.server).await - start;
-    // The stream that was answered is opened again first; that fails after the connect timeout.
+    // The answered stream is reopened first; the attempt fails after the connect timeout.
     assert!(noticed < KEEPALIVE + Duration::from_millis(600) + SLACK, "noticed after {noticed:?}");
     site.outage_is_no_news().await;
     site.proxy.heal();
     site.recovers().await;
 }
 
-/// FU3, RLY-29: with a request under way, it is the unacknowledged bytes that tell. The name stays unknown throughout.
+/// FU3, RLY-29: with a request in flight, the unacknowledged bytes reveal the fault. The name stays unknown
+/// throughout.
 #[tokio::test]
 async fn fu_3_half_open_with_a_request_under_way() {
     let mut site = Site::with(|server| quick(server).resource_timeout(1)).await;
@@ -41,7 +42,7 @@ async fn fu_3_half_open_with_a_request_under_way() {
     site.quiet().await;
 }
 
-/// FU3: what is over before the keepalive is, is nothing at all.
+/// FU3: a fault shorter than the keepalive has no effect.
 #[tokio::test]
 async fn fu_3_a_short_partition_is_nothing() {
     let mut site = Site::new().await;
@@ -55,8 +56,8 @@ async fn fu_3_a_short_partition_is_nothing() {
     assert_eq!(site.relay.log_lines("WARN"), [""; 0]);
 }
 
-/// KAL-5: a control plane that comes back unchanged finds every version current, and says nothing. That is an answer, once it
-/// has lasted.
+/// KAL-5: a control plane that returns unchanged finds every version current, and stays silent. Lasting
+/// silence is an answer.
 #[tokio::test]
 async fn kal_5_a_server_that_comes_back_with_nothing_to_say() {
     let mut site = Site::with(|server| quick(server).resource_timeout(2)).await;
@@ -67,7 +68,7 @@ async fn kal_5_a_server_that_comes_back_with_nothing_to_say() {
     site.recovers().await;
 }
 
-/// A relay over files is a control plane in a process of its own.
+/// A relay over files is a control plane in a separate process.
 struct Stopped {
     control_plane: Relay,
     relay: Relay,
@@ -89,8 +90,8 @@ async fn of_a_process(setup: impl FnOnce(Setup) -> Setup) -> Stopped {
     Stopped { control_plane, relay, client }
 }
 
-/// FU4: its kernel acknowledges and accepts for it. A name that stays unanswered makes the relay ask whether anybody is
-/// there: after 10 s nobody was. Never is the name taken for absent (RLY-29).
+/// FU4: the kernel acknowledges and accepts for the stopped process. An unanswered name makes the relay send
+/// a probe, which fails after 10 s. The name never counts as absent (RLY-29).
 #[tokio::test]
 async fn fu_4_stopped_while_a_name_is_awaited() {
     let Stopped { control_plane, relay, mut client } = of_a_process(|setup| setup.resource_timeout(1)).await;
@@ -108,7 +109,7 @@ async fn fu_4_stopped_while_a_name_is_awaited() {
     relay.is_fresh(&control_plane.address).await;
 }
 
-/// FU4: on an idle stream it is the PING that finds out, after its interval and 10 s.
+/// FU4: on an idle stream the PING detects the fault, after its interval and 10 s.
 #[tokio::test]
 async fn fu_4_stopped_while_nothing_is_awaited() {
     let Stopped { control_plane, relay, mut client } =
@@ -125,7 +126,7 @@ async fn fu_4_stopped_while_nothing_is_awaited() {
     client.silence(Duration::from_millis(300)).await;
 }
 
-/// FU5: what the relay sends is lost, its acknowledgements too, and what the server sends still comes.
+/// FU5: data and acknowledgements of the relay are lost, and data of the server still arrives.
 #[tokio::test]
 async fn fu_5_loss_towards_the_server() {
     let mut site = Site::new().await;
@@ -134,7 +135,7 @@ async fn fu_5_loss_towards_the_server() {
     site.proxy.blackhole();
     let start = Instant::now();
     let noticed = site.relay.is_stale(&site.server).await - start;
-    // The ACK that nobody acknowledges.
+    // The server does not acknowledge the ACK.
     assert!(noticed < KEEPALIVE + Duration::from_millis(600) + SLACK, "noticed after {noticed:?}");
     site.silence(Duration::from_secs(1)).await;
     site.one_warning().await;
@@ -144,7 +145,8 @@ async fn fu_5_loss_towards_the_server() {
     site.quiet().await;
 }
 
-/// FU5: what the server sends is lost, while what the relay sends is acknowledged: as if its process were stopped.
+/// FU5: data of the server is lost, while data of the relay is acknowledged: as if the server's process were
+/// stopped.
 #[tokio::test]
 async fn fu_5_loss_towards_the_relay() {
     let mut site = Site::with(|server| quick(server).resource_timeout(1)).await;
@@ -162,11 +164,11 @@ async fn fu_5_loss_towards_the_relay() {
     site.quiet().await;
 }
 
-/// FU10, KAL-5: a server that asks for its connection to be left: the next connection is made first, then the stream moves
-/// there. Nobody downstream hears of it, and it is no outage.
+/// FU10, KAL-5: a server asks clients to leave its connection. The relay first opens the next connection,
+/// then moves the stream there. Clients notice nothing, and there is no outage.
 ///
-/// The two streams are never open at once: a control plane may take the second stream of a node for the same client and end
-/// the first. What it says between the two comes with the first answer of the new one.
+/// The two streams are never open at once: a control plane may take the second stream of a node for the same
+/// client, and end the first. Changes between the two streams come with the first answer on the new stream.
 #[tokio::test]
 async fn fu_10_goaway_and_a_limit_of_age() {
     let mut site = Site::new().await;
@@ -184,7 +186,8 @@ async fn fu_10_goaway_and_a_limit_of_age() {
     assert_eq!(site.metric("sluice_upstream_connect_failures_total").await, 0.0);
 }
 
-/// FU10: a server that drains and lets nobody in is followed until it ends the stream.
+/// FU10: the relay stays with a draining server that accepts no new connection, until the server ends the
+/// stream.
 #[tokio::test]
 async fn fu_10_goaway_without_another_connection() {
     let mut site = Site::new().await;
@@ -203,7 +206,7 @@ async fn fu_10_goaway_without_another_connection() {
     site.news_arrives("3").await;
 }
 
-/// FU32, KAL-2: grpc-go's way of saying that PINGs come too often. The interval is doubled, and nothing else.
+/// FU32, KAL-2: grpc-go's complaint that PINGs come too often. The interval doubles, without another effect.
 #[tokio::test]
 async fn fu_32_too_many_pings() {
     let mut site = Site::new().await;
@@ -213,7 +216,8 @@ async fn fu_32_too_many_pings() {
     let streams = site.origin.opened();
     site.proxy.inject(&goaway);
     site.relay.metric_reaches("sluice_upstream_too_many_pings_total", &[&site.label()], 1.0).await;
-    // The stream moves by itself (FU10): a cut would meet the new connection in its handshake, and that is another fault.
+    // The stream moves by itself (FU10): a cut would hit the new connection in its handshake, which is
+    // another fault.
     site.origin.wait_for("a new stream", |origin| origin.opened() > streams).await;
     site.quiet().await;
     let warnings = site.relay.warned(1).await;

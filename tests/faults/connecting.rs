@@ -1,10 +1,10 @@
-//! The server cannot be connected to: FU1, FU2, FU6.
+//! The server cannot be reached: FU1, FU2, FU6.
 
 use std::time::{Duration, Instant};
 
 use crate::site::{SLACK, Site, assert_backs_off};
 
-/// FU1, CLI-4: known at once, told once, tried at the pace of the backoff.
+/// FU1, CLI-4: noticed at once, logged once, retried at the pace of the backoff.
 #[tokio::test]
 async fn fu_1_connection_refused() {
     let mut site = Site::new().await;
@@ -24,7 +24,8 @@ async fn fu_1_connection_refused() {
     assert!(start.elapsed() < Duration::from_secs(1) + SLACK, "back after {:?}", start.elapsed());
 }
 
-/// FU2: nobody answers the SYN. The connect timeout bounds each attempt, and the backoff their number.
+/// FU2: the SYN gets no answer. The connect timeout bounds each attempt, and the backoff the number of
+/// attempts.
 #[tokio::test]
 async fn fu_2_blackhole_at_connect() {
     let mut site = Site::new().await;
@@ -43,7 +44,8 @@ async fn fu_2_blackhole_at_connect() {
     site.recovers().await;
 }
 
-/// FU6: TCP connects, but HTTP/2's SETTINGS come at a byte a second: the connection never counts as ready.
+/// FU6: TCP connects, but HTTP/2's SETTINGS arrive at a byte per second: the connection never counts as
+/// ready.
 #[tokio::test]
 async fn fu_6_slow_handshake() {
     let mut site = Site::new().await;

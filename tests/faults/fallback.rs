@@ -1,5 +1,6 @@
-//! Lists of several servers: the stories of grpc-go (G1 to G5) and of psm-interop (P1 to P6), and FU9, FU25, FU26, FU27
-//! where a second server can help. Each server spells its resources otherwise, so that it shows who supplied them.
+//! Lists of several servers: the scenarios of grpc-go (G1 to G5) and of psm-interop (P1 to P6), and FU9,
+//! FU25, FU26, FU27 where a second server can help. The text of each resource names the server that supplied
+//! the resource.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +10,14 @@ use crate::site::{SLACK, quick};
 use crate::support::client::Event;
 use crate::support::{Answer, CDS, Client, ControlPlane, EDS, Proxy, Relay, Setup, Variant};
 
-/// One server of a list. It dies and comes back by its proxy.
+/// One server of a list. Its proxy takes the server down and up.
 struct Server {
     origin: ControlPlane,
     proxy: Proxy,
 }
 
 impl Server {
-    /// It holds cluster `c` and endpoints `a` and `b`, all of them with its name for their text.
+    /// A server with cluster `c` and endpoints `a` and `b`, each with the server's name as the text.
     async fn new(name: &str) -> Server {
         let origin = ControlPlane::obedient().await;
         origin.set(CDS, "c", name);
@@ -42,7 +43,7 @@ impl Server {
         self.proxy.address.to_string()
     }
 
-    /// RLY-60, I9: nobody is attached to it any more, nor connected.
+    /// RLY-60, I9: the server has no stream and no connection of the relay.
     async fn is_left(&self, relay: &Relay) {
         let start = Instant::now();
         self.origin.wait_for("no stream", |origin| origin.live_streams() == 0).await;
@@ -51,7 +52,7 @@ impl Server {
         assert!(start.elapsed() < Duration::from_secs(1) + SLACK, "left after {:?}", start.elapsed());
     }
 
-    /// Nobody comes to it for so long.
+    /// Asserts that the server gets no connection within this time.
     async fn is_not_asked(&self, window: Duration) {
         let before = self.origin.opened();
         tokio::time::sleep(window).await;
@@ -69,7 +70,7 @@ async fn relay_with(servers: &[&Server], with: impl FnOnce(Setup) -> Setup) -> R
     Relay::start(setup.line("fallback: { resolve_timeout: 2s, hold_down: 3s }")).await
 }
 
-/// Reads until the client holds this of endpoints, and nothing was removed on the way.
+/// Reads until the client has these endpoints; no endpoints are removed in between.
 async fn holds(client: &mut Client, wanted: &[(&str, &str)]) -> Answer {
     loop {
         match client.event_within(Duration::from_secs(20)).await {
@@ -93,8 +94,8 @@ async fn open(relay: &Relay, id: &str, names: &[&str]) -> Client {
     client
 }
 
-/// G1, P1, FBK-1, FBK-8: nobody is there, then the second server, then the first; and with everything cached neither the loss
-/// of the first nor that of both is news.
+/// G1, P1, FBK-1, FBK-8: no server is up, then the second, then the first. With all names cached, the loss of
+/// the first server or of both changes nothing for clients.
 #[tokio::test]
 async fn g_1_p_1_both_down_then_up_then_down() {
     let (mut first, mut second) = (Server::dead("first").await, Server::dead("second").await);
@@ -106,7 +107,7 @@ async fn g_1_p_1_both_down_then_up_then_down() {
     assert!(answer.control_plane.ends_with(&format!("via {}", second.uri())), "{}", answer.control_plane);
     let label = format!("server=\"{}\"", second.uri());
     relay.metric_reaches("sluice_fallback_streams", &[&label], 1.0).await;
-    // I14: the first is stale, whoever serves.
+    // I14: the first server is stale, whichever server serves.
     relay.is_stale(&first.uri()).await;
 
     first.revive().await;
@@ -124,8 +125,9 @@ async fn g_1_p_1_both_down_then_up_then_down() {
     holds(&mut newcomer, &[("a", "first")]).await;
 }
 
-/// G2, P3, FU1, FBK-4: the first server dies, and something is asked for that it never supplied: the second one supplies that
-/// and everything else; the first one's new state is in force once it is back.
+/// G2, P3, FU1, FBK-4: the first server dies, and a client subscribes to a name without a cached answer. The
+/// second server supplies this name and all others; after the return of the first server, its new state is in
+/// force.
 #[tokio::test]
 async fn g_2_p_3_the_first_dies_before_an_update() {
     let (mut first, second) = (Server::new("first").await, Server::new("second").await);
@@ -144,7 +146,7 @@ async fn g_2_p_3_the_first_dies_before_an_update() {
     second.is_left(&relay).await;
 }
 
-/// G3, P2: the first server supplies the cluster and dies when its endpoints are asked for.
+/// G3, P2: the first server supplies the cluster and dies at the request for its endpoints.
 #[tokio::test]
 async fn g_3_p_2_the_first_dies_during_the_start() {
     let (mut first, second) = (Server::new("first").await, Server::new("second").await);
@@ -163,7 +165,7 @@ async fn g_3_p_2_the_first_dies_during_the_start() {
     second.is_left(&relay).await;
 }
 
-/// G4: a client that comes while the first server is down is served without delay.
+/// G4: a client that connects while the first server is down is served without delay.
 #[tokio::test]
 async fn g_4_the_first_is_down_at_the_start() {
     let (mut first, second) = (Server::dead("first").await, Server::new("second").await);
@@ -177,7 +179,7 @@ async fn g_4_the_first_is_down_at_the_start() {
     second.is_left(&relay).await;
 }
 
-/// G5: down the whole list, and up again one by one.
+/// G5: the whole list goes down, and up again one by one.
 #[tokio::test]
 async fn g_5_three_servers() {
     let (mut first, mut second) = (Server::dead("first").await, Server::dead("second").await);
@@ -193,7 +195,7 @@ async fn g_5_three_servers() {
     second.is_left(&relay).await;
 }
 
-/// P4, FU8: one in the middle that refuses every stream is passed over.
+/// P4, FU8: a server in the middle that refuses every stream is skipped.
 #[tokio::test]
 async fn p_4_the_middle_one_is_broken() {
     let (mut first, second) = (Server::new("first").await, Server::new("second").await);
@@ -208,7 +210,8 @@ async fn p_4_the_middle_one_is_broken() {
     relay.is_stale(&second.uri()).await;
 }
 
-/// P5, FBK-7: with none left the client is told of it, by the name of a server, and not before.
+/// P5, FBK-7: after the last server fails, the client gets an error with the name of a server, and not
+/// before.
 #[tokio::test]
 async fn p_5_all_are_broken() {
     let (first, second) = (Server::dead("first").await, Server::dead("second").await);
@@ -229,7 +232,8 @@ async fn p_5_all_are_broken() {
     }
 }
 
-/// P6, RLY-40: only who lacks something moves; the other keeps what it has, and hears nothing.
+/// P6, RLY-40: only a client without a needed resource moves; the other keeps its resources, and gets
+/// nothing.
 #[tokio::test]
 async fn p_6_one_moves_and_the_other_stays() {
     let (mut first, second) = (Server::new("first").await, Server::new("second").await);
@@ -251,8 +255,8 @@ async fn p_6_one_moves_and_the_other_stays() {
     second.is_left(&relay).await;
 }
 
-/// RLY-44: a first server that comes back and finds every version current would have nothing to say, and is heard all the
-/// same, long before its silence counts as an answer.
+/// RLY-44: a first server that returns and finds every version current may be silent. The relay still detects
+/// the return, long before the silence counts as an answer.
 #[tokio::test]
 async fn rly_44_a_server_that_comes_back_unchanged_is_heard_at_once() {
     let (mut first, second) = (Server::new("first").await, Server::new("second").await);
@@ -265,13 +269,13 @@ async fn rly_44_a_server_that_comes_back_unchanged_is_heard_at_once() {
     first.revive().await;
     let start = Instant::now();
     holds(&mut client, &[("a", "first")]).await;
-    // Its resource timeout is a minute.
+    // The resource timeout of the relay is a minute.
     assert!(start.elapsed() < Duration::from_secs(5), "back after {:?}", start.elapsed());
     second.is_left(&relay).await;
 }
 
-/// RLY-44: in SotW a server says nothing of what is gone. Whoever does not want that returns at once all the same, long before
-/// the silence counts as an answer, or the limit is over.
+/// RLY-44: in SotW a server says nothing about missing names. A client that does not need such a name returns
+/// at once all the same, long before the silence counts as an answer, or the limit ends.
 #[tokio::test]
 async fn rly_44_a_silent_name_of_one_client_keeps_no_other_from_returning() {
     let (mut first, second) = (Server::new("first").await, Server::new("second").await);
@@ -292,8 +296,8 @@ async fn rly_44_a_silent_name_of_one_client_keeps_no_other_from_returning() {
     waits.silence(Duration::from_millis(200)).await;
 }
 
-/// FU9: a server that answers and dies, over and over, counts as unreachable after the fifth time within a minute, although
-/// each of these ends is no error by itself (CLI-2).
+/// FU9: a server that answers and dies, over and over, counts as unreachable after the fifth time within a
+/// minute, although a single such end is no error (CLI-2).
 #[tokio::test]
 async fn fu_9_answering_and_dying_is_unreachable() {
     let (first, second) = (Server::new("first").await, Server::new("second").await);
@@ -318,12 +322,12 @@ async fn fu_9_answering_and_dying_is_unreachable() {
     }
     assert!((5..=6).contains(&deaths), "moved after {deaths} deaths");
     relay.is_stale(&first.uri()).await;
-    // Of the source, and of the move.
+    // One line for the source, one for the move.
     relay.warned(2).await;
 }
 
-/// FU25: a server that is up and down all the time moves a client at most three times, then once per `hold_down`; what the
-/// client has never shrinks.
+/// FU25: a server that goes up and down all the time moves a client at most three times, then once per
+/// `hold_down`; the client's set of resources never shrinks.
 #[tokio::test]
 async fn fu_25_a_flapping_server() {
     let (mut first, second) = (Server::new("first").await, Server::new("second").await);
@@ -349,15 +353,15 @@ async fn fu_25_a_flapping_server() {
     let moves = relay.metric("sluice_fallback_moves_total", &[]).await;
     let most = 3.0 + start.elapsed().as_secs_f64() / 3.0 + 1.0;
     assert!((2.0..=most).contains(&moves), "{moves} moves in {:?}", start.elapsed());
-    // Everything came in the end, and nothing went on the way.
+    // In the end the client has everything, and nothing was removed in between.
     while client.holds(EDS).len() < names.len() {
         let answer = client.take(EDS).await;
         assert_eq!(answer.removed, [""; 0], "{answer:?}");
     }
 }
 
-/// FU26, FU27, RLY-41, RLY-42, I9: the members of a wildcard are those of one server, whole: of the second while it serves, of
-/// the first, which came back with fewer, from then on. Nothing is ever of both.
+/// FU26, FU27, RLY-41, RLY-42, I9: the members of a wildcard come from one server: from the second while the
+/// second serves, and from the first after its return with fewer members. The set is never a mix.
 #[tokio::test]
 async fn fu_26_fu_27_servers_that_disagree() {
     let (mut first, second) = (Server::new("first").await, Server::new("second").await);
@@ -386,7 +390,7 @@ async fn fu_26_fu_27_servers_that_disagree() {
     }
 }
 
-/// FU4, FU2: fallback does not need a refusal.
+/// FU4, FU2: fallback does not require a refusal.
 #[tokio::test]
 async fn fu_2_fu_4_fallback_from_silence() {
     for stopped in [false, true] {
@@ -405,8 +409,8 @@ async fn fu_2_fu_4_fallback_from_silence() {
         let start = Instant::now();
         client.want(EDS, &["a", "b"]);
         holds(&mut client, &[("a", "second"), ("b", "second")]).await;
-        // A second until the timer, ten until the probe is given up, half of one for SETTINGS that do not come; or the
-        // acknowledgement that does not.
+        // A second until the timer, ten until the probe's timeout, half a second for SETTINGS that do not
+        // arrive; or the missing acknowledgement.
         let bound = if stopped { Duration::from_millis(11_500) } else { Duration::from_millis(4_000) };
         assert!(start.elapsed() < bound + SLACK, "{:?}", start.elapsed());
         cached.silence(Duration::from_millis(100)).await;

@@ -1,8 +1,8 @@
-//! The built binary under each fault of its upstreams and of its process: what clients see (usually nothing), what the
-//! operator sees, how the relay comes back, and within which bound.
+//! The built binary under each fault of its upstreams and of its process: the effect on clients (usually
+//! none), the operator's view, the recovery, and the time bound.
 //!
-//! Between relay and control plane stands a proxy that breaks connections (`support/proxy.rs`); settings are shortened.
-//! `FU` and `FP` with a number are the faults of the catalogue.
+//! Between relay and control plane stands a proxy that breaks connections (`support/proxy.rs`); settings are
+//! shortened. `FU` and `FP` with a number are the faults of the catalogue.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_methods, reason = "what a test waits for happens outside of its own clock")]

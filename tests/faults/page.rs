@@ -8,7 +8,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// All of the code, with the strings that are broken over lines put together.
+/// All source code, with strings that span lines joined.
 fn code(directory: PathBuf, all: &mut String) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -43,10 +43,10 @@ fn the_log_lines_exist() {
         let Some(line) = span.strip_prefix("WARN ... ").or_else(|| span.strip_prefix("INFO ... ")) else {
             continue;
         };
-        // Up to the fields, or to what is left out.
+        // Up to the fields, or to the omission.
         let end = line.find('=').map_or(line.len(), |at| line[..at].rfind(' ').unwrap_or(0));
         let text = line[..end].split("...").next().unwrap_or_default().trim();
-        // One sentence is made of two.
+        // The code builds this sentence from two.
         let text = text.replace("were rejected (NACK)", "were {action}");
         assert!(text.len() > 10 && all.contains(&text), "no such line in the code: {text:?}");
         lines += 1;

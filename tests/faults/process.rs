@@ -8,7 +8,7 @@ use crate::site::{Site, quick, served};
 use crate::support::client::Event;
 use crate::support::{Client, ControlPlane, EDS, Item, Relay, Variant, net};
 
-/// FP1, RLY-77: not ready at once, no connection is taken any more, streams end spread over the window, exit code 0.
+/// FP1, RLY-77: unready at once, no new connections, streams end spread over the window, exit code 0.
 #[tokio::test]
 async fn fp_1_sigterm() {
     let mut site = Site::with(|server| quick(server).line("drain: 3s")).await;
@@ -21,7 +21,7 @@ async fn fp_1_sigterm() {
     site.origin.expect_that(EDS, |ask| ask.subscribe.iter().any(|name| name == "missing")).await;
     let start = Instant::now();
     site.relay.sigterm();
-    // A stream that was never answered is told at once that nobody is here, so that its client goes elsewhere.
+    // A stream without an answer ends at once, so that its client goes to another server.
     assert_eq!(unanswered.ended().await.code(), Code::Unavailable);
     assert!(start.elapsed() < Duration::from_millis(1500), "{:?}", start.elapsed());
     assert_eq!(net::http_get(&site.relay.admin, "/ready").await.unwrap().0, 503);
@@ -45,7 +45,8 @@ async fn fp_1_sigterm() {
     assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
 }
 
-/// FP6: what the server said while the process was stopped is read before any timer counts: the answer was there in time.
+/// FP6: the relay reads messages that arrived during its stall before any timer fires: the answer was in
+/// time.
 #[tokio::test]
 async fn fp_6_a_stall_is_no_timeout() {
     for upstream in Variant::BOTH {
@@ -56,7 +57,7 @@ async fn fp_6_a_stall_is_no_timeout() {
         let wanted: Vec<&str> = names.iter().map(String::as_str).collect();
         client.want(EDS, &wanted);
         let asked = origin.expect(EDS).await;
-        // A sign of life, so that silence alone would make the others absent.
+        // A sign of life: without the answer, silence alone would make the others absent.
         origin.answer(&asked, "1", vec![Item::new(EDS, "name-0", "1", "1")], &[]);
         client.take(EDS).await;
         relay.signal("STOP");
@@ -72,7 +73,8 @@ async fn fp_6_a_stall_is_no_timeout() {
     }
 }
 
-/// FP6: clients and control planes outlast the stall of a relay, and it them; nothing is removed, nothing sent again.
+/// FP6: clients and control planes survive a stall of the relay, and the relay survives too; no removal, no
+/// repetition.
 #[tokio::test]
 async fn fp_6_a_stall_is_no_news() {
     let mut site = Site::with(|server| quick(server).resource_timeout(2)).await;

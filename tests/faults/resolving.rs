@@ -1,4 +1,5 @@
-//! The server's name: FU31. The relay runs with a hosts file of its own, which the test changes, and no other resolver.
+//! Resolution of the server's name: FU31. The relay runs with a private hosts file, which the test changes,
+//! and without another resolver.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ struct Names {
 }
 
 impl Names {
-    /// `None` where namespaces of one's own are not allowed.
+    /// `None` if the host does not allow private namespaces.
     #[allow(clippy::print_stderr, reason = "a test that is skipped should say so")]
     fn new() -> Option<Names> {
         let allowed =
@@ -26,7 +27,7 @@ impl Names {
             return None;
         }
         let names = Names { directory: tempfile::tempdir().unwrap() };
-        // Nobody answers there.
+        // The address has no resolver.
         std::fs::write(names.path("resolv.conf"), "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
             .unwrap();
         names.set(None);
@@ -37,7 +38,7 @@ impl Names {
         self.directory.path().join(name)
     }
 
-    /// Written in place, as the file is mounted.
+    /// Writes the file in place, since the file is mounted.
     fn set(&self, address: Option<&str>) {
         let line = address.map(|address| format!("{address} {NAME}\n")).unwrap_or_default();
         std::fs::write(self.path("hosts"), line).unwrap();
@@ -51,14 +52,14 @@ impl Names {
     }
 }
 
-/// FU31: a name that resolves to another address is followed at the next connection; one that resolves no more is reached at
-/// the last good one.
+/// FU31: after a name resolves to another address, the next connection goes there; a name that no longer
+/// resolves keeps the last good address.
 #[tokio::test]
 async fn fu_31_a_name_that_changes_and_vanishes() {
     let Some(names) = Names::new() else { return };
     let (first, second) = (ControlPlane::obedient().await, ControlPlane::obedient().await);
     first.set(EDS, "a", "first");
-    // Versions are those of one control plane, wherever it is: that of what changed must be another.
+    // Versions belong to one control plane, whatever its address: a changed resource needs another version.
     second.set(EDS, "a", "before");
     second.set(EDS, "a", "second");
     let port = net::free_port();
@@ -88,7 +89,7 @@ async fn fu_31_a_name_that_changes_and_vanishes() {
     client.quiet().await;
 }
 
-/// FU31: a name that does not resolve yet is tried again, at the pace of the backoff.
+/// FU31: the relay retries a name that does not resolve yet, at the pace of the backoff.
 #[tokio::test]
 async fn fu_31_a_name_that_comes_late() {
     let Some(names) = Names::new() else { return };

@@ -1,5 +1,5 @@
-//! Responses with something wrong in them: FU12 to FU16, FU20 to FU22, FU24. The control plane answers by script; markers
-//! prove that the stream lives on.
+//! Faulty responses: FU12 to FU16, FU20 to FU22, FU24. The control plane is scripted; markers prove that the
+//! stream is alive.
 
 use crate::site::quick;
 use crate::support::client::Event;
@@ -11,12 +11,12 @@ struct Scripted {
     origin: ControlPlane,
     relay: Relay,
     client: Client,
-    /// The relay's last word about endpoints.
+    /// The relay's last request for endpoints.
     asked: Recorded,
 }
 
 impl Scripted {
-    /// A delta client wants endpoints `a` and `b`, which the relay has asked for.
+    /// A delta client subscribes to endpoints `a` and `b`, and the relay has requested both.
     async fn new(upstream: Variant) -> Scripted {
         let origin = ControlPlane::scripted().await;
         let relay = Relay::start(quick(origin.address).upstream(upstream)).await;
@@ -38,7 +38,7 @@ impl Scripted {
         self.origin.expect_that(EDS, |ask| !ask.nonce.is_empty() && ask.error.is_none()).await
     }
 
-    /// The words of the relay's NACK; the operator has them, too.
+    /// The text of the relay's NACK; the log has the text, too.
     async fn nacked(&self) -> String {
         let nack = self.origin.expect_that(EDS, |ask| ask.error.is_some()).await;
         let label = format!("server=\"{}\"", self.origin.address);
@@ -52,7 +52,7 @@ impl Scripted {
         self.client.take(EDS).await.get(name).text()
     }
 
-    /// The stream goes on, and the source is not stale.
+    /// Asserts that the stream continues, and the source is not stale.
     async fn lives_on(mut self) {
         self.client.quiet().await;
         self.relay.is_fresh(&self.origin.address.to_string()).await;
@@ -60,12 +60,13 @@ impl Scripted {
     }
 }
 
-/// Something that is not protobuf.
+/// Bytes that are no protobuf.
 fn garbage(type_url: &str) -> Any {
     Any { type_url: type_url.to_owned(), value: vec![0xff; 8] }
 }
 
-/// FU12, RLY-37: a resource whose name cannot be found is rejected; its neighbours are used, and what was held is kept.
+/// FU12, RLY-37: a resource without a readable name is rejected; its neighbours are used, and cached
+/// resources are kept.
 #[tokio::test]
 async fn fu_12_a_name_that_cannot_be_found() {
     for upstream in Variant::BOTH {
@@ -82,7 +83,7 @@ async fn fu_12_a_name_that_cannot_be_found() {
     }
 }
 
-/// FU12: absence proves nothing in a full-state response with an element that could not be identified.
+/// FU12: an omission proves nothing in a full-state response with an element without an identity.
 #[tokio::test]
 async fn fu_12_no_deletion_beside_a_fault() {
     let origin = ControlPlane::scripted().await;
@@ -101,7 +102,7 @@ async fn fu_12_no_deletion_beside_a_fault() {
     drop(relay);
 }
 
-/// FU13: a resource of another type than its response says.
+/// FU13: a resource of another type than its response's type.
 #[tokio::test]
 async fn fu_13_another_type() {
     for upstream in Variant::BOTH {
@@ -115,7 +116,7 @@ async fn fu_13_another_type() {
     }
 }
 
-/// FU13: a response of a type that nobody asked for is ignored.
+/// FU13: a response of a type without subscribers is ignored.
 #[tokio::test]
 async fn fu_13_a_type_never_asked_for() {
     for upstream in Variant::BOTH {
@@ -130,7 +131,7 @@ async fn fu_13_a_type_never_asked_for() {
     }
 }
 
-/// FU14: a name twice makes the whole response void.
+/// FU14: a duplicate name makes the whole response void.
 #[tokio::test]
 async fn fu_14_a_name_twice() {
     for upstream in Variant::BOTH {
@@ -145,7 +146,7 @@ async fn fu_14_a_name_twice() {
     }
 }
 
-/// FU15: what nobody asked for is ACKed, and neither kept nor passed on.
+/// FU15: resources without subscribers are ACKed, and neither kept nor passed on.
 #[tokio::test]
 async fn fu_15_unrequested_resources() {
     for upstream in Variant::BOTH {
@@ -159,13 +160,13 @@ async fn fu_15_unrequested_resources() {
     }
 }
 
-/// FU16: unknown fields and extensions pass as they are, byte for byte.
+/// FU16: unknown fields and extensions pass byte for byte.
 #[tokio::test]
 async fn fu_16_unknown_fields() {
     for upstream in Variant::BOTH {
         let mut site = Scripted::new(upstream).await;
         let mut body = words::body(EDS, "a", "1");
-        // Field 4000, a message that holds an `Any` of an extension that nobody knows; field 4001, a number.
+        // Field 4000, a message with an `Any` of an unknown extension; field 4001, a number.
         let extension = b"\x0a\x1atype.googleapis.com/no.Such\x12\x02hi";
         body.value.extend_from_slice(&[0x82, 0xfa, 0x01, extension.len() as u8]);
         body.value.extend_from_slice(extension);
@@ -178,8 +179,8 @@ async fn fu_16_unknown_fields() {
     }
 }
 
-/// FU20, WIR-2: other bytes under the same version are news; FU21: whatever comes last is the newest, versions say nothing.
-/// Both are counted.
+/// FU20, WIR-2: other bytes under the same version are a change; FU21: the last response is the newest,
+/// whatever its version. Both are counted.
 #[tokio::test]
 async fn fu_20_fu_21_versions_prove_nothing() {
     for upstream in Variant::BOTH {
@@ -189,9 +190,9 @@ async fn fu_20_fu_21_versions_prove_nothing() {
             site.answer(version, item(version, text));
             assert_eq!(site.text_of("a").await, text);
         }
-        // The other way round, equal bytes under another version are none (RLY-36).
+        // The reverse: equal bytes under another version are no change (RLY-36).
         site.answer("6", item("6", "fourth"));
-        // Of versions that have no order, none is lower.
+        // Versions without an order: none is lower.
         for (version, text) in [("b7", "fifth"), ("a7", "sixth"), ("", "seventh"), ("", "eighth")] {
             site.answer(version, item(version, text));
             assert_eq!(site.text_of("a").await, text);
@@ -210,7 +211,7 @@ async fn fu_20_fu_21_versions_prove_nothing() {
     }
 }
 
-/// I14: whoever was served a change, and asks then, is shown it.
+/// I14: after a client got a change, `/sources` shows the change.
 #[tokio::test]
 async fn i_14_sources_show_a_change_that_was_served() {
     let mut site = Scripted::new(Variant::Delta).await;
@@ -229,7 +230,7 @@ async fn i_14_sources_show_a_change_that_was_served() {
     }
 }
 
-/// FU22: a nonce that was used before, or an empty one: the ACK says what came.
+/// FU22: a reused or empty nonce: the ACK repeats the nonce as received.
 #[tokio::test]
 async fn fu_22_nonces_reused_and_empty() {
     for upstream in Variant::BOTH {
@@ -264,7 +265,7 @@ async fn fu_22_nonces_reused_and_empty() {
     }
 }
 
-/// FU24: a removal of what nobody has is nothing; a name that is removed and brought is a contradiction.
+/// FU24: a removal of an unknown name has no effect; a name both removed and present is a contradiction.
 #[tokio::test]
 async fn fu_24_removals_that_make_no_sense() {
     let mut site = Scripted::new(Variant::Delta).await;
@@ -281,7 +282,7 @@ async fn fu_24_removals_that_make_no_sense() {
     site.lives_on().await;
 }
 
-/// FU12: a hostile mixture leaves the process as it was.
+/// FU12: a hostile mixture leaves the process intact.
 #[tokio::test]
 async fn fu_12_empty_and_huge_names() {
     let mut site = Scripted::new(Variant::Delta).await;

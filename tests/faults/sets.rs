@@ -1,4 +1,4 @@
-//! Responses that say too little: FU18, FU19, FU23.
+//! Responses with too little content: FU18, FU19, FU23.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use crate::site::quick;
 use crate::support::control_plane::eventually;
 use crate::support::{Ask, CDS, Client, ControlPlane, EDS, Item, Proxy, RDS, Relay, Setup, Variant};
 
-/// Names that sort as they are counted.
+/// Names that sort in counting order.
 fn names(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("name-{number:03}")).collect()
 }
 
-/// FU18, SST-4: an empty wildcard response deletes everything, as the protocol has it; the operator is told, once. This is the
-/// policy `honour`, which is the default.
+/// FU18, SST-4: an empty wildcard response deletes everything, by the protocol; the operator is warned, once.
+/// This is the default policy `honour`.
 #[tokio::test]
 async fn fu_18_mass_deletion() {
     for upstream in Variant::BOTH {
@@ -44,8 +44,9 @@ async fn fu_18_mass_deletion() {
     }
 }
 
-/// FU18: with `hold_then_honour` what was deleted is served on, to newcomers too, and goes when its time is over; what the
-/// control plane has again meanwhile stays. The operator sees how much is held back.
+/// FU18: with `hold_then_honour` the relay serves the deleted resources on, to new clients too, and drops
+/// them after the hold; resources that the control plane restores in between stay. Metrics show the number of
+/// held resources.
 #[tokio::test]
 async fn fu_18_mass_deletion_held_back() {
     for upstream in Variant::BOTH {
@@ -87,7 +88,8 @@ async fn fu_18_mass_deletion_held_back() {
     }
 }
 
-/// FU18: with `hold_until_confirmed` what was deleted is served on until the operator says that it was meant.
+/// FU18: with `hold_until_confirmed` the relay serves the deleted resources on until the operator confirms
+/// the deletion.
 #[tokio::test]
 async fn fu_18_mass_deletion_until_it_is_confirmed() {
     for upstream in Variant::BOTH {
@@ -108,7 +110,7 @@ async fn fu_18_mass_deletion_until_it_is_confirmed() {
         let warnings = relay.warned(1).await;
         assert!(warnings[0].contains("POST /confirm_deletions"), "{warnings:#?}");
         client.silence(Duration::from_secs(1)).await;
-        // Whoever asks why this client has what its server has no more is told so (ADM-7).
+        // `/clients` shows the reason why a client has resources that its server lacks (ADM-7).
         let of = relay.json("/clients").await["clients"][0]["types"][0].clone();
         assert_eq!((&of["held"]["why"], &of["held"]["what"]), (&"deletion".into(), &Value::Null), "{of}");
         assert!(of["held"]["seconds"].as_f64().is_some_and(|seconds| (1.0..30.0).contains(&seconds)), "{of}");
@@ -128,7 +130,7 @@ async fn fu_18_mass_deletion_until_it_is_confirmed() {
     }
 }
 
-/// FU18: a first answer that is empty deletes nothing, and is no alarm.
+/// FU18: an empty first answer deletes nothing, and causes no warning.
 #[tokio::test]
 async fn fu_18_nothing_to_begin_with() {
     let origin = ControlPlane::obedient().await;
@@ -139,7 +141,7 @@ async fn fu_18_nothing_to_begin_with() {
     assert_eq!(relay.log_lines("WARN"), [""; 0]);
 }
 
-/// FU19, SST-6: outside of full-state types an empty response says nothing.
+/// FU19, SST-6: outside full-state types an empty response has no meaning.
 #[tokio::test]
 async fn fu_19_an_empty_response_of_endpoints_and_routes() {
     for type_url in [EDS, RDS] {
@@ -159,8 +161,8 @@ async fn fu_19_an_empty_response_of_endpoints_and_routes() {
     }
 }
 
-/// FU23, RLY-2, TMR-3: a name without an answer is absent after its timer, on a connected stream; a name that is cached
-/// never is.
+/// FU23, RLY-2, TMR-3: a name without an answer is absent after its timer, on a connected stream; a cached
+/// name never is.
 #[tokio::test]
 async fn fu_23_no_answer_for_a_name() {
     for upstream in Variant::BOTH {
@@ -177,10 +179,10 @@ async fn fu_23_no_answer_for_a_name() {
         let took = start.elapsed();
         assert_eq!((answer.names(), answer.removed.as_slice()), (vec![], &["missing".to_owned()][..]));
         assert!(took >= Duration::from_millis(1900), "absent after {took:?}");
-        // The timer does not run for what is known, however long the server says nothing of it.
+        // The timer does not run for known names, however long the server is silent.
         client.silence(Duration::from_secs(3)).await;
         assert_eq!(client.holds(EDS).len(), 1);
-        // TMR-6: it may come later.
+        // TMR-6: the resource may come later.
         let items = vec![Item::new(EDS, "missing", "1", "late")];
         origin.answer(&asked, "2", items, &[]);
         assert_eq!(client.take(EDS).await.get("missing").text(), "late");
@@ -188,8 +190,8 @@ async fn fu_23_no_answer_for_a_name() {
     }
 }
 
-/// DEL-26, RLY-5, I4: a wildcard that comes in parts over a slow path is known as a whole when its last part has come. Until then a
-/// full-state answer is held, and nobody who reconnects is told that something is gone.
+/// DEL-26, RLY-5, I4: a wildcard that arrives in parts over a slow path is complete with its last part. Until
+/// then a full-state answer waits, and a client that reconnects gets no removal.
 #[tokio::test]
 async fn del_26_a_wildcard_in_slow_parts_is_whole_at_its_end() {
     let origin = ControlPlane::scripted().await;
@@ -198,7 +200,7 @@ async fn del_26_a_wildcard_in_slow_parts_is_whole_at_its_end() {
     let mut sotw = Client::open(&relay.address, Variant::Sotw, "one").await;
     sotw.want(CDS, &["*"]);
     let asked = origin.expect(CDS).await;
-    // The parts are further apart than any pause that could be taken for the end.
+    // The parts are further apart than any pause that could count as the end.
     proxy.throttle(1_000_000);
     let text = "x".repeat(300_000);
     let names = ["a", "b", "c", "d"];

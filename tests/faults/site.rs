@@ -1,4 +1,4 @@
-//! A control plane, a proxy before it, a relay, and two clients that have what they asked for.
+//! A control plane, a proxy in front, a relay, and two clients with their resources.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,10 @@ use crate::support::control_plane::eventually;
 use crate::support::operator::{ANSWERS_AGAIN, ENDS_STREAM, UNREACHABLE};
 use crate::support::{CDS, Client, ControlPlane, EDS, Proxy, Relay, Setup, Variant};
 
-/// Of the backoff in [`quick`].
+/// The backoff in [`quick`].
 pub const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(800));
 
-/// What the machine may add to any bound: it is slow and shared.
+/// The delay that a slow, shared machine may add to any bound.
 pub const SLACK: Duration = Duration::from_secs(3);
 
 pub struct Site {
@@ -18,11 +18,11 @@ pub struct Site {
     pub relay: Relay,
     pub delta: Client,
     pub sotw: Client,
-    /// How the relay knows the control plane.
+    /// The name of the control plane in the relay's configuration.
     pub server: String,
 }
 
-/// Everything that waits for a server, shortened.
+/// A setup with short values for every wait for a server.
 pub fn quick(server: impl ToString) -> Setup {
     Setup::of(server)
         .resource_timeout(60)
@@ -55,32 +55,32 @@ impl Site {
         format!("server=\"{}\"", self.server)
     }
 
-    /// The relay's metric of this server.
+    /// The relay's metric for this server.
     pub async fn metric(&self, name: &str) -> f64 {
         self.relay.metric(name, &[&self.label()]).await
     }
 
-    /// Neither client hears anything for so long.
+    /// Asserts that neither client gets a response for this long.
     pub async fn silence(&mut self, window: Duration) {
         let start = Instant::now();
         self.delta.silence(window).await;
         self.sotw.silence(window.saturating_sub(start.elapsed()).max(Duration::from_millis(20))).await;
     }
 
-    /// Nothing happened to the clients since they were last asked, while the control plane answers.
+    /// Asserts that the clients got no response since the last check, while the control plane answers.
     pub async fn quiet(&mut self) {
         self.delta.quiet().await;
         self.sotw.quiet().await;
     }
 
-    /// Whoever comes is served from the cache (RLY-46).
+    /// New clients are served from the cache (RLY-46).
     pub async fn newcomers_are_served(&self) {
         for variant in Variant::BOTH {
             served(&self.relay, variant, "newcomer").await;
         }
     }
 
-    /// The outage is known everywhere, was told by one WARN, and concerns nobody downstream (I14, RLY-46).
+    /// The outage is visible everywhere, was logged with one WARN, and does not affect clients (I14, RLY-46).
     pub async fn outage_is_no_news(&mut self) {
         self.relay.is_stale(&self.server).await;
         self.silence(Duration::from_millis(1500)).await;
@@ -89,7 +89,7 @@ impl Site {
         self.begins_anew();
     }
 
-    /// The control plane has other versions of the same, as after its restart: it answers whoever comes back.
+    /// Gives equal resources other versions, as after a restart: the control plane answers each reconnect.
     pub fn begins_anew(&self) {
         self.origin.change(|world| world.restart());
     }
@@ -100,7 +100,7 @@ impl Site {
         assert!(is_known && line.contains(&self.server), "{line}");
     }
 
-    /// After the fault the relay comes back by itself: nobody downstream notices, and what is new arrives.
+    /// After the fault the relay recovers by itself: clients notice nothing, and changes arrive.
     pub async fn recovers(&mut self) {
         self.relay.is_fresh(&self.server).await;
         self.quiet().await;
@@ -119,7 +119,7 @@ impl Site {
         }
     }
 
-    /// When connections failed, as the relay counts them, for so long.
+    /// The times of failed connections within this window, by the relay's count.
     pub async fn failures_for(&self, window: Duration) -> Vec<Instant> {
         let (start, mut times) = (Instant::now(), Vec::new());
         let before = self.metric("sluice_upstream_connect_failures_total").await;
@@ -132,7 +132,7 @@ impl Site {
     }
 }
 
-/// A client that holds what the control plane of a site has at its beginning.
+/// A client with the first state of a site's control plane.
 pub async fn served(relay: &Relay, variant: Variant, id: &str) -> Client {
     let mut client = Client::open(&relay.address, variant, id).await;
     client.want(CDS, &["*"]);
@@ -142,15 +142,16 @@ pub async fn served(relay: &Relay, variant: Variant, id: &str) -> Client {
     client
 }
 
-/// CLI-4: from the second attempt on each comes one delay after the one before: `first` × 1.6 each up to `cap`, ±20 %.
-/// `nth`: how many failures came before the first of these attempts. `each`: how long an attempt itself takes.
+/// CLI-4: from the second attempt on, each attempt comes one delay after the previous: `first` × 1.6 each up
+/// to `cap`, ±20 %. `nth`: the number of failures before the first of these attempts. `each`: the duration of
+/// an attempt.
 pub fn assert_backs_off(attempts: &[Instant], nth: i32, each: Duration) {
     assert!(attempts.len() >= 3, "only {} attempts", attempts.len());
     let (first, cap) = BACKOFF;
     for (index, pair) in attempts.windows(2).enumerate() {
         let delay = first.mul_f64(1.6_f64.powi(nth + index as i32)).min(cap);
         let gap = pair[1] - pair[0];
-        // What is sampled may be seen late, once before and once after.
+        // Each sample may be late, once before and once after.
         let least = (delay.mul_f64(0.8) + each).saturating_sub(Duration::from_millis(60));
         assert!(gap >= least, "attempt {index} came {gap:?} after the one before, {least:?} was due");
         let most = delay.mul_f64(1.2) + each + Duration::from_millis(800);

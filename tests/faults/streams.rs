@@ -1,4 +1,4 @@
-//! Streams that end, and what cannot be read on them: FU8, FU9, FU11, FU17, FU28.
+//! Streams that end, and unreadable streams: FU8, FU9, FU11, FU17, FU28.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::support::control_plane::eventually;
 use crate::support::operator::{ENDS_STREAM, UNREACHABLE};
 use crate::support::{CDS, Client, ControlPlane, EDS, Relay, Variant};
 
-/// Ends each stream as soon as it has asked, for so long.
+/// Ends each stream after its first request, for this long.
 async fn close_each_stream(origin: &ControlPlane, code: Code, window: Duration) {
     let (start, mut seen) = (Instant::now(), origin.log().len());
     while start.elapsed() < window {
@@ -21,7 +21,7 @@ async fn close_each_stream(origin: &ControlPlane, code: Code, window: Duration) 
     }
 }
 
-/// FU8, RLY-3: a fresh relay whose server answers nobody: its clients are held, and told nothing.
+/// FU8, RLY-3: a fresh relay whose server ends every stream: its clients wait, and get no response.
 #[tokio::test]
 async fn fu_8_reset_after_headers() {
     for code in [Code::Unavailable, Code::Ok] {
@@ -47,7 +47,7 @@ async fn fu_8_reset_after_headers() {
     }
 }
 
-/// FU8: refused in place of the headers, after the clients were served: nothing but staleness.
+/// FU8: refused instead of headers, after the clients were served: the only effect is staleness.
 #[tokio::test]
 async fn fu_8_refused_before_headers() {
     let mut site = Site::new().await;
@@ -62,8 +62,8 @@ async fn fu_8_refused_before_headers() {
     site.recovers().await;
 }
 
-/// FU8, I14: a server that can be connected to and ends the streams is told apart from one that cannot be reached, and so
-/// is the moment when one becomes the other.
+/// FU8, I14: the relay distinguishes a server that accepts connections and ends the streams from an
+/// unreachable server, and reports each change between the two.
 #[tokio::test]
 async fn fu_8_a_server_that_ends_streams_is_not_called_unreachable() {
     let mut site = Site::new().await;
@@ -85,7 +85,7 @@ async fn fu_8_a_server_that_ends_streams_is_not_called_unreachable() {
         line.contains(ENDS_STREAM) && line.contains("PERMISSION_DENIED") && line.contains("after="),
         "{line}"
     );
-    // It is one state, however often it is tried.
+    // One state, however many attempts.
     let failed = source["failures"].as_u64().unwrap();
     let again = || async { site.relay.sources(&site.server).await.remove(0) };
     eventually("a further failure", || async { again().await["failures"].as_u64().unwrap() > failed }).await;
@@ -121,8 +121,8 @@ async fn fu_8_connection_reset_before_the_first_response() {
     site.recovers().await;
 }
 
-/// FU9, CLI-2, CLI-5: after an answer the first end is no error, and the stream is opened again at once; but streams that
-/// live shortly, over and over, back off.
+/// FU9, CLI-2, CLI-5: after an answer the first end is no error, and the stream is reopened at once; but
+/// short streams, over and over, back off.
 #[tokio::test]
 async fn fu_9_reset_after_a_response() {
     let mut site = Site::new().await;
@@ -135,7 +135,7 @@ async fn fu_9_reset_after_a_response() {
         let answered = site.origin.log().iter().any(|r| r.stream > ended && !r.ask.nonce.is_empty());
         if answered {
             ended = site.origin.opened();
-            // A server that begins anew has something to say to whoever comes.
+            // A server that starts anew has an answer for each reconnect.
             site.origin.close_streams(Code::Unavailable);
             site.origin.change(|world| world.restart());
         }
@@ -150,18 +150,18 @@ async fn fu_9_reset_after_a_response() {
     site.news_arrives("after").await;
 }
 
-/// FU11: bytes that are no message end the stream, not the relay; another stream brings what was lost, and whatever
-/// position is hit, clients see whole resources or nothing.
+/// FU11: undecodable bytes end the stream, not the relay; another stream delivers the lost response.
+/// Whichever position is hit, clients see whole resources or nothing.
 #[tokio::test]
 async fn fu_11_undecodable() {
-    // 0 to 2 and 4 to 8 are of the head of the DATA frame (3, its type, would make it one to be ignored), 9 to 13 of gRPC's
-    // prefix, 14 is the first tag of the message.
+    // 0 to 2 and 4 to 8 are in the head of the DATA frame (3, the type, would make HTTP/2 ignore the frame),
+    // 9 to 13 in gRPC's prefix; 14 is the first tag of the message.
     for position in [0, 1, 2, 4, 5, 8, 9, 10, 13, 14] {
         let mut site = Site::new().await;
         let streams = site.origin.opened();
         site.proxy.corrupt(position);
         let (mut sent, start) = (0, Instant::now());
-        // Where the length is wrong the next bytes are what is missed, so something has to come.
+        // A wrong length makes the reader wait for more bytes, so the server has to send some.
         while site.origin.opened() == streams {
             sent += 1;
             site.origin.set(EDS, "e", &format!("sent-{sent}"));
@@ -185,7 +185,8 @@ async fn fu_11_undecodable() {
     }
 }
 
-/// FU17: a response over the limit: the state stays, it is said, counted, and not asked for in a storm.
+/// FU17: a response over the limit: the state stays, and the error is logged, counted, and not retried in a
+/// storm.
 #[tokio::test]
 async fn fu_17_over_the_limit() {
     let mut site = Site::with(|server| quick(server).server_line("max_response_bytes: 1MiB")).await;
@@ -207,7 +208,8 @@ async fn fu_17_over_the_limit() {
     site.relay.is_fresh(&site.server).await;
 }
 
-/// FU28: a thousand changes a second: each client gets few of them, the last one soon, and nothing piles up.
+/// FU28: a thousand changes per second: each client gets few responses, the last of them soon, and no queue
+/// grows.
 #[tokio::test]
 async fn fu_28_a_thousand_updates_a_second() {
     let mut site = Site::new().await;
@@ -227,7 +229,7 @@ async fn fu_28_a_thousand_updates_a_second() {
             client.take(EDS).await;
             answers += 1;
         }
-        // The test reads only now, so it is the windows of HTTP/2 and one answer in flight that bound the number.
+        // The test reads only now, so the windows of HTTP/2 and one answer in flight bound the number.
         assert!(answers <= 400, "{answers} answers of {sent} changes");
     }
     assert!(end.elapsed() < Duration::from_millis(100) + SLACK, "the last after {:?}", end.elapsed());

@@ -1,12 +1,12 @@
-//! With default settings: how long it takes from each fault to the first answer of the next server, while a client that has
-//! all it wants hears nothing.
+//! With default settings: the time from each fault to the first answer of the next server, while a client
+//! with all its resources notices nothing.
 
 use std::time::{Duration, Instant};
 
 use crate::support::client::Event;
 use crate::support::{Client, ControlPlane, EDS, Proxy, Relay, Setup, Variant};
 
-/// What the machine may add.
+/// The delay that the machine may add.
 const SLACK: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ enum Fault {
 }
 
 impl Fault {
-    /// From the fault to the first answer of the next server.
+    /// The time from the fault to the first answer of the next server.
     fn bound(self) -> Duration {
         Duration::from_millis(match self {
             Fault::Refused => 1_500,
@@ -29,7 +29,7 @@ impl Fault {
     }
 }
 
-/// A client asks for something new at the moment of the fault.
+/// A client subscribes to a new name at the moment of the fault.
 async fn falls_back(fault: Fault) {
     let (first, second) = (ControlPlane::obedient().await, ControlPlane::obedient().await);
     for (server, text) in [(&first, "first"), (&second, "second")] {
@@ -80,8 +80,8 @@ async fn the_next_server_answers_in_time() {
     );
 }
 
-/// Revert: within the backoff's cap and a second, where the first server has everything. Out for so long that the cap is
-/// reached; a shortened one, since 30 s of it would take minutes.
+/// Revert: within the backoff's cap and a second, if the first server has everything. The outage is long
+/// enough to reach the cap, which is shortened, since 30 s would take minutes.
 #[tokio::test]
 async fn the_first_server_is_back_in_time() {
     let cap = Duration::from_secs(5);
