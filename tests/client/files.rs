@@ -37,7 +37,7 @@ impl Watched {
         Watched::over(directory).await
     }
 
-    /// Polls never, so that only what the kernel reports is noticed.
+    /// Never polls: the source notices only changes that the kernel reports.
     async fn over(directory: TempDir) -> Watched {
         let settings = FileSettings { poll_interval: Duration::from_secs(3600), ..quick() };
         let (events_tx, events) = mpsc::channel(16);
@@ -53,7 +53,7 @@ impl Watched {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// By an atomic rename.
+    /// Replaces a file by an atomic rename.
     fn replace(&self, name: &str, text: &str) {
         fs::write(self.path(".new"), text).unwrap();
         fs::rename(self.path(".new"), self.path(name)).unwrap();
@@ -68,7 +68,7 @@ fn quick() -> FileSettings {
     FileSettings { quiet: Duration::from_millis(50), ..FileSettings::default() }
 }
 
-/// The next event as text: the names by type, or the bad file and its reason.
+/// The next event as text: the names by type, or the bad file and the reason.
 async fn said(events: &mut mpsc::Receiver<FileEvent>) -> String {
     match soon(events.recv()).await.unwrap() {
         FileEvent::State(state) => {
@@ -196,7 +196,7 @@ async fn fil_7_a_bad_file_is_told_once_and_what_was_good_stays() {
     watched.replace("a.json", "{\n\"resources\": [,]}");
     let bad = watched.said().await;
     assert!(bad.starts_with("bad a.json: ") && bad.contains("line 2"), "{bad}");
-    // Told already: the next news is of another file.
+    // The bad file is reported already: the next event is about another file.
     watched.replace("a.json", "{\n\"resources\": [,]}");
     watched.replace("b.json", "{}}");
     assert!(watched.said().await.starts_with("bad b.json: "));
@@ -242,14 +242,14 @@ async fn fil_2_a_kubernetes_volume_changes_in_one_step() {
     assert_eq!(said(&mut events).await, "Cluster: a1 b1");
     generation("..2", &[("a.json", "a2"), ("b.json", "b2")]);
     assert_eq!(said(&mut events).await, "Cluster: a2 b2");
-    // A key of the volume that is no more: its symlink leads nowhere.
+    // A key that left the volume: the symlink is dangling.
     generation("..3", &[("b.json", "b3")]);
     assert_eq!(said(&mut events).await, "Cluster: b3");
 }
 
 #[tokio::test]
 async fn a_change_that_the_kernel_does_not_report_is_found_by_looking() {
-    // Writes to the target of a symlink outside of the directory are not seen by a watch of the directory.
+    // A watch of the directory does not see writes to the target of a symlink outside the directory.
     let outside = tempfile::tempdir().unwrap();
     let target = outside.path().join("target.json");
     fs::write(&target, clusters(&["a"])).unwrap();
@@ -281,7 +281,7 @@ async fn a_directory_that_vanishes_takes_nothing_with_it() {
     assert_eq!(said(&mut events).await, "Cluster: b");
 }
 
-/// I14: what was wrong is right again, without anything new: the state that is served is confirmed.
+/// I14: the file is valid again with the same content. The event confirms the served state.
 #[tokio::test]
 async fn fil_7_a_file_that_is_mended_without_news_confirms_what_is_served() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Whether a transport is alive (RLY-29).
+//! Detection of dead transports (RLY-29).
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn rly_29_a_silent_server_is_made_to_speak() {
     assert_eq!(client.said().await, "Alive");
     assert_eq!(pool.metrics().probes.get(), 1);
 
-    // The answer was received after the request: no further probe is needed.
+    // The answer arrived after the request: no further probe is needed.
     client.handle.probe();
     assert_eq!(client.said().await, "Alive");
     assert_eq!(pool.metrics().probes.get(), 1);
@@ -81,7 +81,7 @@ async fn tmr_2_what_is_not_written_is_not_unanswered() {
     let mut client = Client::open(&pool);
     client.opened().await;
     let mut stream = peer.stream().await;
-    // The server answers probes but does not read more than its window.
+    // The server answers probes but reads no more than its window.
     client.handle.send(framed(&[0; 1_000_000]));
     client.handle.probe();
     let early = tokio::time::timeout(Duration::from_millis(200), client.events.recv()).await;
@@ -117,8 +117,8 @@ async fn kal_2_pings_are_sent_while_streams_are_open() {
     assert_eq!(status.message, "PING unanswered");
 }
 
-/// grpc-go ends a connection with `too_many_pings` after three PINGs within five minutes that no other frame of its own
-/// came between. A control plane that says nothing about unknown names must not be driven to it.
+/// grpc-go ends a connection with `too_many_pings` after three PINGs within five minutes without any other
+/// frame between. Probes must not drive a control plane that is silent about unknown names to this.
 #[tokio::test]
 async fn fu32_a_silent_server_is_probed_as_often_as_needed_without_a_ping() {
     let mut peer = Peer::start(Builder::new()).await;
@@ -138,7 +138,7 @@ async fn fu32_a_silent_server_is_probed_as_often_as_needed_without_a_ping() {
     assert_eq!(pool.metrics().unanswered.get(), 0);
 }
 
-/// As before: streams that share a connection make more round trips than the server forgives PINGs.
+/// The same rule: streams on a shared connection make more round trips than the server forgives PINGs.
 #[tokio::test]
 async fn fu32_round_trips_of_a_silent_connection_end_without_a_third_ping() {
     let mut peer = Peer::start(Builder::new()).await;
@@ -154,7 +154,7 @@ async fn fu32_round_trips_of_a_silent_connection_end_without_a_third_ping() {
     }
     assert_eq!(pool.metrics().pings.get(), 2);
     assert_eq!(pool.metrics().probes.get(), 3);
-    // Now the server has written something.
+    // Now the server has written a frame of another kind.
     reply.send_data(response("2"), false).unwrap();
     assert_eq!(client.said().await, "Response 2");
     client.handle.round_trip();

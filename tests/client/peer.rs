@@ -1,4 +1,4 @@
-//! Control planes that do exactly what a test says, on loopback.
+//! Scripted control planes on loopback.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub async fn soon<T>(work: impl Future<Output = T>) -> T {
 
 /// A stream as the control plane sees it.
 pub struct PeerStream {
-    /// Counts the connections of the server, from 0.
+    /// The number of the connection at the server, from 0.
     pub connection: usize,
     pub request: Request<RecvStream>,
     pub respond: SendResponse<Bytes>,
@@ -42,7 +42,7 @@ pub enum Order {
     Leave,
     /// The socket is closed.
     Cut,
-    /// The socket stays open and nobody serves it.
+    /// The socket stays open without a reader or writer.
     Freeze,
 }
 
@@ -52,7 +52,7 @@ pub struct Peer {
     pub streams: mpsc::Receiver<PeerStream>,
     pub connections: mpsc::Receiver<mpsc::Sender<Order>>,
     pub ended: mpsc::Receiver<usize>,
-    /// While it holds, connections are accepted and nothing is said on them.
+    /// While true, connections are accepted and remain silent.
     pub deaf: watch::Sender<bool>,
 }
 
@@ -114,7 +114,7 @@ pub async fn serve<T: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// A server of raw bytes: sends `greeting` on each connection, and `goaway` when a PING has come.
+/// A server of raw bytes: sends `greeting` on each connection, and `goaway` after a PING.
 pub async fn raw_server(greeting: &'static [u8], on_ping: Vec<u8>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -161,7 +161,7 @@ pub fn framed(message: &[u8]) -> Bytes {
     bytes.freeze()
 }
 
-/// A `DiscoveryResponse` of a version, without resources.
+/// A `DiscoveryResponse` with this version, without resources.
 pub fn response(version: &str) -> Bytes {
     let mut message = BytesMut::new();
     for (field, text) in
@@ -214,7 +214,7 @@ impl Client {
         Client { handle: pool.open(Variant::Sotw, events_tx), events }
     }
 
-    /// The next event. That a message has begun to come depends on how it is cut into frames.
+    /// The next event. Skips the begin of a message: its time depends on the cut into frames.
     pub async fn event(&mut self) -> Option<StreamEvent> {
         loop {
             match soon(self.events.recv()).await {
@@ -224,7 +224,7 @@ impl Client {
         }
     }
 
-    /// The next event as text: what a transcript of the stream says.
+    /// The next event as text, for comparison with a transcript.
     pub async fn said(&mut self) -> String {
         match self.event().await {
             Some(StreamEvent::Response(sluice::xds::Response::Sotw(r))) => {
@@ -244,7 +244,7 @@ impl Client {
         assert_eq!(self.said().await, "Opened");
     }
 
-    /// The status of `Closed`, which must be next.
+    /// The status of `Closed`; panics if the next event is another.
     pub async fn closed(&mut self) -> Status {
         match self.event().await {
             Some(StreamEvent::Closed(status) | StreamEvent::Ended(status)) => {

@@ -1,4 +1,4 @@
-//! Connections: how they are made, shared, and left.
+//! Opening, sharing and closing of connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +95,7 @@ async fn fu6_something_that_is_not_http_2_is_not_ready() {
 
 #[tokio::test]
 async fn a_name_is_resolved_and_its_addresses_tried() {
-    // Where `localhost` has an IPv6 address too, nothing listens there.
+    // `localhost` may have an IPv6 address too; nothing listens there.
     let peer = Peer::start(Builder::new()).await;
     let address = GrpcAddress::Tcp { host: "localhost".to_owned(), port: peer.port };
     let pool = Pool::new(address, settings(), Arc::new(ClientMetrics::default()));
@@ -134,7 +134,7 @@ async fn fu10_after_goaway_a_stream_goes_on_until_there_is_another_connection() 
     old_reply.send_data(response("early"), false).unwrap();
     assert_eq!(old.said().await, "Response early");
     let orders = soon(peer.connections.recv()).await.unwrap();
-    // Nobody answers a new connection.
+    // New connections get no answer.
     peer.deaf.send_replace(true);
     orders.send(Order::Leave).await.unwrap();
     assert_eq!(old.said().await, "GoingAway");
@@ -178,7 +178,7 @@ async fn a_stream_that_comes_with_the_goaway_goes_to_the_next_connection() {
     let mut first = Client::open(&pool);
     first.opened().await;
     let orders = soon(peer.connections.recv()).await.unwrap();
-    // Without waiting for the GOAWAY to arrive: whichever comes first, no stream fails to open.
+    // The test does not wait for the GOAWAY to arrive: no stream fails to open in either order.
     orders.send(Order::Leave).await.unwrap();
     for _ in 0..20 {
         let mut client = Client::open(&pool);

@@ -1,4 +1,4 @@
-//! Polls of a REST server that does exactly what a test says.
+//! Polls of a scripted REST server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl Peer {
         Poll { _handle: handle, events }
     }
 
-    /// What a poll comes to that is answered with these bytes, which end the connection.
+    /// The reports of a poll whose response is these bytes, followed by the end of the connection.
     async fn answered(&self, version: &str, response: &str) -> Vec<String> {
         let mut poll = self.poll(version);
         let mut socket = self.accept().await;
@@ -65,7 +65,7 @@ struct Poll {
 }
 
 impl Poll {
-    /// Everything that is reported, `Opened` left out.
+    /// All reports except `Opened`.
     async fn said(&mut self) -> Vec<String> {
         let mut said = Vec::new();
         while let Some(event) = soon(self.events.recv()).await {
@@ -218,7 +218,8 @@ async fn rpc_9_types_without_a_rest_path_are_not_polled() {
     }
 }
 
-/// A poll that is given up ends its connection: the answer would be taken for that of the next.
+/// The connection of a cancelled poll is closed. Otherwise the late answer would be read as the answer to the
+/// next poll.
 #[tokio::test]
 async fn a_poll_that_is_dropped_is_over() {
     let peer = Peer::start(settings()).await;

@@ -1,4 +1,4 @@
-//! One stream: what it sends, what it reports, how it ends.
+//! One stream: its requests, its events, its end.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ async fn a_stream_from_its_headers_to_its_trailers() {
     assert_eq!((status.code, status.message.as_str()), (Code::PermissionDenied, "no entry"));
 }
 
-/// ADR 14: marks are read on delta streams of servers that say that they set them.
+/// ADR 14: marks are read on delta streams of servers that announce marks.
 #[tokio::test]
 async fn marks_are_read_where_the_server_sets_them() {
     let mut peer = Peer::start(Builder::new()).await;
@@ -269,10 +269,10 @@ async fn nothing_is_read_while_nobody_takes_events() {
     client.opened().await;
     let mut stream = peer.stream().await;
     let mut reply = stream.headers();
-    // Each fits into one frame, so that it is one event.
+    // Each message fits into one frame, so that each is one event.
     let message = response(&"v".repeat(15_000));
-    // 16 events fit into the channel, the 17th waits in the stream's task, up to 65,535 bytes in HTTP/2, which may keep half of
-    // its window back.
+    // 16 events fit into the channel, and the 17th waits in the stream's task. HTTP/2 holds up to 65,535
+    // bytes more, and may withhold half of the window.
     let mut sent = 0;
     loop {
         reply.reserve_capacity(message.len());

@@ -1,4 +1,4 @@
-//! From the first byte to the last: deadlines, limits, floods, age.
+//! Connections from the first byte to the last: deadlines, limits, floods, age.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn fd21_connections_above_the_limit_are_closed_at_once() {
         assert!(matches!(soon(third.read(&mut [0; 64])).await, Ok(0) | Err(_)));
         assert_eq!(server.metrics.limit_hits(Limit::Connections), refused);
     }
-    // The others don't notice, and a place that becomes free is given out.
+    // The others don't notice, and a freed place is reused.
     first.open(SOTW).await.head().await;
     drop(second.send);
     eventually("a place is free", || server.metrics.connections_open.get() == 1).await;
@@ -82,7 +82,8 @@ async fn fd19_streams_of_a_connection_are_limited() {
     assert_eq!(server.metrics.streams_open(), 3);
     assert_eq!(server.metrics.limit_hits(Limit::StreamsPerConnection), 1);
 
-    // A client that ignores the setting: the first streams over it are refused, then the connection ends.
+    // A client that ignores the setting: the first streams over the limit are refused, then the connection
+    // ends.
     let flood: Vec<u8> = (0..1000).flat_map(|n| raw::headers(2 * n + 1, None)).collect();
     let socket = TcpStream::connect(server.address).await.unwrap();
     let answer = raw::talk(socket, [raw::opening(), flood].concat()).await;
@@ -133,7 +134,7 @@ async fn fd19_a_large_header_list_ends_its_stream_only() {
     assert_eq!(response.headers()["grpc-status"], "8");
     assert!(response.headers()["grpc-message"].to_str().unwrap().contains("headers"));
     assert_eq!(server.metrics.limit_hits(Limit::HeaderListBytes), 1);
-    // What is many times too long never reaches the service.
+    // A request many times over the limit never reaches the service.
     for n in 10..40 {
         let name = http::HeaderName::try_from(format!("x-{n}")).unwrap();
         request.headers_mut().insert(name, "x".repeat(1000).parse().unwrap());
@@ -172,7 +173,7 @@ async fn kal_4_a_connection_goes_when_it_is_old_unless_a_stream_has_no_answer_ye
     assert_eq!(server.metrics.goaways_age.get(), 1);
     assert!(silent_call.is_open().await);
 
-    // Once it has an answer, it goes like any other.
+    // After an answer, the stream ends like any other.
     silent_probe.publish(b"nonce", b"");
     assert_eq!(silent_call.message().await.unwrap(), "nonce");
     assert_eq!(silent_call.status().await.0, "14");
@@ -218,7 +219,8 @@ async fn health_is_answered_and_says_when_the_server_drains() {
     assert_eq!(soon(watch.message()).await.unwrap().unwrap().status, SERVING);
     server.shut_down();
     assert_eq!(soon(watch.message()).await.unwrap().unwrap().status, NOT_SERVING);
-    // A watch never ends by itself; it isn't waited for, but for a tenth of the window to see the news.
+    // A watch never ends by itself; the server does not wait for the watch, but for a tenth of the window to
+    // let the client see the status.
     soon(&mut server.served).await.unwrap();
     assert_eq!(server.metrics.closed_cut.get(), 1);
 }
@@ -296,7 +298,7 @@ async fn kal_1_who_answers_pings_stays_and_so_does_who_says_anything_else() {
             assert_eq!(call.message().await.unwrap(), "news");
         }
     };
-    // Answers no PING, and says something now and then that is none.
+    // Answers no PING, and sends other frames now and then.
     let talking = async {
         let mut socket = TcpStream::connect(server.address).await.unwrap();
         socket.write_all(&[raw::opening(), raw::headers(1, None)].concat()).await.unwrap();

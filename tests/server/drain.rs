@@ -40,11 +40,11 @@ async fn rly_77_the_phases_of_a_drain() {
     // Streams without an answer end at once.
     assert_eq!(silent.status().await, ("14".into(), "the%20server%20is%20draining".into()));
     assert!(begin.elapsed() < WINDOW / 4, "{:?}", begin.elapsed());
-    // Nobody new is let in.
+    // No new connection is accepted.
     assert!(TcpStream::connect(server.address).await.is_err());
     assert_eq!(server.metrics.goaways_drain.get(), 1);
 
-    // The others end over the window, each at a moment of its own.
+    // The others end over the window, each at a different moment.
     let mut ended = Vec::new();
     let ends = calls.into_iter().map(|mut call| async move {
         assert_eq!(call.status().await.0, "14");
@@ -83,7 +83,7 @@ async fn rly_77_a_client_that_does_not_read_is_cut_at_the_end() {
     let mut call = client.open(SOTW).await;
     call.head().await;
     let stream = server.relay.stream(0).await;
-    // The second stands behind the first, so that the end of the stream can't be written either.
+    // The second waits behind the first, so that the end of the stream can't be written either.
     for taken in 1..=2 {
         stream.publish(b"", &[0; 100_000]);
         eventually("it is being written", || stream.with(|script| script.taken == taken)).await;
@@ -98,7 +98,7 @@ async fn rly_77_a_client_that_does_not_read_is_cut_at_the_end() {
     eventually("the handle is dropped", || stream.is_gone()).await;
 }
 
-/// A connection that is on its way out anyhow has no more time than the others (RLY-77, KAL-4).
+/// A retiring connection has no more time than the others (RLY-77, KAL-4).
 #[tokio::test]
 async fn rly_77_a_connection_that_is_being_retired_goes_within_the_drain() {
     let mut server = start(ServerLimits {
@@ -123,8 +123,8 @@ async fn rly_77_a_connection_that_is_being_retired_goes_within_the_drain() {
 #[tokio::test]
 async fn rly_77_streams_opened_during_a_drain_are_refused() {
     let mut server = start_draining_in(WINDOW);
-    // By hand, since a client that has seen GOAWAY opens no more streams. It never answers the PING that comes with
-    // it, so that the server must count with more streams.
+    // Raw frames, since a client that has seen GOAWAY opens no more streams. The socket never answers the
+    // PING after the GOAWAY, so that the server must expect more streams.
     let mut socket = TcpStream::connect(server.address).await.unwrap();
     use tokio::io::AsyncWriteExt;
     socket.write_all(&[raw::opening(), raw::headers(1, None)].concat()).await.unwrap();

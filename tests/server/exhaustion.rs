@@ -1,4 +1,4 @@
-//! Running out of file descriptors (FD21), in a child process that may open few.
+//! Running out of file descriptors (FD21), in a child process with a low limit.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -12,12 +12,12 @@ use crate::kit::start;
 
 const DESCRIPTORS: u64 = 40;
 
-/// The server of the test below; does nothing unless that started it.
+/// The server of the test below; does nothing unless started by the test.
 #[tokio::test]
 #[ignore = "started by fd21_without_descriptors_the_accept_loop_waits"]
 async fn child() {
     rlimit::setrlimit(rlimit::Resource::NOFILE, DESCRIPTORS, DESCRIPTORS).unwrap();
-    // No reserve, so that `accept` itself fails.
+    // Without a reserve, so that `accept` itself fails.
     let server = start(ServerLimits { fd_reserve: 0, connections_max: u64::MAX, ..ServerLimits::default() });
     let mut out = std::io::stdout();
     writeln!(out, "\naddress {}", server.address).unwrap();
@@ -28,7 +28,7 @@ async fn child() {
 #[test]
 fn fd21_without_descriptors_the_accept_loop_waits() {
     let (child, address) = Server::start();
-    // These all connect: the kernel does that. The server can accept some of them.
+    // All connect: the kernel completes the handshakes. The server can accept some of them.
     let mut clients: Vec<_> = (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
     std::thread::sleep(Duration::from_millis(300));
     let before = child.cpu_ticks();
@@ -36,7 +36,7 @@ fn fd21_without_descriptors_the_accept_loop_waits() {
     let spent = child.cpu_ticks() - before;
     assert!(spent <= 10, "{spent} of 100 ticks in a second: the loop spins");
 
-    // When descriptors are free again, it goes on.
+    // With free descriptors the server continues.
     let last = clients.pop().unwrap();
     drop(clients);
     last.set_read_timeout(Some(Duration::from_secs(4))).unwrap();

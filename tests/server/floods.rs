@@ -1,4 +1,5 @@
-//! Frames that cost the server more than they cost their sender (FD19): such a connection is closed, others are not.
+//! Frames that cost the server more than their sender (FD19): the server closes such a connection, and no
+//! other.
 
 use std::time::Duration;
 
@@ -11,10 +12,10 @@ use tokio::time::{Instant, timeout};
 use crate::kit::{Client, Running, SOTW, eventually, start};
 use crate::raw;
 
-/// A flood that would hold a core has to end by then.
+/// The deadline for the end of a flood that would hold a core.
 const CLOSED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Low, so that a test without optimization passes it easily.
+/// Low, so that a test without optimization passes easily.
 fn limits() -> ServerLimits {
     ServerLimits { control_frames_per_second_max: 1000, ..ServerLimits::default() }
 }
@@ -29,7 +30,7 @@ async fn open(server: &Running, opening: &[u8]) -> TcpStream {
     socket
 }
 
-/// Sends `flood` again and again until the server closes. Returns what the server said.
+/// Sends `flood` again and again until the server closes. Returns the bytes from the server.
 async fn flood(socket: TcpStream, flood: &[u8]) -> Vec<u8> {
     let (mut read, mut write) = socket.into_split();
     let flood = flood.to_vec();
@@ -43,7 +44,7 @@ async fn flood(socket: TcpStream, flood: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// One flood, beside a neighbour that is served all the while.
+/// One flood, beside a neighbour that is served throughout.
 async fn ends(opening: Vec<u8>, frames: Vec<u8>) {
     let server = start(limits());
     let mut neighbour = server.connect().await;
@@ -88,7 +89,7 @@ async fn fd19_a_window_of_one_byte_ends_the_connection() {
     eventually("it is counted", || server.metrics.closed_control_flood.get() == 1).await;
 }
 
-/// HTTP/2 itself limits resets of calls that nobody looked at yet. These were.
+/// HTTP/2 itself limits resets of unaccepted calls. These calls were accepted.
 #[tokio::test]
 async fn fd19_calls_that_are_accepted_and_reset_end_the_connection() {
     const ROUND: u32 = 50;
@@ -126,7 +127,7 @@ async fn a_frame_that_is_longer_than_allowed_is_an_error() {
     }
 }
 
-/// Two WINDOW_UPDATEs for each 4 KiB and more: who takes what is sent may say so.
+/// Two WINDOW_UPDATEs for each 4 KiB and more: a reader may confirm every read.
 #[tokio::test]
 async fn who_reads_a_lot_through_small_windows_stays() {
     let server = start(ServerLimits { control_frames_per_second_max: 50, ..ServerLimits::default() });

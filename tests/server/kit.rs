@@ -27,7 +27,7 @@ pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 /// Nothing in these tests takes this long unless it hangs.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Waits for something that another task is about to do.
+/// Waits for the action of another task.
 pub async fn eventually(what: &str, condition: impl Fn() -> bool) {
     let wait = async {
         while !condition() {
@@ -54,14 +54,14 @@ pub struct FakeRelay {
 #[derive(Clone)]
 pub struct FakeStream(Arc<Mutex<Script>>, Arc<AtomicU64>, Arc<Polls>);
 
-/// What single requests asked for, and the answer to each; without one they wait until their stream is failed.
+/// The requests of polls, and the answer to each; a poll without an answer waits until its stream fails.
 #[derive(Default)]
 pub struct Polls {
     pub asked: Mutex<Vec<(SotwRequest, Form, Duration)>>,
     pub answer: Mutex<Option<Result<Polled, Status>>>,
 }
 
-/// What a stream was told, and what it will say.
+/// The events and messages of a stream.
 #[derive(Default)]
 pub struct Script {
     pub requests: Vec<xds::Request>,
@@ -69,11 +69,11 @@ pub struct Script {
     pub failed: Option<Status>,
     /// The status with which the next request ends the stream.
     pub refuse_request: Option<Status>,
-    /// The stream has a bug.
+    /// Makes the stream panic, like a bug.
     pub panics: bool,
-    /// Messages handed out.
+    /// The number of messages taken.
     pub taken: usize,
-    /// The newest state, if it was not taken yet.
+    /// The newest state, if not yet taken.
     next: Option<Message>,
     waker: Option<Waker>,
 }
@@ -180,7 +180,7 @@ impl StreamProbe {
         look(&mut self.script.upgrade().expect("the stream is open").lock().unwrap())
     }
 
-    /// Makes the stream fail in a way that nobody foresaw.
+    /// Makes the stream fail through a panic.
     pub fn break_down(&self) {
         change(&self.script.upgrade().expect("the stream is open"), |script| script.panics = true);
     }
@@ -190,7 +190,7 @@ impl StreamProbe {
         change(&self.script.upgrade().expect("the stream is open"), |script| script.failed = Some(status));
     }
 
-    /// Makes this the newest state: a gRPC message of the given body, its first bytes private.
+    /// Makes this the newest state: a gRPC message with the given body, whose first bytes are private.
     pub fn publish(&self, private: &[u8], shared: &[u8]) {
         let length = (private.len() + shared.len()) as u32;
         let private = [&[0][..], &length.to_be_bytes(), private].concat().into();
@@ -200,7 +200,7 @@ impl StreamProbe {
 }
 
 impl FakeRelay {
-    /// Requests that came on any stream.
+    /// The number of requests on all streams.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::SeqCst)
     }
@@ -348,7 +348,7 @@ pub fn status_of(headers: &HeaderMap) -> (String, String) {
     (text("grpc-status"), text("grpc-message"))
 }
 
-/// A framed `DiscoveryRequest` with nothing but `type_url` (field 4).
+/// A framed `DiscoveryRequest` with only `type_url` (field 4).
 pub fn discovery_request(type_url: &str) -> Bytes {
     let mut bytes = BytesMut::new();
     bytes.put_u8(0);

@@ -1,4 +1,4 @@
-//! Load reports are taken and dropped, so that their senders don't try again every 5 s (RPC-8).
+//! Load reports are accepted and dropped, so that clients don't reconnect every 5 s (RPC-8).
 
 use bytes::Bytes;
 use sluice::server::{Listener, ListenerOptions, LoadReports, ServerLimits};
@@ -9,7 +9,7 @@ use crate::kit::{SOTW, eventually, soon, start, start_on, status_of};
 const LRS: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
 const LRS_V2: &str = "/envoy.service.load_stats.v2.LoadReportingService/StreamLoadStats";
 
-/// A framed report of so many bytes, which nobody looks into.
+/// A framed report of this size, with arbitrary content.
 fn report(bytes: usize) -> Bytes {
     [&[0][..], &(bytes as u32).to_be_bytes(), &vec![7; bytes]].concat().into()
 }
@@ -21,12 +21,13 @@ async fn a_load_reporting_stream_is_kept_with_an_empty_wish() {
     let mut reports = client.open(LRS).await;
     assert_eq!(reports.head().await.status(), 200);
     reports.requests.send_data(report(40), false).unwrap();
-    // `load_reporting_interval` (2) of `seconds` (1): 300. No cluster, and not all of them.
+    // `load_reporting_interval` (2) of `seconds` (1): 300. No cluster is named, and `send_all_clusters` is
+    // off.
     assert_eq!(reports.message().await.unwrap()[..], [0x12, 3, 0x08, 0xac, 0x02]);
     for _ in 0..20 {
         reports.requests.send_data(report(1000), false).unwrap();
     }
-    // Other streams of the connection are served all the while.
+    // Other streams of the connection are served throughout.
     let mut call = client.open(SOTW).await;
     server.relay.stream(0).await.publish(b"", b"news");
     assert_eq!(call.message().await.unwrap(), "news");

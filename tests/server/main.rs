@@ -1,4 +1,4 @@
-//! The serving side against real sockets: an HTTP/2 client, raw frames, and a relay that does what the test says.
+//! The serving side against real sockets: an HTTP/2 client, raw frames, and a scripted relay.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_methods, reason = "what a test waits for happens outside of its own clock")]
 

@@ -1,4 +1,4 @@
-//! HTTP/2 frames by hand, for what no well-behaved client would send.
+//! HTTP/2 frames by hand, for bytes that no correct client sends.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -26,7 +26,7 @@ pub fn opening() -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()
 }
 
-/// An opening that lets the server send 2 GiB, so that only TCP and the server's own queue hold it back.
+/// An opening that lets the server send 2 GiB, so that only TCP and the server's own queue limit the data.
 pub fn opening_with_large_windows() -> Vec<u8> {
     const INITIAL_WINDOW_SIZE: [u8; 2] = [0, 4];
     let window = (i32::MAX as u32).to_be_bytes();
@@ -35,7 +35,7 @@ pub fn opening_with_large_windows() -> Vec<u8> {
     [PREFACE, &settings, &update].concat()
 }
 
-/// The headers of an ADS call, with one more if wanted.
+/// The headers of an ADS call, with an optional extra header.
 pub fn headers(stream: u32, extra: Option<(&str, &str)>) -> Vec<u8> {
     // Indices of RFC 7541, appendix A: `:method: POST`, `:scheme: http`; literals for the rest.
     let mut block = vec![0x83, 0x86];
@@ -63,11 +63,11 @@ pub fn ping() -> Vec<u8> {
     frame(PING, 0, 0, &[0; 8])
 }
 
-/// Sends all of it while reading; returns what came back until the server closed.
+/// Sends all bytes while reading; returns the server's bytes until the close.
 pub async fn talk(socket: TcpStream, bytes: Vec<u8>) -> Vec<u8> {
     let (mut read, mut write) = socket.into_split();
     let writer = tokio::spawn(async move {
-        // The server may close before it has read everything.
+        // The server may close before reading everything.
         let _ = write.write_all(&bytes).await;
         write
     });

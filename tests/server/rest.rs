@@ -249,23 +249,23 @@ async fn rpc_2_fetch_answers_one_request_with_one_response() {
     assert_eq!(server.metrics.calls(CallKind::Fetch), 3);
 }
 
-/// Nobody asks whether a client of HTTP/1.1 is alive.
+/// The server does not probe clients of HTTP/1.1.
 #[tokio::test]
 async fn fd1_who_does_not_take_its_answer_is_closed() {
     let limits = ServerLimits { http1_write_timeout: SHORT, ..ServerLimits::default() };
     let server = start(limits);
-    // More than the kernel keeps for it.
+    // More than the kernel buffers.
     let shared = Bytes::from(vec![b' '; 32 << 20]);
     answer(&server, Some(Ok(Polled::Set { private: Bytes::new(), shared })));
     let mut web = Web::connect(&server).await;
     web.send(request("POST", CLUSTERS, "application/json", "{}")).await;
     eventually("the connection is given up", || server.metrics.limit_hits(Limit::Http1Write) == 1).await;
-    // Who takes it as it comes may take its time.
+    // A client that keeps reading may be slow.
     let mut web = Web::connect(&server).await;
     assert_eq!(web.post(CLUSTERS, "{}").await.body.len(), 32 << 20);
 }
 
-/// The bodies of requests count together, whatever stream they come on.
+/// Request bodies share a budget across streams.
 #[tokio::test]
 async fn fd_9_bodies_that_never_end_share_a_budget() {
     let server = start(ServerLimits { connection_bytes: 300_000, ..ServerLimits::default() });

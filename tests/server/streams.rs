@@ -1,4 +1,4 @@
-//! One stream: requests in, messages out, and every way in which it may end.
+//! One stream: requests in, messages out, and every kind of end.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ async fn str_14_requests_arrive_in_order_however_they_are_cut() {
     assert_eq!(server.metrics.request_bytes.get(), bytes.len() as u64);
 }
 
-/// ADR 14: a delta client that says that it reads marks is told that they are set, and nobody else.
+/// ADR 14: the server announces marks to a delta client that reads marks, and to no other client.
 #[tokio::test]
 async fn marks_are_set_for_delta_clients_that_read_them() {
     let server = start(ServerLimits::default());
@@ -108,7 +108,7 @@ async fn fd14_a_stream_without_a_request_ends() {
     assert!(busy.is_open().await);
 }
 
-/// Also one that keeps coming, a byte at a time.
+/// The same for a request that keeps arriving, a byte at a time.
 #[tokio::test]
 async fn fd14_a_request_that_began_must_end() {
     let limit = Duration::from_millis(200);
@@ -137,7 +137,7 @@ async fn fd14_a_request_that_began_must_end() {
     let mut slow = dribble.await.unwrap();
     assert_eq!(slow.status().await.0, "4");
     assert_eq!(server.metrics.limit_hits(Limit::RequestTimeout), 2);
-    // Between two requests a stream may rest.
+    // Between two requests a stream may be idle.
     assert!(busy.is_open().await);
 }
 
@@ -279,7 +279,8 @@ async fn flw_2_large_windows_do_not_let_old_messages_gather() {
     let opening = [raw::opening_with_large_windows(), raw::headers(1, None)].concat();
     socket.write_all(&opening).await.unwrap();
     let stream = server.relay.stream(0).await;
-    // The client reads nothing. Each message is published when the one before was taken, until that stays away.
+    // The client reads nothing. The relay publishes each message after the previous was taken, until no
+    // message is taken.
     let mut taken = 0;
     loop {
         stream.publish(b"", &[0; BODY_BYTES]);
@@ -293,7 +294,7 @@ async fn flw_2_large_windows_do_not_let_old_messages_gather() {
         }
         taken += 1;
     }
-    // Two buffers of the kernel and the queue of HTTP/2; that queue alone would be 400 KB by default.
+    // Two buffers of the kernel and the queue of HTTP/2; the queue alone would have 400 KB by default.
     assert!(taken * BODY_BYTES < 200 * 1024, "{taken} messages are under way");
 }
 

@@ -1,4 +1,4 @@
-//! HTTP/1.1 as bytes: one connection, what is sent on it, what comes back.
+//! HTTP/1.1 as bytes: one connection, its requests and responses.
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -47,7 +47,7 @@ impl Web {
         self.page().await.expect("an answer")
     }
 
-    /// The next response; `None` if the connection closes before one begins.
+    /// The next response; `None` if the connection closes first.
     pub async fn page(&mut self) -> Option<Page> {
         let end = loop {
             if let Some(at) = self.received.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -71,7 +71,7 @@ impl Web {
         Some(page)
     }
 
-    /// Whether the server closed the connection, having said nothing more.
+    /// Whether the server closed the connection without another byte.
     pub async fn is_closed(&mut self) -> bool {
         assert!(self.received.is_empty());
         !self.read().await
