@@ -1,5 +1,5 @@
-//! How the state of a server that is judged gets set: a process that reads JSON lines, or the adapter service of
-//! ii/xds-test-harness. `tests/conformance/README.md` has both protocols.
+//! Sets the state of a judged server through an adapter: a process that reads JSON lines, or the adapter
+//! service of ii/xds-test-harness. `tests/conformance/README.md` has both protocols.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -17,7 +17,7 @@ use tonic_prost::ProstCodec;
 use super::judge::skip;
 use super::proto::Any;
 
-/// One change of what the server holds.
+/// One change of the server's resources.
 pub enum Change {
     Set { name: String, version: String, body: Any },
     Remove { type_url: String, name: String },
@@ -43,7 +43,7 @@ impl Adapter {
         Adapter(Mutex::new(kind))
     }
 
-    /// Takes everything away that any case set.
+    /// Removes all resources that earlier cases set.
     pub fn clear(&self) {
         match &mut *self.lock() {
             Kind::Process(process) => process.ask(&json!({ "op": "clear" })),
@@ -51,7 +51,7 @@ impl Adapter {
         }
     }
 
-    /// Makes several changes as one, and returns once the server has them.
+    /// Applies several changes as one, and returns after the server has them.
     pub fn apply(&self, changes: Vec<Change>) {
         match &mut *self.lock() {
             Kind::Process(process) => process.apply(&changes),
@@ -60,7 +60,7 @@ impl Adapter {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Kind> {
-        // A case that was skipped or failed in the middle of a question leaves a usable adapter behind.
+        // A case that was skipped or failed in the middle of a call leaves a usable adapter behind.
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
@@ -68,7 +68,7 @@ impl Adapter {
 struct Process {
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
-    /// Ends when its input does.
+    /// The process ends at the end of its input.
     _child: Child,
 }
 
@@ -102,7 +102,7 @@ impl Process {
         self.ask(&json!({ "op": "commit" }));
     }
 
-    /// One line there, one line back. What the adapter says it cannot do skips the case.
+    /// Sends one line and reads one line. An operation that the adapter declines skips the case.
     fn ask(&mut self, line: &Value) {
         let written = writeln!(self.stdin, "{line}").and_then(|()| self.stdin.flush());
         assert!(written.is_ok(), "the adapter ended before {line}");
@@ -151,8 +151,8 @@ struct StateCleared {
     response: String,
 }
 
-/// Told the whole state each time: `UpdateResource` and its like leave the content to the adapter, and these cases
-/// compare content.
+/// Gets the whole state each time: `UpdateResource` and similar calls leave the content to the adapter, and
+/// these cases compare content.
 struct Service {
     address: String,
     node: String,
@@ -189,7 +189,7 @@ impl Service {
         assert!(answer.success, "the adapter did not set version {} of the state", self.version);
     }
 
-    /// Cases change the state between awaits, so that the call has a thread of its own.
+    /// Cases change the state between awaits, so the call runs on a thread of its own.
     fn call<Req, Resp>(&self, path: &'static str, request: Req) -> Resp
     where
         Req: Message + 'static,

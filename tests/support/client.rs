@@ -1,4 +1,4 @@
-//! A downstream client of any kind: by hand, or keeping a model of what it holds.
+//! A downstream client of any kind: controlled request by request, or with a model of its resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,9 +21,9 @@ use super::proto::{self, Node};
 use super::words::{Answer, Ask, Variant};
 use super::{MARKER, is_full_state, judge};
 
-/// The node of a test client. All of them are of one node class, since only the id differs.
+/// The node of a test client. All test clients are in one node class, since only the id differs.
 pub fn node(id: &str) -> Node {
-    // A control plane that is judged may know one node only.
+    // A judged control plane may know only one node.
     let known = judge::settings().and_then(|settings| settings.node.as_deref());
     Node {
         id: known.unwrap_or(id).to_owned(),
@@ -55,14 +55,14 @@ pub enum Event {
     End(Status),
 }
 
-/// What a client remembers of one type on its stream.
+/// The state of one type on a client's stream.
 #[derive(Clone, Debug, Default)]
 struct Held {
     names: Vec<String>,
     ever_asked: bool,
     version: String,
     nonce: String,
-    /// Name to (version, text), of what was ACKed.
+    /// Name to (version, text), as ACKed.
     resources: BTreeMap<String, (String, String)>,
     nonces: BTreeSet<String>,
 }
@@ -71,19 +71,19 @@ pub struct Client {
     pub variant: Variant,
     kind: Downstream,
     node: Option<Node>,
-    /// How to open further streams; `None` once there is only one.
+    /// Opens further streams; `None` for a client with a single stream.
     opener: Option<Opener>,
-    /// By the type that they are of, the aggregated one by nothing.
+    /// The streams by their types; the aggregated stream has an empty key.
     streams: BTreeMap<String, Outlet>,
     events: mpsc::UnboundedReceiver<Event>,
     reading: watch::Sender<bool>,
     held: BTreeMap<String, Held>,
-    /// It takes wrapped elements in SotW, as its node says, or that it asks by locators.
+    /// The client takes wrapped elements in SotW, by its node's features or its use of locators.
     wraps: bool,
 }
 
 impl Client {
-    /// A connection and a stream of its own; the node goes with the first message.
+    /// A client with a connection and a stream of its own; the first message has the node.
     pub async fn open(target: &str, kind: impl Into<Downstream>, id: &str) -> Client {
         let mut client = Client::idle(kind.into(), Some(node(id)));
         client.start(connect(target).await, target, None);
@@ -96,7 +96,7 @@ impl Client {
         Client::on(connect(target).await, variant, Some(node))
     }
 
-    /// A stream on a shared connection.
+    /// A client with a stream on a shared connection.
     pub fn on(channel: Channel, variant: Variant, node: Option<Node>) -> Client {
         let mut client = Client::idle(variant.into(), node);
         client.start(channel, "", None);
@@ -119,12 +119,12 @@ impl Client {
         self.opener = Some(Opener { channel, target: target.to_owned(), token, sender });
         if matches!(self.kind, Downstream::Ads(_) | Downstream::V2(_)) {
             self.open_stream("");
-            // The end of the one stream is the end of the events.
+            // The end of the single stream ends the events.
             self.opener = None;
         }
     }
 
-    /// Opens the stream of a type, of a client that has one for each.
+    /// Opens the stream of a type, for a client with a stream per type.
     pub fn open_stream(&mut self, stream: &str) {
         let Opener { channel, target, token, sender } = self.opener.clone().expect("not half-closed");
         let (requests, receiver) = mpsc::unbounded_channel();
@@ -149,16 +149,16 @@ impl Client {
         }
     }
 
-    /// A stream with an `authorization` header.
+    /// A client whose stream has an `authorization` header.
     pub async fn with_token(target: &str, variant: Variant, token: &'static str) -> Client {
         let mut client = Client::idle(variant.into(), Some(node("with-token")));
         client.start(connect(target).await, target, Some(token));
         client
     }
 
-    /// Sends one request as it is, but for the node of the first.
+    /// Sends one request unchanged, except for the node in the first request.
     pub fn send(&mut self, mut ask: Ask) {
-        // WIR-10.
+        // WIR-10: locators imply wrapped elements.
         self.wraps |= !ask.locators.is_empty();
         let stream = self.kind.stream_of(&ask.type_url);
         if !self.streams.contains_key(&stream) {
@@ -174,7 +174,7 @@ impl Client {
         if self.variant == Variant::Sotw {
             held.names.clone_from(&ask.names);
             let names = &held.names;
-            // A SotW client forgets what it no longer asks for.
+            // A SotW client drops resources outside its list.
             if !names.is_empty() && !names.iter().any(|name| name == "*") {
                 held.resources.retain(|name, _| names.contains(name));
             }
@@ -182,7 +182,7 @@ impl Client {
         let _ = requests.send(ask);
     }
 
-    /// Sends one request, whatever its type, on the stream of a type.
+    /// Sends one request of any type on the stream of a type.
     pub fn send_on(&mut self, stream: &str, mut ask: Ask) {
         let outlet = self.streams.get_mut(stream).expect("opened");
         ask.node = ask.node.or_else(|| outlet.node.take());
@@ -210,7 +210,7 @@ impl Client {
         }
     }
 
-    /// The next event of the stream, whatever it is.
+    /// The next event of the stream.
     pub async fn event(&mut self) -> Event {
         self.event_within(judge::deadline()).await
     }
@@ -222,7 +222,7 @@ impl Client {
         }
     }
 
-    /// The next response, of whatever type, not ACKed.
+    /// The next response of any type, without an ACK.
     pub async fn any(&mut self) -> Answer {
         match self.event().await {
             Event::Answer(answer) => self.check(answer),
@@ -230,14 +230,14 @@ impl Client {
         }
     }
 
-    /// The next response, which must be of this type; not ACKed.
+    /// The next response, without an ACK; panics if the type is another.
     pub async fn next(&mut self, type_url: &str) -> Answer {
         let answer = self.any().await;
         assert_eq!(answer.type_url, type_url, "out of turn: {answer:?}");
         answer
     }
 
-    /// The next response of this type, ACKed.
+    /// Receives the next response of this type, and ACKs.
     pub async fn take(&mut self, type_url: &str) -> Answer {
         let answer = self.next(type_url).await;
         self.ack(&answer);
@@ -262,7 +262,7 @@ impl Client {
         self.send(ask);
     }
 
-    /// An ACK that the test may change before it sends it.
+    /// An ACK that the test may modify before sending.
     pub fn ack_of(&self, answer: &Answer) -> Ask {
         let ask = Ask::of(&answer.type_url).nonce(&answer.nonce);
         match self.variant {
@@ -295,7 +295,7 @@ impl Client {
         if self.variant == Variant::Sotw && (wildcard || is_full_state(&answer.type_url)) {
             held.resources.clear();
         }
-        // A heartbeat is no content (TTL-4).
+        // A heartbeat has no content (TTL-4).
         for item in answer.items.iter().filter(|item| item.body.is_some()) {
             held.resources.insert(item.name.clone(), (item.version.clone(), item.text()));
         }
@@ -309,19 +309,19 @@ impl Client {
         self.held.get(type_url).map(|held| held.nonce.clone()).unwrap_or_default()
     }
 
-    /// What was ACKed of a type: name to text.
+    /// The ACKed resources of a type: name to text.
     pub fn holds(&self, type_url: &str) -> BTreeMap<String, String> {
         let resources = self.held.get(type_url).map(|held| held.resources.clone()).unwrap_or_default();
         resources.into_iter().map(|(name, (_, text))| (name, text)).collect()
     }
 
-    /// What a reconnecting delta client presents: name to version.
+    /// The versions that a reconnecting delta client presents, by name.
     pub fn versions(&self, type_url: &str) -> BTreeMap<String, String> {
         let resources = self.held.get(type_url).map(|held| held.resources.clone()).unwrap_or_default();
         resources.into_iter().map(|(name, (version, _))| (name, version)).collect()
     }
 
-    /// ACKs whatever comes until the client holds exactly this.
+    /// Receives and ACKs responses until the client has exactly these resources.
     pub async fn settle(&mut self, type_url: &str, wanted: &[(&str, &str)]) {
         let wanted: BTreeMap<String, String> =
             wanted.iter().map(|(n, t)| ((*n).to_owned(), (*t).to_owned())).collect();
@@ -337,9 +337,9 @@ impl Client {
         }
     }
 
-    /// Nothing else comes: a name that was not asked for before is asked for all the way to the control plane, and its
-    /// answer is the next thing to arrive. Whatever was due earlier on the same streams would have come before it.
-    /// A server that is judged from outside has no markers: there a time without news has to do.
+    /// Asserts that no other response comes. Subscribes to a new name, whose answer has to come from the
+    /// control plane: every response due earlier on the same streams would arrive before the answer. A server
+    /// judged from outside has no such markers; there the client waits for a period of silence.
     pub async fn quiet(&mut self) {
         if let Some(settings) = judge::settings() {
             return self.silence(settings.quiet).await;
@@ -351,8 +351,8 @@ impl Client {
         self.silence(Duration::from_millis(40)).await;
     }
 
-    /// Like [`Self::quiet`], but a response of the type with nothing new in it may come before: where a set shrinks or
-    /// changes its spelling, a server may repeat what it holds.
+    /// Like [`Self::quiet`], but permits an earlier response of the type without new content: a server may
+    /// repeat resources when a set shrinks or changes its spelling.
     pub async fn quiet_after_optional(&mut self, type_url: &str) {
         let before = self.holds(type_url);
         self.quiet_but_for(type_url, |answer| {
@@ -362,7 +362,7 @@ impl Client {
         .await;
     }
 
-    /// Like [`Self::quiet`], but an empty response of the type may come before (SST-14).
+    /// Like [`Self::quiet`], but permits an earlier empty response of the type (SST-14).
     pub async fn quiet_after_empty(&mut self, type_url: &str) {
         self.quiet_but_for(type_url, |answer| answer.items.is_empty() && is_full_state(&answer.type_url))
             .await;
@@ -378,7 +378,7 @@ impl Client {
         while let Ok(answer) = timeout(window, self.any()).await {
             self.ack(&answer);
             if answer.type_url == MARKER {
-                // The relay gathers for some milliseconds, so the marker may pass what is harmless.
+                // The relay gathers for some milliseconds, so the marker may overtake a harmless response.
                 window = Duration::from_millis(40);
             } else {
                 assert!(answer.type_url == type_url && harmless(&answer), "silence was due, got {answer:?}");
@@ -387,14 +387,14 @@ impl Client {
         assert!(window < judge::deadline(), "the marker was not answered");
     }
 
-    /// Nothing comes for so long. Prefer [`Self::quiet`] where a control plane is up.
+    /// Asserts that no response comes within this time. Prefer [`Self::quiet`] if a control plane is up.
     pub async fn silence(&mut self, window: Duration) {
         if let Ok(event) = timeout(window, self.events.recv()).await {
             panic!("silence was due, got {event:?}");
         }
     }
 
-    /// The end of the stream, skipping responses.
+    /// The status at the end of the stream; skips responses.
     pub async fn ended(&mut self) -> Status {
         loop {
             if let Event::End(status) = self.event().await {
@@ -409,7 +409,7 @@ impl Client {
         self.opener = None;
     }
 
-    /// Stops reading, as a client does whose watchers are busy (FLW-1).
+    /// Stops reading, like a client with busy watchers (FLW-1).
     pub fn stop_reading(&self) {
         let _ = self.reading.send(false);
     }
@@ -429,7 +429,7 @@ struct Opener {
 
 struct Outlet {
     requests: mpsc::UnboundedSender<Ask>,
-    /// What goes with the first message.
+    /// The node for the first message.
     node: Option<Node>,
 }
 
@@ -484,7 +484,7 @@ where
     }
 }
 
-/// A name that nobody asked for before, so that its answer comes all the way from the control plane.
+/// A name without an earlier subscriber, so that the answer has to come from the control plane.
 fn next_marker() -> String {
     static MARKERS: AtomicU64 = AtomicU64::new(0);
     format!("marker-{}-{}", std::process::id(), MARKERS.fetch_add(1, Ordering::Relaxed))

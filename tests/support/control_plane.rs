@@ -1,8 +1,9 @@
-//! An upstream server on loopback that records what it is asked: by ADS, by a stream per type, or by REST. It can write
-//! its resources to a directory, too.
+//! An upstream server on loopback that records requests: by ADS, by a stream per type, or by REST. The server
+//! can also write its resources to a directory.
 //!
-//! Obedient, it follows the protocol over a set of resources that the test changes. Scripted, it answers only what
-//! the test makes it answer, except for [`MARKER`], which always lives so that a test can prove the relay awake.
+//! An obedient control plane follows the protocol over a set of resources that the test changes. A scripted
+//! control plane sends only the test's answers, except for [`MARKER`], which is always answered so that a
+//! test can prove that the relay is alive.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -29,12 +30,12 @@ use super::obedient::{Sub, World};
 use super::words::{self, Answer, Ask, Attachment, Item, Variant};
 use super::{DEADLINE, MARKER, istiod, judge, net, proto, rest};
 
-/// A request as it arrived.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     pub stream: u64,
     pub variant: Variant,
-    /// The type that the method implies; none for ADS.
+    /// The type that the method implies; `None` for ADS.
     pub of_type: Option<&'static str>,
     pub ask: Ask,
     pub at: Instant,
@@ -64,17 +65,17 @@ struct State {
     world: World,
     scripted: bool,
     refuse_delta: Option<Code>,
-    /// The type whose service there is not.
+    /// The type without a service.
     refuse_type: Option<&'static str>,
-    /// The type whose service is broken.
+    /// The type with a broken service.
     fail_type: Option<&'static str>,
-    /// The type that has no cache: a stream that asks for it ends, as with go-control-plane's mux.
+    /// The type without a cache: a request for the type ends the stream, as with go-control-plane's mux.
     ends_on: Option<&'static str>,
-    /// What polls are answered with instead.
+    /// The answer to polls, instead of resources.
     refuse_polls: Option<(StatusCode, String)>,
-    /// It looks its clients up by their nodes, as istiod does.
+    /// Looks up clients by their nodes, as istiod does.
     is_istiod: bool,
-    /// Where the resources are written after each change.
+    /// The directory to write resources to after each change.
     directory: Option<TempDir>,
     streams: BTreeMap<u64, Stream>,
     log: Vec<Recorded>,
@@ -100,7 +101,7 @@ pub struct ControlPlane {
     shared: Arc<Shared>,
     drain: watch::Sender<usize>,
     server: Option<JoinHandle<()>>,
-    /// Who has the resources in its place.
+    /// The adapter that has the resources instead.
     adapter: Option<&'static Adapter>,
 }
 
@@ -115,7 +116,8 @@ impl ControlPlane {
         origin
     }
 
-    /// A server that is judged from outside, with nothing in it: it holds what this one is given, which serves nothing.
+    /// Stands for a server judged from outside, at first empty: passes changes on to the adapter, and serves
+    /// nothing.
     pub fn stands_for(adapter: &'static Adapter) -> ControlPlane {
         adapter.clear();
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -123,14 +125,14 @@ impl ControlPlane {
         ControlPlane { address, shared: Arc::default(), drain, server: None, adapter: Some(adapter) }
     }
 
-    /// Writes its resources to a directory, besides.
+    /// An obedient control plane that also writes its resources to a directory.
     pub async fn with_files() -> ControlPlane {
         let origin = ControlPlane::obedient().await;
         origin.shared.lock().directory = Some(tempfile::tempdir().expect("temporary directory"));
         origin
     }
 
-    /// What it is for a relay.
+    /// The `server_uri` for a relay.
     pub fn server_uri(&self, attachment: Attachment) -> String {
         match attachment {
             Attachment::Ads(_) | Attachment::PerType(_) => self.address.to_string(),
@@ -143,28 +145,28 @@ impl ControlPlane {
         }
     }
 
-    /// Obedient to those whose nodes istiod would take.
+    /// Obedient to clients whose nodes istiod accepts.
     pub async fn istiod() -> ControlPlane {
         let origin = ControlPlane::obedient().await;
         origin.shared.lock().is_istiod = true;
         origin
     }
 
-    /// Answers nothing but what the test sends with [`Self::answer`].
+    /// Sends only the test's answers, by [`Self::answer`].
     pub async fn scripted() -> ControlPlane {
         let origin = ControlPlane::obedient().await;
         origin.shared.lock().scripted = true;
         origin
     }
 
-    /// Listens, again on the same port after [`Self::down`].
+    /// Listens again on the same port after [`Self::down`].
     pub async fn up(&mut self) {
         let listener = net::listen(self.address).await;
         self.drain = watch::channel(0).0;
         self.server = Some(tokio::spawn(accept(listener, self.shared.clone(), self.drain.subscribe())));
     }
 
-    /// All connections are cut and the port is closed.
+    /// Cuts all connections, and closes the port.
     pub async fn down(&mut self) {
         if let Some(server) = self.server.take() {
             server.abort();
@@ -173,7 +175,7 @@ impl ControlPlane {
         self.shared.lock().streams.clear();
     }
 
-    /// GOAWAY on every connection, without an end of its streams.
+    /// Sends GOAWAY on every connection, without ending the streams.
     pub fn go_away(&self) {
         self.drain.send_modify(|drains| *drains += 1);
     }
@@ -188,27 +190,28 @@ impl ControlPlane {
         }
     }
 
-    /// Every delta stream is refused like this before its headers, or (`None`) none is.
+    /// Refuses every delta stream with this code before its headers, or (`None`) refuses none.
     pub fn refuse_delta(&self, code: impl Into<Option<Code>>) {
         self.shared.lock().refuse_delta = code.into();
     }
 
-    /// There is no service for streams, or polls, of this type alone, or (`None`) there are all.
+    /// Removes the service of this type for streams and polls, or (`None`) offers all services.
     pub fn refuse_type(&self, type_url: Option<&'static str>) {
         self.shared.lock().refuse_type = type_url;
     }
 
-    /// Streams of this type alone end with INTERNAL before they are answered, and polls get 500, or (`None`) none do.
+    /// Ends streams of this type with INTERNAL before an answer, and answers polls with 500; `None` ends the
+    /// fault.
     pub fn fail_type(&self, type_url: Option<&'static str>) {
         self.shared.lock().fail_type = type_url;
     }
 
-    /// Every aggregated stream that asks for this type ends.
+    /// Ends every aggregated stream that asks for this type.
     pub fn ends_on(&self, type_url: Option<&'static str>) {
         self.shared.lock().ends_on = type_url;
     }
 
-    /// Every poll gets this, until [`Self::answer_polls`].
+    /// Answers every poll with this, until [`Self::answer_polls`].
     pub fn refuse_polls(&self, status: StatusCode, body: &str) {
         self.shared.lock().refuse_polls = Some((status, body.to_owned()));
     }
@@ -221,7 +224,7 @@ impl ControlPlane {
         self.set_many(type_url, &[(name, text)]);
     }
 
-    /// Several resources in one change.
+    /// Sets several resources in one change.
     pub fn set_many(&self, type_url: &str, resources: &[(&str, &str)]) {
         self.change(|world| {
             for (name, text) in resources {
@@ -230,7 +233,7 @@ impl ControlPlane {
         });
     }
 
-    /// A resource that exists, but that no wildcard selects.
+    /// Sets a resource that exists, but that no wildcard selects.
     pub fn set_unlisted(&self, type_url: &str, name: &str, text: &str) {
         self.change(|world| world.set(type_url, name, words::body(type_url, name, text), false));
     }
@@ -239,7 +242,7 @@ impl ControlPlane {
         self.change(|world| world.remove(type_url, name));
     }
 
-    /// Changes what the control plane holds, and tells every stream once.
+    /// Changes the control plane's resources, and notifies every stream once.
     pub fn change(&self, change: impl FnOnce(&mut World)) {
         let mut state = self.shared.lock();
         if let Some(adapter) = self.adapter {
@@ -262,12 +265,12 @@ impl ControlPlane {
         }
     }
 
-    /// The first request of the type that no earlier call took.
+    /// The first request of the type that no earlier call returned.
     pub async fn expect(&self, type_url: &str) -> Recorded {
         self.expect_that(type_url, |_| true).await
     }
 
-    /// Like [`Self::expect`], skipping those that do not fit.
+    /// Like [`Self::expect`], skipping requests that do not fit.
     pub async fn expect_that(&self, type_url: &str, fits: impl Fn(&Ask) -> bool) -> Recorded {
         let find = || {
             let mut state = self.shared.lock();
@@ -283,7 +286,7 @@ impl ControlPlane {
         }
     }
 
-    /// Waits until `check` gives something; it is asked again after every event.
+    /// Waits until `check` returns a value; calls `check` after every event.
     pub async fn until<T>(&self, mut check: impl FnMut() -> Option<T>) -> T {
         loop {
             let news = self.shared.news.notified();
@@ -294,7 +297,7 @@ impl ControlPlane {
         }
     }
 
-    /// A scripted response on the stream of `to`, with the next nonce of that stream.
+    /// Sends a scripted response on the stream of `to`, with the next nonce of the stream.
     pub fn answer(&self, to: &Recorded, version: &str, items: Vec<Item>, removed: &[&str]) {
         let removed = words::strings(removed);
         let version = version.to_owned();
@@ -307,13 +310,13 @@ impl ControlPlane {
         state.streams.get_mut(&stream).expect("the stream is alive").send(answer);
     }
 
-    /// One with an empty nonce.
+    /// Sends a response with an empty nonce.
     pub fn answer_without_nonce(&self, stream: u64, answer: Answer) {
         let state = self.shared.lock();
         let _ = state.streams.get(&stream).expect("the stream is alive").answers.send(Ok(answer));
     }
 
-    /// Every request so far of one type.
+    /// All requests of one type so far.
     pub fn requests(&self, type_url: &str) -> Vec<Recorded> {
         self.log().into_iter().filter(|recorded| recorded.ask.type_url == type_url).collect()
     }
@@ -322,12 +325,12 @@ impl ControlPlane {
         self.shared.lock().log.clone()
     }
 
-    /// How many streams were ever opened, the refused ones included.
+    /// The number of streams ever opened, including refused streams.
     pub fn opened(&self) -> u64 {
         self.shared.lock().opened
     }
 
-    /// When each of them was.
+    /// The opening times of the streams.
     pub fn opened_at(&self) -> Vec<Instant> {
         self.shared.lock().opened_at.clone()
     }
@@ -375,7 +378,7 @@ async fn serve(socket: TcpStream, shared: Arc<Shared>, mut drain: watch::Receive
     let builder = auto::Builder::new(TokioExecutor::new());
     let connection = builder.serve_connection(TokioIo::new(socket), service);
     tokio::pin!(connection);
-    // A connection that comes after GOAWAY was sent on the others is not meant by it.
+    // A GOAWAY does not apply to later connections.
     drain.mark_unchanged();
     tokio::select! {
         _ = connection.as_mut() => return,
@@ -444,7 +447,7 @@ async fn route(request: Request<Incoming>, shared: Arc<Shared>) -> Response<toni
     }
 }
 
-/// The variant of a method, and the type that it implies.
+/// The variant of a method, and the type that the method implies.
 type Method = (Variant, Option<&'static str>);
 
 async fn stream<Req, Resp>(
@@ -467,7 +470,7 @@ where
     grpc.streaming(handler, request).await
 }
 
-/// Registers the stream and reads its requests in a task of its own.
+/// Registers the stream and reads its requests in a separate task.
 fn open<Req: Into<Ask> + Send + 'static>(
     mut requests: Streaming<Req>,
     shared: Arc<Shared>,

@@ -1,4 +1,4 @@
-//! What istiod makes of a node, and its name table.
+//! istiod's view of a node, and its name table.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -55,8 +55,8 @@ pub fn sidecar(pod: &str, namespace: &str, address: &str) -> Node {
     }
 }
 
-/// The addresses by which the workload of a node is looked up, or why it is refused: `TYPE~IP~NAME~DOMAIN`, and the addresses
-/// of the metadata before that of the id.
+/// The addresses for the lookup of a node's workload, or the reason for a refusal. The id is
+/// `TYPE~IP~NAME~DOMAIN`; the addresses of the metadata come before the id's.
 pub fn addresses(node: &Node) -> Result<Vec<IpAddr>, String> {
     let parts: Vec<&str> = node.id.split('~').collect();
     let [kind, address, _, _] = parts[..] else {
@@ -78,7 +78,7 @@ pub fn addresses(node: &Node) -> Result<Vec<IpAddr>, String> {
     }
 }
 
-/// A name table in which a service has this address.
+/// A name table with this address of a service.
 pub fn name_table(address: &str) -> Vec<u8> {
     let info = NameInfo { ips: vec![address.to_owned()], registry: "Kubernetes".to_owned() };
     NameTable { table: [("web.prod.svc.cluster.local".to_owned(), info)].into() }.encode_to_vec()

@@ -1,4 +1,4 @@
-//! Where the cases judge a server that somebody else started: `tests/conformance/run` writes these settings.
+//! Settings for judging a foreign server; `tests/conformance/run` writes these settings.
 
 use std::fmt::Display;
 use std::sync::OnceLock;
@@ -12,16 +12,16 @@ pub struct Settings {
     /// `host:port` of the server.
     pub target: String,
     pub adapter: Adapter,
-    /// The node id of every client, where the server knows one only.
+    /// The node id of every client, if the server knows only one.
     pub node: Option<String>,
-    /// How long a client waits for what must come.
+    /// The time that a client waits for a required response.
     pub deadline: Duration,
-    /// How long it listens for what must not.
+    /// The time that a client listens for a forbidden response.
     pub quiet: Duration,
     variants: Vec<String>,
 }
 
-/// `None` where the cases judge the relay, or the kit's own control plane.
+/// `None` if the cases judge the relay, or the kit's own control plane.
 pub fn settings() -> Option<&'static Settings> {
     static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
     SETTINGS.get_or_init(read).as_ref()
@@ -54,18 +54,19 @@ pub fn deadline() -> Duration {
     settings().map_or(DEADLINE, |settings| settings.deadline)
 }
 
-/// For the report, which reads what the cases print.
+/// Prints a line for the report, which reads the output of the cases.
 #[allow(clippy::print_stdout, reason = "the test harness has no other channel")]
 pub fn say(line: &str) {
     println!("{line}");
 }
 
-/// Ends a case that this server or its adapter cannot be judged by. The report tells it from a failure by the word.
+/// Ends a case that cannot judge this server or its adapter. The report distinguishes a skip from a failure
+/// by the word.
 pub fn skip(reason: impl Display) -> ! {
     panic!("SKIPPED: {reason}")
 }
 
-/// Skips where clients of this kind are not wanted.
+/// Skips the case if clients of this kind are not selected.
 pub fn require(kind: Downstream) {
     let Some(settings) = settings() else { return };
     if !settings.wants(kind) {
@@ -73,7 +74,7 @@ pub fn require(kind: Downstream) {
     }
 }
 
-/// The variants of ADS that are wanted: both, but where a server is judged by one.
+/// The selected variants of ADS: both, unless a server is judged by one.
 pub fn variants() -> impl Iterator<Item = Variant> {
     let wanted = |variant: &Variant| settings().is_none_or(|settings| settings.wants((*variant).into()));
     Variant::BOTH.into_iter().filter(wanted)

@@ -1,4 +1,4 @@
-//! The ways in which a client can ask: for a story that is told over each of them.
+//! The kinds of downstream clients: for a story that runs over each kind.
 
 use super::words::Variant;
 use super::{CDS, EDS, LDS, RDS};
@@ -7,11 +7,11 @@ use super::{CDS, EDS, LDS, RDS};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Downstream {
     Ads(Variant),
-    /// A stream for each type, to the service of the type. What has no service goes over ADS.
+    /// A stream for each type, to the service of the type. Types without a service go over ADS.
     PerType(Variant),
-    /// ADS by its v2 method; the types are whatever the story says.
+    /// ADS by its v2 method; the types are those of the story.
     V2(Variant),
-    /// Polls, one type at a time. What has no service goes over ADS.
+    /// Polls, one type at a time. Types without a service go over ADS.
     Rest,
 }
 
@@ -31,7 +31,7 @@ impl Downstream {
         Downstream::Rest,
     ];
 
-    /// What its requests look like; a poll is a SotW request.
+    /// The shape of the requests; a poll is a SotW request.
     pub fn variant(self) -> Variant {
         match self {
             Downstream::Ads(variant) | Downstream::PerType(variant) | Downstream::V2(variant) => variant,
@@ -39,13 +39,13 @@ impl Downstream {
         }
     }
 
-    /// Whether it tells that a name is gone, whatever the type: SotW streams do of full-state types only (SST-6), while
-    /// every answer to a poll is whole (RST-12).
+    /// Whether clients of this kind learn of every removal. SotW streams carry removals of full-state types
+    /// only (SST-6); every answer to a poll is complete (RST-12).
     pub fn tells_removals(self) -> bool {
         self == Downstream::Rest || self.variant() == Variant::Delta
     }
 
-    /// For reports.
+    /// The name for reports.
     pub fn label(self) -> &'static str {
         match self {
             Downstream::Ads(Variant::Sotw) => "SotW ADS",
@@ -57,7 +57,7 @@ impl Downstream {
         }
     }
 
-    /// The stream that carries a type: its own, or (empty) the aggregated one.
+    /// The stream that carries a type: the type's own, or (empty) the aggregated stream.
     pub(super) fn stream_of(self, type_url: &str) -> String {
         let own = matches!(self, Downstream::PerType(_) | Downstream::Rest) && service(type_url).is_some();
         if own { type_url.to_owned() } else { String::new() }
@@ -79,7 +79,7 @@ impl Downstream {
     }
 }
 
-/// Of the types that stories are about: the service, the noun of its methods, the REST collection (RPC-2).
+/// For the types of the stories: the service, the noun of its methods, the REST collection (RPC-2).
 pub fn service(type_url: &str) -> Option<(&'static str, &'static str, &'static str)> {
     match type_url {
         CDS => Some(("cluster.v3.Cluster", "Clusters", "clusters")),

@@ -1,6 +1,6 @@
-//! What the test binaries share: a control plane, a client, and the relay as a process.
+//! The shared parts of the test binaries: a control plane, a client, and the relay as a process.
 //!
-//! None of it uses sluice's own code, the protobuf messages included, so that a mistake there can't hide here.
+//! No part uses sluice's own code, not even the protobuf messages, so that a mistake there can't hide here.
 
 #![allow(dead_code, unused_imports)]
 
@@ -30,10 +30,11 @@ pub use proxy::Proxy;
 pub use relay::{Relay, Setup};
 pub use words::{Answer, Ask, Attachment, Item, Variant};
 
-/// For what must happen. Generous, because the machine is slow and shared; no test waits for it when it passes.
+/// The time limit for events that must happen. Generous, because the machine is slow and shared; no passing
+/// test waits this long.
 pub const DEADLINE: Duration = Duration::from_secs(15);
 
-/// For what must not happen, where no marker can prove that the other side was awake.
+/// The wait for events that must not happen, if no marker can prove that the other side is alive.
 pub const SILENCE: Duration = Duration::from_millis(250);
 
 pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -45,11 +46,11 @@ pub const VHDS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 pub const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 pub const LEDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint";
 pub const LEDS_LIST: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpointCollection";
-/// istiod's name table, which has no name.
+/// istiod's name table, a type without resource names.
 pub const NDS: &str = "type.googleapis.com/istio.networking.nds.v1.NameTable";
-/// In place of a resource it says where to ask for it (NAM-20).
+/// A locator instead of a resource, for a redirect (NAM-20).
 pub const REDIRECT: &str = "type.googleapis.com/xds.core.v3.ResourceLocator";
-/// A type that nobody has heard of, and the last in rank.
+/// An unknown type, with the last rank.
 pub const MARKER: &str = "type.googleapis.com/sluice.test.Marker";
 
 /// The four types of the public conformance suites.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A port below the ephemeral range, so that no outgoing connection takes it while its owner is down.
+/// A port below the ephemeral range, so that no outgoing connection takes the port while its owner is down.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = u16::try_from(std::process::id() % 4000).expect("below 4000") * 3;
@@ -20,8 +20,8 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// Listens on a port of [`free_port`]. It may be held for a moment by a child that another test is starting: until it runs its
-/// own program it has a copy of all that was open here, the look at whether the port is free among it.
+/// Listens on a port of [`free_port`]. A child of another test may hold the port for a moment: until its
+/// exec, the child has copies of all open sockets, including the socket that checked the port.
 pub async fn listen(address: SocketAddr) -> TcpListener {
     for _ in 0..200 {
         match TcpListener::bind(address).await {
@@ -34,12 +34,13 @@ pub async fn listen(address: SocketAddr) -> TcpListener {
     panic!("{address} is in use");
 }
 
-/// `GET path`: the status code and the body. HTTP/1.0, so that the body comes in one piece and ends with the connection.
+/// `GET path`: the status code and the body. HTTP/1.0, so that the body is not chunked and ends with the
+/// connection.
 pub async fn http_get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
     http(address, "GET", path).await
 }
 
-/// A request without a body: the status and the body of the answer.
+/// Sends a request without a body: the status and the body of the answer.
 pub async fn http(address: &str, method: &str, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");

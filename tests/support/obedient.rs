@@ -1,5 +1,5 @@
-//! A control plane that follows the protocol to the letter, as a pure machine: what it holds, and what one stream
-//! of one type has asked for and been told.
+//! A control plane that follows the protocol to the letter, as a pure machine: its resources, and the
+//! subscription and known versions of one type on one stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,8 @@ use super::proto::Any;
 use super::words::{self, Answer, Ask, Item, Variant};
 use super::{MARKER, is_full_state};
 
-/// One resource; `listed` is whether a wildcard selects it (a wildcard is what the server selects, not what exists).
+/// One resource; `listed` is whether a wildcard selects the resource (a wildcard is the server's selection,
+/// not all existing resources).
 #[derive(Clone, Debug)]
 struct Entry {
     version: String,
@@ -16,13 +17,13 @@ struct Entry {
     listed: bool,
 }
 
-/// Everything the control plane knows.
+/// The whole state of the control plane.
 #[derive(Default)]
 pub struct World {
     types: BTreeMap<String, BTreeMap<String, Entry>>,
     /// Makes every version new, unless `fixed_version` is set.
     clock: u64,
-    /// A control plane that changes bytes under an unchanged version (WIR-2).
+    /// The version of a control plane that changes bytes under an unchanged version (WIR-2).
     pub fixed_version: Option<String>,
 }
 
@@ -39,7 +40,7 @@ impl World {
         self.types.entry(type_url.to_owned()).or_default().remove(name);
     }
 
-    /// The version strings change, the content does not, as after a restart of the control plane.
+    /// Changes the version strings and not the content, like a restart of the control plane.
     pub fn restart(&mut self) {
         self.clock += 1000;
         for entry in self.types.values_mut().flat_map(BTreeMap::values_mut) {
@@ -48,7 +49,7 @@ impl World {
         }
     }
 
-    /// What a poll for these names is answered with, and its version; no name at all asks for what is listed.
+    /// The answer to a poll for these names, and its version; an empty list asks for all listed resources.
     pub fn poll(&self, type_url: &str, names: &[String]) -> (String, Vec<Any>) {
         let mut chosen: Vec<(String, Entry)> = match names {
             [] => self.listed(type_url).map(|(name, entry)| (name.clone(), entry.clone())).collect(),
@@ -61,13 +62,13 @@ impl World {
         (version, chosen.into_iter().map(|(_, entry)| entry.body).collect())
     }
 
-    /// Every type of which there is, or was, something, and all of it.
+    /// Every type that has, or had, resources, with all its resources.
     pub fn all(&self) -> impl Iterator<Item = (&String, Vec<&Any>)> {
         self.types.iter().map(|(type_url, entries)| (type_url, entries.values().map(|e| &e.body).collect()))
     }
 
-    /// Makes a change and tells what it changed, for a server that has the resources in place of this one. `None` where an
-    /// adapter has no words for it: a resource that no wildcard selects.
+    /// Applies a change, and returns the difference for a server that has the resources instead. `None` if an
+    /// adapter cannot express the change: a resource that no wildcard selects.
     pub fn compare(&mut self, change: impl FnOnce(&mut World)) -> Option<Vec<Change>> {
         let before = self.types.clone();
         change(self);
@@ -115,7 +116,7 @@ pub struct Sub {
     wildcard: bool,
     ever_named: bool,
     first: bool,
-    /// What the client was last told of each name: the version, or that it is absent.
+    /// The last state that the client got of each name: the version, or absent.
     known: BTreeMap<String, Option<String>>,
 }
 
@@ -141,7 +142,7 @@ impl Sub {
         answer
     }
 
-    /// The world changed.
+    /// The next response after a change of the world.
     pub fn changed(&mut self, world: &World) -> Option<Answer> {
         match self.variant {
             Variant::Sotw => self.sotw_answer(world, &BTreeSet::new(), false),
@@ -226,7 +227,8 @@ impl Sub {
         let is_empty_glob =
             |name: &String| !visible.keys().any(|member| glob_of(member).as_ref() == Some(name));
         let globs = self.names.iter().filter(|name| is_glob(name));
-        // An empty collection is told under its own name (NAM-16), all of a new one under theirs.
+        // An empty collection is reported under its own name (NAM-16), the members of a new collection under
+        // theirs.
         let (empty_globs, full): (Vec<_>, Vec<_>) = globs.cloned().partition(is_empty_glob);
         let is_full = |name: &String| full.contains(name);
         for glob in &full {
@@ -304,7 +306,7 @@ fn is_glob(name: &str) -> bool {
     name.starts_with("xdstp://") && name.split('?').next().unwrap_or_default().ends_with("/*")
 }
 
-/// The collection that a name is a member of: one level up, with the same context parameters (NAM-14).
+/// The collection of a name: one level up, with the same context parameters (NAM-14).
 fn glob_of(name: &str) -> Option<String> {
     let (path, context) = name.split_at(name.find('?').unwrap_or(name.len()));
     let (parent, last) = path.rsplit_once('/')?;

@@ -1,4 +1,4 @@
-//! What an operator sees of a relay: metrics, `/ready`, `/sources`, and lines of the log.
+//! The operator's view of a relay: metrics, `/ready`, `/sources`, and log lines.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::control_plane::eventually;
 use super::{DEADLINE, Relay};
 
-/// The lines that begin and end an outage.
+/// The log lines at the begin and end of an outage.
 pub const UNREACHABLE: &str = "the upstream is unreachable";
 pub const ENDS_STREAM: &str = "the upstream accepts connections but ends the stream";
 pub const ANSWERS_AGAIN: &str = "the upstream answers again";
@@ -25,7 +25,7 @@ impl Relay {
         samples.sum()
     }
 
-    /// Waits for a metric to be at least so much.
+    /// Waits until a metric is at least this large.
     pub async fn metric_reaches(&self, name: &str, labels: &[&str], least: f64) {
         eventually(&format!("{name}{labels:?} at {least}"), || async {
             self.metric(name, labels).await >= least
@@ -45,12 +45,12 @@ impl Relay {
         items.iter().filter(|source| source["server"] == server).cloned().collect()
     }
 
-    /// What `/ready` says of a server.
+    /// The entry of a server in `/ready`.
     pub async fn upstream(&self, server: &str) -> Value {
         self.json("/ready").await["upstreams"][server].clone()
     }
 
-    /// Waits for a count that `/ready` gives of a server.
+    /// Waits for this count in the server's entry of `/ready`.
     pub async fn upstream_has(&self, server: &str, key: &str, count: u64) {
         eventually(&format!("{key}: {count}"), || async {
             self.upstream(server).await[key].as_u64() == Some(count)
@@ -62,12 +62,13 @@ impl Relay {
         self.log_lines("WARN").into_iter().filter(|line| line.contains(text)).collect()
     }
 
-    /// Waits for a text in the log. A thread of its own writes the log, somewhat later.
+    /// Waits for a text in the log. A separate thread writes the log, with some delay.
     pub async fn logged(&self, text: &str) {
         eventually(&format!("{text:?} in the log"), || async { self.log().contains(text) }).await;
     }
 
-    /// The WARN lines, which are exactly so many. The log is written by a thread of its own, somewhat later.
+    /// Waits for this number of WARN lines, and asserts that there are no more. A separate thread writes the
+    /// log, with some delay.
     pub async fn warned(&self, count: usize) -> Vec<String> {
         eventually("the warnings", || async { self.log_lines("WARN").len() >= count }).await;
         let lines = self.log_lines("WARN");
@@ -75,7 +76,8 @@ impl Relay {
         lines
     }
 
-    /// Waits until the relay says everywhere that it serves without this server (I14); returns when metrics said it first.
+    /// Waits until every view of the relay shows the server as stale (I14); returns the time of the first
+    /// metric.
     pub async fn is_stale(&self, server: &str) -> Instant {
         self.is_stale_within(server, DEADLINE).await
     }
@@ -114,7 +116,7 @@ impl Relay {
         noticed
     }
 
-    /// Waits until it says everywhere that this server is heard.
+    /// Waits until every view shows the server as fresh.
     pub async fn is_fresh(&self, server: &str) {
         let label = format!("server=\"{server}\"");
         eventually("freshness in metrics, /sources and /ready", || async {

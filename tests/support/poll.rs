@@ -1,4 +1,4 @@
-//! A REST client: a task that polls, applies nothing itself, and polls on with the version that it is told.
+//! A REST client: a task that polls, applies nothing itself, and polls on with the version from the verdict.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub async fn post(address: &str, path: &str, body: &Value) -> std::io::Result<(u
     Ok((status, serde_json::from_str(body).unwrap_or(Value::Null)))
 }
 
-/// What Envoy sends, in its spelling (RST-2).
+/// A request as Envoy sends it, in its spelling (RST-2).
 pub fn request(node: Option<&Node>, version: &str, names: &[String]) -> Value {
     let node = node.map(|node| {
         json!({
@@ -46,7 +46,8 @@ pub fn request(node: Option<&Node>, version: &str, names: &[String]) -> Value {
     json!({ "version_info": version, "node": node, "resource_names": names })
 }
 
-/// Polls for one type until nobody listens. After an answer it waits for the verdict, as a client does.
+/// Polls for one type until the receiver is dropped. After an answer the task waits for the verdict, as a
+/// client does.
 pub async fn run(
     address: String,
     type_url: String,
@@ -90,7 +91,7 @@ pub async fn run(
     }
 }
 
-/// A response to a poll, with a nonce of the kit's own.
+/// A response to a poll, with a nonce from the kit.
 pub fn answer(type_url: &str, response: &Value) -> Answer {
     static NONCES: AtomicU64 = AtomicU64::new(0);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -110,7 +111,7 @@ pub fn answer(type_url: &str, response: &Value) -> Answer {
     }
 }
 
-/// The text of a test resource, where its type has a place for one.
+/// The text of a test resource, if its type has a field for a text.
 fn text_of(type_url: &str, resource: &Value) -> String {
     let text = match type_url {
         CDS => resource["alt_stat_name"].as_str(),

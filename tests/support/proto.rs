@@ -1,4 +1,4 @@
-//! The few messages of `envoy.service.discovery.v3` that the tests speak, written down by hand.
+//! The few messages of `envoy.service.discovery.v3` that the tests use, written by hand.
 
 use std::collections::BTreeMap;
 
@@ -139,7 +139,7 @@ pub struct ResourceLocator {
     pub dynamic_parameters: BTreeMap<String, String>,
 }
 
-/// Some of a `DynamicParameterConstraints`.
+/// A part of `DynamicParameterConstraints`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Message)]
 pub struct Constraints {
     #[prost(message, optional, tag = "1")]
@@ -208,8 +208,9 @@ pub struct DeltaDiscoveryResponse {
     pub resource_errors: Vec<ResourceError>,
 }
 
-/// What the four types of the public suites have of a test resource: the name, and a text in a harmless field of each, so
-/// that any control plane takes it. Types that nobody has heard of have the text in a field of their own.
+/// The fields of a test resource in the four types of the public suites: the name, and a text in a harmless
+/// field of each, so that any control plane takes the resource. Unknown types have the text in a field of
+/// their own.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Body {
     #[prost(string, tag = "1")]
@@ -276,7 +277,7 @@ pub struct NamedEndpoint {
     pub key: String,
 }
 
-/// What every real resource type has in common, too.
+/// The common field of every real resource type.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Named {
     #[prost(string, tag = "1")]

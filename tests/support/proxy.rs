@@ -1,6 +1,6 @@
-//! A TCP proxy that breaks connections as networks, hosts and middleboxes do, live, at the test's word.
+//! A TCP proxy that breaks connections as networks, hosts and middleboxes do, live, on a test's command.
 //!
-//! *Client* is who connects to it (the relay), *server* who it connects to (the control plane).
+//! The *client* connects to the proxy (the relay); the proxy connects to the *server* (the control plane).
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,20 +17,20 @@ use tokio::time::sleep;
 
 use super::net;
 
-/// "Accept nothing of it", for the kernel's packet filter.
+/// "Accept no bytes", for the kernel's packet filter.
 const DROP_ALL: [SockFilter; 1] = [SockFilter::new(0x06, 0, 0, 0)];
 
-/// How a connection is treated from now on.
+/// The treatment of a connection from now on.
 #[derive(Clone, Debug, Default)]
 struct Rules {
-    /// Nothing is read or forwarded; the kernels go on acknowledging what fits their buffers.
+    /// Nothing is read or forwarded; the kernels still acknowledge data that fits their buffers.
     hangs: bool,
-    /// What the client, or the server, sends is read and thrown away.
+    /// Data of the client, or of the server, is read and dropped.
     drops_to_server: bool,
     drops_to_client: bool,
     /// Bytes per second towards the client.
     rate: Option<u64>,
-    /// Each piece is held back for so long.
+    /// The delay of each piece.
     delay: Duration,
     end: Option<End>,
 }
@@ -43,12 +43,12 @@ enum End {
     Reset,
 }
 
-/// A connection that lives, or lived.
+/// A connection, alive or ended.
 struct Link {
     rules: watch::Sender<Rules>,
-    /// Written to the client between two pieces of what the server sends.
+    /// Bytes for the client between two pieces of the server's data.
     injected: mpsc::UnboundedSender<Vec<u8>>,
-    /// The position of the byte to be spoilt, counted from the next one that the server sends.
+    /// The position of the byte to corrupt, counted from the server's next byte.
     spoilt: Mutex<Option<u64>>,
     packets: watch::Sender<bool>,
 }
@@ -56,7 +56,7 @@ struct Link {
 #[derive(Default)]
 struct State {
     links: Vec<Arc<Link>>,
-    /// Of connections to come.
+    /// The rules of later connections.
     rules: Rules,
     accepted: Vec<Instant>,
 }
@@ -72,12 +72,12 @@ impl Shared {
     }
 }
 
-/// Forwards TCP to `target` until it is told otherwise. What is done to connections is done to those that live; what
-/// lasts for later ones says so.
+/// Forwards TCP to `target` unless a fault is set. Faults apply to living connections; those that last apply
+/// to later connections too, as their comments state.
 pub struct Proxy {
     pub address: SocketAddr,
     shared: Arc<Shared>,
-    /// None while attempts are refused.
+    /// `None` while connections are refused.
     listener: Option<Arc<TcpListener>>,
     task: Option<JoinHandle<()>>,
 }
@@ -94,12 +94,12 @@ impl Proxy {
         proxy
     }
 
-    /// When connections were accepted.
+    /// The times of accepted connections.
     pub fn accepted(&self) -> Vec<Instant> {
         self.shared.lock().accepted.clone()
     }
 
-    /// Ends every connection in good order.
+    /// Ends every connection with a FIN.
     pub fn cut(&self) {
         self.change(|rules| rules.end = Some(End::Cut));
     }
@@ -109,50 +109,51 @@ impl Proxy {
         self.change(|rules| rules.end = Some(End::Reset));
     }
 
-    /// The server's process is stopped: its kernel acknowledges and accepts, for later connections too, and nothing else
-    /// happens.
+    /// Acts like a server whose process is stopped: the kernel acknowledges and accepts, also for later
+    /// connections, and nothing else happens.
     pub fn hang(&self) {
         self.change_all(|rules| rules.hangs = true);
     }
 
-    /// Like [`Proxy::hang`], but only for the connections there are.
+    /// Like [`Proxy::hang`], but only for living connections.
     pub fn hang_live(&self) {
         self.change(|rules| rules.hangs = true);
     }
 
-    /// No packet passes in either direction, of later connections neither: nobody acknowledges, nobody answers a SYN.
+    /// Drops all packets in both directions, also of later connections: no acknowledgements, no answer to a
+    /// SYN.
     pub fn partition(&self) {
         self.blackhole();
         self.change(|rules| rules.hangs = true);
         self.packets(false);
     }
 
-    /// What the client sends is lost on its way, acknowledgements included; what the server sends still comes.
+    /// Loses the client's packets, acknowledgements included; the server's data still arrives.
     pub fn lose_to_server(&self) {
         self.packets(false);
     }
 
-    /// What the server sends is lost, though the client's bytes are acknowledged.
+    /// Loses the server's data, while the client's bytes are acknowledged.
     pub fn drop_to_client(&self) {
         self.change_all(|rules| rules.drops_to_client = true);
     }
 
-    /// What the client sends is acknowledged and lost.
+    /// Acknowledges and drops the client's data.
     pub fn drop_to_server(&self) {
         self.change_all(|rules| rules.drops_to_server = true);
     }
 
-    /// Bytes per second towards the client, for later connections too.
+    /// Limits bytes per second towards the client, for later connections too.
     pub fn throttle(&self, rate: u64) {
         self.change_all(|rules| rules.rate = Some(rate));
     }
 
-    /// Holds each piece back, for later connections too.
+    /// Delays each piece, for later connections too.
     pub fn delay(&self, delay: Duration) {
         self.change_all(|rules| rules.delay = delay);
     }
 
-    /// Ends what [`Proxy::hang`], [`Proxy::partition`], a loss, a rate or a delay began.
+    /// Ends the effect of [`Proxy::hang`], [`Proxy::partition`], a loss, a rate or a delay.
     pub fn heal(&self) {
         if let Some(listener) = &self.listener {
             let _ = SockRef::from(&**listener).detach_filter();
@@ -161,21 +162,21 @@ impl Proxy {
         self.change_all(|rules| *rules = Rules { end: rules.end, ..Rules::default() });
     }
 
-    /// Spoils one byte of what the server sends next: the one at this position.
+    /// Corrupts one of the server's next bytes, at this position.
     pub fn corrupt(&self, position: u64) {
         for link in &self.shared.lock().links {
             *link.spoilt.lock().expect("the proxy's task never panics") = Some(position);
         }
     }
 
-    /// Sends the client bytes that are not of the server.
+    /// Sends the client bytes that are not from the server.
     pub fn inject(&self, bytes: &[u8]) {
         for link in &self.shared.lock().links {
             let _ = link.injected.send(bytes.to_vec());
         }
     }
 
-    /// SYNs are lost from now on: an attempt to connect hears nothing at all.
+    /// Loses SYNs from now on: an attempt to connect gets no answer.
     pub fn blackhole(&self) {
         let listener = self.listener.as_ref().expect("the port is open");
         SockRef::from(&**listener).attach_filter(&DROP_ALL).expect("attach a filter");
@@ -191,7 +192,7 @@ impl Proxy {
         self.listener = None;
     }
 
-    /// Is back on the same port.
+    /// Listens on the same port again.
     pub async fn listen(&mut self) {
         let listener = Arc::new(net::listen(self.address).await);
         self.task = Some(tokio::spawn(accept(listener.clone(), self.shared.clone())));
@@ -252,7 +253,7 @@ async fn serve(
 ) {
     let mut ending = rules.clone();
     let mut reached = rules.clone();
-    // A server that hangs is not connected to before it is well again.
+    // The proxy connects to a hanging server only after the hang.
     let connect = async {
         let _ = reached.wait_for(|rules| !rules.hangs).await;
         TcpStream::connect(target).await
@@ -286,7 +287,7 @@ async fn ended(rules: &mut watch::Receiver<Rules>) -> End {
     ended.ok().and_then(|rules| rules.end).unwrap_or(End::Cut)
 }
 
-/// What is done here shows when the sockets are dropped.
+/// Takes effect when the sockets are dropped.
 fn finish(end: End, sockets: &[&TcpStream]) {
     if matches!(end, End::Reset) {
         for socket in sockets {
@@ -295,7 +296,7 @@ fn finish(end: End, sockets: &[&TcpStream]) {
     }
 }
 
-/// Lets the kernel throw away, or take, what comes from the client.
+/// Makes the kernel drop, or take, packets from the client.
 async fn filter(socket: Socket, mut pass: watch::Receiver<bool>) {
     loop {
         let Ok(()) = pass.changed().await else { return };
@@ -305,7 +306,7 @@ async fn filter(socket: Socket, mut pass: watch::Receiver<bool>) {
     }
 }
 
-/// One direction; that towards the client may be tampered with.
+/// One direction; faults may change the bytes towards the client.
 struct Pump<'a> {
     from: ReadHalf<'a>,
     to: WriteHalf<'a>,
@@ -320,14 +321,14 @@ impl Pump<'_> {
         }
     }
 
-    /// Returns at the end of what is read.
+    /// Returns at the end of the input.
     async fn forward(&mut self) -> io::Result<()> {
         let mut buffer = vec![0; 64 << 10];
         loop {
             self.while_hanging().await;
             let rules = self.rules.borrow_and_update().clone();
             let rate = rules.rate.filter(|_| self.link.is_some());
-            // A tenth of a second's worth at a time.
+            // At most the bytes for a tenth of a second.
             let piece = rate.map_or(buffer.len(), |rate| (rate / 10).clamp(1, buffer.len() as u64) as usize);
             let length = tokio::select! {
                 length = self.from.read(&mut buffer[..piece]) => length?,

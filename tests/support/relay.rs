@@ -12,14 +12,14 @@ use super::{Attachment, DEADLINE, Variant, net};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_sluice");
 
-/// What differs between the relays of the tests; the rest of the configuration is fixed here.
+/// The settings that differ between the relays of the tests; the rest of the configuration is fixed here.
 pub struct Setup {
     pub upstream: Attachment,
     /// `server_uri` of the one server.
     pub server: String,
-    /// More lines of that server's entry, e.g. `wildcard: legacy`.
+    /// More lines of the server's entry, e.g. `wildcard: legacy`.
     pub server_lines: Vec<String>,
-    /// Servers behind it in its list, with lines of their own.
+    /// The following servers of the list, with their own lines.
     pub next_servers: Vec<(String, Vec<String>)>,
     /// More top-level lines, e.g. `linger: 0s`.
     pub lines: Vec<String>,
@@ -28,7 +28,7 @@ pub struct Setup {
     /// More keys of the listener, e.g. `rest_hold: 1s`.
     pub listener: String,
     pub environment: Vec<(String, String)>,
-    /// A command that runs the relay, e.g. in a namespace of its own; it must not fork.
+    /// A command that runs the relay, e.g. in a separate namespace; the command must not fork.
     pub wrapper: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ impl Setup {
             server: server.to_string(),
             server_lines: vec!["resource_timeout: 1s".to_owned()],
             next_servers: Vec::new(),
-            // For whoever looks into a failure: `SLUICE_TEST_LOG=sluice=trace`.
+            // For debugging of a failure: `SLUICE_TEST_LOG=sluice=trace`.
             lines: std::env::var("SLUICE_TEST_LOG")
                 .map(|level| format!("log: {{ level: {level:?} }}"))
                 .into_iter()
@@ -61,19 +61,20 @@ impl Setup {
         self
     }
 
-    /// A server of lower priority than those named before, with the lines that the first one has at this moment.
+    /// Adds a server of lower priority than the servers so far, with the lines that the first server has at
+    /// this moment.
     pub fn next_server(mut self, server: impl ToString) -> Setup {
         self.next_servers.push((server.to_string(), self.server_lines.clone()));
         self
     }
 
-    /// With nothing shortened.
+    /// Leaves all defaults unshortened.
     pub fn with_defaults(mut self) -> Setup {
         self.server_lines.clear();
         self
     }
 
-    /// Instead of one second, for tests in which a name must stay UNKNOWN.
+    /// Replaces the default of one second, for tests in which a name must stay UNKNOWN.
     pub fn resource_timeout(mut self, seconds: u32) -> Setup {
         self.server_lines[0] = format!("resource_timeout: {seconds}s");
         self
@@ -88,7 +89,7 @@ impl Setup {
         let mut yaml = String::new();
         let _ = writeln!(yaml, "node: {{ id: sluice-test, cluster: kit }}\nxds_servers:");
         let _ = writeln!(yaml, "  - server_uri: {:?}", self.server);
-        // A directory is not connected to, so these keys have no meaning there.
+        // The relay does not connect to a directory, so these keys have no meaning there.
         if self.upstream == Attachment::Rest {
             let _ = writeln!(yaml, "    refresh_delay: 20ms");
         } else if !self.server.starts_with("file:") {
@@ -151,7 +152,7 @@ impl Relay {
         relay
     }
 
-    /// Starts any command line of the binary; `address` and `admin` are where it will listen.
+    /// Starts any command line of the binary; `address` and `admin` are its future listeners.
     pub fn spawn(mut command: Command, directory: TempDir, address: String, admin: String) -> Relay {
         let log = directory.path().join("log");
         let file = fs::File::create(&log).expect("log file");
@@ -160,7 +161,7 @@ impl Relay {
         Relay { address, admin, directory, log, child }
     }
 
-    /// Waits until `/ready` says so.
+    /// Waits until `/ready` answers 200.
     pub async fn ready(&mut self) {
         let start = Instant::now();
         loop {
@@ -196,7 +197,7 @@ impl Relay {
         self.signal("TERM");
     }
 
-    /// Sends a signal by its name: `STOP` and `CONT` make a process that hangs and lives on.
+    /// Sends a signal by its name: `STOP` and `CONT` suspend and resume the process.
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
         assert!(status.expect("kill runs").success());
@@ -249,7 +250,7 @@ impl Drop for Relay {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            // The test harness shows this beside the failure.
+            // The test harness shows the log beside the failure.
             #[allow(clippy::print_stderr)]
             {
                 eprintln!("--- log of the relay ---\n{}", self.log());

@@ -1,4 +1,4 @@
-//! The control plane's other faces: REST-JSON, and a directory of files.
+//! More interfaces of the control plane: REST-JSON, and a directory of files.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub fn type_of(path: &str) -> Option<&'static str> {
     SERVICES.iter().find(|service| service.3 == collection).map(|service| service.0)
 }
 
-/// A poll as it came: RST-1, RST-2. Panics where sluice must not send such a thing.
+/// A poll as received: RST-1, RST-2. Panics on a request that sluice must not send.
 pub async fn read<B: http_body::Body>(request: Request<B>, type_url: &str) -> Ask
 where
     B::Error: std::fmt::Debug,
@@ -44,7 +44,7 @@ where
     }
 }
 
-/// 200 with everything, or 304 (RST-4, RST-12).
+/// 200 with all resources, or 304 (RST-4, RST-12).
 pub fn answer(world: &World, ask: &Ask) -> Response<tonic::body::Body> {
     let (version, resources) = world.poll(&ask.type_url, &ask.names);
     if version == ask.version {
@@ -66,7 +66,7 @@ pub fn response(type_url: &str, version: &str, resources: &[&Any]) -> Value {
     json!({ "version_info": version, "type_url": type_url, "resources": resources })
 }
 
-/// One file per type, each renamed into its place (FIL-1).
+/// Writes one file per type; each is renamed into its place (FIL-1).
 pub fn write(directory: &Path, world: &World) {
     for (type_url, resources) in world.all() {
         let short = type_url.rsplit('.').next().expect("a type");

@@ -1,5 +1,5 @@
-//! Test resources as valid messages of their types, so that a real control plane takes them: each has its name and, in a
-//! field that does no harm, the text of the test.
+//! Test resources as valid messages of their types, so that a real control plane takes the resources: each
+//! has its name and, in a harmless field, the text of the test.
 
 use prost::Message;
 
@@ -23,7 +23,7 @@ pub fn encode(type_url: &str, name: &str, text: &str) -> Vec<u8> {
     }
 }
 
-/// The text of a resource; empty where it has none.
+/// The text of a resource; empty if there is none.
 pub fn text(type_url: &str, value: &[u8]) -> String {
     match type_url {
         SDS => {

@@ -1,4 +1,5 @@
-//! Requests and responses in one shape for both variants, so that a case can be told once and run as either.
+//! Requests and responses in one shape for both variants, so that a case can be written once and run as
+//! either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,7 +30,7 @@ impl Variant {
         }
     }
 
-    /// The relay's configuration word for an ADS upstream of this variant.
+    /// The value of `api_type` for an ADS upstream of this variant.
     pub fn api_type(self) -> &'static str {
         match self {
             Variant::Sotw => "AGGREGATED_GRPC",
@@ -38,7 +39,7 @@ impl Variant {
     }
 }
 
-/// How a relay reaches its control plane.
+/// The connection of a relay to its control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attachment {
     Ads(Variant),
@@ -55,7 +56,7 @@ impl From<Variant> for Attachment {
 }
 
 impl Attachment {
-    /// The relay's configuration word for it; files have none.
+    /// The value of `api_type`; files have none.
     pub fn api_type(self) -> &'static str {
         match self {
             Attachment::Ads(variant) => variant.api_type(),
@@ -66,14 +67,14 @@ impl Attachment {
         }
     }
 
-    /// Whether it tells that a name is gone, whatever the type: SotW streams do of full-state types only (RLY-28), while
-    /// files and the responses to polls are whole (FIL-8, RST-12).
+    /// Whether the upstream reports every removal. SotW streams report removals of full-state types only
+    /// (RLY-28); files and answers to polls are complete (FIL-8, RST-12).
     pub fn tells_removals(self) -> bool {
         !matches!(self, Attachment::Ads(Variant::Sotw) | Attachment::PerType(Variant::Sotw))
     }
 }
 
-/// The services of the types that the kit serves, with their REST collections: RPC-2 and the table of REST paths.
+/// The services of the kit's types, with their REST collections: RPC-2 and the table of REST paths.
 pub const SERVICES: [(&str, &str, &str, &str); 4] = [
     (super::CDS, "envoy.service.cluster.v3.ClusterDiscoveryService", "Clusters", "clusters"),
     (super::EDS, "envoy.service.endpoint.v3.EndpointDiscoveryService", "Endpoints", "endpoints"),
@@ -81,7 +82,7 @@ pub const SERVICES: [(&str, &str, &str, &str); 4] = [
     (super::RDS, "envoy.service.route.v3.RouteDiscoveryService", "Routes", "routes"),
 ];
 
-/// The variant of a gRPC path, and the type that it implies; none for the aggregated ones.
+/// The variant of a gRPC path, and the type that the path implies; `None` for the aggregated services.
 pub fn method(path: &str) -> Option<(Variant, Option<&'static str>)> {
     if let Some(variant) = Variant::BOTH.into_iter().find(|variant| variant.path() == path) {
         return Some((variant, None));
@@ -106,7 +107,7 @@ pub struct Ask {
     pub names: Vec<String>,
     pub subscribe: Vec<String>,
     pub unsubscribe: Vec<String>,
-    /// Of SotW, or to subscribe to in delta (TP2).
+    /// In SotW the list, in delta the subscriptions (TP2).
     pub locators: Vec<ResourceLocator>,
     pub locators_unsubscribe: Vec<ResourceLocator>,
     pub initial: BTreeMap<String, String>,
@@ -161,10 +162,10 @@ pub struct Item {
     pub name: String,
     pub version: String,
     pub body: Option<Any>,
-    /// Of delta only, like the next.
+    /// In delta only, like the next field.
     pub aliases: Vec<String>,
     pub do_not_cache: bool,
-    /// With them the name stands in `resource_name`, in SotW within a wrapper.
+    /// With constraints, the name is in `resource_name`, in SotW within a wrapper.
     pub constraints: Option<Constraints>,
 }
 
@@ -179,7 +180,7 @@ impl Item {
     }
 }
 
-/// A response; `removed` is of delta only.
+/// A response; `removed` is for delta only.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     pub type_url: String,
@@ -224,7 +225,7 @@ impl Answer {
         texts
     }
 
-    /// The structural rules that every response obeys: STR-5, STR-7, RPC-7, SST-8, SST-9, DEL-15, DEL-16.
+    /// Asserts the structural rules of every response: STR-5, STR-7, RPC-7, SST-8, SST-9, DEL-15, DEL-16.
     pub fn assert_well_formed(&self, variant: Variant) {
         assert!(!self.nonce.is_empty(), "STR-5: empty nonce in {self:?}");
         assert!(!self.type_url.is_empty(), "RPC-7: empty type_url in {self:?}");
@@ -271,7 +272,7 @@ pub fn strings(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// A resource of a type, with a text by which it can be told from others of its name.
+/// A resource of a type, with a text that distinguishes resources with equal names.
 pub fn body(type_url: &str, name: &str, text: &str) -> Any {
     Any { type_url: type_url.to_owned(), value: typed::encode(type_url, name, text) }
 }
@@ -292,7 +293,7 @@ pub fn text(any: &Any) -> String {
     typed::text(&any.type_url, &any.value)
 }
 
-/// A resource in proto3 JSON, its text in a field that the type has.
+/// A resource in proto3 JSON, with the text in a field of the type.
 pub fn json(any: &Any) -> serde_json::Value {
     let name = proto::Named::decode(any.value.as_slice()).map(|body| body.name).unwrap_or_default();
     let (name_field, (field, text)) = match any.type_url.as_str() {
@@ -528,7 +529,7 @@ fn item(resource: proto::Resource) -> Item {
     }
 }
 
-/// How a SotW response holds an item: bare, or wrapped if there are constraints or a TTL to state.
+/// An item in a SotW response: bare, or wrapped if there are constraints or a TTL.
 fn in_sotw(item: Item, ttls: &BTreeMap<String, Duration>) -> Option<Any> {
     if item.constraints.is_none() && !ttls.contains_key(&item.name) {
         return item.body;
