@@ -1,6 +1,7 @@
-//! What a machine can check about the house: who uses what, how long things grow, what must not be written.
+//! Checks of the architecture by machine: dependencies between rooms, lengths, forbidden text.
 //!
-//! The lists of exceptions are ratchets: an entry may go, none may come without a reason beside it.
+//! The lists of exceptions are ratchets: remove entries freely, and add none without a reason beside the
+//! entry.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -14,7 +15,8 @@ use std::process::Command;
 #[path = "tidy/words.rs"]
 mod words_of_comments;
 
-/// A room, the rooms above or beside it that it may use, and the crates besides `std`; `None`: any but those denied.
+/// A room, the earlier rooms that the room may use, and the crates besides `std`; `None`: any except the
+/// denied crates.
 struct Room {
     name: &'static str,
     rooms: &'static [&'static str],
@@ -50,10 +52,10 @@ const ROOMS: &[Room] = &[
     room("config", &["xds", "engine"], None, &["tokio", "tonic", "hyper", "axum", "prost"]),
 ];
 
-/// Wings of rooms that have some, in reading order: each uses only those before it.
+/// Wings of rooms, in reading order: each uses only earlier wings.
 const WINGS: &[(&str, &[&str])] = &[("driver", &["ground", "api", "source", "stream", "relay"])];
 
-/// What the engine must not even name: clocks, entropy, tasks, sockets, files, locks.
+/// Names forbidden in the engine: clocks, entropy, tasks, sockets, files, locks.
 const IMPURE: &[&str] = &[
     "Instant",
     "SystemTime",
@@ -90,14 +92,14 @@ const READING_ORDER: &[&str] = &[
 const FUNCTION_LINES: usize = 70;
 const FILE_LINES: usize = 800;
 
-/// `path::function` of functions that are longer, and paths of files that are.
+/// Exceptions: `path::function` of longer functions, and paths of longer files.
 const LONG: &[&str] = &[];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every file under version control, or every file where there is none (a source package).
+/// Every file under version control, or every file of a tree without version control (a source package).
 fn tracked() -> Vec<PathBuf> {
     let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
     if let Ok(output) = listed
@@ -139,7 +141,7 @@ fn sources() -> Vec<(String, String)> {
 
 /// The lines of a file that are neither comments nor tests, numbered from 1.
 fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    // A module in the file, not one that is only named there.
+    // A module in the file, not a declaration of a module elsewhere.
     let begins = |(line, next): (&str, &str)| line.trim() == "#[cfg(test)]" && next.trim_end().ends_with('{');
     let tests = text.lines().zip(text.lines().skip(1)).position(begins).unwrap_or(usize::MAX);
     let numbered = text.lines().enumerate().take(tests);
@@ -160,7 +162,7 @@ fn room_code(sources: &[(String, String)], name: &str) -> Vec<(String, usize, St
         .collect()
 }
 
-/// The words of a line, a path separator ending one.
+/// The words of a line; a path separator ends a word.
 fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
 }
@@ -238,8 +240,8 @@ fn the_engine_is_pure() {
     refuse(&faults);
 }
 
-/// Same seed, same bytes: hashed maps are for looking up. The names of fields and variables with a hashed type are taken
-/// from their declarations.
+/// Equal seeds give equal bytes, so hashed maps are for lookups only. The test takes the names of hashed
+/// fields and variables from their declarations.
 #[test]
 fn the_engine_does_not_iterate_hashed_maps() {
     let sources = sources();
@@ -303,7 +305,8 @@ fn wings_use_only_wings_before_them() {
     refuse(&faults);
 }
 
-/// A function ends at the first closing brace with the indentation of its signature: rustfmt sees to that.
+/// A function ends at the first closing brace with the indentation of its signature: rustfmt guarantees the
+/// indentation.
 fn functions(text: &str) -> Vec<(String, usize, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
@@ -349,7 +352,7 @@ fn functions_and_files_stay_short() {
     refuse(&faults);
 }
 
-/// Paths of one machine, and work that was put off. The needles are put together so that this file passes.
+/// Paths of one machine, and work that was put off. The needles are assembled so that this file passes.
 #[test]
 fn nothing_is_written_that_should_not_be() {
     let everywhere =
@@ -380,7 +383,7 @@ fn every_crate_comes_from_the_public_registry() {
     }
 }
 
-/// The checks themselves can fail.
+/// The checks find known faults.
 #[test]
 fn the_checks_see_what_they_look_for() {
     assert_eq!(own_rooms("use crate::{engine::Time, wire};"), ["engine", "wire"]);

@@ -22,13 +22,13 @@ impl fmt::Display for Id {
     }
 }
 
-/// Three capitals, a dash and a number are an id (`RLY-31`), but for these.
+/// Three capitals, a dash and a number are an id (`RLY-31`), except with these.
 const NO_FAMILIES: &[&str] = &["CVE", "ISO", "SHA", "UTF"];
 
 /// Families of one or two letters, whose ids have no dash (`FU9`).
 const SHORT: &[&str] = &["E", "FD", "FP", "FU", "I"];
 
-/// Stories that are played by tests; other code cites the rule behind a story.
+/// Scenarios that tests play; other code cites the rule behind a scenario.
 const SCENARIOS: &[&str] = &["A", "C", "D", "G", "H", "M", "N", "P", "V"];
 
 /// No scenario has a higher number: `P99` is a percentile.
@@ -40,7 +40,7 @@ const SCENARIO_A_MAX: u32 = 20;
 /// Folders whose files cite rules.
 const CITING: &[&str] = &["benches/", "docs/", "loadtest/", "src/", "tests/", "tools/"];
 
-/// Documents for operators: they say everything in words.
+/// Documents for operators: words instead of ids.
 const FOR_OPERATORS: &[&str] = &[
     "CHANGELOG.md",
     "README.md",
@@ -58,10 +58,10 @@ const FOR_OPERATORS: &[&str] = &[
 const WALL: &str = "docs/rules/";
 const NOT_APPLICABLE: &str = "*Not applicable:* ";
 
-/// Families of which `tests/conformance/README.md` must place every rule.
+/// Families whose every rule must have a place in `tests/conformance/README.md`.
 const PLACED: &[&str] = &["STR", "SUB", "NON", "SST", "ACK", "DEL"];
 
-/// An id at the beginning of a token, in any of the written forms.
+/// An id at the beginning of a token, in any written form.
 fn id(token: &str) -> Option<Id> {
     let digits = token.find(|c: char| c.is_ascii_digit())?;
     let (family, number) = token.split_at(digits);
@@ -86,8 +86,8 @@ fn is_short(family: &str) -> bool {
     SHORT.contains(&family) || SCENARIOS.contains(&family)
 }
 
-/// The ids in a piece of prose: `SUB-3`, `FU9`, and those between the two of `SUB-8 to SUB-11`. After gRPC's name an `A` is a
-/// proposal.
+/// The ids in a piece of prose: `SUB-3`, `FU9`, and the range of `SUB-8 to SUB-11`. After gRPC's name an `A`
+/// is a proposal.
 fn in_prose(text: &str) -> Vec<Id> {
     let mut found: Vec<Id> = Vec::new();
     let (mut before, mut is_range, mut is_of_grpc) = ("", false, false);
@@ -141,7 +141,8 @@ fn in_name(name: &str) -> Vec<Id> {
     }
 }
 
-/// The ids of a Rust file with their lines: in the names of functions, in comments, and the long ones in texts too.
+/// The ids of a Rust file with their lines: in the names of functions, in comments, and the long form in
+/// strings too.
 fn in_code(text: &str) -> Citations {
     let mut found = Vec::new();
     for (number, line) in text.lines().enumerate().map(|(number, line)| (number + 1, line)) {
@@ -156,7 +157,7 @@ fn in_code(text: &str) -> Citations {
     found
 }
 
-/// What a file cites, line by line.
+/// The citations of a file, line by line.
 fn citations(path: &str, text: &str) -> Citations {
     if path.ends_with(".rs") {
         return in_code(text);
@@ -165,7 +166,7 @@ fn citations(path: &str, text: &str) -> Citations {
     lines.flat_map(|(number, line)| in_prose(line).into_iter().map(move |id| (number + 1, id))).collect()
 }
 
-/// Every file with its citations, but for those of the rules themselves.
+/// Every file with its citations, except the files of the rules.
 static CITED: LazyLock<Vec<(String, Citations)>> = LazyLock::new(|| {
     let read = |path: &PathBuf| Some((relative(path), fs::read_to_string(path).ok()?));
     let texts = tracked();
@@ -177,13 +178,13 @@ static CITED: LazyLock<Vec<(String, Citations)>> = LazyLock::new(|| {
     texts.map(|(path, text)| (path.clone(), citations(&path, &text))).collect()
 });
 
-/// A line of the rules: its file, and whether it says that the rule does not apply.
+/// A line of the rules: its file, and whether the rule is marked as not applicable.
 struct Line {
     path: String,
     is_not_applicable: bool,
 }
 
-/// The lines of all tables in `docs/rules`, and the faults found on the way.
+/// The lines of all tables in `docs/rules`, and the faults found there.
 fn wall() -> (BTreeMap<Id, Line>, Vec<String>) {
     let (mut lines, mut faults) = (BTreeMap::new(), Vec::new());
     for path in tracked().iter().filter(|path| relative(path).starts_with(WALL)) {
@@ -229,7 +230,7 @@ fn rules_are_cited() {
     refuse(&faults);
 }
 
-/// A scenario has letters that mean other things elsewhere, and is no rule.
+/// A scenario's letters have other meanings elsewhere, and a scenario is no rule.
 #[test]
 fn scenarios_are_cited_by_tests_alone() {
     let mut faults = Vec::new();
@@ -244,7 +245,7 @@ fn scenarios_are_cited_by_tests_alone() {
     refuse(&faults);
 }
 
-/// Operators have neither the code nor the rules before them: their documents, and logs, errors and `--help`, use words.
+/// Operators have neither the code nor the rules: their documents, logs, errors and `--help` use words.
 #[test]
 fn operators_read_words() {
     let is_rule = |id: &Id| !SCENARIOS.contains(&id.0.as_str());
@@ -265,7 +266,8 @@ fn operators_read_words() {
     refuse(&faults);
 }
 
-/// The README of the conformance tests places every rule of the stream protocol, and names no test that is not there.
+/// The README of the conformance tests places every rule of the stream protocol, and names only existing
+/// tests.
 #[test]
 fn the_conformance_readme_is_complete() {
     let readme = fs::read_to_string(root().join("tests/conformance/README.md")).unwrap();
@@ -289,7 +291,7 @@ fn the_conformance_readme_is_complete() {
     refuse(&faults);
 }
 
-/// The checks themselves can fail.
+/// The checks find known faults.
 #[test]
 fn the_checks_see_ids() {
     let ids = |found: Vec<Id>| found.iter().map(ToString::to_string).collect::<Vec<_>>();

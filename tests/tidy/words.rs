@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::{is_test_file, refuse, sources};
 
-/// Words that stand in for a noun. Comments with many of them have to be read twice.
+/// Words that stand for a noun. Comments with many pronouns have to be read twice.
 const PRONOUNS: &[&str] = &[
     "it", "its", "that", "what", "which", "who", "whom", "whose", "one", "ones", "they", "them", "their",
     "he", "she", "such", "this", "these", "those",
