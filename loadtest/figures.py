@@ -121,7 +121,7 @@ def measure(binaries, arguments, probes=()):
         with tempfile.NamedTemporaryFile() as file:
             command = [tool, "run", "--target", f"127.0.0.1:{relay.port}", "--pid", str(relay.process.pid)]
             command += ["--remote-control-plane", f"127.0.0.1:{plane.commands}", "--json", file.name]
-            # A watcher reads what the relay says of itself while the clients are there.
+            # A watcher reads the relay's metrics while the clients are connected.
             process = subprocess.Popen(command + shlex.split(arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             seen, peak = {name: 0.0 for name in probes}, relay.rss()
             while process.poll() is None:
@@ -166,7 +166,7 @@ SERVED = ("all served, ms", plain("connect_ms"))
 BASE = ("RSS with one client, MiB", lambda figures: figures["rss"]["one_client"] / KIB / KIB)
 STREAMS = ("upstream streams", lambda figures: figures["probes"]["sluice_upstream_streams"])
 
-# name: (arguments, [(column, figure, what it must reach or None)], probes)
+# name: (arguments, [(column, figure, target or None)], probes)
 ROWS = {
     "rss-100": ("--clients 5000 --mode delta --resources 100 --changes 50 --pause-ms 50", [(*RSS, 24), (*RSS_AFTER, 24), (*BASE, None)], ()),
     "rss-1000": ("--clients 5000 --mode delta --resources 1000 --changes 50 --pause-ms 50", [(*RSS, 24), (*RSS_AFTER, 24), (*BASE, None)], ()),
@@ -192,7 +192,7 @@ ROWS = {
         [("RSS grows by, MiB", growth_mib, 400), ("p99 of the 102 that read, ms", last_p99, None)],
         (),
     ),
-    # The same readers without anybody beside them: runs are interleaved, so that the two make a pair.
+    # The same readers alone: runs are interleaved, so that the two make a pair.
     "stuck-none": (
         "--scenario steady --clients 102 --mode sotw --resources 2 --size 2097152 --rate 1 --duration 60",
         [("p99 of the 102 that read, ms", last_p99, None)],

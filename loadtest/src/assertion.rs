@@ -1,10 +1,10 @@
-//! `--assert`: what must hold of the figures for a run to succeed.
+//! `--assert`: conditions on the figures for a run to succeed.
 
 use std::fmt::{self, Write};
 
 use crate::run::{Figures, Percentiles};
 
-/// What a figure is counted in.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     None,
@@ -16,7 +16,7 @@ enum Unit {
 
 type Get = fn(&Figures) -> Option<f64>;
 
-/// A figure that may be asserted.
+/// A figure for assertions.
 #[derive(Clone, Copy)]
 struct Metric {
     name: &'static str,
@@ -156,7 +156,7 @@ impl Relation {
     }
 }
 
-/// Something that must hold.
+/// A condition on a figure.
 #[derive(Clone)]
 pub struct Assertion {
     text: String,
@@ -166,17 +166,17 @@ pub struct Assertion {
     value: f64,
 }
 
-/// How an assertion came out.
+/// The result of an assertion.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Verdict {
     pub assertion: String,
     pub holds: bool,
-    /// What the figure was, in words.
+    /// The value of the figure, in words.
     pub found: String,
 }
 
 impl Assertion {
-    /// Reads `FIGURE<VALUE`; the error says what is wrong.
+    /// Parses `FIGURE<VALUE`; the error names the problem.
     pub fn parse(text: &str) -> Result<Assertion, String> {
         let split = |(sign, relation): &(&'static str, Relation)| {
             text.split_once(sign).map(|(name, value)| (name.trim(), *relation, value.trim()))
@@ -200,7 +200,7 @@ impl Assertion {
     }
 }
 
-/// A number and a unit, in the unit of the figure.
+/// A number and a unit, converted to the unit of the figure.
 fn parse_value(text: &str, unit: Unit) -> Result<f64, String> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-')).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);

@@ -1,4 +1,4 @@
-//! The command line of `run`, and what it means.
+//! The command line of `run`, and its conversion to a [`Spec`].
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::run::{Churn, Pace, Scenario, Source, Spec, resolve};
 use crate::stamp::Sought;
 use crate::xds::{Kind, Variant};
 
-/// How many names of a type a client wants, if nobody says.
+/// The default number of names of a type for a client.
 const ENVOY_NAMES: usize = 10;
 const GRPC_NAMES: usize = 1;
 
@@ -25,14 +25,14 @@ pub struct Run {
     /// The xDS server under test
     #[arg(long, value_name = "HOST:PORT")]
     target: String,
-    /// Process of the server, to read its memory and CPU time; without it those figures are left out. Memory per client
-    /// means something only of a server that has not served others before: allocators keep what they had
+    /// Process of the server, to read its memory and CPU time; without a pid those figures are left out.
+    /// Memory per client is meaningful only for a fresh server: allocators keep memory of earlier clients
     #[arg(long)]
     pid: Option<i32>,
-    /// What happens
+    /// The scenario to run
     #[arg(long, value_enum, default_value_t = Scenario::Rounds)]
     scenario: Scenario,
-    /// How long that takes, in seconds, connecting and settling apart (rounds: as long as it takes)
+    /// Duration of the scenario in seconds, without connecting and settling (rounds: until done)
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
     duration: f64,
 
@@ -51,56 +51,57 @@ pub struct Run {
 #[derive(Args)]
 #[command(next_help_heading = "Clients")]
 struct Clients {
-    /// Simulated clients
+    /// Number of simulated clients
     #[arg(long, default_value_t = 1000)]
     clients: usize,
-    /// Variant that they speak
+    /// Variant of the clients
     #[arg(long, value_enum, default_value_t = Variant::Sotw)]
     mode: Variant,
-    /// Whose node and first requests they imitate
+    /// Kind of client whose node and first requests to imitate
     #[arg(long, value_enum, default_value_t = Like::Plain)]
     like: Like,
-    /// A stream per type, on the service of the type, instead of one aggregated stream
+    /// Use a stream per type, on the service of the type, instead of one aggregated stream
     #[arg(long)]
     per_type: bool,
-    /// So many clients share a connection, each with its own streams
+    /// Number of clients that share a connection, each with its own streams
     #[arg(long, default_value_t = 1, value_name = "COUNT")]
     clients_per_connection: usize,
-    /// Types to ask for by wildcard [default: cds, or what --like does]
+    /// Types to ask for by wildcard [default: cds, or as in --like]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "TYPES")]
     wildcard: Vec<Kind>,
-    /// Types to ask for by name [default: none, or what --like does]
+    /// Types to ask for by name [default: none, or as in --like]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "TYPES")]
     named: Vec<Kind>,
-    /// So many names of each of those types [default: 10; with --like grpc 1]
+    /// Number of names of each of those types [default: 10; with --like grpc 1]
     #[arg(long, value_name = "COUNT")]
     names: Option<usize>,
-    /// Each client's names begin so many after those of the client before; 0 gives all the same names [default: as
-    /// many as --names, so that neighbours have different ones]
+    /// Offset between the first names of two consecutive clients; 0 gives all clients the same names
+    /// [default: as many as --names, so that neighbours have different names]
     #[arg(long, value_name = "COUNT")]
     names_step: Option<usize>,
-    /// Take the names from this file, one a line, instead of from the tool's own control plane
+    /// Take the names from this file, one per line, instead of from the tool's own control plane
     #[arg(long, value_name = "FILE")]
     names_file: Option<PathBuf>,
-    /// The same as --named eds for so many names that are the same for all clients
+    /// Like --named eds with this number of names, the same for all clients
     #[arg(long, default_value_t = 0, value_name = "COUNT", conflicts_with = "named")]
     eds_names: usize,
-    /// About how long a client's node is [default: as short as can be; with --like envoy 61000]
+    /// Approximate size of a client's node in bytes [default: as small as possible; with --like envoy 61000]
     #[arg(long, value_name = "BYTES")]
     node_bytes: Option<usize>,
     /// Repeat the node in every request, ACKs included, as Envoy does by default
     #[arg(long)]
     node_every_request: bool,
-    /// The node's id; `{}` stands for the client's number
+    /// Id of the node; `{}` stands for the client's number
     #[arg(long, value_name = "ID", default_value = "sluice-load-{}")]
     node_id: String,
-    /// The node's cluster
+    /// Cluster of the node
     #[arg(long, value_name = "NAME", default_value = "sluice-load")]
     node_cluster: String,
     /// A string in the node's metadata; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     node_metadata: Vec<(String, String)>,
-    /// Clients that lose their connection come back after a second, instead of staying away; it is an error all the same
+    /// Reconnect clients a second after a lost connection, instead of leaving them disconnected; the loss
+    /// counts as an error in both cases
     #[arg(long)]
     retry: bool,
 }
@@ -108,34 +109,36 @@ struct Clients {
 #[derive(Args)]
 #[command(next_help_heading = "Control plane")]
 struct Plane {
-    /// Where the tool's own control plane listens, for the server under test to use as its upstream
+    /// Address of the tool's own control plane, the upstream of the server under test
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:18001")]
     control_plane: SocketAddr,
-    /// Use a `sluice-load control-plane` on this machine instead, by its command address
+    /// Use a running `sluice-load control-plane` on this machine instead, by its command address
     #[arg(long, value_name = "ADDR", conflicts_with_all = ["control_plane", "no_control_plane"])]
     remote_control_plane: Option<SocketAddr>,
-    /// Serve nothing and change nothing: connect to a server that has its resources from elsewhere
+    /// Serve nothing and change nothing: connect to a server with resources from elsewhere
     #[arg(long, conflicts_with = "control_plane")]
     no_control_plane: bool,
-    /// Resources of each type
+    /// Number of resources of each type
     #[arg(long, default_value_t = 100)]
     resources: usize,
-    /// About how long a resource of the type that changes is, in bytes, at least about 200; those of other types are small
+    /// Approximate size of a resource of the changing type in bytes, at least about 200; resources of other
+    /// types are small
     #[arg(long, default_value_t = 500, value_name = "BYTES")]
     size: usize,
-    /// In rounds: how many changes there are
+    /// rounds: number of changes
     #[arg(long, default_value_t = 5)]
     changes: usize,
-    /// In other scenarios: how many changes there are a second, whether or not the server keeps up; 0 for none
+    /// Other scenarios: changes per second, whether or not the server keeps up; 0 for none
     #[arg(long, default_value_t = 1.0, value_name = "PER_SECOND")]
     rate: f64,
-    /// About how many resources each change concerns
+    /// Approximate number of resources in each change
     #[arg(long, default_value_t = 1, value_name = "COUNT")]
     touch: usize,
-    /// Each change concerns others, until all have had their turn
+    /// Change other resources each time, until all have had their turn
     #[arg(long)]
     rotate: bool,
-    /// The type that changes [default: cds if clients ask for it, or the first that they ask for]
+    /// Type of the changing resources [default: cds if clients ask for clusters, or the first type that they
+    /// ask for]
     #[arg(long, value_enum, value_name = "TYPE")]
     change_type: Option<Kind>,
 }
@@ -143,23 +146,23 @@ struct Plane {
 #[derive(Args)]
 #[command(next_help_heading = "Events of scenarios")]
 struct Events {
-    /// slow, stuck, nack: the share of the clients that misbehave, in percent
+    /// slow, stuck, nack: share of misbehaving clients, in percent
     #[arg(long, default_value_t = 10.0, value_name = "PERCENT")]
     share: f64,
-    /// slow: so many bytes a second are read by each of them
+    /// slow: bytes per second that each of them reads
     #[arg(long, default_value_t = 100_000, value_name = "BYTES")]
     slow_bytes: u64,
-    /// slow: how long each of them thinks before an ACK, in milliseconds
+    /// slow: delay before each of their ACKs, in milliseconds
     #[arg(long, default_value_t = 500, value_name = "MS")]
     ack_delay_ms: u64,
-    /// churn: how often each client moves on to other names, a second
+    /// churn: moves to other names per client and second
     #[arg(long, default_value_t = 1.0, value_name = "PER_SECOND")]
     churn_rate: f64,
-    /// churn: how many names it drops and adds each time
+    /// churn: names dropped and added in each move
     #[arg(long, default_value_t = 1, value_name = "COUNT")]
     churn_names: usize,
-    /// At the end all clients but one leave, and what they leave behind in the server's memory is measured so many
-    /// seconds later [default if no number follows: 5]
+    /// Disconnect all clients but one at the end, and measure the remaining memory of the server after this
+    /// number of seconds [default without a number: 5]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "5")]
     leave: Option<f64>,
 }
@@ -167,19 +170,19 @@ struct Events {
 #[derive(Args)]
 #[command(next_help_heading = "Timing")]
 struct Timing {
-    /// How many connections may wait for their first answer at once when all connect at the beginning
+    /// Maximum number of connections that wait for a first answer while all connect at the beginning
     #[arg(long, default_value_t = 128, value_name = "COUNT")]
     in_flight: usize,
-    /// How long to wait before memory is read, in milliseconds
+    /// Wait before memory is read, in milliseconds
     #[arg(long, default_value_t = 3000, value_name = "MS")]
     settle_ms: u64,
-    /// In rounds: how long to wait after a change has reached everybody, in milliseconds
+    /// rounds: wait after a change has reached all clients, in milliseconds
     #[arg(long, default_value_t = 500, value_name = "MS")]
     pause_ms: u64,
-    /// After how long without an answer or an update a client has failed, in seconds
+    /// Time without an answer or an update after which a client has failed, in seconds
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS")]
     timeout_s: f64,
-    /// How often the time series has a point, in milliseconds
+    /// Interval between points of the time series, in milliseconds
     #[arg(long, default_value_t = 250, value_name = "MS")]
     interval_ms: u64,
 }
@@ -190,11 +193,11 @@ struct Output {
     /// Write all figures to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page with plots to this file; it needs nothing else and no network
+    /// Write a page with plots to this file; the page needs no other file and no network
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
-    /// Fail if this does not hold, for example p99<200ms, errors=0 or rss_bytes_per_client<=24KiB; may be given several
-    /// times. `--help` lists the figures
+    /// Fail if this does not hold, for example p99<200ms, errors=0 or rss_bytes_per_client<=24KiB; may be
+    /// given several times. `--help` lists the figures
     #[arg(long, value_name = "FIGURE<VALUE", value_parser = Assertion::parse)]
     assert: Vec<Assertion>,
 }
@@ -248,7 +251,7 @@ impl Run {
         Ok(spec)
     }
 
-    /// About how long the run will take, for the live view.
+    /// The approximate duration of the run, for the live view.
     pub fn expected(&self, spec: &Spec) -> Duration {
         let acting = match spec.scenario {
             Scenario::Rounds => spec.pause * u32::try_from(spec.changes).unwrap_or(u32::MAX),
@@ -270,7 +273,7 @@ impl Run {
         }
     }
 
-    /// Who knows how many stamps a message may have need not look further.
+    /// The stamps to look for. With a known number of stamps per message, the search can end early.
     fn sought(&self, stride: usize) -> Sought {
         let all = self.plane.rotate || self.plane.no_control_plane || self.scenario == Scenario::Churn;
         let most = if all { usize::MAX } else { self.plane.resources.div_ceil(stride) };
@@ -363,7 +366,7 @@ impl Run {
     }
 }
 
-/// Only the type that changes is as large as asked; of the others there is as much as must be.
+/// Only the changing type has the requested size; resources of other types are as small as possible.
 pub fn plan_kinds(kinds: &[Kind], changing: Kind, bytes: usize) -> Vec<(Kind, usize)> {
     kinds.iter().map(|kind| (*kind, if *kind == changing { bytes } else { 0 })).collect()
 }

@@ -98,7 +98,7 @@ fn names_may_come_from_a_file() {
     assert_eq!([2, 3].map(|index| profile.name(index)), ["three", "one"]);
 }
 
-/// The words of a shell line, quotes taken off.
+/// The words of a shell line, without quotes.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
     for c in line.chars() {

@@ -1,4 +1,4 @@
-//! The standard small run, by one command: what a change to the relay did to its cost.
+//! The standard small run, by one command: shows the effect of a change on the relay's cost.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -20,10 +20,11 @@ const CHANGES: usize = 5;
 
 #[derive(Args)]
 pub struct Arguments {
-    /// The relay's binary; nothing is built
+    /// The relay's binary; the tool does not build it
     #[arg(long, value_name = "PATH")]
     sluice: PathBuf,
-    /// Take the same figures of the tool's own control plane, without a relay: a plain h2 server to compare with
+    /// Take the same figures of the tool's own control plane, without a relay: a plain h2 server for
+    /// comparison
     #[arg(long)]
     floor: bool,
     /// Write the figures to this file
@@ -31,7 +32,7 @@ pub struct Arguments {
     pub json: Option<PathBuf>,
 }
 
-/// Each run has a relay of its own, so that none inherits another one's memory.
+/// Each run has a new relay, so that no run inherits memory of another.
 pub fn run(arguments: &Arguments) -> Result<Vec<Figures>> {
     let mut runs = Vec::new();
     for variant in [Variant::Sotw, Variant::Delta] {
@@ -75,8 +76,8 @@ fn standard(name: &str, variant: Variant, target: SocketAddr, pid: i32, commands
     Spec { pid: Some(pid), resource_bytes: CLUSTER_BYTES, changes: CHANGES, ..spec }
 }
 
-/// The control plane in a process of its own: the relay needs it before it is ready, its CPU time is then not the
-/// clients', and a floor is measured by its pid.
+/// The control plane as a separate process: the relay needs a control plane before it is ready, the CPU time
+/// is apart from the clients', and a floor is measured by its pid.
 struct ControlPlaneProcess {
     child: Child,
     listen: SocketAddr,
@@ -94,7 +95,7 @@ impl ControlPlaneProcess {
             .spawn()
             .context("cannot start a control plane")?;
         let mut process = ControlPlaneProcess { child, listen, commands };
-        // Its first line says that it listens.
+        // The first line reports that the process listens.
         let mut line = String::new();
         let stdout = process.child.stdout.take().context("the control plane has no output")?;
         BufReader::new(stdout).read_line(&mut line)?;

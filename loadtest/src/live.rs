@@ -1,5 +1,5 @@
-//! The live view of a run: a bar for the time, lines for the figures. It is drawn by a thread of its own, so that a
-//! slow terminal does not hold up the clients.
+//! The live view of a run: a bar for the time, lines for the figures. A separate thread draws, so that a slow
+//! terminal does not delay the clients.
 
 use std::io::{IsTerminal, stdout};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -10,10 +10,10 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::run::{Percentiles, Sample};
 
-/// How often it is drawn at most, a second.
+/// The maximum number of redraws per second.
 const HERTZ: u8 = 8;
 
-/// What there is to show.
+/// The content of one redraw.
 struct Frame {
     sample: Sample,
     phase: String,
@@ -26,8 +26,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// Nothing is shown where the standard output is no terminal: whoever reads it there wants the figures only.
-    /// `expected` is about how long the run will take.
+    /// `None` if the standard output is no terminal: a reader of a pipe or file wants only the figures.
+    /// `expected` is the approximate duration of the run.
     pub fn start(name: &str, clients: usize, expected: Duration) -> Option<Live> {
         if !stdout().is_terminal() {
             return None;
@@ -41,7 +41,7 @@ impl Live {
 
     pub fn show(&self, sample: &Sample, phase: &str, total: Option<Percentiles>) {
         if let Some(frames) = &self.frames {
-            // A view that has failed must not fail the run.
+            // A failed view must not fail the run.
             let _ = frames.send(Frame { sample: sample.clone(), phase: phase.to_owned(), total });
         }
     }
@@ -76,7 +76,7 @@ fn draw(name: &str, clients: usize, expected: Duration, frames: &Receiver<Frame>
             line.set_message(text);
         }
     }
-    // The table that follows says it all.
+    // The following table has all figures.
     let _ = view.clear();
 }
 

@@ -1,9 +1,9 @@
-//! Load generator for xDS servers: many simulated clients in one thread, a scripted control plane, figures taken from
-//! the kernel.
+//! Load generator for xDS servers: many simulated clients in one thread, a scripted control plane, figures
+//! taken from the kernel.
 //!
-//! In reading order: [`run`] is what happens, [`client`] and [`control_plane`] are the two ends of it, [`measure`] reads
-//! clocks and memory, [`live`], [`report`] and [`assertion`] tell. [`cli`] is the command line; [`relay`] runs a relay
-//! for [`first_figures`].
+//! In reading order: [`run`] executes scenarios between [`client`] and [`control_plane`]; [`measure`] reads
+//! clocks and memory; [`live`], [`report`] and [`assertion`] present the results. [`cli`] is the command
+//! line; [`relay`] runs a relay for [`first_figures`].
 
 mod xds;
 
@@ -38,8 +38,8 @@ use crate::xds::Kind;
 
 /// Load generator for xDS servers
 ///
-/// Simulates many xDS clients in one thread, and the control plane above the server under test if there is to be one.
-/// Latencies run from a change at the control plane to the client's having the bytes.
+/// Simulates many xDS clients in one thread and, if wanted, the control plane upstream of the server under
+/// test. Latencies run from a change at the control plane to the last byte at the client.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -49,30 +49,31 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Connect many clients to a server, let a scenario happen, and measure
+    /// Connect many clients to a server, run a scenario, and measure
     Run(Box<cli::Run>),
-    /// Serve the control plane alone; lines on the command address make changes and outages
+    /// Serve only the control plane; lines on the command address make changes and outages
     ControlPlane(Serve),
-    /// Start a relay below a control plane of ours and take the standard small run: 1,000 clients, 100 clusters of
-    /// 500 bytes, SotW and delta, five changes of one cluster
+    /// Start a relay with a control plane and take the standard small run: 1,000 clients, 100 clusters of 500
+    /// bytes, SotW and delta, five changes of one cluster
     FirstFigures(first_figures::Arguments),
 }
 
 #[derive(Args)]
 struct Serve {
-    /// Where to serve xDS
+    /// Address to serve xDS on
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:18001")]
     listen: SocketAddr,
-    /// Where to take commands, one a line: `change` changes the first cluster; `down` and `up` make and end an outage
+    /// Address for commands, one per line: `change` changes the first cluster; `down` and `up` begin and end
+    /// an outage
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:18002")]
     commands: SocketAddr,
-    /// Resources of each type
+    /// Number of resources of each type
     #[arg(long, default_value_t = 100)]
     resources: usize,
-    /// Types to serve; the first one is the one that changes
+    /// Types to serve; the first is the changing type
     #[arg(long, value_enum, value_delimiter = ',', value_name = "TYPES", default_value = "cds,eds")]
     types: Vec<Kind>,
-    /// About how long a resource of the first type is, in bytes; those of the others are small
+    /// Approximate size of a resource of the first type in bytes; resources of the others are small
     #[arg(long, default_value_t = 500, value_name = "BYTES")]
     size: usize,
 }
@@ -88,7 +89,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether everything that was measured worked, and all that was asserted holds.
+/// Runs a command. True if all measurements succeeded and all assertions hold.
 fn command(command: Command) -> Result<bool> {
     match command {
         Command::Run(arguments) => run_one(&arguments),

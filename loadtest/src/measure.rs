@@ -1,4 +1,4 @@
-//! What the tool reads from the kernel: clocks, CPU time and resident memory of a process.
+//! Readings from the kernel: clocks, CPU time and resident memory of a process.
 
 use std::fs;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
-/// Nanoseconds of CLOCK_MONOTONIC: one clock for all processes of a machine, so that a stamp written by the control
-/// plane can be compared with the time at which a client has read it.
+/// Nanoseconds of CLOCK_MONOTONIC: one clock for all processes of a machine, so that a stamp from the control
+/// plane can be compared with a client's time of reading.
 pub fn monotonic_ns() -> u64 {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
-/// What the calling thread has used and wanted, in nanoseconds.
+/// The time that the calling thread ran and waited for a CPU, in nanoseconds.
 #[derive(Clone, Copy, Default)]
 pub struct ThreadTime {
     pub cpu_ns: u64,
-    /// Ready to run, while others had the CPUs. A kernel that keeps no such account gives 0.
+    /// Ready to run, while other threads had the CPUs. 0 if the kernel keeps no such account.
     pub waited_ns: u64,
 }
 
@@ -47,7 +47,8 @@ pub fn own_cpu_ns() -> u64 {
     read(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// These three clocks exist on every Linux; a kernel without them gives zeroes, which no figure survives unnoticed.
+/// These three clocks exist on every Linux; a kernel without a clock gives zeroes, which are conspicuous in
+/// every figure.
 fn read(clock: ClockId) -> u64 {
     clock_gettime(clock).map_or(0, |time| nanos(Duration::from(time)))
 }
@@ -63,7 +64,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Fails if there is no such process.
+    /// Fails if the process does not exist.
     pub fn find(pid: i32) -> Result<Process> {
         ensure!(pid > 0 && fs::exists(format!("/proc/{pid}"))?, "no process has the pid {pid}");
         let cpu_clock = clock_getcpuclockid(Pid::from_raw(pid))
@@ -71,15 +72,15 @@ impl Process {
         Ok(Process { pid, cpu_clock })
     }
 
-    /// User and system time of all threads, ended ones included, in nanoseconds. It is the sum of utime and stime of
-    /// /proc/PID/stat without their rounding to 10 ms.
+    /// User and system time of all threads, ended threads included, in nanoseconds. The sum of utime and
+    /// stime of /proc/PID/stat, without their rounding to 10 ms.
     pub fn cpu_ns(&self) -> Result<u64> {
         let time =
             clock_gettime(self.cpu_clock).with_context(|| format!("process {} has ended", self.pid))?;
         Ok(nanos(Duration::from(time)))
     }
 
-    /// Resident memory in bytes. `smaps_rollup` counts page tables and is exact, which costs time.
+    /// Resident memory in bytes. `smaps_rollup` counts page tables and is exact, but slow.
     pub fn rss_bytes(&self) -> Result<u64> {
         let exact = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid));
         if let Some(bytes) = exact.ok().as_deref().and_then(|text| kilobytes(text, "Rss:")) {
@@ -88,7 +89,8 @@ impl Process {
         self.quick_rss_bytes()
     }
 
-    /// The same from `status`, which may lag by some hundred KiB but is cheap and needs no permission over the process.
+    /// The same from `status`, which may lag by some hundred KiB but is fast and needs no permission over the
+    /// process.
     pub fn quick_rss_bytes(&self) -> Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid))
             .with_context(|| format!("cannot read the memory of process {}", self.pid))?;
@@ -103,7 +105,7 @@ fn kilobytes(text: &str, key: &str) -> Option<u64> {
     number.checked_mul(1024)
 }
 
-/// Raises the soft limit of open files to the hard one and checks that `wanted` fit.
+/// Raises the soft limit of open files to the hard limit, and checks that `wanted` fit.
 pub fn raise_open_files(wanted: u64) -> Result<()> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft < hard {
@@ -115,7 +117,7 @@ pub fn raise_open_files(wanted: u64) -> Result<()> {
     Ok(())
 }
 
-/// The machine on which a figure was taken and how busy it has been for a minute, in one line.
+/// The machine behind a figure and its load over a minute, in one line.
 pub fn machine() -> String {
     let model = fs::read_to_string("/proc/cpuinfo")
         .ok()

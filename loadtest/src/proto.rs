@@ -1,4 +1,4 @@
-//! The few protobuf writers and readers that the tool needs; field numbers stand where they are used.
+//! The few protobuf writers and readers that the tool needs; field numbers are at their use.
 
 use thiserror::Error;
 
@@ -41,7 +41,7 @@ pub fn put_message(out: &mut Vec<u8>, field: u32, fill: impl FnOnce(&mut Vec<u8>
 #[error("malformed protobuf message")]
 pub struct Malformed;
 
-/// Walks over the fields of one message; fields that are not length-delimited are passed over.
+/// Iterates over the fields of one message; skips fields that are not length-delimited.
 pub struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -88,12 +88,12 @@ pub struct Varint {
 }
 
 impl Varint {
-    /// Whether no byte of it has arrived.
+    /// Whether no byte has arrived.
     pub fn is_empty(&self) -> bool {
         self.shift == 0
     }
 
-    /// The value once its last byte is there.
+    /// The value, after its last byte.
     pub fn push(&mut self, byte: u8) -> Result<Option<u64>, Malformed> {
         if self.shift > 63 {
             return Err(Malformed);

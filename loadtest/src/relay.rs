@@ -13,25 +13,25 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-/// How long a relay may take to be ready, and to end.
+/// The maximum time for the start of a relay, and for its end.
 const START: Duration = Duration::from_secs(15);
 const END: Duration = Duration::from_secs(15);
 
-/// How often it is asked.
+/// The interval between checks.
 const POLL: Duration = Duration::from_millis(50);
 
-/// How much of its log is shown if it fails.
+/// The number of log bytes shown after a failure.
 const LOG_TAIL: usize = 2000;
 
 pub struct Relay {
     child: Child,
-    /// Where it serves ADS.
+    /// The address of the ADS listener.
     pub address: SocketAddr,
     directory: TempDir,
 }
 
 impl Relay {
-    /// Starts `sluice serve` below a control plane and waits until it is ready.
+    /// Starts `sluice serve` downstream of a control plane, and waits until the relay is ready.
     pub fn start(sluice: &Path, control_plane: SocketAddr) -> Result<Relay> {
         let directory = tempfile::Builder::new().prefix("sluice-load-").tempdir()?;
         let (address, admin) = (free_address()?, free_address()?);
@@ -57,7 +57,7 @@ impl Relay {
         self.child.id().cast_signed()
     }
 
-    /// Asks the relay to end by SIGTERM; an error if it has to be killed or says that it failed.
+    /// Stops the relay with SIGTERM; an error if the relay has to be killed or exits with a failure.
     pub fn stop(mut self) -> Result<()> {
         kill(Pid::from_raw(self.pid()), Signal::SIGTERM).context("the relay has ended before its time")?;
         let deadline = Instant::now() + END;
@@ -87,7 +87,7 @@ impl Relay {
         bail!("the relay was not ready within {} s", START.as_secs());
     }
 
-    /// The end of what the relay has written to its output.
+    /// The end of the relay's output.
     pub fn log_tail(&self) -> String {
         let log = fs::read(self.directory.path().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL)..]).into_owned()
@@ -110,13 +110,13 @@ admin: {{ address: "{admin}" }}
     )
 }
 
-/// An address of which nobody listens now. Another process may take it before the relay does; the relay then fails
-/// to start, which is told.
+/// An address without a listener. Another process may take the address first; the relay then fails to start,
+/// with an error.
 pub fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// Whether `GET /ready` is answered by 200.
+/// Whether `GET /ready` answers 200.
 fn is_ready(admin: SocketAddr) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut socket = TcpStream::connect_timeout(&admin, Duration::from_secs(1))?;

@@ -1,15 +1,15 @@
 //! The time of a change, carried inside a resource from the control plane to the clients.
 //!
-//! It stands in a string of the resource's payload, because that is what a relay must not touch; versions and nonces
-//! are the relay's own. Clients find it by a mark, wherever a server puts the resource in its response. The index of
-//! the resource stands beside the time, so that a client knows what it has got without decoding anything.
+//! The stamp is in a string of the resource's payload, since a relay must not touch the payload; versions and
+//! nonces are the relay's own. Clients find the stamp by a mark, wherever the resource is in a response. The
+//! index of the resource follows the time, so that a client identifies the resource without decoding.
 
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-/// A resource that was changed, and one that never was. The second is passed over where nobody asks for it: a first
-/// answer may be full of them.
+/// The marks of a changed resource, and of an unchanged resource. The second mark is skipped unless
+/// requested: a first answer may be full of such resources.
 const CHANGED: &[u8] = b"sluice-load-stamp:";
 const UNCHANGED: &[u8] = b"sluice-load-still:";
 const EITHER: &[u8] = b"sluice-load-st";
@@ -17,13 +17,13 @@ const EITHER: &[u8] = b"sluice-load-st";
 const TIME_DIGITS: usize = 16;
 const INDEX_DIGITS: usize = 8;
 
-/// Bytes of a stamp as it stands in the payload.
+/// Bytes of a stamp in the payload.
 pub const LENGTH: usize = CHANGED.len() + TIME_DIGITS + 1 + INDEX_DIGITS;
 
 static FIND_CHANGED: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(CHANGED));
 static FIND_EITHER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(EITHER));
 
-/// The text of a stamp: nanoseconds of CLOCK_MONOTONIC, 0 for a resource that was never changed.
+/// The text of a stamp: nanoseconds of CLOCK_MONOTONIC, 0 for an unchanged resource.
 pub fn text(monotonic_ns: u64, index: usize) -> String {
     let word = if monotonic_ns == 0 { "still" } else { "stamp" };
     format!("sluice-load-{word}:{monotonic_ns:016x}:{index:08x}")
@@ -36,13 +36,13 @@ pub struct Stamp {
     pub index: usize,
 }
 
-/// What to look for.
+/// The stamps to look for.
 #[derive(Clone, Copy, Debug)]
 pub struct Sought {
-    /// Resources that were never changed, too.
+    /// Include resources that were never changed.
     pub unchanged: bool,
-    /// After so many in one message the rest is not looked at: it costs time, and who knows how many there are need
-    /// not spend it.
+    /// The maximum number of stamps in one message; the rest is skipped, since the search costs time, and a
+    /// caller with a known number can spare the cost.
     pub most: usize,
 }
 
@@ -50,7 +50,7 @@ pub struct Sought {
 #[derive(Default)]
 pub struct Search {
     found: Vec<Stamp>,
-    /// The last bytes of what came before, in which a stamp may begin; fewer than [`LENGTH`].
+    /// The last bytes of earlier pieces, in case a stamp begins there; fewer than [`LENGTH`].
     tail: Vec<u8>,
 }
 
@@ -64,7 +64,7 @@ impl Search {
         self.tail.clear();
     }
 
-    /// The next piece of a payload; `more` of it will follow.
+    /// Searches the next piece of a payload; `more` means that further pieces follow.
     pub fn push(&mut self, piece: &[u8], more: bool, sought: Sought) {
         if self.found.len() >= sought.most {
             return;
@@ -73,7 +73,7 @@ impl Search {
         if !self.tail.is_empty() {
             let kept = self.tail.len();
             self.tail.extend_from_slice(piece.get(..LENGTH - 1).unwrap_or(piece));
-            // A stamp that is whole only now begins in what was kept.
+            // A stamp that is complete only now begins in the kept bytes.
             match find(&self.tail, sought) {
                 Some((stamp, end)) => {
                     self.found.extend(stamp);
@@ -102,7 +102,7 @@ impl Search {
     }
 }
 
-/// The first whole stamp and where it ends. What has the mark and is no stamp is passed over.
+/// The first complete stamp, and its end. A mark without a stamp is skipped.
 fn find(bytes: &[u8], sought: Sought) -> Option<(Option<Stamp>, usize)> {
     let finder = if sought.unchanged { &FIND_EITHER } else { &FIND_CHANGED };
     let start = finder.find(bytes)?;

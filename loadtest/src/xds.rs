@@ -1,4 +1,4 @@
-//! The words of xDS that both sides of the tool share: variants, types, services, names.
+//! The xDS vocabulary of both sides of the tool: variants, types, services, names.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -20,7 +20,7 @@ impl Variant {
     }
 }
 
-/// The types that the tool serves and asks for.
+/// The types that the tool serves and requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -67,13 +67,13 @@ impl Kind {
         Kind::ALL.into_iter().find(|kind| kind.type_url().as_bytes() == type_url)
     }
 
-    /// Whether each SotW response is the whole subscription (SST-1), and not a part of it.
+    /// Whether each SotW response is the whole subscription (SST-1), not a part.
     pub fn is_full_state(self) -> bool {
         matches!(self, Kind::Cluster | Kind::Listener)
     }
 }
 
-/// The gRPC service of a stream: the aggregated one, or that of one type.
+/// The gRPC service of a stream: aggregated, or for one type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     Aggregated,
@@ -94,7 +94,7 @@ impl Service {
         format!("/envoy.service.{package}.v3.{service}DiscoveryService/{verb}{noun}")
     }
 
-    /// The variant whose streams of any service have this path.
+    /// The variant of a gRPC path, whatever the service.
     pub fn variant_of(path: &str) -> Option<Variant> {
         let services = || Kind::ALL.into_iter().map(Service::Of).chain([Service::Aggregated]);
         [Variant::Sotw, Variant::Delta]
@@ -108,7 +108,7 @@ pub fn resource_name(index: usize) -> String {
     format!("load-{index:06}")
 }
 
-/// The index of a name that [`resource_name`] made.
+/// The index of a name from [`resource_name`].
 pub fn resource_index(name: &str) -> Option<usize> {
     let index = name.strip_prefix("load-")?.parse().ok()?;
     (resource_name(index) == name).then_some(index)

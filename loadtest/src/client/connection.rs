@@ -1,5 +1,5 @@
-//! One HTTP/2 connection of simulated clients, with the streams of each. Bytes in, bytes out; it owns no socket and
-//! waits for nothing.
+//! One HTTP/2 connection of simulated clients, with the streams of each client. Bytes in, bytes out: the
+//! connection has no socket and never waits.
 
 use thiserror::Error;
 
@@ -10,18 +10,18 @@ use super::response::ResponseError;
 use super::stream::{Outcome, Stream};
 use super::{Manner, Observer};
 
-/// As Envoy 1.40 advertises them.
+/// As Envoy 1.40 advertises.
 const STREAM_WINDOW: u32 = 16 << 20;
 const CONNECTION_WINDOW: u32 = 24 << 20;
 const SETTINGS: &[(u16, u32)] = &[(1, 4096), (2, 0), (3, 1024), (4, STREAM_WINDOW)];
 
-/// Buffers that grew beyond this for a long request are given back once they are empty.
+/// Buffers that grew beyond this size for a long request are freed once empty.
 const KEPT_CAPACITY: usize = 1024;
 
-/// A server that reads nothing while it sends on would make a client hold its ACKs without end.
+/// A server that keeps sending without reading would make a client queue ACKs without end.
 const MAX_UNREAD: usize = 4 << 20;
 
-/// Why the clients of a connection are of no use any more.
+/// The failure of a connection's clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConnectionError {
     #[error(transparent)]
@@ -46,9 +46,9 @@ pub enum ConnectionError {
     Ended(String),
 }
 
-/// What a connection begins with.
+/// The parameters of a new connection.
 pub struct Opening<'a> {
-    /// The clients on it, by their numbers among all.
+    /// The clients on the connection, by their numbers among all clients.
     pub clients: std::ops::Range<usize>,
     /// The header block of each stream of a client.
     pub blocks: &'a [Vec<u8>],
@@ -78,7 +78,7 @@ impl Connection {
         Connection { frames: FrameReader::new(), core }
     }
 
-    /// Takes what the socket gave. Answers are appended to what [`Connection::out`] gives.
+    /// Handles bytes from the socket. Appends answers to [`Connection::out`].
     pub fn receive(
         &mut self,
         mut input: &[u8],
@@ -101,25 +101,25 @@ impl Connection {
         Ok(())
     }
 
-    /// Moves a client's subscription on by so many names; the request is appended to what [`Connection::out`] gives.
+    /// Moves a client's subscription on by this number of names; appends the request to [`Connection::out`].
     pub fn move_on(&mut self, client: usize, subscription: usize, by: usize, requests: &Requests) {
         let streams = self.core.streams.iter_mut().filter(|stream| stream.client == client);
         streams.for_each(|stream| stream.move_on(subscription, by, requests));
         self.core.flush();
     }
 
-    /// When the next late request is due.
+    /// The time of the next late request.
     pub fn due(&self) -> Option<u64> {
         self.core.streams.iter().filter_map(Stream::due).min()
     }
 
-    /// Lets late requests go that are due.
+    /// Sends late requests that are due.
     pub fn release(&mut self, now: u64) {
         self.core.streams.iter_mut().for_each(|stream| stream.release(now));
         self.core.flush();
     }
 
-    /// Bytes to write; the caller removes what the socket took by [`Connection::written`].
+    /// Bytes to write; the caller removes written bytes with [`Connection::written`].
     pub fn out(&self) -> &[u8] {
         &self.core.out
     }
@@ -129,24 +129,24 @@ impl Connection {
         give_back(&mut self.core.out);
     }
 
-    /// Whether the server has announced that it will close: its clients are to come back then, and nothing is wrong.
+    /// Whether the server has announced a close: the clients are to reconnect then, and there is no error.
     pub fn is_leaving(&self) -> bool {
         self.core.leaving
     }
 
-    /// The clients whose first answer has become complete since this was called last.
+    /// The clients whose first answer became complete since the last call.
     pub fn take_served(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.core.served)
     }
 }
 
-/// Everything but the cutting of frames.
+/// The whole connection except the cutting of frames.
 struct Core {
     streams: Vec<Stream>,
     streams_per_client: usize,
-    /// How many subscriptions a client has.
+    /// The number of subscriptions of a client.
     subscriptions: usize,
-    /// How many of them have no complete answer yet, of each client.
+    /// The number of subscriptions without a complete answer, by client.
     unanswered: Vec<usize>,
     served: Vec<usize>,
     received: ReceiveWindow,
@@ -183,7 +183,7 @@ impl Core {
         }
     }
 
-    /// The place of a stream that a frame names.
+    /// The place of the stream in a frame.
     fn place(&self, id: u32) -> Result<usize, ConnectionError> {
         let place = (id / 2) as usize;
         let known = id % 2 == 1 && place < self.streams.len();
@@ -239,7 +239,7 @@ impl Core {
                 frame::put_frame(&mut self.out, kind::PING, flag::ACK, 0, payload);
                 Ok(())
             }
-            // Without an error a GOAWAY announces a close; the streams go on until it comes.
+            // A GOAWAY without an error announces a close; the streams continue until the close.
             kind::GOAWAY => match word(payload.get(4..8))? {
                 0 => {
                     self.leaving = true;
@@ -256,7 +256,7 @@ impl Core {
                 let place = self.place(header.stream)?;
                 Ok(self.streams[place].sent.grant(increment)?)
             }
-            // PRIORITY and whatever extensions may come are to be ignored (RFC 9113, section 5.5).
+            // PRIORITY and unknown extensions are ignored (RFC 9113, section 5.5).
             _ => Ok(()),
         }
     }
@@ -273,8 +273,8 @@ impl Core {
         Ok(())
     }
 
-    /// RFC 9113, section 6.5.2. What bounds header compression does not touch clients that send literals only; a bound
-    /// of concurrent streams that is too low for them shows as streams that are refused.
+    /// RFC 9113, section 6.5.2. Bounds of header compression do not affect clients that send only literals;
+    /// too low a bound of concurrent streams shows as refused streams.
     fn settings(&mut self, payload: &[u8]) -> Result<(), ConnectionError> {
         let (settings, []) = payload.as_chunks::<6>() else { return Err(FrameError::Length.into()) };
         for [id_high, id_low, value @ ..] in settings {
@@ -293,7 +293,7 @@ impl Core {
         Ok(())
     }
 
-    /// Frames as much of what is queued as the windows allow.
+    /// Frames as much of the queue as the windows allow.
     fn flush(&mut self) {
         for stream in self.streams.iter_mut().filter(|stream| !stream.queued.is_empty()) {
             let mut sent = 0;

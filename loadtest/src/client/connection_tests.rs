@@ -12,7 +12,7 @@ const NOBODY: [usize; 0] = [];
 /// The first stream of a connection.
 const STREAM: u32 = 1;
 
-/// Writes down what it is told.
+/// Records all calls.
 #[derive(Default)]
 struct Log {
     responses: Vec<(usize, Kind, Option<u64>)>,
@@ -31,7 +31,7 @@ impl Observer for Log {
     fn lost(&mut self, _client: usize) {}
 }
 
-/// A connection, its requests and what its observer heard.
+/// A connection, its requests and the calls of its observer.
 struct Side {
     connection: Connection,
     requests: Requests,
@@ -40,7 +40,7 @@ struct Side {
 }
 
 impl Side {
-    /// A connection that has said its first words, which are given out.
+    /// A connection after its opening, and the bytes of the opening.
     fn open(profile: Profile, clients: std::ops::Range<usize>) -> (Side, Vec<u8>) {
         let requests = Requests::new(profile);
         let streams = requests.profile.streams().len();
@@ -55,7 +55,7 @@ impl Side {
         self.connection.receive(wire, &self.requests, self.manner, &mut self.log)
     }
 
-    /// What it has to say, frame by frame.
+    /// The frames to send, one by one.
     fn said(&mut self) -> Vec<String> {
         let out = self.connection.out().to_vec();
         self.connection.written(out.len());
@@ -72,7 +72,7 @@ fn open(profile: Profile) -> Side {
     Side::open(profile, 0..1).0
 }
 
-/// Writes down the frames of what a client sent.
+/// The frames of a client's bytes, as text.
 fn frames(wire: &[u8]) -> Vec<String> {
     let mut input = wire.strip_prefix(frame::PREFACE).unwrap_or(wire);
     let mut reader = FrameReader::new();

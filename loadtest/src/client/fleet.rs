@@ -19,47 +19,47 @@ use crate::measure::{monotonic_ns, nanos};
 /// Shared by all clients: a read seldom needs a second call.
 const READ_BUFFER: usize = 256 << 10;
 
-/// After so many full buffers it is another client's turn.
+/// The number of full buffers before the next client's turn.
 const READS: usize = 64;
 
-/// How many sockets one wait may report.
+/// The maximum number of sockets in one wait.
 const EVENTS: usize = 1024;
 
-/// Edge-triggered, so that it is registered once.
+/// Edge-triggered, so that one registration suffices.
 const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
-/// Clients that read slowly do so in steps of this length.
+/// The step length of slow readers.
 const SLOW_STEP: Duration = Duration::from_millis(10);
 
-/// The receive buffer of sockets that may read slowly or not at all: the kernel would hide it for megabytes.
+/// The receive buffer of sockets of slow or stuck clients: otherwise the kernel would buffer megabytes.
 const SMALL_BUFFER: usize = 64 << 10;
 
-/// How long a client that has lost its connection stays away, if it comes back at all.
+/// The delay before a client reconnects, in runs that reconnect.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How a client reads.
+/// The reading behaviour of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reading {
     #[default]
     Prompt,
-    /// So many bytes a second.
+    /// Bytes per second.
     Slow(u64),
     Stopped,
 }
 
-/// How a client behaves.
+/// The behaviour of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Manner {
     pub reading: Reading,
-    /// How long it thinks before each ACK.
+    /// The delay before each ACK.
     pub ack_delay_ns: u64,
-    /// Rejects every update; the first answer it accepts.
+    /// Rejects every update, and accepts the first answer.
     pub nack: bool,
-    /// Keeps version and nonce of its last responses, which clients need that reject or move on.
+    /// Keeps version and nonce of the last responses, for clients that reject or move.
     pub remembers: bool,
 }
 
-/// Clients that will behave in another manner than the others: those of the first so many connections.
+/// The clients that will misbehave: those of the first connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Odd {
     pub connections: usize,
@@ -69,7 +69,7 @@ pub struct Odd {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Closed,
-    /// Some of its clients wait for their first answer.
+    /// Some of the connection's clients wait for their first answer.
     Waiting,
     Served,
     Failed,
@@ -79,16 +79,16 @@ struct Slot {
     state: State,
     socket: Option<TcpStream>,
     connection: Option<Box<Connection>>,
-    /// When its clients were to connect.
+    /// The scheduled time of the connect.
     since: u64,
     unserved: usize,
-    /// It was open before.
+    /// The connection was open before.
     again: bool,
-    /// The kernel has something to read that this client has not read.
+    /// The kernel has unread bytes for this client.
     unread: bool,
-    /// The peer has closed its side; what came before that may still be unread.
+    /// The peer has closed its side; earlier bytes may still be unread.
     ended: bool,
-    /// A timer of this kind is set.
+    /// A timer for reading is set.
     read_timer: bool,
     ack_timer: bool,
 }
@@ -109,11 +109,11 @@ pub struct Fleet {
     clients: usize,
     slots: Vec<Slot>,
     timers: BinaryHeap<Reverse<(u64, usize, Timer)>>,
-    /// How all behave, and the odd ones once they are let loose.
+    /// The behaviour of all clients, and of the misbehaving clients after their start.
     manner: Manner,
     odd: Odd,
     loose: bool,
-    /// Clients come back after they have lost their connection.
+    /// Clients reconnect after the loss of their connection.
     retry: bool,
     waiting: usize,
     connected: usize,
@@ -168,12 +168,13 @@ impl Fleet {
         })
     }
 
-    /// How all clients behave, which of them will become odd, and whether they come back after a loss.
+    /// Sets the behaviour of all clients, the clients that will misbehave, and whether clients reconnect
+    /// after a loss.
     pub fn set_manners(&mut self, manner: Manner, odd: Odd, retry: bool) {
         (self.manner, self.odd, self.retry) = (manner, odd, retry);
     }
 
-    /// How many connections there are when all are open.
+    /// The number of connections after all are open.
     pub fn connections(&self) -> usize {
         self.slots.len()
     }
@@ -184,32 +185,32 @@ impl Fleet {
         id * each..((id + 1) * each).min(self.clients)
     }
 
-    /// Clients that hold a complete answer and an open stream.
+    /// The number of clients with a complete answer and an open stream.
     pub fn connected(&self) -> usize {
         self.connected
     }
 
-    /// Connections that are opened and neither served nor failed.
+    /// The number of connections that are opened and neither served nor failed.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Why clients failed, and how many.
+    /// The reasons of failures, with the number of clients.
     pub fn failures(&self) -> &BTreeMap<String, usize> {
         &self.failures
     }
 
-    /// How many odd clients lost their connection after they were let loose, which a server may well do to them.
+    /// The number of misbehaving clients that lost their connection; a server may disconnect these.
     pub fn odd_lost(&self) -> usize {
         self.odd_lost
     }
 
-    /// How many times a client came back because the server had said that it would close, by GOAWAY without an error.
+    /// The number of reconnects after an announced close: a GOAWAY without an error.
     pub fn drained(&self) -> usize {
         self.drained
     }
 
-    /// How many clients failed.
+    /// The number of failed clients.
     pub fn lost(&self) -> usize {
         self.lost
     }
@@ -218,7 +219,7 @@ impl Fleet {
         self.bytes_received
     }
 
-    /// Opens a connection that was to be opened at `since`; the wait for the first answer counts from there.
+    /// Opens a connection that was due at `since`; the wait for the first answer counts from there.
     pub fn open(&mut self, id: usize, since: u64, observer: &mut impl Observer) {
         let clients = self.clients_of(id);
         clients.clone().for_each(|client| observer.opened(client, since));
@@ -236,17 +237,17 @@ impl Fleet {
         }
     }
 
-    /// Closes a connection because the scenario wants it so.
+    /// Closes a connection on request of the scenario.
     pub fn close(&mut self, id: usize) {
         self.end(id, State::Closed);
     }
 
-    /// Lets the odd clients be odd from now on.
+    /// Makes the chosen clients misbehave from now on.
     pub fn let_loose(&mut self) {
         self.loose = true;
     }
 
-    /// Moves a client's subscription on by so many names; false if it has no connection to say so.
+    /// Moves a client's subscription on by this number of names; false without a connection.
     pub fn move_on(
         &mut self,
         client: usize,
@@ -262,7 +263,7 @@ impl Fleet {
         true
     }
 
-    /// Gives up connections.
+    /// Fails connections.
     pub fn give_up(
         &mut self,
         reason: &str,
@@ -276,7 +277,7 @@ impl Fleet {
         }
     }
 
-    /// Gives up the connections some of whose clients wait for their first answer.
+    /// Fails the connections with clients that wait for their first answer.
     pub fn give_up_waiting(&mut self, reason: &str, observer: &mut impl Observer) {
         for id in 0..self.slots.len() {
             if self.slots[id].state == State::Waiting {
@@ -290,7 +291,7 @@ impl Fleet {
         matches!(self.slots[id].state, State::Waiting | State::Served)
     }
 
-    /// Whether a client and all that share its connection have had their first answer.
+    /// Whether a client and all others on its connection have had their first answer.
     pub fn is_served(&self, client: usize) -> bool {
         self.slots[client / self.requests.profile.clients_per_connection].state == State::Served
     }
@@ -309,7 +310,7 @@ impl Fleet {
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         for event in &events {
             let Token(id) = event.token();
-            // The end of a stream is told by the same edge as the last bytes before it, and needs a read of its own.
+            // The end of a stream comes with the same edge as the last bytes before, and needs another read.
             self.slots[id].ended |= event.is_read_closed();
             self.serve(id, event.is_readable(), observer);
         }
@@ -354,12 +355,12 @@ impl Fleet {
         Ok(socket)
     }
 
-    /// Reads what is there, in the client's manner, and writes what is due.
+    /// Reads the available bytes, with the client's behaviour, and writes queued bytes.
     fn serve(&mut self, id: usize, readable: bool, observer: &mut impl Observer) {
         if let Err(reason) = self.exchange(id, readable, observer) {
             let slot = &self.slots[id];
             let leaving = slot.connection.as_ref().is_some_and(|connection| connection.is_leaving());
-            // A server that closes before the first answer gets no second chance at once: it might go on for ever.
+            // No immediate reconnect after a close before the first answer: the loop might never end.
             if leaving && slot.state == State::Served {
                 self.end(id, State::Closed);
                 self.drained += self.clients_of(id).len();
@@ -427,7 +428,7 @@ impl Fleet {
         }
     }
 
-    /// Takes a connection's socket and what it knows away from it.
+    /// Drops a connection's socket and state.
     fn end(&mut self, id: usize, state: State) {
         let clients = self.clients_of(id).len();
         let slot = &mut self.slots[id];
@@ -461,8 +462,8 @@ impl Fleet {
     }
 }
 
-/// Reads until the socket is empty: a read that does not fill the buffer says so too (epoll(7), question 9). Gives the
-/// number of bytes, and whether that was all.
+/// Reads until the socket is empty: a read that does not fill the buffer means empty, too (epoll(7), question
+/// 9). Returns the number of bytes, and whether the socket is empty.
 fn read(
     socket: &mut TcpStream,
     buffer: &mut [u8],
@@ -492,7 +493,7 @@ fn write(socket: &mut TcpStream, connection: &mut Connection) -> io::Result<()> 
     while !connection.out().is_empty() {
         match socket.write(connection.out()) {
             Ok(length) => connection.written(length),
-            // Before the connection stands a write is refused as one that would block is.
+            // Until the connection is established a write fails as a blocked write does.
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => break,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),

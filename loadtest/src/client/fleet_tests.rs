@@ -28,7 +28,7 @@ impl Observer for Log {
     }
 }
 
-/// The whole of what a server says that gives one cluster.
+/// The bytes of a server with one cluster.
 fn answer() -> Vec<u8> {
     let mut message = Vec::new();
     put_message(&mut message, 2, |any| put_bytes(any, 2, "x"));
@@ -48,8 +48,8 @@ fn goaway() -> Vec<u8> {
     wire
 }
 
-/// Opens a client of a server that says these words to one connection after the other, and closes each once the client
-/// has spoken. Turns until all were closed.
+/// Opens a client of a server that sends these bytes, one entry per connection, and closes each connection
+/// after the client's request. Runs until all are closed.
 fn events(words: Vec<Vec<u8>>) -> (Vec<String>, Fleet) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap();
@@ -57,7 +57,7 @@ fn events(words: Vec<Vec<u8>>) -> (Vec<String>, Fleet) {
         for word in words {
             let (mut socket, _) = listener.accept().unwrap();
             socket.write_all(&word).unwrap();
-            // The end of what was said is read before the end of the connection.
+            // The client reads the end of the data before the end of the connection.
             socket.shutdown(std::net::Shutdown::Write).unwrap();
             let _ = io::copy(&mut socket, &mut io::sink());
         }

@@ -1,11 +1,11 @@
-//! Flow control (RFC 9113, section 5.2): what a peer may still send us, and what we may still send.
+//! Flow control (RFC 9113, section 5.2): the bytes that a peer may still send us, and that we may still send.
 
 use thiserror::Error;
 
-/// What a stream and a connection have until somebody says otherwise.
+/// The initial window of a stream and of a connection.
 pub const DEFAULT_WINDOW: u32 = 65_535;
 
-/// The largest window there is (RFC 9113, section 6.9.1).
+/// The maximum window (RFC 9113, section 6.9.1).
 const MAX_WINDOW: i64 = 0x7fff_ffff;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -16,8 +16,8 @@ pub enum FlowError {
     Increment,
 }
 
-/// A window that we grant. What arrives is consumed at once; the credit goes back when half of the window is used,
-/// as Envoy's codec does it.
+/// A window that we grant. Received data is consumed at once; the credit goes back after half of the window
+/// is used, as in Envoy's codec.
 pub struct ReceiveWindow {
     size: u32,
     used: u32,
@@ -28,7 +28,7 @@ impl ReceiveWindow {
         ReceiveWindow { size, used: 0 }
     }
 
-    /// Counts a DATA frame; gives the increment to send back, if it is time for it.
+    /// Counts a DATA frame; returns the increment to send back, if due.
     pub fn receive(&mut self, length: u32) -> Result<Option<u32>, FlowError> {
         self.used = self.used.saturating_add(length);
         if self.used > self.size {
@@ -41,8 +41,8 @@ impl ReceiveWindow {
     }
 }
 
-/// A window that the peer grants. A changed SETTINGS_INITIAL_WINDOW_SIZE can make it negative (RFC 9113, section
-/// 6.9.2).
+/// A window that the peer grants. A changed SETTINGS_INITIAL_WINDOW_SIZE can make the window negative (RFC
+/// 9113, section 6.9.2).
 pub struct SendWindow(i64);
 
 impl SendWindow {

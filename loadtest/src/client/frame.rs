@@ -1,11 +1,12 @@
-//! HTTP/2 frames (RFC 9113, section 4): a reader that never holds a DATA payload, and writers.
+//! HTTP/2 frames (RFC 9113, section 4): a reader that never buffers a DATA payload, and writers.
 
 use thiserror::Error;
 
-/// We never raise SETTINGS_MAX_FRAME_SIZE, as Envoy does not, so this is the longest payload a peer may send.
+/// We never raise SETTINGS_MAX_FRAME_SIZE, and neither does Envoy, so this is the longest payload from a
+/// peer.
 pub const MAX_FRAME_SIZE: u32 = 16_384;
 
-/// What every connection of a client begins with (RFC 9113, section 3.4).
+/// The first bytes of every client connection (RFC 9113, section 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 pub mod kind {
@@ -28,7 +29,7 @@ pub mod flag {
     pub const PRIORITY: u8 = 0x20;
 }
 
-/// What a server did against RFC 9113, or beyond what this client takes.
+/// A violation of RFC 9113 by the server, or of this client's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FrameError {
     #[error("the server sent a frame longer than SETTINGS_MAX_FRAME_SIZE")]
@@ -74,14 +75,15 @@ impl Header {
     }
 }
 
-/// What the reader gives out.
+/// The output of the reader.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
     /// A part of the payload of a DATA frame, without padding.
     Data { stream: u32, bytes: &'a [u8] },
-    /// A DATA frame is over. Its length counts against the windows, padding included (RFC 9113, section 6.9.1).
+    /// The end of a DATA frame. The length counts against the windows, padding included (RFC 9113, section
+    /// 6.9.1).
     DataEnd(Header),
-    /// Any other frame, whole.
+    /// Any other frame, complete.
     Control(Header, &'a [u8]),
 }
 
@@ -93,13 +95,14 @@ enum State {
     Control(Header),
 }
 
-/// Cuts what arrives into frames. Holds at most a frame header and the payload of one frame that is not DATA.
+/// Cuts received bytes into frames. Buffers at most a frame header and the payload of one frame other than
+/// DATA.
 pub struct FrameReader {
     state: State,
-    /// The frame header as far as it has arrived.
+    /// The received part of the frame header.
     header: [u8; 9],
     header_have: usize,
-    /// The payload of a frame that is not DATA, likewise.
+    /// The received part of the payload of a frame other than DATA.
     buffer: Vec<u8>,
 }
 
@@ -108,7 +111,7 @@ impl FrameReader {
         FrameReader { state: State::Header, header: [0; 9], header_have: 0, buffer: Vec::new() }
     }
 
-    /// The next piece in `input`, which is moved on; `None` when more input is needed.
+    /// Cuts the next piece off `input`; `None` if more input is needed.
     pub fn next<'a, 'i: 'a>(&'a mut self, input: &mut &'i [u8]) -> Result<Option<Piece<'a>>, FrameError> {
         loop {
             match self.state {
@@ -225,7 +228,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
-    /// Reads `wire` in pieces of `size` and writes down what comes out, DATA payloads joined.
+    /// Reads `wire` in pieces of `size`, and records the output with DATA payloads joined.
     fn transcript(wire: &[u8], size: usize) -> Result<Vec<String>, FrameError> {
         let mut reader = FrameReader::new();
         let mut lines = Vec::new();

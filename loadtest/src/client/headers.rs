@@ -1,17 +1,18 @@
-//! Header blocks (HPACK, RFC 7541). Requests are literals that touch no table; of responses only the end of a stream
-//! is ever decoded, since a healthy stream needs nothing from them.
+//! Header blocks (HPACK, RFC 7541). Requests are literals without a table; in responses only the end of a
+//! stream is decoded, since a healthy stream needs no headers.
 
 use loona_hpack::Decoder;
 
-/// RFC 7541, appendix A: indexed `:status: 200`, with which every response of a gRPC server begins.
+/// RFC 7541, appendix A: indexed `:status: 200`, the start of every gRPC response.
 const STATUS_200: u8 = 0x88;
 
-/// How many header blocks a stream may have: informational ones, the response's, the trailers.
+/// The maximum number of header blocks of a stream: informational blocks, the response's, the trailers.
 const MAX_BLOCKS: usize = 4;
 
 /// The header block of a gRPC request.
 pub fn request_block(authority: &str, path: &str) -> Vec<u8> {
-    // Indexed `:method: POST` and `:scheme: http`; then literals without indexing with names of the static table.
+    // Indexed `:method: POST` and `:scheme: http`; then literals without indexing, with names from the static
+    // table.
     let mut block = vec![0x83, 0x86];
     put_literal_indexed(&mut block, 1, authority.as_bytes());
     put_literal_indexed(&mut block, 4, path.as_bytes());
@@ -22,7 +23,7 @@ pub fn request_block(authority: &str, path: &str) -> Vec<u8> {
     block
 }
 
-/// A literal without indexing, its name an entry of the static table (RFC 7541, section 6.2.2).
+/// A literal without indexing whose name is in the static table (RFC 7541, section 6.2.2).
 fn put_literal_indexed(block: &mut Vec<u8>, name: usize, value: &[u8]) {
     put_integer(block, 0, 4, name);
     put_string(block, value);
@@ -49,26 +50,26 @@ fn put_integer(block: &mut Vec<u8>, high_bits: u8, prefix_bits: u32, mut value: 
     block.push(value as u8);
 }
 
-/// The header blocks of one response stream, kept as they came: later ones may refer to earlier ones.
+/// The header blocks of one response stream, kept as received: later blocks may refer to earlier blocks.
 #[derive(Default)]
 pub struct ResponseHeaders {
     blocks: Vec<Box<[u8]>>,
 }
 
 impl ResponseHeaders {
-    /// False if there are more blocks than a stream may have.
+    /// False if the stream has too many blocks.
     #[must_use]
     pub fn push(&mut self, block: &[u8]) -> bool {
         self.blocks.push(block.into());
         self.blocks.len() <= MAX_BLOCKS
     }
 
-    /// Whether the response is plainly a gRPC stream that goes on.
+    /// Whether the response is plainly a gRPC stream that continues.
     pub fn is_ok(&self) -> bool {
         self.blocks.first().is_some_and(|block| block.first() == Some(&STATUS_200))
     }
 
-    /// Why the stream ended, in words.
+    /// The reason for the end of the stream, in words.
     pub fn describe(&self) -> String {
         let mut decoder = Decoder::new();
         let mut words = Vec::new();

@@ -1,7 +1,8 @@
-//! The simulated clients: one thread, one epoll set, HTTP/2 frames of our own. A general HTTP/2 client would cost as
-//! much as the server it measures; this one costs about 10 us per update, of which most is the kernel's.
+//! The simulated clients: one thread, one epoll set, HTTP/2 frames of our own. A general HTTP/2 client would
+//! cost as much as the server under test; this client costs about 10 us per update, most of that in the
+//! kernel.
 //!
-//! Only [`fleet`] touches sockets. It does no TLS.
+//! Only [`fleet`] touches sockets. There is no TLS.
 
 mod connection;
 mod fleet;
@@ -20,17 +21,17 @@ pub use response::Response;
 
 use crate::xds::Kind;
 
-/// Who wants to know what happens to clients.
+/// Receives the events of clients.
 pub trait Observer {
-    /// A client is to connect, or to come back, at `since`.
+    /// A client is scheduled to connect, or to reconnect, at `since`.
     fn opened(&mut self, client: usize, since: u64);
 
-    /// The last byte of a response has arrived, at `now`.
+    /// The last byte of a response arrived at `now`.
     fn response(&mut self, client: usize, kind: Kind, response: &Response, now: u64);
 
-    /// A client has everything that it asked for first, so long after it was to connect.
+    /// A client has the complete answer to its first requests, this long after its scheduled connect.
     fn served(&mut self, client: usize, wait_ns: u64, again: bool);
 
-    /// A client has lost its connection. Nobody asked for that.
+    /// A client has lost its connection unexpectedly.
     fn lost(&mut self, client: usize);
 }

@@ -1,4 +1,4 @@
-//! What kind of clients to be.
+//! The kind of clients to simulate.
 
 use std::sync::Arc;
 
@@ -7,26 +7,27 @@ use clap::ValueEnum;
 use crate::stamp::Sought;
 use crate::xds::{Kind, Service, Variant, resource_name};
 
-/// About how long the node of an Envoy 1.40 is; most of it is the list of its extensions.
+/// The approximate size of an Envoy 1.40's node in bytes, mostly the list of its extensions.
 pub const ENVOY_NODE_BYTES: usize = 61_000;
 
-/// Whose node and first requests to imitate.
+/// The kind of client whose node and first requests to imitate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Like {
-    /// A node with an id and a cluster only; everything is asked for at once
+    /// A node with only an id and a cluster; all types are requested at once
     Plain,
-    /// A node of 61 KB; clusters and listeners by wildcard, endpoints and routes by name, each type asked for when the
-    /// one before was answered
+    /// A node of 61 KB; clusters and listeners by wildcard, endpoints and routes by name, each type requested
+    /// after the answer to the previous type
     Envoy,
-    /// A small node; everything by name, each type asked for when the one before was answered
+    /// A small node; all types by name, each requested after the answer to the previous type
     Grpc,
 }
 
-/// What a client wants of a type.
+/// The subscription of a client to a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     Wildcard,
-    /// So many names, the first of which is the client's number times `step`, all modulo the size of the set.
+    /// This number of names. The index of the first is the client's number times `step`, all modulo the size
+    /// of the set.
     Names {
         count: usize,
         step: usize,
@@ -39,17 +40,17 @@ pub struct Subscription {
     pub wanted: Wanted,
 }
 
-/// The node that a client shows.
+/// The node of a client.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub like: Like,
-    /// `{}` in it is replaced by the client's number.
+    /// `{}` is replaced by the client's number.
     pub id: String,
     pub cluster: String,
     pub metadata: Vec<(String, String)>,
-    /// About how long the node is; shorter than its other parts means no padding.
+    /// The approximate size of the node; below the size of its other parts there is no padding.
     pub bytes: usize,
-    /// Repeat the node in every request, ACKs included, as Envoy does unless told otherwise.
+    /// Repeat the node in every request, ACKs included, as Envoy does by default.
     pub every_request: bool,
 }
 
@@ -66,19 +67,19 @@ impl Node {
     }
 }
 
-/// Everything that the clients of a run have in common.
+/// The common settings of a run's clients.
 #[derive(Clone, Debug)]
 pub struct Profile {
     pub variant: Variant,
-    /// A stream per type instead of one for all.
+    /// A stream per type instead of one for all types.
     pub per_type: bool,
     pub subscriptions: Vec<Subscription>,
-    /// Ask for each type when the one before it in the list has been answered, and not for all at once.
+    /// Request each type after the answer to the previous type in the list, instead of all at once.
     pub chained: bool,
     pub node: Node,
-    /// The size of the set from which names are taken.
+    /// The size of the set that names are taken from.
     pub resources: usize,
-    /// The names themselves, where they are not our control plane's.
+    /// The names themselves, if not those of our control plane.
     pub names: Option<Arc<[String]>>,
     pub clients_per_connection: usize,
     pub sought: Sought,
@@ -100,7 +101,7 @@ impl Profile {
         }
     }
 
-    /// The streams of a client: service, and which of the subscriptions are on it.
+    /// The streams of a client: the service, and the indices of its subscriptions.
     pub fn streams(&self) -> Vec<(Service, Vec<usize>)> {
         if self.per_type {
             let each = self.subscriptions.iter().enumerate();
@@ -109,7 +110,7 @@ impl Profile {
         vec![(Service::Aggregated, (0..self.subscriptions.len()).collect())]
     }
 
-    /// What a client asks for, in words.
+    /// The subscriptions of a client, in words.
     pub fn describe(&self) -> Vec<String> {
         let words = |subscription: &Subscription| match subscription.wanted {
             Wanted::Wildcard => format!("{} wildcard", subscription.kind.short()),
@@ -118,7 +119,7 @@ impl Profile {
         self.subscriptions.iter().map(words).collect()
     }
 
-    /// The name at an index that may be beyond the end of the set: then it begins anew.
+    /// The name at an index; indices beyond the end of the set wrap around.
     pub fn name(&self, index: usize) -> String {
         match &self.names {
             Some(names) => names.get(index % names.len().max(1)).cloned().unwrap_or_default(),
@@ -126,8 +127,8 @@ impl Profile {
         }
     }
 
-    /// How many resources with `index % stride == residue` a client wants of a type that it has moved on by `offset`
-    /// names.
+    /// The number of resources with `index % stride == residue` in a client's subscription to a type after a
+    /// move by `offset` names.
     pub fn wanted_of(
         &self,
         kind: Kind,
@@ -152,7 +153,7 @@ impl Profile {
     }
 }
 
-/// How many numbers in `from..to` leave `residue` when divided by `stride`.
+/// The number of integers in `from..to` that leave `residue` when divided by `stride`.
 fn count_in(from: usize, to: usize, residue: usize, stride: usize) -> usize {
     let below = |end: usize| (end + stride - 1 - residue) / stride;
     below(to) - below(from)

@@ -1,4 +1,4 @@
-//! What the simulated clients say: the first requests of a stream, ACKs, NACKs, changed subscriptions.
+//! The requests of the simulated clients: the first requests of a stream, ACKs, NACKs, changed subscriptions.
 
 use super::profile::{Like, Node, Profile, Wanted};
 use super::response::Response;
@@ -25,33 +25,33 @@ mod delta {
     pub const ERROR: u32 = 7;
 }
 
-/// INVALID_ARGUMENT, as Envoy and gRPC say it of resources that they cannot use.
+/// INVALID_ARGUMENT, the code of Envoy and gRPC for unusable resources.
 const INVALID_ARGUMENT: u64 = 3;
 
-/// Whose request it is, and of which subscription.
+/// The client and the subscription of a request.
 #[derive(Clone, Copy)]
 pub struct From {
     pub client: usize,
     /// Index in the profile's list.
     pub subscription: usize,
-    /// By how many names the client has moved on since it began.
+    /// The number of names that the client has moved on since its start.
     pub offset: usize,
-    /// Whether it is the first one on its stream, which shows the node in any case.
+    /// Whether the request is the first on its stream, which always has the node.
     pub first: bool,
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy)]
 pub enum Purpose<'a> {
     Subscribe,
-    /// Drop so many names and want as many others; the response is the one that was answered last.
+    /// Drop this number of names and subscribe to as many others; the response is the last answered response.
     Move {
         by: usize,
         version: &'a [u8],
         nonce: &'a [u8],
     },
     Ack(&'a Response),
-    /// With the version that was accepted last.
+    /// Carries the last accepted version.
     Nack(&'a Response, &'a [u8]),
 }
 
@@ -73,10 +73,10 @@ impl Purpose<'_> {
     }
 }
 
-/// Writes the requests of all clients; they differ in the id of their node and in their names.
+/// Writes the requests of all clients; clients differ in the id of their node and in their names.
 pub struct Requests {
     pub profile: Profile,
-    /// The node but for its id, which is in two parts around the client's number.
+    /// The node without its id, whose two parts surround the client's number.
     node: Vec<u8>,
     id: (String, Option<String>),
 }
@@ -103,8 +103,8 @@ impl Requests {
         out[prefix + 1..prefix + 5].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// A SotW request repeats the names each time: they are the whole subscription (SUB-1). The wildcard is asked for
-    /// by the empty list, the legacy form that Envoy sends (SUB-9).
+    /// A SotW request repeats the names each time: the list is the whole subscription (SUB-1). The empty list
+    /// asks for the wildcard, the legacy form of Envoy (SUB-9).
     fn put_sotw(&self, out: &mut Vec<u8>, from: From, purpose: Purpose<'_>) {
         let subscription = self.profile.subscriptions[from.subscription];
         put_unless_empty(out, sotw::VERSION, purpose.version());
@@ -118,7 +118,7 @@ impl Requests {
         put_error(out, sotw::ERROR, purpose);
     }
 
-    /// Delta: names are named when they come and go; the wildcard is the empty list of a first request (DEL-6).
+    /// Delta: requests list only changed names; the wildcard is the empty list of a first request (DEL-6).
     fn put_delta(&self, out: &mut Vec<u8>, from: From, purpose: Purpose<'_>) {
         let subscription = self.profile.subscriptions[from.subscription];
         self.put_node(out, delta::NODE, from);

@@ -1,5 +1,5 @@
-//! Reads xDS responses as they stream by: gRPC messages are never put together, only the few fields that a client
-//! needs for its ACK are kept. A client that holds no payload lets one process stand for thousands.
+//! Reads xDS responses as a stream: the reader never assembles gRPC messages, and keeps only the few fields
+//! that a client needs for its ACK. Clients without payloads let one process simulate thousands.
 
 use thiserror::Error;
 
@@ -9,13 +9,13 @@ use crate::stamp::{self, Sought, Stamp};
 /// Versions, nonces and type URLs longer than this are refused.
 const MAX_FIELD: u64 = 4096;
 
-/// Fields of DiscoveryResponse and, but for the meaning of 1, of DeltaDiscoveryResponse.
+/// Fields of DiscoveryResponse and, except for the meaning of 1, of DeltaDiscoveryResponse.
 mod field {
     pub const VERSION: u64 = 1;
     pub const RESOURCES: u64 = 2;
     pub const TYPE_URL: u64 = 4;
     pub const NONCE: u64 = 5;
-    /// Of DeltaDiscoveryResponse only.
+    /// Only in DeltaDiscoveryResponse.
     pub const REMOVED: u64 = 6;
 }
 
@@ -29,21 +29,21 @@ pub enum ResponseError {
     TooLong,
 }
 
-/// What is kept of the response that is arriving or has just arrived.
+/// The kept fields of the current or last response.
 #[derive(Default)]
 pub struct Response {
-    /// Of SotW; in delta only informational.
+    /// For SotW; in delta only informational.
     pub version: Vec<u8>,
     pub type_url: Vec<u8>,
     pub nonce: Vec<u8>,
     pub resources: u64,
-    /// Of delta: names that are told to be absent.
+    /// For delta: the number of removed names.
     pub removed: u64,
     stamps: stamp::Search,
 }
 
 impl Response {
-    /// The stamps that its resources carry.
+    /// The stamps in the resources.
     pub fn stamps(&self) -> &[Stamp] {
         self.stamps.found()
     }
@@ -57,7 +57,7 @@ impl Response {
         self.stamps.reset();
     }
 
-    /// Of a string that occurs twice the last one counts, as everywhere in protobuf.
+    /// For a string that occurs twice the last value counts, as everywhere in protobuf.
     fn begin(&mut self, field: u64) {
         match field {
             field::VERSION => self.version.clear(),
@@ -91,7 +91,7 @@ enum Scan {
 pub struct ResponseReader {
     prefix: [u8; 5],
     prefix_have: usize,
-    /// Bytes of the gRPC message still to come; counts only once the prefix is whole.
+    /// Remaining bytes of the gRPC message; valid after the prefix is complete.
     left: u32,
     scan: Scan,
     response: Response,
@@ -103,7 +103,7 @@ impl ResponseReader {
         ResponseReader { prefix: [0; 5], prefix_have: 0, left: 0, scan, response: Response::default() }
     }
 
-    /// Moves `input` on; gives a response when its last byte was read.
+    /// Consumes `input`; returns a response after its last byte.
     pub fn next(&mut self, input: &mut &[u8], sought: Sought) -> Result<Option<&Response>, ResponseError> {
         while self.prefix_have < self.prefix.len() {
             let Some((&byte, rest)) = input.split_first() else { return Ok(None) };
@@ -130,7 +130,7 @@ impl ResponseReader {
         }
     }
 
-    /// The length-prefix of a gRPC message is whole.
+    /// The length prefix of a gRPC message is complete.
     fn begin(&mut self) -> Result<(), ResponseError> {
         let [compressed, length @ ..] = self.prefix;
         if compressed != 0 {
@@ -141,7 +141,7 @@ impl ResponseReader {
         Ok(())
     }
 
-    /// Takes at least one byte of the message; gives the rest.
+    /// Consumes at least one byte of the message; returns the rest.
     fn step<'a>(&mut self, bytes: &'a [u8], sought: Sought) -> Result<&'a [u8], ResponseError> {
         let Some((&first, rest)) = bytes.split_first() else { return Ok(bytes) };
         match &mut self.scan {

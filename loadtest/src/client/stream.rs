@@ -14,16 +14,16 @@ use crate::xds::{Kind, Variant};
 
 /// A subscription of a stream.
 struct Subscribed {
-    /// Index in the profile's list.
+    /// The index in the profile's list.
     index: usize,
     asked: bool,
     complete: bool,
-    /// Resources held, and names known to be absent.
+    /// The number of received resources, and of names known to be absent.
     have: u64,
-    /// By how many names the client has moved on.
+    /// The number of names that the client has moved on.
     offset: usize,
-    /// Version and nonce of the newest response, and of the newest accepted one; only kept for clients that move on or
-    /// reject.
+    /// Version and nonce of the newest response, and of the newest accepted response; only kept for clients
+    /// that move or reject.
     last: Option<Box<Last>>,
 }
 
@@ -33,28 +33,28 @@ struct Last {
     nonce: Vec<u8>,
 }
 
-/// What a response led to beyond its stream.
+/// The effects of a response beyond its stream.
 #[derive(Clone, Copy, Default)]
 pub struct Outcome {
-    /// So many subscriptions have become complete.
+    /// The number of subscriptions that became complete.
     pub completed: usize,
-    /// This subscription, of another stream, is to be asked for next.
+    /// The next subscription to request, on another stream.
     pub next: Option<usize>,
 }
 
 pub struct Stream {
-    /// HTTP/2's number of it.
+    /// The HTTP/2 stream id.
     pub id: u32,
-    /// Number of the client whose stream it is, among all.
+    /// The client's number among all clients.
     pub client: usize,
     subscribed: Vec<Subscribed>,
     pub headers: ResponseHeaders,
     responses: ResponseReader,
     pub received: ReceiveWindow,
     pub sent: SendWindow,
-    /// gRPC messages that are not yet framed, for want of a window.
+    /// gRPC messages that wait for a window to be framed.
     pub queued: Vec<u8>,
-    /// Requests that are to go out later, and when; in the order of time.
+    /// Requests to send later, with their times; ordered by time.
     late: VecDeque<(u64, Vec<u8>)>,
     silent: bool,
 }
@@ -83,7 +83,7 @@ impl Stream {
         }
     }
 
-    /// Asks for a subscription if it is one of this stream's.
+    /// Requests a subscription if it is on this stream.
     pub fn ask(&mut self, index: usize, requests: &Requests) -> bool {
         let Some(subscribed) = self.subscribed.iter_mut().find(|subscribed| subscribed.index == index) else {
             return false;
@@ -95,7 +95,7 @@ impl Stream {
         true
     }
 
-    /// Takes bytes of the response stream and answers the responses that become whole.
+    /// Handles bytes of the response stream, and answers complete responses.
     pub fn data(
         &mut self,
         mut bytes: &[u8],
@@ -125,7 +125,7 @@ impl Stream {
             let later = manner.ack_delay_ns > 0;
             let mut ack = Vec::new();
             let out = if later { &mut ack } else { &mut self.queued };
-            // The next type is asked for before this one is acknowledged, as Envoy does.
+            // The request for the next type precedes the ACK of this type, as with Envoy.
             if let Some(subscription) = own_next {
                 requests.put(out, From { subscription, ..from }, Purpose::Subscribe);
             }
@@ -141,7 +141,7 @@ impl Stream {
         Ok(outcome)
     }
 
-    /// Moves a subscription by names on by so many names.
+    /// Moves a subscription by name on by this number of names.
     pub fn move_on(&mut self, index: usize, by: usize, requests: &Requests) {
         let Some(subscribed) = self.subscribed.iter_mut().find(|subscribed| subscribed.index == index) else {
             return;
@@ -153,7 +153,7 @@ impl Stream {
         requests.put(&mut self.queued, subscribed.from(self.client, false), purpose);
     }
 
-    /// When the next late request is due.
+    /// The time of the next late request.
     pub fn due(&self) -> Option<u64> {
         self.late.front().map(|(due, _)| *due)
     }
@@ -169,7 +169,7 @@ impl Stream {
 }
 
 impl Subscribed {
-    /// Nothing was received yet.
+    /// Whether nothing was received yet.
     fn is_new(&self) -> bool {
         self.have == 0 && !self.complete
     }
@@ -178,10 +178,10 @@ impl Subscribed {
         From { client, subscription: self.index, offset: self.offset, first }
     }
 
-    /// Counts what has come; true if the first answer has become complete by it.
+    /// Counts a response; true if the response completed the first answer.
     fn count(&mut self, profile: &Profile, response: &Response) -> bool {
         let subscription = profile.subscriptions[self.index];
-        // A SotW response of a full-state type is the whole set (SST-1); every other one may be a part of it.
+        // A SotW response of a full-state type is the whole set (SST-1); any other response may be a part.
         match profile.variant {
             Variant::Sotw if subscription.kind.is_full_state() => self.have = response.resources,
             Variant::Sotw => self.have += response.resources,
@@ -190,7 +190,7 @@ impl Subscribed {
         let wanted = match subscription.wanted {
             Wanted::Wildcard => profile.resources,
             Wanted::Names { count, .. } if profile.resources > 0 => count,
-            // Nobody knows which of the names a foreign server has.
+            // The number of existing names is unknown for a foreign server.
             Wanted::Names { .. } => 0,
         };
         let completes = !self.complete && self.have >= wanted as u64;
@@ -198,7 +198,7 @@ impl Subscribed {
         completes
     }
 
-    /// The first answer is accepted in any case: a client that never had anything would be a broken one.
+    /// The first answer is always accepted: a client without any resources would be a broken client.
     fn purpose<'a>(&'a self, response: &'a Response, manner: Manner, first: bool) -> Purpose<'a> {
         if manner.nack && !first {
             let accepted = self.last.as_ref().map_or(&[][..], |last| &last.version);
@@ -216,7 +216,7 @@ impl Subscribed {
     }
 }
 
-/// Marks a subscription as asked for, if it is one of these.
+/// Marks a subscription as requested, if the list has it.
 fn ask_now(subscribed: &mut [Subscribed], index: usize) -> bool {
     let own = subscribed.iter_mut().find(|subscribed| subscribed.index == index);
     own.map(|own| own.asked = true).is_some()

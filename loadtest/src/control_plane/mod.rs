@@ -1,5 +1,6 @@
-//! A scripted ADS server in a thread of its own: the control plane above the server under test, or the server itself
-//! when the tool measures its own floor. It serves SotW and delta, one stream's response at a time, newest state wins.
+//! A scripted ADS server on a separate thread: the upstream of the server under test, or the server itself
+//! when the tool measures its own floor. Serves SotW and delta, one response of a stream at a time; the
+//! newest state wins.
 
 mod payload;
 mod snapshot;
@@ -30,36 +31,37 @@ use self::stream::Stream;
 use crate::measure::{ThreadTime, monotonic_ns};
 use crate::xds::{Kind, Service};
 
-/// Connections that may wait to be accepted: all clients of a run may come at once.
+/// The accept backlog: all clients of a run may connect at once.
 const BACKLOG: i32 = 4096;
 
-/// Windows for the requests. h2 closes connections whose small DATA frames outrun half of the connection's.
+/// Windows for the requests. h2 closes connections whose small DATA frames exceed half of the connection's
+/// window.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
-/// The longest request taken.
+/// The maximum length of a request.
 const MAX_REQUEST: usize = 4 << 20;
 
-/// How many streams a connection may have: several clients may share one.
+/// The maximum number of streams on a connection: several clients may share a connection.
 const MAX_STREAMS: u32 = 10_000;
 
-/// What to serve, and where.
+/// The address and content of a control plane.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub listen: SocketAddr,
-    /// Where other processes may give orders, one line each (see [`Remote`]).
+    /// The address for commands of other processes, one per line (see [`Remote`]).
     pub commands: Option<SocketAddr>,
-    /// How many resources there are of each type.
+    /// The number of resources of each type.
     pub resources: usize,
-    /// The types, and about how long a resource of each is, in bytes.
+    /// The types, and the approximate size of a resource of each, in bytes.
     pub kinds: Vec<(Kind, usize)>,
 }
 
-/// What streams look at.
+/// The state that all streams read.
 #[derive(Clone)]
 struct Shared {
     state: watch::Sender<Snapshot>,
-    /// Whether anybody may connect.
+    /// Whether clients may connect.
     up: watch::Sender<bool>,
     /// CPU time of the thread, in nanoseconds.
     busy_ns: Arc<AtomicU64>,
@@ -94,23 +96,23 @@ impl ControlPlane {
         Ok(ControlPlane { shared, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Changes resources, which carry the stamp from then on. The stamp is when the change was to happen, so that the
-    /// encoding and whatever else delays it is a part of its way to the clients.
+    /// Changes resources, which carry the stamp from then on. The stamp is the scheduled time of the change,
+    /// so that encoding and other delays count as a part of the latency.
     pub fn change(&self, change: Change, stamp: u64) {
         self.shared.state.send_modify(|snapshot| snapshot.change(change, stamp));
     }
 
-    /// Ends all connections and lets nobody connect, or lets them again.
+    /// Ends all connections and refuses new ones, or accepts them again.
     pub fn set_up(&self, up: bool) {
         self.shared.up.send_replace(up);
     }
 
-    /// CPU time of its thread as of the last change that it noticed, in nanoseconds.
+    /// CPU time of the thread as of its last change, in nanoseconds.
     pub fn busy_ns(&self) -> u64 {
         self.shared.busy_ns.load(Ordering::Relaxed)
     }
 
-    /// Waits for the end of the thread, which comes only by an error.
+    /// Waits for the end of the thread, which only an error causes.
     pub fn wait(mut self) -> Result<()> {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => Ok(result?),
@@ -128,8 +130,8 @@ impl Drop for ControlPlane {
     }
 }
 
-/// A control plane in another process of this machine. Orders are lines: `change` changes the first cluster now,
-/// `change STAMP TYPE RESIDUE STRIDE` others; `down` and `up` make and end an outage.
+/// A control plane in another process of this machine. Commands are lines: `change` changes the first cluster
+/// now, `change STAMP TYPE RESIDUE STRIDE` changes others; `down` and `up` begin and end an outage.
 pub struct Remote(std::net::TcpStream);
 
 impl Remote {
@@ -140,7 +142,7 @@ impl Remote {
         Ok(Remote(socket))
     }
 
-    /// Does not wait for the change; it shows in the clients.
+    /// Does not wait for the change; the clients observe the change.
     pub fn change(&mut self, change: Change, stamp: u64) -> Result<()> {
         let Change { kind, residue, stride } = change;
         self.order(&format!("change {stamp} {} {residue} {stride}\n", kind.short()))
@@ -156,7 +158,7 @@ impl Remote {
     }
 }
 
-/// Carries out an order; false if it is none.
+/// Executes a command; false if the command is unknown.
 fn obey(line: &str, shared: &Shared) -> bool {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words[..] {
@@ -212,8 +214,8 @@ async fn take_commands(listener: Option<TcpListener>, shared: &Shared) -> io::Re
     }
 }
 
-/// Serves while it is up. A failed accept, such as for want of file descriptors, ends the control plane: its figures
-/// would mean nothing.
+/// Serves while up. A failed accept, such as for lack of file descriptors, ends the control plane: its
+/// figures would be meaningless.
 async fn serve(listener: TcpListener, address: SocketAddr, shared: &Shared) -> io::Result<()> {
     let mut up = shared.up.subscribe();
     let mut listener = Some(listener);
@@ -222,7 +224,7 @@ async fn serve(listener: TcpListener, address: SocketAddr, shared: &Shared) -> i
             Some(listener) => listener,
             None => listen(address).map_err(io::Error::other)?,
         };
-        // The connections are tasks of this set: they end with it.
+        // The connections are tasks of this set, and end with the set.
         let mut connections = JoinSet::new();
         tokio::select! {
             result = accept(open, shared, &mut connections) => return result,
@@ -249,7 +251,7 @@ async fn accept(listener: TcpListener, shared: &Shared, connections: &mut JoinSe
     }
 }
 
-/// A connection's errors are the client's to report: it is the one that measures.
+/// Errors of a connection are reported by the client, which measures.
 async fn serve_connection(socket: TcpStream, shared: Shared) {
     let handshake = h2::server::Builder::new()
         .initial_window_size(STREAM_WINDOW)
@@ -280,8 +282,8 @@ async fn serve_stream(request: Request<RecvStream>, mut respond: SendResponse<By
     }
 }
 
-/// Reads requests, also while a response is being written, and writes responses. Gives the status to end with, or
-/// nothing if the client is gone.
+/// Reads requests, also while a response is being written, and writes responses. Returns the status for the
+/// end, or nothing after the client has gone.
 async fn run_stream(
     mut requests: RecvStream,
     body: &mut SendStream<Bytes>,
@@ -319,7 +321,7 @@ async fn run_stream(
     }
 }
 
-/// Hands to the connection what it can take now and asks for room for the rest.
+/// Passes the connection as many bytes as the window allows, and requests capacity for the rest.
 fn send(body: &mut SendStream<Bytes>, unsent: &mut VecDeque<Bytes>) -> Result<(), h2::Error> {
     while let Some(front) = unsent.front_mut() {
         if front.is_empty() {
@@ -350,7 +352,7 @@ fn take_requests(stream: &mut Stream, unread: &mut BytesMut) -> Result<()> {
         unread.advance(5);
         stream.request(&unread.split_to(length))?;
     }
-    // The room of a long first request is not kept for the ACKs that follow.
+    // The buffer of a long first request is not kept for the following ACKs.
     if unread.is_empty() && unread.capacity() > 1024 {
         *unread = BytesMut::new();
     }

@@ -1,11 +1,11 @@
-//! Resources that a real client would take: valid messages of their types, padded to a size in a place that takes any
-//! text. The stamp stands there too.
+//! Resources that a real client accepts: valid messages of their types, padded to a size in a field that
+//! takes any text. The same field has the stamp.
 
 use crate::proto::{put_bytes, put_message, put_uint};
 use crate::stamp;
 use crate::xds::Kind;
 
-/// A resource of about so many bytes, at the least what it needs.
+/// A resource of about this size, or of the minimum size.
 pub fn body(kind: Kind, name: &str, index: usize, bytes: usize, stamp: u64) -> Vec<u8> {
     let stamp = stamp::text(stamp, index);
     let bare = padded(kind, name, &stamp, 0).len();
@@ -25,7 +25,7 @@ fn padded(kind: Kind, name: &str, stamp: &str, padding: usize) -> Vec<u8> {
     out
 }
 
-/// A config.cluster.v3.Cluster that takes its endpoints by EDS over ADS.
+/// A config.cluster.v3.Cluster with endpoints from EDS over ADS.
 fn cluster(out: &mut Vec<u8>, stamp: &str, padding: &str) {
     // type: EDS; eds_cluster_config.eds_config: ads, of API version V3; connect_timeout: 5 s.
     put_uint(out, 2, 3);
@@ -49,7 +49,8 @@ fn endpoints(out: &mut Vec<u8>, stamp: &str, padding: &str) {
     });
 }
 
-/// A config.listener.v3.Listener with an address and an API listener that takes the route of its name by RDS.
+/// A config.listener.v3.Listener with an address and an API listener that takes the route of the same name by
+/// RDS.
 fn listener(out: &mut Vec<u8>, name: &str, stamp: &str, padding: &str) {
     put_message(out, 2, put_address);
     put_message(out, 6, |out| put_metadata(out, stamp, padding));
@@ -77,8 +78,8 @@ fn listener(out: &mut Vec<u8>, name: &str, stamp: &str, padding: &str) {
     });
 }
 
-/// A config.route.v3.RouteConfiguration that routes everything to the cluster of its name. The padding is the name of
-/// the virtual host.
+/// A config.route.v3.RouteConfiguration that routes all requests to the cluster of the same name. The padding
+/// is the name of the virtual host.
 fn route(out: &mut Vec<u8>, name: &str, stamp: &str, padding: &str) {
     put_message(out, 2, |out| {
         put_bytes(out, 1, format!("{stamp}{padding}"));

@@ -1,4 +1,4 @@
-//! What the control plane serves: resources of each type, encoded once, in the forms of both variants.
+//! The content of the control plane: resources of each type, encoded once, in the forms of both variants.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::OnceLock;
@@ -9,13 +9,13 @@ use super::payload;
 use crate::proto::{put_bytes, put_message};
 use crate::xds::{Kind, Variant, resource_index, resource_name};
 
-/// So many changes are remembered; a stream that is further behind looks at each resource.
+/// The number of remembered changes; for a stream further behind, all resources are checked.
 const REMEMBERED: usize = 1024;
 
-/// A resource as it stands in a response: field 2 of DiscoveryResponse and of DeltaDiscoveryResponse.
+/// A resource as encoded in a response: field 2 of DiscoveryResponse and of DeltaDiscoveryResponse.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
-    /// Version of the snapshot in which it changed last.
+    /// Version of the snapshot with the last change of the resource.
     version: u64,
     sotw: Bytes,
     delta: Bytes,
@@ -50,13 +50,13 @@ impl Resource {
 /// All resources of a type.
 struct Set {
     resources: Vec<Resource>,
-    /// About how long each is.
+    /// The approximate size of each.
     bytes: usize,
-    /// All of them strung together, in the forms of both variants; made when first asked for.
+    /// All resources concatenated, in the forms of both variants; built on first use.
     all: [OnceLock<Bytes>; 2],
 }
 
-/// Which resources of a type change: those with `index % stride == residue`.
+/// The changing resources of a type: those with `index % stride == residue`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     pub kind: Kind,
@@ -72,7 +72,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// `count` resources of each type, of about so many bytes. Version 1.
+    /// `count` resources of each type, with about this size. Version 1.
     pub fn new(count: usize, kinds: &[(Kind, usize)]) -> Snapshot {
         let set = |kind: Kind, bytes: usize| Set {
             resources: (0..count).map(|index| Resource::new(kind, index, 1, bytes, 0)).collect(),
@@ -83,7 +83,7 @@ impl Snapshot {
         Snapshot { version: 1, sets: sets.collect(), changes: VecDeque::new() }
     }
 
-    /// The next version, in which the changed resources carry the stamp.
+    /// Makes the next version, in which the changed resources carry the stamp.
     pub fn change(&mut self, change: Change, stamp: u64) {
         self.version += 1;
         let Some(set) = self.sets.get_mut(&change.kind) else { return };
@@ -98,7 +98,7 @@ impl Snapshot {
         }
     }
 
-    /// The resource of a name at this version.
+    /// The resource with this name at this version.
     pub fn get(&self, kind: Kind, name: &str) -> Option<&Resource> {
         self.sets.get(&kind)?.resources.get(resource_index(name)?)
     }

@@ -1,6 +1,7 @@
-//! One ADS stream of the control plane: requests in, the next response out. It owns no socket.
+//! One ADS stream of the control plane: requests in, the next response out. The stream has no socket.
 //!
-//! It is a scripted server for measurements: it takes ACKs and NACKs alike, and answers a reconnecting client in full.
+//! A scripted server for measurements: ACKs and NACKs are handled alike, and a reconnecting client gets
+//! everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use super::snapshot::Snapshot;
 use crate::proto::{Fields, Malformed, put_bytes};
 use crate::xds::{Kind, Variant, resource_name};
 
-/// Resources for a response, strung together as may be, and names that are absent.
+/// Resources for a response, concatenated where possible, and absent names.
 type News = (Vec<Bytes>, Vec<String>);
 
 /// One type on one stream.
@@ -18,9 +19,9 @@ type News = (Vec<Bytes>, Vec<String>);
 struct Subscription {
     wildcard: bool,
     names: BTreeSet<String>,
-    /// Version of the snapshot from which the last response was made.
+    /// Version of the snapshot behind the last response.
     answered: u64,
-    /// What has to be answered even if nothing changes: the wildcard, names.
+    /// The parts that need an answer even without a change: the wildcard, names.
     due_wildcard: bool,
     due_names: BTreeSet<String>,
 }
@@ -32,7 +33,7 @@ pub struct Stream {
     subscriptions: BTreeMap<String, Subscription>,
 }
 
-/// The parts of a request that matter here.
+/// The fields of a request that matter here.
 #[derive(Default)]
 struct Request {
     type_url: String,
@@ -63,7 +64,7 @@ impl Stream {
         Stream { variant, nonce: 0, subscriptions: BTreeMap::new() }
     }
 
-    /// The next request.
+    /// Handles the next request.
     pub fn request(&mut self, message: &[u8]) -> Result<(), Malformed> {
         let request = Request::parse(self.variant, message)?;
         let first = !self.subscriptions.contains_key(&request.type_url);
@@ -75,11 +76,11 @@ impl Stream {
         Ok(())
     }
 
-    /// The next response to send, framed for gRPC, in parts of which the last ones are shared by all streams.
+    /// The next response to send, framed for gRPC, in parts; all streams share the last parts.
     pub fn response(&mut self, snapshot: &Snapshot) -> Option<Vec<Bytes>> {
         for (type_url, subscription) in &mut self.subscriptions {
             let news = subscription.news(self.variant, type_url, snapshot);
-            // What does not concern the client need not be looked at again.
+            // A snapshot without changes for the client is not compared again.
             if news.is_some() || subscription.answered > 0 {
                 subscription.answered = snapshot.version;
             }
@@ -130,7 +131,7 @@ impl Subscription {
         }
     }
 
-    /// The resources of the next response and the names to be told absent; `None` if there is nothing to say.
+    /// The resources and absent names of the next response; `None` if there is nothing to send.
     fn news(&self, variant: Variant, type_url: &str, snapshot: &Snapshot) -> Option<News> {
         let Some(kind) = Kind::of(type_url.as_bytes()) else {
             return self.nothing_of_it(variant);
@@ -155,12 +156,12 @@ impl Subscription {
                 None => removed.push(name),
             }
         }
-        // SotW cannot say that a name is absent (SST-10); of a type that is not full-state it then says nothing.
+        // SotW cannot express absence (SST-10); for a type that is not full-state the server is then silent.
         let silent = variant == Variant::Sotw && !full_state && resources.is_empty();
         if silent { None } else { Some((resources, removed)) }
     }
 
-    /// The indices of what the client holds and what has changed since.
+    /// The indices of subscribed resources that have changed.
     fn changed(&self, kind: Kind, snapshot: &Snapshot) -> BTreeSet<usize> {
         if self.answered == 0 || self.answered == snapshot.version {
             return BTreeSet::new();
@@ -172,7 +173,7 @@ impl Subscription {
         changed
     }
 
-    /// The answer for types of which there is nothing: an empty wildcard is said to be so, names are said absent.
+    /// The answer for types without resources: an empty wildcard is reported as empty, names as absent.
     fn nothing_of_it(&self, variant: Variant) -> Option<News> {
         match variant {
             Variant::Sotw if self.due_wildcard => Some((Vec::new(), Vec::new())),
@@ -184,7 +185,7 @@ impl Subscription {
     }
 }
 
-/// A response: what is private to the stream first, so that the rest can be shared and is written with it.
+/// Encodes a response: first the parts private to the stream, so that streams can share the rest.
 fn encode(
     variant: Variant,
     type_url: &str,

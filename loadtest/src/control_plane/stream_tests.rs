@@ -23,7 +23,7 @@ fn request(variant: Variant, type_url: &str, subscribe: &[&str], unsubscribe: &[
     message
 }
 
-/// The response as `nonce: names of resources, -names that are absent`, or `silence`.
+/// The response as `nonce: names of resources, -absent names`, or `silence`.
 fn answer(stream: &mut Stream, snapshot: &Snapshot) -> String {
     let Some(parts) = stream.response(snapshot) else { return "silence".to_owned() };
     let wire = parts.concat();
@@ -41,7 +41,7 @@ fn answer(stream: &mut Stream, snapshot: &Snapshot) -> String {
     format!("{nonce}: {}", names.join(" "))
 }
 
-/// The name in the innermost message: of a Resource's Any or of an Any itself.
+/// The name in the innermost message: in a Resource's Any, or in an Any itself.
 fn resource_name(bytes: &[u8]) -> String {
     let mut fields = Fields(bytes);
     let mut value = bytes;

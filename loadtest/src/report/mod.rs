@@ -15,7 +15,7 @@ use crate::assertion::Verdict;
 use crate::measure;
 use crate::run::Figures;
 
-/// Where and how the figures were taken; a figure without it means nothing.
+/// The circumstances of the measurement; figures are meaningless without them.
 #[derive(Serialize)]
 struct Circumstances {
     tool: String,

@@ -4,7 +4,7 @@
   const page = document.getElementById("page");
   const SVG = "http://www.w3.org/2000/svg";
 
-  // Elements. Text goes in as text: nothing of the data is ever read as markup.
+  // Elements. Text is inserted as text: data is never parsed as markup.
   function el(tag, attributes, ...children) {
     const made = document.createElement(tag);
     for (const [key, value] of Object.entries(attributes || {})) made.setAttribute(key, value);
@@ -18,7 +18,7 @@
     return made;
   }
 
-  // Numbers as people read them: three digits, or all of an integer's, with thin spaces.
+  // Numbers for people: three digits, or all digits of an integer, with thin spaces.
   function number(value) {
     if (value === null || value === undefined) return "–";
     const size = Math.abs(value);
@@ -33,7 +33,7 @@
     : value >= 1e9 ? number(value / 1e9) + " GB" : value >= 1e6 ? number(value / 1e6) + " MB"
     : value >= 1e3 ? number(value / 1e3) + " KB" : number(value) + " B";
 
-  // Scales give places for values, and the values at which to draw lines.
+  // Scales map values to positions, and choose the values for grid lines.
   function linear(low, high, from, to) {
     const span = high - low || 1;
     const rough = span / 5;
@@ -62,7 +62,8 @@
     return { at, ticks, back: (place) => Math.pow(10, Math.log10(bottom) + (place - from) / (to - from) * span) };
   }
 
-  // A plot of lines over a common x. `lines`: name, color, points [[x, y or null]], and whether to fill below.
+  // A plot of lines over a common x. `lines`: name, color, points [[x, y or null]], and whether to fill
+  // below.
   function plot(options) {
     const { lines, label, describe, formatX, formatY, xTicks } = options;
     // On a narrow screen a wide plot would have tiny letters.
@@ -89,7 +90,7 @@
       root.append(svg("text", { x: x.at(value), y: height - bottom + 18, "text-anchor": "middle" }, text));
     }
     root.append(svg("line", { class: "axis", x1: left, x2: wide - right, y1: height - bottom, y2: height - bottom }));
-    // Names of phases stand in two rows, so that a short phase keeps its own.
+    // Names of phases have two rows, so that a short phase keeps its name.
     const free = [left, left];
     for (const [at, name] of options.marks || []) {
       const place = x.at(at);
@@ -108,7 +109,7 @@
     return el("div", {}, box, lines.length > 1 ? legend : null);
   }
 
-  // A line breaks where nothing was measured; a point alone is a dot.
+  // A line breaks at gaps in the data; an isolated point is a dot.
   function draw(root, line, x, y, floor) {
     let piece = [];
     const end = () => {
@@ -231,7 +232,7 @@
       el("thead", {}, el("tr", {}, ["asserted", "found", ""].map((head) => el("th", {}, head)))), el("tbody", {}, rows))));
   }
 
-  // Percentiles are spread so that each further nine has the same room.
+  // Percentiles are spread so that each further nine has the same width.
   function distribution() {
     const nines = (percentile) => -Math.log10(Math.max(1 - percentile / 100, 1e-9));
     const points = run.distribution.filter((point, index) =>

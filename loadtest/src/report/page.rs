@@ -1,4 +1,4 @@
-//! The page: one file with everything in it. The figures are embedded as JSON; a script of ours draws them.
+//! The page: one self-contained file. The figures are embedded as JSON; an embedded script draws the plots.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub fn write_page(path: &Path, figures: &Figures, assertions: &[Verdict]) -> Res
     std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Puts the parts together. Text that a server or an operator chose must not end the script element.
+/// Assembles the page. Text from a server or an operator must not end the script element.
 fn page(json: &str) -> String {
     let json = json.replace('<', "\\u003c");
     let (head, rest) = PAGE.split_once("/*STYLE*/").unwrap_or((PAGE, ""));

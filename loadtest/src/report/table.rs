@@ -8,7 +8,7 @@ use crate::run::{Figures, Percentiles};
 
 type Cell = fn(&Figures) -> Option<String>;
 
-/// A row is left out if no run has anything in it.
+/// Rows that are empty in all runs are left out.
 const ROWS: &[(&str, Cell)] = &[
     ("", |run| Some(run.name.clone())),
     ("scenario", |run| Some(run.scenario.name())),
@@ -67,7 +67,8 @@ const ROWS: &[(&str, Cell)] = &[
     ("errors", |run| Some(run.errors.to_string())),
 ];
 
-/// Prints runs side by side, and their phases; their warnings, errors and failed assertions to the standard error.
+/// Prints runs side by side, and their phases; prints warnings, errors and failed assertions to the standard
+/// error.
 pub fn print(runs: &[Figures], verdicts: &[Verdict]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     write_tables(&mut out, runs)?;
@@ -88,7 +89,7 @@ pub fn print(runs: &[Figures], verdicts: &[Verdict]) -> io::Result<()> {
     out.flush()
 }
 
-/// Says that the figures are the tool's own.
+/// The warning that the figures measure the tool.
 pub fn bottleneck(run: &Figures) -> String {
     let shares = [run.client_thread_busy, run.client_thread_waiting, run.control_plane_busy];
     let [clients, waiting, plane] = shares.map(|share| share * 100.0);

@@ -1,4 +1,5 @@
-//! Turns the wheel of a run: sockets, changes that are due, points of the time series. Scenarios say until when.
+//! The main loop of a run: sockets, due changes, points of the time series. Scenarios set the end of each
+//! phase.
 
 use anyhow::Result;
 
@@ -16,7 +17,7 @@ enum Changer {
     Foreign,
 }
 
-/// What the clients' thread did while somebody waited for it.
+/// The time of the clients' thread while updates or answers were pending.
 #[derive(Clone, Copy, Default)]
 pub struct Work {
     pub wall_ns: u64,
@@ -24,7 +25,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// The share of the time in which it computed, or wanted to and had no CPU.
+    /// The share of the time in which the thread ran, or waited for a CPU.
     pub fn busy(&self) -> f64 {
         let busy = self.thread.cpu_ns + self.thread.waited_ns;
         if self.wall_ns == 0 { 0.0 } else { busy as f64 / self.wall_ns as f64 }
@@ -40,14 +41,14 @@ pub struct Driver<'a> {
     changer: Changer,
     series: Series,
     live: Option<&'a Live>,
-    /// When the next change is to happen; never, if none is.
+    /// The time of the next change; never, if there is none.
     next_change: u64,
-    /// The longest that the tool was late with a change.
+    /// The longest delay of a change by the tool.
     pub late_ns: u64,
-    /// The time in which updates were under way or clients waited for their first answer.
+    /// The time in which updates or first answers were pending.
     pub work: Work,
     working_since: Option<(u64, ThreadTime)>,
-    /// Work counts from the first change on; what connecting costs is told otherwise.
+    /// Work counts from the first change on; the cost of connecting is reported separately.
     pub counting: bool,
 }
 
@@ -87,14 +88,14 @@ impl<'a> Driver<'a> {
         self.tracker.begin_phase(name, monotonic_ns())
     }
 
-    /// Changes happen at the rate of the run from now on, or no more.
+    /// Starts or stops changes at the rate of the run.
     pub fn set_changing(&mut self, changing: bool) {
         let foreign = matches!(self.changer, Changer::Foreign);
         let never = !changing || foreign || self.spec.pace.rate <= 0.0;
         self.next_change = if never { u64::MAX } else { monotonic_ns() };
     }
 
-    /// One change, now.
+    /// Makes one change, now.
     pub fn change(&mut self) -> Result<u64> {
         let now = monotonic_ns();
         self.change_at(now)?;
@@ -124,12 +125,12 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// CPU time of the control plane's thread, if it is in this process.
+    /// CPU time of the control plane's thread, if the control plane is in this process.
     pub fn control_plane_cpu_ns(&self) -> u64 {
         if let Changer::Own(control_plane) = &self.changer { control_plane.busy_ns() } else { 0 }
     }
 
-    /// Opens a connection that was to be opened at `since`.
+    /// Opens a connection that was due at `since`.
     pub fn open(&mut self, id: usize, since: u64) {
         self.fleet.open(id, since, &mut self.tracker);
     }
@@ -139,20 +140,20 @@ impl<'a> Driver<'a> {
         self.tracker.let_loose(self.spec.odd_manner);
     }
 
-    /// Fails the connections of which some client is meant.
+    /// Fails the connections with a client that `which` selects.
     pub fn give_up(&mut self, reason: &str, which: impl Fn(&Tracker, usize) -> bool) {
         let meant: Vec<bool> = (0..self.spec.clients).map(|client| which(&self.tracker, client)).collect();
         let any = |clients: std::ops::Range<usize>| meant[clients].contains(&true);
         self.fleet.give_up(reason, &mut self.tracker, any);
     }
 
-    /// Gives up the clients that still wait for their first answer.
+    /// Fails the clients that still wait for their first answer.
     pub fn give_up_waiting(&mut self) {
         let reason = format!("no complete first answer within {} s", self.spec.patience.as_secs_f64());
         self.fleet.give_up_waiting(&reason, &mut self.tracker);
     }
 
-    /// Lets the run go on until the deadline, or until `done`; for one round at least. True if it is done.
+    /// Runs until the deadline, or until `done`; one turn at least. True if done.
     pub fn until(&mut self, deadline: u64, mut done: impl FnMut(&mut Self) -> bool) -> Result<bool> {
         loop {
             if done(self) {
@@ -166,7 +167,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// One round of the wheel, which ends at the deadline at the latest.
+    /// One turn of the loop, until the deadline at the latest.
     pub fn turn(&mut self, deadline: u64) -> Result<()> {
         let gap = (1e9 / self.spec.pace.rate.max(1e-9)) as u64;
         while self.next_change <= monotonic_ns() {
@@ -192,7 +193,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Takes note of the moments at which there begins and ends to be something to wait for.
+    /// Records the begin and end of times with pending updates or answers.
     fn note_work(&mut self) {
         let working = self.counting && self.tracker.due() > 0;
         match self.working_since {
@@ -214,7 +215,7 @@ impl<'a> Driver<'a> {
         self.note_work();
     }
 
-    /// The last point, and the whole time series.
+    /// Takes the last point; returns the whole time series.
     pub fn finish(mut self) -> Result<(Finished, Vec<super::Sample>)> {
         self.sample()?;
         let finished = Finished {
@@ -228,7 +229,7 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// What is left of a driver after the run.
+/// The remaining parts of a driver after the run.
 pub struct Finished {
     pub fleet: Fleet,
     pub tracker: Tracker,

@@ -1,4 +1,4 @@
-//! What a run found.
+//! The results of a run.
 
 use serde::Serialize;
 
@@ -8,41 +8,42 @@ use super::series::Sample;
 use super::spec::{Scenario, Source, Spec};
 use crate::xds::{Kind, Variant};
 
-/// If the clients' thread, or the control plane's, computes or waits for a CPU to do so for more than this share of
-/// the time in which updates were under way, the figures are the tool's own.
+/// If the clients' thread, or the control plane's, runs or waits for a CPU for more than this share of the
+/// time with pending updates, the figures measure the tool.
 const BUSY_LIMIT: f64 = 0.95;
 
-/// A connect that took longer than this has probably lost its SYN to a full accept queue.
+/// A longer connect has probably lost its SYN to a full accept queue.
 const SYN_RETRY_NS: u64 = 1_000_000_000;
 
-/// So many points tell how far apart clients were.
+/// The number of points in the spread between clients.
 const SPREAD_POINTS: usize = 200;
 
 /// Resident memory of the server, in bytes; `None` without a pid.
 #[derive(Clone, Copy, Default, Serialize)]
 pub struct Memory {
-    /// One client is served.
+    /// With one client served.
     pub one_client: Option<u64>,
-    /// All are.
+    /// With all clients served.
     pub all_clients: Option<u64>,
     pub after_changes: Option<u64>,
-    /// All but one have left.
+    /// After all clients but one have left.
     pub after_leaving: Option<u64>,
 }
 
 impl Memory {
-    /// What a further client costs, from the difference to one client: that one has paid for what all share.
+    /// The cost of a further client, from the difference to one client: the first client has paid for the
+    /// shared parts.
     fn per_client(&self, total: Option<u64>, further: usize) -> Option<f64> {
         let (total, one) = (total? as f64, self.one_client? as f64);
         (further > 0).then(|| (total - one) / further as f64)
     }
 }
 
-/// What was measured beside the clients.
+/// Measurements besides the clients'.
 #[derive(Default)]
 pub struct Measured {
     pub memory: Memory,
-    /// How many clients share the first connection.
+    /// The number of clients on the first connection.
     pub first_clients: usize,
     pub connected: usize,
     pub connect_ns: u64,
@@ -54,10 +55,10 @@ pub struct Measured {
     pub bytes: u64,
     /// From the middle of a storm or the end of an outage to the last client.
     pub recovery_ns: Option<u64>,
-    /// Updates and moves that were given up.
+    /// The number of updates and moves that timed out.
     pub missed: usize,
     pub moves_missed: usize,
-    /// The process of the server is gone.
+    /// The process of the server has ended.
     pub server_ended: bool,
 }
 
@@ -68,14 +69,14 @@ pub struct PhaseFigures {
     pub update_ms: Option<Percentiles>,
 }
 
-/// How far clients were apart: the values of some of them, from the best to the worst.
+/// The spread between clients: the values of some clients, from the best to the worst.
 #[derive(Clone, Default, Serialize)]
 pub struct Spreads {
     pub mean_ms: Vec<f64>,
     pub max_ms: Vec<f64>,
 }
 
-/// What one run found. The names are the keys of the JSON.
+/// The results of one run. The names are the keys of the JSON.
 #[derive(Clone, Serialize)]
 pub struct Figures {
     pub name: String,
@@ -92,60 +93,61 @@ pub struct Figures {
     pub node_every_request: bool,
     pub change_type: Kind,
     pub changes: usize,
-    /// Changes a second that were to happen; 0 in rounds.
+    /// Scheduled changes per second; 0 in rounds.
     pub rate: f64,
     /// Until all but the first client were served.
     pub connect_ms: f64,
-    /// From when a client was to connect to its complete answer.
+    /// From the scheduled connect of a client to its complete answer.
     pub first_answer_ms: Option<Percentiles>,
-    /// The same of clients that had been connected before.
+    /// The same for clients that reconnect.
     pub reconnect_ms: Option<Percentiles>,
-    /// Answers that took so long that the SYN was probably lost.
+    /// The number of answers slow enough that the SYN was probably lost.
     pub slow_connects: u64,
-    /// From the middle of a storm until all were served again, or from the end of an outage until all had news.
+    /// From the middle of a storm until all clients were served again, or from the end of an outage until all
+    /// had an update.
     pub recovery_ms: Option<f64>,
-    /// Of the connect phase and the settling after it.
+    /// CPU time in the connect phase and the following settling.
     pub server_cpu_us_per_connect: Option<f64>,
     pub rss_bytes_per_client: Option<f64>,
     pub rss_bytes_per_client_after_changes: Option<f64>,
     pub rss_bytes_per_departed_client: Option<f64>,
     pub rss: Memory,
-    /// User and system time of the server from the first change to the end, by client and update.
+    /// User and system time of the server from the first change to the end, per client and update.
     pub server_cpu_us_per_update: Option<f64>,
-    /// The same of the thread that is all clients, but only of the time in which updates were under way.
+    /// The same for the clients' thread, but only while updates were pending.
     pub client_cpu_us_per_update: Option<f64>,
-    /// The same of the whole tool, its control plane and the pauses included.
+    /// The same for the whole tool, its control plane and the pauses included.
     pub tool_cpu_us_per_update: Option<f64>,
-    /// Received by a client.
+    /// Bytes received by a client.
     pub bytes_per_update: Option<f64>,
     pub updates: u64,
     pub updates_per_s: Option<f64>,
     pub responses: u64,
-    /// From when a change was to happen to a client's having it, over all clients and changes.
+    /// From the scheduled time of a change to its arrival, over all clients and changes.
     pub update_ms: Option<Percentiles>,
-    /// The same of the clients that misbehave, which nobody waits for.
+    /// The same for misbehaving clients; the run does not wait for these.
     pub odd_update_ms: Option<Percentiles>,
-    /// Clients that misbehaved and were disconnected by the server.
+    /// The number of misbehaving clients that the server disconnected.
     pub odd_disconnected: usize,
-    /// Clients that came back because the server had said that it would close their connection.
+    /// The number of clients that reconnected after an announced close.
     pub drained: usize,
-    /// From a change to the last client's having it, over the changes.
+    /// From a change to its arrival at the last client, over the changes.
     pub last_client_ms: Option<Percentiles>,
     pub last_client_ms_p50: Option<f64>,
     pub last_client_ms_max: Option<f64>,
-    /// From when a client was to subscribe to names to its having them.
+    /// From the scheduled subscription to names to their arrival.
     pub subscribe_ms: Option<Percentiles>,
-    /// p99 of the last phase by that of the first with updates: what the event in between did to everybody else.
+    /// p99 of the last phase divided by p99 of the first phase with updates: the effect of the event in
+    /// between on the other clients.
     pub p99_ratio: Option<f64>,
     pub phases: Vec<PhaseFigures>,
-    /// The longest that the tool was late with a change.
+    /// The longest delay of a change by the tool.
     pub change_late_ms: f64,
-    /// The share of the time with updates under way in which the thread that is all clients computed or waited for a
-    /// CPU to do so.
+    /// The share of the time with pending updates in which the clients' thread ran or waited for a CPU.
     pub client_thread_busy: f64,
-    /// The part of it in which it had no CPU: others had them, the server under test perhaps.
+    /// The part of that share in which the thread waited: other threads had the CPUs, perhaps the server's.
     pub client_thread_waiting: f64,
-    /// CPU time of the own control plane's thread, by the time with updates under way.
+    /// CPU time of the own control plane's thread, divided by the time with pending updates.
     pub control_plane_busy: f64,
     pub tool_was_bottleneck: bool,
     pub errors: usize,
@@ -283,7 +285,7 @@ fn spread(finished: &Finished) -> Spreads {
     Spreads { mean_ms: ranked(means.collect()), max_ms: ranked(maxima.collect()) }
 }
 
-/// The values in their order, evenly thinned out; the first and the last are there.
+/// The values in order, evenly thinned out; includes the first and the last.
 fn ranked(mut values: Vec<f64>) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     if values.len() <= SPREAD_POINTS {
@@ -320,7 +322,7 @@ impl LastClients {
     }
 }
 
-/// An empty histogram is no percentile, and nobody divides by nothing.
+/// `None` instead of a division by zero.
 fn ratio(value: u64, count: u64) -> Option<f64> {
     (count > 0).then(|| value as f64 / count as f64)
 }

@@ -16,7 +16,7 @@ pub struct Percentiles {
     pub max: f64,
 }
 
-/// A point of the distribution: this share of all values is at most so long.
+/// A point of the distribution: this share of all values is at most this long.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Point {
     pub percentile: f64,
@@ -25,7 +25,7 @@ pub struct Point {
 
 pub struct Histogram {
     counts: hdrhistogram::Histogram<u64>,
-    /// The histogram knows its highest value to three digits; this one is exact.
+    /// The histogram rounds its highest value to three digits; this value is exact.
     max_ns: u64,
 }
 
@@ -49,12 +49,12 @@ impl Histogram {
         self.counts.len()
     }
 
-    /// How many values are longer than so much.
+    /// The number of values longer than this.
     pub fn longer_than(&self, ns: u64) -> u64 {
         self.count() - self.counts.count_between(0, ns / 1000)
     }
 
-    /// `None` of no values.
+    /// `None` without values.
     pub fn percentiles(&self) -> Option<Percentiles> {
         let max = self.max_ns as f64 / 1e6;
         let at = |percent: f64| (self.counts.value_at_percentile(percent) as f64 / 1000.0).min(max);

@@ -1,5 +1,5 @@
-//! One run from its first connection to its figures: [`spec`] says what is to happen, [`scenarios`] lets it happen,
-//! [`driver`] turns the wheel, [`tracker`] and [`series`] look on, [`figures`] sums up.
+//! One run from its first connection to its figures: [`spec`] describes the run, [`scenarios`] executes the
+//! description, [`driver`] has the main loop, [`tracker`] and [`series`] observe, [`figures`] sums up.
 
 mod histogram;
 mod spec;

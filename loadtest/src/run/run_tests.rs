@@ -47,7 +47,7 @@ fn run(spec: &Spec) -> Figures {
     super::run(spec, None).unwrap()
 }
 
-/// Runs and insists that nothing went wrong.
+/// Runs, and asserts that there was no error.
 fn good(spec: &Spec) -> Figures {
     let figures = run(spec);
     assert_eq!(figures.error_messages, Vec::<String>::new());
@@ -55,7 +55,7 @@ fn good(spec: &Spec) -> Figures {
     figures
 }
 
-/// The phases with updates, and how many there were.
+/// The phases with updates, and their numbers of updates.
 fn phases(figures: &Figures) -> Vec<(&str, u64)> {
     let counted =
         figures.phases.iter().filter_map(|phase| Some((phase.name.as_str(), phase.update_ms?.count)));
@@ -220,7 +220,7 @@ fn a_target_that_refuses_is_an_error_of_every_client() {
 fn an_update_that_does_not_come_is_an_error() {
     for kind in [Scenario::Rounds, Scenario::Steady] {
         let mut spec = scenario(kind, Variant::Delta);
-        // Changes are made at a control plane that nobody is connected to.
+        // The changes happen at a control plane without connections.
         let elsewhere = free_address().unwrap();
         let control_plane = ControlPlane::start(&plan(spec.target)).unwrap();
         spec.source = Source::Own(plan(elsewhere));
@@ -273,7 +273,7 @@ fn a_change_that_the_tool_makes_late_counts_from_when_it_was_due() {
     let patience = crate::measure::monotonic_ns() + 20_000_000_000;
     assert!(driver.until(patience, |driver| driver.fleet.connected() == 25).unwrap());
     driver.set_changing(true);
-    // The thread is away for the time of four changes at least.
+    // The thread sleeps for the time of at least four changes.
     std::thread::sleep(Duration::from_millis(200));
     assert!(driver.until(patience, |driver| driver.tracker.updates.count() >= 100).unwrap());
     let found = driver.tracker.updates.percentiles().unwrap();

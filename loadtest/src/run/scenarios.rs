@@ -1,4 +1,4 @@
-//! What happens in each scenario.
+//! The events of each scenario.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,16 +10,16 @@ use super::spec::{Scenario, Spec};
 use crate::live::Live;
 use crate::measure::{self, monotonic_ns, nanos, own_cpu_ns};
 
-/// Files that the tool needs open besides one per connection.
+/// Open files that the tool needs besides one per connection.
 const OTHER_FILES: u64 = 64;
 
-/// So many connections are opened before those are served that are open.
+/// The number of connections to open before serving the open ones.
 const BURST: usize = 64;
 
 /// Runs a scenario. An error means that there is nothing to report; failures of clients are in the figures.
 pub fn run(spec: &Spec, live: Option<&Live>) -> Result<Figures> {
     let connections = spec.clients.div_ceil(spec.profile.clients_per_connection.max(1)) as u64;
-    // A storm may open the new connections before the kernel has done with the old ones.
+    // A storm may open the new connections before the kernel has closed the old ones.
     measure::raise_open_files(connections + OTHER_FILES)?;
     let mut driver = Driver::new(spec, live)?;
     let mut measured = Measured::default();
@@ -41,7 +41,7 @@ pub fn run(spec: &Spec, live: Option<&Live>) -> Result<Figures> {
     Ok(figures::figures(spec, &finished, series, &measured))
 }
 
-/// One connection, whose memory is the set's.
+/// Opens one connection, whose memory includes the cost of the set.
 fn connect_first(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     grow_to(driver, 1)?;
     if driver.fleet.connected() > 0 {
@@ -55,7 +55,7 @@ fn connect_first(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()>
 fn connect_all(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     let start = monotonic_ns();
     let cpu = cpu(driver);
-    // A server that cannot serve one client is not asked to serve thousands.
+    // A server that cannot serve one client does not get thousands.
     if driver.fleet.connected() > 0 {
         grow_to(driver, driver.fleet.connections())?;
     }
@@ -66,8 +66,9 @@ fn connect_all(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     Ok(())
 }
 
-/// Opens connections until there are `count`, some of them waiting for their first complete answer, and waits for the
-/// answers. Those that wait while for the patience of the run no other one gets further are given up.
+/// Opens connections until there are `count`, with a limited number waiting for a first complete answer, and
+/// waits for the answers. If no connection makes progress within the run's patience, fails the waiting
+/// connections.
 fn grow_to(driver: &mut Driver<'_>, count: usize) -> Result<()> {
     let patience = nanos(driver.spec.patience);
     let mut opened = usize::from(count > 1);
@@ -94,7 +95,7 @@ fn grow_to(driver: &mut Driver<'_>, count: usize) -> Result<()> {
     }
 }
 
-/// The scenario itself, with every client connected (but for the ramp).
+/// The scenario itself, with every client connected (except in the ramp).
 fn act(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     let (cpu_before, own_before) = (cpu(driver), own_cpu_ns());
     let (bytes, plane) = (driver.fleet.bytes_received(), driver.control_plane_cpu_ns());
@@ -120,14 +121,14 @@ fn act(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     measured.own_cpu_ns = own_cpu_ns() - own_before;
     measured.bytes = driver.fleet.bytes_received() - bytes;
     settle(driver)?;
-    // What works at a fixed rate has no pause in which the last ACKs are worked off.
+    // Changes at a fixed rate leave no pause in which the server handles the last ACKs.
     if driver.spec.scenario != Scenario::Rounds {
         measured.server_cpu_ns = difference(cpu_before, cpu(driver));
     }
     Ok(())
 }
 
-/// One change after the other, each when everybody has had the one before.
+/// One change after the other, each after all clients have the previous change.
 fn rounds(driver: &mut Driver<'_>) -> Result<()> {
     driver.phase("rounds")?;
     let (patience, pause) = (driver.spec.patience, nanos(driver.spec.pause));
@@ -137,7 +138,7 @@ fn rounds(driver: &mut Driver<'_>) -> Result<()> {
             let reason = format!("no update within {} s", patience.as_secs_f64());
             driver.give_up(&reason, |tracker, client| tracker.awaits(client));
         }
-        // The pause counts as well: in it the server works off the last ACKs.
+        // The pause counts as well: the server handles the last ACKs then.
         idle(driver, pause)?;
         if driver.fleet.connected() == 0 {
             break;
@@ -182,7 +183,7 @@ fn storm(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     let start = monotonic_ns();
     for (number, id) in ids.into_iter().enumerate() {
         driver.open(id, start);
-        // The first answers are read while the last connections are opened; nothing is held back.
+        // The first answers are read while the last connections are opened; nothing is delayed.
         if (number + 1) % BURST == 0 {
             driver.turn(monotonic_ns())?;
         }
@@ -218,7 +219,7 @@ fn churn(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     let start = monotonic_ns();
     let end = start + nanos(driver.spec.duration);
     let mut moves = Moves::default();
-    // Client after client, evenly over the time between two moves of one.
+    // Client after client, evenly over the time between two moves of one client.
     for number in 0_u64.. {
         let at = start + number / clients * gap + (number % clients) * gap / clients;
         if at >= end {
@@ -238,15 +239,15 @@ fn churn(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     Ok(())
 }
 
-/// Moves of clients from some names to others. A client that still waits for its last names moves on when it has them;
-/// its clock runs from when it was to move.
+/// Moves of clients to other names. A client that still waits for its last names moves after their arrival;
+/// the clock runs from the scheduled move.
 #[derive(Default)]
 struct Moves {
     scheduled: BTreeMap<usize, VecDeque<u64>>,
 }
 
 impl Moves {
-    /// Makes the moves that are due of clients that can.
+    /// Makes the due moves of clients that can move.
     fn make(&mut self, driver: &mut Driver<'_>) {
         let Some((subscription, count, step)) = driver.spec.named() else { return };
         let by = driver.spec.churn.names;
@@ -254,12 +255,12 @@ impl Moves {
             if driver.tracker.is_moving(client) {
                 return true;
             }
-            // A client that is lost moves no more; the loss is told.
+            // A lost client moves no more; the loss is reported.
             if !driver.fleet.is_served(client) {
                 return false;
             }
             let Some(at) = times.pop_front() else { return false };
-            // After the names that it has.
+            // The first name after the current names.
             let first = client * step + driver.tracker.offset(client) + count;
             driver.tracker.moved(client, at, first, by, driver.spec.pace.change(0));
             driver.fleet.move_on(client, subscription, by, &mut driver.tracker);
@@ -268,7 +269,7 @@ impl Moves {
     }
 }
 
-/// Some clients begin to misbehave in the middle; what becomes of the others?
+/// In the middle some clients begin to misbehave; the figures show the effect on the others.
 fn misbehave(driver: &mut Driver<'_>) -> Result<()> {
     let half = nanos(driver.spec.duration) / 2;
     driver.phase("before")?;
@@ -305,7 +306,7 @@ fn outage(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     driver.until(start + third, |_| false).map(drop)
 }
 
-/// No more changes; those that are under way arrive, or are given up.
+/// Stops changes; pending updates arrive, or time out.
 fn drain(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     driver.set_changing(false);
     let deadline = monotonic_ns() + nanos(driver.spec.patience);
@@ -314,7 +315,7 @@ fn drain(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     Ok(())
 }
 
-/// Waits until nobody waits for a first answer any more.
+/// Waits until no client waits for a first answer.
 fn await_served(driver: &mut Driver<'_>) -> Result<()> {
     let deadline = monotonic_ns() + nanos(driver.spec.patience);
     if !driver.until(deadline, |driver| driver.fleet.waiting() == 0)? {
@@ -323,7 +324,7 @@ fn await_served(driver: &mut Driver<'_>) -> Result<()> {
     Ok(())
 }
 
-/// All connections but the first are closed; what do they leave behind?
+/// Closes all connections except the first, and measures the remaining memory.
 fn leave(driver: &mut Driver<'_>, measured: &mut Measured, after: u64) -> Result<()> {
     driver.phase("leave")?;
     (1..driver.fleet.connections()).for_each(|id| driver.fleet.close(id));
@@ -332,7 +333,7 @@ fn leave(driver: &mut Driver<'_>, measured: &mut Measured, after: u64) -> Result
     Ok(())
 }
 
-/// Lets time pass; clients answer PINGs and ACK what comes.
+/// Lets time pass; clients answer PINGs and ACK responses.
 fn idle(driver: &mut Driver<'_>, ns: u64) -> Result<()> {
     driver.until(monotonic_ns() + ns, |_| false).map(drop)
 }
@@ -341,7 +342,7 @@ fn settle(driver: &mut Driver<'_>) -> Result<()> {
     idle(driver, nanos(driver.spec.settle))
 }
 
-/// `None` without a pid, and of a server that has ended.
+/// `None` without a pid, and for a server that has ended.
 fn cpu(driver: &Driver<'_>) -> Option<u64> {
     driver.server.as_ref()?.cpu_ns().ok()
 }

@@ -1,4 +1,4 @@
-//! What happened when: a point every so often.
+//! The time series: a point per interval.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -7,38 +7,38 @@ use super::tracker::Tracker;
 use crate::client::Fleet;
 use crate::measure::{Process, ThreadTime, monotonic_ns};
 
-/// More points than this are of no use to anybody who looks at them: then each second one is dropped.
+/// The maximum number of points, as many as a plot can show; beyond, each second point is dropped.
 const MOST: usize = 2400;
 
-/// A point of the time series, of the interval that ends there.
+/// A point of the time series, for the interval that ends there.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Sample {
     /// Since the begin of the run.
     pub at_s: f64,
-    /// How long the interval was.
+    /// The length of the interval.
     pub for_s: f64,
     pub phase: usize,
     pub connected: usize,
-    /// Changes that clients got, a second.
+    /// Changes that clients received, per second.
     pub updates_per_s: f64,
     pub responses_per_s: f64,
     pub megabytes_per_s: f64,
-    /// Of the interval, in milliseconds; `None` if no client got a change.
+    /// For the interval, in milliseconds; `None` if no client received a change.
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
     pub max_ms: Option<f64>,
-    /// Updates that somebody waits for.
+    /// The number of pending updates.
     pub due: usize,
-    /// Clients that have been lost so far.
+    /// The number of clients lost so far.
     pub errors: usize,
     pub server_rss_bytes: Option<u64>,
     /// 100 is one core.
     pub server_cpu_percent: Option<f64>,
-    /// The share of the time in which the clients' thread computed.
+    /// The share of the time in which the clients' thread ran.
     pub tool_busy_percent: f64,
 }
 
-/// Counters as they stood at the last point.
+/// The counters at the last point.
 #[derive(Clone, Copy, Default)]
 struct Counters {
     at: u64,
@@ -67,7 +67,7 @@ impl Series {
         self.last.at + self.interval_ns
     }
 
-    /// Takes a point. A server that has ended leaves gaps; the end of the run says so.
+    /// Takes a point. A server that has ended leaves gaps; the end of the run reports the cause.
     pub fn take(
         &mut self,
         fleet: &Fleet,
@@ -110,7 +110,7 @@ impl Series {
         self.samples.last().ok_or_else(|| anyhow::anyhow!("a sample was lost"))
     }
 
-    /// Halves the density once there is more than anybody can look at.
+    /// Halves the density when the series has too many points.
     fn thin_out(&mut self) {
         if self.samples.len() >= MOST {
             let mut index = 0;

@@ -1,4 +1,4 @@
-//! What a run is to be.
+//! The description of a run.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,29 +11,29 @@ use crate::client::{Manner, Profile, Wanted};
 use crate::control_plane::{Change, Plan};
 use crate::xds::Kind;
 
-/// What happens in a run.
+/// The scenario of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scenario {
-    /// One change after the other, each when everybody has had the one before: how fast, and at what cost
+    /// One change after the other, each after all clients have the previous one: latency and cost
     Rounds,
     /// Changes at a fixed rate, whether or not the server keeps up
     Steady,
-    /// Clients come one by one over the first half of the time, while changes go on
+    /// Clients connect one by one over the first half of the time, while changes continue
     Ramp,
-    /// In the middle all clients lose their connection and come back at once
+    /// In the middle all clients lose their connection and reconnect at once
     Storm,
-    /// Each client leaves and comes back once, evenly over the time, as in a rolling restart
+    /// Each client leaves and reconnects once, evenly over the time, as in a rolling restart
     Rolling,
     /// Each client drops names and adds others all the time
     Churn,
-    /// In the second half a share of the clients reads slowly and thinks before each ACK
+    /// In the second half a share of the clients reads slowly and delays each ACK
     Slow,
     /// In the second half a share of the clients reads nothing at all
     Stuck,
     /// In the second half a share of the clients rejects every update
     Nack,
-    /// In the middle third the control plane is gone; changes go on meanwhile and are seen after it
+    /// In the middle third the control plane is down; changes continue in the meantime and arrive after it
     Outage,
 }
 
@@ -43,26 +43,26 @@ impl Scenario {
     }
 }
 
-/// Where changes come from.
+/// The source of changes.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A control plane in this process, which is the upstream of the server under test.
     Own(Plan),
     /// A `sluice-load control-plane` in another process of this machine, by its command address.
     Remote(SocketAddr),
-    /// Unknown: any answer is complete, and changes are seen only if they carry stamps.
+    /// Unknown: any answer is complete, and changes are visible only if resources carry stamps.
     Foreign,
 }
 
-/// Which resources change, and how often.
+/// The changing resources, and the rate of changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     pub kind: Kind,
-    /// Every so manieth resource changes.
+    /// Every `stride`th resource changes.
     pub stride: usize,
-    /// Others each time, until all have had their turn.
+    /// Change other resources each time, until all have had their turn.
     pub rotate: bool,
-    /// Changes a second; 0 means none.
+    /// Changes per second; 0 means none.
     pub rate: f64,
 }
 
@@ -72,18 +72,18 @@ impl Pace {
         Change { kind: self.kind, residue, stride: self.stride }
     }
 
-    /// After so many changes the same resources change again.
+    /// The number of changes after which the same resources change again.
     pub fn cycle(&self) -> usize {
         if self.rotate { self.stride } else { 1 }
     }
 }
 
-/// Subscriptions that change.
+/// Changing subscriptions.
 #[derive(Clone, Copy, Debug)]
 pub struct Churn {
-    /// How often each client does it, a second.
+    /// Moves per client and second.
     pub rate: f64,
-    /// How many names it drops and adds each time.
+    /// The number of names dropped and added in each move.
     pub names: usize,
 }
 
@@ -96,31 +96,31 @@ pub struct Spec {
     pub pid: Option<i32>,
     pub clients: usize,
     pub profile: Profile,
-    /// Of each type at the control plane.
+    /// The number of resources of each type at the control plane.
     pub resources: usize,
     pub resource_bytes: usize,
     pub source: Source,
-    /// Of the rounds.
+    /// The number of changes in rounds.
     pub changes: usize,
     pub pace: Pace,
     pub duration: Duration,
-    /// The share of the connections whose clients are odd, of 1, and how they behave.
+    /// The share of the connections with misbehaving clients, from 0 to 1, and their behaviour.
     pub odd_share: f64,
     pub odd_manner: Manner,
     pub churn: Churn,
-    /// How many clients may wait for their first answer at once when all connect.
+    /// The maximum number of clients that wait for their first answer at once while all connect.
     pub in_flight: usize,
-    /// How long to wait before memory is read.
+    /// The wait before memory is read.
     pub settle: Duration,
-    /// How long to wait after a change has reached everybody.
+    /// The wait after a change has reached all clients.
     pub pause: Duration,
-    /// How long to wait for an answer or an update before giving up.
+    /// The time without an answer or an update after which a client has failed.
     pub patience: Duration,
-    /// Clients that lose their connection come back.
+    /// Clients reconnect after the loss of their connection.
     pub retry: bool,
-    /// At the end all leave but one, and so long after it memory is read once more.
+    /// At the end all clients but one leave, and memory is read once more after this time.
     pub leave: Option<Duration>,
-    /// How often the time series has a point.
+    /// The interval between points of the time series.
     pub interval: Duration,
 }
 
@@ -164,7 +164,7 @@ impl Spec {
         })
     }
 
-    /// Checks what the types of the arguments do not say.
+    /// Checks conditions that the types of the arguments do not guarantee.
     pub fn check(&self) -> Result<()> {
         ensure!(self.clients > 0, "--clients must be at least 1");
         ensure!(self.in_flight > 0, "--in-flight must be at least 1");

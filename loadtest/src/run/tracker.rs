@@ -1,6 +1,6 @@
-//! Who is to get which change, and how long it took. Its clock for a change begins when the change was *to* happen, and
-//! a change that a server left out because a newer one had come counts until that one arrived: a slow server gets no
-//! rebate for sending less (coordinated omission).
+//! The pending changes of each client, and their latencies. The clock of a change starts at its *scheduled*
+//! time, and a change that a server skipped in favour of a newer change counts until the newer arrived: a
+//! slow server gains nothing by sending less (coordinated omission).
 
 use anyhow::Result;
 
@@ -14,24 +14,24 @@ use crate::xds::{Kind, Variant};
 struct Made {
     at: u64,
     phase: usize,
-    /// Clients that have yet to get it, and when the last of the others did.
+    /// The number of clients without the change, and the time of the last arrival.
     due: usize,
     last_at: u64,
     delivered: usize,
 }
 
-/// A change that a client is to get.
+/// A change that a client has yet to get.
 #[derive(Clone, Copy)]
 struct Awaited {
     change: u32,
-    /// Resources of it that the client wants, and how many of them have arrived.
+    /// The number of the change's resources in the client's subscription, and the number that have arrived.
     wanted: u32,
     seen: u32,
-    /// False for clients that misbehave: nobody waits for them.
+    /// False for misbehaving clients: the run does not wait for these.
     counts: bool,
 }
 
-/// Names that a client has subscribed to while it runs.
+/// Names that a client has subscribed to during the run.
 struct Move {
     scheduled: u64,
     first: usize,
@@ -43,14 +43,14 @@ struct Client {
     awaited: Vec<Awaited>,
     moving: Option<Box<Move>>,
     offset: usize,
-    /// It was opened and is not lost for good.
+    /// The client was opened and is not lost for good.
     alive: bool,
-    /// The newest stamp, where changes are somebody else's.
+    /// The newest stamp, for foreign changes.
     newest: u64,
     spread: Spread,
 }
 
-/// What one client saw.
+/// The latencies of one client.
 #[derive(Clone, Copy, Default)]
 pub struct Spread {
     pub count: u64,
@@ -58,7 +58,7 @@ pub struct Spread {
     pub max_ns: u64,
 }
 
-/// A part of a run: changes belong to the one in which they were to happen.
+/// A part of a run: a change belongs to the part with its scheduled time.
 pub struct Phase {
     pub name: String,
     pub since: u64,
@@ -69,15 +69,16 @@ pub struct Tracker {
     profile: Profile,
     clients: Vec<Client>,
     changes: Vec<Made>,
-    /// After so many changes the same resources change again; 1 if it is always the same ones.
+    /// The number of changes after which the same resources change again; 1 if every change has the same
+    /// resources.
     cycle: usize,
-    /// Clients below this number are odd, from the moment that they are let loose.
+    /// Clients below this number misbehave, after their start.
     odd: usize,
     odd_manner: Option<Manner>,
     retry: bool,
-    /// Changes are somebody else's: any newer stamp is one.
+    /// The changes are foreign: any newer stamp is a change.
     foreign: bool,
-    /// Pairs of a client and a change that it has yet to get.
+    /// The number of pairs of a client and a pending change.
     due: usize,
     pub phases: Vec<Phase>,
     pub updates: Histogram,
@@ -90,7 +91,7 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// `odd`: so many clients will misbehave.
+    /// `odd`: the number of clients that will misbehave.
     pub fn new(spec: &Spec, odd: usize) -> Result<Tracker> {
         Ok(Tracker {
             profile: spec.profile.clone(),
@@ -118,7 +119,7 @@ impl Tracker {
         Ok(())
     }
 
-    /// The odd clients behave so from now on.
+    /// The chosen clients misbehave from now on.
     pub fn let_loose(&mut self, manner: Manner) {
         self.odd_manner = Some(manner);
         for client in self.clients.iter_mut().take(self.odd) {
@@ -130,7 +131,7 @@ impl Tracker {
         }
     }
 
-    /// A change was to happen at `at`.
+    /// Records a change scheduled at `at`.
     pub fn change(&mut self, change: Change, at: u64) {
         let number = self.changes.len() as u32;
         let mut due = 0;
@@ -151,7 +152,7 @@ impl Tracker {
         self.changes.push(Made { at, phase: self.phases.len() - 1, due, last_at: at, delivered: 0 });
     }
 
-    /// How many times a client has yet to get a change.
+    /// The number of pending pairs of a client and a change.
     pub fn due(&self) -> usize {
         self.due
     }
@@ -164,22 +165,22 @@ impl Tracker {
         self.changes.len()
     }
 
-    /// How long the last client of each change took, in nanoseconds; of those changes that anybody got.
+    /// The latency of each change's last client, in nanoseconds; for changes that reached a client.
     pub fn last_clients(&self) -> impl Iterator<Item = u64> {
         self.changes.iter().filter(|made| made.delivered > 0).map(|made| made.last_at - made.at)
     }
 
-    /// What each client saw that got any update.
+    /// The latencies of each client with any update.
     pub fn spreads(&self) -> Vec<Spread> {
         self.clients.iter().map(|client| client.spread).filter(|spread| spread.count > 0).collect()
     }
 
-    /// Whether a client waits for names that it subscribed to.
+    /// Whether a client waits for names after a move.
     pub fn is_moving(&self, client: usize) -> bool {
         self.clients[client].moving.is_some()
     }
 
-    /// By how many names a client has moved on.
+    /// The number of names that a client has moved on.
     pub fn offset(&self, client: usize) -> usize {
         self.clients[client].offset
     }
@@ -188,12 +189,12 @@ impl Tracker {
         self.clients.iter().filter(|client| client.moving.is_some()).count()
     }
 
-    /// A client drops `by` names and adds the `by` that begin with `first`, as it was to do at `scheduled`.
+    /// A client drops `by` names and adds the `by` names from `first` on, as scheduled at `scheduled`.
     pub fn moved(&mut self, number: usize, scheduled: u64, first: usize, by: usize, changing: Change) {
         let client = &mut self.clients[number];
         client.offset += by;
         client.moving = Some(Box::new(Move { scheduled, first, missing: vec![true; by] }));
-        // What was awaited of the dropped names will not come; of the added ones it will.
+        // Pending resources among the dropped names will not come; those among the added names will.
         for awaited in std::mem::take(&mut client.awaited) {
             let residue =
                 if self.cycle == 1 { changing.residue } else { awaited.change as usize % self.cycle };
@@ -208,7 +209,7 @@ impl Tracker {
         }
     }
 
-    /// Ends the run: what has not come by now has taken at least so long. Gives how many times.
+    /// Ends the run: pending updates have taken at least until now. Returns their number.
     pub fn give_up(&mut self, now: u64) -> usize {
         let mut missed = 0;
         for number in 0..self.clients.len() {
@@ -262,7 +263,7 @@ impl Tracker {
         if awaited.seen < awaited.wanted {
             return;
         }
-        // With it came what it replaced: older changes of the same resources.
+        // The arrival includes all replaced versions: older changes of the same resources.
         let newest = awaited.change as usize;
         let cycle = self.cycle;
         let had = |awaited: &Awaited| {
@@ -293,7 +294,7 @@ impl Observer for Tracker {
         let client = &mut self.clients[client];
         client.alive = true;
         client.newest = since;
-        // It begins with the names that it had first.
+        // The client starts again with its first names.
         client.offset = 0;
         client.moving = None;
     }
@@ -303,7 +304,7 @@ impl Observer for Tracker {
         if response.stamps().is_empty() {
             return;
         }
-        // Each such response is the whole set: what was counted before counts again.
+        // Each such response is the whole set: resources counted before count again.
         if self.profile.variant == Variant::Sotw && kind.is_full_state() {
             self.clients[client].awaited.iter_mut().for_each(|awaited| awaited.seen = 0);
         }

@@ -7,7 +7,7 @@ use crate::xds::resource_name;
 
 const MS: u64 = 1_000_000;
 
-/// A tracker of clients that are connected; times are in milliseconds from here on.
+/// A tracker of connected clients; times are in milliseconds from here on.
 fn tracker(clients: usize, odd: usize, edit: impl FnOnce(&mut Spec)) -> Tracker {
     let target = "127.0.0.1:1".parse().unwrap();
     let profile = Profile::plain(Variant::Delta, 10);
@@ -134,7 +134,7 @@ fn new_names_are_there_when_all_of_them_are() {
     });
     tracker.change(changing(0, 10), 5 * MS);
     assert_eq!(tracker.due(), 1);
-    // From 0, 1, 2 to 2, 3, 4: the changed resource is among those that were dropped.
+    // From 0, 1, 2 to 2, 3, 4: the changed resource is among the dropped names.
     tracker.moved(0, 10 * MS, 3, 2, changing(0, 10));
     assert_eq!(tracker.due(), 0);
     tracker.note_move(0, 3, 11 * MS);
@@ -142,7 +142,7 @@ fn new_names_are_there_when_all_of_them_are() {
     assert!(tracker.is_moving(0));
     tracker.note_move(0, 4, 17 * MS);
     assert_eq!((tracker.moving(), p(&tracker.moves)), (0, (1, 7.0, 7.0)));
-    // Past the end the names begin anew.
+    // Indices past the end wrap around.
     tracker.moved(0, 20 * MS, 9, 2, changing(0, 10));
     tracker.note_move(0, 9, 21 * MS);
     tracker.note_move(0, 0, 21 * MS);
