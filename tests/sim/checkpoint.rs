@@ -1,4 +1,4 @@
-//! What the driver does with checkpoints, with a disk that is a map of bytes.
+//! The driver's work with checkpoints, over a disk that is a map of bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ type Key = (usize, usize);
 /// One file.
 pub struct File {
     bytes: Vec<u8>,
-    /// What the reference was when it was written.
+    /// The reference at the time of the write.
     reference: Checkpoint,
     written_at: u64,
 }
 
-/// What was read when the process began.
+/// The state read at the start of the process.
 struct Loaded {
     restored: Arc<Restored>,
     reference: Checkpoint,
@@ -38,9 +38,9 @@ struct Loaded {
 #[derive(Default)]
 pub struct Disk {
     files: BTreeMap<Key, File>,
-    /// Until their servers have spoken.
+    /// Loaded states, until their servers have answered.
     loaded: BTreeMap<Key, Loaded>,
-    /// How many sources began with something of it.
+    /// The number of sources that began with a loaded state.
     begun: u64,
 }
 
@@ -55,7 +55,7 @@ impl World {
 
     // === writing ===
 
-    /// Now and then a source is written.
+    /// Writes a source now and then.
     pub fn save_sometimes(&mut self, choice: u64) {
         if !self.plan.checkpoint {
             return;
@@ -72,7 +72,7 @@ impl World {
         let Some(source) = &self.slots[slot].source else { return };
         let image = source.image(time);
         if is_empty(&image) {
-            // What was read and is not confirmed may be wanted again.
+            // A loaded, unconfirmed state may be needed again.
             if !self.disk.loaded.contains_key(&key) {
                 self.disk.files.remove(&key);
             }
@@ -98,7 +98,7 @@ impl World {
 
     // === reading ===
 
-    /// The process ends and begins again. `choice`: how it ends, and what becomes of files meanwhile.
+    /// Ends and restarts the process. `choice`: the way of the end, and the fate of the files in between.
     pub fn reload(&mut self, choice: u64) {
         if !self.plan.checkpoint {
             return;
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// Any cut, and any change of a bit, is found (I13): the source starts cold.
+    /// Every cut, and every change of a bit, is detected (I13): the source starts cold.
     fn read_damaged(&mut self, file: &File, rng: &mut Rng) {
         let mut bytes = file.bytes.clone();
         let at = rng.below(bytes.len() as u64) as usize;
@@ -152,7 +152,7 @@ impl World {
         self.disk.loaded.insert(key, Loaded { restored, reference, at });
     }
 
-    /// What is read is what was last written, all of it and nothing else (I13).
+    /// The state read is exactly the state last written (I13).
     fn compare_loaded(&mut self, key: Key, types: &[RestoredType], reference: &Checkpoint) {
         for ty in 0..SHORT.len() {
             let of_type = types.iter().find(|restored| restored.type_url == self.words.types[ty]);
@@ -191,8 +191,8 @@ impl World {
 
     // === sources ===
 
-    /// A source begins, or begins anew after it was let go, when somebody wants something of it: with what was read of it,
-    /// if its server has not spoken since.
+    /// A source begins, or begins again after its release, when a session subscribes: with its loaded state,
+    /// if the server has not answered since.
     pub fn begin_source(&mut self, slot: usize, stream: &StreamSlot) {
         let (key, time, now) = (self.key(slot), self.time(), self.now);
         if !self.disk.loaded.contains_key(&key) || !self.is_free(slot, stream) {
@@ -213,7 +213,7 @@ impl World {
         self.drain(slot);
     }
 
-    /// Nobody has the source.
+    /// Whether no session uses the source.
     fn is_free(&self, slot: usize, stream: &StreamSlot) -> bool {
         let (this, id) = (&self.slots[slot], SourceId(slot as u64));
         let is_idle = this.source.as_ref().is_some_and(Source::is_idle) && this.reference.is_idle();
@@ -222,7 +222,7 @@ impl World {
             || is_idle && !stream.has_told(slot) && !self.streams.iter().flatten().any(|other| uses(other))
     }
 
-    /// A server has spoken: what was read of it is over.
+    /// A server has answered: its loaded state is outdated.
     pub fn heard(&mut self, slot: usize) {
         let key = self.key(slot);
         self.disk.loaded.remove(&key);
@@ -230,7 +230,7 @@ impl World {
 
     // === I14 ===
 
-    /// What a snapshot says of whether its types are as a checkpoint said.
+    /// Judges the mark of a snapshot for types in the state of a checkpoint.
     pub fn judge_restored(&mut self, slot: usize, ty: usize, is_marked: bool) {
         let is_restored = self.slots[slot].reference.restoring.has_type(ty);
         let is_in_doubt = is_marked && self.slots[slot].reference.is_in_doubt(ty);
@@ -241,8 +241,8 @@ impl World {
         }
     }
 
-    /// An answer is marked exactly if some of it is as a checkpoint said and unconfirmed. One that was begun with an older
-    /// snapshot is as that one says, which was judged when it was published.
+    /// An answer is marked exactly if a part comes from a checkpoint and is unconfirmed. An answer begun with
+    /// an older snapshot has the older snapshot's mark, which was judged at publication.
     pub fn judge_marked(&mut self, stream: &StreamSlot, ty: usize, answer: &Answer) {
         let says = |snapshot: &Arc<Snapshot>| {
             snapshot.of(&self.words.types[ty]).is_some_and(|of_type| of_type.restored)
@@ -250,7 +250,7 @@ impl World {
         let is_restored = |snapshot: &Arc<Snapshot>| {
             let current = self.slots.iter().find(|slot| Arc::ptr_eq(&slot.snapshot, snapshot));
             match current {
-                // It was judged when it was published.
+                // Judged at publication.
                 Some(slot) if slot.reference.is_in_doubt(ty) => says(snapshot),
                 Some(slot) => slot.reference.restoring.has_type(ty),
                 None => says(snapshot),
@@ -270,7 +270,7 @@ impl World {
     }
 }
 
-/// Part of the name of the type of secrets.
+/// A part of the type name of Secrets.
 const SECRET: &[u8] = b"tls.v3.Secret";
 
 fn identity((server, class): Key) -> Identity {

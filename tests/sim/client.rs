@@ -1,4 +1,4 @@
-//! Models of clients: what they ask for, how they answer, and how they misbehave.
+//! Models of clients: their subscriptions, their answers, and their misbehaviour.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,16 +20,16 @@ pub struct Client {
     pub plan: ClientPlan,
     pub types: [Held; TYPES],
     pub stream: Option<u64>,
-    /// Responses that are to be answered, by type: nonce and version.
+    /// Responses without an answer yet, by type: nonce and version.
     answers: [VecDeque<(String, String)>; TYPES],
-    /// It reads nothing.
+    /// The client reads nothing.
     pub is_blocked: bool,
-    /// It answers nothing.
+    /// The client answers nothing.
     pub is_mute: bool,
     pub is_tame: bool,
-    /// By source and type, the moment of the reference that the newest response showed (I2).
+    /// By source and type, the moment of the reference in the newest response (I2).
     pub explained: BTreeMap<usize, [u32; TYPES]>,
-    /// It stays away.
+    /// The client stays disconnected.
     pub has_left: bool,
 }
 
@@ -57,7 +57,7 @@ impl Client {
     }
 }
 
-/// What a client asks for of one type.
+/// A client's subscription of one type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
     pub names: Mask,
@@ -82,13 +82,13 @@ impl World {
             let want = Want { names: old.wanted, wildcard: old.wildcard };
             let is_sure = old.wildcard && old.wanted == 0 && old.stale == 0;
             let former = if old.version.is_empty() { old.former_version } else { old.version.clone() };
-            // gRPC and Envoy go on with the version that they have.
+            // gRPC and Envoy continue with the version that they have.
             let version = match (is_sure, old.wanted) {
                 (true, _) => old.version,
                 (false, 0) => String::new(),
                 (false, _) => former.clone(),
             };
-            // A client gives up what it no longer asks for.
+            // A client drops resources that it no longer subscribes to.
             self.clients[client].types[ty] = Held::of_resources(old.resources, former);
             if let Some(Some(stream)) = self.streams.get_mut(id as usize) {
                 stream.mirror[ty].resources = self.clients[client].types[ty].resources;
@@ -102,7 +102,7 @@ impl World {
         self.begin(client);
     }
 
-    /// The first requests of a client that has none.
+    /// The first requests of a client without any.
     fn begin(&mut self, client: usize) {
         let nothing = Want { names: 0, wildcard: false };
         let has_none = (0..TYPES).all(|ty| self.want_of(client, ty) == nothing);
@@ -136,7 +136,7 @@ impl World {
         Want { names, wildcard: self.rng.percent(20) }
     }
 
-    /// The stream of a client is gone, without its doing.
+    /// A client loses its stream through no fault of its own.
     pub fn lose_stream(&mut self, client: usize) {
         self.clients[client].stream = None;
         let within = if self.is_healed { 100 * MILLI } else { 3 * SECOND };
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    /// The node of a client changes while it has no stream, so that it is of another class. It keeps what it has.
+    /// Changes the node of a client without a stream, and so its class. The client keeps its resources.
     pub fn change_class(&mut self, client: usize) {
         let class = 1 - self.clients[client].plan.class;
         self.disconnect(client);
@@ -177,7 +177,7 @@ impl World {
         self.at(at, Job::Request(id, Box::new(request)));
     }
 
-    /// Asks for something else of a type. `version`: what a reconnecting client says it has.
+    /// Changes the subscription of a type. `version`: the version that a reconnecting client presents.
     pub fn ask(&mut self, client: usize, ty: usize, want: Want, version: &str) {
         let request = match self.clients[client].variant() {
             Variant::Sotw => self.sotw_list(client, ty, want, version),
@@ -189,7 +189,7 @@ impl World {
     fn sotw_list(&mut self, client: usize, ty: usize, want: Want, version: &str) -> Request {
         let this = &mut self.clients[client];
         let held = &mut this.types[ty];
-        // An empty list means the wildcard as long as no list was anything else (SUB-9).
+        // An empty list means the wildcard until a non-empty list (SUB-9).
         let by_omission = want.names == 0 && !this.plan.star && (!held.asked || held.is_implicit());
         let star = want.wildcard && !by_omission;
         let nonce = held.nonce.clone();
@@ -291,7 +291,7 @@ impl World {
         self.follow(client, sent.ty);
     }
 
-    /// Envoy and gRPC ask for what a resource refers to.
+    /// Envoy and gRPC subscribe to the names in a resource.
     fn follow(&mut self, client: usize, ty: usize) {
         let held = &self.clients[client].types[ty];
         let there = held.mask();
@@ -346,7 +346,7 @@ impl World {
         self.send_request(client, request);
     }
 
-    /// A request whose nonce means nothing.
+    /// Sends a request with a meaningless nonce.
     pub fn send_nonsense(&mut self, client: usize, rng: &mut Rng) {
         let ty = rng.below(TYPES as u64) as usize;
         let Some(id) = self.clients[client].stream.filter(|_| self.clients[client].types[ty].asked) else {
@@ -362,7 +362,7 @@ impl World {
         self.answer_with(client, ty, nonce, "nonsense".to_owned(), error);
     }
 
-    /// Everything that was not answered is answered.
+    /// Answers all unanswered responses.
     pub fn answer_all(&mut self, client: usize) {
         let Some(id) = self.clients[client].stream else { return };
         for ty in 0..TYPES {
@@ -372,7 +372,7 @@ impl World {
         }
     }
 
-    /// The client reads again.
+    /// Makes the client read again.
     pub fn unblock(&mut self, client: usize) {
         self.clients[client].is_blocked = false;
         let Some(id) = self.clients[client].stream else { return };

@@ -1,16 +1,16 @@
-//! The reference's own clock: when what lingers, lives for a time, or is held back is over, and by when a name that nobody
-//! speaks of must count as absent. The machines' timers are not asked.
+//! The reference's own clock: the ends of lingers, times to live and holds, and the latest time for the
+//! absence of an unanswered name. The machines' timers are not consulted.
 
 use super::reference::{Source, State, Stream, StreamType, Track};
 use super::restored::PATIENCE_MIN;
 use super::schedule::SECOND;
 use super::words::{SDS, TYPES, bits};
 
-/// How long a sign of life may take after a timer ran out: a probe waits 10 s for its answer (RLY-29).
+/// The maximum time for a sign of life after a timer has run out: a probe waits 10 s for its answer (RLY-29).
 const PROOF: u64 = 15 * SECOND;
 
 impl Source {
-    /// When [`Source::pass`] has something to do next. `is_lost`: its server is.
+    /// The next time at which [`Source::pass`] has work. `is_lost`: the server is lost.
     pub fn due(&self, is_lost: bool) -> Option<u64> {
         let mut due = self.guard.next();
         let mut note = |at: Option<u64>| due = due.into_iter().chain(at).min();
@@ -30,9 +30,9 @@ impl Source {
         due
     }
 
-    /// Whether a name of which nobody speaks should count as absent since long (TMR-1, TMR-5, RLY-2). The timer runs from
-    /// the request on, begins anew when the server first speaks of the type, and stands still while a message arrives. Then
-    /// a sign of life is awaited.
+    /// Whether an unanswered name should long be absent (TMR-1, TMR-5, RLY-2). The timer runs from the
+    /// request on, restarts when the server first answers for the type, and pauses while a message arrives.
+    /// Afterwards a sign of life is awaited.
     pub fn is_overdue(&self, ty: usize, name: usize, now: u64) -> bool {
         let within = 2 * self.resource_timeout + PROOF;
         let is_over = |said: &StreamType| {

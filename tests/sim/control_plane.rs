@@ -1,4 +1,4 @@
-//! A model of a control plane: correct by itself; what makes it wrong is done to its messages on purpose.
+//! A model of a control plane: correct by itself; faults are put into its messages on purpose.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use super::message::{Item, Message};
 use super::rng::Rng;
 use super::words::{ALL, Content, Lexicon, Mask, NAMES, SDS, TYPES, bit, bits, count, is_full_state, nth};
 
-/// One resource as the control plane has it for one class.
+/// One resource of the control plane for one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub content: Content,
-    /// Selected for the wildcard.
+    /// Selected by the wildcard.
     pub member: bool,
     /// Microseconds.
     pub ttl: Option<u64>,
@@ -21,7 +21,7 @@ pub struct Entry {
 
 pub type Truth = [[Option<Entry>; NAMES]; TYPES];
 
-/// What connecting to it leads to.
+/// The result of a connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reachable {
     Yes,
@@ -34,14 +34,14 @@ pub struct ControlPlane {
     /// By class.
     pub truth: Vec<Truth>,
     pub reachable: Reachable,
-    /// It knows delta.
+    /// The control plane supports delta.
     pub delta: bool,
-    /// It never says that a name does not exist.
+    /// The control plane never reports absence.
     pub mute: bool,
-    /// How many of a hundred messages are spoilt.
+    /// The percentage of corrupted messages.
     pub wrong: u64,
     pub failing: Failing,
-    /// Its version strings say so: a restarted one knows none of the old.
+    /// A part of the version strings: after a restart all old versions are unknown.
     epoch: u32,
     streams: BTreeMap<u64, Stream>,
 }
@@ -58,13 +58,13 @@ struct Subscription {
     asked: bool,
     wildcard: bool,
     names: Mask,
-    /// What the client has as far as is known; of delta, zero content is something unknown.
+    /// The client's resources, as far as known; in delta, zero content is an unknown content.
     sent: [Option<Content>; NAMES],
-    /// Names that must be answered whatever was sent.
+    /// Names that need an answer, whatever was sent.
     due: Mask,
-    /// Names that it was told to be in error.
+    /// Names reported in error.
     failed: Mask,
-    /// The first request was not answered yet.
+    /// The first request has no answer yet.
     greeting: bool,
     nonce: String,
 }
@@ -83,7 +83,7 @@ impl ControlPlane {
         }
     }
 
-    /// Forgets every stream. The version strings change.
+    /// Forgets every stream, and changes the version strings.
     pub fn restart(&mut self) {
         self.epoch += 1;
         self.streams.clear();
@@ -119,7 +119,7 @@ impl ControlPlane {
         }
     }
 
-    /// What is to be said on a stream now, in the order of the types.
+    /// The messages due on a stream now, in the order of the types.
     pub fn flush(&mut self, link: u64) -> Vec<Message> {
         let mut messages = Vec::new();
         let is_served = |stream: &Stream| self.delta || stream.variant == Variant::Sotw;
@@ -138,7 +138,7 @@ impl ControlPlane {
         messages
     }
 
-    /// An answer in several messages, where the variant and the type allow that (DEL-26, SST-4).
+    /// Splits an answer into several messages, if the variant and the type allow that (DEL-26, SST-4).
     pub fn split(&mut self, link: u64, mut message: Message, rng: &mut Rng) -> Vec<Message> {
         let is_whole = message.variant == Variant::Sotw && is_full_state(message.ty);
         let (ty, variant, most) = (message.ty, message.variant, 1 + rng.below(3) as usize);
@@ -153,7 +153,7 @@ impl ControlPlane {
         messages
     }
 
-    /// Heartbeats of what has a time to live (TTL-4).
+    /// Heartbeats of resources with a time to live (TTL-4).
     pub fn beats(&mut self, link: u64) -> Vec<Message> {
         let Some(stream) = self.streams.get(&link) else { return Vec::new() };
         let (class, variant) = (stream.class, stream.variant);
@@ -257,7 +257,7 @@ impl ControlPlane {
 
     // === faults ===
 
-    /// Makes a message wrong in one of the ways of FU12 to FU24. Gives what was done.
+    /// Corrupts a message in one of the ways of FU12 to FU24. Returns the name of the fault.
     pub fn spoil(&self, message: &mut Message, names: Mask, rng: &mut Rng) -> &'static str {
         let name = nth(names, rng.below(count(names)));
         let is_new = !message.items.iter().any(|item| item.name() == Some(name))
@@ -317,11 +317,12 @@ impl ControlPlane {
 }
 
 impl Subscription {
-    /// The names of it that cannot be supplied: those that are new among them, and those that can be supplied again, are due.
+    /// Returns the names that cannot be supplied. Marks as due the newly failing names, and names that can be
+    /// supplied again.
     fn fail(&mut self, names: Mask) -> Mask {
         let failing = if self.wildcard { 0 } else { names & self.names };
         self.due |= (failing ^ self.failed) & self.names;
-        // What a delta client has under the name stays, and it is told of the next change.
+        // A delta client keeps the resource of the name, and gets the next change.
         self.failed = failing;
         failing
     }
@@ -392,7 +393,7 @@ impl Stream {
             let content = version.split_once('.').filter(|(by, _)| **by == epoch.to_string());
             let content = content.and_then(|(_, text)| Content::from_str_radix(text, 16).ok());
             subscription.sent[name] = Some(content.unwrap_or(0));
-            // What is presented in its current version is not sent again (DEL-29).
+            // A resource presented in its current version is not sent again (DEL-29).
             subscription.due &= !bit(name);
         }
     }

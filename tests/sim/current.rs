@@ -1,12 +1,12 @@
-//! What the reference knows of a server's answers to what a session wants: when the session may return to it, and when it must
-//! (I9, RLY-44).
+//! The reference's knowledge of a server's answers to the subscriptions of a session: the times at which the
+//! session may, and must, return to the server (I9, RLY-44).
 
 use sluice::xds::Variant;
 
 use super::reference::{Source, Stream, StreamType};
 use super::words::{Mask, bit, is_full_state};
 
-/// What a session wants of one type of a server.
+/// A session's subscription of one type at a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Wants {
     pub ty: usize,
@@ -15,7 +15,7 @@ pub struct Wants {
 }
 
 impl Source {
-    /// The server has answered for all of it on its present streams, or was silent for long enough.
+    /// The server has answered for all parts on its present streams, or was silent for long enough.
     pub fn may_be_current(&self, wants: Wants, now: u64) -> bool {
         let is_silent = |stream: &Stream, said: &StreamType| {
             let is_unsaid = match stream.variant {
@@ -28,7 +28,8 @@ impl Source {
         let expired = self.expired(wants.ty);
         self.shapes(wants).all(|(wildcard, names)| {
             self.carriers(wants.ty, wildcard).any(|(stream, said)| {
-                // An answer to names that were given up meanwhile settles the type as well, and the reference did not take it.
+                // An answer to dropped names settles the type as well; the reference did not take such an
+                // answer.
                 let has_left = stream.variant == Variant::Delta && said.is_answered && said.has_left;
                 has_left
                     || said.was_silent
@@ -38,7 +39,7 @@ impl Source {
         })
     }
 
-    /// It has answered for all of it beyond doubt.
+    /// The server has answered for all parts beyond doubt.
     pub fn must_be_current(&self, wants: Wants) -> bool {
         self.shapes(wants).all(|(wildcard, names)| {
             let mut carriers = self.carriers(wants.ty, wildcard).peekable();
@@ -49,14 +50,14 @@ impl Source {
         })
     }
 
-    /// Names were given up before the server answered for their type. Whether its silence then says something of names that are asked
-    /// for later on the stream, the moment of the next event decides.
+    /// Names were dropped before the server answered for their type. The moment of the next event decides
+    /// whether the later silence covers names that are requested afterwards on the stream.
     pub fn is_unclear(&self) -> bool {
         let types = self.streams.iter().flatten().flat_map(|stream| &stream.types);
         types.into_iter().any(|said| said.asked && said.has_left && !said.is_answered)
     }
 
-    /// Names whose time to live has run out, which makes them absent without an answer.
+    /// Names whose time to live has run out: absent without an answer.
     fn expired(&self, ty: usize) -> Mask {
         let tracks = self.names[ty].iter().enumerate();
         tracks.filter(|(_, track)| track.has_expired).fold(0, |mask, (name, _)| mask | bit(name))
@@ -73,8 +74,8 @@ impl Source {
     }
 }
 
-/// A response that was rejected answers nothing. In SotW each name is answered by itself, in delta all are when the first
-/// answers have settled.
+/// A rejected response answers nothing. In SotW each name is answered separately; in delta all names are
+/// answered when the first answers have settled.
 fn is_answered(stream: &Stream, ty: usize, wildcard: bool, names: Mask) -> bool {
     let said = &stream.types[ty];
     match stream.variant {

@@ -1,5 +1,5 @@
-//! Servers that can be reached and cannot supply what they are asked for: errors in the place of resources (ERR-1 to ERR-5), and
-//! responses that nobody can use.
+//! Servers that are reachable and cannot supply the requested resources: errors instead of resources (ERR-1
+//! to ERR-5), and unusable responses.
 
 use sluice::engine::remarks::ErrorKind;
 use sluice::engine::snapshot::TypeSnapshot;
@@ -12,24 +12,24 @@ use super::rng::{Rng, mix};
 use super::words::{Lexicon, Mask, NAMES, SHORT, TYPES, bit, bits, count, names_of_list, nth, show};
 use super::world::{Invariant, World};
 
-/// What is wrong with the servers of a world.
+/// The failures of the servers of a world.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Failings {
-    /// They have errors for names.
+    /// The servers have errors for names.
     pub errors: bool,
-    /// All that they say is void for a while.
+    /// All responses are void for a while.
     pub voids: bool,
 }
 
-/// Names for which one control plane has an error, by class and type.
+/// The names in error at one control plane, by class and type.
 #[derive(Clone, Debug, Default)]
 pub struct Failing {
     names: Vec<[Mask; TYPES]>,
-    /// All that it says is void.
+    /// All responses are void.
     pub is_void: bool,
 }
 
-/// The error that a server has for a name.
+/// The server's error for a name.
 pub fn code_of(ty: usize, name: usize) -> Code {
     let codes = [Code::Unavailable, Code::Internal, Code::NotFound, Code::PermissionDenied];
     codes[(mix((ty * NAMES + name) as u64) % 4) as usize]
@@ -49,14 +49,14 @@ impl Failing {
 }
 
 impl ControlPlane {
-    /// Each name can be supplied again.
+    /// Makes every name available again.
     pub fn recover(&mut self) {
         self.failing = Failing::default();
     }
 }
 
 impl World {
-    /// A server has errors for some names of a type, for all, or for none any more.
+    /// Puts some names of a type, all, or none in error at a server.
     pub fn fail_names(&mut self, server: usize, rng: &mut Rng) {
         let class = rng.below(self.plan.classes as u64) as usize;
         let ty = rng.below(TYPES as u64) as usize;
@@ -75,7 +75,7 @@ impl World {
         self.flush_all(server);
     }
 
-    /// Nothing that a server says can be used, or all of it again.
+    /// Makes all responses of a server unusable, or usable again.
     pub fn turn_void(&mut self, server: usize) {
         let is_void = &mut self.servers[server].failing.is_void;
         *is_void ^= true;
@@ -83,7 +83,7 @@ impl World {
         self.tell(|| format!("all that server {server} says is void: {is_void}"));
     }
 
-    /// ERR-9: what a snapshot says of errors is what the server said last.
+    /// ERR-9: the errors in a snapshot are the server's last errors.
     pub fn judge_errors(&mut self, slot: usize, ty: usize, types: &TypeSnapshot) {
         if !self.plan.failings.errors {
             return;
@@ -114,7 +114,7 @@ impl World {
 }
 
 impl Message {
-    /// The errors as the engine reads them.
+    /// The errors in the engine's form.
     pub fn resource_errors(&self, words: &Lexicon) -> Vec<sluice::xds::ResourceError> {
         let error = |(name, code): &(usize, Code)| sluice::xds::ResourceError {
             name: words.names[self.ty][*name].clone(),
@@ -125,8 +125,8 @@ impl Message {
 }
 
 impl Source {
-    /// What a response to names says of errors, beside what it brings. Gives the names of which it says something, and those
-    /// that are gone by it (ERR-5).
+    /// Handles the errors in a response to names, beside its resources. Returns the names in error, and the
+    /// names removed by an error (ERR-5).
     pub(super) fn take_errors(&mut self, index: usize, message: &Message, brought: Mask) -> (Mask, Mask) {
         let ty = message.ty;
         let wanted = self.interest[ty].held;
@@ -138,7 +138,7 @@ impl Source {
             }
             mentioned |= bit(*name);
             let is_absent = *code == Code::NotFound;
-            // One of a name that was not asked for yet cannot be meant.
+            // An error cannot refer to a name without a request.
             if is_absent && stream.types[ty].listed & bit(*name) == 0 {
                 continue;
             }
@@ -149,7 +149,7 @@ impl Source {
         (mentioned, removed)
     }
 
-    /// Errors of which another stream may say that they are over.
+    /// Marks errors whose end another stream may report.
     pub(super) fn doubt_errors(&mut self, ty: usize) {
         for track in &mut self.names[ty] {
             track.failed = track.failed.map(|(code, _)| (code, false));

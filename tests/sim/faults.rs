@@ -1,4 +1,5 @@
-//! What may happen: the faults of `docs/rules/faults.md`, as far as they concern the machines, and ordinary life.
+//! The possible events: the faults of `docs/rules/faults.md`, as far as the machines are concerned, and
+//! ordinary life.
 
 use sluice::xds::{Code, Status};
 
@@ -11,7 +12,8 @@ use super::schedule::{Act, CHANGE_CLASS, CONFIRM, FAIL_NAMES, FLIP, Kind, MILLI,
 use super::words::{SHORT, TYPES, bit, bits, content, count, names_of_list, nth, show, show_content};
 use super::world::{Job, World};
 
-/// After this time without faults everything has come to rest: backoff at its cap, a resource timer and a withheld removal.
+/// After this time without faults the world is at rest: backoff at its cap, a resource timer and a withheld
+/// removal.
 const REST: u64 = 90 * SECOND;
 
 impl World {
@@ -110,7 +112,7 @@ impl World {
         rng.below(self.clients.len() as u64) as usize
     }
 
-    /// The first of a list more often than the second.
+    /// Chooses the first server of a list more often than the second.
     fn some_server(&self, rng: &mut Rng) -> usize {
         let list = if rng.percent(70) { 0 } else { 2 };
         list + usize::from(rng.percent(30))
@@ -127,7 +129,7 @@ impl World {
         if self.plan.agree { 100 + server / 2 } else { server }
     }
 
-    /// Sets or removes a resource, on both servers of a list if they agree.
+    /// Sets or removes a resource, on both servers of a list if the servers agree.
     pub fn put_truth(&mut self, server: usize, class: usize, ty: usize, name: usize, entry: Option<Entry>) {
         let servers = if self.plan.agree { vec![server & !1, server | 1] } else { vec![server] };
         for server in servers {
@@ -136,7 +138,7 @@ impl World {
     }
 
     pub fn entry(&mut self, server: usize, rng: &mut Rng) -> Entry {
-        // Some contents come back, as after a rollback.
+        // Some contents return, as after a rollback.
         let edition = if rng.percent(30) {
             rng.below(4) as u32
         } else {
@@ -180,7 +182,7 @@ impl World {
         }
     }
 
-    /// Most of a type is gone from a server at once, or there again.
+    /// Removes most of a type from a server at once, or restores the type.
     fn vanish(&mut self, rng: &mut Rng) {
         let server = self.some_server(rng);
         let class = rng.below(self.plan.classes as u64) as usize;
@@ -268,7 +270,7 @@ impl World {
     fn end_some_link(&mut self, rng: &mut Rng) {
         let Some(link) = self.some_link(rng) else { return };
         let status = Status::new(if rng.percent(80) { Code::Unavailable } else { Code::Ok }, "reset");
-        // What was sent before may be lost, or arrive first.
+        // Earlier messages may be lost, or arrive first.
         let delay = if rng.percent(50) { 0 } else { rng.below(2 * SECOND) };
         if self.links[&link].is_open {
             self.after(delay, Job::End(link, status));
@@ -302,7 +304,7 @@ impl World {
 
     // === the end ===
 
-    /// Faults cease, everything must come to rest, and when all have left, nothing may be left.
+    /// Faults cease and everything must come to rest; after all clients have left, nothing may remain.
     pub fn come_to_rest(&mut self) {
         self.tell(|| "faults cease".to_owned());
         self.is_healed = true;
@@ -330,7 +332,7 @@ impl World {
         self.advance(REST);
         if self.plan.mass == Some(Hold::UntilConfirmed) && self.failure.is_none() {
             (0..self.slots.len()).for_each(|slot| self.confirm_deletions(slot, |_| true));
-            // Routing types are told before what they name is gone (RLY-51).
+            // Changes of routing types are sent before the removal of the named clusters (RLY-51).
             self.advance(30 * SECOND);
         }
         if self.failure.is_some() {

@@ -1,29 +1,29 @@
-//! What the reference model of a source knows of mass deletions: what a server took away in one response, and what is served on
-//! for a while all the same (FU18).
+//! The reference model of mass deletions at a source: resources removed in one response and served on for a
+//! while (FU18).
 
 use std::collections::BTreeMap;
 
 use super::reference::{Source, State};
 use super::words::{ALL, Mask, TYPES, bit, bits};
 
-/// For how long a mass deletion is held back.
+/// The duration of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// Microseconds.
     For(u64),
-    /// Until the operator says that it was meant.
+    /// Until the operator confirms the deletion.
     UntilConfirmed,
 }
 
-/// More than so many have to go at once, and more than half.
+/// A mass deletion removes more than this number at once, and more than half.
 const NAMES_MIN: u32 = 10;
 
-/// What is held back. `true`: members of the wildcard; `false`: names.
+/// The held resources. `true`: members of the wildcard; `false`: names.
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
     pub hold: Option<Hold>,
     held: BTreeMap<(usize, bool), Mask>,
-    /// When the time of each is over.
+    /// The end of each hold.
     until: BTreeMap<(usize, bool, usize), u64>,
 }
 
@@ -36,17 +36,17 @@ impl Guard {
         self.hold.is_some() && self.held(ty, members) & bit(name) != 0
     }
 
-    /// When the time of the first is over.
+    /// The end of the first hold.
     pub fn next(&self) -> Option<u64> {
         self.until.values().min().copied()
     }
 
-    /// How much is held back of a type.
+    /// The number of held resources of a type.
     pub fn count(&self, ty: usize) -> usize {
         [false, true].into_iter().map(|members| self.held(ty, members).count_ones() as usize).sum()
     }
 
-    /// These are no longer there, or there again.
+    /// Drops names that are removed or restored.
     pub fn forget(&mut self, ty: usize, members: bool, names: Mask) {
         if let Some(held) = self.held.get_mut(&(ty, members)).filter(|held| **held & names != 0) {
             *held &= !names;
@@ -56,7 +56,7 @@ impl Guard {
         }
     }
 
-    /// A response takes `taken` away of what was `there` before it, and brings others. Gives what is held back now.
+    /// A response removes `taken` from the resources `there`, and brings others. Returns the held names.
     pub fn judge(&mut self, key: (usize, bool), taken: Mask, there: Mask, brought: Mask, now: u64) -> Mask {
         let Some(hold) = self.hold else { return 0 };
         let held = self.held(key.0, key.1);
@@ -78,15 +78,15 @@ impl Source {
         self
     }
 
-    /// What a collection has.
+    /// The resources of a collection.
     pub fn there(&self, ty: usize, members: bool) -> Mask {
         let tracks = if members { &self.members[ty] } else { &self.names[ty] };
         let there = tracks.iter().enumerate().filter(|(_, track)| matches!(track.state(), State::Present(_)));
         there.fold(0, |mask, (name, _)| mask | bit(name))
     }
 
-    /// What was held back long enough is gone. While the server is lost it cannot bring anything back, so that the time begins
-    /// anew.
+    /// Drops resources after the hold. While the server is lost it cannot restore resources, so the hold
+    /// restarts.
     pub(super) fn let_deletions_go(&mut self, now: u64, is_lost: bool) {
         let Some(Hold::For(time)) = self.guard.hold else { return };
         let over: Vec<_> =
@@ -100,7 +100,7 @@ impl Source {
         }
     }
 
-    /// The operator says that what is held back of a type was meant.
+    /// The operator confirms the held deletions of a type.
     pub fn confirm_deletions(&mut self, ty: usize) {
         self.moment += 1;
         for members in [false, true] {
@@ -117,7 +117,7 @@ impl Source {
         bits(over).for_each(|name| tracks[name].lose(absent, moment));
     }
 
-    /// These are served on, though the server has them no longer: nothing is claimed of them.
+    /// Keeps serving these, although the server has removed them: the relay claims no version of them.
     pub(super) fn keep_held(&mut self, ty: usize, members: bool, names: Mask) {
         let tracks = if members { &mut self.members[ty] } else { &mut self.names[ty] };
         bits(names).for_each(|name| tracks[name].upstream_version = Box::default());

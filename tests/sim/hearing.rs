@@ -1,6 +1,6 @@
-//! Whether a server counts as lost, by what happened on one stream to it (CLI-1, FU9, KAL-5, DEL-35).
+//! Whether a server counts as lost, from the events on one stream (CLI-1, FU9, KAL-5, DEL-35).
 //!
-//! The machines are not asked. Their answer is compared with this one.
+//! The reference does not consult the machines; their verdict is compared with the reference's.
 
 use sluice::engine::reach::Reach;
 
@@ -9,13 +9,14 @@ use super::schedule::SECOND;
 use super::words::TYPES;
 use super::world::{Invariant, World};
 
-/// A stream that lives less than this tells of a server that answers and dies. An unsteady server must last as long.
+/// A stream with a shorter life is a sign of a server that answers and dies. An unsteady server must last
+/// this long.
 const LASTING: u64 = 10 * SECOND;
-/// So many short streams within this time make a server unsteady.
+/// The number of short streams within this time that makes a server unsteady.
 const ENDS: usize = 5;
 const WITHIN: u64 = 60 * SECOND;
 
-/// What is known of a server, and since when.
+/// The known state of a server, and its begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Heard {
     #[default]
@@ -29,12 +30,12 @@ impl Heard {
         matches!(self, Heard::Lost(_))
     }
 
-    /// The same news, whenever it came.
+    /// The same state, whenever it began.
     pub fn is_as(self, other: Heard) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 
-    /// One that is lost stands for all, and the server is heard once all are.
+    /// One lost stream makes the server lost; the server is heard once all streams are.
     pub fn of_all(streams: impl Iterator<Item = Heard>) -> Heard {
         let (mut latest, mut is_heard) = (None, true);
         for stream in streams {
@@ -60,12 +61,12 @@ impl Heard {
     }
 }
 
-/// A stream that is open.
+/// An open stream.
 #[derive(Clone, Debug, Default)]
 struct Open {
     since: u64,
     answered: Option<u64>,
-    /// When its silence became an answer.
+    /// The time at which silence became an answer.
     silent: Option<u64>,
     is_heard: bool,
     is_dismissed: bool,
@@ -76,12 +77,13 @@ pub struct Hearing {
     /// The relay wants a stream.
     is_used: bool,
     heard: Heard,
-    /// So many streams ended one after the other that the server counts as lost until one has lasted, however long it takes
-    /// until there is one (FU9).
+    /// Enough streams ended in a row that the server counts as lost until a stream has lasted, however long
+    /// that takes (FU9).
     is_unsteady: bool,
     ends: Vec<u64>,
     open: Option<Open>,
-    /// What was known before the relay left the stream, until it is clear whether it opens another one at once.
+    /// The state before the relay left the stream, until it is clear whether the relay reopens the stream at
+    /// once.
     left: Option<Box<Hearing>>,
 }
 
@@ -93,7 +95,7 @@ impl Hearing {
         }
     }
 
-    /// When an unsteady server will have lasted.
+    /// The time at which an unsteady server will have lasted.
     fn steady_at(&self) -> Option<u64> {
         let open = self.open.as_ref().filter(|_| self.is_unsteady)?;
         Some(open.answered.or(open.silent)? + LASTING)
@@ -106,7 +108,7 @@ impl Hearing {
         }
     }
 
-    /// Once for each stream.
+    /// Effective once for each stream.
     fn hear(&mut self, now: u64) {
         let Some(open) = &mut self.open else { return };
         if !std::mem::replace(&mut open.is_heard, true) {
@@ -141,7 +143,7 @@ impl Hearing {
         }
     }
 
-    /// It was asked for everything, has said nothing for long enough, and is alive (DEL-35).
+    /// The server has every request, was silent for long enough, and is alive (DEL-35).
     pub fn be_silent(&mut self, now: u64) {
         self.pass(now);
         match &mut self.open {
@@ -150,7 +152,7 @@ impl Hearing {
         }
     }
 
-    /// The server asks to be left: what follows says nothing against it (RLY-48).
+    /// The server asks the relay to leave: later events are no evidence against the server (RLY-48).
     pub fn dismiss(&mut self) {
         if let Some(open) = &mut self.open {
             open.is_dismissed = true;
@@ -162,13 +164,13 @@ impl Hearing {
         self.heard.lose(now);
     }
 
-    /// The relay left the stream, because it wants nothing any more, or another one at once.
+    /// The relay left the stream, because it has no subscriptions left, or wants another stream at once.
     pub fn leave(&mut self, now: u64) {
         self.pass(now);
         *self = Hearing { left: Some(Box::new(std::mem::take(self))), ..Hearing::default() };
     }
 
-    /// All outputs of a call were taken. `is_wanted`: there is a stream, or something is wanted of it.
+    /// All outputs of a call were taken. `is_wanted`: there is a stream, or a subscription for one.
     pub fn settle(&mut self, is_wanted: bool) {
         self.left = None;
         self.is_used |= is_wanted;
@@ -177,7 +179,8 @@ impl Hearing {
         }
     }
 
-    /// The stream ended. `in_order`: with OK; `refuses`: it says no more than that delta is not served (RLY-25).
+    /// The stream ended. `in_order`: with OK; `refuses`: the only meaning is that delta is not served
+    /// (RLY-25).
     pub fn end(&mut self, in_order: bool, refuses: bool, now: u64) {
         self.pass(now);
         let Some(open) = self.open.take() else { return };
@@ -201,7 +204,7 @@ impl Hearing {
 }
 
 impl World {
-    /// The time has come, or a stream is alive: a server that was asked for everything and says nothing has nothing to say.
+    /// The time has come, or a stream is alive: the silence of a server with every request is an answer.
     pub fn hear_silence(&mut self, slot: usize) {
         let (now, types) = (self.now, &self.words.types);
         let this = &mut self.slots[slot];
@@ -213,7 +216,7 @@ impl World {
         }
     }
 
-    /// A source says of its server what the reference says.
+    /// Compares a source's state of its server with the reference.
     pub fn compare_reach(&mut self, slot: usize) {
         let (now, types) = (self.now, &self.words.types);
         let this = &mut self.slots[slot];
@@ -230,7 +233,7 @@ impl World {
             Reach::Heard { .. } => Heard::Yes(now),
             Reach::Lost { .. } => Heard::Lost(now),
         };
-        // What happens at this very moment may come before its timer.
+        // An event of this very moment may precede its timer.
         let is_same = found.is_as(due) || found.is_as(this.reach(now.saturating_sub(1)));
         if !is_same && !this.reference.is_unclear() {
             let invariant = if found.is_lost() { Invariant::Gate } else { Invariant::Revert };

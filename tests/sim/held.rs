@@ -1,10 +1,10 @@
-//! What a client wants and holds of one type. The same model serves the client itself, who sees what arrives, and the
-//! judge, who sees what is sent.
+//! A client's subscription and resources of one type. The same model serves the client itself, with the
+//! received responses, and the judge, with the sent responses.
 
 use super::words::{Content, Mask, NAMES, bit, bits, is_full_state};
 use sluice::xds::Variant;
 
-/// One response as it goes to a client.
+/// One response to a client.
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub ty: usize,
@@ -12,16 +12,16 @@ pub struct Sent {
     pub version: String,
     pub put: Vec<(usize, Content)>,
     pub removed: Mask,
-    /// Names told to be in error.
+    /// Names reported in error.
     pub errors: Mask,
-    /// Names told to live on.
+    /// Names with a heartbeat.
     pub beats: Mask,
-    /// What the client wanted as far as the relay knew.
+    /// The client's subscription as known to the relay.
     pub wanted: Mask,
     pub wildcard: bool,
     /// See [`Held::stars`].
     pub stars: u32,
-    /// It is the complete set.
+    /// The response is the complete set.
     pub is_full: bool,
 }
 
@@ -37,49 +37,50 @@ impl Sent {
 
 #[derive(Clone, Debug, Default)]
 pub struct Held {
-    /// Some request was sent.
+    /// A request was sent.
     pub asked: bool,
     pub wanted: Mask,
     pub wildcard: bool,
-    /// How often it gave the wildcard up.
+    /// How often the client dropped the wildcard.
     pub stars: u32,
-    /// Some SotW list was not empty (SUB-10).
+    /// A SotW list was not empty (SUB-10).
     named: bool,
-    /// Zero: not there.
+    /// Zero: absent.
     pub resources: [Content; NAMES],
-    /// Names of which the client may be told again although it was told before.
+    /// Names that the client may get again although it has them.
     pub due: Mask,
     pub due_all: bool,
-    /// Names given up beside a SotW wildcard: nothing tells the client whether the wildcard has them (SUB-6).
+    /// Names dropped beside a SotW wildcard: nothing shows the client whether the wildcard has them (SUB-6).
     pub stale: Mask,
-    /// Of those, names that were asked for again before any response came.
+    /// Those of the stale names that were requested again before any response.
     again: Mask,
-    /// Names of which the other side knows what the client has.
+    /// Names whose state at the client is known to the other side.
     pub known: Mask,
-    /// It has, or had, names beside the wildcard. Each of the two is answered for itself, and its errors end for themselves
-    /// (ERR-3), so that a name may come twice.
+    /// The client has, or had, names beside the wildcard. Each of the two is answered separately, and its
+    /// errors end separately (ERR-3), so that a name may come twice.
     is_mixed: bool,
     pub nonce: String,
     pub version: String,
-    /// Of the last response on a stream before this one.
+    /// The version of the last response on an earlier stream.
     pub former_version: String,
-    /// Names that it may have from before the stream, as its first request says by its version.
+    /// Names that the client may have from earlier streams, by the version in its first request.
     pub may_hold: Mask,
-    /// Names that it has from before the stream although its first request did not say so.
+    /// Names that the client has from earlier streams, although its first request did not present them.
     unsaid: Mask,
-    /// When it was asked for first on the stream.
+    /// The time of the first request on the stream.
     pub asked_at: u64,
-    /// The first answer is looked at, and the client has asked so lately that names without a sign are waited for.
+    /// The first answer is under review, and the client's request is so recent that the relay waits for names
+    /// without a sign.
     pub is_early: bool,
 }
 
 impl Held {
-    /// Of a client that comes back with this.
+    /// The state of a client that reconnects with these resources.
     pub fn of_resources(resources: [Content; NAMES], former_version: String) -> Held {
         Held { resources, former_version, ..Held::default() }
     }
 
-    /// A SotW request came, of these names.
+    /// Records a SotW request with these names.
     pub fn note_sotw(&mut self, names: Mask, star: bool, has_version: bool, now: u64) {
         match self.asked {
             true if star => {}
@@ -93,8 +94,8 @@ impl Held {
         }
     }
 
-    /// What is missing in a complete set is deleted: whether it may not miss the name, as long as nobody knows whether that
-    /// exists (RLY-5).
+    /// A complete set deletes every missing name: whether the set must not lack the name while its existence
+    /// is unknown (RLY-5).
     pub fn needs(&self, name: usize) -> bool {
         let was_sent = self.resources[name] != 0 && (self.unsaid | self.again) & bit(name) == 0;
         was_sent || self.may_hold & bit(name) != 0 || self.is_early
@@ -104,12 +105,12 @@ impl Held {
         variant == Variant::Sotw && (is_full_state(ty) || self.wildcard)
     }
 
-    /// Names are asked for beside the wildcard, or were.
+    /// Whether names are, or were, requested beside the wildcard.
     pub fn is_mixed(&self) -> bool {
         self.is_mixed
     }
 
-    /// The wildcard is asked for by an empty list (SUB-9).
+    /// An empty list asks for the wildcard (SUB-9).
     pub fn is_implicit(&self) -> bool {
         self.wildcard && !self.named
     }
@@ -124,7 +125,8 @@ impl Held {
         }
     }
 
-    /// Applies a response and gives what of it the client held already and had no reason to be sent.
+    /// Applies a response. Returns the resources that the client had already, without a reason for a
+    /// repetition.
     pub fn take(&mut self, sent: &Sent) -> Mask {
         let is_first = self.nonce.is_empty();
         sent.nonce.clone_into(&mut self.nonce);
@@ -135,7 +137,7 @@ impl Held {
         if sent.is_full {
             (self.may_hold, self.unsaid) = (0, 0);
         } else if is_first && !super::words::is_full_state(sent.ty) {
-            // What is missing in an answer of such a type is deleted by nobody.
+            // An omission in an answer of such a type deletes nothing.
             (self.may_hold, self.unsaid) = (0, before & !sent.put_mask());
         }
         if sent.is_full {
@@ -146,7 +148,7 @@ impl Held {
                 idle = before | (1 << NAMES);
             }
             self.resources = [0; NAMES];
-            // What was given up while this was on its way.
+            // Names dropped while this response was in flight.
             self.stale = sent.wanted & !self.wanted;
             self.again = 0;
             self.due = 0;
@@ -167,19 +169,19 @@ impl Held {
             self.resources[name] = 0;
         }
         for (name, content) in &sent.put {
-            // What was on its way when the client gave it up is nothing that it asked for since.
+            // A response in flight at the time of the drop does not answer a later request.
             let is_asked = (self.wanted & sent.wanted) & bit(*name) != 0
                 || (self.wildcard && sent.wildcard && self.stars == sent.stars);
             if is_asked {
                 self.resources[*name] = *content;
             }
         }
-        // Only its resource ends an error, changed or not (ERR-3).
+        // Only the resource clears an error, changed or not (ERR-3).
         self.due |= sent.errors;
         idle
     }
 
-    /// A SotW list replaces what was asked for (SUB-1).
+    /// A SotW list replaces the subscription (SUB-1).
     pub fn want_sotw(&mut self, names: Mask, star: bool) {
         let was_wildcard = self.wildcard;
         self.asked = true;
@@ -201,7 +203,7 @@ impl Held {
 
     pub fn want_delta(&mut self, add: Mask, remove: Mask, star: Option<bool>, presented: Mask) {
         let is_first = !std::mem::replace(&mut self.asked, true);
-        // Endpoints of clusters that went before they were asked for (ORD-5).
+        // Endpoints of clusters that were sent before the request for the endpoints (ORD-5).
         let due_before = self.due;
         let by_omission = is_first && add == 0 && remove == 0 && star.is_none();
         if star == Some(true) {
@@ -218,7 +220,7 @@ impl Held {
         let remove = remove & self.wanted;
         self.wanted &= !remove;
         if self.wildcard {
-            // The server says what becomes of it (DEL-19).
+            // The server reports the new state (DEL-19).
             self.due |= remove;
         } else {
             self.drop_all_but(!remove);

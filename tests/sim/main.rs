@@ -1,16 +1,16 @@
-//! The simulator: seeded schedules drive the real machines of the relay, without sockets and without sleeping, and a judge
-//! checks the invariants after every step. See `README.md` beside this file.
+//! The simulator: seeded schedules drive the real machines of the relay, without sockets and without
+//! sleeping, and a judge checks the invariants after every step. See `README.md` in this folder.
 //!
-//! By itself it is a test: it runs the seeds of the corpus, then as many schedules as fit 60 s, and at least 2,000, from a
-//! base that changes with the day. `--seeds N` runs N of them, from `--first N` on, over `--threads N`; with `--all` it lists
-//! those that fail. `--story SEED` tells one.
-//! Built with the feature `planted`, `--planted` plants one bug after the other, or those that are named, and fails if one
-//! is not found.
+//! By default it is a test: it runs the seeds of the corpus, then as many schedules as fit 60 s, and at least
+//! 2,000, from a base that changes with the day. `--seeds N` runs N seeds, from `--first N` on, over
+//! `--threads N`; with `--all` it lists the failing seeds. `--story SEED` prints the events of one seed.
+//! Built with the feature `planted`, `--planted` plants one bug after the other, or the named bugs, and fails
+//! if a bug is not found.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 // Names and types are numbers here, and every table is indexed by them.
 #![allow(clippy::needless_range_loop)]
-// The runner measures how fast schedules go; in them time is a number.
+// The runner measures the speed of schedules; in schedules time is a number.
 #![allow(clippy::disallowed_methods)]
 
 mod checkpoint;
@@ -47,11 +47,12 @@ use std::time::{Duration, SystemTime};
 use run::{Batch, run_batch, tell};
 use schedule::{EVENTS_MIN, GROWN, Plan};
 
-/// How long `cargo test` runs new schedules, and how many it runs at least.
+/// The duration of new schedules under `cargo test`, and their minimum number.
 const WITHIN: Duration = Duration::from_secs(60);
 const SEEDS_MIN: u64 = 2_000;
 
-/// Seeds that violated an invariant once, before the machines or the judge were mended. README.md tells most of the stories.
+/// Seeds that violated an invariant once, before a fix of the machines or the judge. README.md tells most of
+/// the stories.
 const CORPUS: &[u64] = &[
     0,
     3,
@@ -91,10 +92,10 @@ const CORPUS: &[u64] = &[
     89249420441535,
 ];
 
-/// How many seeds belong to one day: more than a day's runs reach.
+/// The number of seeds of one day: more than a day's runs reach.
 const SEEDS_OF_A_DAY: u64 = 1 << 32;
 
-/// A named test and what it found.
+/// A named test and its result.
 type Test = (&'static str, fn() -> Result<String, String>);
 
 const TESTS: &[Test] = &[
@@ -106,7 +107,7 @@ const TESTS: &[Test] = &[
 ];
 
 fn main() -> ExitCode {
-    // Panics of the engine are findings, and told as such.
+    // Panics of the engine are findings, and reported as such.
     std::panic::set_hook(Box::new(|_| {}));
     let args: Vec<String> = std::env::args().skip(1).collect();
     let value = |name: &str| {
@@ -167,7 +168,7 @@ fn story(seed: u64) -> ExitCode {
     if outcome.failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// All failing seeds, by invariant.
+/// Prints all failing seeds, by invariant.
 fn list(all: &[run::Found]) -> ExitCode {
     for found in all {
         println!("{} seed {}: {}", found.failure.invariant.id(), found.seed, found.failure.text);
@@ -231,7 +232,8 @@ fn no_seed_of_the_corpus_violates_an_invariant() -> Result<String, String> {
     Ok(format!("({} schedules)", CORPUS.len()))
 }
 
-/// Each day looks at schedules that no day before has seen. The base is printed, so that a failure can be repeated.
+/// Each day has schedules that no earlier day has run. The base is printed, so that a failure can be
+/// repeated.
 fn no_schedule_violates_an_invariant() -> Result<String, String> {
     let base = base_of_today();
     let batch =

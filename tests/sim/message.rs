@@ -1,4 +1,4 @@
-//! What control planes say, in a form that both the engine and the reference model are told.
+//! Messages of control planes, in a form that both the engine and the reference model take.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ pub enum Item {
         version: Box<str>,
         ttl: Option<u64>,
     },
-    /// No payload: a heartbeat, or an absence as old servers tell it.
+    /// No payload: a heartbeat, or an absence as old servers report it.
     Bare {
         name: usize,
         version: Box<str>,
         ttl: Option<u64>,
     },
-    /// It cannot be used; without a name it cannot even be identified.
+    /// An unusable element; without a name it cannot be identified.
     Bad(Option<usize>),
 }
 
@@ -44,7 +44,7 @@ pub struct Message {
     pub removed: Mask,
     /// Names that the server cannot supply.
     pub errors: Vec<(usize, Code)>,
-    /// It is a part of the first answer to a wildcard.
+    /// The message is a part of the first answer to a wildcard.
     pub is_of_first: bool,
 }
 
@@ -73,7 +73,7 @@ impl Message {
         !self.items.is_empty() && self.items.iter().all(|item| matches!(item, Item::Bare { .. }))
     }
 
-    /// As the engine reads it.
+    /// The message in the engine's form.
     pub fn response(&self, words: &Lexicon, class: usize) -> Response {
         let resources = self.items.iter().map(|item| element(words, self.ty, class, item)).collect();
         let (type_url, nonce) = (words.types[self.ty].clone(), self.nonce.clone());

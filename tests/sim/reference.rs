@@ -1,8 +1,8 @@
-//! The reference model of one source: what its server said, and what that means, name by name.
+//! The reference model of one source: the server's messages, and their meaning, name by name.
 //!
-//! It is told the same responses as the engine, and keeps for every name the whole history of accepted values, with the
-//! number of the response that brought each. It knows no views, slots, differences or snapshots, and shares no code with
-//! the engine.
+//! The model gets the same responses as the engine, and keeps for every name the whole history of accepted
+//! values, with the number of the response behind each. The model has no views, slots, differences or
+//! snapshots, and shares no code with the engine.
 
 use std::collections::BTreeMap;
 
@@ -23,23 +23,23 @@ pub enum State {
     Absent,
 }
 
-/// From the response with this number on.
+/// Valid from the response with this number on.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     from: u32,
     state: State,
 }
 
-/// A resource that was asked for by name, or a member of the wildcard.
+/// A resource requested by name, or a member of the wildcard.
 #[derive(Clone, Debug, Default)]
 pub struct Track {
     history: Vec<Entry>,
-    /// When its time to live runs out, and how long that was.
+    /// The end of the time to live, and its length.
     pub expires: Option<(u64, u64)>,
-    /// It ran out, and was not stated since.
+    /// The resource expired, and was not sent since.
     pub has_expired: bool,
     pub(super) upstream_version: Box<str>,
-    /// The error that its server has for it, and whether that must stand.
+    /// The server's error for the name, and whether the error must stand.
     pub failed: Option<(Code, bool)>,
 }
 
@@ -52,12 +52,12 @@ impl Track {
         self.history.iter().rev().find(|entry| entry.from <= moment)
     }
 
-    /// After the response with this number.
+    /// The state after the response with this number.
     pub fn state_at(&self, moment: u32) -> State {
         self.entry(moment).map(|entry| entry.state).unwrap_or_default()
     }
 
-    /// What it was last before it became absent, if it is absent at that moment.
+    /// The last content before the absence, if the name is absent at this moment.
     pub fn last_content(&self, moment: u32) -> Option<Content> {
         self.history.iter().rev().filter(|entry| entry.from <= moment).find_map(|entry| match entry.state {
             State::Present(content) => Some(content),
@@ -65,12 +65,12 @@ impl Track {
         })
     }
 
-    /// The last moment up to `moment` at which it changed.
+    /// The last change up to `moment`.
     pub fn changed_at(&self, moment: u32) -> u32 {
         self.entry(moment).map_or(0, |entry| entry.from)
     }
 
-    /// The moment at which it was there no longer; `None` if it never was.
+    /// The moment of the last removal; `None` if the name was never there.
     pub fn left_at(&self, moment: u32) -> Option<u32> {
         let history: Vec<_> = self.history.iter().filter(|entry| entry.from <= moment).collect();
         let last = history.iter().rposition(|entry| matches!(entry.state, State::Present(_)))?;
@@ -96,12 +96,12 @@ impl Track {
     }
 }
 
-/// What sessions want of a type.
+/// The subscriptions of sessions to a type.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interest {
-    /// Names that are wanted or linger.
+    /// Subscribed or lingering names.
     pub(super) held: Mask,
-    /// Since when nobody wants it, and whether it had content then.
+    /// The time since which a name has no subscriber, and whether the name had content then.
     pub(super) idle_since: [Option<(u64, bool)>; NAMES],
     pub(super) wildcard: bool,
     pub(super) wildcard_idle_since: Option<(u64, bool)>,
@@ -112,15 +112,15 @@ pub(super) struct Interest {
 pub struct Stream {
     pub variant: Variant,
     pub types: [StreamType; TYPES],
-    /// How many signs of life it gave.
+    /// The number of signs of life.
     pub signs: u32,
-    /// Since when the first bytes of a message are there, and not all of it.
+    /// The arrival of the first bytes of an incomplete message.
     pub receiving: Option<u64>,
-    /// When the last message was there as a whole.
+    /// The time of the last complete message.
     pub received_at: u64,
 }
 
-/// Whether the first answers on a stream are all there (DEL-26).
+/// Whether the first answers on a stream are complete (DEL-26).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Whole {
     #[default]
@@ -128,76 +128,77 @@ enum Whole {
     Answered,
     /// A round trip has begun since.
     Proving,
-    /// It is over.
+    /// The round trip has ended.
     Proven,
     Settled,
 }
 
-/// So long nothing may come after a second message that brings something new.
+/// The silence required after a second message with new content.
 const QUIET: u64 = 200 * MILLI;
 
-/// A server that never rests does not keep its clients waiting for ever.
+/// A server that never rests does not delay its clients without end.
 const REPEATED_MAX: u8 = 10;
 
-/// What was written of one type on one stream.
+/// The requests of one type on one stream, and the answers.
 #[derive(Clone, Debug, Default)]
 pub struct StreamType {
     pub asked: bool,
     pub wildcard: bool,
     gave_up_wildcard: bool,
-    /// Names that the requests written so far amount to.
+    /// The names listed by the requests so far.
     pub listed: Mask,
     in_first: Mask,
     seen: Mask,
-    /// Members that were held before this stream and of which it may tell nothing (delta).
+    /// Members from before this stream that the stream may not mention (delta).
     unconfirmed: Mask,
-    /// Where the first answers to a wildcard stand, and until when there has to be silence.
+    /// The progress of the first answers to a wildcard, and the end of the required silence.
     whole: Whole,
     quiet_until: u64,
-    /// How many round trips began anew because of an update of what had come.
+    /// The number of round trips that restarted because of an update of received resources.
     repeated: u8,
-    /// How many parts of the first answer to the wildcard are on their way.
+    /// The number of parts in flight of the first answer to the wildcard.
     awaited: u32,
-    /// Since when a name has been asked for without an answer, and the signs of life until then.
+    /// The time of the unanswered request for a name, and the signs of life until then.
     pub(super) waiting: [Option<(u64, u32)>; NAMES],
-    /// When names were answered for the first time, by when they had been asked for.
+    /// The times of the first answers to names, by the time of their request.
     answered: BTreeMap<u64, u64>,
-    /// Since when what is listed differs from what is wanted.
+    /// The time since which the listed names differ from the wanted names.
     pub differs_since: Option<u64>,
-    /// When it was asked for first, and the signs of life until then.
+    /// The time of the first request, and the signs of life until then.
     pub(super) asked_at: Option<(u64, u32)>,
-    /// The server has said of it what it has to say.
+    /// The server's answer for the type is complete.
     pub(super) is_answered: bool,
-    /// A response of it had faults.
+    /// A response of the type had faults.
     pub(super) is_rejected: bool,
-    /// What is held of it is what the server has.
+    /// The known state of the type is the server's state.
     pub(super) is_current: bool,
-    /// Its silence had lasted before any answer came.
+    /// The silence had lasted before any answer came.
     pub(super) was_silent: bool,
-    /// Some names were given up on this stream.
+    /// Some names were dropped on this stream.
     pub(super) has_left: bool,
-    /// SotW: a response without a fault came, and the names that were known before and of which it has still to speak.
+    /// SotW: a response without a fault came; and the previously known names that the server has yet to
+    /// mention.
     pub(super) is_good: bool,
     pub(super) unanswered: Mask,
-    /// The first request said what is held, so that silence is an answer (RLY-2, DEL-35).
+    /// The first request presented the known state, so that silence is an answer (RLY-2, DEL-35).
     may_be_silent: bool,
-    /// It has said something from which anything can be derived.
+    /// The server has sent a message that proves something.
     pub spoken: bool,
     pub(super) spoken_at: Option<u64>,
 }
 
 impl StreamType {
-    /// The first answers to a wildcard are all there.
+    /// The first answers to a wildcard are complete.
     pub(super) fn is_settled(&self) -> bool {
         self.whole == Whole::Settled
     }
 
-    /// Something was said of a name.
+    /// The name got an answer.
     pub(super) fn end_waiting(&mut self, name: usize) {
         self.waiting[name] = None;
     }
 
-    /// An answer that may be one of several. `grows`: it brings what was not there.
+    /// An answer that may be one of several. `grows`: the answer has new resources.
     fn answer(&mut self, proves: bool, grows: bool, now: u64) {
         let is_late = matches!(self.whole, Whole::Proving | Whole::Proven);
         (self.whole, self.quiet_until, self.repeated) = match self.whole {
@@ -212,14 +213,14 @@ impl StreamType {
 }
 
 impl StreamType {
-    /// The name is answered: what was asked for with it, or later, may still be on its way (RLY-2).
+    /// The name is answered: names requested at the same time, or later, may still be in flight (RLY-2).
     fn is_answering(&mut self, name: usize, now: u64) {
         let of_first = self.in_first & !self.seen & bit(name) != 0;
         let since = self.waiting[name].map(|(since, _)| since).or(of_first.then_some(0));
         self.answered.extend(since.map(|since| (since, now)));
     }
 
-    /// When what had been asked for by then was answered.
+    /// The times of answers to requests up to `asked`.
     fn answers(&self, asked: u64) -> impl Iterator<Item = u64> {
         self.answered.range(..=asked).map(|(_, at)| *at)
     }
@@ -241,16 +242,16 @@ pub struct Source {
     pub(super) sessions: BTreeMap<u64, [(Mask, bool); TYPES]>,
     /// The streams by index.
     pub streams: Vec<Option<Stream>>,
-    /// How many responses and timers changed something.
+    /// The number of responses and timers that changed the state.
     pub moment: u32,
     pub(super) linger: u64,
     pub(super) resource_timeout: u64,
     pub restoring: Restoring,
-    /// Types of which a response had faults.
+    /// Types whose responses had faults.
     in_doubt: [bool; TYPES],
-    /// A type whose wildcard was taken for whole though parts of its first answer were on their way.
+    /// A type whose wildcard counted as complete although parts of its first answer were in flight.
     pub is_early: Option<usize>,
-    /// What is held back of mass deletions.
+    /// The held resources of mass deletions.
     pub guard: Guard,
 }
 
@@ -283,7 +284,7 @@ impl Source {
         self.interest[ty].wildcard
     }
 
-    /// Nothing is wanted, and nothing lingers.
+    /// Nothing is subscribed, and nothing lingers.
     pub fn is_idle(&self) -> bool {
         self.interest.iter().all(|interest| interest.held == 0 && !interest.wildcard)
     }
@@ -306,7 +307,7 @@ impl Source {
         }
     }
 
-    /// What sessions want of names beside the wildcard, and of the wildcard, together.
+    /// Combines the sessions' subscriptions: names beside the wildcard, and the wildcard.
     pub(super) fn settle_interest(&mut self, ty: usize, now: u64) {
         let names = self.sessions.values().fold(0, |mask, watched| mask | watched[ty].0);
         let wildcard = self.sessions.values().any(|watched| watched[ty].1);
@@ -336,7 +337,7 @@ impl Source {
         self.sessions.contains_key(&session)
     }
 
-    /// A session went back to a higher server. With the last one nothing lingers (RLY-60).
+    /// A session returned to a higher server. After the last session nothing lingers (RLY-60).
     pub fn dismiss(&mut self, session: u64, now: u64) {
         self.forget(session, now);
         if self.sessions.is_empty() {
@@ -360,8 +361,8 @@ impl Source {
         }
     }
 
-    /// Time passes: what lingered long enough is freed (RLY-61), but for content of a server that is lost (RLY-46); and what
-    /// has a time to live runs out (TTL-8).
+    /// Time passes: frees names after their linger (RLY-61), except content of a lost server (RLY-46); and
+    /// expires times to live (TTL-8).
     pub fn pass(&mut self, now: u64, is_lost: bool) {
         self.moment += 1;
         for ty in 0..TYPES {
@@ -385,7 +386,7 @@ impl Source {
                 track.lose(State::Absent, moment);
                 track.has_expired = true;
             }
-            // What was only kept because it was restored lingers from now on.
+            // Names kept only because they were restored linger from now on.
             self.settle_interest(ty, now);
         }
         self.forget_expired();
@@ -393,7 +394,7 @@ impl Source {
         self.hear_silence(now);
     }
 
-    /// Whether this is the server's own version of what is held.
+    /// Whether this is the server's own version of the known resource.
     pub fn holds(&self, ty: usize, name: usize, version: &str) -> bool {
         let is =
             |track: &Track| matches!(track.state(), State::Present(_)) && *track.upstream_version == *version;
@@ -415,7 +416,7 @@ impl Source {
 
     // === what is written ===
 
-    /// The first request of a type is written, and says what is held, or does not.
+    /// The first request of a type was written; `claims`: with the known state.
     pub fn claims(&mut self, index: usize, ty: usize, claims: bool) {
         if let Some(Some(stream)) = self.streams.get_mut(index) {
             let said = &mut stream.types[ty];
@@ -423,7 +424,7 @@ impl Source {
         }
     }
 
-    /// A request was written. Gives the names that it asks for although the stream has asked for them already.
+    /// Records a written request. Returns the names in the request that the stream had requested already.
     pub fn wrote(&mut self, index: usize, ty: usize, add: Mask, remove: Mask, star: bool, now: u64) -> Mask {
         let Some(Some(stream)) = self.streams.get_mut(index) else { return 0 };
         let signs = stream.signs;
@@ -467,7 +468,7 @@ impl Source {
         twice
     }
 
-    /// The stream says nothing of the wildcard any more.
+    /// The stream no longer reports on the wildcard.
     pub fn unsubscribed_wildcard(&mut self, index: usize, ty: usize) {
         if let Some(Some(stream)) = self.streams.get_mut(index) {
             let said = &mut stream.types[ty];
@@ -477,7 +478,7 @@ impl Source {
 
     // === what is received ===
 
-    /// A response was delivered on a stream, which is there for this collection of its type.
+    /// A response was delivered on a stream, which serves this collection of the type.
     pub fn receive(&mut self, index: usize, shape: Option<Shape>, message: &Message, now: u64) {
         self.moment += 1;
         let mut silent_until = now;
@@ -492,7 +493,7 @@ impl Source {
         self.hear_silence_of(silent_until, now);
     }
 
-    /// A part of the first answer to a wildcard was handed to the transport.
+    /// A part of the first answer to a wildcard was passed to the transport.
     pub fn promise(&mut self, index: usize, ty: usize) {
         if let Some(Some(stream)) = self.streams.get_mut(index) {
             stream.types[ty].awaited += 1;
@@ -506,7 +507,7 @@ impl Source {
         }
     }
 
-    /// `silent_until`: when the first bytes came. Times of silence that would have been over since then are over with the
+    /// `silent_until`: the arrival of the first bytes. Silences that would have ended since then end with the
     /// next timer.
     fn take(&mut self, index: usize, shape: Option<Shape>, message: &Message, silent_until: u64, now: u64) {
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
@@ -534,7 +535,7 @@ impl Source {
         match (shape, stream.types[message.ty].wildcard) {
             (Some(Shape::Wildcard), true) => self.receive_members(index, message, now),
             (Some(Shape::Names), false) => self.receive_names(index, message, now),
-            // What was asked for on this stream is not wanted any more, or on another one (RLY-61).
+            // The collection is no longer subscribed, or on another stream (RLY-61).
             _ => {}
         }
     }
@@ -594,7 +595,7 @@ impl Source {
         bits(message.removed & gone).for_each(|name| said.is_answering(name, now));
         bits(gone).for_each(|name| said.waiting[name] = None);
         said.unanswered &= !(brought | gone);
-        // An error takes away name by name.
+        // An error removes names one by one.
         let taken = gone & there & !not_found;
         let kept = self.guard.judge((ty, false), taken, there, brought, now);
         bits(gone & !kept).for_each(|name| self.names[ty][name].lose(State::Absent, moment));
@@ -658,15 +659,17 @@ impl Source {
         for (name, member) in self.members[ty].iter_mut().enumerate() {
             let is_member = matches!(member.state(), State::Present(_));
             if !is_member || gone & bit(name) != 0 {
-                // A member that leaves before the membership is known may still be there for all that clients are told.
+                // A member that leaves before the membership is known may still be there, as far as clients
+                // can tell.
                 member.lose(absent, moment);
             }
         }
     }
 
-    /// The engine holds that a name does not exist because its timer ran out (TMR-5). Whether that is so: it was asked for
-    /// long enough ago on a stream that gave a sign of life since (RLY-29), and nothing was ever said of it, although the
-    /// server has spoken of the type, or had nothing to say to who told it what is held (RLY-2).
+    /// The engine holds that a name is absent because its timer ran out (TMR-5). Returns whether the verdict
+    /// is right: the request is old enough, on a stream with a later sign of life (RLY-29), and the server
+    /// never mentioned the name, although it has answered for the type, or owed no answer to a request that
+    /// presented the known state (RLY-2).
     pub fn time_out(&mut self, ty: usize, name: usize, now: u64) -> bool {
         let timeout = self.resource_timeout;
         let is_over = |stream: &Stream| {
@@ -698,7 +701,7 @@ impl Source {
         stream.types.iter_mut().filter(answered).for_each(|said| said.whole = Whole::Proving);
     }
 
-    /// It is over: what was answered before it is all there, unless more is on its way.
+    /// The round trip has ended: answers from before are complete, unless more are in flight.
     pub fn round_ended(&mut self, index: usize, now: u64) {
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         let proving = |said: &&mut StreamType| said.whole == Whole::Proving;
@@ -740,29 +743,30 @@ impl Source {
         }
     }
 
-    /// Whether responses with faults leave open what a server has said of a type: it may be marked as restored for longer.
+    /// Whether faulty responses leave the server's answer for a type open: the type may stay marked as
+    /// restored.
     pub fn is_in_doubt(&self, ty: usize) -> bool {
         self.in_doubt[ty]
     }
 
-    /// Of all that was asked for on a stream, and is still placed there, the server has said what it has to say.
+    /// The server's answers are complete for all requests on a stream that still belong there.
     pub fn is_silent(&self, index: usize, is_here: impl Fn(usize) -> bool) -> bool {
         let Some(Some(stream)) = self.streams.get(index) else { return false };
         let mut asked = (0..TYPES).filter(|ty| stream.types[*ty].asked && is_here(*ty)).peekable();
         stream.receiving.is_none() && asked.peek().is_some() && asked.all(|ty| stream.types[ty].is_current)
     }
 
-    /// The server says nothing of a type at all, so that nothing can be derived of names that are unknown (RLY-2).
+    /// The server is silent about a whole type, so that nothing follows for unknown names (RLY-2).
     pub fn is_unspoken(&self, ty: usize) -> bool {
         self.streams.iter().flatten().all(|stream| stream.types[ty].wildcard || !stream.types[ty].spoken)
     }
 
-    /// The stream ended: nothing that was said on it counts on the next (DEL-28, TMR-4).
+    /// The stream ended: its messages do not count on the next (DEL-28, TMR-4).
     pub fn stream_ended(&mut self, index: usize) {
         let ended = self.streams.get_mut(index).and_then(Option::take);
         for (ty, said) in ended.iter().flat_map(|stream| stream.types.iter().enumerate()) {
-            // What was not all there is not claimed on the next stream, so that the server tells it again. Where the stream gave the
-            // wildcard up, another one may have brought it since.
+            // An incomplete set is not presented on the next stream, so that the server sends the set again.
+            // If the stream dropped the wildcard, another stream may have completed the set since.
             if said.wildcard && !said.gave_up_wildcard && !self.complete[ty] {
                 self.members[ty].iter_mut().for_each(|member| member.upstream_version = "".into());
             }
@@ -785,7 +789,7 @@ impl Source {
     }
 }
 
-/// A payload-less element repeats the version that is held, or is a heartbeat whatever it says (TTL-4, TTL-10).
+/// An element without a payload repeats the known version, or is a heartbeat in any version (TTL-4, TTL-10).
 fn is_beat(track: &Track, variant: Variant, version: &str) -> bool {
     let is_held = matches!(track.state(), State::Present(_));
     variant == Variant::Sotw || (is_held && !version.is_empty() && *track.upstream_version == *version)

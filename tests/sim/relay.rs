@@ -1,4 +1,4 @@
-//! The relay around the machines: what the driver does, without tasks and sockets.
+//! The relay around the machines: the driver's work, without tasks and sockets.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
@@ -26,13 +26,13 @@ use super::schedule::{MILLI, SECOND};
 use super::words::{Mask, TYPES, bit, read, show};
 use super::world::{Invariant, Job, World};
 
-/// So many answers of one stream may turn out to say nothing at one moment.
+/// The maximum number of answers of one stream that turn out empty at one moment.
 const ANSWERS_MAX: usize = 1_000;
 
 pub const LINGER: u64 = 30 * SECOND;
 pub const RESOURCE_TIMEOUT: u64 = 10 * SECOND;
 
-/// One source, with what the driver keeps of it.
+/// One source, with the driver's state for it.
 pub struct Slot {
     pub server: usize,
     pub class: usize,
@@ -42,40 +42,40 @@ pub struct Slot {
     pub reference: reference::Source,
     /// By stream.
     pub heard: Vec<Hearing>,
-    /// Its server was lost when the source was called last.
+    /// The server was lost at the last call of the source.
     pub was_lost: bool,
-    /// When the machine wants to be called.
+    /// The next time at which the machine wants a call.
     pub due: Option<u64>,
-    /// When something is over by the clock of the reference.
+    /// The next time at which the reference has an event.
     pub reference_due: Option<u64>,
-    /// Snapshots that were published, as long as somebody may hold them.
+    /// Published snapshots, as long as they are in use.
     pub published: Vec<Weak<Snapshot>>,
-    /// When the moments of the reference were, as far as anything was compared then.
+    /// The times of the reference's moments, as far as they were compared.
     pub times: Vec<(u32, u64)>,
-    /// The moment of the reference that was compared last.
+    /// The last compared moment of the reference.
     pub compared: u32,
-    /// Somebody wanted something of it.
+    /// A session has subscribed.
     pub has_begun: bool,
 }
 
 impl Slot {
-    /// When a moment of the reference was.
+    /// The time of a moment of the reference.
     pub fn time_of(&self, moment: u32) -> u64 {
         self.when(moment).unwrap_or(0)
     }
 
-    /// The same; `None` if the reference has not come to this moment.
+    /// The same; `None` if the reference has not reached the moment.
     pub fn when(&self, moment: u32) -> Option<u64> {
         let at = self.times.partition_point(|(known, _)| *known < moment);
         self.times.get(at).map(|(_, time)| *time)
     }
 
-    /// Whether its server is heard: one of its streams that is lost stands for all (RLY-40).
+    /// Whether the server is heard: one lost stream makes the server lost (RLY-40).
     pub fn reach(&self, now: u64) -> Heard {
         Heard::of_all(self.heard.iter().filter(|stream| stream.is_used()).map(|stream| stream.heard(now)))
     }
 
-    /// When the machine, or the reference, has something to do.
+    /// The next time at which the machine, or the reference, has work.
     pub fn next_due(&self) -> Option<u64> {
         self.due.into_iter().chain(self.reference_due).min()
     }
@@ -92,7 +92,7 @@ impl Slot {
     }
 }
 
-/// One downstream stream, with what the driver and the judge keep of it.
+/// One downstream stream, with the driver's and the judge's state for it.
 pub struct StreamSlot {
     pub id: u64,
     pub client: usize,
@@ -106,29 +106,29 @@ pub struct StreamSlot {
     /// The message that a client does not read.
     pub unread: Option<Box<Sent>>,
     pub is_polled: bool,
-    /// When to poll although nothing happened.
+    /// The time of the next poll without an event.
     pub wakes_at: Option<u64>,
     looks_at: Option<Time>,
-    /// A move between servers is on its way to the sources.
+    /// A move between servers is in flight to the sources.
     is_shifting: bool,
-    /// The sources that were told of this stream.
+    /// The sources that know this stream.
     told: BTreeSet<usize>,
-    /// Answers of several messages that were begun.
+    /// Begun answers of several messages.
     rest: [Option<Composition>; TYPES],
-    /// When what was sent last arrives.
+    /// The arrival time of the last message.
     pub down: u64,
     pub up: u64,
-    // The judge's.
+    // The judge's state.
     pub mirror: [Held; TYPES],
     pub flights: [Flight; TYPES],
     pub nonces: BTreeSet<String>,
-    /// When a routing type last went, or the cluster side was at rest.
+    /// The time at which the last routing type went, or the cluster side was at rest.
     pub routes_free_at: u64,
     /// Clusters that changed, whose endpoints have to follow (ORD-5).
     pub forced: Mask,
     /// Clusters that changed before the client asked for any endpoints.
     pub early: Mask,
-    /// Routing types that waited too long have their turn.
+    /// Routing types have their turn after too long a wait.
     pub is_round: bool,
     /// By list.
     pub moves: [Moves; 2],
@@ -136,13 +136,13 @@ pub struct StreamSlot {
 }
 
 impl StreamSlot {
-    /// A source was told of it.
+    /// A source knows the stream.
     pub fn has_told(&self, slot: usize) -> bool {
         self.told.contains(&slot)
     }
 }
 
-/// Where the subscriptions of one session go.
+/// The destinations of a session's subscriptions.
 pub struct Routes<'a> {
     authorities: &'a Authorities,
     class: usize,
@@ -229,7 +229,7 @@ impl World {
         Source::new(id, settings, attachment).of_server("cp".into(), false)
     }
 
-    /// The process ends and starts again, with nothing in its hands but what its checkpoint says.
+    /// Ends and restarts the process; only the checkpoint survives.
     pub fn restart_relay(&mut self, choice: u64) {
         self.tell(|| "the relay restarts".to_owned());
         self.reload(choice);
@@ -248,7 +248,7 @@ impl World {
 
     // === sources ===
 
-    /// Takes what came out of a source after a call, and compares it with the reference.
+    /// Takes the outputs of a source after a call, and compares them with the reference.
     pub fn drain(&mut self, slot: usize) {
         while let Some(output) = self.slots[slot].source.as_mut().and_then(Source::poll_output) {
             match output {
@@ -288,7 +288,7 @@ impl World {
 
     pub fn run_timers(&mut self) {
         for slot in 0..self.slots.len() {
-            // What is over by the clock of the reference alone, the machine has missed.
+            // A timer that is over only by the reference's clock was missed by the machine.
             let is_over = |due: Option<u64>| due.is_some_and(|due| due <= self.now);
             let is_due = is_over(self.slots[slot].due);
             if is_due || is_over(self.slots[slot].reference_due) {
@@ -307,7 +307,7 @@ impl World {
         }
     }
 
-    /// The operator says of a source that what is held back of these types was meant.
+    /// The operator confirms the held deletions of these types at a source.
     pub fn confirm_deletions(&mut self, slot: usize, types: impl Fn(usize) -> bool) {
         let (time, words) = (self.time(), &self.words);
         let this = &mut self.slots[slot];
@@ -430,7 +430,7 @@ impl World {
         }
     }
 
-    /// Moves a session between the servers of its lists, if that is due.
+    /// Moves a session between the servers of its lists, if due.
     fn follow_servers(&mut self, stream: &mut StreamSlot) {
         let (slots, time) = (&self.slots, self.time());
         let latest = |id: SourceId| slots.get(id.0 as usize).map(|slot| slot.snapshot.clone());
@@ -465,7 +465,7 @@ impl World {
         served.map_or(0, |(_, server)| usize::from(server))
     }
 
-    /// Says farewell to sources that the session no longer uses, once all were told.
+    /// Releases sources that the session no longer uses, after all sources have the update.
     fn leave_unused(&mut self, stream: &mut StreamSlot) {
         let dismisses = std::mem::take(&mut stream.is_shifting);
         for slot in 0..self.slots.len() {
@@ -493,7 +493,7 @@ impl World {
         self.drain(slot);
     }
 
-    /// A source hears of a change of what a session wants.
+    /// Passes a session's changed subscriptions to a source.
     pub fn tell_source(&mut self, id: u64) {
         let Some(mut stream) = self.streams.get_mut(id as usize).and_then(Option::take) else { return };
         if let Some(watch) = stream.watches.pop_front() {
@@ -548,7 +548,7 @@ impl World {
         self.drain(slot);
     }
 
-    /// The stream can take a message: the newest answer goes, one message at a time.
+    /// The stream can take a message: sends the newest answer, one message at a time.
     pub fn poll(&mut self, id: u64) {
         let Some(mut stream) = self.streams.get_mut(id as usize).and_then(Option::take) else { return };
         stream.is_polled = false;
@@ -588,7 +588,7 @@ impl World {
             let latest = |id: SourceId| slots.get(id.0 as usize).map(|slot| slot.snapshot.clone());
             let (index, answer) = stream.session.poll_answer(&latest, time)?;
             let ty = self.words.type_of(&answer.type_url);
-            // Of the messages after the first the stream keeps no more than the driver has.
+            // The stream keeps no more of the later messages than the driver does.
             let begun = stream.rest[ty].take().filter(|_| answer.chunk > 0);
             let composition = begun.unwrap_or_else(|| answer.spelled(answer.compose()));
             let chunks = composition.chunks.len();

@@ -1,4 +1,4 @@
-//! The judge at the end of a schedule: everything has come to rest, and then everybody has left.
+//! The judge at the end of a schedule: everything is at rest, and then all clients have left.
 
 use sluice::xds::Variant;
 
@@ -8,7 +8,7 @@ use super::words::{EDS, SHORT, TYPES, bit, bits, is_full_state, list_of, show, s
 use super::world::{Invariant, World};
 
 impl World {
-    /// I1: every client holds what its servers have, and has learnt so from what they said last.
+    /// I1: every client has the resources of its servers, from the servers' last messages.
     pub fn judge_rest(&mut self) {
         for client in 0..self.clients.len() {
             let Some(id) = self.clients[client].stream else {
@@ -26,7 +26,7 @@ impl World {
             }
             let Some(Some(stream)) = self.streams.get(id as usize) else { continue };
             let slots = [self.slot_of(stream, 0), self.slot_of(stream, 1)];
-            // Of those that the relay knows the client to hold, and that are there.
+            // The names that the relay knows the client to have, and that exist.
             let held = stream.mirror[EDS].wanted & stream.mirror[EDS].mask() & stream.mirror[EDS].known;
             let is_there = |name: &usize| {
                 let source = &self.slots[slots[list_of(*name)]].reference;
@@ -68,7 +68,8 @@ impl World {
         let source = &self.slots[slot].reference;
         let due = due_of(source, ty, name, held, is_full, source.moment);
         let found = held.resources[name];
-        // A name of which its server will never say anything, or no more than an error (ERR-8), withholds a full-state answer as a whole (RLY-5).
+        // A name that its server never mentions, or mentions only in an error (ERR-8), delays a full-state
+        // answer as a whole (RLY-5).
         let is_unsaid = |other: usize| {
             let source = &self.slots[slots[list_of(other)]].reference;
             let track = &source.names[ty][other];
@@ -78,9 +79,9 @@ impl World {
         let is_right = match due {
             _ if is_withheld => true,
             State::Present(content) => found == content,
-            // Who says nothing of a type says nothing of a name (RLY-2).
+            // Silence about a type means nothing for a name (RLY-2).
             State::Unknown => source.is_unspoken(ty) || source.names[ty][name].failed.is_some(),
-            // A SotW client is not told that something of these types is gone (SST-6).
+            // A SotW client does not learn of removals of these types (SST-6).
             State::Absent if variant == Variant::Sotw && !is_full => true,
             State::Absent => found == 0 || held.stale & bit(name) != 0,
         };
@@ -95,7 +96,7 @@ impl World {
         }
     }
 
-    /// What a source holds is what its server has.
+    /// The known state of a source is the server's state.
     fn judge_truth(&mut self, slot: usize) {
         let (server, class) = (self.slots[slot].server, self.slots[slot].class);
         for ty in 0..TYPES {
@@ -104,8 +105,9 @@ impl World {
                 let truth = self.servers[server].truth[class][ty][name];
                 if reference.wanted(ty) & bit(name) != 0 {
                     let state = reference.names[ty][name].state();
-                    // What was held under no version cannot be claimed, so that a server that is mute about what does not exist
-                    // says nothing of it on the next stream, and nothing may be derived from that (RLY-28).
+                    // A resource without a version cannot be presented. A server that does not report absence
+                    // then stays silent about it on the next stream, and nothing follows from the silence
+                    // (RLY-28).
                     let is_unclaimed = reference.names[ty][name].upstream_version.is_empty();
                     let tells_nothing = match self.servers[server].delta {
                         true => self.servers[server].mute && is_unclaimed,
@@ -117,7 +119,7 @@ impl World {
                         (State::Present(content), Some(entry)) => entry.content == content,
                         (State::Absent, None) => true,
                         (State::Present(_), None) => tells_nothing,
-                        // An error was its last word, and in SotW it has no other.
+                        // The server's last answer was an error; SotW has no other answer.
                         (State::Unknown, None) => is_silent || reference.names[ty][name].failed.is_some(),
                         (State::Absent, Some(_)) | (State::Unknown, Some(_)) => false,
                     };
@@ -135,7 +137,7 @@ impl World {
                 if reference.wants_wildcard(ty) {
                     let state = reference.members[ty][name].state();
                     let due = truth.filter(|entry| entry.member).map(|entry| entry.content);
-                    // A SotW server cannot say that a member of these types is gone (SST-4).
+                    // A SotW server cannot report removals of members of these types (SST-4).
                     let tells_nothing = !self.servers[server].delta && !is_full_state(ty);
                     let is_right = match state {
                         State::Present(_) if due.is_none() => tells_nothing,
@@ -157,7 +159,7 @@ impl World {
         }
     }
 
-    /// I16: nobody is left, and nothing is.
+    /// I16: without clients, nothing remains.
     pub fn judge_idle(&mut self) {
         for slot in 0..self.slots.len() {
             let (this, reference) = (&self.slots[slot], &self.slots[slot].reference);

@@ -1,4 +1,5 @@
-//! What the reference model of a source knows of checkpoints: what one says, and what is still as it said after a restart.
+//! The reference model of checkpoints at a source: their content, and the part that is unconfirmed after a
+//! restart.
 
 use std::collections::BTreeMap;
 
@@ -9,32 +10,32 @@ use super::reference::{Source, State, Track};
 use super::schedule::SECOND;
 use super::words::{Content, Mask, NAMES, SDS, TYPES, bit, bits};
 
-/// A restored source that nobody watches waits at least this long.
+/// The minimum life of a restored source without sessions.
 pub(super) const PATIENCE_MIN: u64 = 10 * SECOND;
 
 /// One resource in a checkpoint.
 #[derive(Clone, Debug)]
 pub struct Saved {
     pub content: Content,
-    /// The server's version, if it may be claimed.
+    /// The server's version, if it may be presented.
     pub version: Box<str>,
-    /// When its time to live runs out, and how long that was.
+    /// The end of the time to live, and its length.
     pub expires: Option<(u64, u64)>,
 }
 
 pub type Names = BTreeMap<usize, Saved>;
 
-/// What the checkpoint of a source says.
+/// The checkpoint of a source.
 #[derive(Clone, Debug, Default)]
 pub struct Checkpoint {
     pub names: [Names; TYPES],
-    /// The members of wildcards that were known as a whole.
+    /// The members of complete wildcards.
     pub members: [Option<Names>; TYPES],
 }
 
 impl Checkpoint {
-    /// After a while: what has a time to live may be gone. Nobody knows that if the clock was set back, nor what the
-    /// wildcards are of which it is a part.
+    /// The checkpoint at a later time: resources with a time to live may have expired. After a clock set
+    /// back, their state is unknown, and so is that of wildcards that include them.
     pub fn at(mut self, now: u64, is_set_back: bool) -> Checkpoint {
         let lives = |saved: &Saved| saved.expires.is_none_or(|(at, _)| at > now && !is_set_back);
         for names in &mut self.names {
@@ -49,19 +50,20 @@ impl Checkpoint {
         self
     }
 
-    /// What is there by name, and what as members.
+    /// The resources known by name, and the known members.
     pub fn masks(&self) -> [(Mask, Option<Mask>); TYPES] {
         let mask = |names: &Names| names.keys().fold(0, |mask, name| mask | bit(*name));
         std::array::from_fn(|ty| (mask(&self.names[ty]), self.members[ty].as_ref().map(mask)))
     }
 }
 
-/// What of a source is still as a checkpoint said.
+/// The part of a source in the state of a checkpoint.
 #[derive(Clone, Debug, Default)]
 pub struct Restoring {
-    /// The collections of which the server has not spoken, and whether it is told of all that is held of them.
+    /// The collections without an answer of the server, and whether the request presents all their known
+    /// resources.
     unheard: BTreeMap<(usize, Shape), bool>,
-    /// Since when nobody watches the source.
+    /// The time since which the source has no session.
     pub(super) unwatched_since: Option<u64>,
 }
 
@@ -70,15 +72,15 @@ impl Restoring {
         self.unheard.contains_key(&(ty, shape))
     }
 
-    /// Something of a type is as the checkpoint said, and its server has not spoken of it (I14).
+    /// A part of a type is in the state of the checkpoint, and the server has not answered for it (I14).
     pub fn has_type(&self, ty: usize) -> bool {
         self.unheard.keys().any(|(of, _)| *of == ty)
     }
 }
 
 impl Source {
-    /// What is there and may be kept, as it is now (RLY-7): no secrets, and nothing of what is absent or unknown. Versions
-    /// mean something in delta only (RLY-64).
+    /// The present content that may be kept (RLY-7): no Secrets, no absent or unknown names. Versions are
+    /// meaningful only in delta (RLY-64).
     pub fn checkpoint(&self, is_delta: bool) -> Checkpoint {
         let saved = |track: &Track| match track.state() {
             State::Present(content) => {
@@ -100,7 +102,7 @@ impl Source {
         checkpoint
     }
 
-    /// The source begins with what a checkpoint says.
+    /// The source begins with the content of a checkpoint.
     pub fn restore(&mut self, checkpoint: &Checkpoint, now: u64) {
         self.moment += 1;
         let moment = self.moment;
@@ -133,13 +135,13 @@ impl Source {
         self.settle_patience(now);
     }
 
-    /// Nobody lets a name go that is there and of which the server has not spoken since the restart.
+    /// A known name is kept while the server has not answered for it since the restart.
     pub fn is_kept(&self, ty: usize, name: usize) -> bool {
         let is_present = matches!(self.names[ty][name].state(), State::Present(_));
         is_present && self.restoring.has(ty, Shape::Names)
     }
 
-    /// The server has spoken of a collection.
+    /// The server has answered for a collection.
     pub fn confirm(&mut self, ty: usize, shape: Shape, now: u64) {
         if self.restoring.unheard.remove(&(ty, shape)).is_some() {
             self.settle_interest(ty, now);
@@ -147,13 +149,13 @@ impl Source {
         }
     }
 
-    /// A server that was told of all that is held, and has said nothing for long enough on a stream that is alive, has no
-    /// news (RLY-29, DEL-35).
+    /// A server that knows all presented resources, and was silent for long enough on a live stream, has no
+    /// changes (RLY-29, DEL-35).
     pub fn hear_silence(&mut self, now: u64) {
         self.hear_silence_of(now, now);
     }
 
-    /// Silence ends with the first bytes of a message: `until` then.
+    /// Silence ends with the first bytes of a message, at `until`.
     pub fn hear_silence_of(&mut self, until: u64, now: u64) {
         let timeout = self.resource_timeout;
         for stream in self.streams.iter_mut().flatten() {
@@ -162,7 +164,7 @@ impl Source {
                 let is_silent =
                     |(since, before): (u64, u32)| since + timeout <= until && signs > before && !is_receiving;
                 said.was_silent |= !said.is_answered && said.asked_at.is_some_and(is_silent);
-                // What was rejected is as old as before (I9).
+                // A rejected type is as old as before (I9).
                 said.is_current |= match said.is_answered {
                     true => !said.is_rejected && (variant == Variant::Sotw || said.is_settled()),
                     false => said.asked_at.is_some_and(is_silent),
@@ -174,7 +176,7 @@ impl Source {
         due.into_iter().for_each(|(ty, shape)| self.confirm(ty, shape, now));
     }
 
-    /// Of each collection of a type that is wanted the server has said, by words or silence, what it has to say.
+    /// The server has answered for each subscribed collection of a type, by messages or by silence.
     fn is_current(&self, ty: usize) -> bool {
         let interest = &self.interest[ty];
         let wanted = [(true, interest.wildcard), (false, interest.held != 0)];
@@ -185,7 +187,7 @@ impl Source {
             })
         };
         let mut wanted = wanted.into_iter().filter(|(_, is_wanted)| *is_wanted).peekable();
-        // Of what is not wanted any more nothing is said.
+        // Collections without subscribers have no verdict.
         wanted.peek().is_some() && wanted.all(|(wildcard, _)| says(wildcard))
     }
 
@@ -195,8 +197,8 @@ impl Source {
         self.restoring.unwatched_since = since.or_else(|| is_unwatched.then_some(now));
     }
 
-    /// What nobody has watched for long enough, and of which the server has not spoken, is given up, whether or not the
-    /// server is lost: it can be restored again.
+    /// Gives up content without a session and without an answer for long enough, whether or not the server is
+    /// lost: it can be restored again.
     pub fn give_up_restored(&mut self, now: u64) {
         let patience = self.linger.max(PATIENCE_MIN);
         if self.restoring.unwatched_since.is_none_or(|since| since + patience > now) {

@@ -1,6 +1,6 @@
-//! Entropy that is the same on every machine: a seed is a schedule.
+//! Entropy that is equal on every machine: a seed is a schedule.
 
-/// SplitMix64: small, and good enough to choose with.
+/// SplitMix64: small, and good enough for choices.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 

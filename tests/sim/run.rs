@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::schedule::{Act, Plan};
 use super::world::{self, Failure, Invariant, Outcome};
 
-/// Seeds, and how long to try them.
+/// Seeds, and the time to try them.
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub first: u64,
@@ -17,7 +17,7 @@ pub struct Batch {
     pub shows_progress: bool,
 }
 
-/// A schedule that violates something.
+/// A schedule with a violation.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub seed: u64,
@@ -26,10 +26,10 @@ pub struct Found {
 
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// How many schedules were run.
+    /// The number of schedules run.
     pub seeds: u64,
     pub took: Duration,
-    /// The lowest of the seeds that were found to fail.
+    /// The lowest failing seed.
     pub found: Option<Found>,
 }
 
@@ -39,7 +39,7 @@ impl Report {
     }
 }
 
-/// Where the engine's clock stands when a schedule begins; it must not matter (I18).
+/// The engine's clock at the start of a schedule; the value must not matter (I18).
 fn origin_of(seed: u64) -> u64 {
     super::rng::mix(seed) >> 14
 }
@@ -105,7 +105,7 @@ pub fn run_batch(batch: &Batch) -> Report {
     Report { seeds: done.load(Ordering::Relaxed), took: started.elapsed(), found }
 }
 
-/// Runs on after failures, tells them as they come, and gives them.
+/// Continues after failures, prints each, and returns all.
 pub fn survey(batch: &Batch) -> Vec<Found> {
     let (started, next) = (Instant::now(), AtomicU64::new(0));
     let all = Mutex::new(Vec::new());
@@ -135,7 +135,7 @@ pub fn survey(batch: &Batch) -> Vec<Found> {
     all
 }
 
-/// Leaves out events as long as the same invariant is violated: first many at once, then one by one.
+/// Removes events as long as the same invariant is violated: first many at once, then one by one.
 pub fn shrink(seed: u64, failure: &Failure) -> Vec<Act> {
     let plan = Plan::of_seed(seed);
     let fails = |acts: &[Act]| {
@@ -160,7 +160,7 @@ pub fn shrink(seed: u64, failure: &Failure) -> Vec<Act> {
     acts
 }
 
-/// The story of a failing seed, as short as it gets.
+/// The story of a failing seed, as short as possible.
 pub fn tell(found: &Found) -> String {
     let plan = Plan::of_seed(found.seed);
     let acts = shrink(found.seed, &found.failure);

@@ -1,19 +1,19 @@
-//! What happens in a schedule, drawn from its seed before it runs, so that single events can be left out of it.
+//! The events of a schedule, drawn from its seed before the run, so that single events can be removed.
 
 use super::failing::Failings;
 use super::guarded::Hold;
 use super::rng::{Rng, mix};
 use super::words::{ALL, ALL_FEW, Mask};
 
-/// At least this many events make a schedule.
+/// The minimum number of events in a schedule.
 pub const EVENTS_MIN: usize = 200;
 
-/// From this seed on worlds have what [`Plan::grow`] adds. The seeds below it mean the schedules that they always meant.
+/// From this seed on worlds have the additions of [`Plan::grow`]. Lower seeds keep their schedules.
 pub const GROWN: u64 = 1 << 20;
-/// From this seed on they have what [`Plan::grow_again`] adds.
+/// From this seed on worlds have the additions of [`Plan::grow_again`].
 pub const GROWN_AGAIN: u64 = 1 << 21;
 
-/// Whether faults go on to the end, or cease so that everything must come to rest.
+/// Whether faults continue to the end, or cease so that everything must come to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Safety,
@@ -24,16 +24,16 @@ pub enum Mode {
 pub const MILLI: u64 = 1_000;
 pub const SECOND: u64 = 1_000_000;
 
-/// What a client is like.
+/// The kind of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The wildcard of CDS and LDS, and EDS and RDS by the names that these bring.
+    /// The wildcard of CDS and LDS, and EDS and RDS by the names in these.
     Envoy,
     /// One listener by name, then its route, clusters and endpoints by name, in a chain.
     Grpc,
-    /// Asks for anything.
+    /// Subscribes to anything.
     Free,
-    /// Asks for anything, says nonsense of nonces, rejects, floods.
+    /// Subscribes to anything, sends false nonces, rejects, floods.
     Hostile,
 }
 
@@ -42,25 +42,25 @@ pub struct ClientPlan {
     pub kind: Kind,
     pub delta: bool,
     pub class: usize,
-    /// How long it takes to read a message, and to answer it, at most.
+    /// The maximum time to read a message, and to answer.
     pub read_within: u64,
     pub answers_within: u64,
-    /// How many of a hundred responses it rejects.
+    /// The percentage of rejected responses.
     pub rejects: u64,
-    /// It spells the wildcard `*`.
+    /// The client spells the wildcard `*`.
     pub star: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct ServerPlan {
     pub delta: bool,
-    /// It never says that a name does not exist.
+    /// The server never reports absence.
     pub mute: bool,
-    /// The most that a message takes on the way, or waits in the server.
+    /// The maximum latency of a message, including the wait in the server.
     pub latency: u64,
 }
 
-/// What holds for a whole schedule.
+/// The settings of a whole schedule.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
@@ -74,19 +74,19 @@ pub struct Plan {
     pub coalescing: u64,
     pub gather: u64,
     pub legacy_wildcard: bool,
-    /// What a session wants reaches its sources late.
+    /// A session's subscriptions reach its sources late.
     pub slow_watches: bool,
     /// Some resources have a time to live.
     pub ttls: bool,
-    /// The servers of a list stand in for each other (A71).
+    /// The servers of a list replace each other (A71).
     pub fallback: bool,
-    /// How many of a hundred messages of servers may be spoilt.
+    /// The percentage of servers' messages that may be corrupted.
     pub wrong: u64,
-    /// The relay keeps a checkpoint, and comes back from it.
+    /// The relay keeps a checkpoint, and restarts from it.
     pub checkpoint: bool,
-    /// The names that there are.
+    /// The existing names.
     pub names: Mask,
-    /// Answers come in several messages, and messages bit by bit.
+    /// Answers come in several messages, and messages in parts.
     pub parts: bool,
     /// Clients change to the other class.
     pub moves: bool,
@@ -97,24 +97,24 @@ pub struct Plan {
     pub failings: Failings,
 }
 
-/// Events of later worlds: most of a type goes from a server, or comes back; an operator says that it was meant.
+/// Events of later worlds: removes most of a type from a server, or restores the type; an operator confirms.
 pub const VANISH: u8 = 100;
 pub const CONFIRM: u8 = 101;
 /// A client changes to the other class.
 pub const CHANGE_CLASS: u8 = 102;
-/// A route comes to name another cluster.
+/// A route changes to another cluster.
 pub const FLIP: u8 = 103;
-/// A server has errors for names, or says nothing that can be used.
+/// Puts names in error at a server, or makes its responses unusable.
 pub const FAIL_NAMES: u8 = 104;
 pub const TURN_VOID: u8 = 105;
 
 /// One event.
 #[derive(Clone, Copy, Debug)]
 pub struct Act {
-    /// Since the one before.
+    /// The time since the previous event.
     pub gap: u64,
     pub what: u8,
-    /// Chooses from what there is then.
+    /// Chooses among the present candidates.
     pub choice: u64,
 }
 
@@ -160,7 +160,7 @@ impl Plan {
         plan
     }
 
-    /// What worlds have that came later, drawn apart from the rest.
+    /// Draws the additions of later worlds, apart from the rest.
     fn grow(&mut self) {
         let mut rng = Rng::new(mix(self.seed) ^ 0x6706);
         if rng.percent(20) {
@@ -175,7 +175,7 @@ impl Plan {
         self.moves = self.classes == 2 && rng.percent(40);
     }
 
-    /// What came later still.
+    /// Draws the latest additions.
     fn grow_again(&mut self) {
         let mut rng = Rng::new(mix(self.seed) ^ 0x6708);
         self.routes = rng.percent(50);
@@ -202,7 +202,7 @@ impl Plan {
         acts
     }
 
-    /// Some events become others that only later worlds have.
+    /// Replaces some events with events that only later worlds have.
     fn grow_acts(&self, acts: &mut [Act]) {
         let mut rng = Rng::new(mix(self.seed) ^ 0x6707);
         let mut kinds = Vec::new();

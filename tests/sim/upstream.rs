@@ -1,4 +1,4 @@
-//! The way between the relay and its servers: connections that fail, delay, fall silent and end.
+//! The connections between the relay and its servers: connections that fail, delay, become silent and end.
 
 use sluice::engine::upstream::{Event, Input, Output};
 use sluice::xds::{Code, Request, Status, Variant};
@@ -11,14 +11,14 @@ use super::schedule::{MILLI, SECOND};
 use super::words::{SHORT, bits, names_of_list, show, show_content};
 use super::world::{Invariant, Job, World};
 
-/// How long a connection that went silent is believed in: TCP's keepalive (FU3).
+/// The time until a silent connection is detected: TCP's keepalive (FU3).
 const SILENCE: u64 = 20 * SECOND;
-/// How long an answer to a probe is waited for (RLY-29).
+/// The timeout of a probe (RLY-29).
 const PROBE: u64 = 10 * SECOND;
 const CONNECT_TIMEOUT: u64 = 3 * SECOND;
 const CONNECT_BACKOFF_MAX: u64 = 30 * SECOND;
 
-/// One upstream stream, from the wish to open it to its end.
+/// One upstream stream, from the request to open it to its end.
 #[derive(Debug)]
 pub struct Link {
     pub slot: usize,
@@ -26,18 +26,18 @@ pub struct Link {
     pub server: usize,
     pub variant: Variant,
     pub is_open: bool,
-    /// Nothing arrives any more, on either side, and nobody was told.
+    /// No message arrives any more, on either side, without a notice.
     pub is_silent: bool,
     /// Failed attempts to connect.
     attempts: u32,
-    /// When what was sent last arrives: on one stream nothing overtakes.
+    /// The arrival of the last message: on one stream no message overtakes another.
     up: u64,
     down: u64,
-    /// When the first bytes of what was sent last arrive.
+    /// The arrival of the first bytes of the last message.
     begins: u64,
-    /// A response that the relay has to answer: its type, its nonce and whether it has to be rejected.
+    /// A response that the relay has to answer: its type, its nonce, and whether a NACK is due.
     expected: Option<(usize, String, bool)>,
-    /// A flush is on its way.
+    /// A flush is scheduled.
     flushing: bool,
 }
 
@@ -78,7 +78,7 @@ impl World {
     }
 
     fn upstream_event(&mut self, slot: usize, index: usize, event: &Event) {
-        // To an old server an ACK that lists nothing cannot be written.
+        // An ACK without names cannot be written for an old server.
         if let Event::Ignored { .. } = event
             && self.plan.legacy_wildcard
             && let Some(link) = self.link_of(slot, index).and_then(|link| self.links.get_mut(&link))
@@ -131,7 +131,7 @@ impl World {
         self.after(latency, Job::Connect(id));
     }
 
-    /// The relay drops a stream: the server hears of it later.
+    /// The relay drops a stream: the server learns of the drop later.
     fn drop_link(&mut self, slot: usize, index: usize) {
         let Some(id) = self.slots[slot].links.get_mut(index).and_then(Option::take) else { return };
         self.slots[slot].reference.stream_ended(index);
@@ -199,7 +199,7 @@ impl World {
         }
     }
 
-    /// Tells a source what happened on one of its streams.
+    /// Passes an event on a stream to its source.
     pub fn input(&mut self, slot: usize, index: usize, input: Input) {
         let time = self.time();
         if let Some(source) = &mut self.slots[slot].source {
@@ -247,14 +247,14 @@ impl World {
         self.input(slot, index, Input::Alive);
     }
 
-    /// What the server has sent until it hears of the round trip arrives before its answer.
+    /// Messages that the server sends before it sees the round trip arrive before the answer.
     fn round_trip(&mut self, slot: usize, index: usize) {
         let Some(id) = self.link_of(slot, index) else { return };
         let latency = 2 * self.latency(self.links[&id].server);
         let now = self.now;
         self.slots[slot].reference.round_began(index, now);
         let Some(link) = self.links.get_mut(&id).filter(|link| !link.is_silent) else { return };
-        // The rest of a message that has begun may come behind it.
+        // The rest of a begun message may follow it.
         let at = link.begins.max(now + latency);
         link.down = link.down.max(at);
         self.at(at, Job::Returned(id));
@@ -269,7 +269,7 @@ impl World {
         self.input(slot, index, Input::Returned);
     }
 
-    /// The connection falls silent: nothing on its way arrives, and nobody is told before the keepalive finds out.
+    /// The connection becomes silent: messages in flight are lost, and only the keepalive detects the loss.
     pub fn fall_silent(&mut self, id: u64) {
         let Some(link) = self.links.get_mut(&id).filter(|link| link.is_open && !link.is_silent) else {
             return;
@@ -295,7 +295,7 @@ impl World {
         self.flush_soon(id);
     }
 
-    /// The server will say what it has to say on a stream.
+    /// Schedules the server's messages on a stream.
     pub fn flush_soon(&mut self, id: u64) {
         let Some(link) = self.links.get(&id).filter(|link| link.is_open && !link.flushing) else { return };
         let latency = self.latency(link.server);
@@ -346,7 +346,7 @@ impl World {
         }
     }
 
-    /// How long after its first bytes the last ones of a message arrive.
+    /// The time between the first and the last bytes of a message.
     fn takes_for_rest(&mut self) -> u64 {
         if !self.plan.parts || self.is_healed || !self.rng.percent(40) {
             return 0;
@@ -379,7 +379,7 @@ impl World {
         let reference = &mut self.slots[slot].reference;
         let asked = reference.streams[index].as_ref().is_some_and(|stream| stream.types[message.ty].asked);
         reference.receive(index, shape, message, self.now);
-        // A server that is unsteady may be heard later only, and that ends what was said before (DAT-7).
+        // An unsteady server may be heard only later, and that ends its earlier errors (DAT-7).
         if self.slots[slot].is_lost(now) {
             self.slots[slot].reference.doubt_errors(message.ty);
         }
@@ -396,7 +396,8 @@ impl World {
     }
 }
 
-/// Of the first request after a response: it answers it, with an error exactly if there was a fault (ACK-8, RLY-37).
+/// The first request after a response answers the response, with an error exactly if there was a fault
+/// (ACK-8, RLY-37).
 fn judge_answer(link: &mut Link, request: &Request) -> Result<(), String> {
     let (nonce, error) = match request {
         Request::Sotw(request) => (&request.response_nonce, &request.error_detail),

@@ -1,4 +1,4 @@
-//! The few types and names that schedules are made of, and contents that tell where they come from.
+//! The few types and names of the schedules, and contents that identify their origin.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +25,8 @@ const MESSAGES: [&str; TYPES] = [
 
 pub const SHORT: [&str; TYPES] = ["CDS", "EDS", "LDS", "RDS", "SDS"];
 
-/// The names of all worlds are `a` to `f` of the old style, and `x` to `z` of the authority `auth`. Large worlds have `A` to `P`
-/// beside them, of the old style, too.
+/// The names of all worlds are `a` to `f` of the old style, and `x` to `z` of the authority `auth`. Large
+/// worlds add `A` to `P`, also of the old style.
 pub const OLD: usize = 6;
 pub const FEW: usize = 9;
 pub const NAMES: usize = 25;
@@ -40,10 +40,10 @@ pub const ALL_FEW: Mask = (1 << FEW) - 1;
 pub const ALL_OLD: Mask = ALL & !(ALL_FEW & !((1 << OLD) - 1));
 pub const ALL: Mask = (1 << NAMES) - 1;
 
-/// What a resource says: who made it (the upper eight bits) and which edition it is. Zero: nothing.
+/// The content of a resource: its maker (the upper eight bits) and its edition. Zero: nothing.
 pub type Content = u32;
 
-/// No edition has a number so high.
+/// Larger than any edition.
 const OTHER_CLASS: Content = 1 << 23;
 
 pub fn content(maker: usize, edition: u32) -> Content {
@@ -67,12 +67,12 @@ pub fn bit(name: usize) -> Mask {
     1 << name
 }
 
-/// Server lists: the default one for old-style names, that of the authority for the others.
+/// Server lists: the default list for old-style names, the authority's list for the others.
 pub fn list_of(name: usize) -> usize {
     usize::from(!is_old(name))
 }
 
-/// Whether wildcards can have it.
+/// Whether wildcards can include the name.
 pub fn is_old(name: usize) -> bool {
     ALL_OLD & bit(name) != 0
 }
@@ -82,7 +82,7 @@ pub fn nth(mask: Mask, number: u64) -> usize {
     bits(mask).nth(number as usize).unwrap_or_default()
 }
 
-/// How many names there are, to draw one.
+/// The number of names, for a draw.
 pub fn count(mask: Mask) -> u64 {
     u64::from(mask.count_ones())
 }
@@ -103,12 +103,12 @@ pub fn is_routing(ty: usize) -> bool {
     ty == LDS || ty == RDS
 }
 
-/// Whether a cluster of this content has its endpoints by EDS (ORD-5).
+/// Whether a cluster with this content has its endpoints from EDS (ORD-5).
 pub fn has_endpoints(content: Content) -> bool {
     !content.is_multiple_of(4)
 }
 
-/// The words as the engine knows them.
+/// The words in the engine's form.
 pub struct Lexicon {
     pub types: [TypeUrl; TYPES],
     pub names: [[ResourceName; NAMES]; TYPES],
@@ -142,7 +142,7 @@ impl Lexicon {
         }
     }
 
-    /// The number of a name; `None` if it is none of these.
+    /// The number of a name; `None` if the name is unknown here.
     pub fn name_of(&self, name: &ResourceName) -> Option<usize> {
         let text = name.as_str().as_bytes();
         let index = match text {
@@ -162,7 +162,7 @@ impl Lexicon {
         bits(mask).map(|name| self.names[ty][name].clone()).collect()
     }
 
-    /// A resource whose bytes say of which type, name, class and server it is (I3).
+    /// A resource whose bytes state type, name, class and server (I3).
     pub fn resource(
         &self,
         ty: usize,
@@ -194,19 +194,20 @@ pub fn version(ty: usize, name: usize, class: usize, content: Content) -> Versio
     Version(u128::from(mix(low)) << 64 | u128::from(low))
 }
 
-/// Type, name, class and content, as the bytes say.
+/// Type, name, class and content, read from the bytes.
 pub fn read(resource: &Resource) -> (usize, usize, usize, Content) {
     let bytes = &resource.body.value;
     let content = Content::from_le_bytes([bytes[3], bytes[4], bytes[5], bytes[6]]);
     (usize::from(bytes[0]), usize::from(bytes[1]), usize::from(bytes[2]), content)
 }
 
-/// What a client has of the other class, after it moved: no source of its class ever had that. Twice is nothing.
+/// The content of a client that moved from the other class: no source of its class ever had this content.
+/// Applied twice, the original.
 pub fn of_other_class(content: Content) -> Content {
     if content == 0 { 0 } else { content ^ OTHER_CLASS }
 }
 
-/// The class to which what a client of a class has belongs, and its content there.
+/// The class that a client's content comes from, and the content there.
 pub fn at_home(class: usize, content: Content) -> (usize, Content) {
     if content & OTHER_CLASS == 0 { (class, content) } else { (1 - class, content ^ OTHER_CLASS) }
 }

@@ -1,4 +1,4 @@
-//! The world of one schedule: a clock of its own, a queue of what is on its way, and everyone in it.
+//! The world of one schedule: a clock, a queue of jobs in flight, and all participants.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -48,7 +48,7 @@ impl Invariant {
     }
 }
 
-/// What was violated, and how.
+/// The violated invariant, with details.
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub invariant: Invariant,
@@ -57,7 +57,7 @@ pub struct Failure {
     pub at: u64,
 }
 
-/// What is on its way, or due.
+/// A job in flight, or due.
 #[derive(Debug)]
 pub enum Job {
     // Upstream.
@@ -70,10 +70,10 @@ pub enum Job {
     End(u64, Status),
     Probed(u64),
     Returned(u64),
-    /// The keepalive of a connection that went silent.
+    /// The keepalive of a connection that became silent.
     Silence(u64),
     ServerCloses(usize, u64),
-    /// A cluster that nothing names goes from a server, for a class.
+    /// Removes a cluster without references from a server, for a class.
     Retire(usize, usize, usize),
     // Downstream.
     Watch(u64),
@@ -111,7 +111,7 @@ impl Ord for Due {
     }
 }
 
-/// How many jobs may run without the clock going on.
+/// The maximum number of jobs without progress of the clock.
 const BUSY_MAX: u32 = 20_000;
 
 pub struct World {
@@ -120,22 +120,22 @@ pub struct World {
     pub authorities: Authorities,
     /// Microseconds since the schedule began.
     pub now: u64,
-    /// What the engine's clock said then (I18).
+    /// The engine's clock at the start (I18).
     pub origin: u64,
     pub rng: Rng,
     queue: BinaryHeap<Reverse<Due>>,
     numbers: u64,
     busy: u32,
-    /// Identifies all that happened.
+    /// A hash of all events.
     pub hash: u64,
     pub failure: Option<Failure>,
     pub story: Option<Vec<String>>,
-    // Who is there.
+    // The participants.
     pub servers: Vec<ControlPlane>,
     pub links: BTreeMap<u64, Link>,
     pub link_numbers: u64,
     pub slots: Vec<Slot>,
-    /// How often the relay was started.
+    /// The number of starts of the relay.
     pub generation: u64,
     pub streams: Vec<Option<Box<StreamSlot>>>,
     pub clients: Vec<Client>,
@@ -217,7 +217,7 @@ impl World {
 
     // === time ===
 
-    /// As the engine is told it.
+    /// The time in the engine's form.
     pub fn time(&self) -> Time {
         Time::from_micros(self.origin + self.now)
     }
@@ -235,7 +235,7 @@ impl World {
         self.queue.push(Reverse(Due { at, number: self.numbers, job }));
     }
 
-    /// Lets time pass, and everything that is due in it happen.
+    /// Advances the clock, and runs all due jobs.
     pub fn advance(&mut self, by: u64) {
         let end = self.now + by;
         while self.failure.is_none() {
@@ -294,7 +294,7 @@ impl World {
 
     // === telling ===
 
-    /// Notes what happened, for the hash.
+    /// Adds an event to the hash.
     pub fn note(&mut self, what: u64, a: u64, b: u64) {
         self.hash = mix(self.hash ^ mix(self.now) ^ mix(what << 48 | a << 24 | b)).wrapping_add(1);
     }
