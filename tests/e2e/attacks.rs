@@ -4,46 +4,27 @@ use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::SendRequest;
 use http::Request;
 use tokio::net::TcpStream;
-use tokio::time::{Duration, Instant, sleep, timeout};
+use tokio::time::{Duration, sleep, timeout};
 use tonic::Code;
 
+use crate::limits;
 use crate::support::client::node;
 use crate::support::poll::{post, request};
-use crate::support::{Ask, CDS, Client, ControlPlane, DEADLINE, EDS, Relay, Setup, Variant};
+use crate::support::{Ask, CDS, Client, ControlPlane, DEADLINE, EDS, Relay, Variant};
 
 const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
 const SMALL: &str = "limits: { request_bytes: 1MiB, connection_bytes: 2MiB }";
 
 async fn limited(line: &str) -> (ControlPlane, Relay, Client) {
-    let origin = ControlPlane::obedient().await;
-    origin.set(CDS, "a", "1");
-    let relay = Relay::start(Setup::of(origin.address).line(line)).await;
-    let mut neighbour = Client::open(&relay.address, Variant::Sotw, "neighbour").await;
-    neighbour.want(CDS, &["*"]);
-    neighbour.take(CDS).await;
+    let (origin, relay) = limits::limited(line).await;
+    let neighbour = limits::neighbour(&relay).await;
     (origin, relay, neighbour)
 }
 
 async fn unharmed(origin: &ControlPlane, mut neighbour: Client) {
     origin.set(CDS, "a", "2");
     neighbour.take(CDS).await;
-}
-
-async fn hits(relay: &Relay, limit: &str) -> u64 {
-    let (_, text) = relay.get("/metrics").await;
-    let series = format!("sluice_limit_hits_total{{limit=\"{limit}\"}} ");
-    text.lines()
-        .find_map(|line| line.strip_prefix(&series))
-        .map_or(0, |count| count.parse().expect("a number"))
-}
-
-async fn until_hit(relay: &Relay, limit: &str, times: u64) {
-    let start = Instant::now();
-    while hits(relay, limit).await < times {
-        assert!(start.elapsed() < DEADLINE, "{limit} was hit {} times", hits(relay, limit).await);
-        sleep(Duration::from_millis(10)).await;
-    }
 }
 
 async fn http2(relay: &Relay) -> SendRequest<Bytes> {
@@ -89,7 +70,7 @@ async fn fd_9_requests_that_never_end_on_many_streams() {
         calls.push((response, requests));
     }
     // Each stream has more than a tenth of the budget for all connections.
-    until_hit(&relay, "connection_bytes", 10).await;
+    relay.limit_reaches("connection_bytes", 10.0).await;
     let grown = relay.resident().saturating_sub(before);
     assert!(grown < 40 << 20, "{} MiB", grown >> 20);
     unharmed(&origin, neighbour).await;
@@ -104,7 +85,7 @@ async fn fd_14_a_request_that_does_not_end_in_time() {
     let mut response = timeout(DEADLINE, response).await.expect("the headers come").unwrap().into_body();
     let trailers = timeout(DEADLINE, response.trailers()).await.expect("the stream ends").unwrap().unwrap();
     assert_eq!(trailers["grpc-status"], (Code::DeadlineExceeded as i32).to_string(), "{trailers:?}");
-    assert_eq!(hits(&relay, "request_timeout").await, 1);
+    assert_eq!(relay.limit_hits("request_timeout").await, 1.0);
     unharmed(&origin, neighbour).await;
 }
 
@@ -121,7 +102,7 @@ async fn fp7_who_holds_unfinished_requests_is_cut_while_memory_is_short() {
         requests.send_data(half_a_request(600_000), false).unwrap();
         calls.push((response, requests));
     }
-    until_hit(&relay, "memory_bytes", 1).await;
+    relay.limit_reaches("memory_bytes", 1.0).await;
     let is_cut = async {
         while client.clone().ready().await.is_ok() {
             sleep(Duration::from_millis(10)).await
@@ -144,7 +125,7 @@ async fn sub_20_names_that_are_long() {
     let end = timeout(DEADLINE, client.ended()).await.expect("the stream ends");
     assert_eq!(end.code(), Code::ResourceExhausted);
     assert!(end.message().contains("limits.connection_bytes"), "{end}");
-    assert_eq!(hits(&relay, "connection_bytes").await, 1);
+    assert_eq!(relay.limit_hits("connection_bytes").await, 1.0);
     // The budget is free again after the cut: another stream may send requests.
     let mut client = Client::open(&relay.address, Variant::Delta, "short").await;
     origin.set(EDS, "e", "1");
@@ -166,7 +147,7 @@ async fn fd_4_names_taken_and_dropped_again_and_again() {
         client.send(Ask::of(EDS).subscribe(&names));
         client.send(Ask::of(EDS).unsubscribe(&names));
     }
-    until_hit(&relay, "changes_per_second", 1).await;
+    relay.limit_reaches("changes_per_second", 1.0).await;
     let grown = relay.resident().saturating_sub(before);
     assert!(grown < 100 << 20, "{} MiB", grown >> 20);
     unharmed(&origin, neighbour).await;
@@ -190,7 +171,7 @@ async fn fd_1_polled_documents_that_nobody_reads() {
     }
     let refused = answers.iter().filter(|answer| answer.status() == 503).count();
     assert!((4..12).contains(&refused), "{refused} of 12 were refused");
-    assert_eq!(hits(&relay, "connection_bytes").await, refused as u64);
+    assert_eq!(relay.limit_hits("connection_bytes").await, refused as f64);
     // Reading the answers frees memory.
     drop(answers);
     drop(client);
@@ -211,6 +192,6 @@ async fn fd_4_polls_count_in_the_rate() {
         body.send_data(ask.to_string().into(), true).unwrap();
         assert_eq!(timeout(DEADLINE, response).await.expect("an answer").unwrap().status(), 200);
     }
-    assert!(hits(&relay, "changes_per_second").await >= 1);
+    assert!(relay.limit_hits("changes_per_second").await >= 1.0);
     unharmed(&origin, neighbour).await;
 }

@@ -16,7 +16,6 @@ mod files;
 mod lifecycle;
 mod memory;
 mod limits;
-mod limits_more;
 mod observed;
 mod restart;
 mod routing;

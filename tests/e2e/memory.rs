@@ -4,31 +4,10 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::support::control_plane::eventually;
 use crate::support::{CDS, Client, ControlPlane, DEADLINE, EDS, RDS, Relay, Setup, Variant};
-
-/// The time before the relay cuts a stalled client, and as much again.
-const PATIENCE: Duration = Duration::from_secs(15);
-
-async fn hits(relay: &Relay) -> u64 {
-    metric(relay, "sluice_limit_hits_total{limit=\"memory_bytes\"}").await
-}
-
-async fn metric(relay: &Relay, series: &str) -> u64 {
-    let (_, text) = relay.get("/metrics").await;
-    let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    value.unwrap_or_else(|| panic!("no {series}")).parse().expect("a number")
-}
-
-async fn until_hit(relay: &Relay, times: u64) {
-    let start = Instant::now();
-    while hits(relay).await < times {
-        assert!(start.elapsed() < PATIENCE, "{} hits; {}", hits(relay).await, relay.log());
-        sleep(Duration::from_millis(50)).await;
-    }
-}
 
 #[tokio::test]
 async fn fp7_no_connection_comes_in_while_memory_is_short() {
@@ -36,7 +15,7 @@ async fn fp7_no_connection_comes_in_while_memory_is_short() {
     // No process is this small, so that the pressure exists from the first measurement on.
     let relay = Relay::start(Setup::of(origin.address).line("limits: { memory_bytes: 8MiB }")).await;
     let start = Instant::now();
-    while hits(&relay).await == 0 {
+    while relay.limit_hits("memory_bytes").await == 0.0 {
         assert!(start.elapsed() < DEADLINE);
         let mut socket = TcpStream::connect(&relay.address).await.unwrap();
         // The relay accepts the connection before the first measurement, and then waits for a preface.
@@ -68,7 +47,7 @@ async fn fp7_who_reads_nothing_is_cut_and_who_reads_stays() {
     stuck.take(RDS).await;
     // The cached resource, its encoding and the queued copy exceed the budget together.
     origin.set(CDS, "large", &"x".repeat(60 << 20));
-    until_hit(&relay, 1).await;
+    relay.limit_reaches("memory_bytes", 1.0).await;
     origin.set(EDS, "small", "2");
     reader.take(EDS).await;
     stuck.resume_reading();
@@ -90,6 +69,6 @@ async fn rly_55_encodings_of_what_was_are_dropped_with_the_next_state() {
         client.take(CDS).await;
     }
     // The current encoding, and one in transmission.
-    let kept = metric(&relay, "sluice_encoding_cache_bytes").await;
-    assert!(kept < 2_000_000, "{kept} bytes");
+    let kept = relay.series("sluice_encoding_cache_bytes").await;
+    assert!(kept < 2e6, "{kept} bytes");
 }

@@ -72,21 +72,9 @@ impl Bench {
     }
 }
 
-async fn metric(relay: &Relay, series: &str) -> f64 {
-    let (_, text) = relay.get("/metrics").await;
-    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("no {series} in\n{text}")).parse().unwrap()
-}
-
-async fn sum_of(relay: &Relay, name: &str) -> f64 {
-    let (_, text) = relay.get("/metrics").await;
-    let lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
-    lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
-}
-
 /// Waits until the whole state is on disk.
 async fn written(relay: &Relay, times: f64) {
-    eventually("a checkpoint", || async { metric(relay, "sluice_checkpoint_writes_total").await >= times })
+    eventually("a checkpoint", || async { relay.series("sluice_checkpoint_writes_total").await >= times })
         .await;
 }
 
@@ -111,9 +99,9 @@ async fn n7_a_restart_during_an_outage_serves_what_there_was_and_says_so() {
         // RLY-2: a name that was never seen is neither present nor absent.
         client.silence(Duration::from_millis(1500)).await;
     }
-    assert_eq!(sum_of(&relay, "sluice_upstream_sources_restored").await, 1.0);
-    assert_eq!(sum_of(&relay, "sluice_upstream_sources_stale").await, 1.0);
-    assert_eq!(metric(&relay, "sluice_checkpoint_resources_read").await, 3.0);
+    assert_eq!(relay.metric("sluice_upstream_sources_restored", &[]).await, 1.0);
+    assert_eq!(relay.metric("sluice_upstream_sources_stale", &[]).await, 1.0);
+    assert_eq!(relay.series("sluice_checkpoint_resources_read").await, 3.0);
     eventually("readiness", || async {
         let (status, ready) = relay.get("/ready").await;
         status == 200 && ready.contains("\"restored\":1") && ready.contains("\"stale\":1")
@@ -164,7 +152,7 @@ async fn n8_when_the_control_plane_is_back_only_differences_go_out() {
         sotw.quiet().await;
         // A SotW server has to answer for each type; a delta server may have nothing to send, and is probed.
         eventually("the confirmation", || async {
-            sum_of(&relay, "sluice_upstream_sources_restored").await == 0.0
+            relay.metric("sluice_upstream_sources_restored", &[]).await == 0.0
         })
         .await;
         eventually("readiness", || async { relay.get("/ready").await.1.contains("\"restored\":0") }).await;
@@ -189,7 +177,7 @@ async fn n8_unchanged_data_is_no_news_for_anyone() {
     again.silence(Duration::from_millis(500)).await;
     bench.origin.up().await;
     eventually("the confirmation", || async {
-        sum_of(&relay, "sluice_upstream_sources_restored").await == 0.0
+        relay.metric("sluice_upstream_sources_restored", &[]).await == 0.0
             && relay.log().contains("the upstream has answered for all")
     })
     .await;
@@ -270,13 +258,13 @@ async fn fp_3_a_directory_that_cannot_be_used_stops_nothing() {
     fs::write(bench.directory(), "in the way").unwrap();
     let relay = bench.relay().await;
     let mut client = bench.serve(&relay).await;
-    eventually("a failure", || async { metric(&relay, "sluice_checkpoint_failing").await == 1.0 }).await;
+    eventually("a failure", || async { relay.series("sluice_checkpoint_failing").await == 1.0 }).await;
     let about =
         || relay.log_lines("WARN").into_iter().filter(|line| line.contains("checkpoint")).collect::<Vec<_>>();
     eventually("the warning", || async { !about().is_empty() }).await;
     assert_eq!(about().len(), 1, "{:#?}", about());
     fs::remove_file(bench.directory()).unwrap();
-    eventually("a write", || async { metric(&relay, "sluice_checkpoint_failing").await == 0.0 }).await;
+    eventually("a write", || async { relay.series("sluice_checkpoint_failing").await == 0.0 }).await;
     bench.origin.set(CDS, "a", "2");
     client.settle(CDS, &[("a", "2"), ("b", "1")]).await;
     eventually("a file", || async { bench.files().len() == 1 }).await;
@@ -325,14 +313,14 @@ async fn fp_3_on_a_full_disk_the_last_good_file_stays() {
     let before = fs::read(&bench.files()[0]).unwrap();
     bench.origin.set(CDS, "a", "2");
     client.settle(CDS, &[("a", "2"), ("b", "1")]).await;
-    eventually("a failure", || async { metric(&relay, "sluice_checkpoint_failing").await == 1.0 }).await;
+    eventually("a failure", || async { relay.series("sluice_checkpoint_failing").await == 1.0 }).await;
     bench.origin.set(CDS, "a", "3");
     client.settle(CDS, &[("a", "3"), ("b", "1")]).await;
     assert_eq!(fs::read(&bench.files()[0]).unwrap(), before);
     let is_named = || relay.log_lines("WARN").iter().any(|line| line.contains("No space left on device"));
     eventually("the reason", || async { is_named() }).await;
     fs::remove_file(filler).unwrap();
-    eventually("a write", || async { metric(&relay, "sluice_checkpoint_failing").await == 0.0 }).await;
+    eventually("a write", || async { relay.series("sluice_checkpoint_failing").await == 0.0 }).await;
     assert_ne!(fs::read(&bench.files()[0]).unwrap(), before);
 }
 
@@ -353,12 +341,12 @@ async fn fp_3_when_nothing_can_be_written_the_last_good_file_stays() {
     bench.origin.set(CDS, "a", "2");
     client.settle(CDS, &[("a", "2"), ("b", "1")]).await;
     eventually("failures", || async {
-        metric(&relay, "sluice_checkpoint_write_failures_total").await >= 1.0
+        relay.series("sluice_checkpoint_write_failures_total").await >= 1.0
     })
     .await;
     assert_eq!(fs::read(&bench.files()[0]).unwrap(), before);
     fs::remove_dir_all(&unfinished).unwrap();
-    eventually("a write", || async { metric(&relay, "sluice_checkpoint_failing").await == 0.0 }).await;
+    eventually("a write", || async { relay.series("sluice_checkpoint_failing").await == 0.0 }).await;
     assert_ne!(fs::read(&bench.files()[0]).unwrap(), before);
 }
 
@@ -394,7 +382,7 @@ async fn fp_4_a_bad_file_is_named_and_the_start_is_cold() {
         let name = file.file_name().unwrap().to_str().unwrap();
         assert_eq!(warnings.len(), 1, "{warnings:#?}");
         assert!(warnings[0].contains(reason) && warnings[0].contains(name), "{}", warnings[0]);
-        assert_eq!(metric(&relay, "sluice_checkpoint_files_refused").await, 1.0);
+        assert_eq!(relay.series("sluice_checkpoint_files_refused").await, 1.0);
         let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
         client.want(CDS, &["*"]);
         client.silence(Duration::from_millis(300)).await;
@@ -435,19 +423,19 @@ async fn fp_13_a_second_relay_with_the_same_directory_starts_cold() {
     let second = bench.relay().await;
     refused(&second, "starts cold").await;
     refused(&second, "another process uses the directory").await;
-    assert_eq!(metric(&second, "sluice_checkpoint_resources_read").await, 0.0);
+    assert_eq!(second.series("sluice_checkpoint_resources_read").await, 0.0);
     let mut client = Client::open(&second.address, Variant::Delta, "one").await;
     client.want(CDS, &["*"]);
     client.settle(CDS, &[("a", "1"), ("b", "1")]).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(metric(&second, "sluice_checkpoint_writes_total").await, 0.0);
+    assert_eq!(second.series("sluice_checkpoint_writes_total").await, 0.0);
     assert_eq!(bench.files(), before);
     // The directory is free again.
     drop(first);
     bench.origin.set(CDS, "a", "2");
     client.settle(CDS, &[("a", "2"), ("b", "1")]).await;
     eventually("the second one's turn", || async {
-        metric(&second, "sluice_checkpoint_writes_total").await >= 1.0
+        second.series("sluice_checkpoint_writes_total").await >= 1.0
     })
     .await;
 }
@@ -460,7 +448,7 @@ async fn an_unchanged_source_is_not_written_again() {
     let _client = bench.serve(&relay).await;
     written(&relay, 1.0).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let before = metric(&relay, "sluice_checkpoint_writes_total").await;
+    let before = relay.series("sluice_checkpoint_writes_total").await;
     let mut other = Client::open(&relay.address, Variant::Sotw, "two").await;
     other.want(CDS, &["*"]);
     other.take(CDS).await;
@@ -468,7 +456,7 @@ async fn an_unchanged_source_is_not_written_again() {
     other.take(EDS).await;
     drop(other);
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(metric(&relay, "sluice_checkpoint_writes_total").await, before);
+    assert_eq!(relay.series("sluice_checkpoint_writes_total").await, before);
     bench.origin.set(EDS, "e", "2");
     written(&relay, before + 1.0).await;
 }

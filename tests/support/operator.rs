@@ -33,6 +33,22 @@ impl Relay {
         .await;
     }
 
+    /// The value of one series of `/metrics`, labels included; panics if there is no such series.
+    pub async fn series(&self, series: &str) -> f64 {
+        let (_, text) = self.get("/metrics").await;
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no {series} in\n{text}")).parse().expect("a number")
+    }
+
+    pub async fn limit_hits(&self, limit: &str) -> f64 {
+        self.metric("sluice_limit_hits_total", &[&format!("limit=\"{limit}\"")]).await
+    }
+
+    /// Waits until a limit was hit at least this often. The counting task may lag behind the effect of the hit.
+    pub async fn limit_reaches(&self, limit: &str, times: f64) {
+        self.metric_reaches("sluice_limit_hits_total", &[&format!("limit=\"{limit}\"")], times).await;
+    }
+
     pub async fn json(&self, path: &str) -> Value {
         let (_, body) = self.get(path).await;
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
