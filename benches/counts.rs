@@ -38,7 +38,7 @@ mod counted {
     #[bench::delta(Variant::Delta)]
     #[bench::sotw(Variant::Sotw)]
     fn fan_out((mut relay, response): (FanOut, Response)) -> (FanOut, usize) {
-        let bytes = relay.tell(black_box(response));
+        let bytes = relay.deliver(black_box(response));
         (relay, bytes)
     }
 

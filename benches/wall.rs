@@ -30,7 +30,7 @@ fn fan_out(criterion: &mut Criterion) {
         group.bench_function(name, |bencher| {
             bencher.iter_batched(
                 || relay.borrow_mut().next(),
-                |response| relay.borrow_mut().tell(response),
+                |response| relay.borrow_mut().deliver(response),
                 BatchSize::PerIteration,
             );
         });

@@ -48,7 +48,7 @@ impl FanOut {
 
     /// The source applies the change and wakes the sessions; every session polls and commits; the body is
     /// encoded once. Returns the bytes for all connections.
-    pub fn tell(&mut self, response: Response) -> usize {
+    pub fn deliver(&mut self, response: Response) -> usize {
         let mut made = Vec::new();
         let woken = self.relay.receive(response);
         let bytes = woken.iter().map(|session| self.relay.send(session.0 as usize, &mut made)).sum();

@@ -16,7 +16,7 @@ fn spec(options: &str) -> Result<Spec, String> {
     line.run.spec().map_err(|error| format!("{error:#}"))
 }
 
-fn wants(options: &str) -> Vec<String> {
+fn subscriptions(options: &str) -> Vec<String> {
     spec(options).unwrap().profile.describe()
 }
 
@@ -31,15 +31,18 @@ fn the_short_command_is_a_standard_run() {
 
 #[test]
 fn clients_ask_for_what_they_imitate() {
-    assert_eq!(wants("--like envoy"), ["cds wildcard", "eds by 10 names", "lds wildcard", "rds by 10 names"]);
     assert_eq!(
-        wants("--like grpc"),
+        subscriptions("--like envoy"),
+        ["cds wildcard", "eds by 10 names", "lds wildcard", "rds by 10 names"]
+    );
+    assert_eq!(
+        subscriptions("--like grpc"),
         ["lds by 1 names", "rds by 1 names", "cds by 1 names", "eds by 1 names"]
     );
-    assert_eq!(wants("--eds-names 3"), ["cds wildcard", "eds by 3 names"]);
-    assert_eq!(wants("--named rds,eds --names 4"), ["eds by 4 names", "rds by 4 names"]);
-    assert_eq!(wants("--scenario churn"), ["eds by 10 names"]);
-    assert_eq!(wants("--like envoy --resources 2")[1], "eds by 2 names");
+    assert_eq!(subscriptions("--eds-names 3"), ["cds wildcard", "eds by 3 names"]);
+    assert_eq!(subscriptions("--named rds,eds --names 4"), ["eds by 4 names", "rds by 4 names"]);
+    assert_eq!(subscriptions("--scenario churn"), ["eds by 10 names"]);
+    assert_eq!(subscriptions("--like envoy --resources 2")[1], "eds by 2 names");
     let envoy = spec("--like envoy").unwrap();
     assert!(envoy.profile.chained && envoy.profile.node.bytes == 61_000);
     assert_eq!(spec("--like envoy --node-bytes 5").unwrap().profile.node.bytes, 5);

@@ -59,8 +59,8 @@ impl Watched {
         fs::rename(self.path(".new"), self.path(name)).unwrap();
     }
 
-    async fn said(&mut self) -> String {
-        said(&mut self.events).await
+    async fn event_text(&mut self) -> String {
+        event_text(&mut self.events).await
     }
 }
 
@@ -69,7 +69,7 @@ fn quick() -> FileSettings {
 }
 
 /// The next event as text: the names by type, or the bad file and the reason.
-async fn said(events: &mut mpsc::Receiver<FileEvent>) -> String {
+async fn event_text(events: &mut mpsc::Receiver<FileEvent>) -> String {
     match soon(events.recv()).await.unwrap() {
         FileEvent::State(state) => {
             let types = state.iter().map(|(type_url, resources)| {
@@ -114,7 +114,7 @@ async fn fil_4_the_extension_tells_the_format_and_files_of_a_type_are_one() {
         (".4.json", "not ours either"),
     ])
     .await;
-    assert_eq!(watched.said().await, "Cluster: a b c; Listener: l");
+    assert_eq!(watched.event_text().await, "Cluster: a b c; Listener: l");
 }
 
 /// A `DiscoveryResponse` with one cluster, in binary.
@@ -135,13 +135,13 @@ async fn fil_4_every_format_is_read_whatever_the_case_of_its_extension() {
     fs::write(directory.path().join("c.pb_text"), text).unwrap();
     fs::write(directory.path().join("d.JSON"), clusters(&["d"])).unwrap();
     let mut watched = Watched::over(directory).await;
-    assert_eq!(watched.said().await, "Cluster: a b c d");
+    assert_eq!(watched.event_text().await, "Cluster: a b c d");
     fs::write(watched.path(".new"), [delimited.clone(), delimited].concat()).unwrap();
     fs::rename(watched.path(".new"), watched.path("b.pb_length_delimited")).unwrap();
-    let bad = watched.said().await;
+    let bad = watched.event_text().await;
     assert!(bad.starts_with("bad b.pb_length_delimited: ") && bad.contains("one DiscoveryResponse"), "{bad}");
     watched.replace("c.pb_text", "resources {\n [type.googleapis.com/acme.T] { name: 'c' } }");
-    let bad = watched.said().await;
+    let bad = watched.event_text().await;
     assert!(bad.starts_with("bad c.pb_text: line 2: ") && bad.contains("acme.T"), "{bad}");
 }
 
@@ -152,8 +152,8 @@ async fn fil_5_a_file_may_be_one_list_collection() {
         "entries": {"inline_entry": {"name": "c", "resource":
             {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "c"}}}}}"#;
     let mut watched = Watched::new(&[("a.json", &clusters(&["a"])), ("b.json", collection)]).await;
-    let said = watched.said().await;
-    assert_eq!(said, "Cluster: a; ClusterCollection: xdstp:///envoy.config.cluster.v3.ClusterCollection/all");
+    let text = watched.event_text().await;
+    assert_eq!(text, "Cluster: a; ClusterCollection: xdstp:///envoy.config.cluster.v3.ClusterCollection/all");
 }
 
 #[tokio::test]
@@ -164,12 +164,12 @@ async fn fil_1_a_rename_is_taken_at_once_and_equal_content_is_no_news() {
     let settings = FileSettings { quiet: hour, poll_interval: hour, ..FileSettings::default() };
     let (events_tx, mut events) = mpsc::channel(16);
     let _handle = FileServer::watch(directory.path(), settings, events_tx).await.unwrap();
-    assert_eq!(said(&mut events).await, "Cluster: a");
-    for (text, news) in [(clusters(&["a"]), None), (clusters(&["b"]), Some("Cluster: b"))] {
+    assert_eq!(event_text(&mut events).await, "Cluster: a");
+    for (text, change) in [(clusters(&["a"]), None), (clusters(&["b"]), Some("Cluster: b"))] {
         fs::write(directory.path().join(".new"), text).unwrap();
         fs::rename(directory.path().join(".new"), directory.path().join("a.json")).unwrap();
-        if let Some(news) = news {
-            assert_eq!(said(&mut events).await, news);
+        if let Some(change) = change {
+            assert_eq!(event_text(&mut events).await, change);
         }
     }
 }
@@ -177,46 +177,46 @@ async fn fil_1_a_rename_is_taken_at_once_and_equal_content_is_no_news() {
 #[tokio::test]
 async fn fil_8_a_save_in_place_is_taken() {
     let mut watched = Watched::new(&[("a.json", &clusters(&["a"]))]).await;
-    assert_eq!(watched.said().await, "Cluster: a");
+    assert_eq!(watched.event_text().await, "Cluster: a");
     watched.save("a.json", &clusters(&["a", "b"]));
-    assert_eq!(watched.said().await, "Cluster: a b");
+    assert_eq!(watched.event_text().await, "Cluster: a b");
     watched.save("new.json", &clusters(&["c"]));
-    assert_eq!(watched.said().await, "Cluster: a b c");
+    assert_eq!(watched.event_text().await, "Cluster: a b c");
     fs::remove_file(watched.path("a.json")).unwrap();
-    assert_eq!(watched.said().await, "Cluster: c");
+    assert_eq!(watched.event_text().await, "Cluster: c");
     fs::rename(watched.path("new.json"), watched.path("newer.json")).unwrap();
     watched.replace("more.json", &clusters(&["d"]));
-    assert_eq!(watched.said().await, "Cluster: c d");
+    assert_eq!(watched.event_text().await, "Cluster: c d");
 }
 
 #[tokio::test]
 async fn fil_7_a_bad_file_is_told_once_and_what_was_good_stays() {
     let mut watched = Watched::new(&[("a.json", &clusters(&["a"])), ("b.json", &clusters(&["b"]))]).await;
-    assert_eq!(watched.said().await, "Cluster: a b");
+    assert_eq!(watched.event_text().await, "Cluster: a b");
     watched.replace("a.json", "{\n\"resources\": [,]}");
-    let bad = watched.said().await;
+    let bad = watched.event_text().await;
     assert!(bad.starts_with("bad a.json: ") && bad.contains("line 2"), "{bad}");
     // The bad file is reported already: the next event is about another file.
     watched.replace("a.json", "{\n\"resources\": [,]}");
     watched.replace("b.json", "{}}");
-    assert!(watched.said().await.starts_with("bad b.json: "));
+    assert!(watched.event_text().await.starts_with("bad b.json: "));
     watched.replace("b.json", &clusters(&["b2"]));
     watched.replace("a.json", &clusters(&["a2"]));
-    assert_eq!(watched.said().await, "Cluster: a2 b2");
+    assert_eq!(watched.event_text().await, "Cluster: a2 b2");
 }
 
 #[tokio::test]
 async fn a_name_in_two_files_is_told_with_both() {
     let mut watched = Watched::new(&[("a.json", &clusters(&["x"]))]).await;
-    assert_eq!(watched.said().await, "Cluster: x");
+    assert_eq!(watched.event_text().await, "Cluster: x");
     watched.replace("b.json", &clusters(&["y", "x"]));
-    let bad = watched.said().await;
+    let bad = watched.event_text().await;
     assert!(
         bad.starts_with(r#"bad b.json: the Cluster "x" is already in"#) && bad.contains("a.json"),
         "{bad}"
     );
     fs::remove_file(watched.path("a.json")).unwrap();
-    assert_eq!(watched.said().await, "Cluster: x y");
+    assert_eq!(watched.event_text().await, "Cluster: x y");
 }
 
 #[tokio::test]
@@ -239,12 +239,12 @@ async fn fil_2_a_kubernetes_volume_changes_in_one_step() {
     let settings = FileSettings { quiet: hour, poll_interval: hour, ..FileSettings::default() };
     let (events_tx, mut events) = mpsc::channel(16);
     let _handle = FileServer::watch(directory.path(), settings, events_tx).await.unwrap();
-    assert_eq!(said(&mut events).await, "Cluster: a1 b1");
+    assert_eq!(event_text(&mut events).await, "Cluster: a1 b1");
     generation("..2", &[("a.json", "a2"), ("b.json", "b2")]);
-    assert_eq!(said(&mut events).await, "Cluster: a2 b2");
+    assert_eq!(event_text(&mut events).await, "Cluster: a2 b2");
     // A key that left the volume: the symlink is dangling.
     generation("..3", &[("b.json", "b3")]);
-    assert_eq!(said(&mut events).await, "Cluster: b3");
+    assert_eq!(event_text(&mut events).await, "Cluster: b3");
 }
 
 #[tokio::test]
@@ -258,9 +258,9 @@ async fn a_change_that_the_kernel_does_not_report_is_found_by_looking() {
     let (events_tx, mut events) = mpsc::channel(16);
     let settings = FileSettings { poll_interval: Duration::from_millis(50), ..quick() };
     let _handle = FileServer::watch(directory.path(), settings, events_tx).await.unwrap();
-    assert_eq!(said(&mut events).await, "Cluster: a");
+    assert_eq!(event_text(&mut events).await, "Cluster: a");
     fs::write(&target, clusters(&["b"])).unwrap();
-    assert_eq!(said(&mut events).await, "Cluster: b");
+    assert_eq!(event_text(&mut events).await, "Cluster: b");
 }
 
 #[tokio::test]
@@ -272,13 +272,13 @@ async fn a_directory_that_vanishes_takes_nothing_with_it() {
     let (events_tx, mut events) = mpsc::channel(16);
     let settings = FileSettings { poll_interval: Duration::from_millis(50), ..quick() };
     let _handle = FileServer::watch(&path, settings, events_tx).await.unwrap();
-    assert_eq!(said(&mut events).await, "Cluster: a");
+    assert_eq!(event_text(&mut events).await, "Cluster: a");
     fs::rename(&path, root.path().join("away")).unwrap();
-    assert!(said(&mut events).await.starts_with("bad xds: cannot read the directory"));
+    assert!(event_text(&mut events).await.starts_with("bad xds: cannot read the directory"));
     fs::create_dir(root.path().join("next")).unwrap();
     fs::write(root.path().join("next/a.json"), clusters(&["b"])).unwrap();
     fs::rename(root.path().join("next"), &path).unwrap();
-    assert_eq!(said(&mut events).await, "Cluster: b");
+    assert_eq!(event_text(&mut events).await, "Cluster: b");
 }
 
 /// I14: the file is valid again with the same content. The event confirms the served state.
@@ -290,9 +290,9 @@ async fn fil_7_a_file_that_is_mended_without_news_confirms_what_is_served() {
     let (events_tx, mut events) = mpsc::channel(16);
     let settings = FileSettings { poll_interval: Duration::from_millis(50), ..quick() };
     let _handle = FileServer::watch(directory.path(), settings, events_tx).await.unwrap();
-    assert_eq!(said(&mut events).await, "Cluster: a");
+    assert_eq!(event_text(&mut events).await, "Cluster: a");
     fs::write(&file, "{").unwrap();
-    assert!(said(&mut events).await.starts_with("bad a.json"));
+    assert!(event_text(&mut events).await.starts_with("bad a.json"));
     fs::write(&file, clusters(&["a"])).unwrap();
-    assert_eq!(said(&mut events).await, "Cluster: a");
+    assert_eq!(event_text(&mut events).await, "Cluster: a");
 }

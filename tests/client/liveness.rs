@@ -17,17 +17,17 @@ async fn rly_29_a_silent_server_is_made_to_speak() {
     let mut stream = peer.stream().await;
     let mut reply = stream.headers();
     reply.send_data(response("1"), false).unwrap();
-    assert_eq!(client.said().await, "Response 1");
+    assert_eq!(client.event_text().await, "Response 1");
 
     client.handle.send(framed(b"request"));
     soon(stream.request.body_mut().data()).await.unwrap().unwrap();
     client.handle.probe();
-    assert_eq!(client.said().await, "Alive");
+    assert_eq!(client.event_text().await, "Alive");
     assert_eq!(pool.metrics().probes.get(), 1);
 
     // The answer arrived after the request: no further probe is needed.
     client.handle.probe();
-    assert_eq!(client.said().await, "Alive");
+    assert_eq!(client.event_text().await, "Alive");
     assert_eq!(pool.metrics().probes.get(), 1);
 }
 
@@ -41,9 +41,9 @@ async fn rly_29_a_response_after_the_request_is_proof_enough() {
     let mut stream = peer.stream().await;
     soon(stream.request.body_mut().data()).await.unwrap().unwrap();
     stream.headers().send_data(response("1"), false).unwrap();
-    assert_eq!(client.said().await, "Response 1");
+    assert_eq!(client.event_text().await, "Response 1");
     client.handle.probe();
-    assert_eq!(client.said().await, "Alive");
+    assert_eq!(client.event_text().await, "Alive");
     assert_eq!(pool.metrics().probes.get(), 0);
 }
 
@@ -93,7 +93,7 @@ async fn tmr_2_what_is_not_written_is_not_unanswered() {
         body.flow_control().release_capacity(chunk.len()).unwrap();
         received += chunk.len();
     }
-    assert_eq!(client.said().await, "Alive");
+    assert_eq!(client.event_text().await, "Alive");
 }
 
 #[tokio::test]
@@ -131,7 +131,7 @@ async fn fu32_a_silent_server_is_probed_as_often_as_needed_without_a_ping() {
         soon(stream.request.body_mut().data()).await.unwrap().unwrap();
         stream.request.body_mut().flow_control().release_capacity(12).unwrap();
         client.handle.probe();
-        assert_eq!(client.said().await, "Alive");
+        assert_eq!(client.event_text().await, "Alive");
         assert_eq!(pool.metrics().probes.get(), round);
     }
     assert_eq!(pool.metrics().pings.get(), 0);
@@ -147,18 +147,18 @@ async fn fu32_round_trips_of_a_silent_connection_end_without_a_third_ping() {
     client.opened().await;
     let mut reply = peer.stream().await.headers();
     reply.send_data(response("1"), false).unwrap();
-    assert_eq!(client.said().await, "Response 1");
+    assert_eq!(client.event_text().await, "Response 1");
     for _ in 0..5 {
         client.handle.round_trip();
-        assert_eq!(client.said().await, "Returned");
+        assert_eq!(client.event_text().await, "Returned");
     }
     assert_eq!(pool.metrics().pings.get(), 2);
     assert_eq!(pool.metrics().probes.get(), 3);
     // Now the server has written a frame of another kind.
     reply.send_data(response("2"), false).unwrap();
-    assert_eq!(client.said().await, "Response 2");
+    assert_eq!(client.event_text().await, "Response 2");
     client.handle.round_trip();
-    assert_eq!(client.said().await, "Returned");
+    assert_eq!(client.event_text().await, "Returned");
     assert_eq!(pool.metrics().pings.get(), 3);
     assert_eq!(pool.metrics().unanswered.get(), 0);
 }

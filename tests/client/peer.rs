@@ -53,7 +53,7 @@ pub struct Peer {
     pub connections: mpsc::Receiver<mpsc::Sender<Order>>,
     pub ended: mpsc::Receiver<usize>,
     /// While true, connections are accepted and remain silent.
-    pub deaf: watch::Sender<bool>,
+    pub silent: watch::Sender<bool>,
 }
 
 impl Peer {
@@ -66,12 +66,12 @@ impl Peer {
         let (streams_tx, streams) = mpsc::channel(1000);
         let (connections_tx, connections) = mpsc::channel(1000);
         let (ended_tx, ended) = mpsc::channel(1000);
-        let deaf = watch::Sender::new(false);
-        let mut hears = deaf.subscribe();
+        let silent = watch::Sender::new(false);
+        let mut silence = silent.subscribe();
         tokio::spawn(async move {
             for number in 0.. {
                 let Ok((socket, _)) = listener.accept().await else { return };
-                let _ = hears.wait_for(|deaf| !deaf).await;
+                let _ = silence.wait_for(|silent| !silent).await;
                 let (orders_tx, orders) = mpsc::channel(8);
                 connections_tx.send(orders_tx).await.unwrap();
                 let (streams, ended, builder) = (streams_tx.clone(), ended_tx.clone(), builder.clone());
@@ -81,7 +81,7 @@ impl Peer {
                 });
             }
         });
-        Peer { port, streams, connections, ended, deaf }
+        Peer { port, streams, connections, ended, silent }
     }
 
     pub async fn stream(&mut self) -> PeerStream {
@@ -225,7 +225,7 @@ impl Client {
     }
 
     /// The next event as text, for comparison with a transcript.
-    pub async fn said(&mut self) -> String {
+    pub async fn event_text(&mut self) -> String {
         match self.event().await {
             Some(StreamEvent::Response(sluice::xds::Response::Sotw(r))) => {
                 format!("Response {}", r.version_info)
@@ -241,7 +241,7 @@ impl Client {
     }
 
     pub async fn opened(&mut self) {
-        assert_eq!(self.said().await, "Opened");
+        assert_eq!(self.event_text().await, "Opened");
     }
 
     /// The status of `Closed`; panics if the next event is another.

@@ -53,17 +53,17 @@ async fn fu1_a_refused_connect_is_told_to_all_who_wait_and_tried_again() {
     let Some(StreamEvent::ConnectFailed(status)) = first.event().await else { panic!("no failure told") };
     assert_eq!(status.code, Code::Unavailable);
     assert!(status.message.contains(&format!("127.0.0.1:{port}")), "{status}");
-    assert_eq!(first.said().await, "ConnectFailed UNAVAILABLE");
+    assert_eq!(first.event_text().await, "ConnectFailed UNAVAILABLE");
 
     let failures = pool.metrics().connect_failures.get();
     let mut second = Client::open(&pool);
-    assert_eq!(second.said().await, "ConnectFailed UNAVAILABLE");
+    assert_eq!(second.event_text().await, "ConnectFailed UNAVAILABLE");
     assert!(pool.metrics().connect_failures.get() <= failures + 1, "what is known is told at once");
 
     let _peer = Peer::listen(TcpListener::bind(("127.0.0.1", port)).await.unwrap(), Builder::new());
     for client in [&mut first, &mut second] {
         loop {
-            match client.said().await.as_str() {
+            match client.event_text().await.as_str() {
                 "ConnectFailed UNAVAILABLE" => {}
                 other => break assert_eq!(other, "Opened"),
             }
@@ -80,7 +80,7 @@ async fn fu6_a_server_without_settings_is_not_ready() {
     let mut client = Client::open(&pool);
     let Some(StreamEvent::ConnectFailed(status)) = client.event().await else { panic!("no failure told") };
     assert!(status.message.contains("SETTINGS"), "{status}");
-    assert_eq!(client.said().await, "ConnectFailed UNAVAILABLE");
+    assert_eq!(client.event_text().await, "ConnectFailed UNAVAILABLE");
     assert_eq!(pool.metrics().connects.get(), 0);
 }
 
@@ -89,8 +89,8 @@ async fn fu6_something_that_is_not_http_2_is_not_ready() {
     let port = raw_server(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n", vec![]).await;
     let pool = pool(port, settings());
     let mut client = Client::open(&pool);
-    assert_eq!(client.said().await, "ConnectFailed UNAVAILABLE");
-    assert_eq!(client.said().await, "ConnectFailed UNAVAILABLE");
+    assert_eq!(client.event_text().await, "ConnectFailed UNAVAILABLE");
+    assert_eq!(client.event_text().await, "ConnectFailed UNAVAILABLE");
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn a_unix_socket_serves_as_well() {
     let mut stream = soon(streams.recv()).await.unwrap();
     assert_eq!(stream.request.uri().authority().unwrap(), "localhost");
     stream.headers().send_data(response("1"), false).unwrap();
-    assert_eq!(client.said().await, "Response 1");
+    assert_eq!(client.event_text().await, "Response 1");
 }
 
 #[tokio::test]
@@ -132,15 +132,15 @@ async fn fu10_after_goaway_a_stream_goes_on_until_there_is_another_connection() 
     let mut old_stream = peer.stream().await;
     let mut old_reply = old_stream.headers();
     old_reply.send_data(response("early"), false).unwrap();
-    assert_eq!(old.said().await, "Response early");
+    assert_eq!(old.event_text().await, "Response early");
     let orders = soon(peer.connections.recv()).await.unwrap();
     // New connections get no answer.
-    peer.deaf.send_replace(true);
+    peer.silent.send_replace(true);
     orders.send(Order::Leave).await.unwrap();
-    assert_eq!(old.said().await, "GoingAway");
+    assert_eq!(old.event_text().await, "GoingAway");
     old_reply.send_data(response("late"), false).unwrap();
-    assert_eq!(old.said().await, "Response late");
-    peer.deaf.send_replace(false);
+    assert_eq!(old.event_text().await, "Response late");
+    peer.silent.send_replace(false);
     assert_eq!(old.closed().await.code, Code::Unavailable);
 
     let mut new = Client::open(&pool);
@@ -162,7 +162,7 @@ async fn fu32_too_many_pings_is_told_as_going_away() {
     for round in 1..=3 {
         let mut client = Client::open(&pool);
         client.opened().await;
-        assert_eq!(client.said().await, "GoingAway");
+        assert_eq!(client.event_text().await, "GoingAway");
         let status = client.closed().await;
         assert_eq!(status.code, Code::Unavailable, "{status}");
         assert_eq!(pool.metrics().too_many_pings.get(), round);

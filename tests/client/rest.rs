@@ -55,7 +55,7 @@ impl Peer {
         read_request(&mut socket).await;
         socket.write_all(response.as_bytes()).await.unwrap();
         drop(socket);
-        poll.said().await
+        poll.reports().await
     }
 }
 
@@ -66,24 +66,24 @@ struct Poll {
 
 impl Poll {
     /// All reports except `Opened`.
-    async fn said(&mut self) -> Vec<String> {
-        let mut said = Vec::new();
+    async fn reports(&mut self) -> Vec<String> {
+        let mut reports = Vec::new();
         while let Some(event) = soon(self.events.recv()).await {
             match event {
                 StreamEvent::Opened => {}
                 StreamEvent::Response(sluice::xds::Response::Sotw(response)) => {
                     let names: Vec<_> =
                         response.resources.iter().map(|r| r.as_ref().unwrap().name.as_str()).collect();
-                    said.push(format!("{} {}", response.version_info, names.join(" ")));
+                    reports.push(format!("{} {}", response.version_info, names.join(" ")));
                 }
-                StreamEvent::Closed(status) => said.push(format!("closed {status}")),
-                StreamEvent::Ended(status) => said.push(format!("refused {status}")),
-                StreamEvent::ConnectFailed(status) => said.push(format!("unconnected {status}")),
-                StreamEvent::Undecodable(_) => said.push("undecodable".to_owned()),
-                event => said.push(format!("{event:?}")),
+                StreamEvent::Closed(status) => reports.push(format!("closed {status}")),
+                StreamEvent::Ended(status) => reports.push(format!("refused {status}")),
+                StreamEvent::ConnectFailed(status) => reports.push(format!("unconnected {status}")),
+                StreamEvent::Undecodable(_) => reports.push("undecodable".to_owned()),
+                event => reports.push(format!("{event:?}")),
             }
         }
-        said
+        reports
     }
 }
 
@@ -122,13 +122,13 @@ async fn rst_1_rst_6_a_poll_from_its_head_to_its_end_and_the_next_on_the_same_co
     let expected = serde_json::json!({"node": {"id": "n"}, "resource_names": ["a"], "type_url": CLUSTER});
     assert_eq!(body, expected);
     socket.write_all(ok(&clusters("v1")).as_bytes()).await.unwrap();
-    assert_eq!(first.said().await, ["v1 a", "closed OK"]);
+    assert_eq!(first.reports().await, ["v1 a", "closed OK"]);
 
     let mut second = peer.poll("v1");
     let (_, body) = read_request(&mut socket).await;
     assert_eq!((&body["version_info"], &body["node"]["id"]), (&"v1".into(), &"n".into()));
     socket.write_all(b"HTTP/1.1 304 Not Modified\r\n\r\n").await.unwrap();
-    assert_eq!(second.said().await, ["Unchanged", "closed OK"]);
+    assert_eq!(second.reports().await, ["Unchanged", "closed OK"]);
     assert_eq!((peer.metrics.connects.get(), peer.metrics.connections.get()), (1, 1));
     drop(socket);
 }
@@ -164,15 +164,15 @@ async fn rst_4_rst_11_whatever_is_not_a_good_answer_is_a_failure() {
         ("v1", ok(&clusters(&"v".repeat(1000))), "RESOURCE_EXHAUSTED", "1000"),
     ];
     for (version, response, code, text) in cases {
-        let said = peer.answered(version, &response).await;
-        let last = said.last().unwrap();
+        let reports = peer.answered(version, &response).await;
+        let last = reports.last().unwrap();
         let is_refusal = response.starts_with("HTTP/1.1 ") && !response.starts_with("HTTP/1.1 200");
         let end = format!("{} {code}", if is_refusal { "refused" } else { "closed" });
-        assert!(last.starts_with(&end) && last.contains(text), "{response:?}: {said:?}");
-        assert!(!said.iter().any(|line| line == "Unchanged"), "{response:?}: {said:?}");
-        let is_undecodable = said.iter().any(|line| line == "undecodable");
+        assert!(last.starts_with(&end) && last.contains(text), "{response:?}: {reports:?}");
+        assert!(!reports.iter().any(|line| line == "Unchanged"), "{response:?}: {reports:?}");
+        let is_undecodable = reports.iter().any(|line| line == "undecodable");
         let is_answered = response.starts_with("HTTP/1.1 200") && code != "UNAVAILABLE";
-        assert_eq!(is_undecodable, is_answered, "{response:?}: {said:?}");
+        assert_eq!(is_undecodable, is_answered, "{response:?}: {reports:?}");
     }
     assert_eq!(peer.metrics.undecodable.get(), 6);
     assert_eq!(peer.metrics.connect_failures.get(), 0);
@@ -188,8 +188,8 @@ async fn a_server_that_says_nothing_or_stops_is_given_up() {
         let mut socket = peer.accept().await;
         read_request(&mut socket).await;
         socket.write_all(begun.as_bytes()).await.unwrap();
-        let said = poll.said().await;
-        assert!(said.last().unwrap().starts_with("closed DEADLINE_EXCEEDED"), "{said:?}");
+        let reports = poll.reports().await;
+        assert!(reports.last().unwrap().starts_with("closed DEADLINE_EXCEEDED"), "{reports:?}");
         // The connection is not used again.
         assert_eq!(soon(socket.read(&mut [0; 1])).await.unwrap_or(0), 0);
     }
@@ -203,9 +203,9 @@ async fn cli_1_a_server_that_is_not_there_is_named() {
     let (sender, events) = mpsc::channel(4);
     let mut handle = peer.server.open(&TypeUrl::new(CLUSTER), sender).unwrap();
     handle.send(SotwRequest::default(), Bytes::from_static(b"{}"));
-    let said = Poll { _handle: handle, events }.said().await;
-    let last = said.last().unwrap();
-    assert!(last.starts_with("closed UNAVAILABLE") && last.contains(&port.to_string()), "{said:?}");
+    let reports = Poll { _handle: handle, events }.reports().await;
+    let last = reports.last().unwrap();
+    assert!(last.starts_with("closed UNAVAILABLE") && last.contains(&port.to_string()), "{reports:?}");
     assert_eq!(peer.metrics.connect_failures.get(), 1);
 }
 
@@ -232,5 +232,5 @@ async fn a_poll_that_is_dropped_is_over() {
     let mut socket = peer.accept().await;
     read_request(&mut socket).await;
     socket.write_all(ok(&clusters("v2")).as_bytes()).await.unwrap();
-    assert_eq!(next.said().await, ["v2 a", "closed OK"]);
+    assert_eq!(next.reports().await, ["v2 a", "closed OK"]);
 }

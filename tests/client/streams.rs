@@ -35,8 +35,8 @@ async fn a_stream_from_its_headers_to_its_trailers() {
     let two: Bytes = [response("1"), response("2")].concat().into();
     reply.send_data(two.slice(..7), false).unwrap();
     reply.send_data(two.slice(7..), false).unwrap();
-    assert_eq!(client.said().await, "Response 1");
-    assert_eq!(client.said().await, "Response 2");
+    assert_eq!(client.event_text().await, "Response 1");
+    assert_eq!(client.event_text().await, "Response 2");
     reply.send_trailers(trailers("7", "no%20entry")).unwrap();
     let status = client.closed().await;
     assert_eq!((status.code, status.message.as_str()), (Code::PermissionDenied, "no entry"));
@@ -69,20 +69,20 @@ async fn marks_are_read_where_the_server_sets_them() {
         let mut reply = stream.respond.send_response(reply, false).unwrap();
         reply.send_data([&head[..], &body[..]].concat().into(), false).unwrap();
         reply.send_trailers(trailers("0", "")).unwrap();
-        let mut said = Vec::new();
+        let mut events = Vec::new();
         while let Some(event) = client.event().await {
             match event {
-                StreamEvent::Marks => said.push("marks"),
-                StreamEvent::Response(_) => said.push("response"),
+                StreamEvent::Marks => events.push("marks"),
+                StreamEvent::Response(_) => events.push("response"),
                 StreamEvent::Marked(of, read) => {
                     assert_eq!((&of, &read), (&url, &mark));
-                    said.push("marked");
+                    events.push("marked");
                 }
                 _ => {}
             }
         }
-        assert_eq!(said == ["marks", "response", "marked"], expected, "{variant:?} {set}: {said:?}");
-        assert_eq!(said == ["response"], !expected, "{variant:?} {set}: {said:?}");
+        assert_eq!(events == ["marks", "response", "marked"], expected, "{variant:?} {set}: {events:?}");
+        assert_eq!(events == ["response"], !expected, "{variant:?} {set}: {events:?}");
     }
 }
 
@@ -149,7 +149,7 @@ async fn fu8_a_lost_connection_closes_its_streams() {
     client.opened().await;
     let mut stream = peer.stream().await;
     stream.headers().send_data(response("1"), false).unwrap();
-    assert_eq!(client.said().await, "Response 1");
+    assert_eq!(client.event_text().await, "Response 1");
     soon(peer.connections.recv()).await.unwrap().send(Order::Cut).await.unwrap();
     assert_eq!(client.closed().await.code, Code::Unavailable);
     assert_eq!(pool.metrics().connect_failures.get(), 0, "a lost connection is not a failed connect");
@@ -164,7 +164,7 @@ async fn fu17_a_message_over_the_limit_ends_the_stream_with_both_sizes() {
     let mut stream = peer.stream().await;
     let mut reply = stream.headers();
     reply.send_data(framed(&[0; 1001]), false).unwrap();
-    assert_eq!(client.said().await, "Undecodable RESOURCE_EXHAUSTED");
+    assert_eq!(client.event_text().await, "Undecodable RESOURCE_EXHAUSTED");
     let status = client.closed().await;
     assert!(status.message.contains("1001") && status.message.contains("1000"), "{status}");
     assert_eq!(pool.metrics().undecodable.get(), 1);
@@ -182,7 +182,7 @@ async fn fu11_garbage_ends_the_stream() {
         let mut stream = peer.stream().await;
         let mut reply = stream.headers();
         reply.send_data(Bytes::copy_from_slice(garbage), false).unwrap();
-        assert_eq!(client.said().await, "Undecodable INTERNAL");
+        assert_eq!(client.event_text().await, "Undecodable INTERNAL");
         assert_eq!(client.closed().await.code, Code::Internal);
         assert_eq!(pool.metrics().connections.get(), 1, "its connection lives on");
     }
@@ -236,7 +236,7 @@ async fn a_response_longer_than_every_window_passes() {
     let mut reply = stream.headers();
     let version = "v".repeat(1_000_000);
     reply.send_data(response(&version), false).unwrap();
-    assert_eq!(client.said().await, format!("Response {version}"));
+    assert_eq!(client.event_text().await, format!("Response {version}"));
     drop(reply);
 }
 

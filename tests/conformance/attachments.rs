@@ -180,7 +180,7 @@ async fn rst_11_cli_1_a_bad_answer_takes_nothing_away() {
     client.want(CDS, &["*"]);
     client.settle(CDS, &[("a", "1"), ("b", "1")]).await;
     let unknown = format!(r#"{{"version_info": "9", "resources": [{{"@type": "{MARKER}", "name": "a"}}]}}"#);
-    for (status, body, told) in [
+    for (status, body, reason) in [
         (StatusCode::OK, unknown.as_str(), "sluice.test.Marker"),
         (StatusCode::INTERNAL_SERVER_ERROR, "the dog ate it", "the dog ate it"),
     ] {
@@ -188,14 +188,14 @@ async fn rst_11_cli_1_a_bad_answer_takes_nothing_away() {
         let polls = bench.origin.requests(CDS).len();
         bench.origin.wait_for("a refused poll", |origin| origin.requests(CDS).len() > polls).await;
         client.silence(std::time::Duration::from_millis(100)).await;
-        let is_told = || async { bench.process().get("/sources").await.1.contains(told) };
-        eventually("the reason in /sources", is_told).await;
+        let is_reported = || async { bench.process().get("/sources").await.1.contains(reason) };
+        eventually("the reason in /sources", is_reported).await;
         // New clients are served from the cache.
         let mut last = bench.sotw("last").await;
         last.want(CDS, &["*"]);
         last.settle(CDS, &[("a", "1"), ("b", "1")]).await;
         bench.origin.answer_polls();
-        let text = format!("after {told}");
+        let text = format!("after {reason}");
         bench.origin.set(CDS, "a", &text);
         client.settle(CDS, &[("a", &text), ("b", "1")]).await;
         bench.origin.set(CDS, "a", "1");

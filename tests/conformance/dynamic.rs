@@ -33,11 +33,12 @@ fn ask(type_url: &str, locators: &[ResourceLocator]) -> Ask {
 }
 
 /// Constraints and texts of the sent resources, by text.
-fn told(answer: &Answer) -> Vec<(Option<Constraints>, String)> {
+fn contents(answer: &Answer) -> Vec<(Option<Constraints>, String)> {
     assert!(answer.items.iter().all(|item| item.name == "x"), "{answer:?}");
-    let mut told: Vec<_> = answer.items.iter().map(|item| (item.constraints.clone(), item.text())).collect();
-    told.sort_by(|one, other| one.1.cmp(&other.1));
-    told
+    let mut contents: Vec<_> =
+        answer.items.iter().map(|item| (item.constraints.clone(), item.text())).collect();
+    contents.sort_by(|one, other| one.1.cmp(&other.1));
+    contents
 }
 
 /// The client asks for `x` with these parameters, for the first time on its stream; waits for the upstream
@@ -74,11 +75,11 @@ async fn dyn_1_dyn_2_dyn_7_every_client_is_given_its_variant() {
             let asked = subscribe(&bench, &mut test, EDS, "test").await;
             let items = vec![variant(EDS, env("prod"), "p"), variant(EDS, env("test"), "t")];
             bench.origin.answer(&asked, "1", items, &[]);
-            assert_eq!(told(&take(&mut prod, EDS, "prod").await), [(Some(env("prod")), "p".to_owned())]);
-            assert_eq!(told(&take(&mut test, EDS, "test").await), [(Some(env("test")), "t".to_owned())]);
+            assert_eq!(contents(&take(&mut prod, EDS, "prod").await), [(Some(env("prod")), "p".to_owned())]);
+            assert_eq!(contents(&take(&mut test, EDS, "test").await), [(Some(env("test")), "t".to_owned())]);
             // A change of one variant reaches only the clients of the variant.
             bench.origin.answer(&asked, "2", vec![variant(EDS, env("prod"), "p2")], &[]);
-            assert_eq!(told(&take(&mut prod, EDS, "prod").await), [(Some(env("prod")), "p2".to_owned())]);
+            assert_eq!(contents(&take(&mut prod, EDS, "prod").await), [(Some(env("prod")), "p2".to_owned())]);
             test.quiet().await;
         }
     }
@@ -92,15 +93,15 @@ async fn dyn_2_dyn_3_a_variant_that_is_here_already_is_matched_here() {
         let (mut one, mut two) = (bench.delta("one").await, bench.sotw("two").await);
         let asked = subscribe(&bench, &mut one, EDS, "stage").await;
         bench.origin.answer(&asked, "1", vec![variant(EDS, not(env("prod")), "n")], &[]);
-        assert_eq!(told(&one.take(EDS).await), [(Some(not(env("prod"))), "n".to_owned())]);
+        assert_eq!(contents(&one.take(EDS).await), [(Some(not(env("prod"))), "n".to_owned())]);
         two.send(ask(EDS, &[locator("x", "test")]));
-        assert_eq!(told(&two.take(EDS).await), [(Some(not(env("prod"))), "n".to_owned())]);
+        assert_eq!(contents(&two.take(EDS).await), [(Some(not(env("prod"))), "n".to_owned())]);
         // A request without parameters is for a name; such a client sees no constraints (DYN-8, WIR-3).
         let (mut three, mut four) = (bench.delta("three").await, bench.sotw("four").await);
         three.want(EDS, &["x"]);
         four.send(ask(EDS, &[ResourceLocator { name: "x".to_owned(), ..ResourceLocator::default() }]));
-        assert_eq!(told(&three.take(EDS).await), [(None, "n".to_owned())]);
-        assert_eq!(told(&four.take(EDS).await), [(None, "n".to_owned())]);
+        assert_eq!(contents(&three.take(EDS).await), [(None, "n".to_owned())]);
+        assert_eq!(contents(&four.take(EDS).await), [(None, "n".to_owned())]);
         // A client without a matching variant waits.
         one.send(ask(EDS, &[locator("x", "prod")]));
         one.quiet().await;
@@ -115,7 +116,7 @@ async fn dyn_4_of_several_one_is_taken_and_the_log_tells() {
     for version in ["1", "2"] {
         let items = vec![variant(EDS, env("prod"), version), variant(EDS, not(env("test")), version)];
         bench.origin.answer(&asked, version, items, &[]);
-        assert_eq!(told(&client.take(EDS).await), [(Some(env("prod")), version.to_owned())]);
+        assert_eq!(contents(&client.take(EDS).await), [(Some(env("prod")), version.to_owned())]);
     }
     let warnings = bench.warned_of("several variants").await;
     let of_variants = warnings.iter().filter(|line| line.contains("several variants")).count();
@@ -137,7 +138,7 @@ async fn dyn_5_dyn_6_a_variant_takes_the_place_of_another_in_one_response() {
     };
     bench.origin.answer_raw(asked.stream, exchange);
     let answer = client.take(EDS).await;
-    assert_eq!(told(&answer), [(Some(env("prod")), "new".to_owned())]);
+    assert_eq!(contents(&answer), [(Some(env("prod")), "new".to_owned())]);
     assert_eq!(answer.removed_variants, [("x".to_owned(), not(env("test")))]);
     assert_eq!(answer.removed, [""; 0]);
     // Then the variant is removed.
@@ -157,7 +158,10 @@ async fn dyn_5_a_full_state_response_has_the_new_variant_only() {
         let mut client = bench.sotw("one").await;
         let asked = subscribe(&bench, &mut client, CDS, "prod").await;
         bench.origin.answer(&asked, "1", vec![variant(CDS, not(env("test")), "old")], &[]);
-        assert_eq!(told(&take(&mut client, CDS, "prod").await), [(Some(not(env("test"))), "old".to_owned())]);
+        assert_eq!(
+            contents(&take(&mut client, CDS, "prod").await),
+            [(Some(not(env("test"))), "old".to_owned())]
+        );
         let exchange = Answer {
             type_url: CDS.to_owned(),
             version: "2".to_owned(),
@@ -166,7 +170,7 @@ async fn dyn_5_a_full_state_response_has_the_new_variant_only() {
             ..Answer::default()
         };
         bench.origin.answer_raw(asked.stream, exchange);
-        assert_eq!(told(&take(&mut client, CDS, "prod").await), [(Some(env("prod")), "new".to_owned())]);
+        assert_eq!(contents(&take(&mut client, CDS, "prod").await), [(Some(env("prod")), "new".to_owned())]);
         let last = Answer {
             type_url: CDS.to_owned(),
             version: "3".to_owned(),
@@ -174,7 +178,7 @@ async fn dyn_5_a_full_state_response_has_the_new_variant_only() {
             ..Answer::default()
         };
         bench.origin.answer_raw(asked.stream, last);
-        assert_eq!(told(&take(&mut client, CDS, "prod").await), []);
+        assert_eq!(contents(&take(&mut client, CDS, "prod").await), []);
     }
 }
 
@@ -193,7 +197,7 @@ async fn dyn_7_one_client_may_ask_with_several_parameters() {
         }
         let answer = client.take(EDS).await;
         let both = [(Some(not(env("prod"))), "n".to_owned()), (Some(env("prod")), "p".to_owned())];
-        assert_eq!(told(&answer), both);
+        assert_eq!(contents(&answer), both);
     }
 }
 
@@ -207,7 +211,7 @@ async fn del_12_a_name_without_a_variant_for_the_client_is_told_to_be_absent() {
     assert_eq!((answer.removed.as_slice(), answer.removed_variants.len()), (&["x".to_owned()][..], 0));
     // The relay drops the subscription after the unsubscription (RLY-60).
     bench.origin.answer(&asked, "2", vec![Item::new(EDS, "x", "2", "all")], &[]);
-    assert_eq!(told(&client.take(EDS).await), [(None, "all".to_owned())]);
+    assert_eq!(contents(&client.take(EDS).await), [(None, "all".to_owned())]);
     client.send(Ask { locators_unsubscribe: vec![locator("x", "prod")], ..Ask::of(EDS) });
     bench.origin.answer(&asked, "3", vec![Item::new(EDS, "x", "3", "other")], &[]);
     client.quiet().await;

@@ -187,16 +187,16 @@ async fn dat_2_dat_5_a_data_error_takes_the_copy_with_fail_on_data_errors_only()
         client.take(EDS).await;
         bench.origin.answer_raw(asked.stream, failing(EDS, "2", &[], &[("a", PERMISSION_DENIED)]));
         let answer = client.take(EDS).await;
-        let told = |code| if fails { Vec::new() } else { vec![code] };
+        let expected = |code| if fails { Vec::new() } else { vec![code] };
         let gone = |name: &'static str| if fails { vec![name] } else { Vec::new() };
-        assert_eq!(codes(&answer.errors), told(("a", PERMISSION_DENIED)));
+        assert_eq!(codes(&answer.errors), expected(("a", PERMISSION_DENIED)));
         assert_eq!(answer.removed, gone("a"));
         // A cluster instead of an assignment.
         let wrong = Answer { items: vec![Item::new(CDS, "b", "2", "2")], ..failing(EDS, "3", &[], &[]) };
         bench.origin.answer_raw(asked.stream, wrong);
         bench.origin.expect_that(EDS, |ask| ask.error.is_some()).await;
         let answer = client.take(EDS).await;
-        assert_eq!(codes(&answer.errors), told(("b", INVALID_ARGUMENT)));
+        assert_eq!(codes(&answer.errors), expected(("b", INVALID_ARGUMENT)));
         assert_eq!(answer.removed, gone("b"));
         let (errored, nacked) = match fails {
             true => ("received_error", "nacked"),

@@ -12,9 +12,9 @@ use crate::support::{Ask, CDS, Client, ControlPlane, EDS, NDS, Setup, Variant};
 const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
 
 /// A rule for all proxies of a namespace.
-fn rule(told: &str) -> String {
+fn rule(keys: &str) -> String {
     format!(
-        "node_classes: [{{match: {{names: old}}, split_by: {{metadata: [NAMESPACE]}}, upstream_node: {told}}}]"
+        "node_classes: [{{match: {{names: old}}, split_by: {{metadata: [NAMESPACE]}}, upstream_node: {keys}}}]"
     )
 }
 
@@ -22,9 +22,9 @@ const TEMPLATE: &str = "{template: {\
     id: 'router~10.255.0.1~{class}.{node.metadata.NAMESPACE}~{node.metadata.NAMESPACE}.svc.cluster.local', \
     metadata: {NAMESPACE: '{node.metadata.NAMESPACE}', INSTANCE_IPS: 10.255.0.1}}}";
 
-async fn bench(upstream: Variant, told: &str) -> Option<Bench> {
-    let told = rule(told);
-    Bench::over_istiod(|setup: Setup| setup.upstream(upstream).line(&told)).await
+async fn bench(upstream: Variant, keys: &str) -> Option<Bench> {
+    let rule = rule(keys);
+    Bench::over_istiod(|setup: Setup| setup.upstream(upstream).line(&rule)).await
 }
 
 async fn client(bench: &Bench, variant: Variant, node: Node) -> Client {

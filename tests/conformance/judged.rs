@@ -72,18 +72,18 @@ struct Success {
     success: bool,
 }
 
-type Told = Arc<Mutex<Vec<(String, SetState)>>>;
+type Calls = Arc<Mutex<Vec<(String, SetState)>>>;
 
 /// The adapter service: records every call, and accepts all.
 async fn service(
     request: http::Request<hyper::body::Incoming>,
-    told: Told,
+    calls: Calls,
 ) -> http::Response<tonic::body::Body> {
     let path = request.uri().path().to_owned();
     let request = request.map(tonic::body::Body::new);
     let sets = path.ends_with("/SetState");
     let keep = move |request: tonic::Request<SetState>| {
-        told.lock().unwrap().push((path.clone(), request.into_inner()));
+        calls.lock().unwrap().push((path.clone(), request.into_inner()));
     };
     if sets {
         let handler = tower::service_fn(move |request| {
@@ -101,12 +101,12 @@ async fn service(
     }
 }
 
-async fn serve(listener: TcpListener, told: Told) {
+async fn serve(listener: TcpListener, calls: Calls) {
     while let Ok((socket, _)) = listener.accept().await {
-        let told = told.clone();
+        let calls = calls.clone();
         let service = hyper::service::service_fn(move |request| {
-            let told = told.clone();
-            async move { Ok::<_, std::convert::Infallible>(service(request, told).await) }
+            let calls = calls.clone();
+            async move { Ok::<_, std::convert::Infallible>(service(request, calls).await) }
         });
         let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         tokio::spawn(builder.serve_connection(TokioIo::new(socket), service));
@@ -117,8 +117,8 @@ async fn serve(listener: TcpListener, told: Told) {
 async fn a_service_is_told_the_whole_state() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let spec = format!("grpc:{}", listener.local_addr().unwrap());
-    let told = Told::default();
-    tokio::spawn(serve(listener, told.clone()));
+    let calls = Calls::default();
+    tokio::spawn(serve(listener, calls.clone()));
     let run = move || {
         let adapter = Adapter::start(&spec, "test-id");
         adapter.clear();
@@ -126,11 +126,11 @@ async fn a_service_is_told_the_whole_state() {
         adapter.apply(vec![remove(CDS, "a"), set(EDS, "b", "2")]);
     };
     tokio::task::spawn_blocking(run).await.unwrap();
-    let told = told.lock().unwrap();
-    let paths: Vec<&str> = told.iter().map(|(path, _)| path.as_str()).collect();
+    let calls = calls.lock().unwrap();
+    let paths: Vec<&str> = calls.iter().map(|(path, _)| path.as_str()).collect();
     assert_eq!(paths, ["ClearState", "SetState", "SetState"].map(|m| format!("/adapter.Adapter/{m}")));
-    assert!(told.iter().all(|(_, state)| state.node == "test-id"));
-    assert_eq!(told[1].1.resources, [words::body(CDS, "a", "1"), words::body(EDS, "a", "1")]);
-    assert_eq!(told[2].1.resources, [words::body(EDS, "a", "1"), words::body(EDS, "b", "2")]);
-    assert_ne!(told[1].1.version, told[2].1.version);
+    assert!(calls.iter().all(|(_, state)| state.node == "test-id"));
+    assert_eq!(calls[1].1.resources, [words::body(CDS, "a", "1"), words::body(EDS, "a", "1")]);
+    assert_eq!(calls[2].1.resources, [words::body(EDS, "a", "1"), words::body(EDS, "b", "2")]);
+    assert_ne!(calls[1].1.version, calls[2].1.version);
 }

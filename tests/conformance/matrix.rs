@@ -1,7 +1,7 @@
 //! RLY-24: one story over every kind of upstream and every kind of downstream ends in the same state
 //! everywhere.
 //!
-//! The table has one line for each kind of either side. [`is_told`] knows the steps that a protocol cannot
+//! The table has one line for each kind of either side. [`is_reported`] knows the steps that a protocol cannot
 //! express.
 
 use tonic::Code;
@@ -59,8 +59,8 @@ downstream!(v2_ads, Downstream::V2(Variant::Sotw));
 /// SotW streams carry no absence: not downstream, except for members of a wildcard (SST-6, SST-3), and not
 /// upstream, where an omission proves nothing, even in a wildcard (SST-4, SST-10, RLY-28). The answer to a
 /// poll is complete (RST-12).
-fn is_told(type_url: &str, upstream: Attachment, downstream: Downstream, wild: bool) -> bool {
-    is_full_state(type_url) || upstream.tells_removals() && (wild || downstream.tells_removals())
+fn is_reported(type_url: &str, upstream: Attachment, downstream: Downstream, wild: bool) -> bool {
+    is_full_state(type_url) || upstream.reports_removals() && (wild || downstream.reports_removals())
 }
 
 async fn story(upstream: Attachment, downstream: Downstream) {
@@ -113,10 +113,10 @@ async fn chapter(
     named.settle(type_url, &[("a", "2"), ("b", "1")]).await;
 
     bench.origin.remove(type_url, "b");
-    if is_told(type_url, upstream, downstream, true) {
+    if is_reported(type_url, upstream, downstream, true) {
         wild.settle(type_url, &[("a", "2")]).await;
     }
-    if is_told(type_url, upstream, downstream, false) {
+    if is_reported(type_url, upstream, downstream, false) {
         named.settle(type_url, &[("a", "2")]).await;
     }
 

@@ -96,11 +96,11 @@ async fn sighup_is_ignored_with_one_line() {
     client.want(CDS, &["*"]);
     client.take(CDS).await;
     relay.signal("HUP");
-    let told = || relay.log().lines().filter(|line| line.contains("SIGHUP")).count();
-    eventually("the line", || async { told() > 0 }).await;
+    let lines = || relay.log().lines().filter(|line| line.contains("SIGHUP")).count();
+    eventually("the line", || async { lines() > 0 }).await;
     origin.set(CDS, "a", "2");
     client.take(CDS).await;
-    assert_eq!(told(), 1, "{}", relay.log());
+    assert_eq!(lines(), 1, "{}", relay.log());
     relay.sigterm();
     assert_eq!(relay.exit().await.code(), Some(0));
 }

@@ -340,10 +340,8 @@ async fn fp_3_when_nothing_can_be_written_the_last_good_file_stays() {
     client.want(CDS, &["*"]);
     bench.origin.set(CDS, "a", "2");
     client.settle(CDS, &[("a", "2"), ("b", "1")]).await;
-    eventually("failures", || async {
-        relay.series("sluice_checkpoint_write_failures_total").await >= 1.0
-    })
-    .await;
+    eventually("failures", || async { relay.series("sluice_checkpoint_write_failures_total").await >= 1.0 })
+        .await;
     assert_eq!(fs::read(&bench.files()[0]).unwrap(), before);
     fs::remove_dir_all(&unfinished).unwrap();
     eventually("a write", || async { relay.series("sluice_checkpoint_failing").await == 0.0 }).await;
@@ -353,8 +351,8 @@ async fn fp_3_when_nothing_can_be_written_the_last_good_file_stays() {
 /// FP4: damaged, truncated, foreign, or writable by others: logged with file and reason, and a cold start.
 #[tokio::test]
 async fn fp_4_a_bad_file_is_named_and_the_start_is_cold() {
-    type Spoil = fn(&Path);
-    let spoils: [(&str, Spoil); 4] = [
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 4] = [
         ("damaged", |path| {
             let mut bytes = fs::read(path).unwrap();
             let middle = bytes.len() / 2;
@@ -372,9 +370,9 @@ async fn fp_4_a_bad_file_is_named_and_the_start_is_cold() {
     ];
     let bench = Bench::outage().await;
     let good = fs::read(&bench.files()[0]).unwrap();
-    for (reason, spoil) in spoils {
+    for (reason, damage) in damages {
         let file = bench.files().remove(0);
-        spoil(&file);
+        damage(&file);
         let mut relay = bench.relay().await;
         refused(&relay, "of the checkpoint").await;
         let warnings: Vec<_> =
@@ -395,8 +393,8 @@ async fn fp_4_a_bad_file_is_named_and_the_start_is_cold() {
 }
 
 async fn refused(relay: &Relay, reason: &str) {
-    let is_said = || async { relay.log_lines("WARN").iter().any(|line| line.contains(reason)) };
-    eventually(reason, is_said).await;
+    let is_logged = || async { relay.log_lines("WARN").iter().any(|line| line.contains(reason)) };
+    eventually(reason, is_logged).await;
 }
 
 /// FP5: too old, or from another server.

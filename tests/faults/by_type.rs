@@ -33,7 +33,7 @@ async fn comes_to(client: &mut Client, type_url: &str, wanted: &[(&str, &str)]) 
 }
 
 /// The log and the list of sources name the lost type, and no other.
-async fn is_told(relay: &Relay, server: &str, type_url: &str) {
+async fn is_reported(relay: &Relay, server: &str, type_url: &str) {
     eventually("a line with the type", || async {
         relay.log_lines("WARN").iter().any(|line| line.contains(&format!("type_url={type_url}")))
     })
@@ -64,7 +64,7 @@ async fn rly_25_rly_40_a_type_whose_service_is_broken_goes_to_the_next_server_al
         first.fail_type(Some(EDS));
         first.close_streams(Code::Unavailable);
         relay.is_stale(&first.server_uri(upstream)).await;
-        is_told(&relay, &first.server_uri(upstream), EDS).await;
+        is_reported(&relay, &first.server_uri(upstream), EDS).await;
         first.set(CDS, "c", "still first");
         comes_to(&mut client, CDS, &[("c", "still first")]).await;
         assert!(second.log().is_empty(), "FBK-1: all is cached");

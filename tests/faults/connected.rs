@@ -20,7 +20,7 @@ async fn fu_3_half_open() {
     let noticed = site.relay.is_stale(&site.server).await - start;
     // The answered stream is reopened first; the attempt fails after the connect timeout.
     assert!(noticed < KEEPALIVE + Duration::from_millis(600) + SLACK, "noticed after {noticed:?}");
-    site.outage_is_no_news().await;
+    site.outage_affects_no_client().await;
     site.proxy.heal();
     site.recovers().await;
 }
@@ -51,7 +51,7 @@ async fn fu_3_a_short_partition_is_nothing() {
     site.silence(Duration::from_secs(1)).await;
     site.proxy.heal();
     site.quiet().await;
-    site.news_arrives("2").await;
+    site.change_arrives("2").await;
     assert_eq!(site.proxy.accepted().len(), connections, "the connection was kept");
     assert_eq!(site.relay.log_lines("WARN"), [""; 0]);
 }
@@ -131,7 +131,7 @@ async fn fu_4_stopped_while_nothing_is_awaited() {
 async fn fu_5_loss_towards_the_server() {
     let mut site = Site::new().await;
     site.proxy.lose_to_server();
-    site.news_arrives("2").await;
+    site.change_arrives("2").await;
     site.proxy.blackhole();
     let start = Instant::now();
     let noticed = site.relay.is_stale(&site.server).await - start;
@@ -139,7 +139,7 @@ async fn fu_5_loss_towards_the_server() {
     assert!(noticed < KEEPALIVE + Duration::from_millis(600) + SLACK, "noticed after {noticed:?}");
     site.silence(Duration::from_secs(1)).await;
     site.one_warning().await;
-    site.begins_anew();
+    site.renews_versions();
     site.proxy.heal();
     site.relay.is_fresh(&site.server).await;
     site.quiet().await;
@@ -181,7 +181,7 @@ async fn fu_10_goaway_and_a_limit_of_age() {
         assert_eq!(site.proxy.accepted().len(), connections + 1);
         site.quiet().await;
     }
-    site.news_arrives("2").await;
+    site.change_arrives("2").await;
     assert_eq!(site.relay.log_lines("WARN"), [""; 0]);
     assert_eq!(site.metric("sluice_upstream_connect_failures_total").await, 0.0);
 }
@@ -198,12 +198,12 @@ async fn fu_10_goaway_without_another_connection() {
         site.metric("sluice_upstream_connect_failures_total").await > 0.0
     })
     .await;
-    site.news_arrives("2").await;
+    site.change_arrives("2").await;
     assert_eq!(site.origin.opened(), streams);
     assert_eq!(site.relay.log_lines("WARN"), [""; 0]);
     site.proxy.heal();
     site.origin.wait_for("a new stream", |origin| origin.opened() > streams).await;
-    site.news_arrives("3").await;
+    site.change_arrives("3").await;
 }
 
 /// FU32, KAL-2: grpc-go's complaint that PINGs come too often. The interval doubles, without another effect.

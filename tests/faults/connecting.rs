@@ -15,7 +15,7 @@ async fn fu_1_connection_refused() {
     assert!(noticed < Duration::from_millis(1500), "noticed after {noticed:?}");
     // The first two failures differ by the backoff after the first.
     assert_backs_off(&failures, 0, Duration::ZERO);
-    site.outage_is_no_news().await;
+    site.outage_affects_no_client().await;
     let error = site.relay.sources(&site.server).await[0]["last_error"].to_string();
     assert!(error.contains("refused"), "{error}");
     site.proxy.listen().await;
@@ -37,7 +37,7 @@ async fn fu_2_blackhole_at_connect() {
     assert!(noticed >= Duration::from_millis(450), "noticed after {noticed:?}");
     assert!(noticed < Duration::from_millis(500) + SLACK, "noticed after {noticed:?}");
     assert_backs_off(&failures, 0, Duration::from_millis(500));
-    site.outage_is_no_news().await;
+    site.outage_affects_no_client().await;
     let error = site.relay.sources(&site.server).await[0]["last_error"].to_string();
     assert!(error.contains("no answer within 500ms"), "{error}");
     site.proxy.heal();
@@ -52,7 +52,7 @@ async fn fu_6_slow_handshake() {
     site.proxy.throttle(1);
     let before = site.proxy.accepted().len();
     site.proxy.cut();
-    site.outage_is_no_news().await;
+    site.outage_affects_no_client().await;
     let error = site.relay.sources(&site.server).await[0]["last_error"].to_string();
     assert!(error.contains("no HTTP/2 SETTINGS"), "{error}");
     let attempts = &site.proxy.accepted()[before..];
@@ -68,6 +68,6 @@ async fn fu_6_a_slow_path_is_no_fault() {
     site.proxy.delay(Duration::from_millis(50));
     site.proxy.cut();
     site.quiet().await;
-    site.news_arrives("slow").await;
+    site.change_arrives("slow").await;
     assert_eq!(site.relay.log_lines("WARN"), [""; 0]);
 }

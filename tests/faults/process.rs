@@ -82,6 +82,6 @@ async fn fp_6_a_stall_is_no_news() {
     tokio::time::sleep(Duration::from_secs(8)).await;
     site.relay.signal("CONT");
     site.quiet().await;
-    site.news_arrives("2").await;
+    site.change_arrives("2").await;
     assert_eq!(site.relay.log_lines("WARN"), [""; 0]);
 }

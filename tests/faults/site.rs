@@ -81,16 +81,16 @@ impl Site {
     }
 
     /// The outage is visible everywhere, was logged with one WARN, and does not affect clients (I14, RLY-46).
-    pub async fn outage_is_no_news(&mut self) {
+    pub async fn outage_affects_no_client(&mut self) {
         self.relay.is_stale(&self.server).await;
         self.silence(Duration::from_millis(1500)).await;
         self.newcomers_are_served().await;
         self.one_warning().await;
-        self.begins_anew();
+        self.renews_versions();
     }
 
     /// Gives equal resources other versions, as after a restart: the control plane answers each reconnect.
-    pub fn begins_anew(&self) {
+    pub fn renews_versions(&self) {
         self.origin.change(|world| world.restart());
     }
 
@@ -104,14 +104,15 @@ impl Site {
     pub async fn recovers(&mut self) {
         self.relay.is_fresh(&self.server).await;
         self.quiet().await;
-        self.news_arrives("after").await;
-        let told = || self.relay.log_lines("INFO").iter().filter(|line| line.contains(ANSWERS_AGAIN)).count();
+        self.change_arrives("after").await;
+        let lines =
+            || self.relay.log_lines("INFO").iter().filter(|line| line.contains(ANSWERS_AGAIN)).count();
         let warnings = [UNREACHABLE, ENDS_STREAM].map(|text| self.relay.warnings(text).len()).iter().sum();
-        eventually("an INFO for each WARN", || async { told() >= warnings }).await;
-        assert_eq!(told(), warnings, "each WARN is taken back by one INFO");
+        eventually("an INFO for each WARN", || async { lines() >= warnings }).await;
+        assert_eq!(lines(), warnings, "each WARN is taken back by one INFO");
     }
 
-    pub async fn news_arrives(&mut self, text: &str) {
+    pub async fn change_arrives(&mut self, text: &str) {
         self.origin.set(EDS, "e", text);
         for client in [&mut self.delta, &mut self.sotw] {
             let answer = client.take(EDS).await;

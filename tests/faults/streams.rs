@@ -54,7 +54,7 @@ async fn fu_8_refused_before_headers() {
     let before = site.origin.opened_at().len();
     site.origin.refuse_delta(Some(Code::Unavailable));
     site.origin.close_streams(Code::Unavailable);
-    site.outage_is_no_news().await;
+    site.outage_affects_no_client().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_backs_off(&site.origin.opened_at()[before..], 0, Duration::ZERO);
     assert_eq!(site.metric("sluice_upstream_connect_failures_total").await, 0.0, "the connection is fine");
@@ -97,7 +97,7 @@ async fn fu_8_a_server_that_ends_streams_is_not_called_unreachable() {
     assert!(site.relay.warned(2).await[1].contains(UNREACHABLE));
     site.origin.refuse_delta(None);
     site.proxy.listen().await;
-    site.begins_anew();
+    site.renews_versions();
     site.relay.upstream_has(&site.server, "connected", 1).await;
     site.relay.is_fresh(&site.server).await;
 }
@@ -114,7 +114,7 @@ async fn fu_8_connection_reset_before_the_first_response() {
         tokio::time::sleep(Duration::from_millis(150)).await;
         site.proxy.reset();
     }
-    site.outage_is_no_news().await;
+    site.outage_affects_no_client().await;
     assert_eq!(site.origin.opened_at().len(), before, "no stream came through");
     site.proxy.heal();
     site.proxy.reset();
@@ -147,7 +147,7 @@ async fn fu_9_reset_after_a_response() {
     site.silence(Duration::from_millis(50)).await;
     site.newcomers_are_served().await;
     site.quiet().await;
-    site.news_arrives("after").await;
+    site.change_arrives("after").await;
 }
 
 /// FU11: undecodable bytes end the stream, not the relay; another stream delivers the lost response.

@@ -40,7 +40,7 @@ async fn str_14_requests_arrive_in_order_however_they_are_cut() {
 async fn marks_are_set_for_delta_clients_that_read_them() {
     let server = start(ServerLimits::default());
     let mut client = server.connect().await;
-    for (path, said, expected) in [
+    for (path, announced, expected) in [
         (DELTA, Some("1"), Some("1")),
         (DELTA, Some("2"), None),
         (DELTA, Some("11111111111111111111"), None),
@@ -50,13 +50,13 @@ async fn marks_are_set_for_delta_clients_that_read_them() {
         let mut request = http::Request::post(format!("http://relay{path}"))
             .header("content-type", "application/grpc")
             .header("te", "trailers");
-        if let Some(said) = said {
-            request = request.header("sluice-set-marks", said);
+        if let Some(announced) = announced {
+            request = request.header("sluice-set-marks", announced);
         }
         let mut call = client.call(request.body(()).unwrap()).await;
         let head = call.head().await;
-        let told = head.headers().get("sluice-set-marks").map(|value| value.to_str().unwrap());
-        assert_eq!(told, expected, "{path} {said:?}");
+        let marks = head.headers().get("sluice-set-marks").map(|value| value.to_str().unwrap());
+        assert_eq!(marks, expected, "{path} {announced:?}");
     }
 }
 

@@ -355,7 +355,7 @@ impl Client {
     /// repeat resources when a set shrinks or changes its spelling.
     pub async fn quiet_after_optional(&mut self, type_url: &str) {
         let before = self.holds(type_url);
-        self.quiet_but_for(type_url, |answer| {
+        self.quiet_except(type_url, |answer| {
             answer.removed.is_empty()
                 && answer.items.iter().all(|item| before.get(&item.name) == Some(&item.text()))
         })
@@ -364,11 +364,11 @@ impl Client {
 
     /// Like [`Self::quiet`], but permits an earlier empty response of the type (SST-14).
     pub async fn quiet_after_empty(&mut self, type_url: &str) {
-        self.quiet_but_for(type_url, |answer| answer.items.is_empty() && is_full_state(&answer.type_url))
+        self.quiet_except(type_url, |answer| answer.items.is_empty() && is_full_state(&answer.type_url))
             .await;
     }
 
-    async fn quiet_but_for(&mut self, type_url: &str, harmless: impl Fn(&Answer) -> bool) {
+    async fn quiet_except(&mut self, type_url: &str, harmless: impl Fn(&Answer) -> bool) {
         let mut window = judge::deadline();
         if let Some(settings) = judge::settings() {
             window = settings.quiet;

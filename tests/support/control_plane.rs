@@ -87,7 +87,7 @@ struct State {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    news: Notify,
+    changed: Notify,
 }
 
 impl Shared {
@@ -289,11 +289,11 @@ impl ControlPlane {
     /// Waits until `check` returns a value; calls `check` after every event.
     pub async fn until<T>(&self, mut check: impl FnMut() -> Option<T>) -> T {
         loop {
-            let news = self.shared.news.notified();
+            let changed = self.shared.changed.notified();
             if let Some(found) = check() {
                 return found;
             }
-            news.await;
+            changed.await;
         }
     }
 
@@ -416,7 +416,7 @@ async fn route(request: Request<Incoming>, shared: Arc<Shared>) -> Response<toni
         };
         state.log.push(recorded);
         drop(state);
-        shared.news.notify_waiters();
+        shared.changed.notify_waiters();
         return response;
     }
     let method = words::method(&path);
@@ -432,7 +432,7 @@ async fn route(request: Request<Incoming>, shared: Arc<Shared>) -> Response<toni
             _ => None,
         }
     };
-    shared.news.notify_waiters();
+    shared.changed.notify_waiters();
     let request = request.map(tonic::body::Body::new);
     match method {
         _ if refusal.is_some() => Status::new(refusal.unwrap_or(Code::Unimplemented), "not here").into_http(),
@@ -486,10 +486,10 @@ fn open<Req: Into<Ask> + Send + 'static>(
     tokio::spawn(async move {
         while let Ok(Some(request)) = requests.message().await {
             record(&mut shared.lock(), id, request.into());
-            shared.news.notify_waiters();
+            shared.changed.notify_waiters();
         }
         shared.lock().streams.remove(&id);
-        shared.news.notify_waiters();
+        shared.changed.notify_waiters();
     });
     UnboundedReceiverStream::new(receiver)
 }

@@ -69,19 +69,19 @@ pub fn skip(reason: impl Display) -> ! {
 /// Skips the case if clients of this kind are not selected.
 pub fn require(kind: Downstream) {
     let Some(settings) = settings() else { return };
-    if !settings.wants(kind) {
+    if !settings.selects(kind) {
         skip(format!("not asked for: {}", kind.label()));
     }
 }
 
 /// The selected variants of ADS: both, unless a server is judged by one.
 pub fn variants() -> impl Iterator<Item = Variant> {
-    let wanted = |variant: &Variant| settings().is_none_or(|settings| settings.wants((*variant).into()));
+    let wanted = |variant: &Variant| settings().is_none_or(|settings| settings.selects((*variant).into()));
     Variant::BOTH.into_iter().filter(wanted)
 }
 
 impl Settings {
-    pub fn wants(&self, kind: Downstream) -> bool {
+    pub fn selects(&self, kind: Downstream) -> bool {
         let word = match kind {
             Downstream::Ads(Variant::Sotw) => "sotw",
             Downstream::Ads(Variant::Delta) => "delta",

@@ -41,7 +41,7 @@ impl Downstream {
 
     /// Whether clients of this kind learn of every removal. SotW streams carry removals of full-state types
     /// only (SST-6); every answer to a poll is complete (RST-12).
-    pub fn tells_removals(self) -> bool {
+    pub fn reports_removals(self) -> bool {
         self == Downstream::Rest || self.variant() == Variant::Delta
     }
 

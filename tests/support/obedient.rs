@@ -167,10 +167,12 @@ impl Sub {
         let visible = self.visible(world);
         let held = |name: &String, entry: &Entry| self.known.get(name) == Some(&Some(entry.version.clone()));
         let full = self.wildcard || is_full_state(&self.type_url);
-        let news = visible.iter().any(|(name, entry)| !held(name, entry))
+        let has_changes = visible.iter().any(|(name, entry)| !held(name, entry))
             || self.known.keys().any(|name| !visible.contains_key(name));
-        let nobody = self.names.is_empty() && !self.wildcard;
-        if nobody || !(news || must && (full || added.iter().any(|name| visible.contains_key(name)))) {
+        let is_unsubscribed = self.names.is_empty() && !self.wildcard;
+        if is_unsubscribed
+            || !(has_changes || must && (full || added.iter().any(|name| visible.contains_key(name))))
+        {
             return None;
         }
         let chosen: Vec<(String, Entry)> = visible
@@ -235,13 +237,13 @@ impl Sub {
             self.known.remove(glob);
         }
         let mut forced: BTreeSet<_> = forced.iter().filter(|name| !is_full(name)).cloned().collect();
-        let news = empty_globs.iter().filter(|glob| self.known.get(*glob) != Some(&None));
-        forced.extend(news.cloned().collect::<Vec<_>>());
+        let unreported = empty_globs.iter().filter(|glob| self.known.get(*glob) != Some(&None));
+        forced.extend(unreported.cloned().collect::<Vec<_>>());
         let forced = &forced;
         let removed: Vec<String> = self
             .known
             .iter()
-            .filter(|(name, told)| !visible.contains_key(*name) && told.is_some())
+            .filter(|(name, known)| !visible.contains_key(*name) && known.is_some())
             .map(|(name, _)| name.clone())
             .chain(forced.iter().filter(|name| !visible.contains_key(*name)).cloned())
             .collect::<BTreeSet<_>>()

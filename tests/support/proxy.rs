@@ -49,7 +49,7 @@ struct Link {
     /// Bytes for the client between two pieces of the server's data.
     injected: mpsc::UnboundedSender<Vec<u8>>,
     /// The position of the byte to corrupt, counted from the server's next byte.
-    spoilt: Mutex<Option<u64>>,
+    corrupted: Mutex<Option<u64>>,
     packets: watch::Sender<bool>,
 }
 
@@ -165,7 +165,7 @@ impl Proxy {
     /// Corrupts one of the server's next bytes, at this position.
     pub fn corrupt(&self, position: u64) {
         for link in &self.shared.lock().links {
-            *link.spoilt.lock().expect("the proxy's task never panics") = Some(position);
+            *link.corrupted.lock().expect("the proxy's task never panics") = Some(position);
         }
     }
 
@@ -233,7 +233,7 @@ async fn accept(listener: Arc<TcpListener>, shared: Arc<Shared>) {
         let mut state = shared.lock();
         let rules = watch::Sender::new(state.rules.clone());
         let packets = watch::Sender::new(true);
-        let link = Arc::new(Link { rules, injected, spoilt: Mutex::new(None), packets });
+        let link = Arc::new(Link { rules, injected, corrupted: Mutex::new(None), packets });
         state.accepted.push(Instant::now());
         state.links.retain(|link| link.rules.receiver_count() > 0);
         state.links.push(link.clone());
@@ -349,7 +349,7 @@ impl Pump<'_> {
             let rules = self.rules.borrow().clone();
             let is_dropped = match &self.link {
                 Some((link, _)) => {
-                    spoil(link, &mut buffer[..length]);
+                    corrupt_bytes(link, &mut buffer[..length]);
                     rules.drops_to_client
                 }
                 None => rules.drops_to_server,
@@ -378,14 +378,14 @@ async fn injection(link: &mut Option<(&Link, mpsc::UnboundedReceiver<Vec<u8>>)>)
     }
 }
 
-fn spoil(link: &Link, bytes: &mut [u8]) {
-    let mut spoilt = link.spoilt.lock().expect("the proxy's task never panics");
-    match *spoilt {
+fn corrupt_bytes(link: &Link, bytes: &mut [u8]) {
+    let mut corrupted = link.corrupted.lock().expect("the proxy's task never panics");
+    match *corrupted {
         Some(position) if position < bytes.len() as u64 => {
             bytes[position as usize] ^= 0xff;
-            *spoilt = None;
+            *corrupted = None;
         }
-        Some(position) => *spoilt = Some(position - bytes.len() as u64),
+        Some(position) => *corrupted = Some(position - bytes.len() as u64),
         None => {}
     }
 }

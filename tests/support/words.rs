@@ -69,7 +69,7 @@ impl Attachment {
 
     /// Whether the upstream reports every removal. SotW streams report removals of full-state types only
     /// (RLY-28); files and answers to polls are complete (FIL-8, RST-12).
-    pub fn tells_removals(self) -> bool {
+    pub fn reports_removals(self) -> bool {
         !matches!(self, Attachment::Ads(Variant::Sotw) | Attachment::PerType(Variant::Sotw))
     }
 }

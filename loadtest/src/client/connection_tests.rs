@@ -56,7 +56,7 @@ impl Side {
     }
 
     /// The frames to send, one by one.
-    fn said(&mut self) -> Vec<String> {
+    fn sent_frames(&mut self) -> Vec<String> {
         let out = self.connection.out().to_vec();
         self.connection.written(out.len());
         frames(&out)
@@ -146,7 +146,7 @@ fn every_response_is_acknowledged_and_counted() {
         assert_eq!(side.connection.take_served(), NOBODY, "{variant:?}");
         side.receive(&response(Kind::Cluster, sizes[1], 5)).unwrap();
         assert_eq!(side.connection.take_served(), [0], "{variant:?}");
-        assert_eq!(side.said().len(), 2);
+        assert_eq!(side.sent_frames().len(), 2);
         assert_eq!(side.log.responses, [(0, Kind::Cluster, None), (0, Kind::Cluster, Some(5))]);
         side.receive(&response(Kind::Cluster, 10, 4)).unwrap();
         assert_eq!(side.connection.take_served(), NOBODY, "a client is served once");
@@ -185,13 +185,13 @@ fn a_late_ack_waits_for_its_time() {
     let mut side = open(plain(Variant::Delta, 1));
     side.manner = Manner { ack_delay_ns: 3_600_000_000_000, ..Manner::default() };
     side.receive(&response(Kind::Cluster, 1, 0)).unwrap();
-    assert_eq!(side.said(), <[&str; 0]>::default());
+    assert_eq!(side.sent_frames(), <[&str; 0]>::default());
     assert_eq!(side.log.responses.len(), 1, "the client has the bytes all the same");
     let due = side.connection.due().unwrap();
     side.connection.release(due - 1);
     assert!(side.connection.out().is_empty());
     side.connection.release(due);
-    assert_eq!(side.said().len(), 1);
+    assert_eq!(side.sent_frames().len(), 1);
     assert_eq!(side.connection.due(), None);
 }
 

@@ -112,7 +112,7 @@ pub struct Fleet {
     /// The behaviour of all clients, and of the misbehaving clients after their start.
     manner: Manner,
     odd: Odd,
-    loose: bool,
+    misbehaving: bool,
     /// Clients reconnect after the loss of their connection.
     retry: bool,
     waiting: usize,
@@ -155,7 +155,7 @@ impl Fleet {
             timers: BinaryHeap::new(),
             manner: Manner::default(),
             odd: Odd::default(),
-            loose: false,
+            misbehaving: false,
             retry: false,
             waiting: 0,
             connected: 0,
@@ -243,8 +243,8 @@ impl Fleet {
     }
 
     /// Makes the chosen clients misbehave from now on.
-    pub fn let_loose(&mut self) {
-        self.loose = true;
+    pub fn start_misbehaving(&mut self) {
+        self.misbehaving = true;
     }
 
     /// Moves a client's subscription on by this number of names; false without a connection.
@@ -342,7 +342,7 @@ impl Fleet {
     }
 
     fn manner_of(&self, id: usize) -> Manner {
-        if self.loose && id < self.odd.connections { self.odd.manner } else { self.manner }
+        if self.misbehaving && id < self.odd.connections { self.odd.manner } else { self.manner }
     }
 
     fn connect(&self, id: usize) -> io::Result<TcpStream> {
@@ -452,7 +452,7 @@ impl Fleet {
             self.timers.push(Reverse((monotonic_ns() + nanos(RETRY), id, Timer::Retry)));
         }
         let clients = self.clients_of(id);
-        if self.loose && id < self.odd.connections {
+        if self.misbehaving && id < self.odd.connections {
             self.odd_lost += clients.len();
             return;
         }

@@ -12,7 +12,7 @@ use crate::proto::{Fields, Malformed, put_bytes};
 use crate::xds::{Kind, Variant, resource_name};
 
 /// Resources for a response, concatenated where possible, and absent names.
-type News = (Vec<Bytes>, Vec<String>);
+type Content = (Vec<Bytes>, Vec<String>);
 
 /// One type on one stream.
 #[derive(Default)]
@@ -79,14 +79,14 @@ impl Stream {
     /// The next response to send, framed for gRPC, in parts; all streams share the last parts.
     pub fn response(&mut self, snapshot: &Snapshot) -> Option<Vec<Bytes>> {
         for (type_url, subscription) in &mut self.subscriptions {
-            let news = subscription.news(self.variant, type_url, snapshot);
+            let content = subscription.due_content(self.variant, type_url, snapshot);
             // A snapshot without changes for the client is not compared again.
-            if news.is_some() || subscription.answered > 0 {
+            if content.is_some() || subscription.answered > 0 {
                 subscription.answered = snapshot.version;
             }
-            let Some(news) = news else { continue };
+            let Some(content) = content else { continue };
             self.nonce += 1;
-            let parts = encode(self.variant, type_url, snapshot.version, self.nonce, news);
+            let parts = encode(self.variant, type_url, snapshot.version, self.nonce, content);
             subscription.due_wildcard = false;
             subscription.due_names.clear();
             return Some(parts);
@@ -132,7 +132,7 @@ impl Subscription {
     }
 
     /// The resources and absent names of the next response; `None` if there is nothing to send.
-    fn news(&self, variant: Variant, type_url: &str, snapshot: &Snapshot) -> Option<News> {
+    fn due_content(&self, variant: Variant, type_url: &str, snapshot: &Snapshot) -> Option<Content> {
         let Some(kind) = Kind::of(type_url.as_bytes()) else {
             return self.nothing_of_it(variant);
         };
@@ -174,7 +174,7 @@ impl Subscription {
     }
 
     /// The answer for types without resources: an empty wildcard is reported as empty, names as absent.
-    fn nothing_of_it(&self, variant: Variant) -> Option<News> {
+    fn nothing_of_it(&self, variant: Variant) -> Option<Content> {
         match variant {
             Variant::Sotw if self.due_wildcard => Some((Vec::new(), Vec::new())),
             Variant::Delta if self.due_wildcard || !self.due_names.is_empty() => {
@@ -191,7 +191,7 @@ fn encode(
     type_url: &str,
     version: u64,
     nonce: u64,
-    (resources, removed): News,
+    (resources, removed): Content,
 ) -> Vec<Bytes> {
     let mut head = vec![0; 5];
     put_bytes(&mut head, 1, version.to_string());

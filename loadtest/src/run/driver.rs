@@ -135,9 +135,9 @@ impl<'a> Driver<'a> {
         self.fleet.open(id, since, &mut self.tracker);
     }
 
-    pub fn let_loose(&mut self) {
-        self.fleet.let_loose();
-        self.tracker.let_loose(self.spec.odd_manner);
+    pub fn start_misbehaving(&mut self) {
+        self.fleet.start_misbehaving();
+        self.tracker.start_misbehaving(self.spec.odd_manner);
     }
 
     /// Fails the connections with a client that `which` selects.

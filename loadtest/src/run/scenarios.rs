@@ -276,7 +276,7 @@ fn misbehave(driver: &mut Driver<'_>) -> Result<()> {
     driver.set_changing(true);
     idle(driver, half)?;
     driver.phase(&driver.spec.scenario.name())?;
-    driver.let_loose();
+    driver.start_misbehaving();
     idle(driver, half)
 }
 

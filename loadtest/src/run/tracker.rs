@@ -120,7 +120,7 @@ impl Tracker {
     }
 
     /// The chosen clients misbehave from now on.
-    pub fn let_loose(&mut self, manner: Manner) {
+    pub fn start_misbehaving(&mut self, manner: Manner) {
         self.odd_manner = Some(manner);
         for client in self.clients.iter_mut().take(self.odd) {
             for awaited in &mut client.awaited {

@@ -94,13 +94,13 @@ fn only_clients_that_want_it_are_waited_for() {
 fn nobody_waits_for_odd_clients_once_they_are_loose() {
     let mut tracker = tracker(3, 2, |_| ());
     tracker.change(changing(0, 10), MS);
-    tracker.let_loose(Manner { nack: true, ..Manner::default() });
+    tracker.start_misbehaving(Manner { nack: true, ..Manner::default() });
     assert_eq!(tracker.due(), 1);
     tracker.change(changing(0, 10), 2 * MS);
     assert_eq!(tracker.due(), 2);
     tracker.arrived(0, 2 * MS, 3 * MS);
     assert_eq!((tracker.due(), tracker.odd_updates.count(), tracker.updates.count()), (2, 2, 0));
-    tracker.let_loose(Manner { reading: Reading::Stopped, ..Manner::default() });
+    tracker.start_misbehaving(Manner { reading: Reading::Stopped, ..Manner::default() });
     tracker.change(changing(0, 10), 4 * MS);
     assert_eq!((tracker.due(), tracker.clients[1].awaited.len()), (3, 2));
 }

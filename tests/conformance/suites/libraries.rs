@@ -128,9 +128,9 @@ async fn v_6_a_name_left_beside_the_wildcard_is_answered() {
             client.take(row.type_url).await;
             client.send(Ask::of(row.type_url).unsubscribe(&[name]));
             let answer = client.take(row.type_url).await;
-            let told: Vec<&str> =
+            let texts: Vec<&str> =
                 answer.names().into_iter().chain(answer.removed.iter().map(String::as_str)).collect();
-            assert_eq!(told, [name]);
+            assert_eq!(texts, [name]);
         }
     })
     .await;

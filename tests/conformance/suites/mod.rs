@@ -82,7 +82,7 @@ where
     F: Future<Output = ()> + Send + 'static,
     Story: Fn(Row) -> F,
 {
-    let wanted = |kind: &&Downstream| judge::settings().is_none_or(|settings| settings.wants(**kind));
+    let wanted = |kind: &&Downstream| judge::settings().is_none_or(|settings| settings.selects(**kind));
     let columns = kinds.iter().filter(wanted).map(|kind| column(*kind, types, &story));
     let verdicts: Vec<(String, String)> = if judge::settings().is_some() {
         // All rows share one server.

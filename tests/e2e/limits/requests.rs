@@ -80,13 +80,19 @@ async fn what_one_stream_may_ask_for() {
         client.send(Ask::of(EDS).subscribe(&names));
     }
     assert_eq!(client.ended().await.code(), Code::ResourceExhausted);
-    assert_eq!((relay.limit_hits("names_per_stream").await, relay.limit_hits("types_per_stream").await), (1.0, 0.0));
+    assert_eq!(
+        (relay.limit_hits("names_per_stream").await, relay.limit_hits("types_per_stream").await),
+        (1.0, 0.0)
+    );
     let mut client = Client::open(&relay.address, Variant::Delta, "types").await;
     for number in 0..3 {
         client.want(&format!("type.googleapis.com/acme.Type{number}"), &["a"]);
     }
     assert_eq!(client.ended().await.code(), Code::ResourceExhausted);
-    assert_eq!((relay.limit_hits("names_per_stream").await, relay.limit_hits("types_per_stream").await), (1.0, 1.0));
+    assert_eq!(
+        (relay.limit_hits("names_per_stream").await, relay.limit_hits("types_per_stream").await),
+        (1.0, 1.0)
+    );
 }
 
 #[tokio::test]
