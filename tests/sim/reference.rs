@@ -176,8 +176,7 @@ pub struct StreamType {
     pub(super) was_silent: bool,
     /// Some names were dropped on this stream.
     pub(super) has_left: bool,
-    /// SotW: a response without a fault came; and the previously known names that the server has yet to
-    /// mention.
+    /// SotW: a response without a fault came; and the known names that the server has yet to mention.
     pub(super) is_good: bool,
     pub(super) unanswered: Mask,
     /// The first request presented the known state, so that silence is an answer (RLY-2, DEL-35).
@@ -507,8 +506,7 @@ impl Source {
         }
     }
 
-    /// `silent_until`: the arrival of the first bytes. Silences that would have ended since then end with the
-    /// next timer.
+    /// `silent_until`: the arrival of the first bytes. Silences due since then end with the next timer.
     fn take(&mut self, index: usize, shape: Option<Shape>, message: &Message, silent_until: u64, now: u64) {
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         if !stream.types[message.ty].asked || message.variant != stream.variant {
@@ -659,8 +657,7 @@ impl Source {
         for (name, member) in self.members[ty].iter_mut().enumerate() {
             let is_member = matches!(member.state(), State::Present(_));
             if !is_member || gone & bit(name) != 0 {
-                // A member that leaves before the membership is known may still be there, as far as clients
-                // can tell.
+                // To clients, a member that leaves before the membership is known may still be there.
                 member.lose(absent, moment);
             }
         }
@@ -743,8 +740,7 @@ impl Source {
         }
     }
 
-    /// Whether faulty responses leave the server's answer for a type open: the type may stay marked as
-    /// restored.
+    /// Whether faulty responses leave the server's answer for a type open: its mark may stay.
     pub fn is_in_doubt(&self, ty: usize) -> bool {
         self.in_doubt[ty]
     }

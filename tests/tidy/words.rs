@@ -33,17 +33,25 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     parts.map(|word| word.trim_matches('\'')).filter(|word| !word.is_empty())
 }
 
-/// The lines before the module of unit tests, numbered from 1.
-fn production(text: &str) -> impl Iterator<Item = (usize, &str)> {
+/// The lines to check, numbered from 1: under `src` those before the module of unit tests.
+fn checked<'a>(path: &str, text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
+    let in_src = path.starts_with("src/");
     let is_tests = |line: &str| line == "mod tests {" || line.ends_with(" mod tests {");
     let numbered = text.lines().enumerate().map(|(number, line)| (number + 1, line));
-    numbered.take_while(move |(_, line)| !is_tests(line))
+    numbered.take_while(move |(_, line)| !in_src || !is_tests(line))
 }
 
-/// `src/wire/frame.rs` belongs to `wire`, and `src/app.rs` to `app`.
+/// `src/wire/frame.rs` belongs to `wire`, and `src/app.rs` to `app`. Each folder of `tests` is a room, except
+/// the simulator's, and so are `benches` and the load tool.
 fn room(path: &str) -> Option<&str> {
-    let first = path.strip_prefix("src/")?.split('/').next()?;
-    Some(first.trim_end_matches(".rs"))
+    let (top, rest) = path.split_once('/')?;
+    let first = rest.split('/').next()?.trim_end_matches(".rs");
+    match top {
+        "src" => (!is_test_file(path)).then_some(first),
+        "tests" => (first != "sim").then_some(&path[..top.len() + 1 + first.len()]),
+        "benches" | "loadtest" => Some(top),
+        _ => None,
+    }
 }
 
 fn is_pronoun(word: &str) -> bool {
@@ -58,8 +66,8 @@ fn comments_use_nouns() {
     let (mut rooms, mut files) = (BTreeMap::<String, Counts>::new(), BTreeMap::<String, Counts>::new());
     let mut faults = Vec::new();
     for (path, text) in sources() {
-        let Some(room) = room(&path).filter(|_| !is_test_file(&path)) else { continue };
-        for (number, line) in production(&text) {
+        let Some(room) = room(&path) else { continue };
+        for (number, line) in checked(&path, &text) {
             let Some(comment) = comment(line) else { continue };
             let (all, pronouns) = (words(comment).count(), words(comment).filter(|w| is_pronoun(w)).count());
             for counts in [rooms.entry(room.to_owned()).or_default(), files.entry(path.clone()).or_default()]
@@ -93,7 +101,11 @@ fn comments_are_told_from_code() {
     assert_eq!(comment("let url = \"http://a\";"), None);
     assert_eq!(words("It isn't `Self::one` (A88).").collect::<Vec<_>>(), ["It", "isn't", "Self", "one", "A"]);
     assert_eq!(
-        (room("src/app.rs"), room("src/app/servers.rs"), room("tests/x.rs")),
-        (Some("app"), Some("app"), None)
+        ["src/app.rs", "src/app/servers.rs", "src/app/tests.rs", "tools/descriptors/main.rs"].map(room),
+        [Some("app"), Some("app"), None, None]
+    );
+    assert_eq!(
+        ["tests/tidy.rs", "tests/e2e/limits/mod.rs", "tests/sim/run.rs", "loadtest/src/run/mod.rs"].map(room),
+        [Some("tests/tidy"), Some("tests/e2e"), None, Some("loadtest")]
     );
 }
