@@ -3,12 +3,12 @@
 
     cargo build --release --workspace --bins
     python3 loadtest/figures.py                      # all rows, five runs each; about an hour on two quiet cores
-    python3 loadtest/figures.py --runs 1 rss cpu     # rows whose names begin so
+    python3 loadtest/figures.py --runs 1 rss cpu     # rows with these prefixes
     python3 loadtest/figures.py --growth             # the curves instead, one run for each point
     python3 loadtest/figures.py --tiers              # a relay behind a relay instead
 
-Prints Markdown tables; `--json FILE` keeps every figure of every run. Rows are interleaved over the runs, so that a machine
-that drifts does so for all of them. Needs nothing but the two binaries and Python's standard library; everything stays on
+Prints Markdown tables; `--json FILE` keeps every figure of every run. Rows are interleaved over the runs, so that a drift
+of the machine affects all rows. Needs only the two binaries and Python's standard library; all traffic stays on
 loopback. A run needs as many file descriptors as it has clients (`ulimit -Hn`).
 """
 
@@ -37,7 +37,7 @@ def free_port():
 
 
 class Relay:
-    """A relay of its own, below one control plane."""
+    """A fresh relay with one control plane."""
 
     def __init__(self, sluice, upstream, extra=""):
         self.directory = tempfile.TemporaryDirectory(prefix="sluice-figures-")
@@ -82,7 +82,7 @@ class Relay:
 
 
 class ControlPlane:
-    """The tool's control plane in a process of its own, so that its CPU is not the clients'."""
+    """The tool's control plane as a separate process, so that its CPU time is apart from the clients'."""
 
     def __init__(self, tool, resources, size):
         self.listen, self.commands = free_port(), free_port()
@@ -102,7 +102,7 @@ class ControlPlane:
 
 
 def overflows():
-    """How often the accept queue of a socket was full, so that a client had to try again (the whole machine's)."""
+    """The number of connects that met a full accept queue and had to be retried, on the whole machine."""
     names, values = [line.split() for line in Path("/proc/net/netstat").read_text().splitlines() if line.startswith("TcpExt:")]
     return int(values[names.index("ListenOverflows")])
 

@@ -1,10 +1,10 @@
-"""A scripted xDS control plane: a set of resources, served to whoever asks in every variant of the protocol.
+"""A scripted xDS control plane: a set of resources, served in every variant of the protocol.
 
-Speaks SotW and delta gRPC, over ADS and over the services of each type, and REST-JSON on a second port. It sends what
-changed to those who want it, at once and without waiting for ACKs, in the order that ADS asks for.
+Offers SotW and delta gRPC, over ADS and over the services of each type, and REST-JSON on a second port. Changes go to
+subscribers at once and without waiting for ACKs, in the order of ADS.
 
-What it is strict about: members of a wildcard or glob are told apart from names; a delta stream is told of names that
-don't exist; TTLs are sent to clients that say they understand them; a NACK is remembered (`nacks`).
+Strict points: members of a wildcard or glob differ from names; a delta stream gets removals of names that don't exist;
+only clients with the feature get TTLs; every NACK is recorded (`nacks`).
 """
 
 import http.server
@@ -22,7 +22,7 @@ from google.protobuf import any_pb2, json_format
 from resources import CLUSTER, ENDPOINTS, LB_ENDPOINT, LISTENER, ROUTES, SECRET, VIRTUAL_HOST, name_of
 from resources import EXTENSION, RUNTIME, SCOPED_ROUTES
 
-# The messages that resources are made of; JSON finds those that were imported.
+# The messages in resources; JSON finds only imported messages.
 for module in (
     "envoy.config.cluster.v3.cluster",
     "envoy.config.endpoint.v3.endpoint",
@@ -56,15 +56,15 @@ SERVICES = {
         "extension_configs",
     ),
 }
-# A response of these holds all there is (SST-1, SST-2), so that an absence in it is a removal.
+# Responses of these types are complete (SST-1, SST-2), so that a missing resource is a removal.
 FULL_STATE = (LISTENER, CLUSTER, SCOPED_ROUTES)
-# What one stream is sent first.
+# The sending order of types on one stream.
 ORDER = (CLUSTER, ENDPOINTS, LB_ENDPOINT, SECRET, LISTENER, ROUTES, SCOPED_ROUTES, VIRTUAL_HOST, RUNTIME, EXTENSION)
 TTL_FEATURE = "xds.config.supports-resource-ttl"
 
 
 class Resource:
-    """One resource as it is now. On demand: only for those who ask for it by its name, or by one of its aliases."""
+    """One resource in its present version. On demand: only for requests of the name or of an alias."""
 
     def __init__(self, config, version, name=None, ttl=None, on_demand=False, aliases=()):
         self.name = name or name_of(config)
@@ -76,7 +76,7 @@ class Resource:
         self.aliases = aliases
 
     def entry(self, features, with_body=True):
-        """As a delta response holds it, or a SotW response wraps it. Without a body it is a heartbeat."""
+        """The entry of a delta response, or the wrapper of a SotW response. A heartbeat has no body."""
         entry = discovery_pb2.Resource(name=self.name, version=self.version, aliases=self.aliases)
         if with_body:
             entry.resource.CopyFrom(self.body)
@@ -86,14 +86,14 @@ class Resource:
 
 
 class Subscription:
-    """What one stream wants of one type, and what it was sent: name to version, None for a name that isn't there."""
+    """The subscription of one stream to one type, and the sent versions by name; None for an absent name."""
 
     def __init__(self, plane, type_url, features=()):
         self.plane = plane
         self.type_url = type_url
         self.features = features
         self.names = set()
-        self.wildcard = None  # not known before the first request
+        self.wildcard = None  # unknown before the first request
         self.sent = {}
         self.answered = False
         self.beats = plane.beats
@@ -101,7 +101,7 @@ class Subscription:
         self.nonce = ""
 
     def wanted(self):
-        """Of the resources that there are, by name, those that are asked for."""
+        """The existing resources of the subscription, by name."""
         found = {}
         for resource in self.plane.of(self.type_url):
             globbed = resource.name.rpartition("/")[0] + "/*"
@@ -122,7 +122,7 @@ class Sotw(Subscription):
 
     @staticmethod
     def asked(request):
-        """The names that it asks for."""
+        """The requested names."""
         return request.resource_names
 
     def handle(self, request):
@@ -138,7 +138,7 @@ class Sotw(Subscription):
     def response(self):
         wanted = self.wanted()
         versions = {name: resource.version for name, resource in wanted.items()}
-        # With their bodies: Envoy takes no notice of others, which of a full-state type would be an empty set (TTL-6).
+        # With bodies: Envoy ignores heartbeats without, and for a full-state type the set would be empty (TTL-6).
         beating = [resource for resource in wanted.values() if resource.ttl] if self.is_time_for_heartbeat() else []
         if self.type_url in FULL_STATE:
             chosen = wanted.values()
@@ -153,7 +153,7 @@ class Sotw(Subscription):
         return self.holding(chosen, wanted)
 
     def holding(self, chosen, wanted):
-        """A response with some of the resources; its version is one of all that are wanted."""
+        """A response with some of the resources; its version covers the whole subscription."""
         self.nonce = next(self.nonces)
         response = discovery_pb2.DiscoveryResponse(type_url=self.type_url, nonce=self.nonce)
         versions = sorted((name, resource.version) for name, resource in wanted.items())
@@ -171,21 +171,21 @@ class Delta(Subscription):
 
     @staticmethod
     def asked(request):
-        """The names that it asks for."""
+        """The requested names."""
         return request.resource_names_subscribe
 
     def handle(self, request):
         asked = set(request.resource_names_subscribe)
         is_first = self.wildcard is None
         if is_first:
-            # Virtual hosts are asked for by an empty list, too: those that need no request (VHD-3).
+            # An empty list requests virtual hosts, too: hosts that need no request (VHD-3).
             self.wildcard = not asked
         if "*" in asked:
             self.wildcard = True
         if "*" in request.resource_names_unsubscribe:
             self.wildcard = False
         self.names = (self.names | asked - {"*"}) - set(request.resource_names_unsubscribe)
-        # Who asks is answered, even if nothing changed (DEL-19).
+        # A request gets an answer, even without a change (DEL-19).
         for name in asked.union(request.resource_names_unsubscribe):
             self.sent.pop(name, None)
             for resource in self.plane.of(self.type_url):
@@ -213,7 +213,7 @@ class Delta(Subscription):
         for resource in bare:
             response.resources.append(resource.entry(self.features, with_body=False))
         if self.type_url == VIRTUAL_HOST:
-            # A request waits for each: an entry without a body fails it (VHD-6).
+            # An HTTP request waits for each name: an entry without a body fails the request (VHD-6).
             response.resources.extend(discovery_pb2.Resource(name=name, aliases=[name]) for name in missing)
             response.removed_resources.extend(sorted(gone))
         else:
@@ -242,7 +242,7 @@ class ControlPlane(grpc.GenericRpcHandler):
         self.server = self.rest = None
         self.running = threading.Lock()
 
-    # What a test does.
+    # For tests.
 
     def put(self, *configs, **options):
         """Adds or replaces resources, all in one step; the options are those of `Resource`."""
@@ -261,7 +261,7 @@ class ControlPlane(grpc.GenericRpcHandler):
             self.changed.notify_all()
 
     def heartbeat(self, interval):
-        """From now on resources with a TTL are refreshed so often; None: no more."""
+        """Refreshes resources with a TTL at this interval from now on; None: no more."""
         self.beat_interval = interval
         if interval is not None:
             threading.Thread(target=self._beat, args=(interval,), daemon=True).start()
@@ -284,7 +284,7 @@ class ControlPlane(grpc.GenericRpcHandler):
             threading.Thread(target=self.rest.serve_forever, args=(0.05,), daemon=True).start()
 
     def stop(self):
-        """An outage: every stream ends, nobody listens. What there is to serve stays for a later start()."""
+        """An outage: every stream ends, the port is closed. The resources stay for a later start()."""
         with self.running:
             if self.server:
                 self.server.stop(0).wait()
@@ -294,19 +294,19 @@ class ControlPlane(grpc.GenericRpcHandler):
                 self.fatal = None
 
     def stop_when_asked(self, type_url, name):
-        """The next outage begins when somebody asks for this, instead of an answer."""
+        """Begins an outage at the next request for this name, instead of an answer."""
         self.fatal = (type_url, name)
 
     def evidence(self):
-        """What there is to say about it when a test fails."""
+        """The evidence for a failed test."""
         with self.changed:
             holds = [f"{name} version {resource.version}" for (_, name), resource in self.resources.items()]
         return "\n".join(["holds: " + ", ".join(holds), *(f"NACK {nack}" for nack in self.nacks), *self.calls[-60:]])
 
-    # What its peers do.
+    # For peers.
 
     def of(self, type_url):
-        """The resources of a type; for those who hold the lock."""
+        """The resources of a type; requires the lock."""
         return [resource for (kind, _), resource in self.resources.items() if kind == type_url]
 
     def service(self, handler_call_details):
@@ -331,12 +331,12 @@ class ControlPlane(grpc.GenericRpcHandler):
         )
 
     def _serve(self, requests, context, implied, session, method):
-        """One stream: its requests are read by a thread of their own, its responses made here."""
+        """One stream: a separate thread reads the requests, this thread builds the responses."""
         if self.refuses:
             context.abort(grpc.StatusCode.UNAVAILABLE, "this control plane serves nobody")
         subscriptions = {}
         ended = threading.Event()
-        # The node need be in the first request only.
+        # Only the first request must have the node.
         features = set()
         with self.changed:
             self.opened += 1
@@ -374,7 +374,7 @@ class ControlPlane(grpc.GenericRpcHandler):
             yield response
 
     def poll(self, path, request):
-        """A REST poll: the response, or None if there is nothing new after a while."""
+        """A REST poll: the response, or None without a change after a while."""
         type_url = next(kind for kind, entry in SERVICES.items() if path == f"/v3/discovery:{entry[2]}")
         subscription = Sotw(self, type_url)
 
@@ -392,7 +392,7 @@ class ControlPlane(grpc.GenericRpcHandler):
 
 
 def next_response(subscriptions):
-    """The first of what is due, in the order of the types."""
+    """The first due response, in the order of the types."""
     for type_url in sorted(subscriptions, key=ORDER.index):
         response = subscriptions[type_url].response()
         if response is not None:
@@ -428,6 +428,6 @@ def rest_server(plane):
         daemon_threads = True
 
         def handle_error(self, *_):
-            pass  # a client that went away while its poll was held
+            pass  # a client that left during its poll
 
     return Server(("127.0.0.1", plane.rest_port), Handler)

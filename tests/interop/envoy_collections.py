@@ -8,7 +8,7 @@ COLLECTION = "xdstp://interop.example/envoy.config.endpoint.v3.LbEndpoint/collec
 
 
 def story(stage, source):
-    """A cluster of one locality, whose members come and go."""
+    """A cluster of one locality, with changing members."""
     plane = stage.upstream()
     port = PORTS.take()
     leds = {"leds_config": source, "leds_collection_name": f"{COLLECTION}/*"}
@@ -21,7 +21,7 @@ def story(stage, source):
         return {get(port).body for _ in range(4)}
 
     member("a", "red")
-    # Deeper than the glob reaches (NAM-14).
+    # Deeper than the glob (NAM-14).
     member("a/deeper", "black")
     plane.put(
         resources.cluster("collected"),

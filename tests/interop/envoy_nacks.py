@@ -1,11 +1,11 @@
-"""NACKs: what Envoy rejects is told, hurts nothing else, and is over with the next good update."""
+"""NACKs: a rejection by Envoy is reported, affects nothing else, and ends with the next good update."""
 
 import resources
 from harness import PORTS, Case, Envoy, eventually, get
 
 
 def story(stage, variant):
-    """Routes that can't be, with endpoints that can."""
+    """Invalid routes, with valid endpoints."""
     plane = stage.upstream()
     red, blue = stage.backend("red"), stage.backend("blue")
     port = PORTS.take()
@@ -18,7 +18,7 @@ def story(stage, variant):
     envoy = Envoy(stage, variant)
 
     def told():
-        """Envoy's words, where they can be read: the control plane does not learn of them from the relay."""
+        """Envoy's error text. The relay shows the text in /clients, and does not forward it upstream."""
         return "\n".join(plane.nacks) if stage.direct else get(stage.admin, "/clients?state=ERROR").body
 
     eventually("Envoy serves", lambda: get(port).body == "red")

@@ -1,21 +1,21 @@
-"""On demand: a request waits at Envoy for a virtual host (VHDS) or a cluster (ODCDS), or is told that there is none."""
+"""On demand: a request waits at Envoy for a virtual host (VHDS) or a cluster (ODCDS), or for the answer of its absence."""
 
 import resources
 from harness import PORTS, Case, Envoy, eventually, get
 from resources import CLUSTER, VIRTUAL_HOST
 
-# Envoy waits longer than this for an answer, so that a faster one was told to it.
+# Shorter than Envoy's own timeout, so that a faster answer came from the server.
 PROMPT = 4.0
 
 
 def virtual_hosts(stage, source):
-    """VHDS: names are <route configuration>/<host>, and the answer is known by an alias."""
+    """VHDS: names are <route configuration>/<host>, and the answer has an alias."""
     plane = stage.upstream()
     red, blue = stage.backend("red"), stage.backend("blue")
     port = PORTS.take()
 
     def lazy(name, cluster):
-        # Envoy takes the virtual host's own name for what may be removed, so that it is the resource's name, too.
+        # Envoy matches removals by the virtual host's own name, so the resource has the same name.
         host = resources.virtual_host(f"main/{name}", [f"{name}.example"], {"cluster": cluster})
         plane.put({"@type": VIRTUAL_HOST, **host}, on_demand=True, aliases=[f"main/{name}.example"])
 
@@ -26,7 +26,7 @@ def virtual_hosts(stage, source):
         resources.listener("http", port, routes="main", on_demand={}),
         {"@type": resources.ROUTES, "name": "main", "vhds": {"config_source": source}},
     )
-    # This one is of the route configuration without being asked for.
+    # This host belongs to the route configuration without a request.
     known = resources.virtual_host("main/known", ["known.example"], {"cluster": "red"})
     plane.put({"@type": VIRTUAL_HOST, **known})
     lazy("lazy", "red")
@@ -51,7 +51,7 @@ def virtual_hosts(stage, source):
     plane.remove(VIRTUAL_HOST, "main/lazy")
     eventually("a removal is followed", lambda: "lazy.example" not in envoy.routes())
     assert asked("known.example") and asked("nobody.example"), "the others stay"
-    # Envoy doesn't ask again for what it has asked for once: it waits to be told.
+    # Envoy requests a name only once, and then waits for an update.
     lazy("lazy", "red")
     eventually("what was removed comes back", lambda: get(port, host="lazy.example").body == "red")
     envoy.assert_content()
@@ -93,7 +93,7 @@ def clusters(stage, source):
     plane.remove(CLUSTER, "lazy")
     eventually("Envoy drops it", lambda: "lazy" not in envoy.clusters())
     assert asked("member") and asked("nobody"), "the others stay"
-    # Envoy doesn't ask again for what it has asked for once: it waits to be told.
+    # Envoy requests a name only once, and then waits for an update.
     plane.put(resources.cluster("lazy"), on_demand=True)
     eventually("what was removed comes back", lambda: get(port, x_cluster="lazy"))
     envoy.assert_content()

@@ -1,11 +1,11 @@
-"""An outage of the control plane: Envoy serves on, and one that starts meanwhile is served, too."""
+"""An outage of the control plane: Envoy continues to serve, and an Envoy that starts in the outage is served, too."""
 
 import resources
 from harness import PORTS, Case, Envoy, eventually, get
 
 
 def story(stage, variant):
-    """The relay has what the first Envoy asked for."""
+    """The relay has cached the resources of the first Envoy."""
     plane = stage.upstream()
     red, blue = stage.backend("red"), stage.backend("blue")
     port = PORTS.take()

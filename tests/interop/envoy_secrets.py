@@ -15,7 +15,7 @@ from harness import PORTS, Case, Envoy, eventually
 
 @dataclasses.dataclass
 class Certificate:
-    """Self-signed: in PEM with its key for Envoy, and as a handshake shows it."""
+    """A self-signed certificate: in PEM with its key for Envoy, and in the form of a handshake."""
 
     chain: str
     key: str
@@ -34,7 +34,7 @@ def certificate(name):
 
 
 def shown(port):
-    """The certificate that a handshake shows; None if there is none."""
+    """The certificate of a handshake; None without one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -47,7 +47,7 @@ def shown(port):
 
 
 def story(stage, variant, sds):
-    """A certificate from the source `sds` is shown, and then another."""
+    """Envoy shows a certificate from the source `sds`, and then another."""
     plane = stage.upstream()
     port = PORTS.take()
     first, second = certificate("first"), certificate("second")

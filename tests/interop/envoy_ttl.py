@@ -1,4 +1,4 @@
-"""TTL: what the control plane no longer refreshes expires at Envoy, and nothing sooner."""
+"""TTL: resources expire at Envoy after the last refresh, and no sooner."""
 
 import time
 
@@ -16,7 +16,7 @@ def story(stage, variant, outage):
     plane.put(resources.cluster("immortal"), resources.endpoints("immortal", 1), resources.endpoints("mortal", 1))
     plane.put(resources.cluster("mortal"), resources.runtime("layer", **{"interop.mortal": "alive"}), ttl=TTL)
     layer = {"name": "layer", "rtds_layer": {"name": "layer", "rtds_config": resources.ADS}}
-    # Without the feature nobody may send it a TTL (TTL-1).
+    # Without the feature a client must not get a TTL (TTL-1).
     features = ["xds.config.supports-resource-ttl", "xds.config.resource-in-sotw"]
     node = {"id": "envoy", "cluster": "interop", "client_features": features}
     envoy = Envoy(stage, variant, node=node, layered_runtime={"layers": [layer]})

@@ -6,7 +6,7 @@ from resources import SCOPED_ROUTES
 
 
 def story(stage, variant, source):
-    """All three come from `source`; each changes, and a scope goes."""
+    """All three come from `source`; each changes, and a scope is removed."""
     plane = stage.upstream()
     port = PORTS.take()
     for color in ("red", "blue"):

@@ -6,7 +6,7 @@ from resources import CLUSTER, ENDPOINTS, LISTENER
 
 
 def story(stage, variant, upstream):
-    """Listener, routes, cluster and endpoints; then each of them changes, and what is not needed any more goes."""
+    """Listener, routes, cluster and endpoints; then each changes, and unused resources are removed."""
     plane = stage.upstream(upstream)
     source = Envoy.SOURCES[variant]
     red, green, blue = (stage.backend(name) for name in ("red", "green", "blue"))
@@ -28,7 +28,7 @@ def story(stage, variant, upstream):
     plane.put(resources.endpoints("first", green))
     eventually("it follows changed endpoints", lambda: says("green"))
 
-    # Make before break: all that the new routes need comes with them.
+    # Make before break: the new routes come with all their resources.
     plane.put(
         resources.cluster("second", source),
         resources.endpoints("second", blue),
@@ -41,7 +41,7 @@ def story(stage, variant, upstream):
     eventually("it drops a cluster", lambda: "first" not in envoy.clusters())
     assert says("blue"), "what serves is not hurt"
 
-    # A name that was gone comes back with other content.
+    # A removed name returns with other content.
     plane.put(resources.cluster("first", source), resources.endpoints("first", red))
     plane.put(resources.routes("main", "first"))
     eventually("it follows a cluster that is back", lambda: says("red"))
@@ -63,7 +63,7 @@ def case(variant, upstream):
     return Case(f"envoy {variant} from {upstream}", {"envoy"}, play, relay_only=upstream != DEFAULT)
 
 
-# Every variant below the relay, from a control plane and from files; then every kind of control plane above it.
+# Every variant downstream of the relay, from a control plane and from files; then every kind of control plane.
 DEFAULT = "AGGREGATED_DELTA_GRPC"
 CASES = [case(variant, upstream) for upstream in (DEFAULT, "files") for variant in Envoy.SOURCES]
 CASES += [case("delta-ads", upstream) for upstream in ("AGGREGATED_GRPC", "GRPC", "DELTA_GRPC", "REST")]

@@ -1,5 +1,5 @@
-"""Proxyless gRPC with names of two authorities below a relay that reaches one of them (RLY-5, ADR 12): what the dead one
-owes costs nothing of the other."""
+"""Proxyless gRPC with names of two authorities, one of them unreachable for the relay (RLY-5, ADR 12): the dead
+authority has no effect on the other."""
 
 import json
 
@@ -19,16 +19,16 @@ def both(name, healthy):
 
 
 def dead_authority(stage):
-    """A client takes a route to a cluster of the dead authority, and goes on with the healthy one, changes included."""
+    """A client takes a route to a cluster of the dead authority, and keeps using the healthy one, with its changes."""
     plane = stage.control_plane("the control plane")
     plane.start()
-    # Nobody listens there.
+    # The address has no listener.
     dead = server_entry(type("Dead", (), {"port": PORTS.take(), "rest_port": 0}), "AGGREGATED_DELTA_GRPC")
     stage.xds = stage.relay(
         [server_entry(plane, "AGGREGATED_DELTA_GRPC")], authorities={"dead.example": {"xds_servers": [dead]}}
     )
     bootstrap = json.loads(stage.sluice_says("bootstrap", "grpc", "--config", "sluice.json"))
-    # The same server, which is the relay.
+    # The same server: the relay.
     bootstrap["authorities"] = {"dead.example": {}}
     first, second = stage.grpc_backend(), stage.grpc_backend()
     plane.put(
@@ -41,14 +41,14 @@ def dead_authority(stage):
     client.has_reached(first)
 
     def clusters():
-        """How many clusters the client asks for, and which version of what there is of them it has ACKed."""
+        """The number of the client's clusters, and the ACKed version of their set."""
         clients = json.loads(stage.admin_says("/clients?type=Cluster"))["clients"]
         return [(one["types"][0]["names"], one["types"][0]["version_acked"]) for one in clients]
 
     plane.put(both("main", "healthy"))
     eventually("the client asks for both clusters", lambda: [names for names, _ in clusters()] == [2])
-    # A change of the cluster that it has waits for nothing. That C-core itself uses no news before each cluster of its routes
-    # is known, or was not heard of for 15 s, is nothing that a relay can help.
+    # The relay sends a change of the known cluster at once. C-core itself applies no change until each cluster of its
+    # routes is known, or missing for 15 s; a relay has no influence on that.
     (_, before), = clusters()
     plane.put(resources.endpoints("other", second), resources.cluster("healthy", eds="other"))
     client.goes_on()

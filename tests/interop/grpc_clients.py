@@ -6,7 +6,7 @@ from resources import LISTENER
 
 
 def story(stage, in_node):
-    """LDS to RDS to CDS to EDS, an update of each, an outage, and a listener that goes."""
+    """LDS to RDS to CDS to EDS, an update of each, an outage, and the removal of a listener."""
     plane = stage.upstream()
     first, second, third, fourth = (stage.grpc_backend() for _ in range(4))
     plane.put(
@@ -29,14 +29,14 @@ def story(stage, in_node):
     if not stage.direct:
         newcomer = GrpcClient(stage, "greeter", in_node=in_node, name="newcomer")
         newcomer.reaches(third)
-    # It comes back with news.
+    # The control plane returns with changes.
     plane.put(resources.endpoints("two", fourth))
     plane.start()
     client.reaches(fourth)
     if not stage.direct:
         newcomer.reaches(fourth)
 
-    # The listener follows, too: another one's routes.
+    # The listener changes, too: to the routes of another.
     plane.put(resources.api_listener("greeter", "other"), resources.routes("other", "one"))
     plane.put(resources.cluster("one"), resources.endpoints("one", first))
     client.reaches(first)

@@ -1,9 +1,9 @@
 """Proxyless gRPC below a relay with several control planes: grpc-go's stories of fallback (G1 to G5), psm-interop's
 three (P1 to P3), and two of C-core (P4, P6).
 
-The client's only server is the relay. Every control plane leads to a backend of its own, so that the backend that
-answers shows whose resources are used; they have the listener's name in common and no other. The client calls all the
-time, and what its calls have reached is compared as a whole: none may fail after the first that succeeded.
+The client's only server is the relay. Every control plane leads to a backend of its own, so that the answering backend
+shows the origin of the resources; only the listener's name is common to all. The client calls all the time, and the
+backends of all calls are compared as a whole: no call may fail after the first success.
 """
 
 import resources
@@ -14,13 +14,13 @@ LISTENERS = ("greeter", "mover")
 
 
 def chain(name, backend):
-    """What leads from each listener to a backend, under names of this chain alone."""
+    """The resources from each listener to a backend, under names of this chain alone."""
     listeners = [resources.api_listener(listener, name) for listener in LISTENERS]
     return [*listeners, resources.routes(name, name), resources.cluster(name), resources.endpoints(name, backend)]
 
 
 def fill(stage, planes):
-    """Gives each control plane a chain to a backend of its own; the backends' ports."""
+    """Sets a chain to a backend of its own at each control plane; returns the backends' ports."""
     backends = [stage.grpc_backend() for _ in planes]
     for number, (plane, backend) in enumerate(zip(planes, backends, strict=True)):
         plane.put(*chain(f"chain-{number}", backend))
@@ -28,13 +28,13 @@ def fill(stage, planes):
 
 
 def serves(stage, plane, clients=1):
-    """So many clients are served by this control plane, which isn't the preferred one."""
+    """Waits until this control plane, not the preferred one, serves this number of clients."""
     if not stage.direct:
         assert stage.metric("sluice_fallback_streams", plane) == clients
 
 
 def is_left(stage, plane):
-    """Nobody is attached to this control plane any more, nor connected to it."""
+    """Waits until this control plane has no streams and no connections."""
     eventually("every stream to the other control plane is closed", lambda: plane.live == 0)
     if not stage.direct:
         eventually("so is every connection", lambda: stage.metric("sluice_upstream_connections", plane) == 0)
@@ -42,7 +42,7 @@ def is_left(stage, plane):
 
 
 def on_startup(stage):
-    """Nobody is there; then the second, then the first. Then both go, and nobody misses them."""
+    """No control plane is up; then the second, then the first. Then both go down, without an effect on the client."""
     first, second = planes = stage.upstreams("first", "second")
     one, two = fill(stage, planes)
     client = GrpcCaller(stage, "greeter")
@@ -68,7 +68,7 @@ def on_startup(stage):
 
 
 def mid_update(stage):
-    """The first has a new chain, and is gone when its cluster is asked for; with that chain it comes back."""
+    """The first has a new chain, goes down at the request for the cluster, and returns with this chain."""
     first, second = planes = stage.upstreams("first", "second")
     one, two = fill(stage, planes)
     for plane in planes:
@@ -89,7 +89,7 @@ def mid_update(stage):
 
 
 def mid_startup(stage):
-    """The first is gone when its cluster is asked for, before a call has succeeded."""
+    """The first goes down at the request for its cluster, before any call has succeeded."""
     first, second = planes = stage.upstreams("first", "second")
     one, two = fill(stage, planes)
     first.stop_when_asked(CLUSTER, "chain-0")
@@ -104,7 +104,7 @@ def mid_startup(stage):
 
 
 def first_call(stage):
-    """The first isn't there to begin with; the first call succeeds all the same."""
+    """The first is down at the start; the first call still succeeds."""
     first, second = planes = stage.upstreams("first", "second")
     one, two = fill(stage, planes)
     second.start()
@@ -116,8 +116,8 @@ def first_call(stage):
 
 
 def three_servers(stage, kind="AGGREGATED_DELTA_GRPC"):
-    """The first two have listeners only, and are gone when the routes are asked for; with all of it they come back, one
-    by one."""
+    """The first two have only listeners, and go down at the request for the routes; they return complete, one by
+    one."""
     first, second, third = planes = stage.upstreams("first", "second", "third", kind=kind)
     one, two, three = fill(stage, planes)
     for number, plane in enumerate((first, second)):
@@ -142,7 +142,7 @@ def three_servers(stage, kind="AGGREGATED_DELTA_GRPC"):
 
 
 def middle_broken(stage):
-    """A control plane that ends every stream at once is passed over."""
+    """A control plane that ends every stream at once is skipped."""
     first, second, third = planes = stage.upstreams("first", "second", "third")
     one, _, three = fill(stage, planes)
     second.refuses = True
@@ -157,7 +157,7 @@ def middle_broken(stage):
 
 
 def one_moves(stage):
-    """Of two clients the first one's outage moves the one that lacks something, and it alone."""
+    """The outage of the first control plane moves only the client that lacks a resource."""
     first, second = planes = stage.upstreams("first", "second")
     one, two = fill(stage, planes)
     for plane in planes:

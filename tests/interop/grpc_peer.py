@@ -1,11 +1,11 @@
-"""A gRPC backend that says which port it is, and a client that calls until it has reached each port in turn.
+"""A gRPC backend that answers its port, and a client that calls until each port was reached in turn.
 
 usage: grpc_peer.py serve PORT
        grpc_peer.py call TARGET [PORT...]
        grpc_peer.py watch TARGET
 
-Without ports the client takes them from its input, one in a line. The port `nobody` is reached when calls fail at once.
-With `watch` it calls until it is killed, and says of each call what it reached.
+Without ports the client reads them from its input, one per line. The port `nobody` stands for calls that fail at once.
+With `watch` the client calls until killed, and prints the result of each call.
 """
 
 import sys
@@ -29,7 +29,7 @@ def backend(port):
 
 
 def reach(channel):
-    """One call: the port that it reached, and the reason if that is nobody."""
+    """One call: the reached port, or `nobody` and the reason."""
     try:
         return channel.unary_unary(METHOD)(b"", timeout=5).decode(), ""
     except grpc.RpcError as error:

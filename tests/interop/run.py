@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Real Envoy and real gRPC through the relay; README.md beside this file says which case plays what.
+"""Real Envoy and real gRPC through the relay; README.md in this folder describes the cases.
 
 usage: tests/interop/run.py [--list] [--only PATTERN] [--direct] [--jobs N] [--sluice PATH]
 
 Runs target/debug/sluice, which `cargo build` or `cargo test` has built. Needs Python 3.11 with venv and, on the first
-run, the package registries; the packages go into target/interop. A peer that can't be installed is skipped with a loud
-line.
+run, the package registries; the packages go into target/interop. A peer that can't be installed is skipped, with a
+loud line.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import packages
 
 
 def cases():
-    """Every case there is. The modules need the packages, so that they are imported here."""
+    """All cases. The modules need the packages, so the imports are here."""
     import envoy_collections
     import envoy_nacks
     import envoy_on_demand
@@ -35,7 +35,7 @@ def cases():
     import grpc_fallback
     import quickstart
 
-    # Those that take longest come first, so that none runs on alone in the end.
+    # The slowest cases come first, so that none runs alone at the end.
     first = (quickstart, envoy_ttl, grpc_authorities, grpc_clients, grpc_fallback)
     rest = (envoy_variants, envoy_types, envoy_on_demand, envoy_secrets, envoy_collections, envoy_nacks)
     modules = (*first, *rest, envoy_outage)
@@ -43,7 +43,7 @@ def cases():
 
 
 def play(case, sluice, direct):
-    """Runs a case: whether it passed, and what there is to say."""
+    """Runs a case: whether it passed, and its evidence."""
     from harness import Stage
 
     start = time.monotonic()
@@ -101,7 +101,7 @@ def main():
     options = arguments()
     missing = packages.missing()
     if missing["grpc"]:
-        # Every case is driven by them.
+        # Every case needs these packages.
         print(f"!!!!!!!! SKIPPED everything: grpc can't be had: {missing['grpc']}", flush=True)
         print("interop: 0 passed, 0 failed, 1 skipped")
         return 0

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """An adapter for servers that read their resources from a directory, such as sluice with a file: server.
 
-Each type is one file, a binary DiscoveryResponse with everything of the type, and changes as a whole: written beside and
-renamed into its place. Without input it leaves empty files, for the server to start with. Copy this file to write an
-adapter for another server: what differs is `commit`.
+Each type is one file, a binary DiscoveryResponse with all resources of the type, and changes as a whole: written beside
+and renamed into its place. Without input the adapter leaves empty files for the start of the server. Copy this file to
+write an adapter for another server: only `commit` differs.
 """
 
 import argparse
@@ -53,7 +53,7 @@ class Files:
         pass
 
     def clear(self, _):
-        # A type keeps its file, empty: a file that is gone says nothing about what was in it.
+        # A type keeps its file, empty: a missing file does not remove its resources.
         self.changed.update(url for url, resources in self.types.items() if resources)
         self.types = {url: {} for url in self.types}
         self.commit(None)
@@ -74,7 +74,7 @@ class Files:
                 file.write(discovery_response(type_url, self.types[type_url]))
             os.rename(file.name, path)
         if self.changed:
-            # The server does not say when it has read them.
+            # The server does not report the end of its read.
             time.sleep(self.settle)
         self.changed.clear()
 
