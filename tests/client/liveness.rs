@@ -10,10 +10,7 @@ use crate::peer::*;
 
 #[tokio::test]
 async fn rly_29_a_silent_server_is_made_to_speak() {
-    let mut peer = Peer::start(Builder::new()).await;
-    let pool = pool(peer.port, settings());
-    let mut client = Client::open(&pool);
-    client.opened().await;
+    let (mut peer, pool, mut client) = connected().await;
     let mut stream = peer.stream().await;
     let mut reply = stream.headers();
     reply.send_data(response("1"), false).unwrap();
@@ -33,10 +30,7 @@ async fn rly_29_a_silent_server_is_made_to_speak() {
 
 #[tokio::test]
 async fn rly_29_a_response_after_the_request_is_proof_enough() {
-    let mut peer = Peer::start(Builder::new()).await;
-    let pool = pool(peer.port, settings());
-    let mut client = Client::open(&pool);
-    client.opened().await;
+    let (mut peer, pool, mut client) = connected().await;
     client.handle.send(framed(b"request"));
     let mut stream = peer.stream().await;
     soon(stream.request.body_mut().data()).await.unwrap().unwrap();
@@ -76,10 +70,7 @@ async fn fu4_an_unanswered_probe_ends_the_connection_and_all_its_streams() {
 
 #[tokio::test]
 async fn tmr_2_what_is_not_written_is_not_unanswered() {
-    let mut peer = Peer::start(Builder::new()).await;
-    let pool = pool(peer.port, settings());
-    let mut client = Client::open(&pool);
-    client.opened().await;
+    let (mut peer, _pool, mut client) = connected().await;
     let mut stream = peer.stream().await;
     // The server answers probes but reads no more than its window.
     client.handle.send(framed(&[0; 1_000_000]));
@@ -121,10 +112,7 @@ async fn kal_2_pings_are_sent_while_streams_are_open() {
 /// frame between. Probes must not drive a control plane that is silent about unknown names to this.
 #[tokio::test]
 async fn fu32_a_silent_server_is_probed_as_often_as_needed_without_a_ping() {
-    let mut peer = Peer::start(Builder::new()).await;
-    let pool = pool(peer.port, settings());
-    let mut client = Client::open(&pool);
-    client.opened().await;
+    let (mut peer, pool, mut client) = connected().await;
     let mut stream = peer.stream().await;
     for round in 1..=8 {
         client.handle.send(framed(b"request"));
@@ -141,10 +129,7 @@ async fn fu32_a_silent_server_is_probed_as_often_as_needed_without_a_ping() {
 /// The same rule: streams on a shared connection make more round trips than the server forgives PINGs.
 #[tokio::test]
 async fn fu32_round_trips_of_a_silent_connection_end_without_a_third_ping() {
-    let mut peer = Peer::start(Builder::new()).await;
-    let pool = pool(peer.port, settings());
-    let mut client = Client::open(&pool);
-    client.opened().await;
+    let (mut peer, pool, mut client) = connected().await;
     let mut reply = peer.stream().await.headers();
     reply.send_data(response("1"), false).unwrap();
     assert_eq!(client.event_text().await, "Response 1");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use h2::server::SendResponse;
+use h2::server::{Builder, SendResponse};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
 use sluice::client::{ClientSettings, GrpcAddress, Pool, StreamEvent, StreamHandle};
@@ -57,11 +57,11 @@ pub struct Peer {
 }
 
 impl Peer {
-    pub async fn start(builder: h2::server::Builder) -> Peer {
+    pub async fn start(builder: Builder) -> Peer {
         Peer::listen(TcpListener::bind("127.0.0.1:0").await.unwrap(), builder)
     }
 
-    pub fn listen(listener: TcpListener, builder: h2::server::Builder) -> Peer {
+    pub fn listen(listener: TcpListener, builder: Builder) -> Peer {
         let port = listener.local_addr().unwrap().port();
         let (streams_tx, streams) = mpsc::channel(1000);
         let (connections_tx, connections) = mpsc::channel(1000);
@@ -92,7 +92,7 @@ impl Peer {
 pub async fn serve<T: AsyncRead + AsyncWrite + Unpin>(
     number: usize,
     socket: T,
-    builder: &h2::server::Builder,
+    builder: &Builder,
     streams: mpsc::Sender<PeerStream>,
     mut orders: mpsc::Receiver<Order>,
 ) {
@@ -200,6 +200,15 @@ pub fn settings() -> ClientSettings {
 pub fn pool(port: u16, settings: ClientSettings) -> Pool {
     let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port };
     Pool::new(address, settings, Arc::new(ClientMetrics::default()))
+}
+
+/// A server, a pool of connections to it, and an open stream.
+pub async fn connected() -> (Peer, Pool, Client) {
+    let peer = Peer::start(Builder::new()).await;
+    let pool = pool(peer.port, settings());
+    let mut client = Client::open(&pool);
+    client.opened().await;
+    (peer, pool, client)
 }
 
 /// A stream as the relay sees it.

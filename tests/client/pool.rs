@@ -125,10 +125,7 @@ async fn a_unix_socket_serves_as_well() {
 
 #[tokio::test]
 async fn fu10_after_goaway_a_stream_goes_on_until_there_is_another_connection() {
-    let mut peer = Peer::start(Builder::new()).await;
-    let pool = pool(peer.port, settings());
-    let mut old = Client::open(&pool);
-    old.opened().await;
+    let (mut peer, pool, mut old) = connected().await;
     let mut old_stream = peer.stream().await;
     let mut old_reply = old_stream.headers();
     old_reply.send_data(response("early"), false).unwrap();
@@ -173,10 +170,7 @@ async fn fu32_too_many_pings_is_told_as_going_away() {
 
 #[tokio::test]
 async fn a_stream_that_comes_with_the_goaway_goes_to_the_next_connection() {
-    let mut peer = Peer::start(Builder::new()).await;
-    let pool = pool(peer.port, settings());
-    let mut first = Client::open(&pool);
-    first.opened().await;
+    let (mut peer, pool, _first) = connected().await;
     let orders = soon(peer.connections.recv()).await.unwrap();
     // The test does not wait for the GOAWAY to arrive: no stream fails to open in either order.
     orders.send(Order::Leave).await.unwrap();

@@ -14,10 +14,7 @@ use crate::peer::*;
 
 #[tokio::test]
 async fn a_stream_from_its_headers_to_its_trailers() {
-    let mut peer = Peer::start(Builder::new()).await;
-    let pool = pool(peer.port, settings());
-    let mut client = Client::open(&pool);
-    client.opened().await;
+    let (mut peer, _pool, mut client) = connected().await;
     client.handle.send(framed(b"hello"));
 
     let mut stream = peer.stream().await;
@@ -143,10 +140,7 @@ async fn a_stream_ends_with_the_status_that_grpc_gives_it() {
 
 #[tokio::test]
 async fn fu8_a_lost_connection_closes_its_streams() {
-    let mut peer = Peer::start(Builder::new()).await;
-    let pool = pool(peer.port, settings());
-    let mut client = Client::open(&pool);
-    client.opened().await;
+    let (mut peer, pool, mut client) = connected().await;
     let mut stream = peer.stream().await;
     stream.headers().send_data(response("1"), false).unwrap();
     assert_eq!(client.event_text().await, "Response 1");
@@ -207,10 +201,7 @@ async fn fu30_a_server_that_does_not_read_ends_the_stream_at_the_bound() {
 
 #[tokio::test]
 async fn fu30_a_message_longer_than_every_window_passes_as_the_server_reads() {
-    let mut peer = Peer::start(Builder::new()).await;
-    let pool = pool(peer.port, settings());
-    let mut client = Client::open(&pool);
-    client.opened().await;
+    let (mut peer, _pool, client) = connected().await;
     let message: Vec<u8> = (0..5_000_000u32).map(|i| (i % 251) as u8).collect();
     client.handle.send(framed(&message));
     client.handle.send(framed(b"next"));

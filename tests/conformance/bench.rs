@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::support::control_plane::eventually;
 use crate::support::{
-    Attachment, CDS, Client, ControlPlane, Downstream, Relay, SILENCE, Setup, Variant, judge,
+    Attachment, CDS, Client, ControlPlane, Downstream, FOUR, Relay, SILENCE, Setup, Variant, is_full_state,
+    judge,
 };
 
 pub struct Bench {
@@ -121,6 +122,19 @@ impl Bench {
             Attachment::Ads(_) => client.quiet().await,
             _ => client.silence(SILENCE).await,
         }
+    }
+
+    /// A client with `a` of each of the four types: by wildcard for full-state types, else by name.
+    pub async fn holding_four(&self, variant: Variant) -> Client {
+        for type_url in FOUR {
+            self.origin.set(type_url, "a", "1");
+        }
+        let mut client = self.client(variant, "one").await;
+        for type_url in FOUR {
+            client.want(type_url, if is_full_state(type_url) { &["*"] } else { &["a"] });
+            client.take(type_url).await;
+        }
+        client
     }
 
     pub async fn sotw(&self, id: &str) -> Client {

@@ -8,8 +8,8 @@ use prost::Message;
 use tokio::net::TcpListener;
 use tonic_prost::ProstCodec;
 
-use crate::support::adapter::{Adapter, Change};
-use crate::support::proto::{Any, Identifier};
+use crate::support::adapter::{Adapter, Change, SetState, StateSet};
+use crate::support::proto::Identifier;
 use crate::support::{CDS, EDS, words};
 
 fn set(type_url: &str, name: &str, text: &str) -> Change {
@@ -55,23 +55,6 @@ fn a_process_may_decline() {
     }
 }
 
-/// `adapter.SetStateRequest` of ii/xds-test-harness.
-#[derive(Clone, PartialEq, Message)]
-struct SetState {
-    #[prost(string, tag = "1")]
-    node: String,
-    #[prost(string, tag = "2")]
-    version: String,
-    #[prost(message, repeated, tag = "3")]
-    resources: Vec<Any>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Success {
-    #[prost(bool, tag = "1")]
-    success: bool,
-}
-
 type Calls = Arc<Mutex<Vec<(String, SetState)>>>;
 
 /// The adapter service: records every call, and accepts all.
@@ -88,9 +71,9 @@ async fn service(
     if sets {
         let handler = tower::service_fn(move |request| {
             keep(request);
-            async { Ok::<_, tonic::Status>(tonic::Response::new(Success { success: true })) }
+            async { Ok::<_, tonic::Status>(tonic::Response::new(StateSet { success: true })) }
         });
-        tonic::server::Grpc::new(ProstCodec::<Success, SetState>::default()).unary(handler, request).await
+        tonic::server::Grpc::new(ProstCodec::<StateSet, SetState>::default()).unary(handler, request).await
     } else {
         let handler = tower::service_fn(move |request| {
             keep(request);

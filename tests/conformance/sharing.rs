@@ -128,8 +128,7 @@ async fn rly_5_a_wildcard_is_held_as_a_whole() {
 }
 
 async fn of_cluster(bench: &Bench, variant: Variant, cluster: &str) -> Client {
-    let node = Node { cluster: cluster.to_owned(), ..node("one") };
-    Client::on(connect(bench.target()).await, variant, Some(node))
+    Client::of_cluster(&connect(bench.target()).await, variant, cluster)
 }
 
 /// Two clients whose nodes differ in a class key get separate upstream answers.

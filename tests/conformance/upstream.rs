@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tonic::Code;
 
 use crate::bench::Bench;
-use crate::support::{Ask, CDS, EDS, FOUR, Item, LDS, RDS, Variant, is_full_state};
+use crate::support::{Ask, CDS, EDS, FOUR, Item, LDS, RDS, Variant};
 
 /// RLY-48, KAL-5: the relay reopens an ended stream, without an effect downstream.
 #[tokio::test]
@@ -14,14 +14,7 @@ async fn rly_48_upstream_reconnects_are_no_news() {
     for upstream in Variant::BOTH {
         for variant in Variant::BOTH {
             let Some(mut bench) = Bench::relay(upstream).await else { return };
-            for type_url in FOUR {
-                bench.origin.set(type_url, "a", "1");
-            }
-            let mut client = bench.client(variant, "one").await;
-            for type_url in FOUR {
-                client.want(type_url, if is_full_state(type_url) { &["*"] } else { &["a"] });
-                client.take(type_url).await;
-            }
+            let mut client = bench.holding_four(variant).await;
             for step in ["status OK", "UNAVAILABLE", "connection lost"] {
                 let opened = bench.origin.opened();
                 match step {

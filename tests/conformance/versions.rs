@@ -178,14 +178,7 @@ async fn rly_36_rly_65_equal_bytes_are_no_news() {
     for upstream in Variant::BOTH {
         for variant in Variant::BOTH {
             let Some(bench) = Bench::relay(upstream).await else { return };
-            for type_url in FOUR {
-                bench.origin.set(type_url, "a", "1");
-            }
-            let mut client = bench.client(variant, "one").await;
-            for type_url in FOUR {
-                client.want(type_url, if is_full_state(type_url) { &["*"] } else { &["a"] });
-                client.take(type_url).await;
-            }
+            let mut client = bench.holding_four(variant).await;
             bench.origin.change(|world| world.restart());
             client.quiet().await;
         }

@@ -5,9 +5,8 @@ use std::time::Duration;
 use tonic::Code;
 use tonic::transport::Channel;
 
-use crate::support::client::{connect, node};
+use crate::support::client::connect;
 use crate::support::control_plane::eventually;
-use crate::support::proto::Node;
 use crate::support::{CDS, Client, ControlPlane, LDS, Relay, SDS, Setup, Variant};
 
 async fn relay(lines: &[&str]) -> (ControlPlane, Relay) {
@@ -20,8 +19,7 @@ async fn relay(lines: &[&str]) -> (ControlPlane, Relay) {
 }
 
 fn of_cluster(channel: &Channel, cluster: &str) -> Client {
-    let node = Node { cluster: cluster.to_owned(), ..node("client") };
-    Client::on(channel.clone(), Variant::Delta, Some(node))
+    Client::of_cluster(channel, Variant::Delta, cluster)
 }
 
 /// I19: peers that invent classes keep no other peer out, and bear the cost themselves.

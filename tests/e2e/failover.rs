@@ -5,10 +5,8 @@ use std::time::Duration;
 use tonic::Code;
 
 use crate::support::control_plane::eventually;
+use crate::support::relay::QUICK_BACKOFF;
 use crate::support::{CDS, Client, ControlPlane, EDS, Relay, Setup, Variant};
-
-/// Short, so that tests retry soon.
-const BACKOFF: &str = "backoff: { initial: 100ms, max: 200ms }";
 
 #[tokio::test]
 async fn e_3_e_6_e_7_the_failover_server_stands_in_until_the_primary_answers_and_never_again() {
@@ -19,7 +17,7 @@ async fn e_3_e_6_e_7_the_failover_server_stands_in_until_the_primary_answers_and
     primary.set(EDS, "e", "of the primary");
     failover.set(EDS, "e", "of the failover");
     primary.down().await;
-    let setup = Setup::of(primary.address).server_line(BACKOFF).next_server(failover.address);
+    let setup = Setup::of(primary.address).server_line(QUICK_BACKOFF).next_server(failover.address);
     let relay = Relay::start(setup.line("fallback: { policy: envoy }")).await;
 
     // E3: two failed connections.

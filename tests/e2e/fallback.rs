@@ -6,14 +6,12 @@ use std::time::{Duration, Instant};
 use tonic::Code;
 
 use crate::support::control_plane::eventually;
+use crate::support::relay::QUICK_BACKOFF;
 use crate::support::words::Item;
 use crate::support::{Attachment, CDS, Client, ControlPlane, EDS, Relay, Setup, Variant};
 
-/// Short, so that tests retry soon.
-const BACKOFF: &str = "backoff: { initial: 100ms, max: 200ms }";
-
 fn setup(servers: &[&ControlPlane]) -> Setup {
-    let setup = Setup::of(servers[0].address).server_line(BACKOFF);
+    let setup = Setup::of(servers[0].address).server_line(QUICK_BACKOFF);
     servers[1..].iter().fold(setup, |setup, server| setup.next_server(server.address))
 }
 
@@ -94,7 +92,7 @@ async fn cch_1_what_is_private_and_what_is_shared_both_fall_back_to_a_directory(
     let mut first = ControlPlane::scripted().await;
     let files = ControlPlane::with_files().await;
     files.set_many(EDS, &[("plain", "file"), ("e", "file"), ("c", "file")]);
-    let setup = Setup::of(first.address).server_line(BACKOFF);
+    let setup = Setup::of(first.address).server_line(QUICK_BACKOFF);
     let relay = Relay::start(setup.next_server(files.server_uri(Attachment::Files))).await;
     let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
     client.want(EDS, &["plain", "e"]);

@@ -1,4 +1,4 @@
-"""On demand: a request waits at Envoy for a virtual host (VHDS) or a cluster (ODCDS), or for the answer of its absence."""
+"""On demand: a request waits at Envoy for a virtual host (VHDS) or a cluster (ODCDS), or learns its absence."""
 
 import resources
 from harness import PORTS, Case, Envoy, eventually, get

@@ -24,7 +24,7 @@ pub const SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/S
 pub const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-/// Nothing in these tests takes this long unless it hangs.
+/// Shorter than the defaults of the limits under test: a limit that is not applied must show.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Waits for the action of another task.

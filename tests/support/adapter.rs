@@ -121,20 +121,20 @@ impl Process {
 
 /// `adapter.SetStateRequest`.
 #[derive(Clone, PartialEq, Message)]
-struct SetState {
+pub struct SetState {
     #[prost(string, tag = "1")]
-    node: String,
+    pub node: String,
     #[prost(string, tag = "2")]
-    version: String,
+    pub version: String,
     #[prost(message, repeated, tag = "3")]
-    resources: Vec<Any>,
+    pub resources: Vec<Any>,
 }
 
 /// `adapter.SetStateResponse`.
 #[derive(Clone, PartialEq, Message)]
-struct StateSet {
+pub struct StateSet {
     #[prost(bool, tag = "1")]
-    success: bool,
+    pub success: bool,
 }
 
 /// `adapter.clearStateRequest`.

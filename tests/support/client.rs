@@ -103,6 +103,12 @@ impl Client {
         client
     }
 
+    /// A client with a stream on a shared connection, of a node class of its own: the node's cluster differs.
+    pub fn of_cluster(channel: &Channel, variant: Variant, cluster: &str) -> Client {
+        let node = Node { cluster: cluster.to_owned(), ..node("client") };
+        Client::on(channel.clone(), variant, Some(node))
+    }
+
     fn idle(kind: Downstream, node: Option<Node>) -> Client {
         judge::require(kind);
         let events = mpsc::unbounded_channel().1;

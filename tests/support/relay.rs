@@ -12,6 +12,9 @@ use super::{Attachment, DEADLINE, Variant, net};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_sluice");
 
+/// The line of a server that is retried soon.
+pub const QUICK_BACKOFF: &str = "backoff: { initial: 100ms, max: 200ms }";
+
 /// The settings that differ between the relays of the tests; the rest of the configuration is fixed here.
 pub struct Setup {
     pub upstream: Attachment,

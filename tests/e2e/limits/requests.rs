@@ -109,19 +109,15 @@ async fn a_stream_that_changes_its_mind_too_often() {
 /// RLY-14: more classes than allowed are refused, not merged.
 #[tokio::test]
 async fn too_many_node_classes() {
-    use crate::support::client::{connect, node};
-    use crate::support::proto::Node;
     let (_origin, relay) = limited("limits: { node_classes: 2 }").await;
     let mut clients = Vec::new();
     for cluster in ["one", "two"] {
-        let node = Node { cluster: cluster.to_owned(), ..node("client") };
-        let mut client = Client::on(connect(&relay.address).await, Variant::Delta, Some(node));
+        let mut client = Client::of_cluster(&connect(&relay.address).await, Variant::Delta, cluster);
         client.want(CDS, &["*"]);
         client.take(CDS).await;
         clients.push(client);
     }
-    let third = Node { cluster: "three".to_owned(), ..node("client") };
-    let mut client = Client::on(connect(&relay.address).await, Variant::Delta, Some(third));
+    let mut client = Client::of_cluster(&connect(&relay.address).await, Variant::Delta, "three");
     client.want(CDS, &["*"]);
     assert_eq!(client.ended().await.code(), Code::ResourceExhausted);
 }
