@@ -16,5 +16,4 @@ pub use series::Sample;
 pub use spec::{Churn, Pace, Scenario, Source, Spec, resolve};
 
 #[cfg(test)]
-#[path = "run_tests.rs"]
 mod tests;

@@ -166,7 +166,7 @@ fn put_error(out: &mut Vec<u8>, field: u32, purpose: Purpose<'_>) {
     if matches!(purpose, Purpose::Nack(..)) {
         put_message(out, field, |out| {
             put_uint(out, 1, INVALID_ARGUMENT);
-            put_bytes(out, 2, "sluice-load rejects every update, as it was told to");
+            put_bytes(out, 2, "sluice-load rejects every update, as requested");
         });
     }
 }
@@ -219,5 +219,4 @@ fn node_without_id(shape: &Node) -> Vec<u8> {
 }
 
 #[cfg(test)]
-#[path = "request_tests.rs"]
 mod tests;

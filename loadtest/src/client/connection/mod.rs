@@ -327,5 +327,4 @@ fn give_back(buffer: &mut Vec<u8>) {
 }
 
 #[cfg(test)]
-#[path = "connection_tests.rs"]
 mod tests;

@@ -390,5 +390,4 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 }
 
 #[cfg(test)]
-#[path = "cli_tests.rs"]
 mod tests;

@@ -118,7 +118,7 @@ fn words(line: &str) -> Vec<String> {
 
 #[test]
 fn every_command_of_the_readme_is_one() {
-    let readme = include_str!("../README.md").replace("\\\n", " ").replace("\"$(pidof sluice)\"", "1");
+    let readme = include_str!("../../README.md").replace("\\\n", " ").replace("\"$(pidof sluice)\"", "1");
     let commands: Vec<&str> =
         readme.lines().filter_map(|line| line.strip_prefix("sluice-load run ")).collect();
     let mut scenarios = Vec::new();

@@ -503,5 +503,4 @@ fn write(socket: &mut TcpStream, connection: &mut Connection) -> io::Result<()> 
 }
 
 #[cfg(test)]
-#[path = "fleet_tests.rs"]
 mod tests;

@@ -209,5 +209,4 @@ fn encode(
 }
 
 #[cfg(test)]
-#[path = "stream_tests.rs"]
 mod tests;

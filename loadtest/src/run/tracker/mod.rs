@@ -336,5 +336,4 @@ impl Observer for Tracker {
 }
 
 #[cfg(test)]
-#[path = "tracker_tests.rs"]
 mod tests;
