@@ -1,10 +1,10 @@
 //! The hot paths in instructions, at sizes that valgrind finishes in seconds. `benches/check` compares the
 //! counts with the committed baseline.
-#![allow(clippy::expect_used, clippy::panic, reason = "a bench that cannot run says so")]
+#![allow(clippy::expect_used, clippy::panic, reason = "a bench that cannot run panics with the reason")]
 #![allow(
     clippy::print_stderr,
     clippy::disallowed_methods,
-    reason = "it is a command, and has nothing to drain"
+    reason = "a command without connections has nothing to drain"
 )]
 
 mod paths;

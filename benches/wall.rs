@@ -1,5 +1,5 @@
 //! The hot paths in wall time, at the sizes of a large relay.
-#![allow(clippy::expect_used, clippy::panic, reason = "a bench that cannot run says so")]
+#![allow(clippy::expect_used, clippy::panic, reason = "a bench that cannot run panics with the reason")]
 
 mod paths;
 

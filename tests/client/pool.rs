@@ -50,7 +50,7 @@ async fn fu1_a_refused_connect_is_told_to_all_who_wait_and_tried_again() {
     drop(listener);
     let pool = pool(port, settings());
     let mut first = Client::open(&pool);
-    let Some(StreamEvent::ConnectFailed(status)) = first.event().await else { panic!("no failure told") };
+    let Some(StreamEvent::ConnectFailed(status)) = first.event().await else { panic!("no failure") };
     assert_eq!(status.code, Code::Unavailable);
     assert!(status.message.contains(&format!("127.0.0.1:{port}")), "{status}");
     assert_eq!(first.event_text().await, "ConnectFailed UNAVAILABLE");
@@ -58,7 +58,7 @@ async fn fu1_a_refused_connect_is_told_to_all_who_wait_and_tried_again() {
     let failures = pool.metrics().connect_failures.get();
     let mut second = Client::open(&pool);
     assert_eq!(second.event_text().await, "ConnectFailed UNAVAILABLE");
-    assert!(pool.metrics().connect_failures.get() <= failures + 1, "what is known is told at once");
+    assert!(pool.metrics().connect_failures.get() <= failures + 1, "a known failure is reported at once");
 
     let _peer = Peer::listen(TcpListener::bind(("127.0.0.1", port)).await.unwrap(), Builder::new());
     for client in [&mut first, &mut second] {
@@ -69,7 +69,7 @@ async fn fu1_a_refused_connect_is_told_to_all_who_wait_and_tried_again() {
             }
         }
     }
-    assert_eq!(pool.metrics().connects.get(), 1, "one attempt serves all who wait");
+    assert_eq!(pool.metrics().connects.get(), 1, "one attempt serves all waiting streams");
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn fu6_a_server_without_settings_is_not_ready() {
     let settings_timeout = Duration::from_millis(50);
     let pool = pool(port, ClientSettings { settings_timeout, ..settings() });
     let mut client = Client::open(&pool);
-    let Some(StreamEvent::ConnectFailed(status)) = client.event().await else { panic!("no failure told") };
+    let Some(StreamEvent::ConnectFailed(status)) = client.event().await else { panic!("no failure") };
     assert!(status.message.contains("SETTINGS"), "{status}");
     assert_eq!(client.event_text().await, "ConnectFailed UNAVAILABLE");
     assert_eq!(pool.metrics().connects.get(), 0);

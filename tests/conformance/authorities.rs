@@ -19,10 +19,10 @@ fn name(authority: &str, message: &str, id: &str) -> String {
     format!("xdstp://{authority}/{message}/{id}")
 }
 
-/// The default list, and another control plane for the names that the entry `what` of `key` selects.
-async fn two(key: &str, what: &str, upstream: Variant) -> Option<(Bench, ControlPlane)> {
+/// The default list, and another control plane for the names that the `entry` of `key` selects.
+async fn two(key: &str, entry: &str, upstream: Variant) -> Option<(Bench, ControlPlane)> {
     let other = ControlPlane::obedient().await;
-    let line = format!("{key}: {{ \"{what}\": {} }}", list(&other, upstream));
+    let line = format!("{key}: {{ \"{entry}\": {} }}", list(&other, upstream));
     let bench = Bench::with(|setup: Setup| setup.upstream(upstream).line(&line)).await?;
     Some((bench, other))
 }
@@ -169,7 +169,7 @@ async fn fed_3_a_name_of_an_unknown_authority_does_not_exist() {
             assert_eq!(error.code, 5, "NOT_FOUND");
             assert!(error.message.contains("c.example"), "{error:?}");
         }
-        assert_eq!((bench.origin.opened(), other.opened()), (0, 0), "nobody was asked");
+        assert_eq!((bench.origin.opened(), other.opened()), (0, 0), "no control plane was asked");
         // Neighbours of the name on the same stream are served.
         other.set(CDS, &theirs, "1");
         bench.origin.set(CDS, "x", "1");

@@ -6,7 +6,10 @@
 //! the address: `tests/conformance/run`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_methods, reason = "what a test waits for happens outside of its own clock")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests wait for other processes and sockets, which have no paused clock"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -41,7 +41,7 @@ async fn take_route(client: &mut Client) -> Answer {
             return answer;
         }
         client.ack(&answer);
-        assert!(client.holds(CDS).contains_key("x"), "ORD-3: {answer:?} takes what the route names");
+        assert!(client.holds(CDS).contains_key("x"), "ORD-3: {answer:?} removes the cluster of the route");
     }
 }
 

@@ -35,8 +35,8 @@ listeners: [ { name: main, address: \"nowhere\" } ]
         for path in paths {
             assert!(errors.contains(path), "{command} does not name {path}:\n{errors}");
         }
-        assert!(errors.contains("AGGREGATED_CARRIER_PIGEON"), "what was found:\n{errors}");
-        assert!(errors.contains("AGGREGATED_DELTA_GRPC"), "what was expected:\n{errors}");
+        assert!(errors.contains("AGGREGATED_CARRIER_PIGEON"), "the found value is missing:\n{errors}");
+        assert!(errors.contains("AGGREGATED_DELTA_GRPC"), "the expected value is missing:\n{errors}");
     }
 }
 

@@ -1,7 +1,10 @@
 //! The built binary from an operator's view: command line, files, outages, drain, limits, admin.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_methods, reason = "what a test waits for happens outside of its own clock")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests wait for other processes and sockets, which have no paused clock"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;

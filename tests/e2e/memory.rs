@@ -51,7 +51,7 @@ async fn fp7_who_reads_nothing_is_cut_and_who_reads_stays() {
     origin.set(EDS, "small", "2");
     reader.take(EDS).await;
     stuck.resume_reading();
-    let end = timeout(DEADLINE, stuck.ended()).await.expect("the connection is gone");
+    let end = timeout(DEADLINE, stuck.ended()).await.expect("the connection is closed");
     assert_ne!(end.code(), tonic::Code::Ok);
 }
 

@@ -226,7 +226,7 @@ async fn p_5_all_are_broken() {
                 error.message.contains(&first.uri()) || error.message.contains(&second.uri()),
                 "{error:?}"
             );
-            assert!(start.elapsed() > Duration::from_secs(8), "told after {:?}", start.elapsed());
+            assert!(start.elapsed() > Duration::from_secs(8), "reported after {:?}", start.elapsed());
         }
         end => panic!("{end:?}"),
     }

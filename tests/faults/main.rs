@@ -5,7 +5,10 @@
 //! shortened. `FU` and `FP` with a number are the faults of the catalogue.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_methods, reason = "what a test waits for happens outside of its own clock")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests wait for other processes and sockets, which have no paused clock"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;

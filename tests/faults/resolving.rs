@@ -18,7 +18,7 @@ struct Names {
 
 impl Names {
     /// `None` if the host does not allow private namespaces.
-    #[allow(clippy::print_stderr, reason = "a test that is skipped should say so")]
+    #[allow(clippy::print_stderr, reason = "a skipped test prints the reason")]
     fn new() -> Option<Names> {
         let allowed =
             Command::new("unshare").args(["-rm", "true"]).status().is_ok_and(|status| status.success());

@@ -81,7 +81,7 @@ async fn fu_18_mass_deletion_held_back() {
         for client in [&mut client, &mut newcomer] {
             client.settle(CDS, &again).await;
         }
-        assert!(start.elapsed() >= Duration::from_secs(5), "gone after {:?}", start.elapsed());
+        assert!(start.elapsed() >= Duration::from_secs(5), "removed after {:?}", start.elapsed());
         let warnings = relay.warned(2).await;
         assert!(warnings[1].contains("removed=15"), "{warnings:#?}");
         assert_eq!(relay.metric("sluice_upstream_mass_deletions_total", &labels).await, 1.0);

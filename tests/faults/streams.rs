@@ -236,7 +236,7 @@ async fn fu_28_a_thousand_updates_a_second() {
     let grown = site.relay.resident().saturating_sub(memory);
     assert!(grown < 32 << 20, "{grown} bytes more");
     site.quiet().await;
-    eventually("nobody behind", || async {
+    eventually("no client is behind", || async {
         site.relay.metric("sluice_downstream_streams_behind", &[]).await == 0.0
     })
     .await;

@@ -48,7 +48,7 @@ async fn fd14_a_connection_without_a_stream_is_asked_to_go() {
     soon(client.connection).await.unwrap().unwrap();
     assert_eq!(server.metrics.goaways_idle.get(), 1);
     assert_eq!(server.metrics.limit_hits(Limit::FirstRequestTimeout), 1);
-    eventually("it is gone", || server.metrics.connections_open.get() == 0).await;
+    eventually("the connection is closed", || server.metrics.connections_open.get() == 0).await;
 }
 
 #[tokio::test]
@@ -264,7 +264,7 @@ async fn str_12_many_streams_on_one_connection_are_separate() {
         assert_eq!(call.message().await.unwrap()[..], [index as u8]);
     }
     drop(calls);
-    eventually("all are gone", || server.metrics.streams_open() == 0).await;
+    eventually("all streams are closed", || server.metrics.streams_open() == 0).await;
     let opened = [Variant::Sotw, Variant::Delta].map(|variant| server.metrics.streams_opened(variant));
     assert_eq!(opened, [10, 10]);
 }

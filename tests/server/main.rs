@@ -1,6 +1,9 @@
 //! The serving side against real sockets: an HTTP/2 client, raw frames, and a scripted relay.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_methods, reason = "what a test waits for happens outside of its own clock")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests wait for other processes and sockets, which have no paused clock"
+)]
 
 mod kit;
 mod raw;

@@ -204,7 +204,7 @@ async fn a_client_that_leaves_while_it_waits_is_forgotten() {
     let stream = server.relay.stream(0).await;
     eventually("it waits", || server.relay.polls.asked.lock().unwrap().len() == 1).await;
     drop(web);
-    eventually("it is gone", || stream.is_gone()).await;
+    eventually("the stream is dropped", || stream.is_gone()).await;
     eventually("its connection too", || server.metrics.connections_open.get() == 0).await;
 }
 

@@ -49,7 +49,7 @@ pub async fn connect(target: &str) -> Channel {
 }
 
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "nearly all of them are answers")]
+#[allow(clippy::large_enum_variant, reason = "nearly all events are answers")]
 pub enum Event {
     Answer(Answer),
     End(Status),

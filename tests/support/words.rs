@@ -230,7 +230,10 @@ impl Answer {
         assert!(!self.nonce.is_empty(), "STR-5: empty nonce in {self:?}");
         assert!(!self.type_url.is_empty(), "RPC-7: empty type_url in {self:?}");
         assert!(!self.canary, "WIR-5: canary is set in {self:?}");
-        assert_eq!(self.long_names, 0, "WIR-3, WIR-4: names with constraints that nobody has in {self:?}");
+        assert_eq!(
+            self.long_names, 0,
+            "WIR-3, WIR-4: names in the form with constraints, without constraints, in {self:?}"
+        );
         let mut seen = BTreeSet::new();
         for item in &self.items {
             assert!(

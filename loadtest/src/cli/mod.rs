@@ -322,7 +322,7 @@ impl Run {
         subscriptions.sort_by_key(rank);
         let twice = subscriptions.windows(2).find(|pair| pair[0].kind == pair[1].kind);
         if let Some([again, _]) = twice {
-            anyhow::bail!("{} is asked for twice: by wildcard or by name, not both", again.kind.short());
+            anyhow::bail!("{} is requested twice: give --wildcard or --named, not both", again.kind.short());
         }
         let foreign = self.plane.no_control_plane;
         Ok(Profile {

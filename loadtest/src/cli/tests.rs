@@ -75,7 +75,7 @@ fn what_cannot_be_is_refused_with_a_reason() {
         ("--no-control-plane --scenario outage", "own control plane"),
         ("--named eds --names 101", "more than --resources"),
         ("--wildcard cds --eds-names 101", "more than --resources"),
-        ("--wildcard eds --named eds", "asked for twice"),
+        ("--wildcard eds --named eds", "requested twice"),
         ("--wildcard lds --change-type rds", "no client asks for"),
         ("--scenario churn --wildcard cds", "--named"),
         ("--scenario churn --resources 10", "--churn-names"),

@@ -21,7 +21,7 @@ mod field {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ResponseError {
-    #[error("the server sent a compressed gRPC message, for which nobody asked")]
+    #[error("the server sent a compressed gRPC message without a request for compression")]
     Compressed,
     #[error("the server sent a {0}")]
     Malformed(#[from] Malformed),

@@ -254,11 +254,11 @@ fn errors(spec: &Spec, finished: &Finished, measured: &Measured) -> Vec<String> 
     }
     let expects = matches!(spec.scenario, Scenario::Outage);
     if expects && measured.recovery_ns.is_none() {
-        errors.push(format!("nobody had news within {patience} s of the end of the outage"));
+        errors.push(format!("no client had an update within {patience} s of the end of the outage"));
     }
     let silent = finished.tracker.updates.count() == 0 && finished.tracker.changes() > 0;
     if silent && !matches!(spec.source, Source::Foreign) && errors.is_empty() {
-        errors.push("no client wanted what changed".to_owned());
+        errors.push("no client subscribed to a changed resource".to_owned());
     }
     errors
 }

@@ -209,7 +209,7 @@ impl Spec {
                 ensure!(count > 0, "clients that want {kind} by name must want one: give --names");
                 ensure!(
                     count <= self.resources,
-                    "clients want {count} names of {kind}, which is more than --resources, what the control plane has"
+                    "clients want {count} names of {kind}, which is more than --resources"
                 );
             }
         }

@@ -32,11 +32,11 @@ pub enum ConnectionError {
     Response(#[from] ResponseError),
     #[error("the server sent frames of a stream that this client never opened")]
     UnknownStream,
-    #[error("the server sent resources of a type that this client never asked for")]
+    #[error("the server sent resources of a type without a subscription of this client")]
     UnknownType,
     #[error("the server sent more header blocks than a stream can have")]
     TooManyBlocks,
-    #[error("the server does not read what this client sends")]
+    #[error("the server does not read the requests of this client")]
     Unread,
     #[error("the server closed the connection with GOAWAY, error code {0}")]
     GoAway(u32),

@@ -306,7 +306,7 @@ fn what_ends_a_client_is_told() {
         (server_frame(kind::DATA, 0, 3, b"x"), "never opened"),
         (server_frame(kind::WINDOW_UPDATE, 0, 0, &[0; 4]), "or by 0"),
         (server_frame(kind::PING, 0, 0, &[0; 7]), "wrong length"),
-        (response(Kind::Endpoints, 1, 0), "never asked for"),
+        (response(Kind::Endpoints, 1, 0), "without a subscription"),
     ];
     for (wire, words) in cases {
         let mut side = open(plain(Variant::Sotw, 1));
