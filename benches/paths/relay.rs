@@ -57,7 +57,7 @@ pub struct Client {
     version: String,
 }
 
-/// The size of an answer on the wire, without the nonces.
+/// An encoded answer, as far as sessions can share the bytes: without the nonces.
 pub struct Encoded {
     bodies: Vec<(Bytes, Version)>,
     composition: Composition,

@@ -223,7 +223,7 @@ impl Client {
         Client { handle: pool.open(Variant::Sotw, events_tx), events }
     }
 
-    /// The next event. Skips the begin of a message: its time depends on the cut into frames.
+    /// The next event. Skips `Receiving`, whose number depends on the cut into frames.
     pub async fn event(&mut self) -> Option<StreamEvent> {
         loop {
             match soon(self.events.recv()).await {

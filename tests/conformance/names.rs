@@ -226,7 +226,7 @@ async fn sub_21_a_sotw_upstream_cannot_serve_a_glob() {
     bench.warned_of("has no glob collections").await;
 }
 
-/// A directory serves globs from its file's names, to both variants (SUB-21).
+/// A directory serves globs from the names in its files, to both variants (SUB-21).
 #[tokio::test]
 async fn nam_14_a_file_server_has_globs() {
     if std::env::var("SLUICE_CONFORMANCE_TARGET").is_ok_and(|target| target == "origin") {

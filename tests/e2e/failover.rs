@@ -38,7 +38,7 @@ async fn e_3_e_6_e_7_the_failover_server_stands_in_until_the_primary_answers_and
     // The primary is up again, and gets no request while the failover server serves.
     primary.up().await;
     client.quiet().await;
-    // The relay logs an attempt that follows a failed attempt sooner than the longest backoff.
+    // An attempt within the longest backoff after a failed attempt gets the same failure.
     client.silence(Duration::from_millis(300)).await;
     assert_eq!(primary.opened(), 0);
 

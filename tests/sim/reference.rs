@@ -149,7 +149,7 @@ pub struct StreamType {
     pub listed: Mask,
     in_first: Mask,
     seen: Mask,
-    /// Members from before this stream that the stream may not mention (delta).
+    /// Members from before this stream that its answers need not mention (delta).
     unconfirmed: Mask,
     /// The progress of the first answers to a wildcard, and the end of the required silence.
     whole: Whole,
