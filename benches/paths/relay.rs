@@ -213,7 +213,7 @@ impl Relay {
 pub fn encode(answer: &Answer) -> Encoded {
     let composition = answer.located(answer.spelled(answer.compose()));
     let type_url = &answer.type_url;
-    let body = |chunk: &sluice::engine::downstream::answer::Chunk| {
+    let body = |chunk: &sluice::engine::downstream::Chunk| {
         let resources = chunk.resources.iter().map(Arc::as_ref);
         let ttls = Some(&chunk.ttls).filter(|ttls| !ttls.is_empty());
         let beside = Beside { ttls, beats: &chunk.beats, errors: &chunk.errors };

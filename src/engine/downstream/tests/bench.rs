@@ -682,7 +682,7 @@ impl Bench {
     }
 
     /// Asserts the rules for every response.
-    fn judge(&mut self, client: ClientId, answer: &Answer, chunk: &super::super::answer::Chunk) {
+    fn judge(&mut self, client: ClientId, answer: &Answer, chunk: &crate::engine::downstream::Chunk) {
         let sum = chunk.resources.iter().fold(Version::default(), |sum, r| sum.plus(r.version));
         let brings_nothing = !answer.full && chunk.resources.is_empty() && chunk.removed.is_empty();
         let is_repeated = brings_nothing && (!chunk.beats.is_empty() || !chunk.errors.is_empty());
@@ -727,7 +727,7 @@ impl Bench {
 }
 
 /// RLY-5: a complete set contains every resource that may exist and that the client was sent or may have from before.
-fn judge_missing(held: &Held, answer: &Answer, chunk: &super::super::answer::Chunk) {
+fn judge_missing(held: &Held, answer: &Answer, chunk: &crate::engine::downstream::Chunk) {
     let is_told = |name: &ResourceName| {
         chunk.resources.iter().any(|resource| resource.name == *name || resource.aliases.contains(name))
             || chunk.errors.iter().any(|(other, _)| other == name)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, names, resource, streams, url, version_of};
 use crate::engine::downstream::Dialect;
-use crate::engine::downstream::dialect::upstream_features;
+use crate::engine::downstream::upstream_features;
 use crate::engine::source::{Attachment, Files};
 use crate::engine::upstream::{Cause, Changes, Event, Scope};
 use crate::xds::{Code, Node, TypeUrl, Variant};

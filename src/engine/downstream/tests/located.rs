@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::bench::{Bench, CDS, EDS, RDS, url};
+use crate::engine::downstream::Chunk;
 use crate::engine::downstream::SourceId;
-use crate::engine::downstream::answer::Chunk;
 use crate::engine::upstream::{Cause, Changes, Scope};
 use crate::xds::{
     Any, Code, Constraint, Constraints, DeltaRequest, Parameters, Request, Resource, ResourceName,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::bench::{Bench, CDS, EDS, LDS, version_of};
-use crate::engine::downstream::session::Limits;
+use crate::engine::downstream::Limits;
 use crate::xds::{Code, DeltaRequest, Request, ResourceName, Variant, Version};
 
 const A1B2: &str = "xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/x?a=1&b=2";

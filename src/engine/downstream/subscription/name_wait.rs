@@ -11,16 +11,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::answer::AnswerPart;
-use super::dialect::Dialect;
-use super::order::Turn;
-use super::session::Session;
-use super::subscription::{Key, SourceId, Subscription};
 use crate::engine::Time;
+use crate::engine::downstream::answer::AnswerPart;
+use crate::engine::downstream::answer::client_features::Dialect;
+use crate::engine::downstream::sources::SourceId;
+use crate::engine::downstream::subscription::part::Key;
 use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
-use crate::engine::planted::{Bug, planted};
 use crate::engine::view::View;
-use crate::xds::{ResourceName, SotwRequest, TypeUrl};
+use crate::xds::{ResourceName, TypeUrl};
 
 /// The first set waits this long for a name without any sign while the server answers for the type. Servers
 /// send all their resources within a few round trips. A name that is still missing then mostly does not
@@ -38,13 +36,13 @@ const LOOK: Duration = Duration::from_millis(500);
 /// The state before the first answer of a type on a stream.
 #[derive(Debug)]
 pub struct First {
-    asked_at: Time,
+    pub(super) asked_at: Time,
     /// The names of a first request with a version: the client may have each name.
-    returning: Vec<NameSet>,
+    pub(super) returning: Vec<NameSet>,
     /// The first request asked for the wildcard too, and the wildcard may have brought any name.
-    returns_to_all: bool,
+    pub(super) returns_to_all: bool,
     /// The sources whose server answers for the type, with the time when this stream first noticed.
-    answered: Vec<(SourceId, Time)>,
+    pub(super) answered: Vec<(SourceId, Time)>,
 }
 
 impl First {
@@ -59,12 +57,12 @@ impl First {
         }
     }
 
-    fn may_have(&self, name: &ResourceName) -> bool {
+    pub(super) fn may_have(&self, name: &ResourceName) -> bool {
         self.returns_to_all || self.returning.iter().any(|set| set.contains(name))
     }
 
     /// The end of the wait for names of this part, and the time of the next look.
-    fn patience(
+    pub(super) fn patience(
         &mut self,
         part: &AnswerPart,
         source: SourceId,
@@ -98,9 +96,9 @@ pub struct Hold {
     /// The start of the client's wait, for this name or for earlier names.
     pub since: Time,
     /// The time of the next look if no event comes first.
-    look_at: Option<Time>,
+    pub(super) look_at: Option<Time>,
     /// No time ends the wait. The value stays while a new look decides about the wait.
-    is_timeless: bool,
+    pub(super) is_timeless: bool,
     /// The operator was told of the wait.
     pub is_told: bool,
 }
@@ -112,110 +110,23 @@ impl Hold {
     }
 }
 
-struct Awaited {
-    index: usize,
-    name: ResourceName,
-    look_at: Option<Time>,
-}
-
-impl Session {
-    /// The waits of this session for names, each with its type.
-    pub fn holds(&mut self) -> impl Iterator<Item = (&TypeUrl, &mut Hold)> {
-        let holds = self.subscriptions.iter_mut();
-        holds.filter_map(|subscription| Some((&subscription.type_url, subscription.hold.as_deref_mut()?)))
-    }
-}
-
-impl Subscription {
-    /// Notes the first request of the type. Its names must be parts already.
-    pub(super) fn begin(&mut self, request: &SotwRequest, now: Time) {
-        let names = self.parts.iter().filter_map(|part| part.names());
-        let returning = match request.version_info.is_empty() {
-            true => Vec::new(),
-            false => names.map(|names| (**names).clone()).collect(),
-        };
-        let returns_to_all = !request.version_info.is_empty() && self.is_wildcard();
-        self.first = Some(Box::new(First { asked_at: now, returning, returns_to_all, answered: Vec::new() }));
-    }
-
-    /// The time of the next look for a missing name.
-    pub(super) fn look_at(&self) -> Option<Time> {
-        self.hold.as_ref().and_then(|hold| hold.look_at)
-    }
-
-    /// Begins a new decision about the wait.
-    pub(super) fn look(&mut self) {
-        if let Some(hold) = &mut self.hold {
-            hold.look_at = None;
-        }
-    }
-
-    /// Notes that the first answer went out.
-    pub(super) fn end_first(&mut self, answer: &super::answer::Answer) {
-        // An error in place of a name may end while the client still has a copy (ERR-4).
-        let is_excused =
-            answer.dialect.errors_alone && !answer.parts.iter().all(|part| part.view.is_complete());
-        self.first.take_if(|_| !is_excused);
-    }
-
-    /// Whether the complete set has to wait for a name. Notes the name.
-    pub(super) fn must_wait(&mut self, parts: &[AnswerPart], turn: &Turn<'_>) -> bool {
-        let Some(Awaited { index, name, look_at }) = self.awaited(parts, turn.now) else {
-            self.hold = None;
-            return false;
-        };
-        let source = self.parts.get(index).map_or(SourceId(0), |part| part.source());
-        let before = self.hold.take();
-        let since = before.as_ref().map_or(turn.now, |before| before.since);
-        let is_told = before.is_some_and(|before| before.is_told);
-        let is_timeless = look_at.is_none();
-        self.hold = Some(Box::new(Hold { name, source, since, look_at, is_timeless, is_told }));
-        true
-    }
-
-    fn awaited(&mut self, parts: &[AnswerPart], now: Time) -> Option<Awaited> {
-        let open = || parts.iter().enumerate().filter(|(_, part)| !part.view.is_complete());
-        open().next().filter(|_| !planted(Bug::PartialCompleteSet))?;
-        // Sets always wait for the whole wildcard.
-        if let Some((index, _)) = open().find(|(_, part)| matches!(part.interest, Interest::Wildcard)) {
-            return Some(Awaited { index, name: ResourceName::new("*"), look_at: None });
-        }
-        let doubt = Doubt { parts, dialect: self.dialect, last: self.hold.as_ref().map(|hold| &hold.name) };
-        let returning =
-            self.first.as_ref().filter(|first| first.returns_to_all || !first.returning.is_empty());
-        for (index, part) in open() {
-            let returns = || {
-                let first = returning?;
-                doubt.names(part).find(|name| first.may_have(name)).cloned()
-            };
-            if let Some(name) = doubt.sent(index, part).or_else(returns) {
-                return Some(Awaited { index, name, look_at: None });
-            }
-        }
-        let first = self.first.as_mut().filter(|_| self.flight.latest().is_none())?;
-        let mut awaited: Option<Awaited> = None;
-        for (index, part) in open() {
-            let source = self.parts.get(index)?.source();
-            let (until, look_at) = first.patience(part, source, &self.type_url, now);
-            let Some(name) = doubt.names(part).next().filter(|_| until > now) else { continue };
-            let awaited = awaited.get_or_insert_with(|| Awaited { index, name: name.clone(), look_at: None });
-            awaited.look_at = awaited.look_at.into_iter().chain([look_at]).min();
-        }
-        awaited
-    }
+pub(super) struct Awaited {
+    pub(super) index: usize,
+    pub(super) name: ResourceName,
+    pub(super) look_at: Option<Time>,
 }
 
 /// The UNKNOWN names of the parts of an answer.
-struct Doubt<'a> {
-    parts: &'a [AnswerPart],
-    dialect: Dialect,
+pub(super) struct Doubt<'a> {
+    pub(super) parts: &'a [AnswerPart],
+    pub(super) dialect: Dialect,
     /// The name of the last wait. The wait mostly continues for the same name, and no search is necessary.
-    last: Option<&'a ResourceName>,
+    pub(super) last: Option<&'a ResourceName>,
 }
 
 impl<'a> Doubt<'a> {
     /// The UNKNOWN names of one part, as the client asked for them.
-    fn names(&self, part: &'a AnswerPart) -> impl Iterator<Item = &'a ResourceName> {
+    pub(super) fn names(&self, part: &'a AnswerPart) -> impl Iterator<Item = &'a ResourceName> {
         let asked = part.interest.names();
         let last = self.last.filter(|last| asked.is_some_and(|asked| asked.contains(last)));
         last.into_iter().chain(asked.into_iter().flat_map(|asked| asked.iter())).filter(|name| {
@@ -225,7 +136,7 @@ impl<'a> Doubt<'a> {
     }
 
     /// A missing name that the client was sent.
-    fn sent(&self, index: usize, part: &AnswerPart) -> Option<ResourceName> {
+    pub(super) fn sent(&self, index: usize, part: &AnswerPart) -> Option<ResourceName> {
         let is_open = |name: &ResourceName| {
             part.interest.covers(name) && !part.view.knows_gone(name) && !self.is_covered(&part.view, name)
         };
@@ -244,7 +155,7 @@ impl<'a> Doubt<'a> {
 
     /// Whether another part supplies the name, or the client takes an error for an answer about the name
     /// (ERR-4, ERR-8).
-    fn is_covered(&self, view: &View, name: &ResourceName) -> bool {
+    pub(super) fn is_covered(&self, view: &View, name: &ResourceName) -> bool {
         self.dialect.errors_alone && view.remarks().error(name).is_some()
             || self.parts.iter().any(|part| part.view.has(name))
     }

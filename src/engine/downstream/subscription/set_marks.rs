@@ -6,18 +6,16 @@
 
 use std::collections::BTreeSet;
 
-use super::answer::{Answer, AnswerPart};
-use super::session::Session;
-use super::spelling::key_of;
-use super::subscription::Subscription;
+use crate::engine::downstream::answer::AnswerPart;
+use crate::engine::downstream::answer::spelling::key_of;
 use crate::engine::interest::Interest;
 use crate::engine::view::ViewId;
 use crate::xds::mark::GLOBS_MAX;
-use crate::xds::{DeltaRequest, ResourceName, SetMark};
+use crate::xds::{DeltaRequest, ResourceName, SetMark, TypeUrl};
 
 /// The marks sent on one subscription.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(in crate::engine::downstream) struct Marks {
     /// The number of requests of the type on the stream.
     requests: u64,
     /// The first answers were marked as whole. Later subscriptions by name need no mark.
@@ -43,48 +41,37 @@ impl Marks {
         let globs: Vec<_> = news.cloned().collect();
         (whole || !globs.is_empty()).then_some(SetMark { requests: self.requests, whole, globs })
     }
-}
 
-impl Session {
-    /// Records and returns the mark for the message of this answer that was just committed; `None` if no
-    /// mark is due.
-    pub fn mark(&mut self, index: usize, answer: &Answer, chunks: usize) -> Option<SetMark> {
-        if !self.kind().marks || answer.chunk + 1 < chunks {
-            return None;
-        }
-        let marks = self.subscriptions.get_mut(index)?.marks.as_deref_mut()?;
-        let mark = marks.due(&answer.parts)?;
-        marks.whole |= mark.whole;
-        marks.globs.extend(mark.globs.iter().cloned());
-        Some(mark)
-    }
-}
-
-impl Subscription {
     /// Notes a request of a client that reads marks. A collection that is requested, newly or again, needs
     /// a mark.
-    pub(super) fn note_for_marks(&mut self, request: &DeltaRequest) {
-        let marks = self.marks.get_or_insert_default();
-        marks.requests += 1;
+    pub(in crate::engine::downstream) fn note_request(&mut self, request: &DeltaRequest, type_url: &TypeUrl) {
+        self.requests += 1;
         for name in request.subscribe.iter().chain(&request.unsubscribe) {
             if name.is_wildcard() {
-                (marks.whole, marks.looked_at) = (false, None);
+                (self.whole, self.looked_at) = (false, None);
             } else if name.is_glob() {
-                marks.looked_at = None;
-                let key = key_of(name, &self.type_url).ok().flatten();
-                marks.globs.remove(key.as_ref().unwrap_or(name));
+                self.looked_at = None;
+                let key = key_of(name, type_url).ok().flatten();
+                self.globs.remove(key.as_ref().unwrap_or(name));
             }
         }
     }
 
     /// Whether a mark is due without other news.
-    pub(super) fn marks_alone(&mut self, has_news: bool, parts: &[AnswerPart]) -> bool {
-        let Some(marks) = self.marks.as_mut().filter(|_| !has_news) else { return false };
+    pub(super) fn is_due_alone(&mut self, parts: &[AnswerPart]) -> bool {
         let at = Some(parts.iter().fold(ViewId::default(), |id, part| id.derived(part.view.id())));
-        let is_due = marks.looked_at != at && marks.due(parts).is_some();
+        let is_due = self.looked_at != at && self.due(parts).is_some();
         if !is_due {
-            marks.looked_at = at;
+            self.looked_at = at;
         }
         is_due
+    }
+
+    /// Records and returns the mark for the last message of an answer; `None` if no mark is due.
+    pub(in crate::engine::downstream) fn take(&mut self, parts: &[AnswerPart]) -> Option<SetMark> {
+        let mark = self.due(parts)?;
+        self.whole |= mark.whole;
+        self.globs.extend(mark.globs.iter().cloned());
+        Some(mark)
     }
 }

@@ -1,4 +1,4 @@
-//! The extensions of the protocol that a client understands, and the remarks on names (errors, TTLs) in answers.
+//! Errors and TTLs in answers.
 //!
 //! A control plane and a client may speak different dialects: the control plane may wrap resources for a client that
 //! takes bare resources only, and may set a TTL for a client that ignores TTLs. This file translates between the
@@ -8,84 +8,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::{Answer, AnswerPart, Chunk, News, open};
 use crate::engine::Time;
-use crate::engine::interest::Interest;
+use crate::engine::downstream::answer::chunk::{Chunk, open, size_of};
+use crate::engine::downstream::answer::news::News;
+use crate::engine::downstream::answer::{Answer, AnswerPart};
 use crate::engine::view::{Leaving, View, difference};
-use crate::xds::{Code, Kind, Node, Resource, ResourceName, Status, TypeUrl, Variant, Version};
-
-/// The feature of clients that take `Resource` messages as elements of a SotW response. Both spellings are in use,
-/// and so are the spellings from before `xds.` (TTL-2).
-const WRAPPER: &[&str] =
-    &["xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw", "envoy.config.resource-in-sotw"];
-
-/// The feature of clients that honour `Resource.ttl` (TTL-1).
-const TTL: &[&str] = &["xds.config.supports-resource-ttl", "envoy.config.supports-resource-ttl"];
-
-/// The feature of clients that know the list form of LEDS (LED-4).
-const ENDPOINT_LISTS: &[&str] = &["xds.endpoint.supports_lb_endpoint_collection"];
+use crate::xds::{Code, Kind, Resource, ResourceName, Status, Variant, Version};
 
 /// A late client may be told a remaining time that is too long by 1/8 of the shortest TTL. All clients that are told
 /// of a heartbeat within this time share its encoding.
 const TTL_PARTS: u32 = 8;
 
-/// The extensions that one client understands for one type. Clients of one dialect share their answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Dialect {
-    /// The client takes `Resource.ttl` and heartbeats (TTL-1).
-    pub ttl: bool,
-    /// The client takes `Resource` around elements of SotW responses (WIR-8). Meaningless in delta.
-    pub wrapper: bool,
-    /// A full-state answer may leave out names with errors, and a SotW answer may hold errors alone (ERR-8, SST-7).
-    pub errors_alone: bool,
-}
-
-impl Dialect {
-    /// `errors_alone`: the operator's statement about this client.
-    pub fn of(node: &Node, variant: Variant, type_url: &TypeUrl, errors_alone: bool) -> Dialect {
-        let has = |features: &[&str]| features.iter().any(|feature| node.has_feature(feature));
-        let wraps = variant == Variant::Delta || has(WRAPPER);
-        let takes_lists = type_url.kind() != Kind::LbEndpointCollection || has(ENDPOINT_LISTS);
-        // gRPC ignores TTLs and rejects heartbeats, whatever features it is configured to state (TTL-7).
-        let ttl = wraps && has(TTL) && !node.user_agent_name.starts_with("gRPC");
-        let sotw = variant == Variant::Sotw;
-        Dialect { ttl, wrapper: sotw && wraps && takes_lists, errors_alone: sotw && errors_alone }
-    }
-}
-
-impl Dialect {
-    /// Whether each unknown name has an error, and the client takes errors for answers (ERR-4, ERR-8).
-    pub(super) fn excuses(self, interest: &Interest, view: &View) -> bool {
-        let Some(asked) = interest.names().filter(|_| self.errors_alone) else { return false };
-        let is_unknown = |name: &&ResourceName| {
-            asked.contains(name) && !(view.has(name) || view.knows_absent(name) || view.knows_glob(name))
-        };
-        let errors = view.remarks().errors().map(|(name, _)| name);
-        errors.filter(is_unknown).count() >= view.unknown_len()
-    }
-}
-
-/// The features that a class shows upstream: the features of its clients (RLY-12), and the wrapper, which the relay
-/// removes for clients without support (RLY-22). TTLs are requested only if clients understand TTLs, by the listed
-/// name (TTL-2).
-pub fn upstream_features(of_class: &[String]) -> Vec<String> {
-    let mut features = of_class.to_vec();
-    features.push(WRAPPER[0].to_owned());
-    if tells_ttl(of_class) {
-        features.push(TTL[0].to_owned());
-    }
-    features.sort();
-    features.dedup();
-    features
-}
-
-/// Whether clients with these features understand a TTL.
-pub fn tells_ttl(features: &[String]) -> bool {
-    features.iter().any(|feature| TTL.contains(&feature.as_str()))
-}
-
 /// The time to which the remaining TTLs of an answer refer: the change of the newest view, moved on in steps.
-pub(super) fn told_at<'a>(views: impl Iterator<Item = &'a Arc<View>> + Clone, now: Time) -> Time {
+pub(in crate::engine::downstream) fn told_at<'a>(
+    views: impl Iterator<Item = &'a Arc<View>> + Clone,
+    now: Time,
+) -> Time {
     let shortest = views.clone().filter_map(|view| view.remarks().shortest_ttl()).min();
     let Some(shortest) = shortest else { return Time::ZERO };
     let base = views.map(|view| view.changed_at()).max().unwrap_or(now);
@@ -94,14 +32,12 @@ pub(super) fn told_at<'a>(views: impl Iterator<Item = &'a Arc<View>> + Clone, no
     base + Duration::from_micros(u64::try_from(steps * step).unwrap_or(u64::MAX))
 }
 
-type CompleteSet = (Vec<Arc<Resource>>, Vec<(ResourceName, Arc<Status>)>);
-
 /// The parts of an answer beside its content.
 #[derive(Debug, Default)]
 pub(super) struct Asides {
     /// Heartbeats.
     beats: BTreeMap<ResourceName, Arc<Resource>>,
-    errors: BTreeMap<ResourceName, Arc<Status>>,
+    pub(super) errors: BTreeMap<ResourceName, Arc<Status>>,
 }
 
 impl Answer {
@@ -160,7 +96,7 @@ impl Answer {
 
     /// To a client that does not read errors, a response with errors alone is empty, and an empty response completes
     /// the wildcard (DEL-25). So errors wait until the wildcard is complete.
-    pub(super) fn withholds_errors(&self) -> bool {
+    pub(in crate::engine::downstream) fn withholds_errors(&self) -> bool {
         let is_open =
             |part: &AnswerPart| part.interest.leaving() == Leaving::Wildcard && !part.view.is_complete();
         self.variant == Variant::Delta && self.parts.iter().any(is_open)
@@ -192,39 +128,16 @@ impl Answer {
         out.len()
     }
 
-    fn is_sendable(&self, resource: &Resource) -> bool {
+    pub(super) fn is_sendable(&self, resource: &Resource) -> bool {
         // A client with parameters takes the wrapper (WIR-10), but not always lists of endpoints (LED-4).
         let takes_wrapper = self.dialect.wrapper
             || (self.located.is_some() && self.type_url.kind() != Kind::LbEndpointCollection);
         self.variant == Variant::Delta || takes_wrapper || resource.names_itself(&self.type_url)
     }
 
-    /// The content of a full-state message: the resources, and all errors each time. The client drops names that are
-    /// in neither list (ERR-4).
-    pub(super) fn complete_set(&self, news: &News, asides: &Asides) -> CompleteSet {
-        let names: BTreeSet<_> = self.parts.iter().flat_map(|part| part.view.names()).collect();
-        let put = names.into_iter().filter_map(|name| Some((name.clone(), self.body(name)?.clone())));
-        let all = News::complete(put.collect()).put.into_values();
-        let mut resources: Vec<_> = all.filter(|resource| self.is_sendable(resource)).collect();
-        let standing = self.parts.iter().flat_map(|part| part.view.remarks().errors());
-        let mut errors: BTreeMap<_, _> =
-            standing.chain(&asides.errors).map(|(name, error)| (name.clone(), error.clone())).collect();
-        if !errors.is_empty() {
-            let is_told_by_error = |name: &ResourceName| {
-                errors.contains_key(name) && !news.put.contains_key(name) && self.is_held(name)
-            };
-            resources.retain(|resource| !(self.dialect.errors_alone && is_told_by_error(&resource.name)));
-            // A name stands in one list only, and the resource wins (ERR-2, ERR-8).
-            for resource in &resources {
-                errors.remove(&resource.name);
-            }
-        }
-        (resources, errors.into_iter().collect())
-    }
-
     /// Whether the client holds the resource in its present version, so that an error may replace the resource
     /// (ERR-4).
-    fn is_held(&self, name: &ResourceName) -> bool {
+    pub(super) fn is_held(&self, name: &ResourceName) -> bool {
         let part = self.parts.iter().rev().find(|part| part.view.has(name));
         part.is_some_and(|part| part.held.version_of(name) == part.view.version_of(name))
     }
@@ -303,21 +216,4 @@ impl Asides {
             open(chunks, &mut bytes, size).errors.push((name, error));
         }
     }
-}
-
-impl Chunk {
-    fn size(&self) -> usize {
-        let resources: usize = self.resources.iter().map(|resource| resource.size()).sum();
-        resources + self.removed.iter().map(size_of).sum::<usize>()
-    }
-
-    /// The names of its resources, heartbeats included.
-    pub(super) fn names(&self) -> impl Iterator<Item = &ResourceName> {
-        self.resources.iter().chain(&self.beats).map(|resource| &resource.name)
-    }
-}
-
-/// The approximate size of an entry without content on the wire, in bytes.
-fn size_of(name: &ResourceName) -> usize {
-    name.as_str().len() + 64
 }

@@ -1,36 +1,22 @@
-//! The position of a session in server lists with more than one server (RLY-40).
-//!
-//! A session takes all resources of a list from one server, chosen by [`Fallback`]. Each poll of the
-//! session checks the requested servers ([`Session::look`]), and the session moves as a whole
-//! ([`Session::shift`]). The client's content stays, so that only differences are sent: clusters before
-//! routes, removals last.
+//! Moves of a session between the servers of a list (RLY-40).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::order::{HOLD, Snapshots};
-use super::routing::{Router, Watch};
-use super::session::Session;
-use super::subscription::{Part, SourceId, Subscription};
 use crate::engine::Time;
-use crate::engine::fallback::{Decision, Fallback, Settings, Sight};
+use crate::engine::downstream::order::HOLD;
+use crate::engine::downstream::order::turn::Snapshots;
+use crate::engine::downstream::session::Session;
+use crate::engine::downstream::session::list_position::{Former, ListView};
+use crate::engine::downstream::session::router::{Router, Watch};
+use crate::engine::downstream::sources::SourceId;
+use crate::engine::downstream::subscription::Subscription;
+use crate::engine::downstream::subscription::part::Part;
+use crate::engine::fallback::{Decision, Sight};
 use crate::engine::reach::Reach;
 use crate::engine::remarks::ErrorKind;
 use crate::engine::snapshot::Snapshot;
 use crate::xds::{ResourceName, Status, TypeUrl};
-
-/// The properties of a server list of several servers, as a session needs them.
-#[derive(Clone, Debug)]
-pub struct List {
-    pub number: u16,
-    pub servers: u16,
-    /// The servers are reached type by type, and so is the fallback between them (ADR 18).
-    pub by_type: bool,
-    pub settings: Settings,
-    /// One bit per server: absence at this server counts although a higher server supplied the name
-    /// (`fail_on_data_errors`, RLY-42).
-    pub deleting: u64,
-}
 
 /// A session's move to another server of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,79 +39,6 @@ pub struct Shift {
 
 /// Time until the retry of a move without a source.
 const RETRY: Duration = Duration::from_secs(5);
-
-#[derive(Debug, Default)]
-pub struct Views(Vec<ListView>);
-
-/// One list, or one type of a list.
-#[derive(Debug)]
-pub(super) struct ListView {
-    pub list: List,
-    /// `None`: all types.
-    type_url: Option<TypeUrl>,
-    pub fallback: Fallback,
-    /// A move failed: the session keeps its server until this time.
-    refused_until: Option<Time>,
-    /// The former sources' content, as long as removals that need the last bytes may wait (RLY-51).
-    pub former: Option<Box<Former>>,
-}
-
-#[derive(Debug)]
-pub(super) struct Former {
-    pub snapshots: Snapshots,
-    until: Time,
-}
-
-impl Views {
-    /// The fallback of a list with interests, created at the first use; `None` if the list has one server.
-    pub fn enter(&mut self, number: u16, type_url: &TypeUrl, router: &dyn Router) -> Option<&Fallback> {
-        let index = match self.0.iter().position(|view| view.covers(type_url, number)) {
-            Some(index) => index,
-            None => {
-                let list = router.fallback(number)?;
-                let type_url = list.by_type.then(|| type_url.clone());
-                self.0.reserve_exact(1);
-                self.0.push(ListView {
-                    list,
-                    type_url,
-                    fallback: Fallback::default(),
-                    refused_until: None,
-                    former: None,
-                });
-                self.0.len() - 1
-            }
-        };
-        self.0.get(index).map(|view| &view.fallback)
-    }
-
-    /// Forgets lists, and types of lists, without interests.
-    pub(super) fn keep(&mut self, is_wanted: impl Fn(&ListView) -> bool) {
-        self.0.retain(is_wanted);
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &ListView> {
-        self.0.iter()
-    }
-
-    /// The lists with a move so recent that removals may still wait.
-    pub(super) fn moved(&self) -> Vec<u16> {
-        self.0.iter().filter(|view| view.former.is_some()).map(|view| view.list.number).collect()
-    }
-
-    /// Drops last bytes after the wait of all removals.
-    pub(super) fn forget_former(&mut self, now: Time) {
-        for view in &mut self.0 {
-            view.former.take_if(|former| former.until <= now);
-        }
-    }
-}
-
-impl ListView {
-    /// Whether the view serves the interests in a type of a list.
-    pub(super) fn covers(&self, type_url: &TypeUrl, list: u16) -> bool {
-        self.list.number == list && self.type_url.as_ref().is_none_or(|own| own == type_url)
-    }
-}
 
 impl Session {
     /// Whether a [`Session::shift`] is due in some list, and the time of the next look. `latest` as for
@@ -208,14 +121,6 @@ impl Session {
     /// The serving server of each list of several servers, or of each type of such a list.
     pub fn served_by(&self) -> impl Iterator<Item = (u16, u16)> {
         self.views.iter().map(|view| (view.list.number, view.fallback.serving()))
-    }
-
-    pub(super) fn parts_of(&self, view: &ListView) -> impl Iterator<Item = (&Subscription, &Part)> {
-        let parts = self
-            .subscriptions()
-            .iter()
-            .flat_map(|subscription| subscription.parts.iter().map(move |part| (subscription, part)));
-        parts.filter(move |(subscription, part)| view.covers(&subscription.type_url, part.asked.list))
     }
 
     fn decide(

@@ -8,62 +8,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::answer::{Answer, Chunk, Composition, version_of};
-use super::spelling::key_of;
-use super::subscription::Subscription;
+use crate::engine::downstream::answer::Answer;
+use crate::engine::downstream::answer::chunk::{Chunk, version_of};
+use crate::engine::downstream::answer::composition::Composition;
+use crate::engine::downstream::answer::spelling::key_of;
+use crate::engine::downstream::answer::told_variants::{Located, ToldVariant};
 use crate::engine::interest::Interest;
-use crate::xds::{Constraints, Resource, ResourceName, Variant};
-
-type Told = Option<Arc<Constraints>>;
-
-/// The variants that a client was told under its names with parameters. For SotW clients, only the existence of this
-/// value matters.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Located {
-    held: BTreeMap<ResourceName, BTreeSet<Told>>,
-}
-
-impl Located {
-    fn add(&mut self, other: Located) {
-        for (name, constraints) in other.held {
-            self.held.entry(name).or_default().extend(constraints);
-        }
-    }
-}
-
-impl Subscription {
-    pub(super) fn note_located(&mut self, names: &[ResourceName]) {
-        if self.located.is_none() && names.iter().any(ResourceName::is_located) {
-            self.located = Some(Arc::default());
-        }
-    }
-
-    /// The client's variants after all messages of this answer.
-    pub(super) fn located_after(&self, answer: &Answer) -> Option<Located> {
-        if self.located.is_none() || answer.variant != Variant::Delta {
-            return None;
-        }
-        match &answer.rest {
-            Some(rest) => rest.located.clone(),
-            None => Some(Located { held: answer.told() }),
-        }
-    }
-
-    /// The client was sent all messages of this answer, or (not `whole`) some of them.
-    pub(super) fn hold_located(&mut self, answer: &Answer, whole: bool) {
-        let Some(told) = self.located_after(answer) else { return };
-        let Some(located) = &mut self.located else { return };
-        if whole {
-            *located = Arc::new(told);
-        } else {
-            Arc::make_mut(located).add(told);
-        }
-    }
-}
+use crate::xds::{Resource, ResourceName, Variant};
 
 impl Answer {
     /// The variants behind each name with parameters, for a client with the views of this answer.
-    fn told(&self) -> BTreeMap<ResourceName, BTreeSet<Told>> {
+    pub(in crate::engine::downstream) fn told(&self) -> BTreeMap<ResourceName, BTreeSet<ToldVariant>> {
         let names = self.parts.iter().filter_map(|part| match &part.interest {
             Interest::Names(names) => Some(names),
             Interest::Wildcard | Interest::Globs(_) => None,
@@ -72,7 +27,7 @@ impl Answer {
         located.filter_map(|name| Some((name.clone(), self.told_of(name)?))).collect()
     }
 
-    fn told_of(&self, name: &ResourceName) -> Option<BTreeSet<Told>> {
+    fn told_of(&self, name: &ResourceName) -> Option<BTreeSet<ToldVariant>> {
         let part = self.parts.iter().rev().find(|part| part.view.has(name))?;
         let version = part.view.version_of(name);
         match self.body(name).filter(|resource| version == Some(resource.version)) {
@@ -104,13 +59,13 @@ struct Telling<'a> {
     answer: &'a Answer,
     located: &'a Located,
     /// The client's variants after this answer, by canonical plain name.
-    current: BTreeSet<(&'a str, &'a Told)>,
+    current: BTreeSet<(&'a str, &'a ToldVariant)>,
 }
 
 impl Telling<'_> {
     /// `sent`: the content of the messages before this message. Each resource and each removal is told once (SST-8,
     /// DEL-16).
-    fn tell(&self, chunk: &mut Chunk, sent: &mut BTreeSet<(ResourceName, Told)>) {
+    fn tell(&self, chunk: &mut Chunk, sent: &mut BTreeSet<(ResourceName, ToldVariant)>) {
         let mut gone = BTreeSet::new();
         let replaced = chunk.resources.iter().filter(|resource| resource.name.is_located());
         gone.extend(replaced.flat_map(|resource| self.replaced(&resource.name)));
@@ -153,12 +108,12 @@ impl Telling<'_> {
         tell_errors(chunk);
     }
 
-    fn is_current(&self, name: &ResourceName, told: &Told) -> bool {
+    fn is_current(&self, name: &ResourceName, told: &ToldVariant) -> bool {
         self.current.contains(&(self.answer.key_of(name).plain(), told))
     }
 
     /// The variants that the client was told under a name, and that none of its names has after this answer.
-    fn replaced(&self, name: &ResourceName) -> Vec<(ResourceName, Told)> {
+    fn replaced(&self, name: &ResourceName) -> Vec<(ResourceName, ToldVariant)> {
         let held = self.located.held.get(&self.answer.key_of(name)).into_iter().flatten();
         let gone = held.filter(|told| !self.is_current(name, told));
         gone.map(|told| (name.plain().into(), told.clone())).collect()

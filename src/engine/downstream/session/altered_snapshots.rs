@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::order::Snapshots;
-use super::session::Session;
-use super::subscription::SourceId;
 use crate::engine::cache::Known;
+use crate::engine::downstream::order::turn::Snapshots;
+use crate::engine::downstream::session::Session;
+use crate::engine::downstream::sources::SourceId;
 use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::xds::{Resource, ResourceName};

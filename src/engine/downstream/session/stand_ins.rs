@@ -8,11 +8,13 @@
 
 use std::sync::Arc;
 
-use super::order::Snapshots;
-use super::session::Session;
-use super::subscription::{Part, SourceId, Subscription};
-use super::views::ListView;
 use crate::engine::Time;
+use crate::engine::downstream::order::turn::Snapshots;
+use crate::engine::downstream::session::Session;
+use crate::engine::downstream::session::list_position::ListView;
+use crate::engine::downstream::sources::SourceId;
+use crate::engine::downstream::subscription::Subscription;
+use crate::engine::downstream::subscription::part::Part;
 use crate::engine::interest::Interest;
 use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;

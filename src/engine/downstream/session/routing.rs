@@ -1,80 +1,18 @@
 //! Routes subscriptions: divides a subscription into parts, and finds the sources of each part.
 
-use std::sync::Arc;
-
-use super::dialect::Dialect;
-use super::session::{Excess, Session};
-use super::spelling::SPELLINGS_MAX;
-use super::subscription::{Change, Key, NameSetChange, Part, SourceId, Subscription};
-use super::views::{List, ListView, Views};
+use crate::engine::downstream::answer::spelling::SPELLINGS_MAX;
+use crate::engine::downstream::session::Session;
+use crate::engine::downstream::session::limits::Excess;
+use crate::engine::downstream::session::list_position::{ListView, Views};
+use crate::engine::downstream::session::router::{Router, Watch};
+use crate::engine::downstream::sources::{Asked, Others, SourceId};
+use crate::engine::downstream::subscription::part::{Key, Part};
+use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
 use crate::engine::interest::{Collection, Interest, Shape};
 use crate::engine::realm::Realm;
-use crate::engine::view::View;
-use crate::xds::{Code, ResourceName, Status, TypeUrl};
-
-/// A change of interest that the driver brings to a source.
-#[derive(Clone, Debug)]
-pub enum Watch {
-    Watch { source: SourceId, type_url: TypeUrl, interest: Interest },
-    Unwatch { source: SourceId, type_url: TypeUrl, collection: Collection },
-}
-
-/// The routing of a client's subscriptions: the realm of a name, the source for a realm of a type, and the
-/// meaning of an empty first request (SUB-15).
-pub trait Router {
-    /// The realm of a name of a type; for `None`, the realm of the wildcard.
-    fn realm_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> Realm;
-    /// The source for a realm of a type. `server` is the position in the server list; server 0 is
-    /// preferred.
-    fn source(&mut self, type_url: &TypeUrl, realm: Realm, server: u16) -> Result<SourceId, Status>;
-    fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status>;
-
-    /// Shares the client's initial versions (RLY-6) with other clients that presented the same versions.
-    fn presented(&self, view: View) -> Arc<View> {
-        Arc::new(view)
-    }
-
-    /// The client's capabilities for a type.
-    fn dialect(&self, _type_url: &TypeUrl) -> Dialect {
-        Dialect::default()
-    }
-
-    /// The server list for names of a realm of a type.
-    fn list(&self, _type_url: &TypeUrl, _realm: Realm) -> u16 {
-        0
-    }
-
-    /// The fallback between the servers of a list; `None` for a list of one server.
-    fn fallback(&self, _list: u16) -> Option<List> {
-        None
-    }
-}
-
-/// The sources that a part is asked of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
-    /// The server list.
-    pub list: u16,
-    /// The serving source.
-    pub source: SourceId,
-    /// The sources of the other servers that are asked too (FBK-5, FBK-11); `None` if there are no others.
-    pub others: Option<Box<Others>>,
-}
-
-/// Sources by the position of their servers in the list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Others(Vec<(u16, SourceId)>);
+use crate::xds::{Code, Status, TypeUrl};
 
 impl Asked {
-    pub fn sources(&self) -> impl Iterator<Item = SourceId> {
-        std::iter::once(self.source).chain(self.others().map(|(_, source)| source))
-    }
-
-    /// The other sources, in the order of preference.
-    pub fn others(&self) -> impl DoubleEndedIterator<Item = (u16, SourceId)> {
-        self.others.iter().flat_map(|others| &others.0).copied()
-    }
-
     fn find(
         type_url: &TypeUrl,
         realm: Realm,
@@ -215,11 +153,6 @@ impl Session {
             subscription.parts.iter().any(|part| view.covers(&subscription.type_url, part.asked.list))
         };
         self.views.keep(|view| self.subscriptions.iter().any(|subscription| is_wanted(subscription, view)));
-    }
-
-    /// Whether a part is asked of this source.
-    pub fn uses(&self, source: SourceId) -> bool {
-        self.sources.contains(&source)
     }
 }
 

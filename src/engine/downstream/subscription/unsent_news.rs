@@ -1,13 +1,9 @@
 //! News that a client is not sent yet, with the reason (RLY-71, ADM-7). Computed for a report only, without
 //! state.
 
-use std::sync::Arc;
-
-use super::order::Turn;
-use super::session::Session;
-use super::subscription::{SourceId, Subscription};
 use crate::engine::Time;
-use crate::engine::snapshot::Snapshot;
+use crate::engine::downstream::order::turn::Turn;
+use crate::engine::downstream::subscription::Subscription;
 use crate::xds::{ResourceName, TypeUrl};
 
 /// The first applicable reason for a delay of news.
@@ -30,24 +26,8 @@ pub struct HeldNews {
     pub since: Option<Time>,
 }
 
-impl Session {
-    /// The unsent news of each subscription, in the order of the subscriptions. `latest` as in
-    /// [`Session::poll_answer`].
-    pub fn held_news(
-        &self,
-        latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
-        now: Time,
-    ) -> Vec<Option<HeldNews>> {
-        let snapshots = self.served(latest);
-        let turn = self.turn(&snapshots, false, now);
-        let clusters = self.subscriptions.iter().filter(|of| of.type_url.kind().is_cluster_side());
-        let before = clusters.filter(|of| of.holds_back(&turn)).map(|of| &of.type_url).next();
-        self.subscriptions.iter().map(|of| of.held_news(before, self.held_since(), &turn)).collect()
-    }
-}
-
 impl Subscription {
-    fn held_news(
+    pub(in crate::engine::downstream) fn held_news(
         &self,
         before: Option<&TypeUrl>,
         held_since: Option<Time>,

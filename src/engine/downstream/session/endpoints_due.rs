@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::subscription::Subscription;
+use crate::engine::downstream::subscription::Subscription;
 use crate::xds::ResourceName;
 
 /// The maximum number of lists. A client asks for endpoints after one or a few answers of clusters. After
