@@ -20,7 +20,6 @@ pub use answer::key::AnswerKey;
 pub use answer::rest::Told;
 pub use answer::{Answer, AnswerPart};
 pub use memory::NAME_BYTES;
-pub use order::HOLD;
 pub use session::Session;
 pub use session::limits::{Excess, Limits};
 pub use session::moves::{Moved, Shift};

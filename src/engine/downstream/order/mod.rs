@@ -5,7 +5,7 @@
 //! A stream therefore withholds a removal from the first look until the client has ACKed every routing type
 //! of the same source as of that look: the type has nothing unsent and nothing unanswered, or the client
 //! ACKed an answer that was begun since. Removals do not wait for later news, so routes that change all the
-//! time hold no removal up. No removal waits longer than [`HOLD`].
+//! time hold no removal up. No removal waits longer than [`ORDER_WAIT_MAX`].
 //!
 //! A control plane may send the removal a moment before the route that makes the removal safe:
 //! go-control-plane does so in delta. So a removal rests first, for `REST`, and again after each change
@@ -28,4 +28,4 @@ pub(super) mod withheld;
 use std::time::Duration;
 
 /// The maximum wait of a removal for the routing types, and of the routing types for the cluster side.
-pub const HOLD: Duration = Duration::from_secs(15);
+pub const ORDER_WAIT_MAX: Duration = Duration::from_secs(15);

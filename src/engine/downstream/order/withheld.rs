@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Time;
-use crate::engine::downstream::order::HOLD;
+use crate::engine::downstream::order::ORDER_WAIT_MAX;
 use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::planted::{Bug, planted};
@@ -20,7 +20,7 @@ const REST: Duration = Duration::from_millis(25);
 const REST_MAX: Duration = Duration::from_millis(250);
 
 /// Losses within [`REST`] of each other wait together. If there are [`APART_MAX`] losses already, losses
-/// within this time wait together, so that a part has at most [`APART_MAX`] losses plus [`HOLD`] ÷ this
+/// within this time wait together, so that a part has at most [`APART_MAX`] losses plus [`ORDER_WAIT_MAX`] ÷ this
 /// time.
 const TOGETHER: Duration = Duration::from_secs(1);
 
@@ -186,7 +186,8 @@ pub(in crate::engine::downstream) fn withhold(
         let has_followed = (waits.may_go)(loss.carried) || planted(Bug::RemovalsDoNotWait);
         rests(loss).is_none() && has_followed && (!waits.is_leaving || is_left(loss))
     };
-    let first = withheld.losses.iter().position(|loss| loss.since + HOLD > turn.now && !may_go(loss));
+    let first =
+        withheld.losses.iter().position(|loss| loss.since + ORDER_WAIT_MAX > turn.now && !may_go(loss));
     withheld.losses.drain(..first.unwrap_or(withheld.losses.len()));
     let Some(first) = withheld.losses.first() else {
         if !part.is_behind {
@@ -194,5 +195,5 @@ pub(in crate::engine::downstream) fn withhold(
         }
         return None;
     };
-    Some(rests(first).unwrap_or(first.since + HOLD))
+    Some(rests(first).unwrap_or(first.since + ORDER_WAIT_MAX))
 }

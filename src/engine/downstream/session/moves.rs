@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Time;
-use crate::engine::downstream::order::HOLD;
+use crate::engine::downstream::order::ORDER_WAIT_MAX;
 use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::session::list_position::{Former, ListView};
@@ -90,7 +90,8 @@ impl Session {
                     }
                 }
                 if from != to {
-                    view.former = Some(Box::new(Former { snapshots: former, until: now + HOLD * 2 }));
+                    view.former =
+                        Some(Box::new(Former { snapshots: former, until: now + ORDER_WAIT_MAX * 2 }));
                     self.round = None;
                     shift.moves.push(Moved { list, type_url, from, to });
                 }

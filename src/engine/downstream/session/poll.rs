@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::Time;
 use crate::engine::downstream::answer::Answer;
-use crate::engine::downstream::order::HOLD;
+use crate::engine::downstream::order::ORDER_WAIT_MAX;
 use crate::engine::downstream::order::turn::{Snapshots, Turn};
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::session::cluster_side;
@@ -40,7 +40,7 @@ impl Session {
         self.poll_from(&newest, false, now)
     }
 
-    /// Begins a round after the routing types have waited for [`HOLD`] (ORD-10). Until they have had their
+    /// Begins a round after the routing types have waited for [`ORDER_WAIT_MAX`] (ORD-10). Until they have had their
     /// turn, answers are built from the present snapshots, and later changes wait. The round begins anew if
     /// a source notes more interests of the client on the cluster side, because no routing type goes before
     /// their clusters (RLY-50).
@@ -51,7 +51,7 @@ impl Session {
         now: Time,
     ) {
         self.round.take_if(|round| cluster_side::has_more_noted(&self.subscriptions, newest, round));
-        if self.round.is_some() || self.held_since.is_none_or(|since| since + HOLD > now) {
+        if self.round.is_some() || self.held_since.is_none_or(|since| since + ORDER_WAIT_MAX > now) {
             return;
         }
         let turn = self.turn(newest, true, now);
@@ -103,7 +103,7 @@ impl Session {
             self.held_since = self.held_since.filter(|_| turn.overdue);
             return false;
         }
-        let until = *self.held_since.get_or_insert(turn.now) + HOLD;
+        let until = *self.held_since.get_or_insert(turn.now) + ORDER_WAIT_MAX;
         self.held_until = self.held_until.into_iter().chain([until]).min();
         true
     }

@@ -28,7 +28,7 @@ fn want(bench: &mut Bench, client: ClientId, message: &str, list: &str) {
     };
 }
 
-const HOLD: Duration = Duration::from_secs(15);
+const ORDER_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// The minimum rest of a removal.
 const REST: Duration = Duration::from_millis(25);

@@ -17,11 +17,11 @@ fn ord_10_a_removal_waits_15_seconds_at_the_most() {
         }
         assert_eq!(bench.poll(client), "");
         assert_eq!(bench.clients[client].session.held_until(), Some(bench.now + REST));
-        let until = bench.now + HOLD;
+        let until = bench.now + ORDER_WAIT_MAX;
         bench.advance(REST);
         assert_eq!(bench.poll(client), "");
         assert_eq!(bench.clients[client].session.held_until(), Some(until));
-        bench.advance(HOLD - REST - Duration::from_millis(1));
+        bench.advance(ORDER_WAIT_MAX - REST - Duration::from_millis(1));
         assert_eq!(bench.poll(client), "");
         bench.advance(Duration::from_millis(1));
         assert_eq!(bench.poll(client), if delta { "Cluster -x" } else { "Cluster y=1" });
@@ -124,7 +124,7 @@ fn ord_10_what_waited_goes_in_order_though_more_comes() {
         assert_eq!(bench.poll(client), "ClusterLoadAssignment x=1");
         bench.state(0, &[(CDS, "x=e2 y=1"), (EDS, "x=1"), (RDS, "r=y")]);
         assert_eq!(bench.poll(client), "");
-        bench.advance(HOLD);
+        bench.advance(ORDER_WAIT_MAX);
         assert_eq!(bench.poll(client), if delta { "Cluster y=1" } else { "Cluster x=e2 y=1" });
         // A later route names a cluster that the client cannot be sent yet.
         bench.state(0, &[(CDS, "x=e2 y=1 z=1"), (EDS, "x=1"), (RDS, "r=z")]);
