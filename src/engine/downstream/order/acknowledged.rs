@@ -8,7 +8,7 @@ use crate::xds::{ResourceName, Variant};
 /// The client's verdicts on the answers of a routing type. An answer is identified by the count of carried
 /// responses at its beginning.
 #[derive(Debug, Default)]
-pub struct Trail {
+pub struct AcknowledgedAnswers {
     /// The count of the latest answer that was handed out as a whole.
     begun: u64,
     /// The nonce of the last message of that answer; nonces begin with 1.
@@ -17,16 +17,16 @@ pub struct Trail {
     acked: u64,
 }
 
-impl Trail {
+impl AcknowledgedAnswers {
     /// Notes that a whole answer was handed out. `begun` is the count of carried responses at its
     /// beginning.
-    pub(in crate::engine::downstream) fn went(&mut self, begun: u64, nonce: u64) {
+    pub(in crate::engine::downstream) fn hand_over(&mut self, begun: u64, nonce: u64) {
         self.begun = begun;
         self.ended = nonce;
     }
 
     /// Notes an ACK.
-    pub(in crate::engine::downstream) fn accept(&mut self, nonce: Option<u64>) {
+    pub(in crate::engine::downstream) fn ack(&mut self, nonce: Option<u64>) {
         if self.ended > 0 && nonce >= Some(self.ended) {
             self.acked = self.begun + 1;
         }
@@ -40,12 +40,12 @@ impl Trail {
 
 /// A client's rejection of a routing type's content: the content before, and the rejected content.
 #[derive(Clone, Debug)]
-pub struct Refused {
+pub struct RejectedContent {
     pub(in crate::engine::downstream) before: Arc<View>,
     pub(in crate::engine::downstream) sent: Arc<View>,
 }
 
-impl Refused {
+impl RejectedContent {
     /// Whether the client was sent no other content since.
     pub(in crate::engine::downstream) fn stands(
         &self,

@@ -58,7 +58,7 @@ impl Session {
         let nonce = self.nonces;
         subscription.flight.depart(nonce, version, now, changed_at);
         if is_last {
-            subscription.trail.went(answer.begun, nonce);
+            subscription.acknowledged.hand_over(answer.begun, nonce);
         }
         if planted(Bug::AnswersLeak) {
             std::mem::forget(answer.clone());

@@ -1,6 +1,6 @@
 //! The progress of a client in a type: unsent content, and the client's verdicts on answers (RLY-50, RLY-51).
 
-use crate::engine::downstream::order::acknowledged::Refused;
+use crate::engine::downstream::order::acknowledged::RejectedContent;
 use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
@@ -27,17 +27,17 @@ impl Subscription {
         let waiting = self.flight.is_waiting();
         match verdict {
             Verdict::Ack { .. } => {
-                self.trail.accept(nonce);
+                self.acknowledged.ack(nonce);
                 let full = self.is_full(variant);
                 for part in self.parts.iter_mut().filter(|_| !waiting) {
                     // The client accepted the complete set, or other content of every rejected name.
-                    part.refused = part
-                        .refused
+                    part.rejected = part
+                        .rejected
                         .take()
-                        .filter(|refused| !full && refused.stands(&part.held, part.leaving(), variant));
+                        .filter(|rejected| !full && rejected.stands(&part.held, part.leaving(), variant));
                 }
             }
-            Verdict::Nack { .. } => self.refuse(waiting),
+            Verdict::Nack { .. } => self.reject(waiting),
             Verdict::Stale | Verdict::None => return,
         }
         for part in self.parts.iter_mut().filter(|_| !waiting) {
@@ -46,14 +46,14 @@ impl Subscription {
     }
 
     /// Notes a rejection: the client keeps its former content, and may not hold any content sent since.
-    fn refuse(&mut self, waiting: bool) {
+    fn reject(&mut self, waiting: bool) {
         for (index, part) in self.parts.iter_mut().enumerate() {
             let pending = self.pending.as_ref().and_then(|answer| answer.parts.get(index));
             let sent = pending.map_or(&part.held, |answered| &answered.view).clone();
             let before = part.before.take().unwrap_or_else(|| part.held.clone());
             if before.id() != sent.id() {
-                let before = part.refused.take().map_or(before, |refused| refused.before);
-                part.refused = Some(Box::new(Refused { before, sent }));
+                let before = part.rejected.take().map_or(before, |rejected| rejected.before);
+                part.rejected = Some(Box::new(RejectedContent { before, sent }));
             }
             if waiting {
                 part.before = Some(part.held.clone());
@@ -73,12 +73,12 @@ impl Subscription {
             return true;
         }
         let own = || self.parts.iter().filter(|part| part.source() == source);
-        if own().any(|part| part.refused.is_some()) {
+        if own().any(|part| part.rejected.is_some()) {
             return false;
         }
         let has_news = |part: &Part| part.has_news(part.view_in(turn, &self.type_url));
         let nothing_left = || !self.flight.is_waiting() && self.pending.is_none() && !own().any(has_news);
-        self.trail.covers(carried) || own().next().is_none() || nothing_left()
+        self.acknowledged.covers(carried) || own().next().is_none() || nothing_left()
     }
 
     /// Whether unsent content is due, as far as visible without a composition.

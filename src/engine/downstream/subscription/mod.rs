@@ -24,7 +24,7 @@ use crate::engine::downstream::answer::key::AnswerKey;
 use crate::engine::downstream::answer::spelling::{Peculiar, Refusals, Spellings};
 use crate::engine::downstream::answer::told_variants::Located;
 use crate::engine::downstream::memory::{NAME_BYTES, weight};
-use crate::engine::downstream::order::acknowledged::Trail;
+use crate::engine::downstream::order::acknowledged::AcknowledgedAnswers;
 use crate::engine::downstream::subscription::name_wait::{First, Hold};
 use crate::engine::downstream::subscription::nonces::Flight;
 use crate::engine::downstream::subscription::part::{Key, Part};
@@ -43,7 +43,7 @@ pub struct Subscription {
     pub departed: BTreeSet<ResourceName>,
     pub flight: Flight,
     /// For a routing type: the client's ACKs so far.
-    pub trail: Trail,
+    pub acknowledged: AcknowledgedAnswers,
     /// A first answer to the wildcard is due, even without resources (SST-7, DEL-25).
     pub greeting: bool,
     /// New interests may be answered beside an unACKed response (NON-4).
@@ -106,7 +106,7 @@ impl Subscription {
             parts: Vec::new(),
             departed: BTreeSet::new(),
             flight: Flight::default(),
-            trail: Trail::default(),
+            acknowledged: AcknowledgedAnswers::default(),
             greeting: false,
             fresh: false,
             first: None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::engine::Time;
 use crate::engine::downstream::answer::rest::Told;
 use crate::engine::downstream::answer::{Answer, AnswerPart};
-use crate::engine::downstream::order::acknowledged::Refused;
+use crate::engine::downstream::order::acknowledged::RejectedContent;
 use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::order::withheld::{Holder, Waits, Withheld, withhold};
 use crate::engine::downstream::sources::{Asked, SourceId};
@@ -35,7 +35,7 @@ pub struct Part {
     /// For a routing type: the client's content before the first unanswered response.
     pub before: Option<Arc<View>>,
     /// For a routing type: rejected content, until the client accepts other content.
-    pub refused: Option<Box<Refused>>,
+    pub rejected: Option<Box<RejectedContent>>,
 }
 
 impl Part {
@@ -48,7 +48,7 @@ impl Part {
             at: None,
             withheld: None,
             before: None,
-            refused: None,
+            rejected: None,
         }
     }
 
