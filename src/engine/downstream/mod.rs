@@ -14,7 +14,7 @@ mod session;
 mod tests;
 
 pub use answer::chunk::Chunk;
-pub use answer::client_features::{Dialect, tells_ttl, upstream_features};
+pub use answer::client_features::{ClientFeatures, tells_ttl, upstream_features};
 pub use answer::composition::Composition;
 pub use answer::key::AnswerKey;
 pub use answer::rest::Told;

@@ -15,9 +15,9 @@ const TTL: &[&str] = &["xds.config.supports-resource-ttl", "envoy.config.support
 /// The feature of clients that know the list form of LEDS (LED-4).
 const ENDPOINT_LISTS: &[&str] = &["xds.endpoint.supports_lb_endpoint_collection"];
 
-/// The extensions that one client understands for one type. Clients of one dialect share their answers.
+/// The extensions that one client understands for one type. Clients with equal features share their answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Dialect {
+pub struct ClientFeatures {
     /// The client takes `Resource.ttl` and heartbeats (TTL-1).
     pub ttl: bool,
     /// The client takes `Resource` around elements of SotW responses (WIR-8). Meaningless in delta.
@@ -26,16 +26,16 @@ pub struct Dialect {
     pub errors_alone: bool,
 }
 
-impl Dialect {
+impl ClientFeatures {
     /// `errors_alone`: the operator's statement about this client.
-    pub fn of(node: &Node, variant: Variant, type_url: &TypeUrl, errors_alone: bool) -> Dialect {
+    pub fn of(node: &Node, variant: Variant, type_url: &TypeUrl, errors_alone: bool) -> ClientFeatures {
         let has = |features: &[&str]| features.iter().any(|feature| node.has_feature(feature));
         let wraps = variant == Variant::Delta || has(WRAPPER);
         let takes_lists = type_url.kind() != Kind::LbEndpointCollection || has(ENDPOINT_LISTS);
         // gRPC ignores TTLs and rejects heartbeats, whatever features it is configured to state (TTL-7).
         let ttl = wraps && has(TTL) && !node.user_agent_name.starts_with("gRPC");
         let sotw = variant == Variant::Sotw;
-        Dialect { ttl, wrapper: sotw && wraps && takes_lists, errors_alone: sotw && errors_alone }
+        ClientFeatures { ttl, wrapper: sotw && wraps && takes_lists, errors_alone: sotw && errors_alone }
     }
 
     /// Whether each unknown name has an error, and the client takes errors for answers (ERR-4, ERR-8).

@@ -26,7 +26,7 @@ impl Answer {
             let is_told_by_error = |name: &ResourceName| {
                 errors.contains_key(name) && !news.put.contains_key(name) && self.is_held(name)
             };
-            resources.retain(|resource| !(self.dialect.errors_alone && is_told_by_error(&resource.name)));
+            resources.retain(|resource| !(self.features.errors_alone && is_told_by_error(&resource.name)));
             // A name stands in one list only, and the resource wins (ERR-2, ERR-8).
             for resource in &resources {
                 errors.remove(&resource.name);

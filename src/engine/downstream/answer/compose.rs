@@ -65,7 +65,7 @@ impl Answer {
             (Variant::Sotw, true) => self.full_state(&news, &asides),
             (Variant::Sotw, false) => {
                 let mut chunks = split(news.put.into_values(), BTreeSet::new());
-                asides.into_sotw(&mut chunks, self.repeats, self.dialect.errors_alone);
+                asides.into_sotw(&mut chunks, self.repeats, self.features.errors_alone);
                 chunks
             }
             (Variant::Delta, _) => {
@@ -156,10 +156,10 @@ impl Answer {
     fn full_state(&self, news: &News, asides: &Asides) -> Vec<Chunk> {
         // If every name is known to be absent, an empty response says so (SST-14).
         let is_known =
-            |part: &AnswerPart| part.view.is_complete() || self.dialect.excuses(&part.interest, &part.view);
+            |part: &AnswerPart| part.view.is_complete() || self.features.excuses(&part.interest, &part.view);
         let all_absent =
             news.told_absent && self.parts.iter().all(|part| part.view.is_empty() && is_known(part));
-        let has_errors = self.dialect.errors_alone && asides.has_errors();
+        let has_errors = self.features.errors_alone && asides.has_errors();
         if news.put.is_empty() && !(news.lost || all_absent || self.greeting || has_errors) {
             return Vec::new();
         }

@@ -1,8 +1,8 @@
 //! Errors and TTLs in answers.
 //!
-//! A control plane and a client may speak different dialects: the control plane may wrap resources for a client that
-//! takes bare resources only, and may set a TTL for a client that ignores TTLs. This file translates between the
-//! dialects. A resource without a translation is left out and counted (RLY-22, RLY-23).
+//! A control plane and a client may have different features: the control plane may wrap resources for a client
+//! that takes bare resources only, and may set a TTL for a client that ignores TTLs. This file translates between
+//! the two. A resource without a translation is left out and counted (RLY-22, RLY-23).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Answer {
         for part in &self.parts {
             let news = part.held.remarks().news(part.view.remarks());
             names.extend(news.over.into_iter().filter(|name| part.held.has(name) && part.view.has(name)));
-            let unleased = news.unleased.into_iter().filter(|_| self.dialect.ttl);
+            let unleased = news.unleased.into_iter().filter(|_| self.features.ttl);
             names.extend(unleased.filter(|name| part.held.has(name) && part.view.has(name)));
         }
         names
@@ -60,7 +60,7 @@ impl Answer {
         for part in &self.parts {
             let remarks = part.held.remarks().news(part.view.remarks());
             asides.errors.extend(remarks.errors);
-            for name in remarks.beats.into_iter().filter(|_| self.dialect.ttl) {
+            for name in remarks.beats.into_iter().filter(|_| self.features.ttl) {
                 let is_held = part.held.version_of(&name) == part.view.version_of(&name);
                 let resource = self.body(&name).filter(|_| is_held);
                 // An alias stands for the resource under its own name (ALI-1).
@@ -79,7 +79,7 @@ impl Answer {
                 asides.errors.retain(|name, _| !is_gone(name));
             }
             Variant::Sotw => {
-                if self.dialect.errors_alone && !self.full {
+                if self.features.errors_alone && !self.full {
                     self.report_absent(&mut asides);
                 }
                 // Heartbeats go as whole resources (TTL-6), for every type. Envoy accepts a SotW heartbeat without a
@@ -130,7 +130,7 @@ impl Answer {
 
     pub(super) fn is_sendable(&self, resource: &Resource) -> bool {
         // A client with parameters takes the wrapper (WIR-10), but not always lists of endpoints (LED-4).
-        let takes_wrapper = self.dialect.wrapper
+        let takes_wrapper = self.features.wrapper
             || (self.located.is_some() && self.type_url.kind() != Kind::LbEndpointCollection);
         self.variant == Variant::Delta || takes_wrapper || resource.names_itself(&self.type_url)
     }
@@ -144,7 +144,7 @@ impl Answer {
 
     /// Sets the remaining TTLs of the resources in each message.
     pub(super) fn state_ttls(&self, chunks: &mut [Chunk]) {
-        if !self.dialect.ttl || !self.parts.iter().any(|part| part.view.remarks().shortest_ttl().is_some()) {
+        if !self.features.ttl || !self.parts.iter().any(|part| part.view.remarks().shortest_ttl().is_some()) {
             return;
         }
         for chunk in chunks {

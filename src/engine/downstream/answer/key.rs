@@ -1,6 +1,6 @@
 //! The identity of an answer's content.
 
-use crate::engine::downstream::answer::client_features::Dialect;
+use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::view::{Leaving, ViewId};
 use crate::xds::Variant;
 
@@ -10,7 +10,7 @@ pub struct AnswerKey {
     pub(super) variant: Variant,
     pub(super) full: bool,
     pub(super) greeting: bool,
-    pub(super) dialect: Dialect,
+    pub(super) features: ClientFeatures,
     /// The body states that some resources are from before a restart.
     pub(super) restored: bool,
     pub(super) step: Step,

@@ -22,7 +22,7 @@ pub mod told_variants;
 use std::sync::Arc;
 
 use crate::engine::Time;
-use crate::engine::downstream::answer::client_features::Dialect;
+use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::downstream::answer::key::{AnswerKey, Step};
 use crate::engine::downstream::answer::rest::{Rest, Told};
 use crate::engine::downstream::answer::spelling::Spellings;
@@ -57,7 +57,7 @@ pub struct Answer {
     pub full: bool,
     /// A first answer to a wildcard. The answer is due even if the set is empty (SST-7, DEL-25).
     pub greeting: bool,
-    pub dialect: Dialect,
+    pub features: ClientFeatures,
     /// The time to which the remaining TTLs refer; zero if the answer has no TTL.
     pub told_at: Time,
     /// The version of a SotW message without content.
@@ -85,8 +85,8 @@ impl Answer {
         if let Some(key) = self.rest_key() {
             return key;
         }
-        let Answer { variant, full, greeting, dialect, .. } = *self;
-        AnswerKey { variant, full, greeting, dialect, restored: self.is_restored(), step: self.step() }
+        let Answer { variant, full, greeting, features, .. } = *self;
+        AnswerKey { variant, full, greeting, features, restored: self.is_restored(), step: self.step() }
     }
 
     fn step(&self) -> Step {

@@ -87,7 +87,7 @@ impl Session {
         }
         if is_first {
             subscription.legacy_wildcard = router.legacy_wildcard(&type_url)?;
-            subscription.dialect = router.dialect(&type_url);
+            subscription.features = router.client_features(&type_url);
         }
         let change = match request {
             Request::Sotw(request) => {

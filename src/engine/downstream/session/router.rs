@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::downstream::answer::client_features::Dialect;
+use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::fallback::Settings;
 use crate::engine::interest::{Collection, Interest};
@@ -33,8 +33,8 @@ pub trait Router {
     }
 
     /// The client's capabilities for a type.
-    fn dialect(&self, _type_url: &TypeUrl) -> Dialect {
-        Dialect::default()
+    fn client_features(&self, _type_url: &TypeUrl) -> ClientFeatures {
+        ClientFeatures::default()
     }
 
     /// The server list for names of a realm of a type.

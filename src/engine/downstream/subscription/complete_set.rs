@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::Time;
-use crate::engine::downstream::answer::client_features::Dialect;
+use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::downstream::answer::spelling::Refusals;
 use crate::engine::downstream::answer::{Answer, AnswerPart};
 use crate::engine::downstream::sources::SourceId;
@@ -35,7 +35,7 @@ impl Subscription {
             full: true,
             greeting: true,
             // A single answer never refreshes a TTL.
-            dialect: Dialect { ttl: false, ..self.dialect },
+            features: ClientFeatures { ttl: false, ..self.features },
             told_at: Time::ZERO,
             repeats: None,
             parts,

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::engine::downstream::answer::Answer;
-use crate::engine::downstream::answer::client_features::Dialect;
+use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::downstream::answer::key::AnswerKey;
 use crate::engine::downstream::answer::spelling::{Peculiar, Refusals, Spellings};
 use crate::engine::downstream::answer::told_variants::Located;
@@ -60,7 +60,7 @@ pub struct Subscription {
     /// An empty first request means the wildcard (SUB-9, SUB-15).
     pub legacy_wildcard: bool,
     /// The client's capabilities for the type.
-    pub dialect: Dialect,
+    pub features: ClientFeatures,
     /// The client's own spellings of names, and refused names. Nearly always `None`.
     peculiar: Option<Box<Peculiar>>,
     /// The client's content under names with dynamic parameters, if the client asks for any.
@@ -114,7 +114,7 @@ impl Subscription {
             presented: None,
             pending: None,
             legacy_wildcard: true,
-            dialect: Dialect::default(),
+            features: ClientFeatures::default(),
             peculiar: None,
             located: None,
             marks: None,

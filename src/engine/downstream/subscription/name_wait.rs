@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::engine::Time;
 use crate::engine::downstream::answer::AnswerPart;
-use crate::engine::downstream::answer::client_features::Dialect;
+use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::part::Key;
 use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
@@ -119,7 +119,7 @@ pub(super) struct Awaited {
 /// The UNKNOWN names of the parts of an answer.
 pub(super) struct Doubt<'a> {
     pub(super) parts: &'a [AnswerPart],
-    pub(super) dialect: Dialect,
+    pub(super) features: ClientFeatures,
     /// The name of the last wait. The wait mostly continues for the same name, and no search is necessary.
     pub(super) last: Option<&'a ResourceName>,
 }
@@ -156,7 +156,7 @@ impl<'a> Doubt<'a> {
     /// Whether another part supplies the name, or the client takes an error for an answer about the name
     /// (ERR-4, ERR-8).
     pub(super) fn is_covered(&self, view: &View, name: &ResourceName) -> bool {
-        self.dialect.errors_alone && view.remarks().error(name).is_some()
+        self.features.errors_alone && view.remarks().error(name).is_some()
             || self.parts.iter().any(|part| part.view.has(name))
     }
 }

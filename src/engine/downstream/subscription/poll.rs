@@ -66,15 +66,15 @@ impl Subscription {
         {
             return None;
         }
-        let dialect = self.dialect;
+        let features = self.features;
         let views = parts.iter().map(|part| &part.view);
         Some(Answer {
             type_url: self.type_url.clone(),
             variant,
             full,
             greeting,
-            dialect,
-            told_at: if dialect.ttl { told_at(views, turn.now) } else { Time::ZERO },
+            features,
+            told_at: if features.ttl { told_at(views, turn.now) } else { Time::ZERO },
             repeats: self.repeats(&parts).filter(|_| variant == Variant::Sotw && !full),
             parts,
             departed,
@@ -96,7 +96,7 @@ impl Subscription {
     /// response is unACKed.
     fn repeats(&self, parts: &[AnswerPart]) -> Option<Version> {
         let has_remarks =
-            self.dialect.errors_alone && parts.iter().any(|part| !part.view.remarks().is_empty());
+            self.features.errors_alone && parts.iter().any(|part| !part.view.remarks().is_empty());
         self.flight.version_acked.filter(|_| has_remarks && !self.flight.is_waiting())
     }
 
@@ -105,7 +105,7 @@ impl Subscription {
         let ([part], [answer]) = (self.parts.as_mut_slice(), parts) else { return false };
         let current = full && part.is_wildcard() && self.type_url.is_full_state() && (answer.view.digest() == presented || planted(Bug::PresentedVersionTrusted))
                 // The client's TTL timers have to start again (TTL-3).
-                && !(self.dialect.ttl && answer.view.remarks().shortest_ttl().is_some());
+                && !(self.features.ttl && answer.view.remarks().shortest_ttl().is_some());
         if current {
             part.have(&answer.view, answer.due);
             self.greeting = false;

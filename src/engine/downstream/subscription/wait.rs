@@ -38,7 +38,7 @@ impl Subscription {
     pub(super) fn end_first(&mut self, answer: &Answer) {
         // An error in place of a name may end while the client still has a copy (ERR-4).
         let is_excused =
-            answer.dialect.errors_alone && !answer.parts.iter().all(|part| part.view.is_complete());
+            answer.features.errors_alone && !answer.parts.iter().all(|part| part.view.is_complete());
         self.first.take_if(|_| !is_excused);
     }
 
@@ -64,7 +64,7 @@ impl Subscription {
         if let Some((index, _)) = open().find(|(_, part)| matches!(part.interest, Interest::Wildcard)) {
             return Some(Awaited { index, name: ResourceName::new("*"), look_at: None });
         }
-        let doubt = Doubt { parts, dialect: self.dialect, last: self.hold.as_ref().map(|hold| &hold.name) };
+        let doubt = Doubt { parts, features: self.features, last: self.hold.as_ref().map(|hold| &hold.name) };
         let returning =
             self.first.as_ref().filter(|first| first.returns_to_all || !first.returning.is_empty());
         for (index, part) in open() {

@@ -287,7 +287,7 @@ fn dyn_1_err_2_err_9_an_error_of_the_name_is_told_to_those_who_ask_with_paramete
 fn dyn_1_ttl_4_a_variant_is_refreshed_under_its_constraints() {
     let mut bench = Bench::cold();
     let client = bench.delta();
-    bench.clients[client].routes.dialect.ttl = true;
+    bench.clients[client].routes.features.ttl = true;
     subscribe(&mut bench, client, EDS, &[located("a"), located("b")]);
     let mut news = changes(EDS);
     for (env, key, content, ttl) in [("a", "k", 1, 30), ("b", "l", 2, 60)] {

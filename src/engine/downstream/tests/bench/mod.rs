@@ -13,7 +13,7 @@ use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::tests::client::Held;
 use crate::engine::downstream::{
-    AnswerKey, Composition, Dialect, Limits, Session, Shift, SourceId, Taken, Watch,
+    AnswerKey, ClientFeatures, Composition, Limits, Session, Shift, SourceId, Taken, Watch,
 };
 use crate::engine::interest::HashSeed;
 use crate::engine::snapshot::Snapshot;
@@ -219,7 +219,7 @@ impl Bench {
                 old: 0,
                 xdstp: self.sources.len() as u64 - 1,
                 legacy: true,
-                dialect: Dialect::default(),
+                features: ClientFeatures::default(),
             },
             held: BTreeMap::new(),
             on_the_way: VecDeque::new(),

@@ -1,6 +1,6 @@
 //! The routes of the clients to the sources.
 
-use crate::engine::downstream::{Dialect, List, Router, SourceId};
+use crate::engine::downstream::{ClientFeatures, List, Router, SourceId};
 use crate::engine::fallback;
 use crate::engine::realm::{Realm, Space};
 use crate::xds::{Code, ResourceName, Status, TypeUrl};
@@ -20,7 +20,7 @@ pub struct Routes {
     pub old: u64,
     pub xdstp: u64,
     pub legacy: bool,
-    pub dialect: Dialect,
+    pub features: ClientFeatures,
 }
 
 impl Router for Routes {
@@ -49,7 +49,7 @@ impl Router for Routes {
         Ok(self.legacy)
     }
 
-    fn dialect(&self, _: &TypeUrl) -> Dialect {
-        self.dialect
+    fn client_features(&self, _: &TypeUrl) -> ClientFeatures {
+        self.features
     }
 }
