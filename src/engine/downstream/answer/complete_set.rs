@@ -40,7 +40,7 @@ impl Answer {
     /// The version of a complete set (RLY-31), without a composition: composing takes as long as encoding,
     /// and each poll asks for the version first. Versions of sets are sums, so the result is the sum over
     /// the parts, less the names that several parts have.
-    pub fn version_of_whole(&self) -> Version {
+    pub fn version_of_complete_set(&self) -> Version {
         let sum = |sum: Version, part: &AnswerPart| sum.plus(part.view.digest());
         let all = self.parts.iter().fold(Version::default(), sum);
         let overlaid =

@@ -10,10 +10,10 @@ use crate::engine::snapshot::Snapshot;
 impl Session {
     /// The complete set of the session's first type; `None` while a name is UNKNOWN, and before any
     /// request.
-    pub fn whole(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>) -> Option<Answer> {
+    pub fn complete_set(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>) -> Option<Answer> {
         let snapshots = self.served(latest);
         let served =
             |id| snapshots.iter().find(|(own, _)| *own == id).and_then(|(_, snapshot)| snapshot.clone());
-        self.subscriptions().first()?.whole(&served)
+        self.subscriptions().first()?.complete_set(&served)
     }
 }

@@ -14,7 +14,7 @@ use crate::engine::view::View;
 use crate::xds::Variant;
 
 impl Subscription {
-    pub(in crate::engine::downstream) fn whole(
+    pub(in crate::engine::downstream) fn complete_set(
         &self,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
     ) -> Option<Answer> {

@@ -8,10 +8,10 @@ use crate::xds::Version;
 /// The complete set and its version, as `a=1 b=2`; `None` while the set is incomplete.
 fn whole(bench: &Bench, client: ClientId) -> Option<(String, Version)> {
     let latest = |id: SourceId| bench.snapshots.get(id.0 as usize).cloned();
-    let answer = bench.clients[client].session.whole(&latest)?;
+    let answer = bench.clients[client].session.complete_set(&latest)?;
     let composition = answer.compose();
     let [chunk] = &composition.chunks[..] else { panic!("RST-12: one message, not {composition:?}") };
-    assert_eq!(answer.version_of_whole(), chunk.version);
+    assert_eq!(answer.version_of_complete_set(), chunk.version);
     let text = |resource: &std::sync::Arc<crate::xds::Resource>| {
         format!("{}={}", resource.name, content_of(&resource.body.value))
     };
