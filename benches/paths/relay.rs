@@ -211,7 +211,7 @@ impl Relay {
 
 /// As the driver's encoder does it for the first who needs an answer.
 pub fn encode(answer: &Answer) -> Encoded {
-    let composition = answer.located(answer.spelled(answer.compose()));
+    let composition = answer.with_plain_names(answer.spelled(answer.compose()));
     let type_url = &answer.type_url;
     let body = |chunk: &sluice::engine::downstream::Chunk| {
         let resources = chunk.resources.iter().map(Arc::as_ref);

@@ -296,7 +296,7 @@ impl Encoder {
         identifier: &str,
     ) -> Result<Arc<Document>, Status> {
         let identifier = &*told_of(answer, identifier);
-        let composition = answer.located(answer.spelled(answer.compose()));
+        let composition = answer.with_plain_names(answer.spelled(answer.compose()));
         let resources = composition.chunks.iter().flat_map(|chunk| &chunk.resources).map(Arc::as_ref);
         let json = write_response(&answer.type_url, version, resources, identifier)?;
         let bytes = self.metrics.encodings.bytes(json.len());
@@ -305,7 +305,7 @@ impl Encoder {
 
     fn make(&self, answer: &Answer, identifier: &str) -> Encoded {
         let identifier = &*told_of(answer, identifier);
-        let composition = answer.located(answer.spelled(answer.compose()));
+        let composition = answer.with_plain_names(answer.spelled(answer.compose()));
         let messages: Vec<_> = composition
             .chunks
             .iter()

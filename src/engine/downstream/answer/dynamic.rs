@@ -12,7 +12,7 @@ use crate::engine::downstream::answer::Answer;
 use crate::engine::downstream::answer::chunk::{Chunk, version_of};
 use crate::engine::downstream::answer::composition::Composition;
 use crate::engine::downstream::answer::spelling::key_of;
-use crate::engine::downstream::answer::told_variants::{Located, ToldVariant};
+use crate::engine::downstream::answer::told_variants::{ToldVariant, ToldVariants};
 use crate::engine::interest::Interest;
 use crate::xds::{Resource, ResourceName, Variant};
 
@@ -33,16 +33,16 @@ impl Answer {
         match self.body(name).filter(|resource| version == Some(resource.version)) {
             Some(resource) => Some(BTreeSet::from([resource.constraints.clone()])),
             // The name is gone, and its removal is withheld (RLY-51): the client keeps its variants.
-            None => self.located.as_ref()?.held.get(name).cloned(),
+            None => self.told_variants.as_ref()?.held.get(name).cloned(),
         }
     }
 
     /// The composition for a client with parameters: plain names and constraints.
-    pub fn located(&self, mut composition: Composition) -> Composition {
-        let Some(located) = &self.located else { return composition };
+    pub fn with_plain_names(&self, mut composition: Composition) -> Composition {
+        let Some(told_variants) = &self.told_variants else { return composition };
         let after = self.brought_to(&composition.targets).told();
         let current = after.iter().flat_map(|(name, told)| told.iter().map(|told| (name.plain(), told)));
-        let telling = Telling { answer: self, located, current: current.collect() };
+        let telling = Telling { answer: self, told_variants, current: current.collect() };
         let mut sent = BTreeSet::new();
         for chunk in &mut composition.chunks {
             telling.tell(chunk, &mut sent);
@@ -57,7 +57,7 @@ impl Answer {
 
 struct Telling<'a> {
     answer: &'a Answer,
-    located: &'a Located,
+    told_variants: &'a ToldVariants,
     /// The client's variants after this answer, by canonical plain name.
     current: BTreeSet<(&'a str, &'a ToldVariant)>,
 }
@@ -88,7 +88,7 @@ impl Telling<'_> {
                 continue;
             }
             let replaced = self.replaced(&name);
-            let was_told = self.located.held.contains_key(&self.answer.key_of(&name));
+            let was_told = self.told_variants.held.contains_key(&self.answer.key_of(&name));
             if replaced.is_empty() && !was_told && !self.is_current(&name, &None) {
                 gone.insert((name.plain().into(), None));
             }
@@ -114,7 +114,7 @@ impl Telling<'_> {
 
     /// The variants that the client was told under a name, and that none of its names has after this answer.
     fn replaced(&self, name: &ResourceName) -> Vec<(ResourceName, ToldVariant)> {
-        let held = self.located.held.get(&self.answer.key_of(name)).into_iter().flatten();
+        let held = self.told_variants.held.get(&self.answer.key_of(name)).into_iter().flatten();
         let gone = held.filter(|told| !self.is_current(name, told));
         gone.map(|told| (name.plain().into(), told.clone())).collect()
     }

@@ -131,7 +131,7 @@ impl Answer {
     pub(super) fn is_sendable(&self, resource: &Resource) -> bool {
         // A client with parameters takes the wrapper (WIR-10), but not always lists of endpoints (LED-4).
         let takes_wrapper = self.features.wrapper
-            || (self.located.is_some() && self.type_url.kind() != Kind::LbEndpointCollection);
+            || (self.told_variants.is_some() && self.type_url.kind() != Kind::LbEndpointCollection);
         self.variant == Variant::Delta || takes_wrapper || resource.names_itself(&self.type_url)
     }
 

@@ -26,7 +26,7 @@ use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::downstream::answer::key::{AnswerKey, Step};
 use crate::engine::downstream::answer::rest::{Rest, Told};
 use crate::engine::downstream::answer::spelling::Spellings;
-use crate::engine::downstream::answer::told_variants::Located;
+use crate::engine::downstream::answer::told_variants::ToldVariants;
 use crate::engine::interest::Interest;
 use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;
@@ -71,7 +71,7 @@ pub struct Answer {
     /// The client's own spellings, for names that the client does not spell canonically (NAM-8).
     pub spellings: Option<Arc<Spellings>>,
     /// The variants that a client with dynamic parameters (DYN-7) was told.
-    pub located: Option<Arc<Located>>,
+    pub told_variants: Option<Arc<ToldVariants>>,
     /// The position of the next message in the composition.
     pub chunk: usize,
     /// Set for the messages after the first, in place of the snapshots. Such an answer is not composed again.
@@ -94,7 +94,7 @@ impl Answer {
         if let [part] = self.parts.as_slice()
             && self.departed.is_empty()
             && self.spellings.is_none()
-            && self.located.is_none()
+            && self.told_variants.is_none()
             && !is_timed
         {
             let AnswerPart { due, last_bytes, .. } = *part;
@@ -109,8 +109,8 @@ impl Answer {
             Some(spellings) => ids.derived(spellings.id()),
             None => ids,
         };
-        let ids = match &self.located {
-            Some(located) => ids.derived(located),
+        let ids = match &self.told_variants {
+            Some(told_variants) => ids.derived(told_variants),
             None => ids,
         };
         Step::Derived(if is_timed { ids.derived((self.told_at, self.repeats)) } else { ids })
@@ -163,10 +163,15 @@ impl Answer {
     }
 
     /// The rest of the answer after the message that was just handed out.
-    pub(super) fn rest(&self, told: &Arc<[Told]>, targets: &[Arc<View>], located: Option<Located>) -> Answer {
+    pub(super) fn rest(
+        &self,
+        told: &Arc<[Told]>,
+        targets: &[Arc<View>],
+        told_variants: Option<ToldVariants>,
+    ) -> Answer {
         let rest = || {
             let (key, told, targets) = (self.key(), told.clone(), targets.to_vec());
-            Box::new(Rest { key, told, targets, located })
+            Box::new(Rest { key, told, targets, told_variants })
         };
         let rest = self.rest.clone().unwrap_or_else(rest);
         let part = |part: &AnswerPart| AnswerPart {
@@ -181,7 +186,7 @@ impl Answer {
         let (spellings, type_url) = (self.spellings.clone(), self.type_url.clone());
         let (departed, refused) = (self.departed.clone(), self.refused.clone());
         let (rest, chunk) = (Some(rest), self.chunk + 1);
-        Answer { type_url, parts, departed, refused, spellings, located: None, rest, chunk, ..*self }
+        Answer { type_url, parts, departed, refused, spellings, told_variants: None, rest, chunk, ..*self }
     }
 }
 

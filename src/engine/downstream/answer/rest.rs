@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::engine::downstream::answer::chunk::Chunk;
 use crate::engine::downstream::answer::key::AnswerKey;
-use crate::engine::downstream::answer::told_variants::Located;
+use crate::engine::downstream::answer::told_variants::ToldVariants;
 use crate::engine::view::View;
 use crate::xds::{Resource, ResourceName, Version};
 
@@ -33,7 +33,7 @@ pub struct Rest {
     pub(in crate::engine::downstream) told: Arc<[Told]>,
     pub(in crate::engine::downstream) targets: Vec<Arc<View>>,
     /// For a client with dynamic parameters: the client's content after this answer.
-    pub(in crate::engine::downstream) located: Option<Located>,
+    pub(in crate::engine::downstream) told_variants: Option<ToldVariants>,
 }
 
 fn names(resource: &Arc<Resource>) -> impl Iterator<Item = &ResourceName> {

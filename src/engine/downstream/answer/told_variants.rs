@@ -11,12 +11,12 @@ pub(super) type ToldVariant = Option<Arc<Constraints>>;
 /// The variants that a client was told under its names with parameters. For SotW clients, only the existence of this
 /// value matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Located {
+pub struct ToldVariants {
     pub(in crate::engine::downstream) held: BTreeMap<ResourceName, BTreeSet<ToldVariant>>,
 }
 
-impl Located {
-    pub(in crate::engine::downstream) fn add(&mut self, other: Located) {
+impl ToldVariants {
+    pub(in crate::engine::downstream) fn add(&mut self, other: ToldVariants) {
         for (name, constraints) in other.held {
             self.held.entry(name).or_default().extend(constraints);
         }

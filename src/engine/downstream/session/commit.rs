@@ -45,11 +45,11 @@ impl Session {
                 false => subscription.arrive(&answer.brought_to(targets), chunks > 0),
             }
         } else {
-            let located = match (&answer.rest, &subscription.located) {
-                (None, Some(_)) => subscription.located_after(&answer.brought_to(targets)),
+            let told_variants = match (&answer.rest, &subscription.told_variants) {
+                (None, Some(_)) => subscription.told_variants_after(&answer.brought_to(targets)),
                 _ => None,
             };
-            subscription.pending = Some(Box::new(answer.rest(told, targets, located)));
+            subscription.pending = Some(Box::new(answer.rest(told, targets, told_variants)));
         }
         if chunks == 0 {
             return None;

@@ -42,7 +42,7 @@ impl Subscription {
             departed: Vec::new(),
             refused: self.refusals().map(Refusals::errors).unwrap_or_default(),
             spellings: self.spellings(),
-            located: self.located.clone(),
+            told_variants: self.told_variants.clone(),
             chunk: 0,
             rest: None,
             begun: 0,

@@ -61,7 +61,7 @@ impl Subscription {
         let first = !std::mem::replace(&mut self.seen, true);
         let both_empty = request.subscribe.is_empty() && request.unsubscribe.is_empty();
         let was_wildcard = self.is_wildcard();
-        self.note_located(&request.subscribe);
+        self.note_dynamic_names(&request.subscribe);
         // The first request decides on the implicit wildcard (DEL-6, DEL-10); more names keep the wildcard
         // (DEL-7).
         let mut wildcard = was_wildcard || (first && both_empty && self.legacy_wildcard);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::downstream::answer::Answer;
-use crate::engine::downstream::answer::told_variants::Located;
+use crate::engine::downstream::answer::told_variants::ToldVariants;
 use crate::engine::downstream::subscription::Subscription;
 use crate::xds::{ResourceName, Variant};
 
@@ -13,7 +13,7 @@ impl Subscription {
     pub fn interrupt(&mut self) {
         let Some(answer) = self.pending.take() else { return };
         self.fresh = true;
-        self.hold_located(&answer, false);
+        self.keep_told_variants(&answer, false);
         let Some(rest) = &answer.rest else { return };
         for told in rest.told.iter().take(answer.chunk) {
             for (index, (part, answered)) in self.parts.iter_mut().zip(&answer.parts).enumerate() {
@@ -28,31 +28,31 @@ impl Subscription {
 }
 
 impl Subscription {
-    pub(super) fn note_located(&mut self, names: &[ResourceName]) {
-        if self.located.is_none() && names.iter().any(ResourceName::is_located) {
-            self.located = Some(Arc::default());
+    pub(super) fn note_dynamic_names(&mut self, names: &[ResourceName]) {
+        if self.told_variants.is_none() && names.iter().any(ResourceName::is_located) {
+            self.told_variants = Some(Arc::default());
         }
     }
 
     /// The client's variants after all messages of this answer.
-    pub(in crate::engine::downstream) fn located_after(&self, answer: &Answer) -> Option<Located> {
-        if self.located.is_none() || answer.variant != Variant::Delta {
+    pub(in crate::engine::downstream) fn told_variants_after(&self, answer: &Answer) -> Option<ToldVariants> {
+        if self.told_variants.is_none() || answer.variant != Variant::Delta {
             return None;
         }
         match &answer.rest {
-            Some(rest) => rest.located.clone(),
-            None => Some(Located { held: answer.told() }),
+            Some(rest) => rest.told_variants.clone(),
+            None => Some(ToldVariants { held: answer.told() }),
         }
     }
 
     /// The client was sent all messages of this answer, or (not `whole`) some of them.
-    pub(super) fn hold_located(&mut self, answer: &Answer, whole: bool) {
-        let Some(told) = self.located_after(answer) else { return };
-        let Some(located) = &mut self.located else { return };
+    pub(super) fn keep_told_variants(&mut self, answer: &Answer, whole: bool) {
+        let Some(told) = self.told_variants_after(answer) else { return };
+        let Some(told_variants) = &mut self.told_variants else { return };
         if whole {
-            *located = Arc::new(told);
+            *told_variants = Arc::new(told);
         } else {
-            Arc::make_mut(located).add(told);
+            Arc::make_mut(told_variants).add(told);
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::engine::downstream::answer::Answer;
 use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::downstream::answer::key::AnswerKey;
 use crate::engine::downstream::answer::spelling::{Peculiar, Refusals, Spellings};
-use crate::engine::downstream::answer::told_variants::Located;
+use crate::engine::downstream::answer::told_variants::ToldVariants;
 use crate::engine::downstream::memory::{NAME_BYTES, weight};
 use crate::engine::downstream::order::acknowledged::AcknowledgedAnswers;
 use crate::engine::downstream::subscription::name_wait::{First, Hold};
@@ -64,7 +64,7 @@ pub struct Subscription {
     /// The client's own spellings of names, and refused names. Nearly always `None`.
     peculiar: Option<Box<Peculiar>>,
     /// The client's content under names with dynamic parameters, if the client asks for any.
-    pub located: Option<Arc<Located>>,
+    pub told_variants: Option<Arc<ToldVariants>>,
     /// The marks sent so far, if the client reads marks.
     pub(super) marks: Option<Box<Marks>>,
     /// Memory of the names in the client's initial versions, in bytes, until the first answer.
@@ -116,7 +116,7 @@ impl Subscription {
             legacy_wildcard: true,
             features: ClientFeatures::default(),
             peculiar: None,
-            located: None,
+            told_variants: None,
             marks: None,
             presented_bytes: 0,
             seen: false,

@@ -80,7 +80,7 @@ impl Subscription {
             departed,
             refused: self.refusals().map(Refusals::errors).unwrap_or_default(),
             spellings: self.spellings(),
-            located: self.located.clone(),
+            told_variants: self.told_variants.clone(),
             chunk: 0,
             rest: None,
             begun: turn.carried,
@@ -117,7 +117,7 @@ impl Subscription {
     /// Notes that the whole answer was handed out, or was empty.
     pub(in crate::engine::downstream) fn arrive(&mut self, answer: &Answer, has_spoken: bool) {
         self.keep_in_doubt(answer);
-        self.hold_located(answer, true);
+        self.keep_told_variants(answer, true);
         for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
             part.bring_to(answer, answered);
             if answer.withholds_errors() || (!has_spoken && answer.variant == Variant::Sotw) {

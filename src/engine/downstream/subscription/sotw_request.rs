@@ -28,7 +28,7 @@ impl Subscription {
             return Change::default();
         }
         self.fingerprint = fingerprint;
-        self.note_located(names);
+        self.note_dynamic_names(names);
         // A presented version describes the client's content only until the client gives something up
         // (STR-10).
         self.presented = None;
