@@ -94,9 +94,9 @@ fn join(texts: impl Iterator<Item = Arc<str>>) -> Option<Arc<str>> {
 fn version_held(subscription: &Subscription, session: &Session) -> Option<Version> {
     let parts = || subscription.parts.iter().map(|part| part.held.digest());
     match session.variant() {
-        Variant::Sotw => subscription.flight.version_sent,
+        Variant::Sotw => subscription.nonces.version_sent,
         Variant::Delta => {
-            parts().reduce(Version::plus).filter(|_| subscription.flight.version_sent.is_some())
+            parts().reduce(Version::plus).filter(|_| subscription.nonces.version_sent.is_some())
         }
     }
 }
@@ -152,8 +152,8 @@ fn type_status(
     shared: &DriverContext,
 ) -> SessionTypeStatus {
     let held = held_status(held, subscription, sources, shared);
-    let flight = &subscription.flight;
-    let state = match (&flight.nack, flight.version_sent, flight.is_waiting()) {
+    let nonces = &subscription.nonces;
+    let state = match (&nonces.nack, nonces.version_sent, nonces.is_waiting()) {
         (Some(_), _, _) => ConfigStatus::Error,
         (None, None, _) if subscription.holds_nothing() => ConfigStatus::NotSent,
         (None, _, true) => ConfigStatus::Stale,
@@ -170,13 +170,13 @@ fn type_status(
         names: subscription.names_len(),
         version_sent: version_held(subscription, session),
         version_acked: match session.variant() {
-            Variant::Sotw => flight.version_acked,
+            Variant::Sotw => nonces.version_acked,
             Variant::Delta => {
-                let is_acked = flight.nack.is_none() && !flight.is_waiting();
+                let is_acked = nonces.nack.is_none() && !nonces.is_waiting();
                 version_held(subscription, session).filter(|_| is_acked)
             }
         },
-        nonce: flight.latest().map(|nonce| session.nonce_text(nonce).into()),
+        nonce: nonces.latest().map(|nonce| session.nonce_text(nonce).into()),
         state,
         server_refuses: sources_of(subscription, sources).find_map(|source| {
             let status = source.status();
@@ -184,7 +184,7 @@ fn type_status(
         }),
         refused: sources_of(subscription, sources).any(|source| source.key().place == ServerPlace::REFUSED),
         restored: is_restored(subscription, sources),
-        unacked: flight.waiting_since().map(|since| shared.clock.now().since(since)),
+        unacked: nonces.waiting_since().map(|since| shared.clock.now().since(since)),
         waits: subscription.hold.as_ref().map(|hold| WaitStatus {
             name: hold.name.clone(),
             server: servers_of(
@@ -194,7 +194,7 @@ fn type_status(
             duration: shared.clock.now().since(hold.since),
         }),
         held,
-        nack: flight.nack.as_ref().map(|nack| NackStatus {
+        nack: nonces.nack.as_ref().map(|nack| NackStatus {
             version: Some(nack.version),
             detail: nack.status.to_string().into(),
             at: shared.clock.wall(nack.at),

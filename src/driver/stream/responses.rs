@@ -235,7 +235,7 @@ impl Inner {
     pub(crate) fn waiting_since(&self) -> Option<Time> {
         let waits = |subscription: &Subscription| {
             let held = subscription.hold.as_ref().map(|hold| hold.since);
-            subscription.flight.waiting_since().into_iter().chain(held).min()
+            subscription.nonces.waiting_since().into_iter().chain(held).min()
         };
         self.session.subscriptions().iter().filter_map(waits).min()
     }

@@ -34,8 +34,8 @@ impl Session {
             self.looks.remove(0);
         }
         let Some(former) = self.looks.first() else { return newest };
-        let has_nack = || self.subscriptions.iter().any(|subscription| subscription.flight.nack.is_some());
-        let goes_back = planted(Bug::OldSnapshotServed) && self.nonces % 3 == 2
+        let has_nack = || self.subscriptions.iter().any(|subscription| subscription.nonces.nack.is_some());
+        let goes_back = planted(Bug::OldSnapshotServed) && self.carried % 3 == 2
             || planted(Bug::RolledBackAfterNack) && has_nack();
         if goes_back {
             return former.clone();

@@ -42,7 +42,7 @@ pub fn withhold(
         if variant == Variant::Sotw && !subscription.is_full(variant) {
             continue;
         }
-        let (type_url, is_waiting) = (&subscription.type_url, subscription.flight.is_waiting());
+        let (type_url, is_waiting) = (&subscription.type_url, subscription.nonces.is_waiting());
         for part in &mut subscription.parts {
             let Some(view) = part.view_in(turn, type_url) else { continue };
             let source = part.source();

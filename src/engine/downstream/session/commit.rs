@@ -33,7 +33,7 @@ impl Session {
     ) -> Option<u64> {
         let subscription = self.subscriptions.get_mut(index)?;
         let is_last = answer.chunk + 1 >= chunks;
-        let is_update = subscription.flight.version_sent.is_some()
+        let is_update = subscription.nonces.version_sent.is_some()
             && answer.parts.iter().any(|part| !part.held.is_empty());
         let changed_at = answer.parts.iter().map(|part| part.view.changed_at()).max().filter(|_| is_update);
         if is_last {
@@ -54,9 +54,9 @@ impl Session {
         if chunks == 0 {
             return None;
         }
-        self.nonces += u64::from(!planted(Bug::NonceReused) || self.nonces < 2);
-        let nonce = self.nonces;
-        subscription.flight.depart(nonce, version, now, changed_at);
+        self.carried += u64::from(!planted(Bug::NonceReused) || self.carried < 2);
+        let nonce = self.carried;
+        subscription.nonces.send(nonce, version, now, changed_at);
         if is_last {
             subscription.acknowledged.hand_over(answer.begun, nonce);
         }

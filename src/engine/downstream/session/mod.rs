@@ -50,7 +50,8 @@ pub struct Session {
     limits: Limits,
     seed: HashSeed,
     nonce_prefix: u32,
-    nonces: u64,
+    /// The number of responses that the stream has carried; the latest nonce.
+    carried: u64,
     /// Sorted by type, hence by rank.
     subscriptions: Vec<Subscription>,
     /// All sources that the parts are asked of, serving or not.
@@ -81,7 +82,7 @@ impl Session {
             limits,
             seed,
             nonce_prefix,
-            nonces: 0,
+            carried: 0,
             subscriptions: Vec::new(),
             sources: Vec::new(),
             views: Views::default(),

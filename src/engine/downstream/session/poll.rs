@@ -63,7 +63,7 @@ impl Session {
     }
 
     pub(super) fn turn<'a>(&self, snapshots: &'a Snapshots, overdue: bool, now: Time) -> Turn<'a> {
-        Turn { snapshots, carried: self.nonces, now, moved: self.views.moved(), overdue }
+        Turn { snapshots, carried: self.carried, now, moved: self.views.moved(), overdue }
     }
 
     fn poll_from(&mut self, snapshots: &Snapshots, overdue: bool, now: Time) -> Option<(usize, Answer)> {

@@ -72,11 +72,11 @@ impl Session {
         let subscription = &mut self.subscriptions[index];
         let type_url = subscription.type_url.clone();
         let is_first = subscription.is_new();
-        let had_nack = planted(Bug::RejectedAfterAck) && subscription.flight.nack.is_some();
+        let had_nack = planted(Bug::RejectedAfterAck) && subscription.nonces.nack.is_some();
         // The first request of a type is initial, with any nonce (STR-6).
         let verdict = match (is_first, nonce.is_empty()) {
             (true, _) | (false, true) => Verdict::None,
-            (false, false) => subscription.flight.judge(nonce_number, error.clone(), now),
+            (false, false) => subscription.nonces.judge(nonce_number, error.clone(), now),
         };
         subscription.follow(nonce_number, &verdict, self.kind.variant);
         if planted(Bug::ResentAfterNack) && matches!(verdict, Verdict::Nack { .. }) {

@@ -24,7 +24,7 @@ impl Subscription {
         if !self.type_url.kind().refers_to_clusters() {
             return;
         }
-        let waiting = self.flight.is_waiting();
+        let waiting = self.nonces.is_waiting();
         match verdict {
             Verdict::Ack { .. } => {
                 self.acknowledged.ack(nonce);
@@ -77,7 +77,7 @@ impl Subscription {
             return false;
         }
         let has_news = |part: &Part| part.has_news(part.view_in(turn, &self.type_url));
-        let nothing_left = || !self.flight.is_waiting() && self.pending.is_none() && !own().any(has_news);
+        let nothing_left = || !self.nonces.is_waiting() && self.pending.is_none() && !own().any(has_news);
         self.acknowledged.covers(carried) || own().next().is_none() || nothing_left()
     }
 
@@ -100,7 +100,7 @@ impl Subscription {
     /// Whether news of this type cannot be sent before the client's ACK, so that the routing types must
     /// wait (RLY-50). Removals, renewed TTLs and errors are no such news.
     pub fn holds_back(&self, turn: &Turn<'_>) -> bool {
-        self.flight.is_waiting()
+        self.nonces.is_waiting()
             && self.parts.iter().any(|part| {
                 let view = part.view_in(turn, &self.type_url);
                 view.is_some_and(|view| {

@@ -26,7 +26,7 @@ use crate::engine::downstream::answer::told_variants::ToldVariants;
 use crate::engine::downstream::memory::{NAME_BYTES, weight};
 use crate::engine::downstream::order::acknowledged::AcknowledgedAnswers;
 use crate::engine::downstream::subscription::name_wait::{First, Hold};
-use crate::engine::downstream::subscription::nonces::Flight;
+use crate::engine::downstream::subscription::nonces::Nonces;
 use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::downstream::subscription::set_marks::Marks;
 use crate::engine::interest::NameSet;
@@ -41,7 +41,7 @@ pub struct Subscription {
     pub parts: Vec<Part>,
     /// Names that were unsubscribed beside a wildcard, and still need an answer (DEL-19).
     pub departed: BTreeSet<ResourceName>,
-    pub flight: Flight,
+    pub nonces: Nonces,
     /// For a routing type: the client's ACKs so far.
     pub acknowledged: AcknowledgedAnswers,
     /// A first answer to the wildcard is due, even without resources (SST-7, DEL-25).
@@ -105,7 +105,7 @@ impl Subscription {
             type_url,
             parts: Vec::new(),
             departed: BTreeSet::new(),
-            flight: Flight::default(),
+            nonces: Nonces::default(),
             acknowledged: AcknowledgedAnswers::default(),
             greeting: false,
             fresh: false,
@@ -156,7 +156,7 @@ impl Subscription {
 
     /// Whether the client was sent nothing of its interests yet, and presented nothing.
     pub fn holds_nothing(&self) -> bool {
-        self.flight.version_sent.is_none() && self.parts.iter().all(|part| part.held.is_empty())
+        self.nonces.version_sent.is_none() && self.parts.iter().all(|part| part.held.is_empty())
     }
 
     /// The key of the answer with messages left to send.

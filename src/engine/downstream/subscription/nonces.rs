@@ -36,7 +36,7 @@ pub enum Verdict {
 
 /// The nonce chain of one type on one stream (STR-1, STR-5).
 #[derive(Debug, Default)]
-pub struct Flight {
+pub struct Nonces {
     sent: VecDeque<Sent>,
     /// The latest nonce. The nonce stays valid after its answer, and with an empty list of names (NON-6).
     latest: Option<u64>,
@@ -53,8 +53,8 @@ pub struct Nack {
     pub at: Time,
 }
 
-impl Flight {
-    pub fn depart(&mut self, nonce: u64, version: Version, at: Time, changed_at: Option<Time>) {
+impl Nonces {
+    pub fn send(&mut self, nonce: u64, version: Version, at: Time, changed_at: Option<Time>) {
         if self.sent.len() >= IN_FLIGHT_MAX {
             self.sent.pop_front();
         }
@@ -114,12 +114,12 @@ mod tests {
     use super::*;
     use crate::xds::Code;
 
-    fn flight(nonces: &[u64]) -> Flight {
-        let mut flight = Flight::default();
-        for nonce in nonces {
-            flight.depart(*nonce, Version(u128::from(*nonce)), Time::ZERO, Some(Time::from_micros(1)));
+    fn with_sent(numbers: &[u64]) -> Nonces {
+        let mut nonces = Nonces::default();
+        for nonce in numbers {
+            nonces.send(*nonce, Version(u128::from(*nonce)), Time::ZERO, Some(Time::from_micros(1)));
         }
-        flight
+        nonces
     }
 
     fn error() -> Option<Status> {
@@ -128,53 +128,53 @@ mod tests {
 
     #[test]
     fn ack_1_only_error_detail_makes_a_nack() {
-        let mut flight = flight(&[1]);
-        let ack = flight.judge(Some(1), None, Time::from_micros(11));
+        let mut nonces = with_sent(&[1]);
+        let ack = nonces.judge(Some(1), None, Time::from_micros(11));
         assert_eq!(ack, Verdict::Ack { latency: Some(Duration::from_micros(10)) });
-        assert!(!flight.is_waiting());
-        flight.depart(2, Version(2), Time::ZERO, None);
-        assert!(matches!(flight.judge(Some(2), error(), Time::ZERO), Verdict::Nack { repeated: false, .. }));
-        assert_eq!(flight.version_acked, Some(Version(1)));
+        assert!(!nonces.is_waiting());
+        nonces.send(2, Version(2), Time::ZERO, None);
+        assert!(matches!(nonces.judge(Some(2), error(), Time::ZERO), Verdict::Nack { repeated: false, .. }));
+        assert_eq!(nonces.version_acked, Some(Version(1)));
     }
 
     #[test]
     fn non_1_an_old_nonce_says_nothing_of_the_newest_response() {
-        let mut flight = flight(&[1, 2]);
+        let mut nonces = with_sent(&[1, 2]);
         assert!(matches!(
-            flight.judge(Some(1), error(), Time::ZERO),
+            nonces.judge(Some(1), error(), Time::ZERO),
             Verdict::Nack { version: Version(1), .. }
         ));
-        assert!(flight.is_waiting());
-        assert_eq!(flight.judge(Some(1), None, Time::ZERO), Verdict::Stale);
-        assert_eq!(flight.judge(Some(99), None, Time::ZERO), Verdict::Stale);
-        assert!(flight.is_waiting());
+        assert!(nonces.is_waiting());
+        assert_eq!(nonces.judge(Some(1), None, Time::ZERO), Verdict::Stale);
+        assert_eq!(nonces.judge(Some(99), None, Time::ZERO), Verdict::Stale);
+        assert!(nonces.is_waiting());
     }
 
     #[test]
     fn non_6_the_latest_nonce_stays_valid() {
-        let mut flight = flight(&[1]);
-        flight.judge(Some(1), None, Time::ZERO);
-        assert_eq!(flight.judge(Some(1), None, Time::ZERO), Verdict::None);
+        let mut nonces = with_sent(&[1]);
+        nonces.judge(Some(1), None, Time::ZERO);
+        assert_eq!(nonces.judge(Some(1), None, Time::ZERO), Verdict::None);
     }
 
     #[test]
     fn a_skipped_ack_is_covered_by_the_next_one() {
-        let mut flight = flight(&[1, 2, 3]);
-        flight.judge(Some(3), None, Time::ZERO);
-        assert!(!flight.is_waiting());
+        let mut nonces = with_sent(&[1, 2, 3]);
+        nonces.judge(Some(3), None, Time::ZERO);
+        assert!(!nonces.is_waiting());
     }
 
     #[test]
     fn rly_38_a_repeated_nack_is_told_apart() {
-        let mut flight = flight(&[1]);
-        flight.judge(Some(1), error(), Time::ZERO);
-        flight.depart(2, Version(1), Time::ZERO, None);
-        assert!(matches!(flight.judge(Some(2), error(), Time::ZERO), Verdict::Nack { repeated: true, .. }));
+        let mut nonces = with_sent(&[1]);
+        nonces.judge(Some(1), error(), Time::ZERO);
+        nonces.send(2, Version(1), Time::ZERO, None);
+        assert!(matches!(nonces.judge(Some(2), error(), Time::ZERO), Verdict::Nack { repeated: true, .. }));
     }
 
     #[test]
     fn a_client_that_never_acks_costs_a_bounded_number() {
         let nonces: Vec<u64> = (0..1000).collect();
-        assert_eq!(flight(&nonces).sent.len(), IN_FLIGHT_MAX);
+        assert_eq!(with_sent(&nonces).sent.len(), IN_FLIGHT_MAX);
     }
 }

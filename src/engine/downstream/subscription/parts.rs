@@ -61,7 +61,7 @@ impl Subscription {
         shape: Shape,
     ) -> Option<Asked> {
         self.interrupt();
-        if planted(Bug::RejectedWithTheNext) && self.flight.nack.is_some() {
+        if planted(Bug::RejectedWithTheNext) && self.nonces.nack.is_some() {
             self.force_all();
         }
         let wildcard = shape == Shape::Wildcard;

@@ -23,7 +23,7 @@ impl Subscription {
             return Some((**pending).clone());
         }
         let overdue = turn.overdue && self.type_url.kind().is_cluster_side();
-        let may_send = !self.flight.is_waiting() || self.fresh || overdue;
+        let may_send = !self.nonces.is_waiting() || self.fresh || overdue;
         let refused: Vec<_> = self.refusals().into_iter().flat_map(Refusals::untold).cloned().collect();
         if !may_send || (self.parts.is_empty() && refused.is_empty()) {
             return None;
@@ -97,7 +97,7 @@ impl Subscription {
     fn repeats(&self, parts: &[AnswerPart]) -> Option<Version> {
         let has_remarks =
             self.features.errors_alone && parts.iter().any(|part| !part.view.remarks().is_empty());
-        self.flight.version_acked.filter(|_| has_remarks && !self.flight.is_waiting())
+        self.nonces.version_acked.filter(|_| has_remarks && !self.nonces.is_waiting())
     }
 
     /// A wildcard client that reconnects with the current version has the whole set already (STR-10).

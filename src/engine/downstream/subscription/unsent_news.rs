@@ -45,6 +45,6 @@ impl Subscription {
         {
             return Some(HeldNews { why: Why::Withheld(name), since: Some(since) });
         }
-        (is_due && !self.flight.is_waiting()).then_some(HeldNews { why: Why::Unread, since: None })
+        (is_due && !self.nonces.is_waiting()).then_some(HeldNews { why: Why::Unread, since: None })
     }
 }

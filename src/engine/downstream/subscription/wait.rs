@@ -76,7 +76,7 @@ impl Subscription {
                 return Some(Awaited { index, name, look_at: None });
             }
         }
-        let first = self.first.as_mut().filter(|_| self.flight.latest().is_none())?;
+        let first = self.first.as_mut().filter(|_| self.nonces.latest().is_none())?;
         let mut awaited: Option<Awaited> = None;
         for (index, part) in open() {
             let source = self.parts.get(index)?.source();

@@ -140,7 +140,7 @@ fn non_1_to_3_a_stale_nonce_decides_nothing_but_its_names_count() {
     assert_eq!(bench.poll(client), "ClusterLoadAssignment a=2");
     // V1: a request without an ACK of the newest response is not answered.
     assert_eq!(bench.ask_with(client, EDS, "a", &first, "", None).verdict, Verdict::Stale);
-    assert!(bench.clients[client].session.subscriptions()[0].flight.is_waiting());
+    assert!(bench.clients[client].session.subscriptions()[0].nonces.is_waiting());
     assert_eq!(bench.poll(client), "");
     // N6: after a NACK, Envoy's unified mux goes on with the last good nonce.
     bench.nack(client, EDS);
@@ -368,7 +368,7 @@ fn a_client_that_never_acks_is_served_what_it_asks_for() {
     assert_eq!(bench.ask_with(client, EDS, &all, &nonces[0], "", None).verdict, Verdict::Stale);
     assert!(matches!(bench.ask_with(client, EDS, &all, &nonces[50], "", None).verdict, Verdict::Ack { .. }));
     assert!(matches!(bench.ask_with(client, EDS, &all, &nonces[99], "", None).verdict, Verdict::Ack { .. }));
-    assert!(!bench.clients[client].session.subscriptions()[0].flight.is_waiting());
+    assert!(!bench.clients[client].session.subscriptions()[0].nonces.is_waiting());
 }
 
 #[test]
