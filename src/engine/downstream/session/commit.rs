@@ -97,7 +97,7 @@ impl Session {
         if !self.kind().marks || answer.chunk + 1 < chunks {
             return None;
         }
-        let marks = self.subscriptions.get_mut(index)?.marks.as_deref_mut()?;
+        let marks = self.subscriptions.get_mut(index)?.set_marks.as_deref_mut()?;
         marks.take(&answer.parts)
     }
 }

@@ -95,7 +95,7 @@ impl Session {
             }
             Request::Delta(request) => {
                 if self.kind.marks {
-                    subscription.marks.get_or_insert_default().note_request(request, &type_url);
+                    subscription.set_marks.get_or_insert_default().note_request(request, &type_url);
                 }
                 subscription.take_delta(request, seed, &|name| router.realm_of(&type_url, Some(name)))
             }

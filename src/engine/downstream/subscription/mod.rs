@@ -28,7 +28,7 @@ use crate::engine::downstream::order::acknowledged::AcknowledgedAnswers;
 use crate::engine::downstream::subscription::name_wait::{First, Hold};
 use crate::engine::downstream::subscription::nonces::Nonces;
 use crate::engine::downstream::subscription::part::{Key, Part};
-use crate::engine::downstream::subscription::set_marks::Marks;
+use crate::engine::downstream::subscription::set_marks::SetMarks;
 use crate::engine::interest::NameSet;
 use crate::xds::{ResourceName, TypeUrl, Variant, Version};
 
@@ -66,7 +66,7 @@ pub struct Subscription {
     /// The client's content under names with dynamic parameters, if the client asks for any.
     pub told_variants: Option<Arc<ToldVariants>>,
     /// The marks sent so far, if the client reads marks.
-    pub(super) marks: Option<Box<Marks>>,
+    pub(super) set_marks: Option<Box<SetMarks>>,
     /// Memory of the names in the client's initial versions, in bytes, until the first answer.
     presented_bytes: usize,
     /// A request of the type came.
@@ -117,7 +117,7 @@ impl Subscription {
             features: ClientFeatures::default(),
             peculiar: None,
             told_variants: None,
-            marks: None,
+            set_marks: None,
             presented_bytes: 0,
             seen: false,
             named: false,

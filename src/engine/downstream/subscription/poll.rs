@@ -49,7 +49,7 @@ impl Subscription {
             !matches!(part.interest, Interest::Wildcard) || (part.held.is_empty() && part.view.is_empty())
         });
         let greeting = self.greets(membership_known) && (full || holds_nothing)
-            || self.marks.as_mut().is_some_and(|marks| !news && marks.is_due_alone(&parts));
+            || self.set_marks.as_mut().is_some_and(|marks| !news && marks.is_due_alone(&parts));
         let in_doubt = |name: &&ResourceName| parts.iter().any(|part| part.may_have(name));
         let departed = self.departed.iter().filter(|name| membership_known && !in_doubt(name)).cloned();
         let departed: Vec<_> = departed.chain(refused).collect();

@@ -15,7 +15,7 @@ use crate::xds::{DeltaRequest, ResourceName, SetMark, TypeUrl};
 
 /// The marks sent on one subscription.
 #[derive(Debug, Default)]
-pub(in crate::engine::downstream) struct Marks {
+pub(in crate::engine::downstream) struct SetMarks {
     /// The number of requests of the type on the stream.
     requests: u64,
     /// The first answers were marked as whole. Later subscriptions by name need no mark.
@@ -26,7 +26,7 @@ pub(in crate::engine::downstream) struct Marks {
     looked_at: Option<ViewId>,
 }
 
-impl Marks {
+impl SetMarks {
     /// The mark for an answer that brings the client to the views of these parts; `None` if no mark is due.
     fn due(&self, parts: &[AnswerPart]) -> Option<SetMark> {
         let whole = !self.whole && !parts.is_empty() && parts.iter().all(|part| part.view.is_complete());
