@@ -11,9 +11,9 @@ use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::xds::{Resource, ResourceName};
 
 impl Session {
-    pub(super) fn look_askew(&mut self, newest: Snapshots) -> Snapshots {
+    pub(super) fn alter_snapshots(&mut self, newest: Snapshots) -> Snapshots {
         if planted(Bug::SnapshotsKept) {
-            self.looks.push(newest.clone());
+            self.former_snapshots.push(newest.clone());
         }
         let bugs = [
             Bug::OldSnapshotServed,
@@ -27,13 +27,13 @@ impl Session {
             return newest;
         }
         let are_the_same = |one: &Snapshots| one.iter().map(pointer).eq(newest.iter().map(pointer));
-        if !self.looks.last().is_some_and(are_the_same) {
-            self.looks.push(newest.clone());
+        if !self.former_snapshots.last().is_some_and(are_the_same) {
+            self.former_snapshots.push(newest.clone());
         }
-        if self.looks.len() > 2 {
-            self.looks.remove(0);
+        if self.former_snapshots.len() > 2 {
+            self.former_snapshots.remove(0);
         }
-        let Some(former) = self.looks.first() else { return newest };
+        let Some(former) = self.former_snapshots.first() else { return newest };
         let has_nack = || self.subscriptions.iter().any(|subscription| subscription.nonces.nack.is_some());
         let goes_back = planted(Bug::OldSnapshotServed) && self.carried % 3 == 2
             || planted(Bug::RolledBackAfterNack) && has_nack();

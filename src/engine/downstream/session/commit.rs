@@ -85,7 +85,7 @@ impl Session {
         }
         // Order binds only within a stream (ORD-9), and a stream of a single type carries no endpoints.
         if !is_asked_for && self.kind.service.is_none() && !planted(Bug::EarlyClustersForgotten) {
-            self.owed.get_or_insert_default().add(endpoints);
+            self.endpoints_due.get_or_insert_default().add(endpoints);
         }
     }
 }

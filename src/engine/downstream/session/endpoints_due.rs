@@ -17,13 +17,13 @@ const LISTS_MAX: usize = 16;
 /// State until the first request for endpoints on the stream. The lists belong to the encoded answers, and
 /// all clients with the same answer share them.
 #[derive(Debug, Default)]
-pub struct Owed {
+pub struct EndpointsDue {
     lists: Vec<Arc<[ResourceName]>>,
     /// The limit was exceeded: all presented endpoints are due.
     all: bool,
 }
 
-impl Owed {
+impl EndpointsDue {
     /// Adds the endpoints of clusters that were sent.
     pub fn add(&mut self, endpoints: &Arc<[ResourceName]>) {
         if self.all || self.lists.last().is_some_and(|last| Arc::ptr_eq(last, endpoints)) {

@@ -31,7 +31,7 @@ use std::fmt::Write;
 
 use crate::engine::Time;
 use crate::engine::downstream::order::turn::Snapshots;
-use crate::engine::downstream::session::endpoints_due::Owed;
+use crate::engine::downstream::session::endpoints_due::EndpointsDue;
 use crate::engine::downstream::session::limits::{Excess, Limits};
 use crate::engine::downstream::session::list_position::{ListView, Views};
 use crate::engine::downstream::sources::SourceId;
@@ -67,11 +67,11 @@ pub struct Session {
     round: Option<Box<Snapshots>>,
     /// The endpoints of clusters that were sent before the first request for endpoints; `None` from that
     /// request on.
-    owed: Option<Box<Owed>>,
+    endpoints_due: Option<Box<EndpointsDue>>,
     excess: Option<Excess>,
     /// Former snapshots, for planted bugs.
     #[cfg(feature = "planted")]
-    looks: Vec<Snapshots>,
+    former_snapshots: Vec<Snapshots>,
 }
 
 impl Session {
@@ -89,10 +89,10 @@ impl Session {
             held_since: None,
             held_until: None,
             round: None,
-            owed: None,
+            endpoints_due: None,
             excess: None,
             #[cfg(feature = "planted")]
-            looks: Vec::new(),
+            former_snapshots: Vec::new(),
         }
     }
 

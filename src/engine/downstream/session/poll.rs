@@ -24,7 +24,7 @@ impl Session {
         // One snapshot per source for all types, so that no type runs ahead of another.
         let newest = self.serve_from(latest, now);
         #[cfg(feature = "planted")]
-        let newest = self.look_askew(newest);
+        let newest = self.alter_snapshots(newest);
         self.begin_round(&newest, latest, now);
         if let Some(round) = self.round.take() {
             let answer = match self.needs_help() {

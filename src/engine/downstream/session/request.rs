@@ -115,7 +115,7 @@ impl Session {
             self.subscriptions[index].present(&request.initial_resource_versions, seed, &share);
         }
         if is_first && self.subscriptions[index].type_url.kind() == Kind::ClusterLoadAssignment {
-            self.settle_owed(index);
+            self.settle_endpoints_due(index);
         }
         let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.news().next());
         let refused = news.filter(|_| changed).map(|(name, error)| (name.clone(), error.clone()));
@@ -139,9 +139,11 @@ impl Session {
     }
 
     /// Forces the endpoints of clusters that were sent before the first request for endpoints.
-    fn settle_owed(&mut self, index: usize) {
-        if let (Some(owed), Some(subscription)) = (self.owed.take(), self.subscriptions.get_mut(index)) {
-            owed.settle(subscription);
+    fn settle_endpoints_due(&mut self, index: usize) {
+        if let (Some(endpoints_due), Some(subscription)) =
+            (self.endpoints_due.take(), self.subscriptions.get_mut(index))
+        {
+            endpoints_due.settle(subscription);
         }
     }
 }
