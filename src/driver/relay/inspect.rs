@@ -14,7 +14,7 @@ use crate::driver::source::handle::{SourceHandle, Subscriber};
 use crate::driver::stream::state::StreamState;
 use crate::engine::Time;
 use crate::engine::cache::EntryState;
-use crate::engine::downstream::{HeldNews, Session, SourceId, Subscription, Why};
+use crate::engine::downstream::{Session, SourceId, Subscription, UnsentNews, WhyUnsent};
 use crate::engine::remarks::Remarks;
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::telemetry::wall_now;
@@ -112,7 +112,7 @@ fn type_statuses(
     shared: &DriverContext,
 ) -> Vec<SessionTypeStatus> {
     let latest = |id| sources.iter().find(|(known, _)| *known == id).map(|(_, handle)| handle.snapshot());
-    let held = session.held_news(&latest, shared.clock.now());
+    let held = session.unsent_news(&latest, shared.clock.now());
     let types = session.subscriptions().iter().zip(held);
     types.map(|(subscription, held)| type_status(subscription, held, session, sources, shared)).collect()
 }
@@ -120,18 +120,18 @@ fn type_statuses(
 /// The change that the client is not sent. The stream holds it back, or a source holds back a mass deletion
 /// (FU18).
 fn held_status(
-    held: Option<HeldNews>,
+    held: Option<UnsentNews>,
     subscription: &Subscription,
     sources: &[(SourceId, Arc<SourceHandle>)],
     shared: &DriverContext,
 ) -> Option<HeldStatus> {
-    if let Some(HeldNews { why, since }) = held {
+    if let Some(UnsentNews { why, since }) = held {
         let duration = since.map(|since| shared.clock.now().since(since));
         let (why, what) = match &why {
-            Why::Name(name) => ("name", Some(name.as_str().into())),
-            Why::Order(type_url) => ("order", Some(type_url.message().into())),
-            Why::Withheld(name) => ("withheld", Some(name.as_str().into())),
-            Why::Unread => ("unread", None),
+            WhyUnsent::Name(name) => ("name", Some(name.as_str().into())),
+            WhyUnsent::Order(type_url) => ("order", Some(type_url.message().into())),
+            WhyUnsent::Withheld(name) => ("withheld", Some(name.as_str().into())),
+            WhyUnsent::Unread => ("unread", None),
         };
         return Some(HeldStatus { why, what, duration });
     }
@@ -146,7 +146,7 @@ fn held_status(
 
 fn type_status(
     subscription: &Subscription,
-    held: Option<HeldNews>,
+    held: Option<UnsentNews>,
     session: &Session,
     sources: &[(SourceId, Arc<SourceHandle>)],
     shared: &DriverContext,

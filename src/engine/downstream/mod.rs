@@ -29,4 +29,4 @@ pub use sources::SourceId;
 pub use subscription::Subscription;
 pub use subscription::name_wait::Hold;
 pub use subscription::nonces::Verdict;
-pub use subscription::unsent_news::{HeldNews, Why};
+pub use subscription::unsent_news::{UnsentNews, WhyUnsent};

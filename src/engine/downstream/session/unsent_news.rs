@@ -5,21 +5,21 @@ use std::sync::Arc;
 use crate::engine::Time;
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::sources::SourceId;
-use crate::engine::downstream::subscription::unsent_news::HeldNews;
+use crate::engine::downstream::subscription::unsent_news::UnsentNews;
 use crate::engine::snapshot::Snapshot;
 
 impl Session {
     /// The unsent news of each subscription, in the order of the subscriptions. `latest` as in
     /// [`Session::poll_answer`].
-    pub fn held_news(
+    pub fn unsent_news(
         &self,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
         now: Time,
-    ) -> Vec<Option<HeldNews>> {
+    ) -> Vec<Option<UnsentNews>> {
         let snapshots = self.served(latest);
         let turn = self.turn(&snapshots, false, now);
         let clusters = self.subscriptions.iter().filter(|of| of.type_url.kind().is_cluster_side());
         let before = clusters.filter(|of| of.holds_back(&turn)).map(|of| &of.type_url).next();
-        self.subscriptions.iter().map(|of| of.held_news(before, self.held_since(), &turn)).collect()
+        self.subscriptions.iter().map(|of| of.unsent_news(before, self.held_since(), &turn)).collect()
     }
 }

@@ -8,7 +8,7 @@ use crate::xds::{ResourceName, TypeUrl};
 
 /// The first applicable reason for a delay of news.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum WhyUnsent {
     /// The relay does not know whether this name exists, and the client may have it (RLY-5).
     Name(ResourceName),
     /// This earlier type waits for the client's ACK (RLY-50).
@@ -20,31 +20,31 @@ pub enum Why {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldNews {
-    pub why: Why,
+pub struct UnsentNews {
+    pub why: WhyUnsent,
     /// `None` if no time is recorded.
     pub since: Option<Time>,
 }
 
 impl Subscription {
-    pub(in crate::engine::downstream) fn held_news(
+    pub(in crate::engine::downstream) fn unsent_news(
         &self,
         before: Option<&TypeUrl>,
         held_since: Option<Time>,
         turn: &Turn<'_>,
-    ) -> Option<HeldNews> {
+    ) -> Option<UnsentNews> {
         if let Some(hold) = &self.hold {
-            return Some(HeldNews { why: Why::Name(hold.name.clone()), since: Some(hold.since) });
+            return Some(UnsentNews { why: WhyUnsent::Name(hold.name.clone()), since: Some(hold.since) });
         }
         let is_due = self.has_unsent(turn);
         if let Some(before) = before.filter(|_| is_due && self.type_url.kind().refers_to_clusters()) {
-            return Some(HeldNews { why: Why::Order(before.clone()), since: held_since });
+            return Some(UnsentNews { why: WhyUnsent::Order(before.clone()), since: held_since });
         }
         if let Some((name, since)) =
             self.parts.iter().find_map(|part| part.withheld_name(&self.type_url, turn))
         {
-            return Some(HeldNews { why: Why::Withheld(name), since: Some(since) });
+            return Some(UnsentNews { why: WhyUnsent::Withheld(name), since: Some(since) });
         }
-        (is_due && !self.nonces.is_waiting()).then_some(HeldNews { why: Why::Unread, since: None })
+        (is_due && !self.nonces.is_waiting()).then_some(UnsentNews { why: WhyUnsent::Unread, since: None })
     }
 }

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use super::bench::{Bench, CDS, ClientId, RDS, url};
-use crate::engine::downstream::{HeldNews, SourceId, Why};
+use crate::engine::downstream::{SourceId, UnsentNews, WhyUnsent};
 
 /// The reason and the duration of a type's wait.
 fn held(bench: &Bench, client: ClientId, message: &str) -> Option<(String, Duration)> {
     let latest = |id: SourceId| bench.snapshots.get(id.0 as usize).cloned();
     let session = &bench.clients[client].session;
     let index = session.subscriptions().iter().position(|of| of.type_url == url(message)).unwrap();
-    let HeldNews { why, since } = session.held_news(&latest, bench.now).swap_remove(index)?;
+    let UnsentNews { why, since } = session.unsent_news(&latest, bench.now).swap_remove(index)?;
     let text = match why {
-        Why::Name(name) => format!("name {name}"),
-        Why::Order(type_url) => format!("order {}", type_url.short()),
-        Why::Withheld(name) => format!("withheld {name}"),
-        Why::Unread => "unread".to_owned(),
+        WhyUnsent::Name(name) => format!("name {name}"),
+        WhyUnsent::Order(type_url) => format!("order {}", type_url.short()),
+        WhyUnsent::Withheld(name) => format!("withheld {name}"),
+        WhyUnsent::Unread => "unread".to_owned(),
     };
     Some((text, since.map_or(Duration::ZERO, |since| bench.now.since(since))))
 }
