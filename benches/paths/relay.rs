@@ -196,7 +196,7 @@ impl Relay {
                 *version,
                 &composition.endpoints,
                 &composition.targets,
-                &composition.told,
+                &composition.told_names,
                 self.now,
             )
             .expect("the nonce of a message");

@@ -17,7 +17,7 @@ pub use answer::chunk::Chunk;
 pub use answer::client_features::{ClientFeatures, tells_ttl, upstream_features};
 pub use answer::composition::Composition;
 pub use answer::key::AnswerKey;
-pub use answer::rest::Told;
+pub use answer::rest::ToldNames;
 pub use answer::{Answer, AnswerPart};
 pub use memory::NAME_BYTES;
 pub use session::Session;

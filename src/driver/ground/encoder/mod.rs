@@ -21,7 +21,7 @@ use crate::driver::ground::encoder::made::Made;
 use crate::driver::ground::encoder::private_body::Sharing;
 use crate::driver::ground::encoder::single_flight::{FlightGuard, SingleFlight};
 use crate::driver::ground::registry::lock;
-use crate::engine::downstream::Told;
+use crate::engine::downstream::ToldNames;
 use crate::engine::downstream::{Answer, AnswerKey};
 use crate::engine::downstream::{AnswerPart, Chunk};
 use crate::engine::snapshot::Snapshot;
@@ -47,7 +47,7 @@ pub struct Encoded {
     /// The number of resources that cannot be sent to the client (RLY-23).
     pub left_out: usize,
     /// The names in each message, if there are several messages.
-    pub told: Arc<[Told]>,
+    pub told: Arc<[ToldNames]>,
     _bytes: GaugePart,
 }
 
@@ -322,7 +322,7 @@ impl Encoder {
             endpoints: composition.endpoints,
             targets: composition.targets,
             left_out: composition.left_out,
-            told: composition.told,
+            told: composition.told_names,
             _bytes: self.metrics.encodings.bytes(bytes),
         }
     }

@@ -51,7 +51,7 @@ impl Answer {
             false => Composition { targets: targets.clone(), ..self.brought_to(&targets).difference() },
         };
         composition.leave_errors_untold(self);
-        composition.note_told();
+        composition.note_told_names();
         composition
     }
 

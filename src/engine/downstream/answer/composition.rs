@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::downstream::answer::chunk::Chunk;
-use crate::engine::downstream::answer::rest::Told;
+use crate::engine::downstream::answer::rest::ToldNames;
 use crate::engine::view::View;
 use crate::xds::ResourceName;
 
@@ -18,14 +18,14 @@ pub struct Composition {
     /// The number of resources that the client cannot be sent (RLY-23).
     pub left_out: usize,
     /// The names in each message of several.
-    pub told: Arc<[Told]>,
+    pub told_names: Arc<[ToldNames]>,
 }
 
 impl Composition {
     /// Notes the names of the messages, if there are several.
-    pub(super) fn note_told(&mut self) {
+    pub(super) fn note_told_names(&mut self) {
         if self.chunks.len() > 1 {
-            self.told = self.chunks.iter().map(Told::of).collect();
+            self.told_names = self.chunks.iter().map(ToldNames::of).collect();
         }
     }
 }

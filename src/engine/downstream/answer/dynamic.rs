@@ -18,16 +18,16 @@ use crate::xds::{Resource, ResourceName, Variant};
 
 impl Answer {
     /// The variants behind each name with parameters, for a client with the views of this answer.
-    pub(in crate::engine::downstream) fn told(&self) -> BTreeMap<ResourceName, BTreeSet<ToldVariant>> {
+    pub(in crate::engine::downstream) fn variants(&self) -> BTreeMap<ResourceName, BTreeSet<ToldVariant>> {
         let names = self.parts.iter().filter_map(|part| match &part.interest {
             Interest::Names(names) => Some(names),
             Interest::Wildcard | Interest::Globs(_) => None,
         });
         let located = names.flat_map(|names| names.iter()).filter(|name| name.is_located());
-        located.filter_map(|name| Some((name.clone(), self.told_of(name)?))).collect()
+        located.filter_map(|name| Some((name.clone(), self.variants_of(name)?))).collect()
     }
 
-    fn told_of(&self, name: &ResourceName) -> Option<BTreeSet<ToldVariant>> {
+    fn variants_of(&self, name: &ResourceName) -> Option<BTreeSet<ToldVariant>> {
         let part = self.parts.iter().rev().find(|part| part.view.has(name))?;
         let version = part.view.version_of(name);
         match self.body(name).filter(|resource| version == Some(resource.version)) {
@@ -40,7 +40,7 @@ impl Answer {
     /// The composition for a client with parameters: plain names and constraints.
     pub fn with_plain_names(&self, mut composition: Composition) -> Composition {
         let Some(told_variants) = &self.told_variants else { return composition };
-        let after = self.brought_to(&composition.targets).told();
+        let after = self.brought_to(&composition.targets).variants();
         let current = after.iter().flat_map(|(name, told)| told.iter().map(|told| (name.plain(), told)));
         let telling = Telling { answer: self, told_variants, current: current.collect() };
         let mut sent = BTreeSet::new();

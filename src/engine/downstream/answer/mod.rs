@@ -24,7 +24,7 @@ use std::sync::Arc;
 use crate::engine::Time;
 use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::downstream::answer::key::{AnswerKey, Step};
-use crate::engine::downstream::answer::rest::{Rest, Told};
+use crate::engine::downstream::answer::rest::{Rest, ToldNames};
 use crate::engine::downstream::answer::spelling::Spellings;
 use crate::engine::downstream::answer::told_variants::ToldVariants;
 use crate::engine::interest::Interest;
@@ -165,13 +165,13 @@ impl Answer {
     /// The rest of the answer after the message that was just handed out.
     pub(super) fn rest(
         &self,
-        told: &Arc<[Told]>,
+        told_names: &Arc<[ToldNames]>,
         targets: &[Arc<View>],
         told_variants: Option<ToldVariants>,
     ) -> Answer {
         let rest = || {
-            let (key, told, targets) = (self.key(), told.clone(), targets.to_vec());
-            Box::new(Rest { key, told, targets, told_variants })
+            let (key, told_names, targets) = (self.key(), told_names.clone(), targets.to_vec());
+            Box::new(Rest { key, told_names, targets, told_variants })
         };
         let rest = self.rest.clone().unwrap_or_else(rest);
         let part = |part: &AnswerPart| AnswerPart {

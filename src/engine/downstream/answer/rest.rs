@@ -16,7 +16,7 @@ use crate::xds::{Resource, ResourceName, Version};
 
 /// The names in a message of a longer answer, shared by all clients of the message.
 #[derive(Debug)]
-pub struct Told {
+pub struct ToldNames {
     /// Resources under their own names and their aliases.
     pub(in crate::engine::downstream) sent: Box<[(ResourceName, Version)]>,
     pub(in crate::engine::downstream) beats: Box<[ResourceName]>,
@@ -30,7 +30,7 @@ pub struct Told {
 #[derive(Clone, Debug)]
 pub struct Rest {
     pub(super) key: AnswerKey,
-    pub(in crate::engine::downstream) told: Arc<[Told]>,
+    pub(in crate::engine::downstream) told_names: Arc<[ToldNames]>,
     pub(in crate::engine::downstream) targets: Vec<Arc<View>>,
     /// For a client with dynamic parameters: the client's content after this answer.
     pub(in crate::engine::downstream) told_variants: Option<ToldVariants>,
@@ -40,11 +40,11 @@ fn names(resource: &Arc<Resource>) -> impl Iterator<Item = &ResourceName> {
     std::iter::once(&resource.name).chain(&resource.aliases)
 }
 
-impl Told {
-    pub(super) fn of(chunk: &Chunk) -> Told {
+impl ToldNames {
+    pub(super) fn of(chunk: &Chunk) -> ToldNames {
         let with_version = |resource| names(resource).map(|name| (name.clone(), resource.version));
         let aliases = chunk.resources.iter().chain(&chunk.beats).flat_map(|resource| &resource.aliases);
-        Told {
+        ToldNames {
             sent: chunk.resources.iter().flat_map(with_version).collect(),
             beats: chunk.beats.iter().flat_map(names).cloned().collect(),
             removed: chunk.removed.iter().cloned().collect(),

@@ -155,7 +155,7 @@ impl Refusals {
         self.news().map(|(name, reason)| (name.clone(), error(reason))).collect()
     }
 
-    pub fn told(&mut self) {
+    pub fn note_told(&mut self) {
         self.untold.clear();
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::engine::Time;
 use crate::engine::downstream::answer::Answer;
 use crate::engine::downstream::answer::key::AnswerKey;
-use crate::engine::downstream::answer::rest::Told;
+use crate::engine::downstream::answer::rest::ToldNames;
 use crate::engine::downstream::session::Session;
 use crate::engine::planted::{Bug, planted};
 use crate::engine::view::View;
@@ -14,7 +14,7 @@ use crate::xds::{Kind, ResourceName, SetMark, Version};
 impl Session {
     /// Records a handover: the answer was composed into `chunks` messages, and the message at
     /// `answer.chunk` goes out now. `version` is the version of this message, `endpoints` are the names
-    /// that must follow (ORD-5), and `targets` and `told` come from the composition. Returns the nonce, or
+    /// that must follow (ORD-5), and `targets` and `told_names` come from the composition. Returns the nonce, or
     /// `None` if the answer had no message.
     #[allow(
         clippy::too_many_arguments,
@@ -28,7 +28,7 @@ impl Session {
         version: Version,
         endpoints: &Arc<[ResourceName]>,
         targets: &[Arc<View>],
-        told: &Arc<[Told]>,
+        told_names: &Arc<[ToldNames]>,
         now: Time,
     ) -> Option<u64> {
         let subscription = self.subscriptions.get_mut(index)?;
@@ -49,7 +49,7 @@ impl Session {
                 (None, Some(_)) => subscription.told_variants_after(&answer.brought_to(targets)),
                 _ => None,
             };
-            subscription.pending = Some(Box::new(answer.rest(told, targets, told_variants)));
+            subscription.pending = Some(Box::new(answer.rest(told_names, targets, told_variants)));
         }
         if chunks == 0 {
             return None;

@@ -15,7 +15,7 @@ impl Subscription {
         self.fresh = true;
         self.keep_told_variants(&answer, false);
         let Some(rest) = &answer.rest else { return };
-        for told in rest.told.iter().take(answer.chunk) {
+        for told in rest.told_names.iter().take(answer.chunk) {
             for (index, (part, answered)) in self.parts.iter_mut().zip(&answer.parts).enumerate() {
                 part.hold_chunk(told, rest.targets.get(index).unwrap_or(&answered.view));
             }
@@ -41,7 +41,7 @@ impl Subscription {
         }
         match &answer.rest {
             Some(rest) => rest.told_variants.clone(),
-            None => Some(ToldVariants { held: answer.told() }),
+            None => Some(ToldVariants { held: answer.variants() }),
         }
     }
 

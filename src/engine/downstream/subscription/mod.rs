@@ -170,13 +170,13 @@ impl Subscription {
     }
 
     /// Notes that the client was told of these names.
-    pub fn told(&mut self, departed: &[ResourceName]) {
+    pub fn note_told(&mut self, departed: &[ResourceName]) {
         if departed.is_empty() {
             return;
         }
         self.departed.retain(|name| !departed.contains(name));
         if let Some(peculiar) = &mut self.peculiar {
-            peculiar.refusals.told();
+            peculiar.refusals.note_told();
         }
     }
 }

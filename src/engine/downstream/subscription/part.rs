@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::Time;
-use crate::engine::downstream::answer::rest::Told;
+use crate::engine::downstream::answer::rest::ToldNames;
 use crate::engine::downstream::answer::{Answer, AnswerPart};
 use crate::engine::downstream::order::acknowledged::RejectedContent;
 use crate::engine::downstream::order::turn::Turn;
@@ -114,7 +114,7 @@ impl Part {
     }
 
     /// Notes one of several messages that bring the client to a view.
-    pub(super) fn hold_chunk(&mut self, told: &Told, view: &View) {
+    pub(super) fn hold_chunk(&mut self, told: &ToldNames, view: &View) {
         let sent = told.sent.iter().map(|(name, version)| (name, *version));
         let held = Arc::make_mut(&mut self.held);
         // The message also replaces the client's content of names that left the interest.

@@ -135,6 +135,6 @@ impl Subscription {
         if has_spoken {
             self.end_first(answer);
         }
-        self.told(&answer.departed);
+        self.note_told(&answer.departed);
     }
 }

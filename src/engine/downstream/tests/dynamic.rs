@@ -85,7 +85,7 @@ fn next(bench: &mut Bench, client: usize, message: &str) -> String {
             version,
             &composition.endpoints,
             targets,
-            &composition.told,
+            &composition.told_names,
             bench.now,
         ) {
             break (answer, composition, session.nonce_text(nonce));

@@ -29,7 +29,7 @@ impl Bench {
                 version,
                 &composition.endpoints,
                 &composition.targets,
-                &composition.told,
+                &composition.told_names,
                 now,
             );
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
