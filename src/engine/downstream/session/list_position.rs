@@ -12,11 +12,11 @@ use crate::engine::fallback::Fallback;
 use crate::xds::TypeUrl;
 
 #[derive(Debug, Default)]
-pub struct Views(pub(super) Vec<ListView>);
+pub struct ListPositions(pub(super) Vec<ListPosition>);
 
 /// One list, or one type of a list.
 #[derive(Debug)]
-pub(super) struct ListView {
+pub(super) struct ListPosition {
     pub list: List,
     /// `None`: all types.
     pub(super) type_url: Option<TypeUrl>,
@@ -33,16 +33,16 @@ pub(super) struct Former {
     pub(super) until: Time,
 }
 
-impl Views {
+impl ListPositions {
     /// The fallback of a list with interests, created at the first use; `None` if the list has one server.
     pub fn enter(&mut self, number: u16, type_url: &TypeUrl, router: &dyn Router) -> Option<&Fallback> {
-        let index = match self.0.iter().position(|view| view.covers(type_url, number)) {
+        let index = match self.0.iter().position(|position| position.covers(type_url, number)) {
             Some(index) => index,
             None => {
                 let list = router.fallback(number)?;
                 let type_url = list.by_type.then(|| type_url.clone());
                 self.0.reserve_exact(1);
-                self.0.push(ListView {
+                self.0.push(ListPosition {
                     list,
                     type_url,
                     fallback: Fallback::default(),
@@ -52,33 +52,37 @@ impl Views {
                 self.0.len() - 1
             }
         };
-        self.0.get(index).map(|view| &view.fallback)
+        self.0.get(index).map(|position| &position.fallback)
     }
 
     /// Forgets lists, and types of lists, without interests.
-    pub(super) fn keep(&mut self, is_wanted: impl Fn(&ListView) -> bool) {
+    pub(super) fn keep(&mut self, is_wanted: impl Fn(&ListPosition) -> bool) {
         self.0.retain(is_wanted);
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &ListView> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ListPosition> {
         self.0.iter()
     }
 
     /// The lists with a move so recent that removals may still wait.
     pub(super) fn moved(&self) -> Vec<u16> {
-        self.0.iter().filter(|view| view.former.is_some()).map(|view| view.list.number).collect()
+        self.0
+            .iter()
+            .filter(|position| position.former.is_some())
+            .map(|position| position.list.number)
+            .collect()
     }
 
     /// Drops last bytes after the wait of all removals.
     pub(super) fn forget_former(&mut self, now: Time) {
-        for view in &mut self.0 {
-            view.former.take_if(|former| former.until <= now);
+        for position in &mut self.0 {
+            position.former.take_if(|former| former.until <= now);
         }
     }
 }
 
-impl ListView {
-    /// Whether the view serves the interests in a type of a list.
+impl ListPosition {
+    /// Whether the position serves the interests in a type of a list.
     pub(super) fn covers(&self, type_url: &TypeUrl, list: u16) -> bool {
         self.list.number == list && self.type_url.as_ref().is_none_or(|own| own == type_url)
     }

@@ -33,7 +33,7 @@ use crate::engine::Time;
 use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::endpoints_due::EndpointsDue;
 use crate::engine::downstream::session::limits::{Excess, Limits};
-use crate::engine::downstream::session::list_position::{ListView, Views};
+use crate::engine::downstream::session::list_position::{ListPosition, ListPositions};
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::name_wait::Hold;
@@ -57,7 +57,7 @@ pub struct Session {
     /// All sources that the parts are asked of, serving or not.
     sources: Vec<SourceId>,
     /// The session's position in server lists of several servers.
-    views: Views,
+    positions: ListPositions,
     /// The start of the routing types' wait: the cluster side has news to send, or waits for an ACK.
     held_since: Option<Time>,
     held_until: Option<Time>,
@@ -85,7 +85,7 @@ impl Session {
             carried: 0,
             subscriptions: Vec::new(),
             sources: Vec::new(),
-            views: Views::default(),
+            positions: ListPositions::default(),
             held_since: None,
             held_until: None,
             round: None,
@@ -130,12 +130,12 @@ impl Session {
 }
 
 impl Session {
-    fn parts_of(&self, view: &ListView) -> impl Iterator<Item = (&Subscription, &Part)> {
+    fn parts_of(&self, position: &ListPosition) -> impl Iterator<Item = (&Subscription, &Part)> {
         let parts = self
             .subscriptions()
             .iter()
             .flat_map(|subscription| subscription.parts.iter().map(move |part| (subscription, part)));
-        parts.filter(move |(subscription, part)| view.covers(&subscription.type_url, part.asked.list))
+        parts.filter(move |(subscription, part)| position.covers(&subscription.type_url, part.asked.list))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::engine::Time;
 use crate::engine::downstream::order::ORDER_WAIT_MAX;
 use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::Session;
-use crate::engine::downstream::session::list_position::{Former, ListView};
+use crate::engine::downstream::session::list_position::{Former, ListPosition};
 use crate::engine::downstream::session::router::{Router, Watch};
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
@@ -45,10 +45,10 @@ impl Session {
     /// [`Session::poll_answer`].
     pub fn look(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>, now: Time) -> Decision {
         let mut all = Decision::default();
-        for view in self.views.iter() {
-            let decision = self.decide(view, latest, now);
+        for position in self.positions.iter() {
+            let decision = self.decide(position, latest, now);
             all.next = all.next.or(decision.next);
-            let former = view.former.as_ref().map(|former| former.until);
+            let former = position.former.as_ref().map(|former| former.until);
             all.look_at = all.look_at.into_iter().chain(decision.look_at).chain(former).min();
         }
         all
@@ -62,35 +62,35 @@ impl Session {
         now: Time,
     ) -> Shift {
         let mut shift = Shift::default();
-        for index in 0..self.views.0.len() {
-            let servers = self.views.0.get(index).map_or(0, |view| view.list.servers);
+        for index in 0..self.positions.0.len() {
+            let servers = self.positions.0.get(index).map_or(0, |position| position.list.servers);
             // Every server may be opened and passed over, and then one of the servers serves.
             for _ in 0..=servers {
-                let Some(view) = self.views.0.get(index) else { break };
-                let Some(next) = self.decide(view, latest, now).next else { break };
-                let (list, type_url) = (view.list.number, view.type_url.clone());
-                let from = view.fallback.serving();
-                let former = self.parts_of(view).map(|(_, part)| part.source());
+                let Some(position) = self.positions.0.get(index) else { break };
+                let Some(next) = self.decide(position, latest, now).next else { break };
+                let (list, type_url) = (position.list.number, position.type_url.clone());
+                let from = position.fallback.serving();
+                let former = self.parts_of(position).map(|(_, part)| part.source());
                 let former: Snapshots = former.map(|source| (source, latest(source))).collect();
-                let Some(view) = self.views.0.get_mut(index) else { break };
-                let before = view.fallback.clone();
-                view.fallback.make(next, &view.list.settings, now);
-                let to = view.fallback.serving();
+                let Some(position) = self.positions.0.get_mut(index) else { break };
+                let before = position.fallback.clone();
+                position.fallback.make(next, &position.list.settings, now);
+                let to = position.fallback.serving();
                 let is_of = |of: &TypeUrl, part: &Part| {
                     part.asked.list == list && type_url.as_ref().is_none_or(|own| own == of)
                 };
                 let replaced = self.replace_where(&is_of, router);
-                let Some(view) = self.views.0.get_mut(index) else { break };
+                let Some(position) = self.positions.0.get_mut(index) else { break };
                 match replaced {
                     Ok(watches) => shift.watches.extend(watches),
                     Err(status) => {
-                        (view.fallback, view.refused_until) = (before, Some(now + RETRY));
+                        (position.fallback, position.refused_until) = (before, Some(now + RETRY));
                         shift.refused = Some(status);
                         break;
                     }
                 }
                 if from != to {
-                    view.former =
+                    position.former =
                         Some(Box::new(Former { snapshots: former, until: now + ORDER_WAIT_MAX * 2 }));
                     self.round = None;
                     shift.moves.push(Moved { list, type_url, from, to });
@@ -106,8 +106,10 @@ impl Session {
         self.subscriptions().iter().any(|subscription| {
             subscription.parts.iter().any(|part| {
                 let type_url = &subscription.type_url;
-                let view = self.views.iter().find(|view| view.covers(type_url, part.asked.list));
-                let is_last = view.is_none_or(|view| view.fallback.active() + 1 >= view.list.servers);
+                let position =
+                    self.positions.iter().find(|position| position.covers(type_url, part.asked.list));
+                let is_last =
+                    position.is_none_or(|position| position.fallback.active() + 1 >= position.list.servers);
                 let cut_off = |source| {
                     let reach = latest(source).map(|snapshot| snapshot.reach_of(type_url).clone());
                     let reach = reach.unwrap_or_default();
@@ -121,35 +123,35 @@ impl Session {
 
     /// The serving server of each list of several servers, or of each type of such a list.
     pub fn served_by(&self) -> impl Iterator<Item = (u16, u16)> {
-        self.views.iter().map(|view| (view.list.number, view.fallback.serving()))
+        self.positions.iter().map(|position| (position.list.number, position.fallback.serving()))
     }
 
     fn decide(
         &self,
-        view: &ListView,
+        position: &ListPosition,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
         now: Time,
     ) -> Decision {
-        if let Some(until) = view.refused_until.filter(|until| *until > now) {
+        if let Some(until) = position.refused_until.filter(|until| *until > now) {
             return Decision { next: None, look_at: Some(until) };
         }
         let sights: Vec<_> =
-            (0..=view.fallback.active()).map(|server| self.sight(view, server, latest)).collect();
-        view.fallback.decide(&view.list.settings, view.list.servers, &sights, now)
+            (0..=position.fallback.active()).map(|server| self.sight(position, server, latest)).collect();
+        position.fallback.decide(&position.list.settings, position.list.servers, &sights, now)
     }
 
     /// The state of one server of a list, as seen by this session. A single lost source makes the server
     /// unreachable.
     fn sight(
         &self,
-        view: &ListView,
+        position: &ListPosition,
         server: u16,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
     ) -> Sight {
         let mut sight = Sight { reach: Reach::Pending, unknown: 0, is_current: true, is_noted: true };
         let mut is_heard = true;
-        for (subscription, part) in self.parts_of(view) {
-            let is_serving = server == view.fallback.serving();
+        for (subscription, part) in self.parts_of(position) {
+            let is_serving = server == position.fallback.serving();
             let source = match is_serving {
                 true => Some(part.source()),
                 false => part.asked.others().find(|(other, _)| *other == server).map(|(_, source)| source),
@@ -158,7 +160,7 @@ impl Session {
             sight.unknown += unknown(subscription, part, source, latest);
             if is_serving {
                 sight.unknown =
-                    sight.unknown.saturating_sub(view.unknown_stand_ins(subscription, part, latest));
+                    sight.unknown.saturating_sub(position.unknown_stand_ins(subscription, part, latest));
             }
             let Some(snapshot) = latest(source) else { continue };
             let types = snapshot.of(&subscription.type_url);

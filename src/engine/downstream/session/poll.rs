@@ -27,7 +27,7 @@ impl Session {
         let newest = self.alter_snapshots(newest);
         self.begin_round(&newest, latest, now);
         if let Some(round) = self.round.take() {
-            let answer = match self.needs_help() {
+            let answer = match self.needs_stand_ins() {
                 true => self.poll_from(&self.served_in(&round, latest), true, now),
                 false => self.poll_from(&round, true, now),
             };
@@ -63,7 +63,7 @@ impl Session {
     }
 
     pub(super) fn turn<'a>(&self, snapshots: &'a Snapshots, overdue: bool, now: Time) -> Turn<'a> {
-        Turn { snapshots, carried: self.carried, now, moved: self.views.moved(), overdue }
+        Turn { snapshots, carried: self.carried, now, moved: self.positions.moved(), overdue }
     }
 
     fn poll_from(&mut self, snapshots: &Snapshots, overdue: bool, now: Time) -> Option<(usize, Answer)> {

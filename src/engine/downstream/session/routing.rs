@@ -3,7 +3,7 @@
 use crate::engine::downstream::answer::spelling::SPELLINGS_MAX;
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::session::limits::Excess;
-use crate::engine::downstream::session::list_position::{ListView, Views};
+use crate::engine::downstream::session::list_position::{ListPosition, ListPositions};
 use crate::engine::downstream::session::router::{Router, Watch};
 use crate::engine::downstream::sources::{Asked, Others, SourceId};
 use crate::engine::downstream::subscription::part::{Key, Part};
@@ -16,11 +16,11 @@ impl Asked {
     fn find(
         type_url: &TypeUrl,
         realm: Realm,
-        views: &mut Views,
+        positions: &mut ListPositions,
         router: &mut dyn Router,
     ) -> Result<Asked, Status> {
         let list = router.list(type_url, realm);
-        let Some(fallback) = views.enter(list, type_url, router) else {
+        let Some(fallback) = positions.enter(list, type_url, router) else {
             return Ok(Asked { list, source: router.source(type_url, realm, 0)?, others: None });
         };
         let source = router.source(type_url, realm, fallback.serving())?;
@@ -40,7 +40,7 @@ impl Session {
         router: &mut dyn Router,
     ) -> Result<Vec<Watch>, Status> {
         let mut watches = Vec::new();
-        let (subscription, views) = (&mut self.subscriptions[index], &mut self.views);
+        let (subscription, positions) = (&mut self.subscriptions[index], &mut self.positions);
         let type_url = subscription.type_url.clone();
         // Names go first, because they keep the content of a glob or wildcard that goes with the same
         // request.
@@ -48,12 +48,12 @@ impl Session {
         let (names, globs): (Vec<_>, Vec<_>) = change.names.into_iter().partition(is_named);
         for ((shape, realm), names) in names.into_iter().chain(globs) {
             let interest = (!names.0.is_empty()).then(|| shape.interest(names.0));
-            set_part(subscription, (shape, realm), interest, views, router, &mut watches)?;
+            set_part(subscription, (shape, realm), interest, positions, router, &mut watches)?;
         }
         if let Some(wildcard) = change.wildcard {
             let interest = wildcard.then_some(Interest::Wildcard);
             let realm = router.realm_of(&type_url, None);
-            set_part(subscription, (Shape::Wildcard, realm), interest, views, router, &mut watches)?;
+            set_part(subscription, (Shape::Wildcard, realm), interest, positions, router, &mut watches)?;
         }
         let names: usize = self.subscriptions.iter().map(Subscription::names_len).sum();
         if names > self.limits.names_per_stream {
@@ -96,7 +96,7 @@ impl Session {
         for subscription in &self.subscriptions {
             let type_url = &subscription.type_url;
             for part in subscription.parts.iter().filter(|part| is_of(type_url, part)) {
-                found.push(Asked::find(type_url, part.realm, &mut self.views, router)?);
+                found.push(Asked::find(type_url, part.realm, &mut self.positions, router)?);
             }
         }
         let (mut found, mut watches) = (found.into_iter(), Vec::new());
@@ -138,7 +138,7 @@ impl Session {
         self.apply(index, change, router)
     }
 
-    /// Lists the sources of the parts. Unused sources and views go, so that nothing keeps them alive.
+    /// Lists the sources of the parts. Unused sources and positions go, so that nothing keeps them alive.
     fn list_sources(&mut self) {
         let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
         let asked = || parts().flat_map(|part| part.asked.sources());
@@ -149,10 +149,11 @@ impl Session {
                 self.sources.push(source);
             }
         }
-        let is_wanted = |subscription: &Subscription, view: &ListView| {
-            subscription.parts.iter().any(|part| view.covers(&subscription.type_url, part.asked.list))
+        let is_wanted = |subscription: &Subscription, position: &ListPosition| {
+            subscription.parts.iter().any(|part| position.covers(&subscription.type_url, part.asked.list))
         };
-        self.views.keep(|view| self.subscriptions.iter().any(|subscription| is_wanted(subscription, view)));
+        self.positions
+            .keep(|position| self.subscriptions.iter().any(|subscription| is_wanted(subscription, position)));
     }
 }
 
@@ -161,14 +162,14 @@ fn set_part(
     subscription: &mut Subscription,
     (shape, realm): Key,
     interest: Option<Interest>,
-    views: &mut Views,
+    positions: &mut ListPositions,
     router: &mut dyn Router,
     watches: &mut Vec<Watch>,
 ) -> Result<(), Status> {
     let type_url = subscription.type_url.clone();
     match interest {
         Some(interest) => {
-            let asked = Asked::find(&type_url, realm, views, router)?;
+            let asked = Asked::find(&type_url, realm, positions, router)?;
             let old = subscription.set_part(realm, Some((asked.clone(), interest.clone())), shape);
             // This very request may have changed the client's node class (RLY-16).
             if let Some(old) = old {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::engine::Time;
 use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::Session;
-use crate::engine::downstream::session::list_position::ListView;
+use crate::engine::downstream::session::list_position::ListPosition;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
@@ -25,13 +25,13 @@ type Latest<'a> = &'a dyn Fn(SourceId) -> Option<Arc<Snapshot>>;
 impl Session {
     /// The newest snapshots, one per source for all types, so that no type runs ahead of another.
     pub(super) fn serve_from(&mut self, latest: Latest<'_>, now: Time) -> Snapshots {
-        self.views.forget_former(now);
+        self.positions.forget_former(now);
         self.served(latest)
     }
 
     /// See [`Session::serve_from`].
     pub(super) fn served(&self, latest: Latest<'_>) -> Snapshots {
-        self.with_help(self.newest(latest))
+        self.with_stand_ins(self.newest(latest))
     }
 
     /// The sources' own snapshots.
@@ -48,15 +48,15 @@ impl Session {
             true => snapshot_of(round, source),
             false => latest(source),
         };
-        self.with_help(self.newest(&of_round))
+        self.with_stand_ins(self.newest(&of_round))
     }
 
-    fn with_help(&self, mut snapshots: Snapshots) -> Snapshots {
-        for view in self.views.iter().filter(|view| view.needs_help()) {
-            for (subscription, part) in self.parts_of(view) {
+    fn with_stand_ins(&self, mut snapshots: Snapshots) -> Snapshots {
+        for position in self.positions.iter().filter(|position| position.needs_stand_ins()) {
+            for (subscription, part) in self.parts_of(position) {
                 let type_url = &subscription.type_url;
-                let stand_ins = view.stand_ins(subscription, part, &|id| snapshot_of(&snapshots, id));
-                let lasts = view.last_bytes(subscription, part, self.variant(), &snapshots);
+                let stand_ins = position.stand_ins(subscription, part, &|id| snapshot_of(&snapshots, id));
+                let lasts = position.last_bytes(subscription, part, self.variant(), &snapshots);
                 if stand_ins.is_empty() && lasts.is_empty() {
                     continue;
                 }
@@ -64,16 +64,16 @@ impl Session {
                 let Some((_, Some(own))) = own else { continue };
                 if let Some(types) = Arc::make_mut(own).of_mut(type_url) {
                     types.stand_in(&part.interest, stand_ins);
-                    types.keep_last(part.leaving(), lasts, u64::from(view.fallback.serving()));
+                    types.keep_last(part.leaving(), lasts, u64::from(position.fallback.serving()));
                 }
             }
         }
         snapshots
     }
 
-    /// Whether a view needs resources of other servers.
-    pub(super) fn needs_help(&self) -> bool {
-        self.views.iter().any(ListView::needs_help)
+    /// Whether a position needs resources of other servers.
+    pub(super) fn needs_stand_ins(&self) -> bool {
+        self.positions.iter().any(ListPosition::needs_stand_ins)
     }
 }
 
@@ -82,8 +82,8 @@ fn snapshot_of(snapshots: &Snapshots, source: SourceId) -> Option<Arc<Snapshot>>
     snapshot.clone()
 }
 
-impl ListView {
-    fn needs_help(&self) -> bool {
+impl ListPosition {
+    fn needs_stand_ins(&self) -> bool {
         self.fallback.serving() > 0 || self.former.is_some()
     }
 
