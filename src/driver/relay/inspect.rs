@@ -185,13 +185,13 @@ fn type_status(
         refused: sources_of(subscription, sources).any(|source| source.key().place == ServerPlace::REFUSED),
         restored: is_restored(subscription, sources),
         unacked: nonces.waiting_since().map(|since| shared.clock.now().since(since)),
-        waits: subscription.hold.as_ref().map(|hold| WaitStatus {
-            name: hold.name.clone(),
+        waits: subscription.name_wait.as_ref().map(|wait| WaitStatus {
+            name: wait.name.clone(),
             server: servers_of(
-                sources.iter().filter(|(id, _)| *id == hold.source).map(|(_, source)| &**source),
+                sources.iter().filter(|(id, _)| *id == wait.source).map(|(_, source)| &**source),
                 shared,
             ),
-            duration: shared.clock.now().since(hold.since),
+            duration: shared.clock.now().since(wait.since),
         }),
         held,
         nack: nonces.nack.as_ref().map(|nack| NackStatus {

@@ -27,6 +27,6 @@ pub use session::request::Taken;
 pub use session::router::{List, Router, Watch};
 pub use sources::SourceId;
 pub use subscription::Subscription;
-pub use subscription::name_wait::Hold;
+pub use subscription::name_wait::NameWait;
 pub use subscription::nonces::Verdict;
 pub use subscription::unsent_news::{UnsentNews, WhyUnsent};

@@ -36,7 +36,7 @@ use crate::engine::downstream::session::limits::{Excess, Limits};
 use crate::engine::downstream::session::list_position::{ListPosition, ListPositions};
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
-use crate::engine::downstream::subscription::name_wait::Hold;
+use crate::engine::downstream::subscription::name_wait::NameWait;
 use crate::engine::downstream::subscription::part::Part;
 use crate::engine::interest::HashSeed;
 use crate::xds::{StreamKind, TypeUrl, Variant};
@@ -155,8 +155,9 @@ impl Session {
 
 impl Session {
     /// The waits of this session for names, each with its type.
-    pub fn holds(&mut self) -> impl Iterator<Item = (&TypeUrl, &mut Hold)> {
-        let holds = self.subscriptions.iter_mut();
-        holds.filter_map(|subscription| Some((&subscription.type_url, subscription.hold.as_deref_mut()?)))
+    pub fn name_waits(&mut self) -> impl Iterator<Item = (&TypeUrl, &mut NameWait)> {
+        let waits = self.subscriptions.iter_mut();
+        waits
+            .filter_map(|subscription| Some((&subscription.type_url, subscription.name_wait.as_deref_mut()?)))
     }
 }

@@ -25,7 +25,7 @@ use crate::engine::downstream::answer::spelling::{Peculiar, Refusals, Spellings}
 use crate::engine::downstream::answer::told_variants::ToldVariants;
 use crate::engine::downstream::memory::{NAME_BYTES, weight};
 use crate::engine::downstream::order::acknowledged::AcknowledgedAnswers;
-use crate::engine::downstream::subscription::name_wait::{First, Hold};
+use crate::engine::downstream::subscription::name_wait::{First, NameWait};
 use crate::engine::downstream::subscription::nonces::Nonces;
 use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::downstream::subscription::set_marks::SetMarks;
@@ -51,7 +51,7 @@ pub struct Subscription {
     /// The SotW state before the first answer of the type (RLY-5).
     first: Option<Box<First>>,
     /// The client's wait for a name.
-    pub hold: Option<Box<Hold>>,
+    pub name_wait: Option<Box<NameWait>>,
     /// The version in the first request of a wildcard client (STR-10).
     pub presented: Option<Version>,
     /// The rest of an answer that takes several messages. The rest goes out before a newer answer begins
@@ -110,7 +110,7 @@ impl Subscription {
             greeting: false,
             fresh: false,
             first: None,
-            hold: None,
+            name_wait: None,
             presented: None,
             pending: None,
             legacy_wildcard: true,

@@ -88,7 +88,7 @@ impl First {
 
 /// A client's wait for a complete set.
 #[derive(Clone, Debug)]
-pub struct Hold {
+pub struct NameWait {
     /// One of the missing names.
     pub name: ResourceName,
     /// The source that does not know the name.
@@ -103,7 +103,7 @@ pub struct Hold {
     pub is_told: bool,
 }
 
-impl Hold {
+impl NameWait {
     /// Whether no time ends the wait for a single name. Nothing else may tell the operator then.
     pub fn is_endless(&self) -> bool {
         self.is_timeless && !self.name.is_wildcard()

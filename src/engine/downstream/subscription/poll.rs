@@ -55,7 +55,7 @@ impl Subscription {
         let departed: Vec<_> = departed.chain(refused).collect();
         let is_due = news || greeting || !departed.is_empty();
         if !is_due {
-            self.hold = None;
+            self.name_wait = None;
         }
         // Complete sets wait for UNKNOWN names that the client may have: absence means deletion (RLY-5).
         if !is_due || (full && self.must_wait(&parts, turn)) {

@@ -33,8 +33,8 @@ impl Subscription {
         held_since: Option<Time>,
         turn: &Turn<'_>,
     ) -> Option<UnsentNews> {
-        if let Some(hold) = &self.hold {
-            return Some(UnsentNews { why: WhyUnsent::Name(hold.name.clone()), since: Some(hold.since) });
+        if let Some(wait) = &self.name_wait {
+            return Some(UnsentNews { why: WhyUnsent::Name(wait.name.clone()), since: Some(wait.since) });
         }
         let is_due = self.has_unsent(turn);
         if let Some(before) = before.filter(|_| is_due && self.type_url.kind().refers_to_clusters()) {

@@ -5,7 +5,7 @@ use crate::engine::downstream::answer::{Answer, AnswerPart};
 use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
-use crate::engine::downstream::subscription::name_wait::{Awaited, Doubt, First, Hold};
+use crate::engine::downstream::subscription::name_wait::{Awaited, Doubt, First, NameWait};
 use crate::engine::interest::Interest;
 use crate::engine::planted::{Bug, planted};
 use crate::xds::{ResourceName, SotwRequest};
@@ -24,13 +24,13 @@ impl Subscription {
 
     /// The time of the next look for a missing name.
     pub(in crate::engine::downstream) fn look_at(&self) -> Option<Time> {
-        self.hold.as_ref().and_then(|hold| hold.look_at)
+        self.name_wait.as_ref().and_then(|wait| wait.look_at)
     }
 
     /// Begins a new decision about the wait.
     pub(super) fn look(&mut self) {
-        if let Some(hold) = &mut self.hold {
-            hold.look_at = None;
+        if let Some(wait) = &mut self.name_wait {
+            wait.look_at = None;
         }
     }
 
@@ -45,15 +45,15 @@ impl Subscription {
     /// Whether the complete set has to wait for a name. Notes the name.
     pub(super) fn must_wait(&mut self, parts: &[AnswerPart], turn: &Turn<'_>) -> bool {
         let Some(Awaited { index, name, look_at }) = self.awaited(parts, turn.now) else {
-            self.hold = None;
+            self.name_wait = None;
             return false;
         };
         let source = self.parts.get(index).map_or(SourceId(0), |part| part.source());
-        let before = self.hold.take();
+        let before = self.name_wait.take();
         let since = before.as_ref().map_or(turn.now, |before| before.since);
         let is_told = before.is_some_and(|before| before.is_told);
         let is_timeless = look_at.is_none();
-        self.hold = Some(Box::new(Hold { name, source, since, look_at, is_timeless, is_told }));
+        self.name_wait = Some(Box::new(NameWait { name, source, since, look_at, is_timeless, is_told }));
         true
     }
 
@@ -64,7 +64,8 @@ impl Subscription {
         if let Some((index, _)) = open().find(|(_, part)| matches!(part.interest, Interest::Wildcard)) {
             return Some(Awaited { index, name: ResourceName::new("*"), look_at: None });
         }
-        let doubt = Doubt { parts, features: self.features, last: self.hold.as_ref().map(|hold| &hold.name) };
+        let doubt =
+            Doubt { parts, features: self.features, last: self.name_wait.as_ref().map(|wait| &wait.name) };
         let returning =
             self.first.as_ref().filter(|first| first.returns_to_all || !first.returning.is_empty());
         for (index, part) in open() {
