@@ -34,9 +34,7 @@ impl Answer {
         }
         (resources, errors.into_iter().collect())
     }
-}
 
-impl Answer {
     /// The version of a complete set (RLY-31), without a composition: composing takes as long as encoding,
     /// and each poll asks for the version first. Versions of sets are sums, so the result is the sum over
     /// the parts, less the names that several parts have.

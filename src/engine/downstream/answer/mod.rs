@@ -154,9 +154,7 @@ impl Answer {
         // A name that stays in the view although the source no longer has the name keeps its last bytes.
         types.body(leaving, name).or_else(|| types.departed(leaving, name))
     }
-}
 
-impl Answer {
     /// The key of the whole answer; `None` if no message was handed out yet.
     fn rest_key(&self) -> Option<AnswerKey> {
         self.rest.as_ref().map(|rest| rest.key)

@@ -88,9 +88,7 @@ impl Session {
             self.endpoints_due.get_or_insert_default().add(endpoints);
         }
     }
-}
 
-impl Session {
     /// Records and returns the mark for the message of this answer that was just committed; `None` if no
     /// mark is due.
     pub fn mark(&mut self, index: usize, answer: &Answer, chunks: usize) -> Option<SetMark> {
@@ -100,9 +98,7 @@ impl Session {
         let marks = self.subscriptions.get_mut(index)?.set_marks.as_deref_mut()?;
         marks.take(&answer.parts)
     }
-}
 
-impl Session {
     /// Gives up the rest of this subscription's answer. The next answer is built from the snapshots of that
     /// time.
     pub fn begin_anew(&mut self, index: usize) {

@@ -127,9 +127,7 @@ impl Session {
         let same_stream = u32::from_str_radix(prefix, 16) == Ok(self.nonce_prefix);
         if same_stream { number.parse().ok() } else { None }
     }
-}
 
-impl Session {
     fn parts_of(&self, position: &ListPosition) -> impl Iterator<Item = (&Subscription, &Part)> {
         let parts = self
             .subscriptions()
@@ -137,23 +135,17 @@ impl Session {
             .flat_map(|subscription| subscription.parts.iter().map(move |part| (subscription, part)));
         parts.filter(move |(subscription, part)| position.covers(&subscription.type_url, part.asked.list))
     }
-}
 
-impl Session {
     /// Whether a part is asked of this source.
     pub fn uses(&self, source: SourceId) -> bool {
         self.sources.contains(&source)
     }
-}
 
-impl Session {
     /// Memory of the names that this stream asks for, gave up, or presented, in bytes.
     pub fn names_bytes(&self) -> usize {
         self.subscriptions.iter().map(Subscription::names_bytes).sum()
     }
-}
 
-impl Session {
     /// The waits of this session for names, each with its type.
     pub fn name_waits(&mut self) -> impl Iterator<Item = (&TypeUrl, &mut NameWait)> {
         let waits = self.subscriptions.iter_mut();

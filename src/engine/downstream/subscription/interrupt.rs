@@ -25,9 +25,7 @@ impl Subscription {
             }
         }
     }
-}
 
-impl Subscription {
     pub(super) fn note_dynamic_names(&mut self, names: &[ResourceName]) {
         if self.told_variants.is_none() && names.iter().any(ResourceName::is_located) {
             self.told_variants = Some(Arc::default());

@@ -179,17 +179,13 @@ impl Subscription {
             peculiar.refusals.note_told();
         }
     }
-}
 
-impl Subscription {
     /// Whether the next response must be a complete set: in SotW, for full-state types and for wildcards of
     /// any type (SST-1 to SST-3).
     pub(super) fn is_full(&self, variant: Variant) -> bool {
         variant == Variant::Sotw && (self.type_url.is_full_state() || self.is_wildcard())
     }
-}
 
-impl Subscription {
     pub(super) fn names_bytes(&self) -> usize {
         let sets = self.parts.iter().filter_map(|part| part.names());
         let wanted: usize = sets.map(|names| names.text_bytes() + names.len() * NAME_BYTES).sum();

@@ -175,9 +175,7 @@ impl Part {
     pub fn names(&self) -> Option<&Arc<NameSet>> {
         self.interest.names()
     }
-}
 
-impl Part {
     pub(in crate::engine::downstream) fn withheld(&self) -> Option<&Withheld> {
         self.withheld.as_deref().filter(|withheld| withheld.is_of(self.source()))
     }
