@@ -197,7 +197,7 @@ impl Relay {
                 *version,
                 &composition.endpoints,
                 &composition.targets,
-                &composition.told,
+                &composition.told_names,
                 self.now,
             )
             .expect("the nonce of a message");
@@ -212,9 +212,9 @@ impl Relay {
 
 /// Encodes like the driver's encoder for the first session that needs an answer.
 pub fn encode(answer: &Answer) -> Encoded {
-    let composition = answer.located(answer.spelled(answer.compose()));
+    let composition = answer.with_plain_names(answer.spelled(answer.compose()));
     let type_url = &answer.type_url;
-    let body = |chunk: &sluice::engine::downstream::answer::Chunk| {
+    let body = |chunk: &sluice::engine::downstream::Chunk| {
         let resources = chunk.resources.iter().map(Arc::as_ref);
         let ttls = Some(&chunk.ttls).filter(|ttls| !ttls.is_empty());
         let beside = Beside { ttls, beats: &chunk.beats, errors: &chunk.errors };

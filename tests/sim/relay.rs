@@ -595,7 +595,7 @@ impl World {
             let chunk = composition.chunks.get(answer.chunk);
             let version = chunk.map(|chunk| chunk.version).unwrap_or_default();
             let (endpoints, targets, told) =
-                (&composition.endpoints, &composition.targets, &composition.told);
+                (&composition.endpoints, &composition.targets, &composition.told_names);
             let nonce =
                 stream.session.commit(index, &answer, chunks, version, endpoints, targets, told, time);
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };

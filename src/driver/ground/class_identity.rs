@@ -2,7 +2,7 @@
 //! and upstream.
 
 use crate::engine::class::{NodeClass, Parts, UpstreamNode};
-use crate::engine::downstream::dialect::upstream_features;
+use crate::engine::downstream::upstream_features;
 use crate::wire::upstream::encode_node;
 use crate::xds::Node;
 

@@ -199,7 +199,7 @@ mod tests {
     /// Two requests are needed for so many names, by `names_per_request`.
     #[test]
     fn as_many_names_as_a_stream_may_ask_for_fit_into_the_default_budget() {
-        use crate::engine::downstream::memory::NAME_BYTES;
+        use crate::engine::downstream::NAME_BYTES;
         use crate::wire::NAME_IN_REQUEST_BYTES;
         let (names, text) = (200_000, 60);
         let taken = names * (text + NAME_BYTES);

@@ -16,7 +16,7 @@ use crate::driver::ground::rate::Limiter;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{Place, Server, ServerLists};
 use crate::engine::class::{NameStyle, NodeClass, NodeClasses};
-use crate::engine::downstream::{Dialect, Limits};
+use crate::engine::downstream::{ClientFeatures, Limits};
 use crate::engine::interest::HashSeed;
 use crate::engine::{Time, source};
 use crate::telemetry::{Metrics, Throttle};
@@ -136,7 +136,12 @@ impl DriverContext {
     }
 
     /// The features that a client supports for a type, with the operator's additions (ERR-8).
-    pub fn dialect(&self, node: Option<&Node>, variant: Variant, type_url: &TypeUrl) -> Dialect {
+    pub fn client_features(
+        &self,
+        node: Option<&Node>,
+        variant: Variant,
+        type_url: &TypeUrl,
+    ) -> ClientFeatures {
         let anonymous = Node::default();
         let node = node.unwrap_or(&anonymous);
         // Features belong to the client, so the rules of both name styles count.
@@ -144,6 +149,6 @@ impl DriverContext {
             .map(|style| self.settings.classes.rule(node, type_url, style))
             .into_iter()
             .flatten();
-        Dialect::of(node, variant, type_url, rules.any(|rule| rule.resource_errors_alone))
+        ClientFeatures::of(node, variant, type_url, rules.any(|rule| rule.resource_errors_alone))
     }
 }

@@ -14,7 +14,7 @@ use crate::driver::source::handle::{SourceHandle, Subscriber};
 use crate::driver::stream::state::StreamState;
 use crate::engine::Time;
 use crate::engine::cache::EntryState;
-use crate::engine::downstream::{HeldNews, Session, SourceId, Subscription, Why};
+use crate::engine::downstream::{Session, SourceId, Subscription, UnsentNews, WhyUnsent};
 use crate::engine::remarks::Remarks;
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::telemetry::wall_now;
@@ -94,9 +94,9 @@ fn join(texts: impl Iterator<Item = Arc<str>>) -> Option<Arc<str>> {
 fn version_held(subscription: &Subscription, session: &Session) -> Option<Version> {
     let parts = || subscription.parts.iter().map(|part| part.held.digest());
     match session.variant() {
-        Variant::Sotw => subscription.flight.version_sent,
+        Variant::Sotw => subscription.nonces.version_sent,
         Variant::Delta => {
-            parts().reduce(Version::plus).filter(|_| subscription.flight.version_sent.is_some())
+            parts().reduce(Version::plus).filter(|_| subscription.nonces.version_sent.is_some())
         }
     }
 }
@@ -112,7 +112,7 @@ fn type_statuses(
     shared: &DriverContext,
 ) -> Vec<SessionTypeStatus> {
     let latest = |id| sources.iter().find(|(known, _)| *known == id).map(|(_, handle)| handle.snapshot());
-    let held = session.held_news(&latest, shared.clock.now());
+    let held = session.unsent_news(&latest, shared.clock.now());
     let types = session.subscriptions().iter().zip(held);
     types.map(|(subscription, held)| type_status(subscription, held, session, sources, shared)).collect()
 }
@@ -120,18 +120,18 @@ fn type_statuses(
 /// The change that the client is not sent. The stream holds it back, or a source holds back a mass deletion
 /// (FU18).
 fn held_status(
-    held: Option<HeldNews>,
+    held: Option<UnsentNews>,
     subscription: &Subscription,
     sources: &[(SourceId, Arc<SourceHandle>)],
     shared: &DriverContext,
 ) -> Option<HeldStatus> {
-    if let Some(HeldNews { why, since }) = held {
+    if let Some(UnsentNews { why, since }) = held {
         let duration = since.map(|since| shared.clock.now().since(since));
         let (why, what) = match &why {
-            Why::Name(name) => ("name", Some(name.as_str().into())),
-            Why::Order(type_url) => ("order", Some(type_url.message().into())),
-            Why::Withheld(name) => ("withheld", Some(name.as_str().into())),
-            Why::Unread => ("unread", None),
+            WhyUnsent::Name(name) => ("name", Some(name.as_str().into())),
+            WhyUnsent::Order(type_url) => ("order", Some(type_url.message().into())),
+            WhyUnsent::Withheld(name) => ("withheld", Some(name.as_str().into())),
+            WhyUnsent::Unread => ("unread", None),
         };
         return Some(HeldStatus { why, what, duration });
     }
@@ -146,14 +146,14 @@ fn held_status(
 
 fn type_status(
     subscription: &Subscription,
-    held: Option<HeldNews>,
+    held: Option<UnsentNews>,
     session: &Session,
     sources: &[(SourceId, Arc<SourceHandle>)],
     shared: &DriverContext,
 ) -> SessionTypeStatus {
     let held = held_status(held, subscription, sources, shared);
-    let flight = &subscription.flight;
-    let state = match (&flight.nack, flight.version_sent, flight.is_waiting()) {
+    let nonces = &subscription.nonces;
+    let state = match (&nonces.nack, nonces.version_sent, nonces.is_waiting()) {
         (Some(_), _, _) => ConfigStatus::Error,
         (None, None, _) if subscription.holds_nothing() => ConfigStatus::NotSent,
         (None, _, true) => ConfigStatus::Stale,
@@ -170,13 +170,13 @@ fn type_status(
         names: subscription.names_len(),
         version_sent: version_held(subscription, session),
         version_acked: match session.variant() {
-            Variant::Sotw => flight.version_acked,
+            Variant::Sotw => nonces.version_acked,
             Variant::Delta => {
-                let is_acked = flight.nack.is_none() && !flight.is_waiting();
+                let is_acked = nonces.nack.is_none() && !nonces.is_waiting();
                 version_held(subscription, session).filter(|_| is_acked)
             }
         },
-        nonce: flight.latest().map(|nonce| session.nonce_text(nonce).into()),
+        nonce: nonces.latest().map(|nonce| session.nonce_text(nonce).into()),
         state,
         server_refuses: sources_of(subscription, sources).find_map(|source| {
             let status = source.status();
@@ -184,17 +184,17 @@ fn type_status(
         }),
         refused: sources_of(subscription, sources).any(|source| source.key().place == ServerPlace::REFUSED),
         restored: is_restored(subscription, sources),
-        unacked: flight.waiting_since().map(|since| shared.clock.now().since(since)),
-        waits: subscription.hold.as_ref().map(|hold| WaitStatus {
-            name: hold.name.clone(),
+        unacked: nonces.waiting_since().map(|since| shared.clock.now().since(since)),
+        waits: subscription.name_wait.as_ref().map(|wait| WaitStatus {
+            name: wait.name.clone(),
             server: servers_of(
-                sources.iter().filter(|(id, _)| *id == hold.source).map(|(_, source)| &**source),
+                sources.iter().filter(|(id, _)| *id == wait.source).map(|(_, source)| &**source),
                 shared,
             ),
-            duration: shared.clock.now().since(hold.since),
+            duration: shared.clock.now().since(wait.since),
         }),
         held,
-        nack: flight.nack.as_ref().map(|nack| NackStatus {
+        nack: nonces.nack.as_ref().map(|nack| NackStatus {
             version: Some(nack.version),
             detail: nack.status.to_string().into(),
             at: shared.clock.wall(nack.at),

@@ -25,7 +25,7 @@ use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::class::UpstreamNode;
 use crate::engine::downstream::SourceId;
-use crate::engine::downstream::dialect::tells_ttl;
+use crate::engine::downstream::tells_ttl;
 use crate::engine::source::{self, Attachment, Files, Output, Source, StreamIndex, Streams};
 use crate::engine::upstream::{Event, Input};
 use crate::xds::{Code, Response, Status, TypeUrl};

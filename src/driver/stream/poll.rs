@@ -106,7 +106,7 @@ impl Wait {
         }
         // The time to look again is ignored: the poll ends soon, and each change wakes it.
         state.follow_servers(inner, state.shared.clock.now());
-        let answer = inner.session.whole(&newest(&inner.sources));
+        let answer = inner.session.complete_set(&newest(&inner.sources));
         self.is_current = answer
             .as_ref()
             .filter(|_| self.form == Form::Json && self.presented.is_some())
@@ -118,7 +118,7 @@ impl Wait {
     }
 
     fn version(&self, answer: &Answer) -> Version {
-        answer.version_of_whole().plus(self.names)
+        answer.version_of_complete_set().plus(self.names)
     }
 
     fn write(

@@ -14,7 +14,7 @@ use crate::driver::stream::routes::Routes;
 use crate::driver::stream::state::{Inner, StreamState};
 use crate::driver::stream::subscriber::subscriber_at;
 use crate::engine::cache::SessionId;
-use crate::engine::downstream::session::Excess;
+use crate::engine::downstream::Excess;
 use crate::engine::downstream::{Taken, Verdict, Watch};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::TypeMetrics;

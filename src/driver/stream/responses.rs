@@ -234,8 +234,8 @@ impl Inner {
     /// Since when the client owes an ACK, or waits for a name (RLY-5).
     pub(crate) fn waiting_since(&self) -> Option<Time> {
         let waits = |subscription: &Subscription| {
-            let held = subscription.hold.as_ref().map(|hold| hold.since);
-            subscription.flight.waiting_since().into_iter().chain(held).min()
+            let held = subscription.name_wait.as_ref().map(|wait| wait.since);
+            subscription.nonces.waiting_since().into_iter().chain(held).min()
         };
         self.session.subscriptions().iter().filter_map(waits).min()
     }

@@ -11,7 +11,7 @@ use crate::driver::source::table::{Claim, Refused};
 use crate::driver::stream::private_part::private_source;
 use crate::driver::stream::refusal::Refusal;
 use crate::driver::stream::state::StreamState;
-use crate::engine::downstream::{Dialect, List, Router, SourceId};
+use crate::engine::downstream::{ClientFeatures, List, Router, SourceId};
 use crate::engine::realm::{Realm, Space};
 use crate::engine::view::View;
 use crate::telemetry::Limit;
@@ -71,8 +71,8 @@ impl Router for Routes<'_> {
         self.stream.shared.presented_views.share(view)
     }
 
-    fn dialect(&self, type_url: &TypeUrl) -> Dialect {
-        self.stream.shared.dialect(self.node, self.stream.kind().variant, type_url)
+    fn client_features(&self, type_url: &TypeUrl) -> ClientFeatures {
+        self.stream.shared.client_features(self.node, self.stream.kind().variant, type_url)
     }
 
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status> {

@@ -2,37 +2,31 @@
 //!
 //! SotW and delta share the same core. Requests change a subscription in different ways ([`subscription`]).
 //! Responses have different forms, but bring a client from its content to its target in both variants
-//! ([`answer`]).
+//! ([`answer`]). Each folder uses only the folders before it.
 
-pub mod answer;
-#[cfg(feature = "planted")]
-mod askew;
-pub mod dialect;
-pub mod flight;
-pub mod order;
-pub mod rest;
-mod owed;
-pub mod spelling;
-mod located;
-mod marks;
-pub mod memory;
-pub mod routing;
-pub mod session;
-pub mod subscription;
-pub mod views;
-mod served;
-mod held;
-mod wait;
-mod whole;
+mod memory;
+mod sources;
+mod order;
+mod answer;
+mod subscription;
+mod session;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{Answer, AnswerKey, Composition};
-pub use dialect::Dialect;
-pub use flight::Verdict;
-pub use held::{HeldNews, Why};
-pub use routing::{Router, Watch};
-pub use session::{Limits, Session, Taken};
-pub use subscription::{SourceId, Subscription};
-pub use views::{List, Moved, Shift};
-pub use wait::Hold;
+pub use answer::chunk::Chunk;
+pub use answer::client_features::{ClientFeatures, tells_ttl, upstream_features};
+pub use answer::composition::Composition;
+pub use answer::key::AnswerKey;
+pub use answer::rest::ToldNames;
+pub use answer::{Answer, AnswerPart};
+pub use memory::NAME_BYTES;
+pub use session::Session;
+pub use session::limits::{Excess, Limits};
+pub use session::moves::{Moved, Shift};
+pub use session::request::Taken;
+pub use session::router::{List, Router, Watch};
+pub use sources::SourceId;
+pub use subscription::Subscription;
+pub use subscription::name_wait::NameWait;
+pub use subscription::nonces::Verdict;
+pub use subscription::unsent_news::{UnsentNews, WhyUnsent};

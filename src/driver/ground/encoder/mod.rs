@@ -21,9 +21,9 @@ use crate::driver::ground::encoder::made::Made;
 use crate::driver::ground::encoder::private_body::Sharing;
 use crate::driver::ground::encoder::single_flight::{FlightGuard, SingleFlight};
 use crate::driver::ground::registry::lock;
-use crate::engine::downstream::answer::{AnswerPart, Chunk};
-use crate::engine::downstream::rest::Told;
+use crate::engine::downstream::ToldNames;
 use crate::engine::downstream::{Answer, AnswerKey};
+use crate::engine::downstream::{AnswerPart, Chunk};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::View;
 use crate::telemetry::Metrics;
@@ -47,7 +47,7 @@ pub struct Encoded {
     /// The number of resources that cannot be sent to the client (RLY-23).
     pub left_out: usize,
     /// The names in each message, if there are several messages.
-    pub told: Arc<[Told]>,
+    pub told: Arc<[ToldNames]>,
     _bytes: GaugePart,
 }
 
@@ -296,7 +296,7 @@ impl Encoder {
         identifier: &str,
     ) -> Result<Arc<Document>, Status> {
         let identifier = &*told_of(answer, identifier);
-        let composition = answer.located(answer.spelled(answer.compose()));
+        let composition = answer.with_plain_names(answer.spelled(answer.compose()));
         let resources = composition.chunks.iter().flat_map(|chunk| &chunk.resources).map(Arc::as_ref);
         let json = write_response(&answer.type_url, version, resources, identifier)?;
         let bytes = self.metrics.encodings.bytes(json.len());
@@ -305,7 +305,7 @@ impl Encoder {
 
     fn make(&self, answer: &Answer, identifier: &str) -> Encoded {
         let identifier = &*told_of(answer, identifier);
-        let composition = answer.located(answer.spelled(answer.compose()));
+        let composition = answer.with_plain_names(answer.spelled(answer.compose()));
         let messages: Vec<_> = composition
             .chunks
             .iter()
@@ -322,7 +322,7 @@ impl Encoder {
             endpoints: composition.endpoints,
             targets: composition.targets,
             left_out: composition.left_out,
-            told: composition.told,
+            told: composition.told_names,
             _bytes: self.metrics.encodings.bytes(bytes),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::bench::short;
-use crate::engine::downstream::answer::Chunk;
+use crate::engine::downstream::Chunk;
 use crate::xds::{ResourceName, TypeUrl, Variant};
 
 /// One type on one stream, as the client sees it.

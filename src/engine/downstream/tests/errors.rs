@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, names, resource, streams, url, version_of};
-use crate::engine::downstream::Dialect;
-use crate::engine::downstream::dialect::upstream_features;
+use crate::engine::downstream::ClientFeatures;
+use crate::engine::downstream::upstream_features;
 use crate::engine::source::{Attachment, Files};
 use crate::engine::upstream::{Cause, Changes, Event, Scope};
 use crate::xds::{Code, Node, TypeUrl, Variant};
 
 fn capable(bench: &mut Bench) -> ClientId {
     let client = bench.sotw();
-    bench.clients[client].routes.dialect = Dialect { errors_alone: true, ..Dialect::default() };
+    bench.clients[client].routes.features =
+        ClientFeatures { errors_alone: true, ..ClientFeatures::default() };
     client
 }
 
@@ -230,7 +231,7 @@ fn wir_9_rly_23_what_needs_the_wrapper_is_left_out_for_who_does_not_take_it() {
     const LEDS: &str = "envoy.config.endpoint.v3.LbEndpointCollection";
     let mut bench = Bench::cold();
     let (plain, able, delta) = (bench.sotw(), bench.sotw(), bench.delta());
-    bench.clients[able].routes.dialect = Dialect { wrapper: true, ..Dialect::default() };
+    bench.clients[able].routes.features = ClientFeatures { wrapper: true, ..ClientFeatures::default() };
     bench.ask(plain, LEDS, "a");
     bench.ask(able, LEDS, "a");
     bench.change(delta, LEDS, "+a");
@@ -246,8 +247,8 @@ fn ttl_2_fea_1_every_spelling_of_a_feature_counts() {
     let of = |features: &[&str], agent: &str, variant, message: &str| {
         let client_features = features.iter().map(|f| (*f).to_owned()).collect();
         let node = Node { client_features, user_agent_name: agent.to_owned(), ..Node::default() };
-        let dialect = Dialect::of(&node, variant, &TypeUrl::of_message(message), false);
-        (dialect.ttl, dialect.wrapper)
+        let features = ClientFeatures::of(&node, variant, &TypeUrl::of_message(message), false);
+        (features.ttl, features.wrapper)
     };
     let ttls = ["xds.config.supports-resource-ttl", "envoy.config.supports-resource-ttl"];
     let wrappers = [

@@ -178,7 +178,7 @@ fn sub_21_a_glob_in_sotw_has_its_members_too() {
     bench.state(0, &[(CDS, "xdstp:f/a=1 c=1"), (LEDS, "xdstp:f/a=1 xdstp:f/b=2")]);
     assert_eq!(bench.drain(client), "Cluster c=1 xdstp:f/a=1");
     // A resource without its name inside needs the wrapper (WIR-9).
-    bench.clients[client].routes.dialect.wrapper = true;
+    bench.clients[client].routes.features.wrapper = true;
     bench.ask(client, LEDS, "xdstp:f/*");
     assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/a=1 xdstp:f/b=2");
 }

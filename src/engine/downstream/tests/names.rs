@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::bench::{Bench, CDS, EDS, LDS, version_of};
-use crate::engine::downstream::session::Limits;
+use crate::engine::downstream::Limits;
 use crate::xds::{Code, DeltaRequest, Request, ResourceName, Variant, Version};
 
 const A1B2: &str = "xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/x?a=1&b=2";
@@ -84,7 +84,7 @@ fn nam_8_a_sotw_client_that_spells_anew_is_sent_the_name_again() {
     let (name, spelled) =
         (format!("xdstp://a/{collection}/x?a=1&b=2"), format!("xdstp://a/{collection}/x?b=2&a=1"));
     bench.state(0, &[(collection, &format!("{name}=1"))]);
-    bench.clients[client].routes.dialect.wrapper = true;
+    bench.clients[client].routes.features.wrapper = true;
     bench.ask(client, collection, &spelled);
     assert_eq!(bench.drain(client), format!("LbEndpointCollection {spelled}=1"));
     bench.ask(client, collection, &name);
@@ -156,7 +156,7 @@ fn nam_1_a_malformed_name_is_absent() {
     assert_eq!(bench.drain(bad), "");
     // SST-7: errors alone are sent only to clients that take errors for answers.
     let able = bench.sotw();
-    bench.clients[able].routes.dialect.errors_alone = true;
+    bench.clients[able].routes.features.errors_alone = true;
     bench.ask(able, EDS, "xdstp://a");
     assert_eq!(bench.drain(able), format!("ClusterLoadAssignment {refused}"));
 }

@@ -1,10 +1,10 @@
-//! State of the world: STR, SUB, NON, SST, ACK.
+//! State of the world: STR, NON, SST, ACK.
 
 use std::time::Duration;
 
-use super::bench::{Bench, CDS, EDS, LDS, RDS, SDS, SRDS, VHDS, resource, version_of};
-use crate::engine::downstream::{Limits, Verdict};
-use crate::xds::{Code, Request, SotwRequest, Status, Variant};
+use super::bench::{Bench, CDS, EDS, LDS, RDS, SDS, SRDS, version_of};
+use crate::engine::downstream::Verdict;
+use crate::xds::{Code, Request, SotwRequest, Status};
 
 fn error() -> Option<Status> {
     Some(Status::new(Code::InvalidArgument, "bad"))
@@ -126,196 +126,6 @@ fn rpc_5_a_request_names_its_type() {
     assert_eq!(status.code, Code::InvalidArgument);
 }
 
-// === SUB ===
-
-#[test]
-fn sub_1_a_list_replaces_the_one_before() {
-    let mut bench = Bench::files(&[(EDS, "a=1 b=1")]);
-    let client = bench.sotw();
-    bench.ask(client, EDS, "a b");
-    assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1 b=1");
-    bench.ask(client, EDS, "a");
-    assert_eq!(bench.poll(client), "", "SUB-6: a request that only removes names is not answered");
-    bench.state(0, &[(EDS, "a=1 b=2")]);
-    assert_eq!(bench.poll(client), "");
-    bench.state(0, &[(EDS, "a=2 b=2")]);
-    assert_eq!(bench.poll(client), "ClusterLoadAssignment a=2");
-}
-
-#[test]
-fn sub_3_and_4_names_newly_in_the_list_are_sent_whatever_was_sent_before() {
-    for message in [EDS, RDS, SDS, VHDS, "acme.Thing", CDS, LDS] {
-        let mut bench = Bench::files(&[(message, "a=1 b=1")]);
-        let client = bench.sotw();
-        bench.ask(client, message, "a");
-        let short = super::bench::url(message).short().to_owned();
-        assert_eq!(bench.drain(client), format!("{short} a=1"));
-        // N11: without a response in between, and with one.
-        for poll in [false, true] {
-            bench.ask(client, message, "");
-            if poll {
-                assert_eq!(bench.drain(client), "");
-            }
-            bench.ask(client, message, "a");
-            assert_eq!(bench.drain(client), format!("{short} a=1"), "{message} {poll}");
-            bench.ask(client, message, "a b");
-            assert_ne!(bench.drain(client), "");
-            bench.ask(client, message, "a");
-            assert_eq!(bench.drain(client), "");
-        }
-    }
-}
-
-#[test]
-fn sub_5_a_name_that_does_not_exist_is_remembered() {
-    let mut bench = Bench::files(&[]);
-    let client = bench.sotw();
-    bench.ask(client, EDS, "x");
-    assert_eq!(bench.poll(client), "", "SST-7: no empty response for names");
-    bench.advance(Duration::from_secs(60));
-    bench.state(0, &[(EDS, "x=1")]);
-    assert!(bench.woken.contains(&crate::engine::cache::SessionId(0)));
-    assert_eq!(bench.drain(client), "ClusterLoadAssignment x=1");
-    assert_eq!(bench.drain(client), "");
-}
-
-#[test]
-fn sub_6_and_7_neither_removals_nor_acks_are_answered() {
-    for message in [CDS, EDS] {
-        let mut bench = Bench::files(&[(message, "a=1 b=1")]);
-        let client = bench.sotw();
-        bench.ask(client, message, "a b");
-        assert_ne!(bench.poll(client), "");
-        let taken = bench.ask(client, message, "b a");
-        assert!(!taken.changed);
-        assert_eq!(bench.poll(client), "");
-        let taken = bench.ask(client, message, "a");
-        assert!(taken.changed);
-        assert_eq!(bench.poll(client), "");
-        bench.ask(client, message, "");
-        assert_eq!(bench.poll(client), "");
-    }
-}
-
-#[test]
-fn sub_8_to_11_what_a_list_means() {
-    for (lists, expected) in [
-        (&[""][..], "a=1 b=1"),
-        (&["*"][..], "a=1 b=1"),
-        (&["", ""][..], "a=1 b=1"),
-        (&["", "*"][..], "a=1 b=1"),
-        // SUB-11
-        (&["", "a"][..], "a=1"),
-        // SUB-10
-        (&["a", ""][..], ""),
-        (&["*", ""][..], ""),
-        (&["", "* a", "a", ""][..], ""),
-        (&["", "* a", "a"][..], "a=1"),
-        (&["a", "", "*"][..], "a=1 b=1"),
-    ] {
-        for message in [CDS, LDS, EDS, "acme.Thing"] {
-            let mut bench = Bench::files(&[(message, "a=1 b=1")]);
-            let client = bench.sotw();
-            for list in lists {
-                bench.ask(client, message, list);
-                bench.drain(client);
-            }
-            bench.check(client, message, expected);
-            let wildcard = bench.clients[client].session.subscriptions()[0].is_wildcard();
-            assert_eq!(wildcard, expected.contains('b'), "{lists:?}");
-            // Resources without a subscription are not updated.
-            bench.state(0, &[(message, "a=2 b=2")]);
-            bench.drain(client);
-            bench.check(client, message, &expected.replace('1', "2"));
-        }
-    }
-}
-
-#[test]
-fn sub_14_the_wildcard_exists_for_every_type() {
-    for message in [CDS, EDS, LDS, SRDS, RDS, VHDS, SDS, "istio.workload.Address"] {
-        let mut bench = Bench::files(&[(message, "a=1 b=1")]);
-        let client = bench.sotw();
-        bench.ask(client, message, "");
-        let short = super::bench::url(message).short().to_owned();
-        assert_eq!(bench.drain(client), format!("{short} a=1 b=1"));
-        // SST-2, SST-3: a change is sent as the complete set.
-        bench.state(0, &[(message, "a=1 b=2")]);
-        assert_eq!(bench.drain(client), format!("{short} a=1 b=2"));
-        bench.state(0, &[(message, "b=2")]);
-        assert_eq!(bench.drain(client), format!("{short} b=2"));
-    }
-}
-
-#[test]
-fn sub_15_the_legacy_wildcard_can_be_switched_off() {
-    let mut bench = Bench::files(&[(CDS, "a=1")]);
-    let client = bench.sotw();
-    bench.clients[client].routes.legacy = false;
-    bench.ask(client, CDS, "");
-    assert_eq!(bench.drain(client), "");
-    bench.ask(client, CDS, "*");
-    assert_eq!(bench.drain(client), "Cluster a=1");
-}
-
-#[test]
-fn sub_16_the_empty_name_is_a_name() {
-    let mut bench = Bench::files(&[]);
-    bench.sources[0].handle_files(
-        vec![(
-            super::bench::url("dubbo.Routes"),
-            vec![resource("dubbo.Routes", "", "1"), resource("dubbo.Routes", "b", "1")],
-        )],
-        bench.now,
-    );
-    bench.settle();
-    let client = bench.sotw();
-    bench.ask(client, "dubbo.Routes", "''");
-    assert_eq!(bench.drain(client), "Routes =1");
-}
-
-#[test]
-fn sub_17_duplicates_collapse() {
-    let mut bench = Bench::files(&[(EDS, "a=1"), (CDS, "a=1")]);
-    let client = bench.sotw();
-    bench.ask(client, EDS, "a a");
-    assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1");
-    assert!(!bench.ask(client, EDS, "a").changed);
-    bench.ask(client, CDS, "* *");
-    assert_eq!(bench.drain(client), "Cluster a=1");
-}
-
-#[test]
-fn sub_18_and_19_only_what_was_asked_for() {
-    let mut bench = Bench::files(&[(EDS, "a=1 b=1 c=1")]);
-    let (one, many) = (bench.sotw(), bench.sotw());
-    bench.ask(one, EDS, "b");
-    bench.ask(many, EDS, "c a zzz");
-    assert_eq!(bench.drain(one), "ClusterLoadAssignment b=1");
-    assert_eq!(bench.drain(many), "ClusterLoadAssignment a=1 c=1");
-}
-
-#[test]
-fn sub_20_names_and_types_of_a_stream_are_bounded() {
-    let mut bench = Bench::files(&[]);
-    let client = bench.join(Variant::Sotw, Limits { names_per_stream: 3, types_per_stream: 2 });
-    let request = |message: &str, list: &str| {
-        Request::Sotw(SotwRequest {
-            type_url: super::bench::url(message).as_str().to_owned(),
-            resource_names: super::bench::names(list),
-            ..SotwRequest::default()
-        })
-    };
-    bench.try_request(client, request(EDS, "a b")).unwrap();
-    bench.try_request(client, request(RDS, "c *")).unwrap();
-    let status = bench.try_request(client, request(LDS, "")).unwrap_err();
-    assert_eq!(status.code, Code::ResourceExhausted);
-    bench.try_request(client, request(EDS, "a")).unwrap();
-    bench.try_request(client, request(RDS, "c d")).unwrap();
-    let status = bench.try_request(client, request(RDS, "c d e")).unwrap_err();
-    assert_eq!(status.code, Code::ResourceExhausted);
-}
-
 // === NON ===
 
 #[test]
@@ -330,7 +140,7 @@ fn non_1_to_3_a_stale_nonce_decides_nothing_but_its_names_count() {
     assert_eq!(bench.poll(client), "ClusterLoadAssignment a=2");
     // V1: a request without an ACK of the newest response is not answered.
     assert_eq!(bench.ask_with(client, EDS, "a", &first, "", None).verdict, Verdict::Stale);
-    assert!(bench.clients[client].session.subscriptions()[0].flight.is_waiting());
+    assert!(bench.clients[client].session.subscriptions()[0].nonces.is_waiting());
     assert_eq!(bench.poll(client), "");
     // N6: after a NACK, Envoy's unified mux goes on with the last good nonce.
     bench.nack(client, EDS);
@@ -558,7 +368,7 @@ fn a_client_that_never_acks_is_served_what_it_asks_for() {
     assert_eq!(bench.ask_with(client, EDS, &all, &nonces[0], "", None).verdict, Verdict::Stale);
     assert!(matches!(bench.ask_with(client, EDS, &all, &nonces[50], "", None).verdict, Verdict::Ack { .. }));
     assert!(matches!(bench.ask_with(client, EDS, &all, &nonces[99], "", None).verdict, Verdict::Ack { .. }));
-    assert!(!bench.clients[client].session.subscriptions()[0].flight.is_waiting());
+    assert!(!bench.clients[client].session.subscriptions()[0].nonces.is_waiting());
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::bench::{Bench, CDS, ClientId, EDS, RDS, VHDS, resource, url, version_of};
-use crate::engine::downstream::Dialect;
+use crate::engine::downstream::ClientFeatures;
 use crate::engine::upstream::{Changes, Scope};
 use crate::xds::Code;
 
-const TTL: Dialect = Dialect { ttl: true, wrapper: true, errors_alone: false };
+const TTL: ClientFeatures = ClientFeatures { ttl: true, wrapper: true, errors_alone: false };
 
 fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
@@ -15,7 +15,7 @@ fn seconds(count: u64) -> Duration {
 
 fn able(bench: &mut Bench, delta: bool) -> ClientId {
     let client = if delta { bench.delta() } else { bench.sotw() };
-    bench.clients[client].routes.dialect = TTL;
+    bench.clients[client].routes.features = TTL;
     client
 }
 

@@ -15,11 +15,11 @@ impl Bench {
     }
 
     /// The name that a client waits for, and the duration of the wait.
-    fn hold(&mut self, client: ClientId, message: &str) -> Option<(String, Duration)> {
+    fn name_wait(&mut self, client: ClientId, message: &str) -> Option<(String, Duration)> {
         let now = self.now;
-        let mut holds = self.clients[client].session.holds();
-        let (_, hold) = holds.find(|(type_url, _)| **type_url == url(message))?;
-        Some((hold.name.to_string(), now.since(hold.since)))
+        let mut waits = self.clients[client].session.name_waits();
+        let (_, wait) = waits.find(|(type_url, _)| **type_url == url(message))?;
+        Some((wait.name.to_string(), now.since(wait.since)))
     }
 
     /// The time until the session's next deadline.
@@ -37,13 +37,13 @@ fn rly_5_a_first_set_waits_one_second_for_a_name_without_a_sign() {
         bench.hear(0);
         bench.says(message, "a=1");
         assert_eq!(bench.poll(client), "");
-        assert_eq!(bench.hold(client, message), Some(("wrong".to_owned(), Duration::ZERO)));
+        assert_eq!(bench.name_wait(client, message), Some(("wrong".to_owned(), Duration::ZERO)));
         assert_eq!(bench.sleeps(client), Some(SECOND));
         bench.advance(SECOND - Duration::from_millis(1));
         assert_eq!(bench.poll(client), "");
         bench.advance(Duration::from_millis(1));
         assert_eq!(bench.drain(client), format!("{} a=1", url(message).short()));
-        assert_eq!((bench.hold(client, message), bench.sleeps(client)), (None, None));
+        assert_eq!((bench.name_wait(client, message), bench.sleeps(client)), (None, None));
         bench.says(message, "wrong=1");
         assert_eq!(bench.drain(client), format!("{} a=1 wrong=1", url(message).short()));
     }
@@ -61,8 +61,8 @@ fn rly_5_a_timed_wait_is_not_endless_while_the_source_takes_note_of_other_names(
     bench.slow_watches = true;
     bench.ask(client, CDS, "a wrong other");
     assert_eq!(bench.poll(client), "");
-    assert!(bench.hold(client, CDS).is_some());
-    assert!(!bench.clients[client].session.holds().any(|(_, hold)| hold.is_endless()));
+    assert!(bench.name_wait(client, CDS).is_some());
+    assert!(!bench.clients[client].session.name_waits().any(|(_, wait)| wait.is_endless()));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn rly_5_an_update_never_waits_for_a_name_that_was_asked_for_anew() {
         assert_eq!(bench.drain(client), format!("{short} a=1"));
         bench.ask(client, message, "a unknown");
         assert_eq!(bench.drain(client), "", "nothing is news");
-        assert_eq!(bench.hold(client, message), None);
+        assert_eq!(bench.name_wait(client, message), None);
         bench.says(message, "a=2");
         assert_eq!(bench.drain(client), format!("{short} a=2"));
         bench.says(message, "-a");
@@ -139,11 +139,11 @@ fn rly_5_who_comes_with_a_version_is_not_told_of_a_set_with_a_hole() {
         assert_eq!(bench.poll(client), "", "the server speaks of the type, and not of the name");
         bench.says(CDS, "a=2");
         assert_eq!(bench.poll(client), "");
-        assert_eq!(bench.hold(client, CDS), Some(("b".to_owned(), SECOND * 5)));
+        assert_eq!(bench.name_wait(client, CDS), Some(("b".to_owned(), SECOND * 5)));
         assert_eq!(bench.sleeps(client), None, "no time ends it");
         bench.says(CDS, word);
         assert_eq!(bench.drain(client), expected);
-        assert_eq!(bench.hold(client, CDS), None);
+        assert_eq!(bench.name_wait(client, CDS), None);
     }
 }
 
@@ -156,7 +156,7 @@ fn rly_5_a_server_that_is_silent_about_the_type_completes_no_set_of_who_may_have
     bench.lose(0);
     bench.advance(SECOND * 3600);
     assert_eq!(bench.poll(client), "");
-    assert_eq!(bench.hold(client, CDS).map(|(name, _)| name).as_deref(), Some("b"));
+    assert_eq!(bench.name_wait(client, CDS).map(|(name, _)| name).as_deref(), Some("b"));
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn rly_5_what_the_client_was_sent_is_waited_for_at_another_source() {
     bench.changes(1, CDS, Scope::Names, "a=2", false);
     bench.advance(SECOND * 3600);
     assert_eq!(bench.poll(client), "");
-    assert_eq!(bench.hold(client, CDS).map(|(name, _)| name).as_deref(), Some("b"));
+    assert_eq!(bench.name_wait(client, CDS).map(|(name, _)| name).as_deref(), Some("b"));
     bench.changes(1, CDS, Scope::Names, "-b", false);
     assert_eq!(bench.drain(client), "Cluster a=2");
 }
@@ -229,7 +229,7 @@ fn rly_5_names_beside_a_wildcard_are_waited_for_as_others_and_the_wildcard_as_a_
     bench.says_of_all(CDS, "a=1", false);
     bench.advance(SECOND * 60);
     assert_eq!(bench.poll(client), "");
-    assert_eq!(bench.hold(client, CDS).map(|(name, _)| name).as_deref(), Some("*"));
+    assert_eq!(bench.name_wait(client, CDS).map(|(name, _)| name).as_deref(), Some("*"));
     bench.says_of_all(CDS, "b=1", true);
     assert_eq!(bench.drain_data(client), "Cluster a=1 b=1");
     // The client has the wildcard's members, even though the client now asks by name.
@@ -237,7 +237,7 @@ fn rly_5_names_beside_a_wildcard_are_waited_for_as_others_and_the_wildcard_as_a_
     bench.drain_data(client);
     bench.says_of_all(CDS, "-a b=2", true);
     assert_eq!(bench.poll(client), "");
-    assert_eq!(bench.hold(client, CDS).map(|(name, _)| name).as_deref(), Some("a"));
+    assert_eq!(bench.name_wait(client, CDS).map(|(name, _)| name).as_deref(), Some("a"));
     bench.says(CDS, "-a");
     assert_eq!(bench.drain_data(client), "Cluster b=2");
 }

@@ -1,0 +1,170 @@
+//! Composes answers: from views to resources, removals and messages.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::engine::cache::aliased::Aliased;
+use crate::engine::downstream::answer::chunk::{Chunk, split, version_of};
+use crate::engine::downstream::answer::composition::Composition;
+use crate::engine::downstream::answer::errors_and_ttls::Asides;
+use crate::engine::downstream::answer::news::News;
+use crate::engine::downstream::answer::targets::targets;
+use crate::engine::downstream::answer::{Answer, AnswerPart};
+use crate::engine::view::{View, difference};
+use crate::xds::{ResourceName, Variant, Version};
+
+impl Composition {
+    /// A message never has both the resource and the error of a name (ERR-2), and no second message follows for the
+    /// error. So the client does not hold the error, and is not told of its end (ERR-3).
+    fn leave_errors_untold(&mut self, answer: &Answer) {
+        // A name that stays in the view although the source no longer has the name keeps the errors that the client
+        // was told.
+        let mut views = answer.parts.iter().map(|part| &part.view).chain(&self.targets);
+        if views.all(|view| view.remarks().errors().next().is_none()) {
+            return;
+        }
+        let resources = self.chunks.iter().flat_map(|chunk| &chunk.resources);
+        let mut sent: BTreeSet<_> =
+            resources.flat_map(|resource| std::iter::once(&resource.name).chain(&resource.aliases)).collect();
+        for (name, _) in self.chunks.iter().flat_map(|chunk| &chunk.errors) {
+            sent.remove(name);
+        }
+        let views = answer.parts.iter().enumerate().map(|(index, part)| {
+            let view = self.targets.get(index).unwrap_or(&part.view);
+            let untold: Vec<_> =
+                view.remarks().errors().map(|(name, _)| name).filter(|name| sent.contains(name)).collect();
+            if untold.is_empty() { view.clone() } else { Arc::new(view.without_errors_of(&untold)) }
+        });
+        let views: Vec<_> = views.collect();
+        let is_own = |(view, part): (&Arc<View>, &AnswerPart)| view.id() == part.view.id();
+        if !self.targets.is_empty() || !views.iter().zip(&answer.parts).all(is_own) {
+            self.targets = views;
+        }
+    }
+}
+
+impl Answer {
+    pub fn compose(&self) -> Composition {
+        let targets = targets(self);
+        let mut composition = match targets.is_empty() {
+            true => self.difference(),
+            false => Composition { targets: targets.clone(), ..self.brought_to(&targets).difference() },
+        };
+        composition.leave_errors_untold(self);
+        composition.note_told_names();
+        composition
+    }
+
+    fn difference(&self) -> Composition {
+        let mut news = self.news();
+        let endpoints: BTreeSet<_> =
+            news.put.values().filter_map(|resource| resource.endpoints.clone()).collect();
+        let mut asides = self.asides(&mut news);
+        let left_out = self.leave_out(&mut news, &mut asides);
+        let mut chunks = match (self.variant, self.full) {
+            (Variant::Sotw, true) => self.full_state(&news, &asides),
+            (Variant::Sotw, false) => {
+                let mut chunks = split(news.put.into_values(), BTreeSet::new());
+                asides.into_sotw(&mut chunks, self.repeats, self.features.errors_alone);
+                chunks
+            }
+            (Variant::Delta, _) => {
+                let mut chunks = split(news.put.into_values(), news.removed);
+                asides.into_delta(&mut chunks);
+                if chunks.is_empty() && self.greeting {
+                    chunks.push(Chunk::default());
+                }
+                chunks
+            }
+        };
+        self.state_ttls(&mut chunks);
+        let endpoints = endpoints.into_iter().collect();
+        Composition { chunks, endpoints, left_out, ..Composition::default() }
+    }
+
+    /// Compares the client's views with the views that the client should hold, over all parts. A name that is wanted
+    /// by itself and by the wildcard is one resource to the client: its own subscription decides, and the wildcard
+    /// decides if the subscription has no resource (SUB-12, DEL-22).
+    fn news(&self) -> News {
+        // In SotW, `departed` has refused names only, and their absence is known at once.
+        let told_absent = self.variant == Variant::Sotw && !self.departed.is_empty();
+        let mut news = News { told_absent, ..News::default() };
+        let after: Vec<_> = self
+            .parts
+            .iter()
+            .map(|part| part.held.brought_to(&part.view, |name| self.leaves(part, name), self.deletes()))
+            .collect();
+        let mut changed: BTreeSet<ResourceName> = self.departed.iter().cloned().collect();
+        for part in &self.parts {
+            let difference = difference(&part.held, &part.view, part.interest.leaving());
+            news.told_absent |= !difference.gone.is_empty();
+            changed.extend(difference.put.into_iter().chain(difference.gone));
+            if self.full {
+                // Names that the client kept because absence could not be told (SST-6) go with the first complete
+                // set.
+                let kept = part.held.beside(&part.view).map(|(name, _)| name);
+                changed.extend(kept.filter(|name| part.view.knows_absent(name)));
+            }
+        }
+        let restated = self.restated();
+        changed.extend(restated.iter().cloned());
+        for name in changed {
+            let held = self.parts.iter().rev().find_map(|part| part.held.version_of(&name));
+            let due = after.iter().rev().find_map(|view| view.version_of(&name));
+            match due {
+                Some(version) if held == Some(version) && !restated.contains(&name) => {}
+                Some(_) => {
+                    if let Some(resource) = self.body(&name) {
+                        news.removed.extend(self.left_behind(&name, held, &after));
+                        news.put.insert(name, resource.clone());
+                    }
+                }
+                None => {
+                    news.lost |= held.is_some();
+                    if !self.parts.iter().any(|part| part.is_in_doubt(&name)) {
+                        let own = held.and_then(|_| Some(self.aliased(&name)?.own().clone()));
+                        news.removed.extend(own.filter(|own| !after.iter().any(|view| view.has(own))));
+                        news.removed.extend(self.left_behind(&name, held, &after));
+                        news.removed.insert(name);
+                    }
+                }
+            }
+        }
+        news.by_own_name();
+        news
+    }
+
+    /// The resource behind a name that is or was an alias. Clients hold the resource under its own name (ALI-1).
+    fn aliased(&self, alias: &ResourceName) -> Option<&Arc<Aliased>> {
+        self.parts.iter().find_map(|part| part.snapshot.of(&self.type_url)?.aliases.get(alias))
+    }
+
+    /// The former resources of an alias that moved to another resource (ALI-2), unless a view still covers the
+    /// resource.
+    fn left_behind(
+        &self,
+        alias: &ResourceName,
+        held: Option<Version>,
+        after: &[Arc<View>],
+    ) -> impl Iterator<Item = ResourceName> {
+        let aliased = held.and_then(|held| Some((self.aliased(alias)?, held)));
+        let former = aliased.into_iter().flat_map(|(aliased, held)| aliased.left_behind(held));
+        former.filter(|name| !after.iter().any(|view| view.has(name))).cloned()
+    }
+
+    /// The complete set in one message (SST-12); empty if nothing changed.
+    fn full_state(&self, news: &News, asides: &Asides) -> Vec<Chunk> {
+        // If every name is known to be absent, an empty response says so (SST-14).
+        let is_known =
+            |part: &AnswerPart| part.view.is_complete() || self.features.excuses(&part.interest, &part.view);
+        let all_absent =
+            news.told_absent && self.parts.iter().all(|part| part.view.is_empty() && is_known(part));
+        let has_errors = self.features.errors_alone && asides.has_errors();
+        if news.put.is_empty() && !(news.lost || all_absent || self.greeting || has_errors) {
+            return Vec::new();
+        }
+        let (resources, errors) = self.complete_set(news, asides);
+        let version = version_of(&resources);
+        vec![Chunk { resources, errors, version, ..Chunk::default() }]
+    }
+}

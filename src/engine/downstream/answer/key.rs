@@ -1,0 +1,31 @@
+//! The identity of an answer's content.
+
+use crate::engine::downstream::answer::client_features::ClientFeatures;
+use crate::engine::view::{Leaving, ViewId};
+use crate::xds::Variant;
+
+/// Identifies the content of an answer inside this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AnswerKey {
+    pub(super) variant: Variant,
+    pub(super) full: bool,
+    pub(super) greeting: bool,
+    pub(super) features: ClientFeatures,
+    /// The body states that some resources are from before a restart.
+    pub(super) restored: bool,
+    pub(super) step: Step,
+}
+
+/// The views before and after the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Step {
+    /// An answer of one part and nothing else, as nearly all updates are. Nothing is hashed, because the key is made
+    /// for each client.
+    Plain {
+        due: ViewId,
+        held: ViewId,
+        leaving: Leaving,
+        last_bytes: u64,
+    },
+    Derived(ViewId),
+}

@@ -1,0 +1,38 @@
+//! The difference between two contents of a client.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::xds::{Resource, ResourceName};
+
+/// The difference between the views that the client holds and the views that the client should hold, over all parts.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// New and changed resources by name, each name once (SST-8, DEL-16).
+    pub(super) put: BTreeMap<ResourceName, Arc<Resource>>,
+    /// Names whose removal a delta client must be told.
+    pub(super) removed: BTreeSet<ResourceName>,
+    /// A resource of the client is gone.
+    pub(super) lost: bool,
+    /// Some name is newly known to be absent.
+    pub(super) told_absent: bool,
+}
+
+impl News {
+    /// A complete set of resources, by the names under which they are wanted.
+    pub(super) fn complete(put: BTreeMap<ResourceName, Arc<Resource>>) -> News {
+        let mut all = News { put, ..News::default() };
+        all.by_own_name();
+        all
+    }
+
+    /// Merges the entries of a resource with several wanted aliases, or with a wanted alias and its own name (SST-8,
+    /// DEL-16).
+    pub(super) fn by_own_name(&mut self) {
+        if self.put.iter().any(|(name, resource)| *name != resource.name) {
+            let put = std::mem::take(&mut self.put);
+            self.put = put.into_values().map(|resource| (resource.name.clone(), resource)).collect();
+            self.removed.retain(|name| !self.put.contains_key(name));
+        }
+    }
+}

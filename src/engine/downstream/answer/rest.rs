@@ -1,0 +1,65 @@
+//! The rest of an answer with several messages.
+//!
+//! All messages are built together with the first message, and the sender keeps them. From then on the
+//! stream needs no snapshot for the rest, only names, in case the answer begins anew before the last
+//! message. So a client that stops reading in the middle keeps no resources alive that every other client
+//! has moved on from (RLY-55).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::engine::downstream::answer::chunk::Chunk;
+use crate::engine::downstream::answer::key::AnswerKey;
+use crate::engine::downstream::answer::told_variants::ToldVariants;
+use crate::engine::view::View;
+use crate::xds::{Resource, ResourceName, Version};
+
+/// The names in a message of a longer answer, shared by all clients of the message.
+#[derive(Debug)]
+pub struct ToldNames {
+    /// Resources under their own names and their aliases.
+    pub(in crate::engine::downstream) sent: Box<[(ResourceName, Version)]>,
+    pub(in crate::engine::downstream) beats: Box<[ResourceName]>,
+    pub(in crate::engine::downstream) removed: Box<[ResourceName]>,
+    pub(in crate::engine::downstream) errors: Box<[ResourceName]>,
+    /// The aliases among the names.
+    aliases: BTreeSet<ResourceName>,
+}
+
+/// The state of an answer after the handover of its first message.
+#[derive(Clone, Debug)]
+pub struct Rest {
+    pub(super) key: AnswerKey,
+    pub(in crate::engine::downstream) told_names: Arc<[ToldNames]>,
+    pub(in crate::engine::downstream) targets: Vec<Arc<View>>,
+    /// For a client with dynamic parameters: the client's content after this answer.
+    pub(in crate::engine::downstream) told_variants: Option<ToldVariants>,
+}
+
+fn names(resource: &Arc<Resource>) -> impl Iterator<Item = &ResourceName> {
+    std::iter::once(&resource.name).chain(&resource.aliases)
+}
+
+impl ToldNames {
+    pub(super) fn of(chunk: &Chunk) -> ToldNames {
+        let with_version = |resource| names(resource).map(|name| (name.clone(), resource.version));
+        let aliases = chunk.resources.iter().chain(&chunk.beats).flat_map(|resource| &resource.aliases);
+        ToldNames {
+            sent: chunk.resources.iter().flat_map(with_version).collect(),
+            beats: chunk.beats.iter().flat_map(names).cloned().collect(),
+            removed: chunk.removed.iter().cloned().collect(),
+            errors: chunk.errors.iter().map(|(name, _)| name.clone()).collect(),
+            aliases: aliases.cloned().collect(),
+        }
+    }
+
+    pub(in crate::engine::downstream) fn names(&self) -> impl Iterator<Item = &ResourceName> {
+        self.sent.iter().map(|(name, _)| name)
+    }
+
+    /// The names whose state the message tells: present, refreshed or removed.
+    pub(in crate::engine::downstream) fn answered(&self) -> BTreeSet<&ResourceName> {
+        let own = self.names().chain(&self.beats).filter(|name| !self.aliases.contains(*name));
+        own.chain(&self.removed).collect()
+    }
+}

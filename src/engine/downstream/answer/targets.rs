@@ -1,0 +1,56 @@
+//! The targets of an answer: the views that the client holds after the answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::engine::downstream::answer::{Answer, AnswerPart};
+use crate::engine::view::{View, difference};
+use crate::xds::{ResourceName, Version};
+
+/// The targets of the parts of an answer; empty if the targets are the sources' own views. Withheld names
+/// stay, and forced endpoints (ORD-5) go once more although they are gone (SST-6), both with their last
+/// bytes.
+pub fn targets(answer: &Answer) -> Vec<Arc<View>> {
+    let plain = |part: &AnswerPart| part.keeps.is_empty() && (part.last_bytes == 0 || answer.deletes());
+    if answer.parts.iter().all(plain) {
+        return Vec::new();
+    }
+    let kept: Vec<_> = answer.parts.iter().map(|part| kept(answer, part)).collect();
+    if kept.iter().all(BTreeMap::is_empty) {
+        return Vec::new();
+    }
+    let targets = answer.parts.iter().zip(kept).map(|(part, kept)| match kept.is_empty() {
+        true => part.view.clone(),
+        false => Arc::new(part.view.keeping(kept.into_iter(), part.held.remarks())),
+    });
+    targets.collect()
+}
+
+fn kept(answer: &Answer, part: &AnswerPart) -> BTreeMap<ResourceName, Version> {
+    let leaving = part.interest.leaving();
+    let last = |name: &ResourceName| {
+        let types = part.snapshot.of(&answer.type_url);
+        types.and_then(|types| types.departed(leaving, name)).map(|resource| resource.version)
+    };
+    let mut kept = BTreeMap::new();
+    if !answer.deletes() {
+        let forced = part.held.forced_beside(&part.view).filter(|name| part.interest.covers(name));
+        kept.extend(forced.filter_map(|name| last(&name).map(|version| (name, version))));
+        return kept;
+    }
+    for base in &part.keeps {
+        for name in difference(base, &part.view, leaving).gone {
+            let is_there = answer.parts.iter().any(|part| part.view.has(&name));
+            let Some(held) = part.held.version_of(&name).filter(|_| base.has(&name) && !is_there) else {
+                continue;
+            };
+            // A complete set needs the bytes. Delta needs them only for a resend.
+            let again = answer.full || part.held.is_due_again(&name);
+            let version = if again { last(&name) } else { None };
+            if let Some(version) = version.or(Some(held).filter(|_| !answer.full)) {
+                kept.insert(name, version);
+            }
+        }
+    }
+    kept
+}

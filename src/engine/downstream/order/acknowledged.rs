@@ -1,0 +1,61 @@
+//! The progress of a client in a routing type: accepted and rejected answers (RLY-51).
+
+use std::sync::Arc;
+
+use crate::engine::view::{Leaving, View, difference};
+use crate::xds::{ResourceName, Variant};
+
+/// The client's verdicts on the answers of a routing type. An answer is identified by the count of carried
+/// responses at its beginning.
+#[derive(Debug, Default)]
+pub struct AcknowledgedAnswers {
+    /// The count of the latest answer that was handed out as a whole.
+    begun: u64,
+    /// The nonce of the last message of that answer; nonces begin with 1.
+    ended: u64,
+    /// The count of the latest ACKed answer, plus one.
+    acked: u64,
+}
+
+impl AcknowledgedAnswers {
+    /// Notes that a whole answer was handed out. `begun` is the count of carried responses at its
+    /// beginning.
+    pub(in crate::engine::downstream) fn hand_over(&mut self, begun: u64, nonce: u64) {
+        self.begun = begun;
+        self.ended = nonce;
+    }
+
+    /// Notes an ACK.
+    pub(in crate::engine::downstream) fn ack(&mut self, nonce: Option<u64>) {
+        if self.ended > 0 && nonce >= Some(self.ended) {
+            self.acked = self.begun + 1;
+        }
+    }
+
+    /// Whether the client has ACKed an answer that was begun at this count of carried responses, or later.
+    pub(in crate::engine::downstream) fn covers(&self, carried: u64) -> bool {
+        self.acked > carried
+    }
+}
+
+/// A client's rejection of a routing type's content: the content before, and the rejected content.
+#[derive(Clone, Debug)]
+pub struct RejectedContent {
+    pub(in crate::engine::downstream) before: Arc<View>,
+    pub(in crate::engine::downstream) sent: Arc<View>,
+}
+
+impl RejectedContent {
+    /// Whether the client was sent no other content since.
+    pub(in crate::engine::downstream) fn stands(
+        &self,
+        held: &View,
+        leaving: Leaving,
+        variant: Variant,
+    ) -> bool {
+        let difference = difference(&self.before, &self.sent, leaving);
+        let gone = |name: &ResourceName| self.before.has(name) && !held.has(name);
+        difference.put.iter().any(|name| held.version_of(name) == self.sent.version_of(name))
+            || (variant == Variant::Delta && difference.gone.iter().any(gone))
+    }
+}

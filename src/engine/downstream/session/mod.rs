@@ -1,0 +1,155 @@
+//! One downstream stream.
+//!
+//! Requests go in with [`Session::request`]. The driver pulls answers with [`Session::poll_answer`] when
+//! the stream can take a message, and reports each handover with [`Session::commit`]. Nothing is queued in
+//! between: an answer is always built from the newest snapshot that order allows, and a slow client costs
+//! O(names), never O(updates) (FLW-2, RLY-55).
+//!
+//! # Order
+//!
+//! Types are sent by rank (ORD-1), all from one snapshot per source. LDS, RDS and the types below them are
+//! never built from a newer snapshot than the CDS and EDS of this stream (RLY-50). While the cluster side
+//! has news that the client cannot be sent yet, the routing types wait, but not for ever (ORD-10).
+
+#[cfg(feature = "planted")]
+mod altered_snapshots;
+mod cluster_side;
+mod commit;
+mod complete_set;
+mod endpoints_due;
+pub mod limits;
+pub mod list_position;
+pub mod moves;
+mod poll;
+pub mod request;
+pub mod router;
+mod routing;
+mod stand_ins;
+mod unsent_news;
+
+use std::fmt::Write;
+
+use crate::engine::Time;
+use crate::engine::downstream::order::turn::Snapshots;
+use crate::engine::downstream::session::endpoints_due::EndpointsDue;
+use crate::engine::downstream::session::limits::{Excess, Limits};
+use crate::engine::downstream::session::list_position::{ListPosition, ListPositions};
+use crate::engine::downstream::sources::SourceId;
+use crate::engine::downstream::subscription::Subscription;
+use crate::engine::downstream::subscription::name_wait::NameWait;
+use crate::engine::downstream::subscription::part::Part;
+use crate::engine::interest::HashSeed;
+use crate::xds::{StreamKind, TypeUrl, Variant};
+
+/// Eight hexadecimal digits, a hyphen and a number of up to twenty digits.
+const NONCE_BYTES_MAX: usize = 8 + 1 + 20;
+
+#[derive(Debug)]
+pub struct Session {
+    kind: StreamKind,
+    limits: Limits,
+    seed: HashSeed,
+    nonce_prefix: u32,
+    /// The number of responses that the stream has carried; the latest nonce.
+    carried: u64,
+    /// Sorted by type, hence by rank.
+    subscriptions: Vec<Subscription>,
+    /// All sources that the parts are asked of, serving or not.
+    sources: Vec<SourceId>,
+    /// The session's position in server lists of several servers.
+    positions: ListPositions,
+    /// The start of the routing types' wait: the cluster side has news to send, or waits for an ACK.
+    held_since: Option<Time>,
+    held_until: Option<Time>,
+    /// The snapshots of a round. The routing types have waited for the maximum time. Until they have had
+    /// their turn, answers are built from the sources' own content at the start of the round (see
+    /// [`Session::served_in`]).
+    round: Option<Box<Snapshots>>,
+    /// The endpoints of clusters that were sent before the first request for endpoints; `None` from that
+    /// request on.
+    endpoints_due: Option<Box<EndpointsDue>>,
+    excess: Option<Excess>,
+    /// Former snapshots, for planted bugs.
+    #[cfg(feature = "planted")]
+    former_snapshots: Vec<Snapshots>,
+}
+
+impl Session {
+    /// `nonce_prefix` is drawn for this stream, so that no nonce of another stream is valid here (STR-5).
+    pub fn new(kind: impl Into<StreamKind>, limits: Limits, seed: HashSeed, nonce_prefix: u32) -> Session {
+        Session {
+            kind: kind.into(),
+            limits,
+            seed,
+            nonce_prefix,
+            carried: 0,
+            subscriptions: Vec::new(),
+            sources: Vec::new(),
+            positions: ListPositions::default(),
+            held_since: None,
+            held_until: None,
+            round: None,
+            endpoints_due: None,
+            excess: None,
+            #[cfg(feature = "planted")]
+            former_snapshots: Vec::new(),
+        }
+    }
+
+    pub fn variant(&self) -> Variant {
+        self.kind.variant
+    }
+
+    pub fn kind(&self) -> StreamKind {
+        self.kind
+    }
+
+    pub fn subscriptions(&self) -> &[Subscription] {
+        &self.subscriptions
+    }
+
+    /// The limit for which the session refused a request.
+    pub fn excess(&self) -> Option<Excess> {
+        self.excess
+    }
+
+    /// The nonce in its form on the wire: unique within the stream, never valid on another stream (STR-5,
+    /// RLY-33).
+    pub fn nonce_text(&self, nonce: u64) -> String {
+        let mut text = String::with_capacity(NONCE_BYTES_MAX);
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{:08x}-{nonce}", self.nonce_prefix);
+        text
+    }
+
+    fn parse_nonce(&self, text: &str) -> Option<u64> {
+        let (prefix, number) = text.split_once('-')?;
+        let same_stream = u32::from_str_radix(prefix, 16) == Ok(self.nonce_prefix);
+        if same_stream { number.parse().ok() } else { None }
+    }
+
+    fn parts_of(&self, position: &ListPosition) -> impl Iterator<Item = (&Subscription, &Part)> {
+        let parts = self
+            .subscriptions()
+            .iter()
+            .flat_map(|subscription| subscription.parts.iter().map(move |part| (subscription, part)));
+        parts.filter(move |(subscription, part)| position.covers(&subscription.type_url, part.asked.list))
+    }
+
+    /// Whether a part is asked of this source.
+    pub fn uses(&self, source: SourceId) -> bool {
+        self.sources.contains(&source)
+    }
+
+    /// Memory of the names that this stream asks for, gave up, or presented, in bytes.
+    pub fn names_bytes(&self) -> usize {
+        self.subscriptions.iter().map(Subscription::names_bytes).sum()
+    }
+
+    /// The waits of this session for names, each with its type.
+    pub fn name_waits(&mut self) -> impl Iterator<Item = (&TypeUrl, &mut NameWait)> {
+        let waits = self.subscriptions.iter_mut();
+        waits
+            .filter_map(|subscription| Some((&subscription.type_url, subscription.name_wait.as_deref_mut()?)))
+    }
+}

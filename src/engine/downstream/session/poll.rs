@@ -1,0 +1,121 @@
+//! The next answer of a stream, by rank (ORD-1, ORD-10).
+
+use std::sync::Arc;
+
+use crate::engine::Time;
+use crate::engine::downstream::answer::Answer;
+use crate::engine::downstream::order::ORDER_WAIT_MAX;
+use crate::engine::downstream::order::turn::{Snapshots, Turn};
+use crate::engine::downstream::session::Session;
+use crate::engine::downstream::session::cluster_side;
+use crate::engine::downstream::sources::SourceId;
+use crate::engine::planted::{Bug, planted};
+use crate::engine::snapshot::Snapshot;
+
+impl Session {
+    /// The next answer to send, with the index of its subscription; `None` if nothing is due. The lowest
+    /// rank goes first, from the newest snapshot that order allows. `latest` returns the newest snapshot of
+    /// a source.
+    pub fn poll_answer(
+        &mut self,
+        latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
+        now: Time,
+    ) -> Option<(usize, Answer)> {
+        // One snapshot per source for all types, so that no type runs ahead of another.
+        let newest = self.serve_from(latest, now);
+        #[cfg(feature = "planted")]
+        let newest = self.alter_snapshots(newest);
+        self.begin_round(&newest, latest, now);
+        if let Some(round) = self.round.take() {
+            let answer = match self.needs_stand_ins() {
+                true => self.poll_from(&self.served_in(&round, latest), true, now),
+                false => self.poll_from(&round, true, now),
+            };
+            if answer.is_some() || planted(Bug::RoundNeverEnds) {
+                self.round = Some(round);
+                return answer;
+            }
+            self.held_since = None;
+        }
+        self.poll_from(&newest, false, now)
+    }
+
+    /// Begins a round after the routing types have waited for [`ORDER_WAIT_MAX`] (ORD-10). Until they have had their
+    /// turn, answers are built from the present snapshots, and later changes wait. The round begins anew if
+    /// a source notes more interests of the client on the cluster side, because no routing type goes before
+    /// their clusters (RLY-50).
+    fn begin_round(
+        &mut self,
+        newest: &Snapshots,
+        latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
+        now: Time,
+    ) {
+        self.round.take_if(|round| cluster_side::has_more_noted(&self.subscriptions, newest, round));
+        if self.round.is_some() || self.held_since.is_none_or(|since| since + ORDER_WAIT_MAX > now) {
+            return;
+        }
+        let turn = self.turn(newest, true, now);
+        let mut routes = self.subscriptions.iter().filter(|s| s.type_url.kind().refers_to_clusters());
+        match routes.any(|subscription| subscription.is_due(&turn)) {
+            true => self.round = Some(Box::new(self.newest(latest))),
+            false => self.held_since = None,
+        }
+    }
+
+    pub(super) fn turn<'a>(&self, snapshots: &'a Snapshots, overdue: bool, now: Time) -> Turn<'a> {
+        Turn { snapshots, carried: self.carried, now, moved: self.positions.moved(), overdue }
+    }
+
+    fn poll_from(&mut self, snapshots: &Snapshots, overdue: bool, now: Time) -> Option<(usize, Answer)> {
+        let turn = self.turn(snapshots, overdue, now);
+        let cluster_side = self.subscriptions.partition_point(|s| s.type_url.kind().is_cluster_side());
+        self.held_until =
+            cluster_side::withhold(&mut self.subscriptions, cluster_side, self.kind.variant, &turn);
+        let mut held = false;
+        for index in 0..self.subscriptions.len() {
+            if index == cluster_side {
+                held = self.hold_routes(cluster_side, &turn);
+            }
+            if held && self.subscriptions[index].type_url.kind().refers_to_clusters() {
+                continue;
+            }
+            if let Some(answer) = self.subscriptions[index].poll(self.kind.variant, &turn) {
+                if index < cluster_side {
+                    self.held_since.get_or_insert(now);
+                }
+                return Some((index, answer));
+            }
+            let look_at = self.subscriptions[index].look_at();
+            self.held_until = self.held_until.into_iter().chain(look_at).min();
+        }
+        None
+    }
+
+    /// Whether the routing types must wait. The time counts from the first response that held the routing
+    /// types back, over all later responses: neither endpoints that change all the time nor a client with
+    /// slow ACKs holds a route back for ever (ORD-10).
+    fn hold_routes(&mut self, cluster_side: usize, turn: &Turn<'_>) -> bool {
+        let (clusters, _) = self.subscriptions.split_at(cluster_side);
+        if turn.overdue
+            || planted(Bug::RoutesDoNotWait)
+            || !clusters.iter().any(|subscription| subscription.holds_back(turn))
+        {
+            self.held_since = self.held_since.filter(|_| turn.overdue);
+            return false;
+        }
+        let until = *self.held_since.get_or_insert(turn.now) + ORDER_WAIT_MAX;
+        self.held_until = self.held_until.into_iter().chain([until]).min();
+        true
+    }
+
+    /// The time of the next poll if no event comes first: the end of a wait of removals (RLY-51), of the
+    /// routing types (ORD-10) or of a complete set (RLY-5).
+    pub fn held_until(&self) -> Option<Time> {
+        self.held_until
+    }
+
+    /// The start of the routing types' wait for the cluster side.
+    pub(super) fn held_since(&self) -> Option<Time> {
+        self.held_since
+    }
+}

@@ -1,0 +1,170 @@
+//! Requests of a client (STR-14).
+
+use crate::engine::Time;
+use crate::engine::downstream::session::Session;
+use crate::engine::downstream::session::limits::Excess;
+use crate::engine::downstream::session::router::{Router, Watch};
+use crate::engine::downstream::subscription::nonces::Verdict;
+use crate::engine::downstream::subscription::{Change, Subscription};
+use crate::engine::planted::{Bug, planted};
+use crate::xds::service::is_v2_type;
+use crate::xds::xdstp::NameError;
+use crate::xds::{Code, Kind, Request, ResourceName, Status, StreamKind, TypeUrl};
+
+/// The result of a request.
+#[derive(Debug)]
+pub struct Taken {
+    pub type_url: TypeUrl,
+    pub verdict: Verdict,
+    pub watches: Vec<Watch>,
+    /// The request changed the subscription, or a resend is due.
+    pub changed: bool,
+    /// The request only reports something, and changes no interest.
+    pub is_report: bool,
+    /// A name of the request that cannot be served, with the reason (NAM-5). There may be more such names.
+    pub refused: Option<(ResourceName, NameError)>,
+}
+
+impl Taken {
+    fn report(type_url: TypeUrl) -> Taken {
+        let (verdict, watches) = (Verdict::None, Vec::new());
+        Taken { type_url, verdict, watches, changed: false, is_report: true, refused: None }
+    }
+
+    /// Whether the rate limit counts the request: changes, rejections and reports count, ACKs do not.
+    pub fn counts_as_change(&self) -> bool {
+        self.changed || self.is_report || matches!(self.verdict, Verdict::Nack { .. })
+    }
+
+    /// Whether the request needs no further work.
+    pub fn is_settled(&self) -> bool {
+        self.watches.is_empty() && !self.counts_as_change()
+    }
+}
+
+/// The type of the health reports of Istio's agent. There are no resources of this type.
+const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
+
+/// Whether a request only reports something. An error without a nonce rejects no response, and is a report.
+fn is_report(url: &str, nonce: &str, has_error: bool) -> bool {
+    url == HEALTH || (has_error && nonce.is_empty())
+}
+
+impl Session {
+    /// Handles a request (STR-14). An error is the status that must end the stream.
+    pub fn request(
+        &mut self,
+        request: &Request,
+        router: &mut dyn Router,
+        now: Time,
+    ) -> Result<Taken, Status> {
+        let (url, nonce, error) = match request {
+            Request::Sotw(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
+            Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
+        };
+        let url = type_of(self.kind, url)?;
+        if is_report(url, nonce, error.is_some()) {
+            return Ok(Taken::report(TypeUrl::new(url)));
+        }
+        let index = self.subscription_index(url)?;
+        let nonce_number = self.parse_nonce(nonce);
+        let seed = self.seed;
+        let subscription = &mut self.subscriptions[index];
+        let type_url = subscription.type_url.clone();
+        let is_first = subscription.is_new();
+        let had_nack = planted(Bug::RejectedAfterAck) && subscription.nonces.nack.is_some();
+        // The first request of a type is initial, with any nonce (STR-6).
+        let verdict = match (is_first, nonce.is_empty()) {
+            (true, _) | (false, true) => Verdict::None,
+            (false, false) => subscription.nonces.judge(nonce_number, error.clone(), now),
+        };
+        subscription.follow(nonce_number, &verdict, self.kind.variant);
+        if planted(Bug::ResentAfterNack) && matches!(verdict, Verdict::Nack { .. }) {
+            subscription.force_all();
+        }
+        if planted(Bug::RejectedAfterAck) && had_nack && matches!(verdict, Verdict::Ack { .. }) {
+            subscription.force_all();
+        }
+        if is_first {
+            subscription.legacy_wildcard = router.legacy_wildcard(&type_url)?;
+            subscription.features = router.client_features(&type_url);
+        }
+        let change = match request {
+            Request::Sotw(request) => {
+                subscription.take_sotw(request, seed, &|name| router.realm_of(&type_url, Some(name)))
+            }
+            Request::Delta(request) => {
+                if self.kind.marks {
+                    subscription.set_marks.get_or_insert_default().note_request(request, &type_url);
+                }
+                subscription.take_delta(request, seed, &|name| router.realm_of(&type_url, Some(name)))
+            }
+        };
+        let forces = matches!(request, Request::Delta(delta) if !(delta.subscribe.is_empty() && delta.unsubscribe.is_empty()));
+        let changed = is_first || forces || change != Change::default();
+        let watches = self.apply(index, change, router)?;
+        if let Request::Sotw(request) = request
+            && is_first
+        {
+            self.subscriptions[index].begin(request, now);
+        }
+        if let Request::Delta(request) = request
+            && is_first
+        {
+            let share = |view| router.presented(view);
+            self.subscriptions[index].present(&request.initial_resource_versions, seed, &share);
+        }
+        if is_first && self.subscriptions[index].type_url.kind() == Kind::ClusterLoadAssignment {
+            self.settle_endpoints_due(index);
+        }
+        let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.news().next());
+        let refused = news.filter(|_| changed).map(|(name, error)| (name.clone(), error.clone()));
+        Ok(Taken { type_url, verdict, watches, changed, is_report: false, refused })
+    }
+
+    fn subscription_index(&mut self, url: &str) -> Result<usize, Status> {
+        if let Some(index) = self.subscriptions.iter().position(|s| s.type_url.as_str() == url) {
+            return Ok(index);
+        }
+        if self.subscriptions.len() >= self.limits.types_per_stream {
+            self.excess = Some(Excess::Types);
+            let text = format!("more than {} types on one stream", self.limits.types_per_stream);
+            return Err(Status::new(Code::ResourceExhausted, text));
+        }
+        let type_url = TypeUrl::new(url);
+        let index = self.subscriptions.partition_point(|s| s.type_url < type_url);
+        self.subscriptions.reserve_exact(1);
+        self.subscriptions.insert(index, Subscription::new(type_url));
+        Ok(index)
+    }
+
+    /// Forces the endpoints of clusters that were sent before the first request for endpoints.
+    fn settle_endpoints_due(&mut self, index: usize) {
+        if let (Some(endpoints_due), Some(subscription)) =
+            (self.endpoints_due.take(), self.subscriptions.get_mut(index))
+        {
+            endpoints_due.settle(subscription);
+        }
+    }
+}
+
+/// The type of a request on a stream of this kind.
+fn type_of(kind: StreamKind, url: &str) -> Result<&str, Status> {
+    let refused = |text: String| Err(Status::new(Code::InvalidArgument, text));
+    match kind.service {
+        // On ADS only the request can name the type (RPC-5).
+        None if url.is_empty() => {
+            refused("type_url is empty: on an aggregated stream every request names its type".to_owned())
+        }
+        // The method determines the type (RPC-6).
+        Some(service) if url.is_empty() => Ok(service.type_url(kind.api)),
+        Some(service) if !service.carries(url) => {
+            refused(format!("type_url is {url}: this method serves {}", service.type_url(kind.api)))
+        }
+        _ if is_v2_type(url) && !kind.v2 => Err(Status::new(
+            Code::Unimplemented,
+            format!("{url} is a type of the v2 API, which `v2: true` on the listener turns on"),
+        )),
+        _ => Ok(url),
+    }
+}

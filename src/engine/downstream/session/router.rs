@@ -1,0 +1,62 @@
+//! The session's view of routing: the sources of names, and the server lists.
+
+use std::sync::Arc;
+
+use crate::engine::downstream::answer::client_features::ClientFeatures;
+use crate::engine::downstream::sources::SourceId;
+use crate::engine::fallback::Settings;
+use crate::engine::interest::{Collection, Interest};
+use crate::engine::realm::Realm;
+use crate::engine::view::View;
+use crate::xds::{ResourceName, Status, TypeUrl};
+
+/// A change of interest that the driver brings to a source.
+#[derive(Clone, Debug)]
+pub enum Watch {
+    Watch { source: SourceId, type_url: TypeUrl, interest: Interest },
+    Unwatch { source: SourceId, type_url: TypeUrl, collection: Collection },
+}
+
+/// The routing of a client's subscriptions: the realm of a name, the source for a realm of a type, and the
+/// meaning of an empty first request (SUB-15).
+pub trait Router {
+    /// The realm of a name of a type; for `None`, the realm of the wildcard.
+    fn realm_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> Realm;
+    /// The source for a realm of a type. `server` is the position in the server list; server 0 is
+    /// preferred.
+    fn source(&mut self, type_url: &TypeUrl, realm: Realm, server: u16) -> Result<SourceId, Status>;
+    fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status>;
+
+    /// Shares the client's initial versions (RLY-6) with other clients that presented the same versions.
+    fn presented(&self, view: View) -> Arc<View> {
+        Arc::new(view)
+    }
+
+    /// The client's capabilities for a type.
+    fn client_features(&self, _type_url: &TypeUrl) -> ClientFeatures {
+        ClientFeatures::default()
+    }
+
+    /// The server list for names of a realm of a type.
+    fn list(&self, _type_url: &TypeUrl, _realm: Realm) -> u16 {
+        0
+    }
+
+    /// The fallback between the servers of a list; `None` for a list of one server.
+    fn fallback(&self, _list: u16) -> Option<List> {
+        None
+    }
+}
+
+/// The properties of a server list of several servers, as a session needs them.
+#[derive(Clone, Debug)]
+pub struct List {
+    pub number: u16,
+    pub servers: u16,
+    /// The servers are reached type by type, and so is the fallback between them (ADR 18).
+    pub by_type: bool,
+    pub settings: Settings,
+    /// One bit per server: absence at this server counts although a higher server supplied the name
+    /// (`fail_on_data_errors`, RLY-42).
+    pub deleting: u64,
+}

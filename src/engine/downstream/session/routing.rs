@@ -1,0 +1,200 @@
+//! Routes subscriptions: divides a subscription into parts, and finds the sources of each part.
+
+use crate::engine::downstream::answer::spelling::SPELLINGS_MAX;
+use crate::engine::downstream::session::Session;
+use crate::engine::downstream::session::limits::Excess;
+use crate::engine::downstream::session::list_position::{ListPosition, ListPositions};
+use crate::engine::downstream::session::router::{Router, Watch};
+use crate::engine::downstream::sources::{Asked, Others, SourceId};
+use crate::engine::downstream::subscription::part::{Key, Part};
+use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
+use crate::engine::interest::{Collection, Interest, Shape};
+use crate::engine::realm::Realm;
+use crate::xds::{Code, Status, TypeUrl};
+
+impl Asked {
+    fn find(
+        type_url: &TypeUrl,
+        realm: Realm,
+        positions: &mut ListPositions,
+        router: &mut dyn Router,
+    ) -> Result<Asked, Status> {
+        let list = router.list(type_url, realm);
+        let Some(fallback) = positions.enter(list, type_url, router) else {
+            return Ok(Asked { list, source: router.source(type_url, realm, 0)?, others: None });
+        };
+        let source = router.source(type_url, realm, fallback.serving())?;
+        let mut others = Others::default();
+        for server in fallback.others() {
+            others.0.push((server, router.source(type_url, realm, server)?));
+        }
+        Ok(Asked { list, source, others: (!others.0.is_empty()).then(|| Box::new(others)) })
+    }
+}
+
+impl Session {
+    pub(super) fn apply(
+        &mut self,
+        index: usize,
+        change: Change,
+        router: &mut dyn Router,
+    ) -> Result<Vec<Watch>, Status> {
+        let mut watches = Vec::new();
+        let (subscription, positions) = (&mut self.subscriptions[index], &mut self.positions);
+        let type_url = subscription.type_url.clone();
+        // Names go first, because they keep the content of a glob or wildcard that goes with the same
+        // request.
+        let is_named = |(key, _): &(Key, NameSetChange)| key.0 == Shape::Names;
+        let (names, globs): (Vec<_>, Vec<_>) = change.names.into_iter().partition(is_named);
+        for ((shape, realm), names) in names.into_iter().chain(globs) {
+            let interest = (!names.0.is_empty()).then(|| shape.interest(names.0));
+            set_part(subscription, (shape, realm), interest, positions, router, &mut watches)?;
+        }
+        if let Some(wildcard) = change.wildcard {
+            let interest = wildcard.then_some(Interest::Wildcard);
+            let realm = router.realm_of(&type_url, None);
+            set_part(subscription, (Shape::Wildcard, realm), interest, positions, router, &mut watches)?;
+        }
+        let names: usize = self.subscriptions.iter().map(Subscription::names_len).sum();
+        if names > self.limits.names_per_stream {
+            self.excess = Some(Excess::Names);
+            let text = format!(
+                "{names} names on one stream, of which {type_url} is the last; at most {} are served",
+                self.limits.names_per_stream
+            );
+            return Err(Status::new(Code::ResourceExhausted, text));
+        }
+        if let Some(name) = self.subscriptions[index].crowded() {
+            self.excess = Some(Excess::Names);
+            let text = format!("{name} is asked for in more than {SPELLINGS_MAX} spellings");
+            return Err(Status::new(Code::ResourceExhausted, text));
+        }
+        self.list_sources();
+        Ok(watches)
+    }
+
+    /// Routes every part again after the node of the client changed in a property that splits node classes
+    /// (RLY-16). The client's content stays, so that only differences are sent.
+    pub fn reroute(&mut self, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
+        self.replace_where(&|_, _| true, router)
+    }
+
+    /// Routes the parts of a source again: the source no longer serves this session, or not yet (RLY-14).
+    /// The client's content stays.
+    pub fn leave(&mut self, source: SourceId, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
+        self.replace_where(&|_, part| part.asked.sources().any(|asked| asked == source), router)
+    }
+
+    /// Routes these parts again.
+    pub(super) fn replace_where(
+        &mut self,
+        is_of: &dyn Fn(&TypeUrl, &Part) -> bool,
+        router: &mut dyn Router,
+    ) -> Result<Vec<Watch>, Status> {
+        // All sources are found before any change: after an error the session stays as before.
+        let mut found = Vec::new();
+        for subscription in &self.subscriptions {
+            let type_url = &subscription.type_url;
+            for part in subscription.parts.iter().filter(|part| is_of(type_url, part)) {
+                found.push(Asked::find(type_url, part.realm, &mut self.positions, router)?);
+            }
+        }
+        let (mut found, mut watches) = (found.into_iter(), Vec::new());
+        for subscription in &mut self.subscriptions {
+            let type_url = subscription.type_url.clone();
+            let parts = || subscription.parts.iter().filter(|part| is_of(&type_url, part));
+            let asked: Vec<_> = found.by_ref().take(parts().count()).collect();
+            if parts().map(|part| &part.asked).eq(&asked) {
+                continue;
+            }
+            subscription.interrupt();
+            for (part, asked) in
+                subscription.parts.iter_mut().filter(|part| is_of(&type_url, part)).zip(asked)
+            {
+                let old = std::mem::replace(&mut part.asked, asked);
+                unwatch(&old, &part.asked, &type_url, part.interest.collection(), &mut watches);
+                let is_new = |source: &SourceId| !old.sources().any(|known| known == *source);
+                for source in part.asked.sources().filter(is_new) {
+                    let interest = part.interest.clone();
+                    watches.push(Watch::Watch { source, type_url: type_url.clone(), interest });
+                }
+            }
+        }
+        self.list_sources();
+        Ok(watches)
+    }
+
+    /// Routes names of a type whose realm has changed (CCH-1). The client's content stays until the new
+    /// source has other content.
+    pub fn divert(&mut self, type_url: &TypeUrl, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
+        let Some(index) = self.subscriptions.iter().position(|s| s.type_url == *type_url) else {
+            return Ok(Vec::new());
+        };
+        let subscription = &self.subscriptions[index];
+        let mut change = subscription.divert(self.seed, &|name| router.realm_of(type_url, Some(name)));
+        let realm = router.realm_of(type_url, None);
+        let moves = |part: &Part| part.is_wildcard() && part.realm != realm;
+        change.wildcard = subscription.parts.iter().any(moves).then_some(true);
+        self.apply(index, change, router)
+    }
+
+    /// Lists the sources of the parts. Unused sources and positions go, so that nothing keeps them alive.
+    fn list_sources(&mut self) {
+        let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
+        let asked = || parts().flat_map(|part| part.asked.sources());
+        self.sources.retain(|source| asked().any(|used| used == *source));
+        for source in asked() {
+            if !self.sources.contains(&source) {
+                self.sources.reserve_exact(1);
+                self.sources.push(source);
+            }
+        }
+        let is_wanted = |subscription: &Subscription, position: &ListPosition| {
+            subscription.parts.iter().any(|part| position.covers(&subscription.type_url, part.asked.list))
+        };
+        self.positions
+            .keep(|position| self.subscriptions.iter().any(|subscription| is_wanted(subscription, position)));
+    }
+}
+
+/// Brings one part of a subscription to the new interest, and notes the changes for its sources.
+fn set_part(
+    subscription: &mut Subscription,
+    (shape, realm): Key,
+    interest: Option<Interest>,
+    positions: &mut ListPositions,
+    router: &mut dyn Router,
+    watches: &mut Vec<Watch>,
+) -> Result<(), Status> {
+    let type_url = subscription.type_url.clone();
+    match interest {
+        Some(interest) => {
+            let asked = Asked::find(&type_url, realm, positions, router)?;
+            let old = subscription.set_part(realm, Some((asked.clone(), interest.clone())), shape);
+            // This very request may have changed the client's node class (RLY-16).
+            if let Some(old) = old {
+                unwatch(&old, &asked, &type_url, interest.collection(), watches);
+            }
+            for source in asked.sources() {
+                let interest = interest.clone();
+                watches.push(Watch::Watch { source, type_url: type_url.clone(), interest });
+            }
+        }
+        None => {
+            if let Some(old) = subscription.set_part(realm, None, shape) {
+                let collection = shape.collection(realm.space.style());
+                for source in old.sources() {
+                    watches.push(Watch::Unwatch { source, type_url: type_url.clone(), collection });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Notes the sources that are no longer asked.
+fn unwatch(old: &Asked, new: &Asked, type_url: &TypeUrl, collection: Collection, watches: &mut Vec<Watch>) {
+    for source in old.sources().filter(|old| !new.sources().any(|source| source == *old)) {
+        watches.push(Watch::Unwatch { source, type_url: type_url.clone(), collection });
+    }
+}

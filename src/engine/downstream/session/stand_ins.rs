@@ -1,0 +1,165 @@
+//! Snapshots for sessions that are not served by the preferred server of a list.
+//!
+//! All resources come from one server, with one exception for named subscriptions: if this server lacks a
+//! name that a higher server supplied, the client is served the higher server's resource (RLY-42, FBK-6).
+//! The source's snapshot is changed accordingly, so that the code for answers needs no special case. If no
+//! name is lacking, the snapshot is the source's own. Resources that only the former server has, and that
+//! the client must keep until its routes have moved, are added in the same way.
+
+use std::sync::Arc;
+
+use crate::engine::Time;
+use crate::engine::downstream::order::turn::Snapshots;
+use crate::engine::downstream::session::Session;
+use crate::engine::downstream::session::list_position::ListPosition;
+use crate::engine::downstream::sources::SourceId;
+use crate::engine::downstream::subscription::Subscription;
+use crate::engine::downstream::subscription::part::Part;
+use crate::engine::interest::Interest;
+use crate::engine::planted::{Bug, planted};
+use crate::engine::snapshot::Snapshot;
+use crate::xds::{Resource, ResourceName};
+
+type Latest<'a> = &'a dyn Fn(SourceId) -> Option<Arc<Snapshot>>;
+
+impl Session {
+    /// The newest snapshots, one per source for all types, so that no type runs ahead of another.
+    pub(super) fn serve_from(&mut self, latest: Latest<'_>, now: Time) -> Snapshots {
+        self.positions.forget_former(now);
+        self.served(latest)
+    }
+
+    /// See [`Session::serve_from`].
+    pub(super) fn served(&self, latest: Latest<'_>) -> Snapshots {
+        self.with_stand_ins(self.newest(latest))
+    }
+
+    /// The sources' own snapshots.
+    pub(super) fn newest(&self, latest: Latest<'_>) -> Snapshots {
+        self.sources.iter().map(|source| (*source, latest(*source))).collect()
+    }
+
+    /// The snapshots of a round: the serving sources as of the start of the round, and the other sources as
+    /// of now. With older snapshots of the others, a name that a higher server came to supply would be
+    /// reported as gone (RLY-42).
+    pub(super) fn served_in(&self, round: &Snapshots, latest: Latest<'_>) -> Snapshots {
+        let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
+        let of_round = |source| match parts().any(|part| part.source() == source) {
+            true => snapshot_of(round, source),
+            false => latest(source),
+        };
+        self.with_stand_ins(self.newest(&of_round))
+    }
+
+    fn with_stand_ins(&self, mut snapshots: Snapshots) -> Snapshots {
+        for position in self.positions.iter().filter(|position| position.needs_stand_ins()) {
+            for (subscription, part) in self.parts_of(position) {
+                let type_url = &subscription.type_url;
+                let stand_ins = position.stand_ins(subscription, part, &|id| snapshot_of(&snapshots, id));
+                let lasts = position.last_bytes(subscription, part, self.variant(), &snapshots);
+                if stand_ins.is_empty() && lasts.is_empty() {
+                    continue;
+                }
+                let own = snapshots.iter_mut().find(|(id, _)| *id == part.source());
+                let Some((_, Some(own))) = own else { continue };
+                if let Some(types) = Arc::make_mut(own).of_mut(type_url) {
+                    types.stand_in(&part.interest, stand_ins);
+                    types.keep_last(part.leaving(), lasts, u64::from(position.fallback.serving()));
+                }
+            }
+        }
+        snapshots
+    }
+
+    /// Whether a position needs resources of other servers.
+    pub(super) fn needs_stand_ins(&self) -> bool {
+        self.positions.iter().any(ListPosition::needs_stand_ins)
+    }
+}
+
+fn snapshot_of(snapshots: &Snapshots, source: SourceId) -> Option<Arc<Snapshot>> {
+    let (_, snapshot) = snapshots.iter().find(|(id, _)| *id == source)?;
+    snapshot.clone()
+}
+
+impl ListPosition {
+    fn needs_stand_ins(&self) -> bool {
+        self.fallback.serving() > 0 || self.former.is_some()
+    }
+
+    /// Names that are lacking at a server other than the preferred server, with the resource of the nearest
+    /// higher server that supplied the name (RLY-42).
+    fn stand_ins(
+        &self,
+        subscription: &Subscription,
+        part: &Part,
+        latest: Latest<'_>,
+    ) -> Vec<(ResourceName, Arc<Resource>)> {
+        let type_url = &subscription.type_url;
+        let serving = self.fallback.serving();
+        let is_deleting =
+            self.list.deleting.checked_shr(u32::from(serving)).is_some_and(|bits| bits & 1 == 1);
+        let Interest::Names(names) = &part.interest else { return Vec::new() };
+        if serving == 0 || is_deleting || planted(Bug::StandInsForgotten) {
+            return Vec::new();
+        }
+        let own = latest(part.source());
+        let Some(types) = own.as_ref().and_then(|own| own.of(type_url)) else { return Vec::new() };
+        let Some(own) = types.view(&part.interest) else { return Vec::new() };
+        // A name in the server's wildcard or glob is not lacking, although the server has not answered for
+        // the name alone.
+        let beside =
+            subscription.parts.iter().filter(|other| other.source() == part.source() && other.is_broad());
+        let beside: Vec<_> = beside.filter_map(|other| types.view(&other.interest)).collect();
+        let higher: Vec<_> = part.asked.others().rev().filter(|(server, _)| *server < serving).collect();
+        let higher: Vec<_> = higher.into_iter().filter_map(|(_, source)| latest(source)).collect();
+        let supplied = |name: &ResourceName| {
+            let found = higher.iter().find_map(|snapshot| snapshot.of(type_url)?.named.get(name)?.resource());
+            found.map(|resource| (name.clone(), resource.clone()))
+        };
+        let unknown = names.iter().filter(|_| own.unknown_len() > 0);
+        let unknown = unknown.filter(|name| !own.has(name) && !own.knows_absent(name));
+        let lacking = own.absent_names().chain(unknown);
+        lacking.filter(|name| !beside.iter().any(|view| view.has(name))).filter_map(supplied).collect()
+    }
+
+    /// The number of names that are UNKNOWN at the serving server and have a stand-in.
+    pub(super) fn unknown_stand_ins(
+        &self,
+        subscription: &Subscription,
+        part: &Part,
+        latest: Latest<'_>,
+    ) -> usize {
+        let type_url = &subscription.type_url;
+        let own = latest(part.source());
+        let view = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.interest));
+        let Some(view) = view.filter(|view| view.unknown_len() > 0) else { return 0 };
+        let stand_ins = self.stand_ins(subscription, part, latest);
+        stand_ins.iter().filter(|(name, _)| !view.knows_absent(name)).count()
+    }
+
+    /// Last bytes for a client with complete sets: resources that the client holds and only the former
+    /// server had. The client keeps them until its routes have moved (RLY-51).
+    fn last_bytes(
+        &self,
+        subscription: &Subscription,
+        part: &Part,
+        variant: crate::xds::Variant,
+        snapshots: &Snapshots,
+    ) -> Vec<(ResourceName, Arc<Resource>)> {
+        let Some(former) = self.former.as_ref().filter(|_| subscription.is_full(variant)) else {
+            return Vec::new();
+        };
+        let type_url = &subscription.type_url;
+        let own = snapshot_of(snapshots, part.source());
+        let Some(view) = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.interest)) else {
+            return Vec::new();
+        };
+        let bytes = |name: &ResourceName| {
+            let mut types =
+                former.snapshots.iter().filter_map(|(_, snapshot)| snapshot.as_ref()?.of(type_url));
+            types.find_map(|types| types.body(part.leaving(), name)).cloned()
+        };
+        part.held.beside(view).filter_map(|(name, _)| bytes(&name).map(|body| (name, body))).collect()
+    }
+}

@@ -1,0 +1,31 @@
+//! The sources of a client's content: the sources that a part of a subscription is asked of.
+
+/// A source, by the driver's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceId(pub u64);
+
+/// The sources that a part is asked of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The server list.
+    pub list: u16,
+    /// The serving source.
+    pub source: SourceId,
+    /// The sources of the other servers that are asked too (FBK-5, FBK-11); `None` if there are no others.
+    pub others: Option<Box<Others>>,
+}
+
+/// Sources by the position of their servers in the list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Others(pub(super) Vec<(u16, SourceId)>);
+
+impl Asked {
+    pub fn sources(&self) -> impl Iterator<Item = SourceId> {
+        std::iter::once(self.source).chain(self.others().map(|(_, source)| source))
+    }
+
+    /// The other sources, in the order of preference.
+    pub fn others(&self) -> impl DoubleEndedIterator<Item = (u16, SourceId)> {
+        self.others.iter().flat_map(|others| &others.0).copied()
+    }
+}

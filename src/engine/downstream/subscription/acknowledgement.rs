@@ -1,0 +1,113 @@
+//! The progress of a client in a type: unsent content, and the client's verdicts on answers (RLY-50, RLY-51).
+
+use crate::engine::downstream::order::acknowledged::RejectedContent;
+use crate::engine::downstream::order::turn::Turn;
+use crate::engine::downstream::sources::SourceId;
+use crate::engine::downstream::subscription::Subscription;
+use crate::engine::downstream::subscription::nonces::Verdict;
+use crate::engine::downstream::subscription::part::Part;
+use crate::engine::view::View;
+use crate::xds::Variant;
+
+impl Subscription {
+    /// Keeps the content before an answer until the client has accepted or rejected the answer.
+    pub fn remember(&mut self) {
+        if self.type_url.kind().refers_to_clusters() {
+            for part in &mut self.parts {
+                part.before.get_or_insert_with(|| part.held.clone());
+            }
+        }
+    }
+
+    /// Notes the client's ACK or NACK of a response.
+    pub fn follow(&mut self, nonce: Option<u64>, verdict: &Verdict, variant: Variant) {
+        if !self.type_url.kind().refers_to_clusters() {
+            return;
+        }
+        let waiting = self.nonces.is_waiting();
+        match verdict {
+            Verdict::Ack { .. } => {
+                self.acknowledged.ack(nonce);
+                let full = self.is_full(variant);
+                for part in self.parts.iter_mut().filter(|_| !waiting) {
+                    // The client accepted the complete set, or other content of every rejected name.
+                    part.rejected = part
+                        .rejected
+                        .take()
+                        .filter(|rejected| !full && rejected.stands(&part.held, part.leaving(), variant));
+                }
+            }
+            Verdict::Nack { .. } => self.reject(waiting),
+            Verdict::Stale | Verdict::None => return,
+        }
+        for part in self.parts.iter_mut().filter(|_| !waiting) {
+            part.before = None;
+        }
+    }
+
+    /// Notes a rejection: the client keeps its former content, and may not hold any content sent since.
+    fn reject(&mut self, waiting: bool) {
+        for (index, part) in self.parts.iter_mut().enumerate() {
+            let pending = self.pending.as_ref().and_then(|answer| answer.parts.get(index));
+            let sent = pending.map_or(&part.held, |answered| &answered.view).clone();
+            let before = part.before.take().unwrap_or_else(|| part.held.clone());
+            if before.id() != sent.id() {
+                let before = part.rejected.take().map_or(before, |rejected| rejected.before);
+                part.rejected = Some(Box::new(RejectedContent { before, sent }));
+            }
+            if waiting {
+                part.before = Some(part.held.clone());
+            }
+        }
+    }
+
+    /// Whether the client has ACKed this type's content of this source, as of this count of carried
+    /// responses.
+    pub(in crate::engine::downstream) fn has_followed(
+        &self,
+        source: SourceId,
+        carried: u64,
+        turn: &Turn<'_>,
+    ) -> bool {
+        if !self.type_url.kind().refers_to_clusters() {
+            return true;
+        }
+        let own = || self.parts.iter().filter(|part| part.source() == source);
+        if own().any(|part| part.rejected.is_some()) {
+            return false;
+        }
+        let has_news = |part: &Part| part.has_news(part.view_in(turn, &self.type_url));
+        let nothing_left = || !self.nonces.is_waiting() && self.pending.is_none() && !own().any(has_news);
+        self.acknowledged.covers(carried) || own().next().is_none() || nothing_left()
+    }
+
+    /// Whether unsent content is due, as far as visible without a composition.
+    pub fn is_due(&self, turn: &Turn<'_>) -> bool {
+        self.pending.is_some()
+            || self.parts.iter().any(|part| part.has_news(part.view_in(turn, &self.type_url)))
+    }
+
+    /// Whether a source has unsent content, apart from withheld removals.
+    pub(super) fn has_unsent(&self, turn: &Turn<'_>) -> bool {
+        let is_behind = |part: &Part, view: &View| {
+            part.is_behind(part.due(view)) && !(part.held.is_empty() && view.is_empty())
+        };
+        let views = self.parts.iter().map(|part| (part, part.view_in(turn, &self.type_url)));
+        self.pending.is_some()
+            || views.into_iter().any(|(part, view)| view.is_some_and(|view| is_behind(part, view)))
+    }
+
+    /// Whether news of this type cannot be sent before the client's ACK, so that the routing types must
+    /// wait (RLY-50). Removals, renewed TTLs and errors are no such news.
+    pub fn holds_back(&self, turn: &Turn<'_>) -> bool {
+        self.nonces.is_waiting()
+            && self.parts.iter().any(|part| {
+                let view = part.view_in(turn, &self.type_url);
+                view.is_some_and(|view| {
+                    let only_adds =
+                        part.withheld.is_none() && !part.held.may_lose(view) && view.remarks().is_empty();
+                    part.is_behind(part.due(view)) && (only_adds || part.held.has_news_in(view))
+                })
+            })
+    }
+}

@@ -1,0 +1,169 @@
+//! Delta requests: each has names to subscribe to, and names to give up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::engine::downstream::answer::spelling::key_of;
+use crate::engine::downstream::memory::weight;
+use crate::engine::downstream::subscription::part::Key;
+use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
+use crate::engine::interest::{HashSeed, NameSet, Shape};
+use crate::engine::planted::{Bug, planted};
+use crate::engine::realm::Realm;
+use crate::engine::view::View;
+use crate::xds::{DeltaRequest, ResourceName, Version};
+
+impl Subscription {
+    /// The canonical name; `None` if the name is refused.
+    fn take_name(&mut self, name: &ResourceName) -> Option<ResourceName> {
+        match key_of(name, &self.type_url) {
+            Ok(key) => Some(key.unwrap_or_else(|| name.clone())),
+            Err(error) => {
+                self.interrupt();
+                self.fresh = true;
+                self.peculiar.get_or_insert_default().refusals.insert(name, error);
+                None
+            }
+        }
+    }
+
+    /// Notes a spelling that the client uses for the name.
+    fn spell(&mut self, key: &ResourceName, name: &ResourceName, wanted: bool, seed: HashSeed) {
+        if key != name || self.peculiar.is_some() {
+            let peculiar = self.peculiar.get_or_insert_default();
+            Arc::make_mut(&mut peculiar.spellings).insert(key, name, wanted, seed);
+        }
+    }
+
+    /// Notes that the client gives up a spelling. Returns the canonical name if no spelling is left.
+    fn give_up(&mut self, name: &ResourceName, seed: HashSeed) -> Option<ResourceName> {
+        let key = match key_of(name, &self.type_url) {
+            Ok(key) => key.unwrap_or_else(|| name.clone()),
+            Err(_) => {
+                if let Some(peculiar) = &mut self.peculiar {
+                    peculiar.refusals.remove(name);
+                }
+                return None;
+            }
+        };
+        let spellings = self.peculiar.as_mut().map(|peculiar| Arc::make_mut(&mut peculiar.spellings));
+        let still_wanted = spellings.map_or(key != *name, |spellings| spellings.remove(&key, name, seed));
+        (!still_wanted).then_some(key)
+    }
+
+    /// Handles a delta request: `subscribe` before `unsubscribe` (DEL-4), with any nonce (DEL-2).
+    pub fn take_delta(
+        &mut self,
+        request: &DeltaRequest,
+        seed: HashSeed,
+        realm_of: &dyn Fn(&ResourceName) -> Realm,
+    ) -> Change {
+        let first = !std::mem::replace(&mut self.seen, true);
+        let both_empty = request.subscribe.is_empty() && request.unsubscribe.is_empty();
+        let was_wildcard = self.is_wildcard();
+        self.note_dynamic_names(&request.subscribe);
+        // The first request decides on the implicit wildcard (DEL-6, DEL-10); more names keep the wildcard
+        // (DEL-7).
+        let mut wildcard = was_wildcard || (first && both_empty && self.legacy_wildcard);
+        let mut sets: BTreeMap<Key, NameSet> = BTreeMap::new();
+        let mut departed = Vec::new();
+        for name in &request.subscribe {
+            if name.is_wildcard() {
+                if was_wildcard {
+                    self.resubscribe_wildcard();
+                }
+                wildcard = true;
+                continue;
+            }
+            let Some(key) = self.take_name(name) else { continue };
+            // The new subscription answers for the name.
+            self.departed.remove(&key);
+            let place = self.holding(&key).unwrap_or_else(|| (Shape::of(&key), realm_of(&key)));
+            let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
+            let wanted = !set.insert(key.clone(), seed);
+            self.spell(&key, name, wanted, seed);
+            // A repeated subscription, or a name that the wildcard has brought: a forced resend (DEL-11).
+            self.resubscribe(std::slice::from_ref(&key));
+        }
+        for name in &request.unsubscribe {
+            if name.is_wildcard() {
+                wildcard &= planted(Bug::WildcardStillServed);
+                continue;
+            }
+            let Some(key) = self.give_up(name, seed) else { continue };
+            let place = self.holding(&key).unwrap_or_else(|| (Shape::of(&key), realm_of(&key)));
+            let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
+            if planted(Bug::UnsubscribedStillServed) {
+                continue;
+            }
+            if set.remove(&key, seed) {
+                self.forget_name(&key);
+                departed.push(key);
+            }
+        }
+        // Names that already wait interrupt no answer: each ACK would restart the answer, for ever.
+        let mut waiting = std::mem::take(&mut self.departed);
+        let is_covered = |name: &ResourceName| {
+            name.glob().is_some_and(|glob| self.asks_for_glob(&glob, realm_of(&glob), &sets))
+        };
+        waiting.retain(|name| wildcard || is_covered(name));
+        departed.retain(|name| wildcard || is_covered(name));
+        self.departed = waiting;
+        for name in departed.iter().filter(|_| !planted(Bug::GivenUpNotAnswered)) {
+            self.depart(name);
+        }
+        self.peculiar.take_if(|peculiar| peculiar.is_empty());
+        let names = sets
+            .into_iter()
+            .filter(|(place, set)| set.id() != self.names_of(*place).id())
+            .map(|(place, set)| (place, NameSetChange(Arc::new(set))))
+            .collect();
+        Change { wildcard: (wildcard != was_wildcard).then_some(wildcard), names, peculiar: false }
+    }
+
+    /// Whether a glob is requested. `changed` holds the sets that the request changes.
+    fn asks_for_glob(&self, glob: &ResourceName, realm: Realm, changed: &BTreeMap<Key, NameSet>) -> bool {
+        let place = self.holding(glob).unwrap_or((Shape::Globs, realm));
+        changed.get(&place).map_or_else(|| self.names_of(place).contains(glob), |globs| globs.contains(glob))
+    }
+
+    fn resubscribe_wildcard(&mut self) {
+        self.interrupt();
+        for part in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
+            let mut held = (*part.held).clone();
+            held.forget_all();
+            part.hold(Arc::new(held));
+        }
+        self.greeting = true;
+        self.fresh = true;
+    }
+
+    /// A name was given up beside the wildcard or its glob. The client must learn whether the wildcard or
+    /// glob still has the name (DEL-19, NAM-17).
+    fn depart(&mut self, name: &ResourceName) {
+        self.departed.insert(name.clone());
+        self.interrupt();
+        self.fresh = true;
+    }
+
+    /// Notes the versions of a reconnecting delta client (DEL-29 to DEL-31) in the parts that cover the
+    /// names.
+    pub fn present(
+        &mut self,
+        versions: &[(ResourceName, String)],
+        seed: HashSeed,
+        share: &dyn Fn(View) -> Arc<View>,
+    ) {
+        let key =
+            |name: &ResourceName| key_of(name, &self.type_url).ok().flatten().unwrap_or_else(|| name.clone());
+        let versions: Vec<_> = versions.iter().map(|(name, version)| (key(name), version)).collect();
+        self.presented_bytes = versions.iter().map(|(name, _)| weight(name)).sum();
+        for part in self.parts.iter_mut().filter(|_| !planted(Bug::PresentedIgnored)) {
+            let held = versions.iter().filter(|(name, _)| part.interest.covers(name));
+            // A version from another server matches no content (RLY-32).
+            let held =
+                held.map(|(name, version)| (name.clone(), Version::parse(version).unwrap_or_default()));
+            part.hold(share(View::presented(held, seed)));
+        }
+    }
+}

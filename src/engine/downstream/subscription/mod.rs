@@ -1,0 +1,197 @@
+//! The interests of one stream in one type, and the client's content.
+
+mod acknowledgement;
+mod complete_set;
+mod delta_request;
+mod interrupt;
+pub mod name_wait;
+pub mod nonces;
+pub mod part;
+mod parts;
+mod poll;
+mod resend;
+mod set_marks;
+mod sotw_request;
+pub mod unsent_news;
+mod wait;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::engine::downstream::answer::Answer;
+use crate::engine::downstream::answer::client_features::ClientFeatures;
+use crate::engine::downstream::answer::key::AnswerKey;
+use crate::engine::downstream::answer::spelling::{Peculiar, Refusals, Spellings};
+use crate::engine::downstream::answer::told_variants::ToldVariants;
+use crate::engine::downstream::memory::{NAME_BYTES, weight};
+use crate::engine::downstream::order::acknowledged::AcknowledgedAnswers;
+use crate::engine::downstream::subscription::name_wait::{First, NameWait};
+use crate::engine::downstream::subscription::nonces::Nonces;
+use crate::engine::downstream::subscription::part::{Key, Part};
+use crate::engine::downstream::subscription::set_marks::SetMarks;
+use crate::engine::interest::NameSet;
+use crate::xds::{ResourceName, TypeUrl, Variant, Version};
+
+/// One stream × one type (STR-1).
+#[derive(Debug)]
+pub struct Subscription {
+    pub type_url: TypeUrl,
+    /// The wildcard, then globs, then names, each by realm: old-style names before authorities. No part is
+    /// empty.
+    pub parts: Vec<Part>,
+    /// Names that were unsubscribed beside a wildcard, and still need an answer (DEL-19).
+    pub departed: BTreeSet<ResourceName>,
+    pub nonces: Nonces,
+    /// For a routing type: the client's ACKs so far.
+    pub acknowledged: AcknowledgedAnswers,
+    /// A first answer to the wildcard is due, even without resources (SST-7, DEL-25).
+    pub greeting: bool,
+    /// New interests may be answered beside an unACKed response (NON-4).
+    pub fresh: bool,
+    /// The SotW state before the first answer of the type (RLY-5).
+    first: Option<Box<First>>,
+    /// The client's wait for a name.
+    pub name_wait: Option<Box<NameWait>>,
+    /// The version in the first request of a wildcard client (STR-10).
+    pub presented: Option<Version>,
+    /// The rest of an answer that takes several messages. The rest goes out before a newer answer begins
+    /// (RLY-31).
+    pub pending: Option<Box<Answer>>,
+    /// An empty first request means the wildcard (SUB-9, SUB-15).
+    pub legacy_wildcard: bool,
+    /// The client's capabilities for the type.
+    pub features: ClientFeatures,
+    /// The client's own spellings of names, and refused names. Nearly always `None`.
+    peculiar: Option<Box<Peculiar>>,
+    /// The client's content under names with dynamic parameters, if the client asks for any.
+    pub told_variants: Option<Arc<ToldVariants>>,
+    /// The marks sent so far, if the client reads marks.
+    pub(super) set_marks: Option<Box<SetMarks>>,
+    /// Memory of the names in the client's initial versions, in bytes, until the first answer.
+    presented_bytes: usize,
+    /// A request of the type came.
+    seen: bool,
+    /// Some request had a non-empty list: from then on an empty list means no names (SUB-10).
+    named: bool,
+    /// A hash of the last SotW list, so that an ACK with the same list costs no comparison of sets.
+    fingerprint: u64,
+}
+
+/// The change of interests in a request.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    pub wildcard: Option<bool>,
+    /// The changed sets of names and globs, by part.
+    pub names: BTreeMap<Key, NameSetChange>,
+    /// Spellings have changed, or names were refused.
+    pub peculiar: bool,
+}
+
+/// The new set of names.
+#[derive(Debug)]
+pub struct NameSetChange(pub Arc<NameSet>);
+
+impl PartialEq for NameSetChange {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.id() == other.0.id()
+    }
+}
+
+impl Eq for NameSetChange {}
+
+impl Subscription {
+    pub fn new(type_url: TypeUrl) -> Subscription {
+        Subscription {
+            type_url,
+            parts: Vec::new(),
+            departed: BTreeSet::new(),
+            nonces: Nonces::default(),
+            acknowledged: AcknowledgedAnswers::default(),
+            greeting: false,
+            fresh: false,
+            first: None,
+            name_wait: None,
+            presented: None,
+            pending: None,
+            legacy_wildcard: true,
+            features: ClientFeatures::default(),
+            peculiar: None,
+            told_variants: None,
+            set_marks: None,
+            presented_bytes: 0,
+            seen: false,
+            named: false,
+            fingerprint: 0,
+        }
+    }
+
+    pub fn is_wildcard(&self) -> bool {
+        self.parts.iter().any(Part::is_wildcard)
+    }
+
+    /// The number of requested names, counted once per spelling.
+    pub fn names_len(&self) -> usize {
+        let refused = self.refusals().map_or(0, Refusals::len);
+        let respelled = self.peculiar.as_ref().map_or(0, |peculiar| peculiar.spellings.extra());
+        refused
+            + respelled
+            + self.parts.iter().filter_map(Part::names).map(|names| names.len()).sum::<usize>()
+    }
+
+    /// A name in more spellings than are served.
+    pub fn crowded(&self) -> Option<&ResourceName> {
+        self.peculiar.as_ref()?.spellings.crowded()
+    }
+
+    /// Requested names that cannot be served (NAM-5).
+    pub fn refusals(&self) -> Option<&Refusals> {
+        self.peculiar.as_ref().map(|peculiar| &peculiar.refusals)
+    }
+
+    /// The client's spellings that differ from the canonical names (NAM-8).
+    pub fn spellings(&self) -> Option<Arc<Spellings>> {
+        let peculiar = self.peculiar.as_ref().filter(|peculiar| !peculiar.spellings.is_empty())?;
+        Some(peculiar.spellings.clone())
+    }
+
+    /// Whether the client was sent nothing of its interests yet, and presented nothing.
+    pub fn holds_nothing(&self) -> bool {
+        self.nonces.version_sent.is_none() && self.parts.iter().all(|part| part.held.is_empty())
+    }
+
+    /// The key of the answer with messages left to send.
+    pub fn pending_key(&self) -> Option<AnswerKey> {
+        self.pending.as_ref().map(|answer| answer.key())
+    }
+
+    /// Whether no request of this type came on this stream yet.
+    pub fn is_new(&self) -> bool {
+        !self.seen
+    }
+
+    /// Notes that the client was told of these names.
+    pub fn note_told(&mut self, departed: &[ResourceName]) {
+        if departed.is_empty() {
+            return;
+        }
+        self.departed.retain(|name| !departed.contains(name));
+        if let Some(peculiar) = &mut self.peculiar {
+            peculiar.refusals.note_told();
+        }
+    }
+
+    /// Whether the next response must be a complete set: in SotW, for full-state types and for wildcards of
+    /// any type (SST-1 to SST-3).
+    pub(super) fn is_full(&self, variant: Variant) -> bool {
+        variant == Variant::Sotw && (self.type_url.is_full_state() || self.is_wildcard())
+    }
+
+    pub(super) fn names_bytes(&self) -> usize {
+        let sets = self.parts.iter().filter_map(|part| part.names());
+        let wanted: usize = sets.map(|names| names.text_bytes() + names.len() * NAME_BYTES).sum();
+        let departed: usize = self.departed.iter().map(weight).sum();
+        let spelled = self.spellings().map_or(0, |spellings| spellings.bytes());
+        let refused = self.refusals().map_or(0, Refusals::bytes);
+        wanted + departed + spelled + refused + self.presented_bytes
+    }
+}

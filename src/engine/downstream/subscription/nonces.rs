@@ -1,0 +1,180 @@
+//! Nonces: the outstanding responses of one type, and the client's answers (STR, NON, ACK).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::engine::Time;
+use crate::engine::planted::{Bug, planted};
+use crate::xds::{Status, Version};
+
+/// The maximum number of unanswered responses of one type. Beyond the maximum, the oldest are forgotten.
+const IN_FLIGHT_MAX: usize = 64;
+
+/// A response that was handed out.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    nonce: u64,
+    version: Version,
+    at: Time,
+    /// The time when the content came from upstream; `None` for first answers, which are not updates.
+    changed_at: Option<Time>,
+}
+
+/// The meaning of a request for an earlier response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The client accepted the latest response, or an older known response (NON-5). `latency`: the time since the
+    /// content came from upstream, if the response was an update.
+    Ack { latency: Option<Duration> },
+    /// The client rejected the response (ACK-1). `repeated`: the stream rejected the same version before.
+    Nack { status: Status, version: Version, repeated: bool },
+    /// The nonce is not in flight, or no longer: neither ACK nor NACK (NON-1).
+    Stale,
+    /// The request answers no response: a first request, or a change of subscription.
+    None,
+}
+
+/// The nonce chain of one type on one stream (STR-1, STR-5).
+#[derive(Debug, Default)]
+pub struct Nonces {
+    sent: VecDeque<Sent>,
+    /// The latest nonce. The nonce stays valid after its answer, and with an empty list of names (NON-6).
+    latest: Option<u64>,
+    pub version_sent: Option<Version>,
+    pub version_acked: Option<Version>,
+    pub nack: Option<Box<Nack>>,
+}
+
+/// The last rejection; cleared by the next ACK.
+#[derive(Clone, Debug)]
+pub struct Nack {
+    pub version: Version,
+    pub status: Status,
+    pub at: Time,
+}
+
+impl Nonces {
+    pub fn send(&mut self, nonce: u64, version: Version, at: Time, changed_at: Option<Time>) {
+        if self.sent.len() >= IN_FLIGHT_MAX {
+            self.sent.pop_front();
+        }
+        self.sent.push_back(Sent { nonce, version, at, changed_at });
+        self.latest = Some(nonce);
+        self.version_sent = Some(version);
+    }
+
+    /// `nonce`: the parsed nonce; `None` if the request has no nonce of this stream.
+    pub fn judge(&mut self, nonce: Option<u64>, error: Option<Status>, now: Time) -> Verdict {
+        let Some(nonce) = nonce else { return Verdict::Stale };
+        let Some(sent) = self.sent.iter().find(|sent| sent.nonce == nonce).copied() else {
+            if planted(Bug::StaleNonceAcks) {
+                self.sent.clear();
+                return Verdict::Ack { latency: None };
+            }
+            return if self.latest == Some(nonce) { Verdict::None } else { Verdict::Stale };
+        };
+        if self.latest == Some(nonce) {
+            // A client may skip overtaken responses: the latest verdict covers the earlier responses.
+            self.sent.clear();
+            self.sent.shrink_to_fit();
+        } else {
+            self.sent.retain(|other| other.nonce != nonce);
+        }
+        match error {
+            Some(status) => {
+                let repeated = self.nack.as_ref().is_some_and(|nack| nack.version == sent.version);
+                self.nack = Some(Box::new(Nack { version: sent.version, status: status.clone(), at: now }));
+                Verdict::Nack { status, version: sent.version, repeated }
+            }
+            None => {
+                self.nack = None;
+                self.version_acked = Some(sent.version);
+                Verdict::Ack { latency: sent.changed_at.map(|changed_at| now.since(changed_at)) }
+            }
+        }
+    }
+
+    /// Whether a response is unACKed (NON-4).
+    pub fn is_waiting(&self) -> bool {
+        !self.sent.is_empty()
+    }
+
+    /// The send time of the oldest unACKed response.
+    pub fn waiting_since(&self) -> Option<Time> {
+        self.sent.front().map(|sent| sent.at)
+    }
+
+    pub fn latest(&self) -> Option<u64> {
+        self.latest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xds::Code;
+
+    fn with_sent(numbers: &[u64]) -> Nonces {
+        let mut nonces = Nonces::default();
+        for nonce in numbers {
+            nonces.send(*nonce, Version(u128::from(*nonce)), Time::ZERO, Some(Time::from_micros(1)));
+        }
+        nonces
+    }
+
+    fn error() -> Option<Status> {
+        Some(Status::new(Code::Internal, "bad"))
+    }
+
+    #[test]
+    fn ack_1_only_error_detail_makes_a_nack() {
+        let mut nonces = with_sent(&[1]);
+        let ack = nonces.judge(Some(1), None, Time::from_micros(11));
+        assert_eq!(ack, Verdict::Ack { latency: Some(Duration::from_micros(10)) });
+        assert!(!nonces.is_waiting());
+        nonces.send(2, Version(2), Time::ZERO, None);
+        assert!(matches!(nonces.judge(Some(2), error(), Time::ZERO), Verdict::Nack { repeated: false, .. }));
+        assert_eq!(nonces.version_acked, Some(Version(1)));
+    }
+
+    #[test]
+    fn non_1_an_old_nonce_says_nothing_of_the_newest_response() {
+        let mut nonces = with_sent(&[1, 2]);
+        assert!(matches!(
+            nonces.judge(Some(1), error(), Time::ZERO),
+            Verdict::Nack { version: Version(1), .. }
+        ));
+        assert!(nonces.is_waiting());
+        assert_eq!(nonces.judge(Some(1), None, Time::ZERO), Verdict::Stale);
+        assert_eq!(nonces.judge(Some(99), None, Time::ZERO), Verdict::Stale);
+        assert!(nonces.is_waiting());
+    }
+
+    #[test]
+    fn non_6_the_latest_nonce_stays_valid() {
+        let mut nonces = with_sent(&[1]);
+        nonces.judge(Some(1), None, Time::ZERO);
+        assert_eq!(nonces.judge(Some(1), None, Time::ZERO), Verdict::None);
+    }
+
+    #[test]
+    fn a_skipped_ack_is_covered_by_the_next_one() {
+        let mut nonces = with_sent(&[1, 2, 3]);
+        nonces.judge(Some(3), None, Time::ZERO);
+        assert!(!nonces.is_waiting());
+    }
+
+    #[test]
+    fn rly_38_a_repeated_nack_is_told_apart() {
+        let mut nonces = with_sent(&[1]);
+        nonces.judge(Some(1), error(), Time::ZERO);
+        nonces.send(2, Version(1), Time::ZERO, None);
+        assert!(matches!(nonces.judge(Some(2), error(), Time::ZERO), Verdict::Nack { repeated: true, .. }));
+    }
+
+    #[test]
+    fn a_client_that_never_acks_costs_a_bounded_number() {
+        let nonces: Vec<u64> = (0..1000).collect();
+        assert_eq!(with_sent(&nonces).sent.len(), IN_FLIGHT_MAX);
+    }
+}

@@ -1,0 +1,245 @@
+//! One collection of one source in a subscription, and the client's content.
+
+use std::sync::Arc;
+
+use crate::engine::Time;
+use crate::engine::downstream::answer::rest::ToldNames;
+use crate::engine::downstream::answer::{Answer, AnswerPart};
+use crate::engine::downstream::order::acknowledged::RejectedContent;
+use crate::engine::downstream::order::turn::Turn;
+use crate::engine::downstream::order::withheld::{Holder, Waits, Withheld, withhold};
+use crate::engine::downstream::sources::{Asked, SourceId};
+use crate::engine::interest::{Interest, NameSet, Shape};
+use crate::engine::planted::{Bug, planted};
+use crate::engine::realm::Realm;
+use crate::engine::snapshot::{Snapshot, TypeSnapshot};
+use crate::engine::view::{Leaving, View, ViewId};
+use crate::xds::{ResourceName, TypeUrl};
+
+/// Identifies a part within a subscription. Parts are sorted by this key.
+pub type Key = (Shape, Realm);
+
+/// One collection of one source in a subscription.
+#[derive(Clone, Debug)]
+pub struct Part {
+    pub asked: Asked,
+    pub realm: Realm,
+    pub interest: Interest,
+    /// The client's content: the last view that was sent, with older content of names that this view did
+    /// not know.
+    pub held: Arc<View>,
+    /// The view of the last answer; `None` if the part must be looked at again, whatever the source has.
+    pub(super) at: Option<ViewId>,
+    /// Removals that the client is not told yet (RLY-51).
+    pub withheld: Option<Box<Withheld>>,
+    /// For a routing type: the client's content before the first unanswered response.
+    pub before: Option<Arc<View>>,
+    /// For a routing type: rejected content, until the client accepts other content.
+    pub rejected: Option<Box<RejectedContent>>,
+}
+
+impl Part {
+    pub(super) fn new(asked: Asked, realm: Realm, interest: Interest) -> Part {
+        Part {
+            asked,
+            realm,
+            interest,
+            held: Arc::default(),
+            at: None,
+            withheld: None,
+            before: None,
+            rejected: None,
+        }
+    }
+
+    /// The source that serves the part.
+    pub fn source(&self) -> SourceId {
+        self.asked.source
+    }
+
+    /// Whether an answer may be due for a view, or for a view with withheld names (see [`Part::due`]).
+    pub fn is_behind(&self, due: ViewId) -> bool {
+        self.at != Some(due)
+    }
+
+    /// Notes that the client was sent everything of a part of an answer.
+    pub fn bring_to(&mut self, answer: &Answer, to: &AnswerPart) {
+        if !planted(Bug::HeldNotBrought) || self.held.is_empty() {
+            self.held = self.held.brought_to(&to.view, |name| answer.leaves(to, name), answer.deletes());
+        }
+        self.at = Some(to.due);
+    }
+
+    /// Notes that the client already has the whole view.
+    pub fn have(&mut self, view: &Arc<View>, due: ViewId) {
+        (self.held, self.at) = (view.clone(), Some(due));
+    }
+
+    /// Keeps the client's former errors: no message told the client of new errors (SST-7).
+    pub fn keep_errors(&mut self, before: &View) {
+        if !(before.remarks().is_empty() && self.held.remarks().is_empty()) {
+            Arc::make_mut(&mut self.held).without_errors_since(before);
+        }
+    }
+
+    /// Replaces the record of the client's content.
+    pub(super) fn hold(&mut self, held: Arc<View>) {
+        self.held = held;
+        self.at = None;
+    }
+
+    /// Before the first answer, takes the set of names that all subscribers of the same names share.
+    pub(super) fn share_names(&mut self, types: &TypeSnapshot) {
+        if self.at.is_none()
+            && let Some(shared) = types.names(&self.interest)
+            && let Interest::Globs(names) | Interest::Names(names) = &mut self.interest
+        {
+            names.clone_from(shared);
+        }
+    }
+
+    /// Takes over content of names in the interest that another part brought.
+    pub(super) fn take_over(&mut self, other: &View, which: impl Fn(&ResourceName) -> bool) {
+        let candidates: Vec<_> = match &self.interest {
+            Interest::Wildcard => return,
+            Interest::Globs(_) => other.names().filter(|name| self.interest.covers(name)).collect(),
+            Interest::Names(names) => names.iter().collect(),
+        };
+        let brought = candidates.into_iter().filter(|name| !self.held.has(name) && which(name));
+        let brought: Vec<_> = brought.filter_map(|name| Some((name, other.version_of(name)?))).collect();
+        if !brought.is_empty() {
+            Arc::make_mut(&mut self.held).hold(brought.into_iter(), std::iter::empty());
+            self.at = None;
+        }
+    }
+
+    /// Notes one of several messages that bring the client to a view.
+    pub(super) fn hold_chunk(&mut self, told: &ToldNames, view: &View) {
+        let sent = told.sent.iter().map(|(name, version)| (name, *version));
+        let held = Arc::make_mut(&mut self.held);
+        // The message also replaces the client's content of names that left the interest.
+        let is_left = |name: &ResourceName| !self.interest.covers(name) && held.has(name);
+        let sent: Vec<_> =
+            sent.filter(|(name, version)| view.version_of(name) == Some(*version) || is_left(name)).collect();
+        held.hold(sent.into_iter(), told.removed.iter().filter(|name| self.interest.covers(name)));
+        if !(held.remarks().is_empty() && view.remarks().is_empty()) {
+            // An error in a later message is not told yet, even if the resource of its name is.
+            held.hold_leases(told.names(), view, true);
+            held.hold_leases(told.beats.iter(), view, false);
+            held.hold_remarks(told.errors.iter(), view);
+        }
+    }
+
+    /// Makes the name due again, whatever the client holds; for a glob, all its members.
+    pub(super) fn forget(&mut self, name: &ResourceName) {
+        if matches!(self.interest, Interest::Globs(_)) && name.is_glob() {
+            let members: Vec<_> =
+                self.held.names().filter(|member| member.glob().as_ref() == Some(name)).cloned().collect();
+            for member in &members {
+                self.forget(member);
+            }
+        }
+        let has_error = self.held.remarks().error(name).is_some();
+        if self.held.has(name) || self.held.knows_absent(name) || has_error {
+            Arc::make_mut(&mut self.held).forget(name);
+            self.at = None;
+        }
+    }
+
+    /// Notes that the client gave the name up, and no longer has the resource.
+    pub(super) fn let_go(&mut self, name: &ResourceName) {
+        if self.held.has(name) || self.held.knows_absent(name) || self.held.remarks().error(name).is_some() {
+            Arc::make_mut(&mut self.held).let_go(name);
+            self.at = None;
+        }
+    }
+
+    pub fn leaving(&self) -> Leaving {
+        self.interest.leaving()
+    }
+
+    pub(super) fn key(&self) -> Key {
+        (self.interest.shape(), self.realm)
+    }
+
+    pub fn is_wildcard(&self) -> bool {
+        matches!(self.interest, Interest::Wildcard)
+    }
+
+    /// Whether the server, not the client, determines the members: the wildcard, or globs.
+    pub fn is_broad(&self) -> bool {
+        self.interest.shape() != Shape::Names
+    }
+
+    /// The requested names or globs; `None` for the wildcard.
+    pub fn names(&self) -> Option<&Arc<NameSet>> {
+        self.interest.names()
+    }
+
+    pub(in crate::engine::downstream) fn withheld(&self) -> Option<&Withheld> {
+        self.withheld.as_deref().filter(|withheld| withheld.is_of(self.source()))
+    }
+
+    /// One of the withheld names, with the start of its wait; for reports.
+    pub(super) fn withheld_name(&self, type_url: &TypeUrl, turn: &Turn<'_>) -> Option<(ResourceName, Time)> {
+        self.withheld()?.first_name(&self.held, self.view_in(turn, type_url)?)
+    }
+
+    /// The views with withheld names.
+    pub fn keeps(&self) -> Vec<Arc<View>> {
+        self.withheld().map_or_else(Vec::new, Withheld::keeps)
+    }
+
+    /// Identifies the client's target while the source has `view`.
+    pub fn due(&self, view: &View) -> ViewId {
+        self.withheld().map_or_else(|| view.id(), |withheld| withheld.due(view))
+    }
+
+    /// The view of the part's collection in these snapshots.
+    pub(in crate::engine::downstream) fn view_in<'a>(
+        &self,
+        turn: &Turn<'a>,
+        type_url: &TypeUrl,
+    ) -> Option<&'a Arc<View>> {
+        turn.snapshot(self.source())?.of(type_url)?.view(&self.interest)
+    }
+
+    /// Whether `view` has news for the client. Unknown names are no news.
+    pub(super) fn has_news(&self, view: Option<&Arc<View>>) -> bool {
+        match view {
+            None => !self.held.is_empty(),
+            Some(view) => self.is_behind(view.id()) && !(self.held.is_empty() && view.is_empty()),
+        }
+    }
+
+    /// Withholds removals, and lets removals go whose wait is over. Returns the time of the next look if no
+    /// event comes first.
+    pub(in crate::engine::downstream) fn withhold(
+        &mut self,
+        view: &Arc<View>,
+        waits: &Waits<'_>,
+        turn: &Turn<'_>,
+    ) -> Option<Time> {
+        let (source, leaving, is_behind) = (self.source(), self.leaving(), self.is_behind(view.id()));
+        let holder = Holder { source, held: &self.held, leaving, is_behind };
+        withhold(&mut self.withheld, &holder, view, waits, turn)
+    }
+
+    /// The part of an answer that brings the client to a view.
+    pub(super) fn answered(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        types: &TypeSnapshot,
+        view: &Arc<View>,
+    ) -> AnswerPart {
+        AnswerPart {
+            interest: self.interest.clone(),
+            held: self.held.clone(),
+            view: view.clone(),
+            keeps: self.keeps(),
+            due: self.due(view),
+            last_bytes: types.last_bytes(),
+            snapshot: snapshot.clone(),
+        }
+    }
+}

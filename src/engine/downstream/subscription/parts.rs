@@ -1,0 +1,157 @@
+//! The parts of a subscription, and the names that move between parts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::engine::downstream::answer::Answer;
+use crate::engine::downstream::sources::Asked;
+use crate::engine::downstream::subscription::part::{Key, Part};
+use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
+use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
+use crate::engine::planted::{Bug, planted};
+use crate::engine::realm::Realm;
+use crate::engine::view::View;
+use crate::xds::ResourceName;
+
+impl Subscription {
+    /// The key of the part with this name.
+    pub(super) fn holding(&self, name: &ResourceName) -> Option<Key> {
+        let has = |part: &&Part| part.names().is_some_and(|names| names.contains(name));
+        self.parts.iter().find(has).map(Part::key)
+    }
+
+    pub(super) fn names_of(&self, key: Key) -> Arc<NameSet> {
+        let part = self.parts.iter().find(|part| part.key() == key);
+        part.and_then(Part::names).cloned().unwrap_or_default()
+    }
+
+    /// The names of a list by part. Parts that lose all their names are in the result, with empty sets.
+    pub(super) fn by_key<'a>(
+        &self,
+        names: impl Iterator<Item = &'a ResourceName>,
+        seed: HashSeed,
+        realm_of: &dyn Fn(&ResourceName) -> Realm,
+    ) -> BTreeMap<Key, NameSet> {
+        let before = self.parts.iter().filter(|part| !part.is_wildcard());
+        let mut sets: BTreeMap<_, _> = before.map(|part| (part.key(), NameSet::default())).collect();
+        for name in names.filter(|name| !name.is_wildcard()) {
+            // A name that is private to this stream stays private.
+            let private = self.holding(name).filter(|(_, realm)| realm.private);
+            let place = private.unwrap_or_else(|| (Shape::of(name), realm_of(name)));
+            sets.entry(place).or_default().insert(name.clone(), seed);
+        }
+        sets
+    }
+
+    /// The change of interests for names whose realm has changed.
+    pub fn divert(&self, seed: HashSeed, realm_of: &dyn Fn(&ResourceName) -> Realm) -> Change {
+        let parts: Vec<_> = self.parts.iter().filter_map(Part::names).collect();
+        let sets = self.by_key(parts.iter().flat_map(|names| names.iter()), seed, realm_of);
+        let moved = sets.into_iter().filter(|(place, set)| set.id() != self.names_of(*place).id());
+        let names = moved.map(|(place, set)| (place, NameSetChange(Arc::new(set)))).collect();
+        Change { wildcard: None, names, peculiar: false }
+    }
+
+    /// Sets the interest in one collection; `None` removes the part. The client's content stays. Returns
+    /// the former sources of the part.
+    pub fn set_part(
+        &mut self,
+        realm: Realm,
+        interest: Option<(Asked, Interest)>,
+        shape: Shape,
+    ) -> Option<Asked> {
+        self.interrupt();
+        if planted(Bug::RejectedWithTheNext) && self.nonces.nack.is_some() {
+            self.force_all();
+        }
+        let wildcard = shape == Shape::Wildcard;
+        // There is only one wildcard, in any realm.
+        let is_it = |part: &Part| part.interest.shape() == shape && (wildcard || part.realm == realm);
+        let at = self.parts.iter().position(is_it);
+        let old = at.map(|at| self.parts[at].asked.clone());
+        if let Some(at) = at {
+            self.fall_back_to_wildcard(at, interest.as_ref().map(|(_, interest)| interest));
+        }
+        match (at, interest) {
+            (Some(at), Some((asked, interest))) => {
+                let part = &mut self.parts[at];
+                self.fresh |= part.source() != asked.source || interest.asks_for_more_than(&part.interest);
+                part.asked = asked;
+                part.realm = realm;
+                let old = std::mem::replace(&mut part.interest, interest);
+                if shape == Shape::Globs && old.asks_for_more_than(&part.interest) {
+                    let left = part.held.clone();
+                    self.keep_of_broad(&left);
+                }
+            }
+            (Some(at), None) => {
+                let left = self.parts.remove(at);
+                if left.is_broad() {
+                    self.keep_of_broad(&left.held);
+                }
+                self.greeting &= !wildcard;
+            }
+            (None, Some((asked, interest))) => {
+                self.parts.reserve_exact(1);
+                self.parts.push(Part::new(asked, realm, interest));
+                self.parts.sort_by_key(Part::key);
+                self.greeting |= wildcard;
+                self.fresh = true;
+            }
+            (None, None) => {}
+        }
+        old
+    }
+
+    /// Names leave a part. If the wildcard or a glob has other content of a name, the client must be sent
+    /// that content now.
+    fn fall_back_to_wildcard(&mut self, at: usize, interest: Option<&Interest>) {
+        let part = &self.parts[at];
+        let Interest::Names(old) = &part.interest else { return };
+        let (old, held, none) = (old.clone(), part.held.clone(), NameSet::default());
+        let new = match interest {
+            Some(Interest::Names(names)) => names,
+            _ => &none,
+        };
+        for broad in self.parts.iter_mut().filter(|part| part.is_broad()) {
+            for name in old.minus(new) {
+                let (own, other) = (held.version_of(name), broad.held.version_of(name));
+                if own.is_some() && other.is_some() && own != other {
+                    broad.forget(name);
+                }
+            }
+        }
+    }
+
+    /// The wildcard or a glob goes. The client keeps content that other parts request too (DEL-9, SUB-13,
+    /// NAM-17).
+    fn keep_of_broad(&mut self, left: &View) {
+        for part in &mut self.parts {
+            part.take_over(left, |_| true);
+        }
+    }
+
+    /// Keeps names in doubt: a name that leaves one part with this answer is not removed while the other
+    /// part does not know the name yet (DEL-22, RLY-2). The client's content moves to the other part.
+    pub fn keep_in_doubt(&mut self, answer: &Answer) {
+        let first_names = self.parts.iter().take_while(|part| part.is_broad()).count();
+        let (broad, names) = self.parts.split_at_mut(first_names);
+        let (of_broad, of_names) = answer.parts.split_at(first_names.min(answer.parts.len()));
+        for (broad, of_broad) in broad.iter_mut().zip(of_broad) {
+            for (part, answered) in names.iter_mut().zip(of_names) {
+                let left = part.held.names().filter(|name| !answered.view.has(name) && broad.held.has(name));
+                let left = left.filter(|name| of_broad.may_have(name));
+                let left: Vec<_> =
+                    left.filter_map(|name| Some((name, part.held.version_of(name)?))).collect();
+                if !left.is_empty() {
+                    Arc::make_mut(&mut broad.held).hold(left.into_iter(), std::iter::empty());
+                }
+                if !answered.view.is_complete() {
+                    let in_doubt =
+                        |name: &ResourceName| answered.is_in_doubt(name) && !of_broad.view.has(name);
+                    part.take_over(&broad.held, in_doubt);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Content that is due again, although the client was sent the content before.
+
+use std::sync::Arc;
+
+use crate::engine::downstream::subscription::Subscription;
+use crate::engine::planted::{Bug, planted};
+use crate::xds::ResourceName;
+
+impl Subscription {
+    /// The client asks for names again, and must be sent them again, whatever its content (SUB-3, DEL-11).
+    pub(super) fn resubscribe(&mut self, names: &[ResourceName]) {
+        self.interrupt();
+        for name in names {
+            self.forget_name(name);
+        }
+        self.fresh = true;
+    }
+
+    pub(super) fn forget_name(&mut self, name: &ResourceName) {
+        if planted(Bug::UnsubscribedStillHeld) {
+            return;
+        }
+        self.interrupt();
+        for part in &mut self.parts {
+            part.forget(name);
+        }
+    }
+
+    /// Makes the endpoints of a cluster due, changed or not, because the cluster was just sent (ORD-5,
+    /// RLY-52).
+    pub fn force(&mut self, name: &ResourceName) {
+        self.interrupt();
+        for part in &mut self.parts {
+            if part.held.has(name) {
+                Arc::make_mut(&mut part.held).force(name);
+                part.at = None;
+                self.fresh = true;
+            }
+        }
+    }
+
+    /// Makes the client's whole content due again, changed or not.
+    pub fn force_all(&mut self) {
+        let held: Vec<_> = self.parts.iter().flat_map(|part| part.held.names()).cloned().collect();
+        held.iter().for_each(|name| self.force(name));
+    }
+}

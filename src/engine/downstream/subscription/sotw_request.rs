@@ -1,0 +1,128 @@
+//! SotW requests: each has the complete list of names.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::engine::downstream::answer::spelling::Peculiar;
+use crate::engine::downstream::subscription::part::{Key, Part};
+use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
+use crate::engine::interest::{HashSeed, NameSet, Shape};
+use crate::engine::planted::{Bug, planted};
+use crate::engine::realm::Realm;
+use crate::xds::{ResourceName, SotwRequest, Version};
+
+impl Subscription {
+    /// Handles a SotW request: its list is the complete set (SUB-1).
+    pub fn take_sotw(
+        &mut self,
+        request: &SotwRequest,
+        seed: HashSeed,
+        realm_of: &dyn Fn(&ResourceName) -> Realm,
+    ) -> Change {
+        let names = &request.resource_names;
+        let first = !std::mem::replace(&mut self.seen, true);
+        let fingerprint = fingerprint_of(names, seed);
+        if !first && fingerprint == self.fingerprint {
+            return Change::default();
+        }
+        self.fingerprint = fingerprint;
+        self.note_dynamic_names(names);
+        // A presented version describes the client's content only until the client gives something up
+        // (STR-10).
+        self.presented = None;
+        self.named |= !names.is_empty();
+        // The implicit wildcard lasts while every request is empty (SUB-9); an explicit list ends the
+        // wildcard (SUB-11).
+        let implicit = !self.named && self.legacy_wildcard;
+        let (names, peculiar) = self.take_list(names, seed);
+        let mut change = Change { peculiar, ..Change::default() };
+        let wildcard = implicit || names.iter().any(ResourceName::is_wildcard);
+        if first && wildcard && names.len() <= 1 {
+            self.presented = Version::parse(&request.version_info);
+        }
+        if wildcard != self.is_wildcard() {
+            change.wildcard = Some(wildcard);
+        }
+        let former = self.parts.iter().filter_map(Part::names).filter(|_| planted(Bug::ListsAddUp));
+        let former: Vec<_> = former.cloned().collect();
+        let all = names.iter().chain(former.iter().flat_map(|names| names.iter()));
+        let sets = self.by_key(all, seed, realm_of);
+        // Beside a wildcard the client keeps the content of given-up names: the wildcard may have them
+        // (SUB-6).
+        if !wildcard {
+            if let Some(first) = &mut self.first {
+                first.keep(&sets, seed);
+            }
+            self.forget_given_up(&sets);
+        }
+        for (place, wanted) in sets {
+            let old = self.names_of(place);
+            if wanted.id() != old.id() {
+                let added: Vec<_> = wanted.minus(&old).cloned().collect();
+                if !added.is_empty() {
+                    self.resubscribe(&added);
+                }
+                change.names.insert(place, NameSetChange(Arc::new(wanted)));
+            }
+        }
+        change
+    }
+
+    /// Forgets the content of names and globs outside `wanted`, because the client has dropped the content.
+    /// The client keeps a given-up name under a requested glob, and a requested name under a given-up glob
+    /// (NAM-17).
+    fn forget_given_up(&mut self, wanted: &BTreeMap<Key, NameSet>) {
+        let asks = |shape: Shape, name: &ResourceName| {
+            wanted.iter().any(|((at, _), names)| *at == shape && names.contains(name))
+        };
+        let (mut gone, none) = (Vec::new(), NameSet::default());
+        for part in &self.parts {
+            let (Some(old), new) = (part.names(), wanted.get(&part.key()).unwrap_or(&none)) else { continue };
+            if old.id() == new.id() {
+                continue;
+            }
+            if part.key().0 == Shape::Globs {
+                let left = |member: &&ResourceName| {
+                    let is_left = |glob| old.contains(&glob) && !new.contains(&glob);
+                    member.glob().is_some_and(is_left) && !asks(Shape::Names, member)
+                };
+                gone.extend(part.held.names().filter(left).cloned());
+            } else {
+                let is_covered =
+                    |name: &ResourceName| name.glob().is_some_and(|glob| asks(Shape::Globs, &glob));
+                gone.extend(old.minus(new).filter(|name| !is_covered(name)).cloned());
+            }
+        }
+        for name in gone.iter().filter(|_| !planted(Bug::UnsubscribedStillHeld)) {
+            self.interrupt();
+            self.parts.iter_mut().for_each(|part| part.let_go(name));
+        }
+    }
+
+    /// The canonical names of a complete list, and whether spellings or refusals have changed.
+    fn take_list<'a>(
+        &mut self,
+        names: &'a [ResourceName],
+        seed: HashSeed,
+    ) -> (Cow<'a, [ResourceName]>, bool) {
+        let before = self.peculiar.take();
+        let (keys, after) = Peculiar::of_list(names, &self.type_url, before.as_deref(), seed);
+        let respelled = Peculiar::respelled(after.as_deref(), before.as_deref());
+        let refused = after.as_ref().is_some_and(|after| after.refusals.untold().next().is_some());
+        self.peculiar = after;
+        if !respelled.is_empty() {
+            self.resubscribe(&respelled);
+        }
+        self.fresh |= refused;
+        (keys, refused || !respelled.is_empty())
+    }
+}
+
+fn fingerprint_of(names: &[ResourceName], seed: HashSeed) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    seed.0.hash(&mut hasher);
+    names.hash(&mut hasher);
+    hasher.finish()
+}

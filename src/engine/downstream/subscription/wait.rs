@@ -1,0 +1,91 @@
+//! Decides whether a complete set waits for a name (RLY-5).
+
+use crate::engine::Time;
+use crate::engine::downstream::answer::{Answer, AnswerPart};
+use crate::engine::downstream::order::turn::Turn;
+use crate::engine::downstream::sources::SourceId;
+use crate::engine::downstream::subscription::Subscription;
+use crate::engine::downstream::subscription::name_wait::{Awaited, Doubt, First, NameWait};
+use crate::engine::interest::Interest;
+use crate::engine::planted::{Bug, planted};
+use crate::xds::{ResourceName, SotwRequest};
+
+impl Subscription {
+    /// Notes the first request of the type. Its names must be parts already.
+    pub(in crate::engine::downstream) fn begin(&mut self, request: &SotwRequest, now: Time) {
+        let names = self.parts.iter().filter_map(|part| part.names());
+        let returning = match request.version_info.is_empty() {
+            true => Vec::new(),
+            false => names.map(|names| (**names).clone()).collect(),
+        };
+        let returns_to_all = !request.version_info.is_empty() && self.is_wildcard();
+        self.first = Some(Box::new(First { asked_at: now, returning, returns_to_all, answered: Vec::new() }));
+    }
+
+    /// The time of the next look for a missing name.
+    pub(in crate::engine::downstream) fn look_at(&self) -> Option<Time> {
+        self.name_wait.as_ref().and_then(|wait| wait.look_at)
+    }
+
+    /// Begins a new decision about the wait.
+    pub(super) fn look(&mut self) {
+        if let Some(wait) = &mut self.name_wait {
+            wait.look_at = None;
+        }
+    }
+
+    /// Notes that the first answer went out.
+    pub(super) fn end_first(&mut self, answer: &Answer) {
+        // An error in place of a name may end while the client still has a copy (ERR-4).
+        let is_excused =
+            answer.features.errors_alone && !answer.parts.iter().all(|part| part.view.is_complete());
+        self.first.take_if(|_| !is_excused);
+    }
+
+    /// Whether the complete set has to wait for a name. Notes the name.
+    pub(super) fn must_wait(&mut self, parts: &[AnswerPart], turn: &Turn<'_>) -> bool {
+        let Some(Awaited { index, name, look_at }) = self.awaited(parts, turn.now) else {
+            self.name_wait = None;
+            return false;
+        };
+        let source = self.parts.get(index).map_or(SourceId(0), |part| part.source());
+        let before = self.name_wait.take();
+        let since = before.as_ref().map_or(turn.now, |before| before.since);
+        let is_told = before.is_some_and(|before| before.is_told);
+        let is_timeless = look_at.is_none();
+        self.name_wait = Some(Box::new(NameWait { name, source, since, look_at, is_timeless, is_told }));
+        true
+    }
+
+    fn awaited(&mut self, parts: &[AnswerPart], now: Time) -> Option<Awaited> {
+        let open = || parts.iter().enumerate().filter(|(_, part)| !part.view.is_complete());
+        open().next().filter(|_| !planted(Bug::PartialCompleteSet))?;
+        // Sets always wait for the whole wildcard.
+        if let Some((index, _)) = open().find(|(_, part)| matches!(part.interest, Interest::Wildcard)) {
+            return Some(Awaited { index, name: ResourceName::new("*"), look_at: None });
+        }
+        let doubt =
+            Doubt { parts, features: self.features, last: self.name_wait.as_ref().map(|wait| &wait.name) };
+        let returning =
+            self.first.as_ref().filter(|first| first.returns_to_all || !first.returning.is_empty());
+        for (index, part) in open() {
+            let returns = || {
+                let first = returning?;
+                doubt.names(part).find(|name| first.may_have(name)).cloned()
+            };
+            if let Some(name) = doubt.sent(index, part).or_else(returns) {
+                return Some(Awaited { index, name, look_at: None });
+            }
+        }
+        let first = self.first.as_mut().filter(|_| self.nonces.latest().is_none())?;
+        let mut awaited: Option<Awaited> = None;
+        for (index, part) in open() {
+            let source = self.parts.get(index)?.source();
+            let (until, look_at) = first.patience(part, source, &self.type_url, now);
+            let Some(name) = doubt.names(part).next().filter(|_| until > now) else { continue };
+            let awaited = awaited.get_or_insert_with(|| Awaited { index, name: name.clone(), look_at: None });
+            awaited.look_at = awaited.look_at.into_iter().chain([look_at]).min();
+        }
+        awaited
+    }
+}

@@ -1,0 +1,337 @@
+//! One or two sources, some clients, a clock, and rules that hold for every response.
+
+mod notation;
+mod requests;
+mod responses;
+mod routes;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::Time;
+use crate::engine::cache::SessionId;
+use crate::engine::downstream::tests::client::Held;
+use crate::engine::downstream::{
+    AnswerKey, ClientFeatures, Composition, Limits, Session, Shift, SourceId, Taken, Watch,
+};
+use crate::engine::interest::HashSeed;
+use crate::engine::snapshot::Snapshot;
+use crate::engine::source;
+use crate::engine::source::{Attachment, Files, Output, Source, Streams};
+use crate::engine::upstream;
+use crate::engine::upstream::{Cause, Changes, Scope};
+use crate::xds::{Code, Request, ResourceError, Status, StreamKind, TypeUrl, Variant};
+
+pub use notation::{
+    CDS, EDS, LDS, RDS, SDS, SRDS, VHDS, name_of, names, names_of, resource, resources, short, url,
+    version_of,
+};
+pub use routes::Routes;
+
+pub struct Client {
+    pub session: Session,
+    pub variant: Variant,
+    pub routes: Routes,
+    pub held: BTreeMap<TypeUrl, Held>,
+    /// Changes of interest that the sources have not been told.
+    pub on_the_way: VecDeque<Watch>,
+    /// The compositions of answers with unsent messages.
+    pub unsent: Vec<(AnswerKey, Composition)>,
+}
+
+pub struct Bench {
+    pub now: Time,
+    pub sources: Vec<Source>,
+    pub snapshots: Vec<Arc<Snapshot>>,
+    pub clients: Vec<Client>,
+    pub woken: BTreeSet<SessionId>,
+    /// Changes of interest wait for [`Bench::deliver`].
+    pub slow_watches: bool,
+    pub composed: BTreeMap<AnswerKey, String>,
+    /// Resources that a client was sent again without a reason.
+    pub idle: Vec<String>,
+    /// The number of servers in a list of all sources; 0 without a list.
+    pub servers: u16,
+    pub reachability_only: bool,
+    pub by_type: bool,
+    pub deleting: u64,
+}
+
+pub type ClientId = usize;
+
+impl Bench {
+    pub fn new(attachments: Vec<Attachment>) -> Bench {
+        let make = |(index, attachment)| {
+            let settings = source::Settings { tells_reach: true, ..source::Settings::default() };
+            let source = Source::new(index as u64, settings, attachment);
+            source.of_server("cp-1".into(), true)
+        };
+        let sources: Vec<_> = attachments.into_iter().enumerate().map(make).collect();
+        Bench {
+            now: Time::from_micros(1_000_000),
+            snapshots: sources.iter().map(|_| Arc::default()).collect(),
+            sources,
+            clients: Vec::new(),
+            woken: BTreeSet::new(),
+            slow_watches: false,
+            composed: BTreeMap::new(),
+            idle: Vec::new(),
+            servers: 0,
+            reachability_only: false,
+            by_type: false,
+            deleting: 0,
+        }
+    }
+
+    /// A source with this state.
+    pub fn files(state: &[(&str, &str)]) -> Bench {
+        let mut bench = Bench::new(vec![Attachment::Files(Files::default())]);
+        bench.state(0, state);
+        bench
+    }
+
+    /// A source without any answer.
+    pub fn cold() -> Bench {
+        Bench::new(vec![streams()])
+    }
+
+    pub fn state(&mut self, source: usize, state: &[(&str, &str)]) {
+        let state = state.iter().map(|(message, list)| (url(message), resources(message, list))).collect();
+        self.sources[source].handle_files(state, self.now);
+        self.settle();
+    }
+
+    /// The control plane answers for names: `a=1 -b`.
+    pub fn says(&mut self, message: &str, list: &str) {
+        self.changes(0, message, Scope::Names, list, false);
+    }
+
+    /// The control plane names members of the wildcard. `complete`: there are no more members.
+    pub fn says_of_all(&mut self, message: &str, list: &str, complete: bool) {
+        self.changes(0, message, Scope::Wildcard, list, complete);
+    }
+
+    /// The control plane names members of globs. `settled`: the globs without further members.
+    pub fn says_of_globs(&mut self, message: &str, list: &str, settled: &str) {
+        let absent = list.split_whitespace().filter_map(|word| word.strip_prefix('-'));
+        let changes = Changes {
+            type_url: url(message),
+            scope: Scope::Globs,
+            present: resources(message, list),
+            by_alias: Vec::new(),
+            absent: absent.map(|name| (name_of(message, name), Cause::Removed)).collect(),
+            refreshed: Vec::new(),
+            replaces: false,
+            complete: false,
+            settled: names_of(message, settled),
+        };
+        self.sources[0].handle_changes(changes, self.now);
+        self.settle();
+    }
+
+    pub fn changes(&mut self, source: usize, message: &str, scope: Scope, list: &str, complete: bool) {
+        let absent = list.split_whitespace().filter_map(|word| word.strip_prefix('-'));
+        let changes = Changes {
+            type_url: url(message),
+            scope,
+            present: resources(message, list),
+            by_alias: Vec::new(),
+            absent: absent.map(|name| (name_of(message, name), Cause::Removed)).collect(),
+            refreshed: Vec::new(),
+            replaces: false,
+            complete,
+            settled: Vec::new(),
+        };
+        self.sources[source].handle_changes(changes, self.now);
+        self.settle();
+    }
+
+    /// The control plane refreshes names.
+    pub fn beats(&mut self, message: &str, scope: Scope, list: &str) {
+        let changes = Changes {
+            type_url: url(message),
+            scope,
+            present: Vec::new(),
+            by_alias: Vec::new(),
+            absent: Vec::new(),
+            refreshed: names_of(message, list).into_iter().map(|name| (name, None)).collect(),
+            replaces: false,
+            complete: false,
+            settled: Vec::new(),
+        };
+        self.sources[0].handle_changes(changes, self.now);
+        self.settle();
+    }
+
+    /// The control plane cannot supply a name.
+    pub fn fails(&mut self, message: &str, name: &str, code: Code) {
+        let error = ResourceError { name: name_of(message, name), status: Status::new(code, "why") };
+        let event = upstream::Event::ResourceError { type_url: url(message), error };
+        self.sources[0].handle_event(&event, self.now);
+        self.settle();
+    }
+
+    /// Processes the outputs of the sources.
+    pub fn settle(&mut self) {
+        for (source, snapshot) in self.sources.iter_mut().zip(&mut self.snapshots) {
+            while let Some(output) = source.poll_output() {
+                match output {
+                    Output::Wake(sessions) => self.woken.extend(sessions),
+                    Output::Upstream(stream, upstream::Output::RoundTrip) => {
+                        source.handle_upstream(stream, upstream::Input::Returned, self.now);
+                    }
+                    _ => {}
+                }
+            }
+            if let Some(new) = source.take_snapshot() {
+                *snapshot = new;
+            }
+        }
+    }
+
+    pub fn advance(&mut self, by: Duration) {
+        let end = self.now + by;
+        for source in &mut self.sources {
+            while let Some(due) = source.poll_timeout().filter(|due| *due <= end) {
+                self.now = self.now.max(due);
+                source.handle_timeout(self.now);
+            }
+        }
+        self.now = end;
+        self.settle();
+    }
+
+    // === clients ===
+
+    pub fn join(&mut self, variant: Variant, limits: Limits) -> ClientId {
+        let id = self.clients.len();
+        self.clients.push(Client {
+            session: Session::new(variant, limits, HashSeed(7), 0xab00 + u32::try_from(id).unwrap()),
+            variant,
+            unsent: Vec::new(),
+            routes: Routes {
+                without: None,
+                servers: self.servers,
+                reachability_only: self.reachability_only,
+                by_type: self.by_type,
+                deleting: self.deleting,
+                old: 0,
+                xdstp: self.sources.len() as u64 - 1,
+                legacy: true,
+                features: ClientFeatures::default(),
+            },
+            held: BTreeMap::new(),
+            on_the_way: VecDeque::new(),
+        });
+        id
+    }
+
+    pub fn sotw(&mut self) -> ClientId {
+        self.join(Variant::Sotw, Limits::default())
+    }
+
+    pub fn delta(&mut self) -> ClientId {
+        self.join(Variant::Delta, Limits::default())
+    }
+
+    /// A client that is another sluice and reads marks. The transcript shows a mark as `(2: whole GLOB)`: the number
+    /// of requests, and the complete collections.
+    pub fn sluice(&mut self) -> ClientId {
+        let client = self.delta();
+        let kind = StreamKind { marks: true, ..Variant::Delta.into() };
+        let nonces = 0xab00 + u32::try_from(client).unwrap();
+        self.clients[client].session = Session::new(kind, Limits::default(), HashSeed(7), nonces);
+        client
+    }
+
+    pub fn held(&mut self, client: ClientId, message: &str) -> &mut Held {
+        self.clients[client].held.entry(url(message)).or_default()
+    }
+
+    /// The stream ends.
+    pub fn leave(&mut self, client: ClientId) {
+        self.deliver(client, usize::MAX);
+        for source in &mut self.sources {
+            source.forget(SessionId(client as u64), self.now);
+        }
+        self.settle();
+    }
+
+    pub fn request(&mut self, client: ClientId, request: Request) -> Taken {
+        self.try_request(client, request).unwrap()
+    }
+
+    pub fn try_request(&mut self, client: ClientId, request: Request) -> Result<Taken, Status> {
+        let this = &mut self.clients[client];
+        let mut routes = this.routes;
+        let mut taken = this.session.request(&request, &mut routes, self.now)?;
+        this.on_the_way.extend(std::mem::take(&mut taken.watches));
+        if !self.slow_watches {
+            self.deliver(client, usize::MAX);
+        }
+        Ok(taken)
+    }
+
+    /// Tells the sources of the next changes of interest.
+    pub fn deliver(&mut self, client: ClientId, count: usize) {
+        let session = SessionId(client as u64);
+        for _ in 0..count {
+            let Some(watch) = self.clients[client].on_the_way.pop_front() else { break };
+            match watch {
+                Watch::Watch { source, type_url, interest } => {
+                    self.sources[source.0 as usize].watch(session, &type_url, &interest, self.now);
+                }
+                Watch::Unwatch { source, type_url, collection } => {
+                    self.sources[source.0 as usize].unwatch(session, &type_url, collection, self.now);
+                }
+            }
+        }
+        self.settle();
+    }
+
+    pub fn reroute(&mut self, client: ClientId, old: u64) {
+        let this = &mut self.clients[client];
+        this.routes.old = old;
+        let watches = this.session.reroute(&mut this.routes.clone()).unwrap();
+        this.on_the_way.extend(watches);
+        self.deliver(client, usize::MAX);
+    }
+
+    /// Makes due moves, as the driver does before a poll.
+    pub fn shift(&mut self, client: ClientId) -> Shift {
+        let (snapshots, now) = (self.snapshots.clone(), self.now);
+        let latest = |id: SourceId| snapshots.get(id.0 as usize).cloned();
+        let this = &mut self.clients[client];
+        if this.session.look(&latest, now).next.is_none() {
+            return Shift::default();
+        }
+        let mut routes = this.routes;
+        let shift = this.session.shift(&latest, &mut routes, now);
+        this.on_the_way.extend(shift.watches.iter().cloned());
+        self.deliver(client, usize::MAX);
+        for source in 0..self.sources.len() {
+            if !self.clients[client].session.uses(SourceId(source as u64)) {
+                self.sources[source].dismiss(SessionId(client as u64), now);
+            }
+        }
+        self.settle();
+        shift
+    }
+
+    pub fn check(&self, client: ClientId, message: &str, expected: &str) {
+        let text =
+            self.clients[client].held.get(&url(message)).map(|held| held.text(message)).unwrap_or_default();
+        assert_eq!(text, expected, "what client {client} holds of {message}");
+    }
+}
+
+/// Each type has streams of its own.
+pub fn streams_by_type(transport: upstream::Transport) -> Attachment {
+    let settings = upstream::Settings { transport, ..upstream::Settings::default() };
+    Attachment::Streams(Box::new(Streams::new(settings)))
+}
+
+pub fn streams() -> Attachment {
+    Attachment::Streams(Box::new(Streams::new(upstream::Settings::default())))
+}

@@ -1,0 +1,55 @@
+//! The routes of the clients to the sources.
+
+use crate::engine::downstream::{ClientFeatures, List, Router, SourceId};
+use crate::engine::fallback;
+use crate::engine::realm::{Realm, Space};
+use crate::xds::{Code, ResourceName, Status, TypeUrl};
+
+/// Sends a stream's subscriptions to the sources with these indices.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Routes {
+    /// The number of servers in the list for all names; the sources are the sources of its servers. With 0 there is
+    /// no list, and `old` and `xdstp` decide.
+    pub servers: u16,
+    pub reachability_only: bool,
+    /// Each type has streams of its own.
+    pub by_type: bool,
+    /// The server without an available source.
+    pub without: Option<u16>,
+    pub deleting: u64,
+    pub old: u64,
+    pub xdstp: u64,
+    pub legacy: bool,
+    pub features: ClientFeatures,
+}
+
+impl Router for Routes {
+    fn realm_of(&self, _: &TypeUrl, name: Option<&ResourceName>) -> Realm {
+        name.map_or(Space::Old, Space::of_style).shared()
+    }
+
+    fn fallback(&self, list: u16) -> Option<List> {
+        let on_reachability_only = self.reachability_only;
+        let settings = fallback::Settings { on_reachability_only, ..fallback::Settings::default() };
+        let Routes { servers, by_type, deleting, .. } = *self;
+        (servers > 1).then_some(List { number: list, servers, by_type, settings, deleting })
+    }
+
+    fn source(&mut self, _: &TypeUrl, realm: Realm, server: u16) -> Result<SourceId, Status> {
+        if self.without == Some(server) {
+            return Err(Status::new(Code::ResourceExhausted, "too many sources"));
+        }
+        if self.servers > 0 {
+            return Ok(SourceId(u64::from(server)));
+        }
+        Ok(SourceId(if realm.space == Space::Old { self.old } else { self.xdstp }))
+    }
+
+    fn legacy_wildcard(&self, _: &TypeUrl) -> Result<bool, Status> {
+        Ok(self.legacy)
+    }
+
+    fn client_features(&self, _: &TypeUrl) -> ClientFeatures {
+        self.features
+    }
+}

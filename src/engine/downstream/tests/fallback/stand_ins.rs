@@ -1,0 +1,195 @@
+//! Resources of a higher server for clients of a lower server: RLY-42, RLY-51.
+
+use crate::engine::downstream::tests::bench::{Bench, CDS, EDS, LDS, RDS};
+use crate::engine::downstream::tests::fallback::*;
+
+#[test]
+fn rly_42_absence_on_the_second_server_deletes_no_name_that_the_first_supplied() {
+    for delta in [false, true] {
+        let mut bench = servers(2);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        let ask = |bench: &mut Bench, list: &str| match delta {
+            true => bench.change(client, CDS, list),
+            false => bench.ask(client, CDS, list.replace('+', "").as_str()),
+        };
+        ask(&mut bench, "+a +b");
+        bench.hear(0);
+        bench.names(0, CDS, "a=1 b=1");
+        assert_eq!(bench.follow(client), "Cluster a=1 b=1");
+        bench.lose(0);
+        ask(&mut bench, if delta { "+c" } else { "+a +b +c" });
+        assert_eq!(bench.follow(client), "");
+        bench.hear(1);
+        bench.names(1, CDS, "a=2 -b c=2");
+        let news = if delta { "Cluster a=2 c=2" } else { "Cluster a=2 b=1 c=2" };
+        assert_eq!(bench.follow(client), news);
+        bench.check(client, CDS, "a=2 b=1 c=2");
+
+        // A newcomer to the second server is sent the same resources.
+        let newcomer = if delta { bench.delta() } else { bench.sotw() };
+        match delta {
+            true => bench.change(newcomer, CDS, "+a +b +c"),
+            false => bench.ask(newcomer, CDS, "a b c"),
+        };
+        assert_eq!(bench.follow(newcomer), "Cluster a=2 b=1 c=2");
+    }
+}
+
+#[test]
+fn rly_42_overdue_types_are_told_what_a_higher_server_supplies_by_now() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a +b");
+    bench.change(client, RDS, "+r +s");
+    bench.hear(0);
+    bench.names(0, RDS, "s=1");
+    bench.drain(client);
+    bench.lose(0);
+    bench.shift(client);
+    bench.hear(1);
+    bench.names(1, EDS, "a=1 b=1");
+    bench.names(1, RDS, "r=1 -s");
+    assert_eq!(bench.follow(client), "ClusterLoadAssignment a=1 b=1; RouteConfiguration r=1");
+    assert_eq!(bench.serving(client), 1);
+
+    bench.names(1, EDS, "b=2");
+    assert_eq!(bench.poll(client), "ClusterLoadAssignment b=2");
+    bench.names(1, EDS, "b=3");
+    bench.names(1, RDS, "r=2");
+    assert_eq!(bench.poll(client), "");
+    bench.advance(SECOND * 15);
+    bench.names(1, EDS, "b=4 -a");
+    bench.names(1, RDS, "r=2 -s");
+    assert_eq!(bench.poll(client), "ClusterLoadAssignment b=4", "what is gone waits for the route (RLY-51)");
+    // The turn of the routing types has begun. The client is slow, and the first server comes back meanwhile.
+    bench.advance(SECOND * 15);
+    bench.hear(0);
+    bench.names(0, EDS, "a=5");
+    bench.names(0, RDS, "s=5");
+    assert_eq!(bench.poll(client), "ClusterLoadAssignment a=5");
+    assert_eq!(bench.poll(client), "RouteConfiguration r=2 s=5");
+    assert_eq!(bench.serving(client), 1);
+}
+
+#[test]
+fn rly_51_what_no_server_supplies_any_more_goes_after_the_routes() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a +b");
+    bench.change(client, RDS, "+r");
+    bench.hear(0);
+    bench.names(0, EDS, "a=1");
+    bench.names(0, RDS, "r=a");
+    assert_eq!(bench.follow(client), "ClusterLoadAssignment a=1; RouteConfiguration r=a");
+    bench.lose(0);
+    bench.follow(client);
+    bench.hear(1);
+    bench.names(1, EDS, "-a b=1");
+    bench.names(1, RDS, "r=a");
+    assert_eq!(bench.follow(client), "ClusterLoadAssignment b=1", "the first server supplied a");
+    assert_eq!(bench.serving(client), 1);
+
+    bench.names(0, EDS, "-a");
+    assert_eq!(bench.poll(client), "");
+    bench.names(1, RDS, "r=b");
+    assert_eq!(bench.drain(client), "RouteConfiguration r=b; ClusterLoadAssignment -a");
+}
+
+#[test]
+fn rly_42_a_server_whose_errors_count_deletes() {
+    let mut bench = servers(2);
+    bench.deleting = 0b10;
+    let client = bench.delta();
+    bench.change(client, CDS, "+a +b");
+    bench.hear(0);
+    bench.names(0, CDS, "a=1");
+    bench.follow(client);
+    bench.lose(0);
+    bench.follow(client);
+    bench.hear(1);
+    bench.names(1, CDS, "-a b=2");
+    assert_eq!(bench.follow(client), "Cluster b=2 -a");
+}
+
+#[test]
+fn rly_42_a_wildcard_is_taken_as_a_whole_and_removals_come_last() {
+    for delta in [false, true] {
+        let mut bench = servers(2);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        for (message, list) in [(CDS, ""), (LDS, "")] {
+            match delta {
+                true => bench.change(client, message, list),
+                false => bench.ask(client, message, list),
+            };
+        }
+        match delta {
+            true => bench.change(client, RDS, "+r +s"),
+            false => bench.ask(client, RDS, "r s"),
+        };
+        bench.hear(0);
+        bench.all(0, CDS, "a=1 b=1");
+        bench.all(0, LDS, "l=1");
+        bench.names(0, RDS, "r=b");
+        bench.follow(client);
+        bench.lose(0);
+        assert_eq!(bench.follow(client), "", "RLY-41: nothing before the second server has it all");
+        bench.hear(1);
+        bench.all(1, CDS, "b=1 c=1");
+        assert_eq!(bench.follow(client), "");
+        bench.all(1, LDS, "l=1");
+        bench.names(1, RDS, "r=c s=1");
+        let transcript = bench.follow(client);
+        let expected = match delta {
+            true => "Cluster c=1; RouteConfiguration r=c s=1; Cluster -a",
+            false => "Cluster a=1 b=1 c=1; RouteConfiguration r=c s=1; Cluster b=1 c=1",
+        };
+        assert_eq!(transcript, expected, "ORD-1, RLY-51: clusters, routes, removals");
+        bench.check(client, CDS, "b=1 c=1");
+    }
+}
+
+#[test]
+fn rly_42_what_the_wildcard_of_the_second_server_has_it_does_not_lack_as_a_name() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, CDS, "+* +f");
+    bench.hear_all(0, 2);
+    bench.all(0, CDS, "f=1");
+    bench.names(0, CDS, "f=1");
+    assert_eq!(bench.follow(client), "Cluster f=1");
+    bench.lose_all(0, 2);
+    bench.change(client, EDS, "+z");
+    bench.follow(client);
+    bench.hear_all(1, 2);
+    // The server does not answer for the name until the client takes the server as is (RLY-41).
+    bench.all(1, CDS, "f=2");
+    bench.advance(SECOND * 16);
+    bench.names(1, EDS, "z=2");
+    assert_eq!(bench.follow(client), "Cluster f=2; ClusterLoadAssignment z=2");
+    bench.check(client, CDS, "f=2");
+}
+
+/// SUB-12: the next server has no answer for a name, but its wildcard has the name. The client is sent the wildcard's
+/// resource, and nothing again when the answer for the name follows.
+#[test]
+fn sub_12_the_wildcard_of_the_next_server_supplies_names_that_it_is_silent_about() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, EDS, "+* +f");
+    bench.hear_all(0, 2);
+    bench.names(0, EDS, "f=1");
+    bench.all(0, EDS, "f=1 g=1");
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment f=1 g=1");
+    bench.lose_all(0, 2);
+    bench.change(client, EDS, "+h");
+    bench.shift(client);
+    bench.hear_of(1, 2, &[CDS]);
+    bench.all(1, EDS, "f=2 g=1");
+    bench.names(1, EDS, "-h");
+    bench.advance(SECOND * 15);
+    assert_eq!(bench.follow(client), "ClusterLoadAssignment f=2 -h");
+    bench.names(1, EDS, "f=2");
+    assert_eq!(bench.drain(client), "");
+    bench.names(1, EDS, "f=3");
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment f=3");
+}
