@@ -40,7 +40,7 @@ fn production(text: &str) -> impl Iterator<Item = (usize, &str)> {
     numbered.take_while(move |(_, line)| !is_tests(line))
 }
 
-/// `src/wire/frame.rs` belongs to `wire`, and `src/app.rs` to `app`.
+/// `src/wire/frame/mod.rs` belongs to `wire`, and `src/app.rs` to `app`.
 fn room(path: &str) -> Option<&str> {
     let first = path.strip_prefix("src/")?.split('/').next()?;
     Some(first.trim_end_matches(".rs"))
