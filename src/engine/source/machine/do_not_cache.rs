@@ -1,32 +1,15 @@
-//! Resources that the server forbids to cache or share (CCH-1).
-//!
-//! A source that serves everyone never stores such a resource. The source reports the waiting sessions; each
-//! has to ask for itself, through a source of its own. The source remembers the names: the server has
-//! answered, and sends no second answer for sessions that join late.
+//! A source gives up resources that the server forbids to cache or share (CCH-1).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Output, Source, TypeCache};
+use super::Source;
 use crate::engine::cache::SessionId;
 use crate::engine::interest::Interest;
+use crate::engine::source::api::Output;
+use crate::engine::source::type_cache::TypeCache;
 use crate::engine::upstream::{Changes, Scope};
 use crate::xds::{Resource, ResourceName, TypeUrl};
-
-/// The private names of one type that are subscribed to, and whether the wildcard has private members.
-#[derive(Debug, Default)]
-pub(super) struct Private {
-    names: BTreeSet<ResourceName>,
-    pub(super) wildcard: bool,
-}
-
-impl Private {
-    pub(super) fn forget(&mut self, names: &[ResourceName]) {
-        for name in names {
-            self.names.remove(name);
-        }
-    }
-}
 
 impl TypeCache {
     /// Takes private resources out of a response. Returns the names, or `None` for the wildcard, and the

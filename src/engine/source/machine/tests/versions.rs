@@ -3,9 +3,10 @@
 use bytes::Bytes;
 
 use super::super::*;
-use crate::engine::interest::HashSeed;
+use crate::engine::interest::{HashSeed, Interest, NameSet};
+use crate::engine::source::Streams;
 use crate::engine::upstream::{Event, Input, Settings as StreamSettings};
-use crate::xds::{Any, DeltaResponse, Received, Response, SotwResponse, Variant, Version};
+use crate::xds::{Any, DeltaResponse, Received, ResourceName, Response, SotwResponse, Variant, Version};
 
 const NOW: Time = Time::ZERO;
 

@@ -2,16 +2,20 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
-use super::*;
-use crate::engine::cache::SessionId;
-use crate::engine::interest::{HashSeed, Interest, NameSet};
-use crate::engine::source::{Settings, Streams};
+use super::super::*;
+use crate::engine::cache::expiry::Leased;
+use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
+use crate::engine::source::{Kept, RestoredType, Streams};
 use crate::engine::upstream::Input;
 use crate::engine::upstream::{Settings as StreamSettings, Transport};
 use crate::xds::Variant;
-use crate::xds::{Any, Code, DeltaResponse, Received, Request, Response, SotwResponse, Status, Version};
+use crate::xds::{
+    Any, Code, DeltaResponse, Received, Request, ResourceName, Response, SotwResponse, Status, Version,
+};
 
 const CDS: &str = "envoy.config.cluster.v3.Cluster";
 const EDS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";

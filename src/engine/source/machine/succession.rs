@@ -1,7 +1,8 @@
 //! A class whose streams present the node of a member switches to another member's node.
 
-use super::{Attachment, Source};
+use super::Source;
 use crate::engine::Time;
+use crate::engine::source::attachment::Attachment;
 
 impl Source {
     /// Streams begin with another node from now on: new streams replace the open streams.

@@ -1,14 +1,17 @@
 //! FU18: held-back mass deletions.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::super::*;
-use crate::engine::interest::HashSeed;
+use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
+use crate::engine::source::Streams;
 use crate::engine::upstream::{Event, Hold, Input, Settings as StreamSettings};
 use crate::xds::{
-    Any, Code, DeltaResponse, Received, Request, Response, SotwResponse, Status, Variant, Version,
+    Any, Code, DeltaResponse, Received, Request, ResourceName, Response, SotwResponse, Status, Variant,
+    Version,
 };
 
 const HOLD: Duration = Duration::from_secs(60);

@@ -1,18 +1,19 @@
-//! The attachment of a source to its server: by streams or polls, or by files.
+//! The upstream streams of a source, and the stream of each collection.
+
+mod reach;
+mod suspects;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-use std::time::Duration;
 
 use imbl::OrdSet;
 
-use super::suspects::Suspect;
 use crate::engine::Time;
 use crate::engine::interest::Shape;
 use crate::engine::reach::Reach;
 use crate::engine::snapshot::Answered;
+use crate::engine::source::attachment::suspect::Suspect;
 use crate::engine::upstream::{Event, Hold, Interest, Output, Resumed, Settings, Transport, Upstream};
-use crate::xds::{Code, Resource, ResourceName, Service, Status, TypeUrl, Variant};
+use crate::xds::{ResourceName, Service, Status, TypeUrl, Variant};
 
 /// The index of a stream within its source.
 pub type StreamIndex = usize;
@@ -25,24 +26,24 @@ pub type StreamIndex = usize;
 #[derive(Debug)]
 pub struct Streams {
     pub(super) settings: Settings,
-    pub(super) machines: Vec<Machine>,
+    machines: Vec<Machine>,
     /// The streams that carry the wildcard, the globs or the names of a type.
-    pub(super) placed: BTreeMap<(TypeUrl, Shape), StreamIndex>,
+    placed: BTreeMap<(TypeUrl, Shape), StreamIndex>,
     /// Aggregated: types for which the server ended a stream.
-    pub(super) suspects: BTreeMap<TypeUrl, Suspect>,
+    suspects: BTreeMap<TypeUrl, Suspect>,
     /// The state of the connection. Maintained where the streams of types may be lost one by one.
-    pub(super) connection: Reach,
+    connection: Reach,
     /// Events of the streams for the driver.
-    pub(super) events: VecDeque<(StreamIndex, Event)>,
+    events: VecDeque<(StreamIndex, Event)>,
 }
 
 #[derive(Debug)]
-pub(super) struct Machine {
+struct Machine {
     /// The type of the stream; `None`: all types.
-    pub(super) type_url: Option<TypeUrl>,
+    type_url: Option<TypeUrl>,
     /// The suspect that this stream carries alone.
-    pub(super) alone: Option<TypeUrl>,
-    pub(super) upstream: Upstream,
+    alone: Option<TypeUrl>,
+    upstream: Upstream,
 }
 
 impl Streams {
@@ -179,7 +180,7 @@ impl Streams {
     }
 
     /// The current part of a type that is not current as a whole; `None` if no part is.
-    fn answered(&self, type_url: &TypeUrl) -> Option<Answered> {
+    pub(in crate::engine::source) fn answered(&self, type_url: &TypeUrl) -> Option<Answered> {
         let upstream = |shape| {
             let machine = self.placed(type_url, shape).and_then(|index| self.machines.get(index));
             machine.map(|machine| &machine.upstream)
@@ -227,116 +228,5 @@ impl Streams {
         event.or_else(|| {
             self.machines_mut().find_map(|(index, machine)| Some((index, machine.poll_output()?)))
         })
-    }
-}
-
-/// The resources of one type by name.
-pub type Members = BTreeMap<ResourceName, Arc<Resource>>;
-
-/// The last good state of a directory; `None` until there is a good state.
-#[derive(Debug, Default)]
-pub struct Files {
-    state: Option<BTreeMap<TypeUrl, Members>>,
-    /// The same resources by alias (ALI-2).
-    by_alias: BTreeMap<TypeUrl, Members>,
-    is_nothing: bool,
-    refusal: Option<Arc<Status>>,
-}
-
-impl Files {
-    /// No server is asked, for this reason: all names stay unknown.
-    pub fn refused(why: Status) -> Files {
-        Files { refusal: Some(Arc::new(why)), ..Files::default() }
-    }
-
-    /// A server that is known to have no resources.
-    pub fn nothing() -> Files {
-        Files { state: Some(BTreeMap::new()), is_nothing: true, ..Files::default() }
-    }
-
-    /// The reason if no server can be asked for a name (FED-3).
-    pub fn asks_nobody(&self, name: &ResourceName) -> Option<Arc<Status>> {
-        let text = || match name.authority() {
-            Some(authority) => format!("no server is configured for the authority {authority:?}"),
-            None => "there is no server that could be asked for it".to_owned(),
-        };
-        let nothing = || self.is_nothing.then(|| Arc::new(Status::new(Code::NotFound, text())));
-        self.refusal.clone().or_else(nothing)
-    }
-
-    /// Whether there has been a good state.
-    pub(super) fn is_read(&self) -> bool {
-        self.state.is_some()
-    }
-
-    /// Replaces the state, and indexes the resources by name and by alias.
-    pub fn replace(&mut self, state: Vec<(TypeUrl, Vec<Arc<Resource>>)>) {
-        let mut types: BTreeMap<TypeUrl, Members> = BTreeMap::new();
-        self.by_alias.clear();
-        for (type_url, resources) in state {
-            for resource in resources.iter().filter(|resource| !resource.aliases.is_empty()) {
-                let aliases = resource.aliases.iter().map(|alias| (alias.clone(), resource.clone()));
-                self.by_alias.entry(type_url.clone()).or_default().extend(aliases);
-            }
-            let members = types.entry(type_url).or_default();
-            members.extend(resources.into_iter().map(|resource| (resource.name.clone(), resource)));
-        }
-        self.state = Some(types);
-    }
-
-    /// The resource of this name, or the resource with this alias. Files have one resource for all
-    /// parameters.
-    pub fn named(&self, type_url: &TypeUrl, name: &ResourceName) -> Option<Arc<Resource>> {
-        if name.is_located() {
-            let resource = self.named(type_url, &name.plain().into())?;
-            return Some(Arc::new(Resource { name: name.clone(), ..(*resource).clone() }));
-        }
-        let own = self.members(type_url).flatten().and_then(|members| members.get(name));
-        own.or_else(|| self.by_alias.get(type_url)?.get(name)).cloned()
-    }
-
-    /// The members of a type; `None` before the first good state. A type without a file is known to be empty
-    /// (FIL-8).
-    pub fn members(&self, type_url: &TypeUrl) -> Option<Option<&Members>> {
-        self.state.as_ref().map(|types| types.get(type_url))
-    }
-}
-
-#[derive(Debug)]
-pub enum Attachment {
-    Streams(Box<Streams>),
-    Files(Files),
-}
-
-impl Attachment {
-    /// Streams without subscriptions stay as long as lingering names.
-    pub(super) fn lingering(mut self, linger: Duration) -> Attachment {
-        if let Attachment::Streams(streams) = &mut self {
-            streams.settings.linger = linger;
-        }
-        self
-    }
-
-    pub(super) fn close_idle(&mut self, now: Time) {
-        if let Attachment::Streams(streams) = self {
-            streams.machines_mut().for_each(|(_, machine)| machine.close_idle(now));
-        }
-    }
-
-    /// The current part of a type that is not current as a whole.
-    pub(super) fn answered(&self, type_url: &TypeUrl) -> Option<Answered> {
-        match self {
-            Attachment::Streams(streams) => streams.answered(type_url),
-            Attachment::Files(_) => None,
-        }
-    }
-
-    /// Whether the held resources of a type are the server's current resources, as far as the relay can tell.
-    /// Files are current from their first state on, because they are always reachable.
-    pub fn is_current(&self, type_url: &TypeUrl) -> bool {
-        match self {
-            Attachment::Streams(streams) => streams.is_current(type_url),
-            Attachment::Files(files) => files.state.is_some(),
-        }
     }
 }

@@ -13,10 +13,10 @@
 
 use std::time::Duration;
 
-use super::StreamIndex;
-use super::attachment::{Machine, Streams};
+use super::{Machine, StreamIndex, Streams};
 use crate::engine::Time;
 use crate::engine::interest::Shape;
+use crate::engine::source::attachment::suspect::Suspect;
 use crate::engine::upstream::{Event, Input, SOON, State, Transport, Upstream};
 use crate::xds::{Status, TypeUrl};
 
@@ -29,57 +29,9 @@ const STAYS: Duration = SOON.saturating_add(Duration::from_secs(1));
 /// the stream sooner.
 const TURN: Duration = Duration::from_secs(1);
 
-/// A suspect that was moved back and blamed again waits before its next trial on the shared stream. The wait
-/// doubles each time, up to the cap, so that the others are interrupted ever less often.
-const AGAIN: Duration = Duration::from_secs(1);
-const AGAIN_MAX: Duration = Duration::from_secs(600);
-
-/// Suspects are remembered for this long: a client that asks for the type again gets a separate stream at
-/// once.
-const MEMORY: Duration = Duration::from_secs(600);
-
 /// The maximum number of remembered suspects without sessions. Clients that ask for invented types cost
 /// bounded memory.
 const REMEMBERED_MAX: usize = 64;
-
-/// A type after whose request the server ended the stream.
-#[derive(Clone, Debug)]
-pub struct Suspect {
-    /// The time of the first end.
-    pub since: Time,
-    /// The number of ended streams.
-    pub ends: u32,
-    /// The status of the last end.
-    pub status: Status,
-    /// The type is requested on a stream of its own.
-    pub is_alone: bool,
-    /// The number of times that the shared stream ended.
-    interruptions: u32,
-    last: Time,
-}
-
-impl Suspect {
-    fn new(status: Status, now: Time) -> Suspect {
-        Suspect { since: now, ends: 0, status, is_alone: true, interruptions: 0, last: now }
-    }
-
-    fn ended(&mut self, status: &Status, now: Time) {
-        self.ends = self.ends.saturating_add(1);
-        (self.status, self.last, self.is_alone) = (status.clone(), now, true);
-    }
-
-    fn wait(&self) -> Duration {
-        match self.interruptions {
-            0 | 1 => Duration::ZERO,
-            // 2^10 s is above the cap.
-            more => (AGAIN * (1 << (more - 2).min(10))).min(AGAIN_MAX),
-        }
-    }
-
-    fn is_old(&self, now: Time) -> bool {
-        now.since(self.last) > MEMORY
-    }
-}
 
 impl Streams {
     pub fn handle(&mut self, index: StreamIndex, input: Input, now: Time) {
