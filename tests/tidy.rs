@@ -88,10 +88,24 @@ const READING_ORDER: &[&str] = &[
 ];
 
 const FUNCTION_LINES: usize = 70;
-const FILE_LINES: usize = 800;
+/// In `src`, tests included.
+const FILE_LINES: usize = 500;
+/// Everywhere else.
+const OTHER_FILE_LINES: usize = 800;
 
 /// `path::function` of functions that are longer, and paths of files that are.
-const LONG: &[&str] = &[];
+const LONG: &[&str] = &[
+    "src/config/tests.rs",
+    "src/config/upstream.rs",
+    "src/engine/downstream/order.rs",
+    "src/engine/downstream/session.rs",
+    "src/engine/downstream/subscription.rs",
+    "src/engine/downstream/tests/bench.rs",
+    "src/engine/downstream/tests/fallback.rs",
+    "src/engine/downstream/tests/order.rs",
+    "src/engine/downstream/tests/relay.rs",
+    "src/engine/downstream/tests/sotw.rs",
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -336,8 +350,9 @@ fn functions_and_files_stay_short() {
     let mut faults = Vec::new();
     for (path, text) in sources() {
         let lines = text.lines().count();
-        if lines > FILE_LINES && !LONG.contains(&path.as_str()) {
-            faults.push(format!("{path}: {lines} lines, {FILE_LINES} are allowed"));
+        let allowed = if path.starts_with("src/") { FILE_LINES } else { OTHER_FILE_LINES };
+        if lines > allowed && !LONG.contains(&path.as_str()) {
+            faults.push(format!("{path}: {lines} lines, {allowed} are allowed"));
         }
         for (name, line, length) in functions(&text) {
             if length > FUNCTION_LINES && !LONG.contains(&format!("{path}::{name}").as_str()) {
