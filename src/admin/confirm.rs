@@ -6,8 +6,8 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use super::query::deletions;
-use super::{Admin, bad_request};
+use super::query::{bad_request, deletions};
+use super::state::Admin;
 
 #[derive(Serialize)]
 struct Answer {

@@ -6,7 +6,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::Admin;
+use super::state::Admin;
 
 /// Refuses a request to a name that public DNS might resolve.
 pub(super) async fn check(Shared(admin): Shared<Admin>, request: Request, next: Next) -> Response {

@@ -17,6 +17,7 @@
 //! however slow its reader is. Requests, connections, headers and times are bounded.
 
 mod readiness;
+mod state;
 mod query;
 mod item;
 mod rejections;
@@ -52,8 +53,9 @@ use crate::driver::api::control::Controls;
 use crate::telemetry::metrics::CONTENT_TYPE;
 use crate::telemetry::wall_now;
 use crate::telemetry::{Limit, Metrics};
-use query::{ClientsQuery, ResourcesQuery, SourcesQuery};
+use query::{ClientsQuery, ResourcesQuery, SourcesQuery, bad_request};
 use rejections::Rejections;
+pub use state::Admin;
 
 /// For a further connection, the oldest connection without a request under way is closed. Health checks are
 /// thus always answered.
@@ -77,17 +79,6 @@ GET /resources   ?type=&name=&state=&limit=    what is cached
 GET /refused     ?limit=                       clients for whose node class there was no room
 POST /confirm_deletions  ?server=&type=        confirms mass deletions that are held back
 ";
-
-/// The admin server.
-#[derive(Clone)]
-pub struct Admin {
-    relay: Arc<dyn Controls>,
-    readiness: Arc<Readiness>,
-    metrics: Arc<Metrics>,
-    requests: Arc<Semaphore>,
-    /// Accepted names beside IP addresses and `localhost` (ADM-2).
-    hosts: Arc<[String]>,
-}
 
 impl Admin {
     /// Serves until `shutdown`, then finishes answers for at most a second. The listener is a TCP or a unix
@@ -238,10 +229,6 @@ async fn refused(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Res
         let render = |found: &_, out: &mut _| list::append(out, Some(item::refusal(found, now)));
         writer.write_all(admin.relay.refusals().into_iter(), render).await
     }))
-}
-
-fn bad_request(reason: String) -> Response {
-    (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response()
 }
 
 #[cfg(test)]

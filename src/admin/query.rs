@@ -1,7 +1,8 @@
 //! The query parameters of each endpoint. An error for an unknown parameter lists the allowed ones.
 
 use axum::extract::Query;
-use axum::http::Uri;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
 
 use crate::driver::api::control::DeletionFilter;
 use crate::driver::api::status::{ClientStatus, ConfigStatus, ResourceFilter, SourceState};
@@ -101,4 +102,9 @@ fn one_of<T: Copy>(text: Option<String>, allowed: &[(&str, T)]) -> Result<Option
 fn number(text: Option<String>) -> Result<usize, String> {
     let Some(text) = text else { return Ok(UNLIMITED) };
     text.parse().map_err(|_| format!("limit is {text:?}; allowed: a whole number"))
+}
+
+/// The answer to an invalid query.
+pub(super) fn bad_request(reason: String) -> Response {
+    (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response()
 }

@@ -1,6 +1,6 @@
 //! The check that a requested type exists, so that a typing error does not look like an empty list.
 
-use super::Admin;
+use super::state::Admin;
 use crate::driver::api::status::names_type;
 use crate::xds::TypeUrl;
 

@@ -17,6 +17,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
+use super::error::{FORMAT, FormatError};
 use super::record::{Fields, Payload, Reader, Sink, Writer};
 use super::{Digest, Identity, micros, time_of};
 use crate::engine::cache::expiry::Leased;
@@ -30,9 +31,6 @@ use crate::xds::{Any, Resource, ResourceName, TypeUrl, Version};
 
 const MAGIC: &[u8; 8] = b"SLUICECP";
 
-/// Increased by every change that an older build would misread.
-const FORMAT: u32 = 1;
-
 const START_BYTES: usize = MAGIC.len() + 4;
 const WHOLE_BYTES: usize = 32;
 
@@ -43,19 +41,6 @@ const WILDCARD: u8 = 4;
 const GLOB: u8 = 5;
 const MEMBER: u8 = 6;
 const END: u8 = 7;
-
-/// The reason why a file is ignored.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FormatError {
-    #[error("not a checkpoint file")]
-    Foreign,
-    #[error("format {0} is not supported; this build reads format {FORMAT}")]
-    Format(u32),
-    #[error("damaged{}", .record.map(|record| format!(": the first error is in record {record}")).unwrap_or_default())]
-    Damaged { record: Option<u64> },
-    #[error("written by a build with another computation of versions")]
-    Versions,
-}
 
 /// The metadata of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]

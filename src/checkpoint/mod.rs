@@ -9,6 +9,7 @@
 //! exist (RLY-2).
 
 pub mod disk;
+mod error;
 mod record;
 pub mod format;
 pub mod store;
@@ -17,7 +18,8 @@ mod tests;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-pub use format::{FormatError, Header, Restored};
+pub use error::FormatError;
+pub use format::{Header, Restored};
 pub use store::{Loaded, Refused, Store, StoreError};
 
 /// A hash that is equal in every process and build.

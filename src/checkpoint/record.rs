@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::format::FormatError;
+use super::error::FormatError;
 
 /// Bytes of a record's checksum.
 pub const CHECK_BYTES: usize = 8;

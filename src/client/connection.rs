@@ -14,8 +14,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info};
 
+use super::connections::PoolInner;
 use super::dial::Dialed;
-use super::pool::PoolInner;
 use super::transport::Traffic;
 use crate::xds::{Code, Status};
 

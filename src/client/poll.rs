@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::rest::{ConnectError, RestInner};
+use super::rest_connector::{ConnectError, RestInner};
 use super::stream::USER_AGENT;
 use super::{StreamEvent, status};
 use crate::wire::json::{JsonError, encode_rest_request, parse_rest_response};

@@ -1,19 +1,15 @@
-//! All connections to one gRPC server.
+//! The streams to one gRPC server, over shared connections.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until};
-use tracing::{debug, info, warn};
+use tokio::sync::mpsc;
 
-use super::connection::{Connection, SendRequest, StreamPermit};
-use super::dial::Dialer;
+use super::connections::PoolInner;
 use super::stream::{self, StreamHandle};
 use super::{ClientSettings, GrpcAddress, StreamEvent};
 use crate::telemetry::metrics::ClientMetrics;
+use crate::xds::Variant;
 use crate::xds::service::ads_path;
-use crate::xds::{Status, Variant};
 
 /// The connections to one server, shared by all streams to the server. Cheap to clone.
 ///
@@ -26,24 +22,7 @@ pub struct Pool {
 
 impl Pool {
     pub fn new(address: GrpcAddress, settings: ClientSettings, metrics: Arc<ClientMetrics>) -> Pool {
-        let settings = Arc::new(settings);
-        let state = State {
-            connections: Vec::new(),
-            connecting: false,
-            waiting: 0,
-            failures_in_a_row: 0,
-            retry_at: None,
-            ping_interval: settings.ping_interval,
-        };
-        Pool {
-            inner: Arc::new(PoolInner {
-                dialer: Dialer::new(address, settings.clone(), metrics.clone()),
-                settings,
-                metrics,
-                state: Mutex::new(state),
-                news: watch::Sender::new(News::default()),
-            }),
-        }
+        Pool { inner: Arc::new(PoolInner::new(address, settings, metrics)) }
     }
 
     /// Opens one ADS stream; see [`Pool::open_method`].
@@ -63,238 +42,6 @@ impl Pool {
     }
 
     pub fn metrics(&self) -> &Arc<ClientMetrics> {
-        &self.inner.metrics
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct PoolInner {
-    dialer: Dialer,
-    settings: Arc<ClientSettings>,
-    metrics: Arc<ClientMetrics>,
-    state: Mutex<State>,
-    news: watch::Sender<News>,
-}
-
-#[derive(Debug)]
-struct State {
-    connections: Vec<Arc<Connection>>,
-    /// The connecting task is running.
-    connecting: bool,
-    /// Streams without a connection.
-    waiting: usize,
-    /// Failed attempts since the last response of the server (CLI-4).
-    failures_in_a_row: u32,
-    /// The end of the backoff after the last failed attempt.
-    retry_at: Option<Instant>,
-    /// Doubles when the server says `too_many_pings` (FU32).
-    ping_interval: Duration,
-}
-
-/// Changes whenever waiting streams should check again.
-#[derive(Clone, Debug, Default)]
-struct News {
-    /// The number of failed attempts.
-    failures: u64,
-    /// The failure of the last attempt.
-    failed: Option<Status>,
-}
-
-/// A stream that waits for a connection. The pool connects only while there are such streams.
-struct Waiting<'a>(&'a PoolInner);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.state().waiting -= 1;
-    }
-}
-
-impl PoolInner {
-    pub(super) fn settings(&self) -> &Arc<ClientSettings> {
-        &self.settings
-    }
-
-    pub(super) fn metrics(&self) -> &Arc<ClientMetrics> {
-        &self.metrics
-    }
-
-    pub(super) fn address(&self) -> &GrpcAddress {
-        self.dialer.address()
-    }
-
-    pub(super) fn ping_interval(&self) -> Duration {
-        self.state().ping_interval
-    }
-
-    /// Waits for a permit on a ready connection ("wait for ready"), and reports each failed attempt to
-    /// connect.
-    pub(super) async fn acquire(
-        self: &Arc<Self>,
-        events: &mpsc::Sender<StreamEvent>,
-    ) -> (StreamPermit, SendRequest) {
-        self.wait(Some(events)).await
-    }
-
-    /// Waits until another connection has a permit for a stream that must leave its own. Failed attempts are
-    /// not reported, as the stream continues meanwhile.
-    pub(super) async fn replacement(self: &Arc<Self>) {
-        self.wait(None).await;
-    }
-
-    async fn wait(
-        self: &Arc<Self>,
-        events: Option<&mpsc::Sender<StreamEvent>>,
-    ) -> (StreamPermit, SendRequest) {
-        self.state().waiting += 1;
-        let _waiting = Waiting(self);
-        let mut news = self.news.subscribe();
-        let mut reported = None;
-        loop {
-            let now = news.borrow_and_update().clone();
-            if let Some(taken) = self.take() {
-                return taken;
-            }
-            let is_known = self.connect();
-            if let Some(events) = events
-                && let Some(status) = now.failed.filter(|_| is_known)
-                && reported != Some(now.failures)
-            {
-                reported = Some(now.failures);
-                // A send error means that the handle was dropped, which aborts this task.
-                let _ = events.send(StreamEvent::ConnectFailed(status)).await;
-            }
-            // The sender lives in `self`, so this cannot fail.
-            let _ = news.changed().await;
-        }
-    }
-
-    /// The server answered on a stream, so the next failure to connect counts as the first (CLI-4).
-    pub(super) fn answered(&self) {
-        self.state().failures_in_a_row = 0;
-    }
-
-    /// The server considers our PINGs too frequent (FU32).
-    pub(super) fn too_many_pings(&self) {
-        self.metrics.too_many_pings.inc();
-        let mut state = self.state();
-        state.ping_interval = state.ping_interval.saturating_mul(2);
-        let interval = state.ping_interval;
-        drop(state);
-        warn!(server = %self.address(), ?interval, "the server said too_many_pings; PINGs become less frequent");
-    }
-
-    /// Makes all waiting streams check again.
-    pub(super) fn news(&self) {
-        self.news.send_modify(|_| ());
-    }
-
-    /// Removes a closed connection. Pool and connection refer to each other, so this breaks the cycle.
-    pub(super) fn forget(&self, gone: &Arc<Connection>) {
-        self.state().connections.retain(|connection| !Arc::ptr_eq(connection, gone));
-        self.news();
-    }
-
-    fn take(&self) -> Option<(StreamPermit, SendRequest)> {
-        let mut state = self.state();
-        state.connections.retain(|connection| !connection.is_closed_to_streams());
-        state.connections.iter().find_map(|connection| connection.take(self.settings.streams_per_connection))
-    }
-
-    /// Starts the connecting task, unless it runs. Returns whether the last failure is still current: after
-    /// the end of the backoff, the attempt that begins now may succeed.
-    fn connect(self: &Arc<Self>) -> bool {
-        let mut state = self.state();
-        if state.connecting {
-            return true;
-        }
-        state.connecting = true;
-        tokio::spawn(self.clone().keep_connecting());
-        state.retry_at.is_some_and(|at| at > Instant::now())
-    }
-
-    /// Tries until there is one more connection, or no stream waits.
-    async fn keep_connecting(self: Arc<Self>) {
-        loop {
-            let retry_at = self.state().retry_at;
-            if let Some(retry_at) = retry_at {
-                sleep_until(retry_at).await;
-            }
-            {
-                let mut state = self.state();
-                if state.waiting == 0 {
-                    state.connecting = false;
-                    return;
-                }
-            }
-            match self.dialer.dial().await {
-                Ok(dialed) => {
-                    let connection = Connection::start(dialed, self.clone());
-                    let mut state = self.state();
-                    state.connecting = false;
-                    state.retry_at = None;
-                    state.connections.push(connection);
-                    drop(state);
-                    self.metrics.connects.inc();
-                    info!(server = %self.address(), "connected");
-                    self.news.send_modify(|news| news.failed = None);
-                    return;
-                }
-                Err(status) => self.failed(status),
-            }
-        }
-    }
-
-    fn failed(&self, status: Status) {
-        let mut state = self.state();
-        let delay = backoff(&self.settings, state.failures_in_a_row);
-        state.retry_at = Some(Instant::now() + delay);
-        state.failures_in_a_row = state.failures_in_a_row.saturating_add(1);
-        drop(state);
-        self.metrics.connect_failures.inc();
-        // The waiting stream reports the failure to the operator, once.
-        debug!(server = %self.address(), %status, ?delay, "cannot connect");
-        self.news.send_modify(|news| {
-            news.failures += 1;
-            news.failed = Some(status);
-        });
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The delay after a failure with `failures` others before: ×1.6 each, up to a cap, with ±20 % of jitter
-/// (CLI-4).
-fn backoff(settings: &ClientSettings, failures: u32) -> Duration {
-    // Beyond this exponent, the delay has reached the cap.
-    let factor = 1.6_f64.powi(failures.min(64) as i32);
-    let seconds = (settings.backoff_initial.as_secs_f64() * factor).min(settings.backoff_max.as_secs_f64());
-    Duration::from_secs_f64(seconds * (0.8 + 0.4 * (settings.jitter)().clamp(0.0, 1.0)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cli_4_the_backoff_grows_to_its_cap_within_its_jitter() {
-        let delays = |jitter| {
-            let settings = ClientSettings { jitter, ..ClientSettings::default() };
-            [0, 1, 2, 7, 8, 1_000_000].map(|failures| backoff(&settings, failures).as_millis())
-        };
-        assert_eq!(delays(|| 0.5), [1000, 1600, 2560, 26843, 30000, 30000]);
-        assert_eq!(delays(|| 0.0), [800, 1280, 2048, 21474, 24000, 24000]);
-        assert_eq!(delays(|| 1.0), [1200, 1920, 3072, 32212, 36000, 36000]);
-    }
-    #[test]
-    fn fu32_too_many_pings_doubles_the_interval_each_time() {
-        let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
-        let pool = Pool::new(address, ClientSettings::default(), Arc::new(ClientMetrics::default()));
-        assert_eq!(pool.inner.ping_interval(), Duration::from_secs(300));
-        for seconds in [600, 1200] {
-            pool.inner.too_many_pings();
-            assert_eq!(pool.inner.ping_interval(), Duration::from_secs(seconds));
-        }
+        self.inner.metrics()
     }
 }

@@ -15,8 +15,8 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connection::{Connection, Phase, SendRequest, StreamPermit};
+use super::connections::PoolInner;
 use super::decode::Decoder;
-use super::pool::PoolInner;
 use super::queue::Queue;
 use super::{GrpcAddress, StreamEvent, status};
 use crate::xds::{Code, Status, Variant, mark};

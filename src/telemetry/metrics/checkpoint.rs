@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::{Catalogue, DurationHistogram};
+use super::catalogue::Catalogue;
+use crate::telemetry::instruments::DurationHistogram;
 
 /// Metrics of reading and writing the checkpoint.
 #[derive(Debug)]

@@ -7,8 +7,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 
-use super::{Catalogue, Counters, GaugePart, Gauges, Limit, LimitHits, SecondsGauge, VARIANTS, variant_name};
-use crate::telemetry::instruments::{BehindEntry, BehindTable};
+use super::catalogue::{Catalogue, Counters, Gauges, SecondsGauge, VARIANTS, variant_name};
+use crate::telemetry::instruments::{BehindEntry, BehindTable, GaugePart};
+use crate::telemetry::limit::{Limit, LimitHits};
 use crate::xds::Variant;
 
 /// The kind of a call to the discovery services.

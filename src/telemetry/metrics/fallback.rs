@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Catalogue, Counters, GaugePart, Gauges};
+use super::catalogue::{Catalogue, Counters, Gauges};
+use crate::telemetry::instruments::GaugePart;
 
 #[derive(Debug)]
 pub struct FallbackMetrics {

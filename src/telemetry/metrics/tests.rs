@@ -2,10 +2,13 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use super::types::{KNOWN_TYPES, OTHER, TYPE_NAME_BYTES_MAX};
 use super::*;
+use crate::engine::cache::EntryState;
 use crate::telemetry::SourceState;
-use crate::xds::Code;
+use crate::xds::{Code, Variant};
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 

@@ -10,10 +10,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 
-use super::{
-    Catalogue, Counters, GaugePart, Gauges, Labels, SecondsGauge, TypeMetrics, VARIANTS, lock, variant_name,
-};
+use super::catalogue::{Catalogue, Counters, Gauges, Labels, SecondsGauge, VARIANTS, variant_name};
+use super::types::TypeMetrics;
 use crate::telemetry::SourceState;
+use crate::telemetry::instruments::{GaugePart, lock};
 use crate::xds::Code;
 use crate::xds::Variant;
 

@@ -1,0 +1,291 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod connections;
+mod endpoints;
+mod lists;
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, SystemTime};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::*;
+use crate::driver::api::control::{ConfirmedDeletion, DeletionFilter};
+use crate::driver::api::downstream::Variant;
+use crate::driver::api::status::{
+    ClassStatus, ClientStatus, ConfigStatus, HeldStatus, NackStatus, ResourceFilter, ResourceStatus,
+    SessionStatus, SessionTypeStatus, SourceState, SourceStatus, SourceTypeStatus, StatusView, WaitStatus,
+};
+use crate::xds::{Code, ResourceName, Status, TypeUrl, Version};
+
+const SESSIONS: usize = 10_000;
+const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
+/// More than the listener accepts, and fewer than the HTTP library's default.
+const HEADERS_SENT: usize = 80;
+const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
+
+/// A relay with many clients, of which every hundredth has NACKed.
+#[derive(Default)]
+struct FakeView {
+    sources: Vec<Arc<SourceStatus>>,
+    pulled: AtomicUsize,
+    finished: AtomicUsize,
+}
+
+/// Counts the dropped iterators.
+struct OnDrop<'a>(&'a AtomicUsize);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+impl StatusView for FakeView {
+    fn sources(&self) -> Vec<Arc<SourceStatus>> {
+        self.sources.clone()
+    }
+
+    fn sessions(&self) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_> {
+        let finished = OnDrop(&self.finished);
+        Box::new((0..SESSIONS).map(move |n| {
+            let _held = &finished;
+            self.pulled.fetch_add(1, SeqCst);
+            session(n)
+        }))
+    }
+
+    fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
+        let types = [CLUSTER, SECRET].map(TypeUrl::of_message);
+        let wanted: Vec<_> = types.into_iter().filter(|url| filter.wants_type(url)).collect();
+        Box::new(wanted.into_iter().flat_map(|url| (0..5).map(move |n| resource(&url, n))))
+    }
+}
+
+impl Controls for FakeView {
+    fn refresh(&self) -> BoxFuture<'_, ()> {
+        std::future::ready(()).boxed()
+    }
+
+    fn confirm_deletions(&self, filter: DeletionFilter) -> BoxFuture<'_, Vec<ConfirmedDeletion>> {
+        let sources = self.sources.iter().filter(|source| filter.concerns(source));
+        let confirmed =
+            sources.map(|source| ConfirmedDeletion { source: source.clone(), removed: 7 }).collect();
+        std::future::ready(confirmed).boxed()
+    }
+}
+
+fn session(n: usize) -> SessionStatus {
+    let nacked = n.is_multiple_of(100);
+    let nack = NackStatus {
+        version: Some(Version(0xbad)),
+        detail: "sniffed-detail".into(),
+        at: SystemTime::UNIX_EPOCH,
+    };
+    let of = |message: &str| SessionTypeStatus {
+        type_url: TypeUrl::of_message(message),
+        server: Some("cp-1".into()),
+        class: Some("c0ffee".into()),
+        stale_since: None,
+        wildcard: true,
+        names: 0,
+        version_sent: Some(Version(0xabc)),
+        version_acked: None,
+        nonce: Some("7".into()),
+        state: if nacked { ConfigStatus::Error } else { ConfigStatus::Synced },
+        server_refuses: None,
+        refused: false,
+        restored: false,
+        unacked: nacked.then_some(Duration::from_secs(3)),
+        waits: nacked.then(|| WaitStatus {
+            name: ResourceName::new("owed"),
+            server: Some("cp-2".into()),
+            duration: Duration::from_secs(2),
+        }),
+        held: nacked.then(|| HeldStatus {
+            why: "order",
+            what: Some("type-before".into()),
+            duration: Some(Duration::from_secs(4)),
+        }),
+        nack: nacked.then(|| nack.clone()),
+    };
+    SessionStatus {
+        id: n as u64,
+        node_id: format!("node-{n}").into(),
+        node_cluster: "edge".into(),
+        listener: "main".into(),
+        peer: Some(([127, 0, 0, 1], 4000).into()),
+        kind: Variant::Delta.into(),
+        opened_at: wall_now(),
+        types: vec![of(CLUSTER), of(SECRET)],
+    }
+}
+
+fn resource(type_url: &TypeUrl, n: usize) -> ResourceStatus {
+    ResourceStatus {
+        type_url: type_url.clone(),
+        name: ResourceName::from(format!("r{n}")),
+        collection: "wildcard",
+        version: Some(Version(0xabc)),
+        bytes: 4711,
+        error: None,
+        expires_in: None,
+        state: if n == 0 { ClientStatus::Nacked } else { ClientStatus::Acked },
+        server: "cp-1".into(),
+        class: "c0ffee".into(),
+    }
+}
+
+fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
+    let now = wall_now();
+    let of = |message: &str| SourceTypeStatus {
+        type_url: TypeUrl::of_message(message),
+        names: 0,
+        wildcard: true,
+        present: 5,
+        absent: 0,
+        unknown: 1,
+        held_back: 0,
+        held_back_since: None,
+        refused: None,
+        lost: None,
+        bytes: 4711,
+        version: Some(Version(0xabc)),
+    };
+    Arc::new(SourceStatus {
+        server: server.into(),
+        list: "xds_servers".into(),
+        stream: None,
+        class: ClassStatus {
+            digest: "c0ffee".into(),
+            fields: Arc::from([("cluster".to_owned(), "edge".to_owned())]),
+        },
+        shown: "relay/c0ffee".into(),
+        state,
+        since: now,
+        last_error: stale.then(|| Status::new(Code::Unavailable, "gone")),
+        answered: true,
+        restored: false,
+        stale_since: stale.then_some(now - Duration::from_secs(60)),
+        variant: Some(Variant::Delta),
+        has_marks: false,
+        types: vec![of(CLUSTER), of(SECRET)],
+    })
+}
+
+/// Connections come from a channel. Both ends are in memory, so tests control the time.
+struct MemoryListener(mpsc::UnboundedReceiver<DuplexStream>);
+
+impl Listener for MemoryListener {
+    type Io = DuplexStream;
+    type Addr = ();
+
+    async fn accept(&mut self) -> (DuplexStream, ()) {
+        match self.0.recv().await {
+            Some(io) => (io, ()),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Fixture {
+    view: Arc<FakeView>,
+    readiness: Arc<Readiness>,
+    metrics: Arc<Metrics>,
+    shutdown: CancellationToken,
+    connections: mpsc::UnboundedSender<DuplexStream>,
+    server: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).expect(&self.body)
+    }
+}
+
+impl Fixture {
+    fn start(sources: Vec<Arc<SourceStatus>>, requires_upstream: bool) -> Fixture {
+        let view = Arc::new(FakeView { sources, ..FakeView::default() });
+        let readiness = Arc::new(Readiness::new(requires_upstream));
+        let metrics = Arc::new(Metrics::new());
+        let shutdown = CancellationToken::new();
+        let (connections, accepted) = mpsc::unbounded_channel();
+        let listener = MemoryListener(accepted);
+        let admin = Admin::serve(
+            listener,
+            Vec::new(),
+            view.clone(),
+            readiness.clone(),
+            metrics.clone(),
+            shutdown.clone(),
+        );
+        let server = tokio::spawn(admin);
+        Fixture { view, readiness, metrics, shutdown, connections, server }
+    }
+
+    fn connect(&self) -> DuplexStream {
+        let (client, server) = duplex(1024);
+        self.connections.send(server).unwrap();
+        client
+    }
+
+    async fn send(&self, request: &str) -> Answer {
+        let mut io = self.connect();
+        io.write_all(request.as_bytes()).await.unwrap();
+        read_answer(&mut io).await
+    }
+
+    async fn get(&self, target: &str) -> Answer {
+        self.send(&get_request(target)).await
+    }
+
+    fn limit_hits(&self, limit: Limit) -> String {
+        let text = self.metrics.encode().unwrap();
+        let series = format!("sluice_limit_hits_total{{limit=\"{}\"}} ", limit.name());
+        text.lines().find_map(|line| line.strip_prefix(&series)).unwrap().to_owned()
+    }
+}
+
+fn get_request(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+}
+
+/// Reads an answer until the connection ends, and joins its chunks.
+async fn read_answer(io: &mut DuplexStream) -> Answer {
+    let mut text = String::new();
+    io.read_to_string(&mut text).await.unwrap();
+    let (head, mut rest) = text.split_once("\r\n\r\n").expect(&text);
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let mut body = String::new();
+    if head.contains("transfer-encoding: chunked") {
+        loop {
+            let (size, after) = rest.split_once("\r\n").expect("a chunk, or the last one");
+            let size = usize::from_str_radix(size, 16).unwrap();
+            if size == 0 {
+                break;
+            }
+            body.push_str(&after[..size]);
+            rest = &after[size + 2..];
+        }
+    } else {
+        body.push_str(rest);
+    }
+    Answer { status, head: head.to_owned(), body }
+}

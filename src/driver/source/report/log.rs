@@ -1,0 +1,115 @@
+//! Events of a server that are logged or counted, and change no state of the source.
+
+use tracing::{debug, info, warn};
+
+use super::Report;
+use crate::engine::upstream::{Hold, Lower};
+use crate::telemetry::metrics::VersionAnomaly;
+use crate::xds::{Parameters, ResourceName, Status, TypeUrl, Version};
+
+impl Report {
+    pub(super) fn rejected(&self, type_url: &TypeUrl, text: &str, names: &[ResourceName]) {
+        if let Some(suppressed) = self.allow("response rejected") {
+            let action = if self.is_polled { "left out" } else { "rejected (NACK)" };
+            warn!(server = %self.server_uri, list = %self.list, %type_url, ?names, error = text, suppressed,
+                "invalid resources in a response of the upstream were {action}; using the others");
+        }
+    }
+
+    /// The types on other streams are served on (ADR 15).
+    pub(super) fn ends_stream(&self, type_url: &TypeUrl, status: &Status, ends: u32) {
+        let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
+        if ends == 1
+            && let Some(suppressed) = self.allow("ends the stream")
+        {
+            warn!(%server, %list, %class, %type_url, error = %status, suppressed,
+                "the upstream ended the stream soon after a request for a type; requesting the type on a \
+                    separate stream from now on");
+        } else {
+            debug!(%server, %list, %class, %type_url, error = %status, ends, "the upstream ended another stream \
+                for a type");
+        }
+    }
+
+    pub(super) fn bears(&self, type_url: &TypeUrl) {
+        info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url,
+            "a stream with this type alone stayed open; requesting the type together with the others again");
+    }
+
+    pub(super) fn other_bytes(&mut self, type_url: &TypeUrl, contents: &[(ResourceName, Version)]) {
+        self.of_type(type_url).upstream.version_anomaly(VersionAnomaly::SameVersionOtherBytes);
+        let first = contents.first().map(|(name, _)| name.as_str()).unwrap_or_default();
+        debug!(server = %self.server_uri, list = %self.list, %type_url, resources = contents.len(), first,
+            "the upstream sent other bytes under the same version; using the new bytes");
+    }
+
+    pub(super) fn went_backwards(&mut self, type_url: &TypeUrl, lower: &Lower) {
+        self.of_type(type_url).upstream.version_anomaly(VersionAnomaly::WentBackwards);
+        let Lower { name, version, before } = lower;
+        let name = name.as_ref().map(ResourceName::as_str);
+        debug!(server = %self.server_uri, list = %self.list, %type_url, name, version, before,
+            "a version of the upstream is lower than the previous version; using the newest response");
+    }
+
+    pub(super) fn expired(&mut self, type_url: &TypeUrl, count: usize) {
+        self.of_type(type_url).upstream.expired(count);
+        if let Some(suppressed) = self.shared.throttle.allow("resources expired") {
+            warn!(server = %self.server_uri, list = %self.list, %type_url, count, suppressed,
+                "the upstream did not refresh resources within their TTL; removed the resources");
+        }
+    }
+
+    /// FU18: clients keep the deleted resources.
+    pub(super) fn deletion_held(&mut self, type_url: &TypeUrl, removed: usize, left: usize, hold: Hold) {
+        self.of_type(type_url).upstream.mass_deletion();
+        if let Some(suppressed) = self.allow("mass deletion") {
+            let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
+            match hold {
+                Hold::For(hold) => warn!(%server, %list, %class, %type_url, removed, left, ?hold, suppressed,
+                    "the upstream deleted most resources of a type in one response; holding the deletion back \
+                        for a while"),
+                Hold::UntilConfirmed => warn!(%server, %list, %class, %type_url, removed, left, suppressed,
+                    "the upstream deleted most resources of a type in one response; holding the deletion back \
+                        until the operator confirms it by POST /confirm_deletions to the admin listener"),
+            }
+        }
+    }
+
+    pub(super) fn deletion_confirmed(&self, type_url: &TypeUrl, removed: usize) {
+        info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed,
+            "the operator confirmed the deletion; passing it on to clients");
+    }
+
+    pub(super) fn deletion_withdrawn(&self, type_url: &TypeUrl, count: usize) {
+        if let Some(suppressed) = self.allow("deletion withdrawn") {
+            info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, count, suppressed,
+                "the upstream restored resources whose deletion was held back");
+        }
+    }
+
+    pub(super) fn deletion_carried_out(&self, type_url: &TypeUrl, removed: usize) {
+        if let Some(suppressed) = self.allow("deletion carried out") {
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, suppressed,
+                "the upstream did not restore the deleted resources in time; passing the deletion on to clients");
+        }
+    }
+
+    pub(super) fn ambiguous(&self, type_url: &TypeUrl, name: &ResourceName) {
+        if let Some(suppressed) = self.shared.throttle.allow("ambiguous variants") {
+            let (name, parameters) = name.parameters().unwrap_or((name.as_str(), Parameters::new()));
+            warn!(server = %self.server_uri, list = %self.list, %type_url, name, ?parameters, suppressed,
+                "several variants of a resource match the same dynamic parameters; using the last in the order \
+                    of their constraints");
+        }
+    }
+
+    /// Reports a type that has no service of its own, at a server with one service per type.
+    pub fn unserved(&self, type_url: &TypeUrl) {
+        if let Some(suppressed) = self.shared.throttle.allow("unserved type") {
+            warn!(server = %self.server_uri, list = %self.list, %type_url, suppressed,
+                "clients ask for a type without a service of its own, which this `api_type` needs; the type \
+                    stays unanswered. An aggregated stream (AGGREGATED_GRPC, AGGREGATED_DELTA_GRPC) may have the \
+                    type");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Lost and returned servers: the state of a source, and one log line at each change.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use super::{OutageKind, Report};
+use crate::driver::api::status::SourceState;
+use crate::engine::Time;
+use crate::engine::source::StreamIndex;
+use crate::xds::{Status, TypeUrl};
+
+impl Report {
+    /// RLY-25: the server is reachable, but does not serve this type.
+    pub(super) fn not_served(&mut self, stream: StreamIndex, type_url: &TypeUrl, status: &Status, now: Time) {
+        if let Some(suppressed) = self.allow(&format!("not served {type_url}")) {
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, error = %status, suppressed,
+                "the upstream does not serve a type that clients ask for; retrying now and then");
+        }
+        self.closed(stream, now);
+    }
+
+    /// The stream has ended, because it has no subscriptions or because it is renewed.
+    pub fn closed(&mut self, stream: StreamIndex, now: Time) {
+        let was_lost = self.health.is_any_lost();
+        self.health.closed(stream);
+        if was_lost {
+            self.refresh(now);
+        }
+    }
+
+    /// A source is in backoff once none of its streams is up.
+    pub(super) fn back_off(&mut self, stream: StreamIndex, delay: Duration, now: Time) {
+        if self.health.is_any_up() {
+            return;
+        }
+        let failures = self.failures;
+        let state = match (self.state, self.health.ended_by_server(stream)) {
+            // The source is in this state already.
+            (SourceState::EndsStreams { .. }, Some(lived)) => {
+                SourceState::EndsStreams { failures, delay, lived }
+            }
+            _ => SourceState::Backoff { failures, delay },
+        };
+        self.enter(state, now);
+    }
+
+    /// Notes the type of a lost stream, where each type has its own, and whether the server was lost with the stream.
+    pub fn note_lost_type(&mut self, lost_type: Option<(TypeUrl, bool)>) {
+        self.lost_type = lost_type;
+    }
+
+    /// Whether a loss is logged: one line at the change, not one for each attempt. Returns the number of suppressed lines, and
+    /// the type if only one type is lost.
+    pub(super) fn loss_to_log(
+        &mut self,
+        cause: &str,
+        kind: OutageKind,
+        type_url: Option<TypeUrl>,
+    ) -> Option<(Option<NonZeroU64>, Option<TypeUrl>)> {
+        let before = self.warned.replace(kind);
+        let is_other_kind = matches!(
+            (before, kind),
+            (Some(OutageKind::Unreachable), OutageKind::EndsStreams)
+                | (Some(OutageKind::EndsStreams), OutageKind::Unreachable)
+        );
+        let is_other_type = type_url.as_ref().is_some_and(|type_url| self.warned_of.insert(type_url.clone()));
+        if before.is_some() && !is_other_kind && !is_other_type {
+            return None;
+        }
+        let of_type = type_url.as_ref().map(|type_url| format!("{cause} {type_url}"));
+        let suppressed = self.allow(of_type.as_deref().unwrap_or(cause))?;
+        Some((suppressed, type_url))
+    }
+
+    pub(super) fn unreachable(&mut self, stream: StreamIndex, status: &Status, now: Time) {
+        self.failures += 1;
+        self.last_error = Some(status.clone());
+        self.lose(stream, now);
+        if let Some(lived) = self.health.ended_by_server(stream) {
+            return self.ends_streams(status, lived, now);
+        }
+        let type_url = self.lost_type.take().and_then(|(type_url, is_whole)| (!is_whole).then_some(type_url));
+        if let Some((suppressed, type_url)) =
+            self.loss_to_log("unreachable", OutageKind::Unreachable, type_url)
+        {
+            let type_url = type_url.map(tracing::field::display);
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, type_url, error = %status,
+                suppressed, "the upstream is unreachable; serving cached configuration; retrying");
+        }
+        self.back_off(stream, Duration::ZERO, now);
+    }
+
+    /// The server is reachable, and ended the stream. For an operator, this differs from a failed connection.
+    pub(super) fn ends_streams(&mut self, status: &Status, lived: Duration, now: Time) {
+        let type_url = self.lost_type.take().map(|(type_url, _)| type_url);
+        if let Some((suppressed, type_url)) =
+            self.loss_to_log("ends streams", OutageKind::EndsStreams, type_url)
+        {
+            let type_url = type_url.map(tracing::field::display);
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, type_url, error = %status,
+                after = ?lived, suppressed, "the upstream accepts connections but ends the stream; serving cached configuration; \
+                    retrying");
+        }
+        if !self.health.is_any_up() {
+            let delay = match self.state {
+                SourceState::Backoff { delay, .. } | SourceState::EndsStreams { delay, .. } => delay,
+                _ => Duration::ZERO,
+            };
+            self.enter(SourceState::EndsStreams { failures: self.failures, delay, lived }, now);
+        }
+    }
+
+    /// A stream is open. If the server ended the previous stream, an open stream alone proves nothing.
+    pub(super) fn opened(&mut self, stream: StreamIndex, now: Time) {
+        if !(matches!(self.state, SourceState::EndsStreams { .. }) && self.health.is_lost(stream)) {
+            self.enter(SourceState::Connected, now);
+        }
+    }
+
+    /// Records a report about a stream; see `Health::reported`.
+    pub fn reported(&mut self, stream: StreamIndex, is_ended_by_server: bool, now: Time) {
+        self.health.reported(stream, is_ended_by_server, now);
+    }
+
+    /// From now on, nothing confirms the served resources.
+    pub(super) fn lose(&mut self, stream: StreamIndex, now: Time) {
+        self.health.unreachable(stream);
+        self.stale_since.get_or_insert(now);
+        self.metrics.stale(true);
+    }
+
+    /// The server answered on a stream. The served resources are fresh again, unless another stream is lost.
+    pub(super) fn heard(&mut self, stream: StreamIndex, now: Time) {
+        self.health.answered(stream);
+        let state = if self.is_mute { SourceState::Unanswered } else { SourceState::Connected };
+        self.enter(state, now);
+        self.refresh(now);
+    }
+
+    /// The server has sent a response.
+    pub(super) fn answers(&mut self, now: Time) {
+        self.answered = true;
+        if std::mem::take(&mut self.is_mute) {
+            info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, "the upstream answers");
+            self.enter(SourceState::Connected, now);
+        }
+    }
+
+    /// A stream is open, and the server sends nothing. Without this line, neither an error nor an answer would
+    /// tell the operator.
+    pub(super) fn unanswered(&mut self, now: Time) {
+        if self.answered {
+            return;
+        }
+        self.enter(SourceState::Unanswered, now);
+        if std::mem::replace(&mut self.is_mute, true) {
+            return;
+        }
+        if let Some(suppressed) = self.allow("unanswered") {
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, node = %self.shown, suppressed,
+                "the upstream has answered no request for 10 s; it may have nothing for a node with this id. If \
+                    it selects by node id, set `split_by: {{ id: true }}` in `node_classes`, or set \
+                    `upstream_node`");
+        }
+    }
+
+    pub(super) fn refresh(&mut self, now: Time) {
+        if self.health.is_any_lost() {
+            return;
+        }
+        self.failures = 0;
+        self.last_error = None;
+        self.metrics.stale(self.restored.is_some());
+        self.warned_of.clear();
+        let since = self.stale_since.take();
+        if self.warned.take().is_some()
+            && let Some(suppressed) = self.allow("answers again")
+        {
+            let outage = since.map(|since| tracing::field::debug(now.since(since)));
+            info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, outage, suppressed,
+                "the upstream answers again");
+        }
+    }
+
+    pub(super) fn enter(&mut self, state: SourceState, now: Time) {
+        if self.state.index() != state.index() {
+            self.since = now;
+        }
+        self.state = state;
+        self.metrics.state(state);
+        if matches!(state, SourceState::Backoff { .. } | SourceState::EndsStreams { .. }) {
+            self.stale_since.get_or_insert(now);
+        }
+    }
+}

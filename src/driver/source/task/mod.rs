@@ -1,0 +1,433 @@
+//! One task per source. Only the task touches the machine; it publishes snapshots for streams.
+
+mod publish;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{debug, warn};
+
+use crate::client::{FileEvent, StreamEvent};
+use crate::driver::api::status::names_type;
+use crate::driver::ground::checkpoint_writer::CheckpointWriter;
+use crate::driver::ground::class_identity::{class_digest, of_class};
+use crate::driver::ground::context::DriverContext;
+use crate::driver::ground::servers::Attach;
+use crate::driver::ground::source_key::{Owner, SourceKey};
+use crate::driver::source::checkpoint::CheckpointSchedule;
+use crate::driver::source::handle::{Command, Listing, Queued, SourceHandle, Subscriber};
+use crate::driver::source::link::{Link, LinkEvent};
+use crate::driver::source::member::Member;
+use crate::driver::source::report::Report;
+use crate::engine::Time;
+use crate::engine::cache::SessionId;
+use crate::engine::class::UpstreamNode;
+use crate::engine::downstream::SourceId;
+use crate::engine::downstream::tells_ttl;
+use crate::engine::source::{self, Attachment, Files, Source, StreamIndex, Streams};
+use crate::engine::upstream::Input;
+use crate::xds::{Code, Response, Status, TypeUrl};
+
+/// The maximum number of commands before a snapshot is published for all of them.
+const COMMANDS_PER_TURN: usize = 256;
+
+/// When a timer runs this late, the process was stopped or starved. Unread messages of the server are then read
+/// first, for the same time (FP6).
+const STALL: Duration = Duration::from_secs(1);
+
+/// Starts the task of a source.
+pub fn start(
+    id: SourceId,
+    key: Arc<SourceKey>,
+    shared: Arc<DriverContext>,
+    listing: Arc<dyn Listing>,
+) -> Arc<SourceHandle> {
+    let server = shared.server(key.place).clone();
+    let node = of_class(&shared.settings.node, &key.class);
+    let shows_member = key.class.upstream_node == UpstreamNode::Member;
+    let (number, tells_ttl) = (fastrand::u64(..), tells_ttl(&key.class.node.client_features));
+    let mut report = Report::new(&shared, &node, class_digest(&key.class), &key);
+    let serving = shared.settings.lists.serving(key.place);
+    let identifiers =
+        serving.map(|server| format!("{} via {}", shared.settings.node.id, server.uri).into()).collect();
+    let status = report.status(None, &shared.clock);
+    let (handle, mut queue) = SourceHandle::new(id, key, identifiers, status);
+    let handle = Arc::new(handle);
+    let settings = settings(&shared, handle.key());
+    let source = Source::new(number, settings, attachment(&server.attach));
+    let mut source = source.of_server(server.uri.clone(), tells_ttl);
+    let for_task = handle.clone();
+    tokio::spawn(async move {
+        // No request is possible before a node is known.
+        let mut first = Vec::new();
+        if shows_member {
+            first = first_watch(&mut queue, &for_task, &*listing).await;
+            if first.is_empty() {
+                return;
+            }
+        }
+        let link = match Link::new(&server.attach, &node).await {
+            Ok(link) => link,
+            Err(error) => return refuse(queue, for_task, &*listing, first, error).await,
+        };
+        let checkpoint = restore(&mut source, &mut report, for_task.key(), &shared);
+        let task = SourceTask {
+            source,
+            number,
+            link,
+            streams: HashMap::new(),
+            handle: for_task,
+            report,
+            checkpoint,
+            status_due: None,
+            stalled_until: None,
+            told: false,
+            member: shows_member.then(Member::default),
+            is_displaced: false,
+            shared,
+            listing,
+        };
+        task.run(first, queue).await;
+    });
+    handle
+}
+
+fn settings(shared: &DriverContext, key: &SourceKey) -> source::Settings {
+    let mut settings = shared.settings.source.clone();
+    settings.tells_reach |= shared.settings.lists.list(key.place.list).servers.len() > 1;
+    if matches!(key.owner, Owner::Stream(_)) {
+        // A private source ends with its stream.
+        (settings.private, settings.linger) = (true, Duration::ZERO);
+    }
+    settings
+}
+
+fn attachment(attach: &Attach) -> Attachment {
+    match attach {
+        Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => {
+            Attachment::Streams(Box::new(Streams::new(settings.clone())))
+        }
+        Attach::Files { .. } => Attachment::Files(Files::default()),
+        Attach::Nothing => Attachment::Files(Files::nothing()),
+        Attach::Refused => Attachment::Files(Files::refused(no_room())),
+    }
+}
+
+/// Ends the streams of a source that cannot begin, until nobody holds the source's handle.
+async fn refuse(
+    mut queue: mpsc::UnboundedReceiver<Queued>,
+    handle: Arc<SourceHandle>,
+    listing: &dyn Listing,
+    first: Vec<Queued>,
+    error: String,
+) {
+    let status = Status::new(Code::FailedPrecondition, error);
+    handle.loaded.send_replace(Some(Err(status.clone())));
+    listing.forget(&handle);
+    drop(handle);
+    let end = |command: Command| {
+        if let Command::Watch { stream, .. } = command {
+            stream.end(status.clone());
+        }
+    };
+    first.into_iter().for_each(|(command, _permit)| end(command));
+    while let Some((command, _permit)) = queue.recv().await {
+        end(command);
+    }
+}
+
+/// Restores the state from before the restart, if known, and starts the schedule of writes.
+fn restore(
+    source: &mut Source,
+    report: &mut Report,
+    key: &SourceKey,
+    shared: &DriverContext,
+) -> Option<CheckpointSchedule> {
+    let writer = shared.checkpoint.as_ref()?;
+    let identity = CheckpointWriter::identity(key, &shared.settings.lists)?;
+    let (mut checkpoint, restored) = CheckpointSchedule::begin(writer, identity);
+    if let Some(restored) = restored {
+        source.restore(&restored.types, shared.clock.now());
+        if source.is_restored() {
+            report.restored(restored.header.confirmed_at, restored.resources());
+        }
+        checkpoint.restored(source);
+    }
+    Some(checkpoint)
+}
+
+struct SourceTask {
+    source: Source,
+    /// The source's number in the ids of views.
+    number: u64,
+    link: Link,
+    streams: HashMap<SessionId, Arc<dyn Subscriber>>,
+    handle: Arc<SourceHandle>,
+    report: Report,
+    /// `None`: the source is not kept on disk.
+    checkpoint: Option<CheckpointSchedule>,
+    status_due: Option<Instant>,
+    /// Timers are delayed until this time.
+    stalled_until: Option<Instant>,
+    /// A report that the status does not show yet.
+    told: bool,
+    /// Only for a class that shows a client's node to its server.
+    member: Option<Member>,
+    /// Another class has this source's place. The source ends when its streams have left.
+    is_displaced: bool,
+    shared: Arc<DriverContext>,
+    listing: Arc<dyn Listing>,
+}
+
+impl SourceTask {
+    async fn run(mut self, first: Vec<Queued>, mut queue: mpsc::UnboundedReceiver<Queued>) {
+        debug!(source = self.handle.id().0, "source started");
+        first.into_iter().for_each(|(command, _permit)| self.take(command));
+        self.publish();
+        loop {
+            let due = self.source.poll_timeout().map(|time| self.shared.clock.instant(time));
+            let due = due.map(|due| self.stalled_until.map_or(due, |until| until.max(due)));
+            let save_due = self.checkpoint.as_ref().and_then(CheckpointSchedule::due);
+            let member_due = self.member.as_ref().and_then(Member::due);
+            let due = [due, self.status_due, save_due, member_due].into_iter().flatten().min();
+            tokio::select! {
+                Some((command, _permit)) = queue.recv() => {
+                    self.take(command);
+                    for _ in 1..COMMANDS_PER_TURN {
+                        let Ok((command, _permit)) = queue.try_recv() else { break };
+                        self.take(command);
+                    }
+                }
+                event = self.link.next() => self.take_event(event),
+                () = wait_until(due) => self.run_timers(),
+            }
+            self.publish();
+            self.save();
+            if self.may_retire() {
+                // Otherwise counts since the last status would be lost.
+                self.report.status(Some(&self.source), &self.shared.clock);
+                debug!(source = self.handle.id().0, "source stopped without subscriptions");
+                return;
+            }
+        }
+    }
+
+    fn run_timers(&mut self) {
+        let now = Instant::now();
+        self.follow_members();
+        let late = self
+            .source
+            .poll_timeout()
+            .map(|due| now.saturating_duration_since(self.shared.clock.instant(due)));
+        match self.stalled_until {
+            Some(until) if now < until => {}
+            None if late.is_some_and(|late| late > STALL) => self.stalled_until = Some(now + STALL),
+            _ => {
+                self.stalled_until = None;
+                self.source.handle_timeout(self.shared.clock.now());
+            }
+        }
+    }
+
+    fn take(&mut self, command: Command) {
+        let now = self.shared.clock.now();
+        match command {
+            Command::Watch { stream, type_url, interest } => {
+                let session = stream.id();
+                if self.is_displaced {
+                    stream.clone().displaced(self.handle.id());
+                }
+                self.streams.insert(session, stream);
+                self.follow_members();
+                self.source.watch(session, &type_url, &interest, now);
+            }
+            Command::Unwatch { session, type_url, collection } => {
+                self.source.unwatch(session, &type_url, collection, now);
+            }
+            Command::Forget(session) if !self.is_displaced => {
+                self.streams.remove(&session);
+                self.source.forget(session, now);
+                self.follow_members();
+            }
+            Command::Save(done) => {
+                if let Some(checkpoint) = &mut self.checkpoint {
+                    checkpoint.last(&self.source, now, self.report.confirmed_at(&self.shared.clock), done);
+                }
+            }
+            Command::Dismiss(session) | Command::Forget(session) => {
+                self.streams.remove(&session);
+                self.source.dismiss(session, now);
+                self.follow_members();
+            }
+            Command::Displace => {
+                self.is_displaced = true;
+                self.streams.values().for_each(|stream| stream.clone().displaced(self.handle.id()));
+                // Lingering names end at once.
+                self.source.dismiss(SessionId(u64::MAX), now);
+            }
+            Command::Show(done) => {
+                self.show();
+                // The reader may have gone meanwhile.
+                let _ = done.send(());
+            }
+            Command::ConfirmDeletions { type_name, done } => {
+                self.told = true;
+                let is_meant =
+                    |type_url: &TypeUrl| type_name.as_deref().is_none_or(|text| names_type(text, type_url));
+                let removed = self.source.confirm_deletions(is_meant, now);
+                // The operator may have gone meanwhile.
+                let _ = done.send(removed);
+            }
+        }
+    }
+
+    fn take_event(&mut self, event: LinkEvent) {
+        self.told = true;
+        let now = self.shared.clock.now();
+        match event {
+            LinkEvent::Stream(index, event) => {
+                self.report.reported(index, matches!(event, StreamEvent::Ended(_)), now);
+                let input = match event {
+                    StreamEvent::ConnectFailed(status) => Input::ConnectFailed { status },
+                    StreamEvent::Opened => Input::Opened,
+                    StreamEvent::Response(response) => return self.take_response(index, response, now),
+                    StreamEvent::Marks => Input::Marks,
+                    StreamEvent::Marked(type_url, mark) => Input::Marked(type_url, mark),
+                    StreamEvent::Unchanged => Input::Unchanged,
+                    StreamEvent::Undecodable(status) => return self.report.undecodable(&status),
+                    StreamEvent::Receiving => Input::Receiving,
+                    StreamEvent::Alive => Input::Alive,
+                    StreamEvent::Returned => Input::Returned,
+                    StreamEvent::GoingAway => Input::GoingAway,
+                    StreamEvent::Closed(status) => Input::Closed { status, jitter: fastrand::f64() },
+                    StreamEvent::Ended(status) => Input::Ended { status, jitter: fastrand::f64() },
+                };
+                self.source.handle_upstream(index, input, now);
+            }
+            LinkEvent::Next(index, is_open) => {
+                let input = if is_open { Input::NextOpened } else { Input::NextFailed };
+                self.source.handle_upstream(index, input, now);
+            }
+            LinkEvent::Files(FileEvent::State(state)) => {
+                self.report.files_read(now);
+                self.source.handle_files(state, now);
+                self.handle.loaded.send_replace(Some(Ok(())));
+            }
+            LinkEvent::Files(FileEvent::Bad { path, reason }) => {
+                self.report.bad_file(&path, &reason, now);
+                let text = format!("{}: {reason}", path.display());
+                // Only the first state decides whether the relay may start. After a later failure, the last
+                // good state stays.
+                self.handle.loaded.send_if_modified(|loaded| {
+                    let first = loaded.is_none();
+                    loaded.get_or_insert(Err(Status::new(Code::FailedPrecondition, text)));
+                    first
+                });
+            }
+        }
+    }
+
+    fn take_response(&mut self, index: StreamIndex, response: Response, now: Time) {
+        self.report.response(&response, now);
+        self.member.iter_mut().for_each(Member::accepted);
+        self.checkpoint.iter_mut().for_each(CheckpointSchedule::heard);
+        let type_url = response.type_url().clone();
+        let before = self.present(&type_url);
+        self.source.handle_upstream(index, Input::Received(response), now);
+        self.report.changed(&type_url, before, self.present(&type_url));
+    }
+
+    /// The number of present resources of a type.
+    fn present(&self, type_url: &TypeUrl) -> usize {
+        let found = self.source.types().find(|(held, ..)| *held == type_url);
+        found.map_or(0, |(_, counts, wildcard)| counts.present + wildcard.map_or(0, |view| view.len()))
+    }
+
+    /// Chooses another member if the shown member has left.
+    fn follow_members(&mut self) {
+        let Some(member) = &mut self.member else { return };
+        let Some(node) = member.follow(&self.streams, Instant::now()) else { return };
+        debug!(
+            source = self.handle.id().0,
+            node = node.id,
+            "the class shows this member's node to its server"
+        );
+        self.report.shows(&node);
+        self.told = true;
+        self.link.set_node(&self.shared.server(self.handle.key().place).attach, &node);
+        self.source.succeed(self.shared.clock.now());
+    }
+
+    fn save(&mut self) {
+        if let Some(checkpoint) = &mut self.checkpoint {
+            let (clock, report) = (&self.shared.clock, &self.report);
+            checkpoint.run(&self.source, clock.now(), || report.confirmed_at(clock));
+        }
+    }
+
+    fn may_retire(&mut self) -> bool {
+        let pinned = matches!(self.shared.server(self.handle.key().place).attach, Attach::Files { .. });
+        if pinned || !self.source.is_idle() {
+            return false;
+        }
+        if self.listing.retire(&self.handle) {
+            return true;
+        }
+        // A stream still holds the handle, or holds it again. The task looks again later.
+        self.status_due.get_or_insert(Instant::now() + Duration::from_secs(1));
+        false
+    }
+}
+
+/// Waits for the first `Watch` command, and returns it after earlier commands about the source itself. Returns
+/// nothing once the source is unused. A class with a member's node has no node before its first client.
+async fn first_watch(
+    queue: &mut mpsc::UnboundedReceiver<Queued>,
+    source: &Arc<SourceHandle>,
+    listing: &dyn Listing,
+) -> Vec<Queued> {
+    let mut first = Vec::new();
+    loop {
+        match timeout(Duration::from_secs(1), queue.recv()).await {
+            Ok(Some(queued @ (Command::Watch { .. }, _))) => {
+                first.push(queued);
+                return first;
+            }
+            // The source was displaced before its first client came.
+            Ok(Some(queued @ (Command::Displace, _))) => first.push(queued),
+            Ok(Some(_)) | Err(_) if listing.retire(source) => return Vec::new(),
+            Ok(Some(_)) | Err(_) => {}
+            Ok(None) => return Vec::new(),
+        }
+    }
+}
+
+/// The status for a type whose class has no room.
+fn no_room() -> Status {
+    let text = "there is no room for another node class; the limits are `limits.node_classes`, \
+        `limits.node_classes_per_connection` and `limits.secret_classes`";
+    Status::new(Code::ResourceExhausted, text)
+}
+
+async fn wait_until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Drop for SourceTask {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The source's streams would wait for ever. Their clients reconnect after the end (FP11).
+            warn!(source = self.handle.id().0, "the task of a source panicked; ending its streams");
+            for stream in self.streams.values() {
+                stream.end(Status::new(Code::Internal, "internal error of the relay; reconnect"));
+            }
+            self.listing.forget(&self.handle);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Publishes the changes of a source: snapshot, outputs, wake-ups, status.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::SourceTask;
+use crate::driver::source::checkpoint::CheckpointSchedule;
+use crate::engine::cache::SessionId;
+use crate::engine::source::{Attachment, Output, StreamIndex};
+use crate::engine::upstream::Event;
+use crate::xds::TypeUrl;
+
+/// The maximum age of the published status.
+const STATUS_PERIOD: Duration = Duration::from_millis(250);
+
+impl SourceTask {
+    /// Publishes the changes, then carries out the outputs of the machine, then wakes the streams.
+    pub(super) fn publish(&mut self) {
+        let snapshot = self.source.take_snapshot();
+        let changed = snapshot.is_some();
+        if let Some(snapshot) = snapshot {
+            self.handle.snapshot.store(snapshot.clone());
+            self.shared.encoder.move_on(self.number, &snapshot);
+        }
+        while let Some(output) = self.source.poll_output() {
+            match output {
+                Output::Wake(sessions) => self.wake(&sessions),
+                Output::DoNotCache { type_url, names, sessions } => {
+                    for name in &names {
+                        self.shared.do_not_cache.add(self.handle.key().place.list, &type_url, name.as_ref());
+                    }
+                    let streams = sessions.iter().filter_map(|session| self.streams.get(session));
+                    streams.for_each(|stream| stream.clone().divert(type_url.clone()));
+                }
+                Output::Unserved(type_url) => self.report.unserved(&type_url),
+                Output::Confirmed => {
+                    self.told = true;
+                    self.checkpoint.iter_mut().for_each(CheckpointSchedule::heard);
+                    self.report.confirmed(self.shared.clock.now());
+                }
+                Output::Upstream(index, crate::engine::upstream::Output::Event(event)) => {
+                    self.told = true;
+                    match &event {
+                        Event::Heard => self.is_heard(index),
+                        Event::Unreachable { status } => {
+                            self.member.iter_mut().for_each(|member| member.refused(status.code));
+                            self.report.note_lost_type(self.lost_type(index));
+                        }
+                        _ => {}
+                    }
+                    self.report.event(index, &event, self.shared.clock.now());
+                }
+                Output::Upstream(index, output) => {
+                    // An attempt given up in favour of the other server does not end the outage.
+                    if output == crate::engine::upstream::Output::Close && !self.is_lost(index) {
+                        self.report.closed(index, self.shared.clock.now());
+                    }
+                    let type_url = match self.source.attachment() {
+                        Attachment::Streams(streams) => streams.type_of(index),
+                        Attachment::Files(_) => None,
+                    };
+                    let number = match output {
+                        crate::engine::upstream::Output::Open { server, .. }
+                        | crate::engine::upstream::Output::OpenNext { server, .. } => server,
+                        _ => 0,
+                    };
+                    let server = self.shared.server(self.handle.key().place.failover(number));
+                    let metrics = || self.shared.metrics.of_server(&server.uri);
+                    self.link.carry_out(&server.attach, index, type_url, output, metrics);
+                }
+            }
+        }
+        let told = std::mem::take(&mut self.told);
+        if changed || told {
+            let lives = told && self.source.has_leases();
+            self.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.note(lives));
+        }
+        self.publish_status(changed || told);
+    }
+
+    /// Whether the stream's server is unreachable.
+    fn is_lost(&self, index: StreamIndex) -> bool {
+        let Attachment::Streams(streams) = self.source.attachment() else { return false };
+        streams.machines().nth(index).is_some_and(|(_, machine)| machine.reach().is_lost())
+    }
+
+    /// The type of a lost stream, where each type has its own stream (ADR 18), and whether the server was lost with the stream.
+    fn lost_type(&self, index: StreamIndex) -> Option<(TypeUrl, bool)> {
+        let Attachment::Streams(streams) = self.source.attachment() else { return None };
+        Some((streams.type_of(index)?.clone(), streams.reach().is_lost()))
+    }
+
+    /// The server of this stream serves from now on.
+    fn is_heard(&mut self, index: StreamIndex) {
+        let Attachment::Streams(streams) = self.source.attachment() else { return };
+        let Some((_, machine)) = streams.machines().nth(index) else { return };
+        let number = machine.server();
+        if self.handle.serving.swap(number, Ordering::Relaxed) != number {
+            let server = self.shared.server(self.handle.key().place.failover(number));
+            self.source.set_server(server.uri.clone());
+        }
+    }
+
+    fn wake(&self, sessions: &[SessionId]) {
+        for session in sessions {
+            if let Some(stream) = self.streams.get(session) {
+                stream.wake();
+            }
+        }
+    }
+
+    /// Making the status takes time proportional to the number of types, so the interval is at least
+    /// [`STATUS_PERIOD`].
+    fn publish_status(&mut self, changed: bool) {
+        let now = Instant::now();
+        if changed && self.status_due.is_none() {
+            self.status_due = Some(now + STATUS_PERIOD);
+        }
+        if self.status_due.is_some_and(|due| due <= now) {
+            self.show();
+        }
+    }
+
+    pub(super) fn show(&mut self) {
+        self.status_due = None;
+        let status = self.report.status(Some(&self.source), &self.shared.clock);
+        self.handle.status.store(Arc::new(status));
+    }
+}

@@ -1,0 +1,76 @@
+//! The attachment of a source to its server: by streams or polls, or by files.
+
+mod files;
+mod streams;
+mod suspect;
+
+pub use files::Files;
+pub use streams::{StreamIndex, Streams};
+pub use suspect::Suspect;
+
+use std::time::Duration;
+
+use crate::engine::Time;
+use crate::engine::reach::Reach;
+use crate::engine::snapshot::Answered;
+use crate::xds::TypeUrl;
+
+#[derive(Debug)]
+pub enum Attachment {
+    Streams(Box<Streams>),
+    Files(Files),
+}
+
+impl Attachment {
+    /// Streams without subscriptions stay as long as lingering names.
+    pub(super) fn lingering(mut self, linger: Duration) -> Attachment {
+        if let Attachment::Streams(streams) = &mut self {
+            streams.settings.linger = linger;
+        }
+        self
+    }
+
+    pub(super) fn close_idle(&mut self, now: Time) {
+        if let Attachment::Streams(streams) = self {
+            streams.machines_mut().for_each(|(_, machine)| machine.close_idle(now));
+        }
+    }
+
+    /// The current part of a type that is not current as a whole.
+    pub(super) fn answered(&self, type_url: &TypeUrl) -> Option<Answered> {
+        match self {
+            Attachment::Streams(streams) => streams.answered(type_url),
+            Attachment::Files(_) => None,
+        }
+    }
+
+    /// Whether the held resources of a type are the server's current resources, as far as the relay can tell.
+    /// Files are current from their first state on, because they are always reachable.
+    pub fn is_current(&self, type_url: &TypeUrl) -> bool {
+        match self {
+            Attachment::Streams(streams) => streams.is_current(type_url),
+            Attachment::Files(files) => files.is_read(),
+        }
+    }
+
+    /// Whether the server can be heard. A directory can be, after its first read.
+    pub fn reach(&self) -> Reach {
+        match self {
+            Attachment::Streams(streams) => streams.reach(),
+            Attachment::Files(files) if files.is_read() => Reach::Heard { since: Time::ZERO },
+            Attachment::Files(_) => Reach::Pending,
+        }
+    }
+
+    /// Whether the server can be heard for one type; `None` where all types share the answer.
+    pub(super) fn reach_of(&self, type_url: &TypeUrl) -> Option<Reach> {
+        match self {
+            Attachment::Streams(streams) => streams.reach_of(type_url),
+            Attachment::Files(_) => None,
+        }
+    }
+
+    pub(super) fn is_lost_for(&self, type_url: &TypeUrl) -> bool {
+        self.reach_of(type_url).unwrap_or_else(|| self.reach()).is_lost()
+    }
+}

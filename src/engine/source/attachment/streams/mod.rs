@@ -1,0 +1,232 @@
+//! The upstream streams of a source, and the stream of each collection.
+
+mod reach;
+mod suspects;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use imbl::OrdSet;
+
+use crate::engine::Time;
+use crate::engine::interest::Shape;
+use crate::engine::reach::Reach;
+use crate::engine::snapshot::Answered;
+use crate::engine::source::attachment::suspect::Suspect;
+use crate::engine::upstream::{Event, Hold, Interest, Output, Resumed, Settings, Transport, Upstream};
+use crate::xds::{ResourceName, Service, Status, TypeUrl, Variant};
+
+/// The index of a stream within its source.
+pub type StreamIndex = usize;
+
+/// The upstream streams of a source.
+///
+/// An aggregated source has at most three streams, and nearly always a single stream. If sessions want more
+/// than one of wildcard, globs and names of a type, the later ones are on another stream, so that they never
+/// mix (RLY-13, RLY-19). Per type, and in REST, each type has a stream for each of the three.
+#[derive(Debug)]
+pub struct Streams {
+    pub(super) settings: Settings,
+    machines: Vec<Machine>,
+    /// The streams that carry the wildcard, the globs or the names of a type.
+    placed: BTreeMap<(TypeUrl, Shape), StreamIndex>,
+    /// Aggregated: types for which the server ended a stream.
+    suspects: BTreeMap<TypeUrl, Suspect>,
+    /// The state of the connection. Maintained where the streams of types may be lost one by one.
+    connection: Reach,
+    /// Events of the streams for the driver.
+    events: VecDeque<(StreamIndex, Event)>,
+}
+
+#[derive(Debug)]
+struct Machine {
+    /// The type of the stream; `None`: all types.
+    type_url: Option<TypeUrl>,
+    /// The suspect that this stream carries alone.
+    alone: Option<TypeUrl>,
+    upstream: Upstream,
+}
+
+impl Streams {
+    pub fn new(settings: Settings) -> Streams {
+        let (machines, placed, suspects, connection, events) = Default::default();
+        Streams { settings, machines, placed, suspects, connection, events }
+    }
+
+    /// The hold of a response that removes most of a type (FU18).
+    pub fn mass_deletion_hold(&self) -> Option<Hold> {
+        self.settings.mass_deletion_hold
+    }
+
+    /// Returns false if the server can't be asked for this type: there is no service, or none of this kind
+    /// (RPC-2, RPC-9). The names stay unknown, because no server declares them absent (RLY-2).
+    pub fn subscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) -> bool {
+        let key = (type_url.clone(), interest.shape());
+        let index = match self.placed.get(&key) {
+            Some(index) => *index,
+            None => {
+                let Some(index) = self.place_suspect(type_url, now).or_else(|| self.place(type_url)) else {
+                    return false;
+                };
+                self.placed.insert(key, index);
+                index
+            }
+        };
+        self.agree_on_server(now);
+        if let Some(machine) = self.machine(index) {
+            machine.subscribe(type_url, interest, now);
+        }
+        true
+    }
+
+    /// Subscribes again as before the restart of the relay. Returns false as for [`Streams::subscribe`].
+    pub fn resume(&mut self, type_url: &TypeUrl, resumed: Resumed, now: Time) -> bool {
+        if !self.subscribe(type_url, resumed.interest(), now) {
+            return false;
+        }
+        let index = self.placed(type_url, resumed.interest().shape());
+        if let Some(machine) = index.and_then(|index| self.machine(index)) {
+            machine.resume(type_url, resumed, now);
+        }
+        true
+    }
+
+    /// The server's versions of the held resources of a collection; see [`Upstream::versions`].
+    pub fn versions(&self, type_url: &TypeUrl, shape: Shape) -> Vec<(ResourceName, Box<str>)> {
+        let machine = self.placed(type_url, shape).and_then(|index| self.machines.get(index));
+        machine.map(|machine| machine.upstream.versions(type_url)).unwrap_or_default()
+    }
+
+    /// Finds a stream for a collection that has none, or makes a stream. Streams stay after their last
+    /// subscription: closed streams cost nothing, and their number is bounded by the number of types that
+    /// have a service.
+    fn place(&mut self, type_url: &TypeUrl) -> Option<StreamIndex> {
+        let of_type = match self.settings.transport {
+            Transport::Aggregated => None,
+            _ => Some(type_url.clone()),
+        };
+        let settings = if of_type.is_some() { self.settings_of(type_url)? } else { self.settings.clone() };
+        let taken = |index: StreamIndex| self.shape_of(index, type_url).is_some();
+        let is_free = |(index, machine): &(usize, &Machine)| {
+            machine.type_url == of_type && machine.alone.is_none() && !taken(*index)
+        };
+        let found = self.machines.iter().enumerate().find(is_free).map(|(index, _)| index);
+        Some(found.unwrap_or_else(|| {
+            self.machines.push(Machine { type_url: of_type, alone: None, upstream: Upstream::new(settings) });
+            self.machines.len() - 1
+        }))
+    }
+
+    /// All streams of a source stay with the primary server once the server has answered on any stream
+    /// (FBK-20).
+    pub fn agree_on_server(&mut self, now: Time) {
+        if self.settings.failover && self.machines.iter().any(|machine| machine.upstream.stays_with_primary())
+        {
+            let others = self.machines.iter_mut().filter(|machine| !machine.upstream.stays_with_primary());
+            others.for_each(|machine| machine.upstream.stay_with_primary(now));
+        }
+    }
+
+    /// The settings of a stream of one type; `None` if its service does not exist.
+    fn settings_of(&self, type_url: &TypeUrl) -> Option<Settings> {
+        let service = Service::of_type(type_url)?;
+        let sotw = service.stream_path(Variant::Sotw).is_some();
+        let exists = match self.settings.transport {
+            Transport::Rest { .. } => service.rest_path().is_some(),
+            _ => sotw || self.settings.variant == Variant::Delta,
+        };
+        let fall_back_to_sotw = self.settings.fall_back_to_sotw && sotw;
+        exists.then(|| Settings { fall_back_to_sotw, ..self.settings.clone() })
+    }
+
+    /// `last`: no session wants any part of this collection now.
+    pub fn unsubscribe(&mut self, type_url: &TypeUrl, interest: Interest, last: bool, now: Time) {
+        let key = (type_url.clone(), interest.shape());
+        let Some(index) = self.placed.get(&key).copied() else { return };
+        if last {
+            self.placed.remove(&key);
+        }
+        let is_alone = self.is_alone(index);
+        if let Some(machine) = self.machine(index) {
+            machine.unsubscribe(type_url, interest, now);
+            // A type that comes back may have another stream by then.
+            if is_alone {
+                machine.close_idle(now);
+            }
+        }
+    }
+
+    /// The type whose service a stream uses; `None` for an aggregated stream.
+    pub fn type_of(&self, index: StreamIndex) -> Option<&TypeUrl> {
+        self.machines.get(index)?.type_url.as_ref()
+    }
+
+    /// The shape of a type's collection on a stream.
+    pub fn shape_of(&self, index: StreamIndex, type_url: &TypeUrl) -> Option<Shape> {
+        let all = [Shape::Wildcard, Shape::Globs, Shape::Names];
+        all.into_iter().find(|shape| self.placed(type_url, *shape) == Some(index))
+    }
+
+    /// The stream that carries the wildcard, the globs or the names of a type.
+    pub fn placed(&self, type_url: &TypeUrl, shape: Shape) -> Option<StreamIndex> {
+        self.placed.get(&(type_url.clone(), shape)).copied()
+    }
+
+    /// Whether all streams that carry parts of a type are current.
+    pub fn is_current(&self, type_url: &TypeUrl) -> bool {
+        let shapes = [Shape::Wildcard, Shape::Globs, Shape::Names];
+        let placed = shapes.into_iter().filter_map(|shape| self.placed(type_url, shape));
+        let mut machines = placed.filter_map(|index| self.machines.get(index)).peekable();
+        machines.peek().is_some() && machines.all(|machine| machine.upstream.is_current(type_url))
+    }
+
+    /// The current part of a type that is not current as a whole; `None` if no part is.
+    pub(in crate::engine::source) fn answered(&self, type_url: &TypeUrl) -> Option<Answered> {
+        let upstream = |shape| {
+            let machine = self.placed(type_url, shape).and_then(|index| self.machines.get(index));
+            machine.map(|machine| &machine.upstream)
+        };
+        let is_current = |shape| upstream(shape).is_some_and(|upstream| upstream.is_current(type_url));
+        let answered = Answered {
+            wildcard: is_current(Shape::Wildcard),
+            globs: is_current(Shape::Globs),
+            unanswered: match is_current(Shape::Names) {
+                true => Some(OrdSet::new()),
+                false => {
+                    upstream(Shape::Names).and_then(|upstream| upstream.unanswered_names(type_url)).cloned()
+                }
+            },
+        };
+        answered.says_anything().then_some(answered)
+    }
+
+    /// The time since when the server has no service for a type, and the server's status.
+    pub fn not_served(&self, type_url: &TypeUrl) -> Option<(Time, &Status)> {
+        let of_type = self.machines.iter().filter(|machine| machine.type_url.as_ref() == Some(type_url));
+        of_type.filter_map(|machine| machine.upstream.unserved()).min_by_key(|(since, _)| *since)
+    }
+
+    pub fn machine(&mut self, index: StreamIndex) -> Option<&mut Upstream> {
+        self.machines.get_mut(index).map(|machine| &mut machine.upstream)
+    }
+
+    pub fn machines(&self) -> impl Iterator<Item = (StreamIndex, &Upstream)> {
+        self.machines.iter().enumerate().map(|(index, machine)| (index, &machine.upstream))
+    }
+
+    pub fn machines_mut(&mut self) -> impl Iterator<Item = (StreamIndex, &mut Upstream)> {
+        self.machines.iter_mut().enumerate().map(|(index, machine)| (index, &mut machine.upstream))
+    }
+
+    /// The server sets marks on some stream (ADR 14).
+    pub fn has_marks(&self) -> bool {
+        self.machines.iter().any(|machine| machine.upstream.has_marks())
+    }
+
+    /// The next output of the first stream with output.
+    pub fn poll_output(&mut self) -> Option<(StreamIndex, Output)> {
+        let event = self.events.pop_front().map(|(index, event)| (index, Output::Event(event)));
+        event.or_else(|| {
+            self.machines_mut().find_map(|(index, machine)| Some((index, machine.poll_output()?)))
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! The part of a source that survives a restart of the relay (RLY-7).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::Time;
+use crate::engine::cache::expiry::{Leased, Left};
+use crate::engine::interest::Shape;
+use crate::engine::planted::{Bug, planted};
+use crate::engine::snapshot::Snapshot;
+use crate::engine::upstream::Former;
+use crate::xds::{Resource, ResourceName, TypeUrl};
+
+/// One resource of a restored source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The name that was asked for; a member's own name.
+    pub name: ResourceName,
+    pub resource: Arc<Resource>,
+    /// The server's version; empty if no version may be claimed (RLY-64).
+    pub server_version: Box<str>,
+    /// The rest of the time to live (I17).
+    pub left: Option<Duration>,
+}
+
+/// One type of a restored source. All other names are UNKNOWN.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoredType {
+    pub type_url: TypeUrl,
+    pub names: Vec<Kept>,
+    /// The members of the wildcard, if the membership was complete.
+    pub wildcard: Option<Vec<Kept>>,
+    /// The globs whose membership was complete.
+    pub globs: Vec<(ResourceName, Vec<Kept>)>,
+}
+
+impl RestoredType {
+    pub fn new(type_url: TypeUrl) -> RestoredType {
+        RestoredType { type_url, names: Vec::new(), wildcard: None, globs: Vec::new() }
+    }
+
+    pub fn resources(&self) -> usize {
+        self.all().count()
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Kept> {
+        let members = self.globs.iter().flat_map(|(_, members)| members);
+        self.names.iter().chain(self.wildcard.iter().flatten()).chain(members)
+    }
+}
+
+/// Versions by name, sorted.
+pub type Versions = Vec<(ResourceName, Box<str>)>;
+
+/// The state of a source at one moment, complete enough to restore the source.
+#[derive(Clone, Debug, Default)]
+pub struct Image {
+    pub snapshot: Snapshot,
+    /// The server's versions of the held resources.
+    pub versions: BTreeMap<(TypeUrl, Shape), Versions>,
+    /// The server's last stated TTL of each resource with a TTL, and the rest of the time. The resource
+    /// itself may lack the TTL.
+    pub left: BTreeMap<Leased, Left>,
+    pub complete_globs: BTreeMap<TypeUrl, Vec<ResourceName>>,
+}
+
+/// The unconfirmed part of a restored source.
+#[derive(Debug, Default)]
+pub(super) struct Restoring {
+    /// Unconfirmed collections, and whether the server is told of all their held resources.
+    pub(super) unheard: BTreeMap<(TypeUrl, Shape), bool>,
+    /// The time when the source frees its resources for lack of sessions.
+    pub(super) given_up_at: Option<Time>,
+}
+
+impl Restoring {
+    pub(super) fn is_over(&self) -> bool {
+        self.unheard.is_empty()
+    }
+
+    pub(super) fn has_type(&self, type_url: &TypeUrl) -> bool {
+        let mut shapes = [Shape::Wildcard, Shape::Globs, Shape::Names].into_iter();
+        let is_told = |shape: &Shape| *shape != Shape::Names || !planted(Bug::NamesUnmarked);
+        !self.is_over() && shapes.any(|shape| is_told(&shape) && self.has(type_url, shape))
+    }
+
+    pub(super) fn has(&self, type_url: &TypeUrl, shape: Shape) -> bool {
+        self.unheard.contains_key(&(type_url.clone(), shape))
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.given_up_at.filter(|_| !planted(Bug::NeverGivenUp))
+    }
+}
+
+/// The entries of a collection that the stream starts with.
+pub(super) fn former(kept: &[Kept]) -> Vec<Former> {
+    let one = |kept: &Kept| Former {
+        name: kept.name.clone(),
+        own: kept.resource.name.clone(),
+        version: kept.server_version.clone(),
+    };
+    let mut all: Vec<_> = kept.iter().map(one).collect();
+    if planted(Bug::FormerVersionsMixed)
+        && let Some(first) = all.first().map(|former| former.version.clone())
+    {
+        all.iter_mut().for_each(|former| former.version.clone_from(&first));
+    }
+    all
+}

@@ -1,0 +1,364 @@
+//! The machine: the sessions of a source, the caches, and the attachment to the server.
+
+mod watch;
+mod linger;
+mod reach;
+mod do_not_cache;
+mod mass_deletion;
+mod ttl;
+mod errors;
+mod checkpoint;
+mod succession;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::engine::Time;
+use crate::engine::cache::{Counts, Departed, News, SessionId, Stamp};
+use crate::engine::planted::{Bug, planted};
+use crate::engine::snapshot::{Snapshot, TypeSnapshot};
+use crate::engine::source::api::{Output, Settings};
+use crate::engine::source::attachment::{Attachment, StreamIndex};
+use crate::engine::source::checkpoint::Restoring;
+use crate::engine::source::linger::Linger;
+use crate::engine::source::mass_deletion::Guard;
+use crate::engine::source::type_cache::TypeCache;
+use crate::engine::source::upkeep::Upkeep;
+use crate::engine::source::watched::Watched;
+use crate::engine::upstream::{self, Cause, Changes, Scope};
+use crate::engine::view::View;
+use crate::xds::{Resource, TypeUrl};
+
+#[derive(Debug)]
+pub struct Source {
+    settings: Settings,
+    attachment: Attachment,
+    types: BTreeMap<TypeUrl, TypeCache>,
+    sessions: BTreeMap<SessionId, Vec<Watched>>,
+    linger: Linger,
+    stamp: Stamp,
+    snapshot: Snapshot,
+    snapshot_changed: bool,
+    upkeep: Upkeep,
+    restoring: Restoring,
+    guard: Guard,
+    news: News,
+    woken_at: Option<Time>,
+    /// A type, or a part of a type, became current. Sessions on another server may wait for the answer.
+    has_answered: bool,
+    outputs: VecDeque<Output>,
+}
+
+impl Source {
+    /// A new source without sessions. `id` is unique in the process and unguessable for clients: the ids of
+    /// views contain the `id`, and equal ids stand for equal answers.
+    pub fn new(id: u64, settings: Settings, attachment: Attachment) -> Source {
+        let attachment = attachment.lingering(settings.linger);
+        Source {
+            linger: Linger::new(settings.linger, settings.unwatched_bytes_max),
+            settings,
+            attachment,
+            types: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            stamp: Stamp::new(id),
+            snapshot: Snapshot::default(),
+            snapshot_changed: false,
+            upkeep: Upkeep::default(),
+            restoring: Restoring::default(),
+            guard: Guard::default(),
+            news: News::default(),
+            woken_at: None,
+            has_answered: false,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    // === what the server says ===
+
+    pub fn handle_upstream(&mut self, stream: StreamIndex, input: upstream::Input, now: Time) {
+        if let Attachment::Streams(streams) = &mut self.attachment {
+            streams.handle(stream, input, now);
+            streams.agree_on_server(now);
+        }
+        self.after(now);
+    }
+
+    /// Takes the whole state of a file server: absent names do not exist (FIL-8).
+    pub fn handle_files(&mut self, state: Vec<(TypeUrl, Vec<Arc<Resource>>)>, now: Time) {
+        let Attachment::Files(files) = &mut self.attachment else { return };
+        files.replace(state);
+        let none = BTreeMap::new();
+        for (type_url, cache) in &mut self.types {
+            let members = files.members(type_url).flatten().unwrap_or(&none);
+            if let Some(wildcard) = &mut cache.wildcard {
+                wildcard.replace(members);
+            }
+            cache.globs.replace(members);
+            let names = cache.named.known().clone();
+            for name in names.keys() {
+                match files.named(type_url, name) {
+                    Some(resource) => cache.named.put_as(name, &resource),
+                    None => cache.named.put_absent(name, Cause::Omitted),
+                }
+            }
+        }
+        let types: Vec<_> = self.types.keys().cloned().collect();
+        for type_url in types {
+            self.settle(&type_url, now);
+        }
+        self.after(now);
+    }
+
+    /// Applies one upstream response as one step (I7b).
+    fn apply(&mut self, mut changes: Changes, now: Time) {
+        self.give_up_private(&mut changes);
+        self.hold_back(&mut changes, now);
+        self.carry_out(&changes, now);
+    }
+
+    fn carry_out(&mut self, changes: &Changes, now: Time) {
+        let Some(cache) = self.types.get_mut(&changes.type_url) else { return };
+        match changes.scope {
+            Scope::Wildcard => {
+                if let Some(wildcard) = &mut cache.wildcard {
+                    wildcard.apply(changes);
+                }
+            }
+            Scope::Globs => cache.globs.apply(changes),
+            Scope::Names => {
+                for resource in &changes.present {
+                    cache.named.put(resource);
+                }
+                for (alias, resource) in &changes.by_alias {
+                    cache.named.put_as(alias, resource);
+                }
+                for (name, cause) in &changes.absent {
+                    cache.named.put_absent(name, *cause);
+                }
+            }
+        }
+        self.lease(changes, now);
+        self.settle(&changes.type_url, now);
+    }
+
+    /// Handles changes as if a stream had received them.
+    #[cfg(test)]
+    pub(in crate::engine) fn handle_changes(&mut self, changes: Changes, now: Time) {
+        self.apply(changes, now);
+        self.after(now);
+    }
+
+    /// Handles an event as if a stream had reported it.
+    #[cfg(test)]
+    pub(in crate::engine) fn handle_event(&mut self, event: &upstream::Event, now: Time) {
+        self.take_errors(0, event, now);
+        self.after(now);
+    }
+
+    // === time ===
+
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let machines = match &self.attachment {
+            Attachment::Streams(streams) => streams.poll_timeout(),
+            Attachment::Files(_) => None,
+        };
+        let departed = self.types.values().flat_map(TypeCache::departed);
+        let departed = departed.filter_map(Departed::poll_timeout).min();
+        let own = [self.linger.poll_timeout(), self.upkeep.poll_timeout(), self.restoring.poll_timeout()];
+        [machines, departed, self.wake_at(), self.guard.poll_timeout()].into_iter().chain(own).flatten().min()
+    }
+
+    pub fn handle_timeout(&mut self, now: Time) {
+        if let Attachment::Streams(streams) = &mut self.attachment {
+            streams.handle_timeout(now);
+        }
+        self.expire_linger(now);
+        self.expire_departed(now);
+        self.run_out(now);
+        self.report_unreachable(now);
+        self.let_deletions_go(now);
+        self.keep_restored(now);
+        self.after(now);
+    }
+
+    /// Frees the last bytes of former members that no stream withholds any more.
+    fn expire_departed(&mut self, now: Time) {
+        let types = self.types.iter_mut();
+        let expired = types.filter_map(|(url, cache)| cache.expire_departed(now).then(|| url.clone()));
+        let expired: Vec<_> = expired.collect();
+        for type_url in expired {
+            self.settle(&type_url, now);
+        }
+    }
+
+    // === what comes out ===
+
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// The current snapshot, if there was a change since the last call.
+    pub fn take_snapshot(&mut self) -> Option<Arc<Snapshot>> {
+        let snapshot = std::mem::take(&mut self.snapshot_changed).then(|| Arc::new(self.snapshot.clone()));
+        if planted(Bug::SnapshotsLeak) {
+            std::mem::forget(snapshot.clone());
+        }
+        snapshot
+    }
+
+    /// The current snapshot. Unlike [`Source::take_snapshot`], the call does not mark the snapshot as seen.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    pub fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
+    /// Whether the source can be dropped: no sessions, and nothing lingers.
+    pub fn is_idle(&self) -> bool {
+        let streams_idle = match &self.attachment {
+            Attachment::Streams(streams) => streams.machines().all(|(_, machine)| machine.is_idle()),
+            Attachment::Files(_) => true,
+        };
+        self.sessions.is_empty() && self.types.is_empty() && self.linger.is_empty() && streams_idle
+    }
+
+    /// Each type with the counts of its named resources and members of globs, and the members of the wildcard
+    /// if watched. The counts of states include members of the wildcard.
+    pub fn types(&self) -> impl Iterator<Item = (&TypeUrl, Counts, Option<&View>)> {
+        self.types.iter().map(|(type_url, cache)| {
+            let mut counts = cache.named.counts();
+            counts.present += cache.globs.members().len();
+            counts.bytes += cache.globs.bytes();
+            let members = cache.globs.members();
+            counts
+                .states
+                .add_members(members.len(), cache.globs.remarks(), |name| members.contains_key(name));
+            if let Some(wildcard) = &cache.wildcard {
+                let (members, remarks) = (wildcard.members(), wildcard.view().remarks());
+                counts.states.add_members(members.len(), remarks, |name| members.contains_key(name));
+            }
+            (type_url, counts, cache.wildcard.as_ref().map(|wildcard| &**wildcard.view()))
+        })
+    }
+
+    pub fn lingering_bytes(&self) -> usize {
+        self.linger.bytes()
+    }
+
+    /// The number of names and wildcards that were evicted early because of `unwatched_bytes_max`.
+    pub fn evicted(&self) -> u64 {
+        self.linger.evicted()
+    }
+
+    // === inside ===
+
+    /// Ends every public call: applies the reports of the streams, and wakes the affected sessions.
+    fn after(&mut self, now: Time) {
+        while let Attachment::Streams(streams) = &mut self.attachment
+            && let Some((index, output)) = streams.poll_output()
+        {
+            self.note_output(index, &output, now);
+            match output {
+                upstream::Output::Changes(changes) => self.apply(changes, now),
+                upstream::Output::Event(event) => {
+                    self.take_errors(index, &event, now);
+                    let told = self.told(index, event).map(upstream::Output::Event);
+                    self.outputs.extend(told.map(|event| Output::Upstream(index, event)));
+                }
+                other => self.outputs.push_back(Output::Upstream(index, other)),
+            }
+        }
+        self.given_up_unless_watched(now);
+        self.note_reach();
+        self.confirm_silence(now);
+        let first = std::mem::take(&mut self.news.first);
+        self.wake(first);
+        if planted(Bug::CoalescingLosesLast) && self.wake_at().is_some_and(|due| due > now) {
+            self.news.update.clear();
+        }
+        if self.wake_at().is_some_and(|due| due <= now) {
+            self.woken_at = Some(now);
+            let mut update = std::mem::take(&mut self.news.update);
+            if std::mem::take(&mut self.has_answered) && !planted(Bug::ReachNotTold) {
+                update.extend(self.sessions.keys());
+            }
+            self.wake(update);
+        }
+        self.check_invariants();
+    }
+
+    /// The time to wake sessions with changes: at once after a quiet period, else gathered (RLY-54).
+    fn wake_at(&self) -> Option<Time> {
+        if self.news.update.is_empty() && !self.has_answered {
+            return None;
+        }
+        Some(self.woken_at.map_or(Time::ZERO, |last| last + self.settings.coalescing))
+    }
+
+    fn wake(&mut self, mut sessions: Vec<SessionId>) {
+        if sessions.is_empty() {
+            return;
+        }
+        sessions.sort_unstable();
+        sessions.dedup();
+        self.outputs.push_back(Output::Wake(sessions));
+    }
+
+    /// Updates the snapshot of one type from the caches.
+    fn settle(&mut self, type_url: &TypeUrl, now: Time) {
+        let Some(cache) = self.types.get_mut(type_url) else { return };
+        let stamp = self.stamp.at(now);
+        cache.keep_departed(type_url.kind().is_cluster_side());
+        cache.named.settle(stamp, &mut self.news);
+        if let Some(wildcard) = &mut cache.wildcard {
+            wildcard.settle(stamp, &mut self.news);
+        }
+        cache.globs.settle(stamp, &mut self.news);
+        self.snapshot_changed = true;
+        if cache.is_empty() {
+            self.types.remove(type_url);
+            self.guard.forget_type(type_url);
+            self.snapshot.remove(type_url);
+            return;
+        }
+        let published = self.snapshot.of(type_url);
+        let snapshot = TypeSnapshot {
+            // As published before: `note_reach` detects the change.
+            is_current: published.is_some_and(|types| types.is_current),
+            answered: published.and_then(|types| types.answered.clone()),
+            reach: published.and_then(|types| types.reach.clone()),
+            named: cache.named.known().clone(),
+            aliases: cache.named.aliases().clone(),
+            sets: cache.named.sets().clone(),
+            members: cache.wildcard.as_ref().map(|wildcard| wildcard.members().clone()).unwrap_or_default(),
+            wildcard: cache.wildcard.as_ref().map(|wildcard| wildcard.view().clone()),
+            glob_members: cache.globs.members().clone(),
+            glob_sets: cache.globs.sets().clone(),
+            departed_names: cache.named.departed.bodies().clone(),
+            departed_members: cache
+                .wildcard
+                .as_ref()
+                .map(|wildcard| wildcard.departed.bodies().clone())
+                .unwrap_or_default(),
+            departed_glob_members: cache.globs.departed.bodies().clone(),
+            evicted: cache.departed().map(Departed::evicted).sum(),
+            remarks: cache.named.remarks().clone(),
+            glob_remarks: cache.globs.remarks().clone(),
+            restored: self.restoring.has_type(type_url),
+        };
+        self.snapshot.replace(type_url, snapshot);
+    }
+
+    fn check_invariants(&self) {
+        if cfg!(debug_assertions) {
+            for cache in self.types.values() {
+                cache.named.check_invariants();
+                cache.globs.check_invariants();
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Publishes whether the server can be heard, as a whole and for one type (ADR 18).
+
+use std::mem::discriminant;
+use std::sync::Arc;
+
+use super::Source;
+use crate::engine::planted::{Bug, planted};
+use crate::engine::reach::Reach;
+use crate::xds::TypeUrl;
+
+impl Source {
+    /// Whether the server can be heard for one type; `None` where all types share the answer.
+    pub fn reach_of(&self, type_url: &TypeUrl) -> Option<Reach> {
+        self.attachment.reach_of(type_url)
+    }
+
+    /// Publishes whether the server can be heard, at all and for each type, and the current types.
+    pub(super) fn note_reach(&mut self) {
+        let reach = self.attachment.reach();
+        // A new reason or text of the loss wakes no session.
+        let mut is_news = discriminant(&reach) != discriminant(self.snapshot.reach());
+        for type_url in self.types.keys() {
+            let is_current = self.attachment.is_current(type_url);
+            let of_type = self.attachment.reach_of(type_url);
+            let is_lost = of_type.as_ref().is_some_and(Reach::is_lost);
+            self.linger.hold_type(type_url, is_lost && !self.settings.private);
+            let Some(types) = self.snapshot.of_mut(type_url) else { continue };
+            let was_current = types.is_current;
+            if was_current != is_current {
+                types.is_current = is_current;
+                self.snapshot_changed = true;
+                // Staleness wakes no session; its end does.
+                is_news |= is_current;
+            }
+            let answered = match is_current || !self.settings.tells_reach {
+                true => None,
+                false => self.attachment.answered(type_url),
+            };
+            let is_same = match (&types.answered, &answered) {
+                (Some(before), Some(answered)) => before.is_same(answered),
+                (before, answered) => before.is_none() && answered.is_none(),
+            };
+            if !is_same {
+                // Only observers find the sessions of the names, once for many answers (RLY-54).
+                self.has_answered |= !was_current
+                    && answered
+                        .as_ref()
+                        .is_some_and(|answered| answered.says_more(types.answered.as_deref()));
+                types.answered = answered.map(Arc::new);
+                self.snapshot_changed = true;
+            }
+            if types.reach != of_type {
+                is_news |= types.reach.as_ref().map(discriminant) != of_type.as_ref().map(discriminant);
+                types.reach = of_type;
+                self.snapshot_changed = true;
+            }
+        }
+        if reach != *self.snapshot.reach() {
+            self.linger.hold(reach.is_lost() && !self.settings.private);
+            self.snapshot.set_reach(reach);
+            self.snapshot_changed = true;
+        }
+        if is_news && self.settings.tells_reach && !planted(Bug::ReachNotTold) {
+            self.news.first.extend(self.sessions.keys());
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Types with streams of their own, and files.
+
+use super::*;
+
+fn per_type(variant: Variant, transport: Transport) -> Bench {
+    let settings = StreamSettings { transport, variant, ..StreamSettings::default() };
+    Bench::new(Attachment::Streams(Box::new(Streams::new(settings))), Settings::default())
+}
+
+impl Bench {
+    /// The actions for the driver: streams opened with their types, and types without a service.
+    pub(super) fn done(&mut self) -> Vec<String> {
+        let mut done = Vec::new();
+        while let Some(output) = self.source.poll_output() {
+            let Attachment::Streams(streams) = &self.source.attachment else { panic!("files") };
+            done.extend(match output {
+                Output::Upstream(index, upstream::Output::Open { variant, .. }) => {
+                    Some(format!("{index} {:?} {variant:?}", streams.type_of(index)))
+                }
+                Output::Upstream(index, upstream::Output::Close) => Some(format!("{index} closed")),
+                Output::Unserved(type_url) => Some(format!("unserved {type_url:?}")),
+                _ => None,
+            });
+        }
+        done
+    }
+}
+
+#[test]
+fn rpc_2_rly_13_each_type_has_a_stream_for_its_names_and_one_for_its_wildcard() {
+    let mut bench = per_type(Variant::Delta, Transport::PerType);
+    bench.watch(1, EDS, "a");
+    bench.watch(2, EDS, "b");
+    bench.watch(1, CDS, "*");
+    bench.watch(1, CDS, "x");
+    let opened = ["0 Some(ClusterLoadAssignment) Delta", "1 Some(Cluster) Delta", "2 Some(Cluster) Delta"];
+    assert_eq!(bench.done(), opened);
+    bench.unwatch(1, CDS, Collection::Wildcard);
+    bench.advance(Duration::from_secs(30));
+    assert_eq!(bench.done(), ["1 closed"]);
+    bench.watch(3, CDS, "*");
+    assert_eq!(bench.done(), ["1 Some(Cluster) Delta"], "the stream's place is taken again");
+    for session in 1..4 {
+        bench.source.forget(SessionId(session), bench.now);
+    }
+    bench.advance(Duration::from_secs(31));
+    assert!(bench.source.is_idle());
+}
+
+#[test]
+fn rly_2_a_type_without_a_service_stays_unknown() {
+    const VHDS: &str = "envoy.config.route.v3.VirtualHost";
+    const ACME: &str = "acme.Anything";
+    let rest = Transport::Rest { refresh_delay: Duration::from_secs(1) };
+    for (variant, transport, unserved) in [
+        (Variant::Delta, Transport::PerType, &["unserved Anything"][..]),
+        (Variant::Sotw, Transport::PerType, &["unserved VirtualHost", "unserved Anything"]),
+        (Variant::Sotw, rest, &["unserved VirtualHost", "unserved Anything"]),
+    ] {
+        let mut bench = per_type(variant, transport);
+        bench.watch(1, VHDS, "a");
+        bench.watch(1, ACME, "a");
+        let done: Vec<_> = bench.done().into_iter().filter(|line| line.starts_with("unserved")).collect();
+        assert_eq!(done, unserved, "{transport:?}");
+        bench.advance(Duration::from_secs(3600));
+        assert_eq!(bench.view(ACME, "a"), "?1");
+        bench.source.forget(SessionId(1), bench.now);
+        bench.advance(Duration::from_secs(31));
+        assert!(bench.source.is_idle());
+    }
+}
+
+#[test]
+fn rly_2_globs_of_a_type_without_a_service_are_told_too() {
+    let mut bench = per_type(Variant::Delta, Transport::PerType);
+    let glob = ResourceName::new("xdstp://x/acme.Anything/*");
+    let globs = Interest::Globs(Arc::new(NameSet::of([glob], HashSeed(7))));
+    bench.source.watch(SessionId(1), &url("acme.Anything"), &globs, bench.now);
+    assert_eq!(bench.done(), ["unserved Anything"]);
+}
+
+/// RLY-25, per type: VHDS has no other variant for a fallback.
+#[test]
+fn rly_25_delta_refused_is_sotw_for_the_types_that_have_it() {
+    let mut bench = per_type(Variant::Delta, Transport::PerType);
+    bench.watch(1, EDS, "a");
+    bench.watch(1, "envoy.config.route.v3.VirtualHost", "r/a");
+    bench.done();
+    for stream in 0..2 {
+        bench.source.handle_upstream(stream, upstream::Input::Opened, bench.now);
+        let status = Status::new(Code::Unimplemented, "");
+        bench.source.handle_upstream(stream, upstream::Input::Closed { status, jitter: 0.5 }, bench.now);
+    }
+    assert_eq!(bench.done(), ["0 Some(ClusterLoadAssignment) Sotw"]);
+    bench.advance(Duration::from_secs(1));
+    assert_eq!(bench.done(), ["1 Some(VirtualHost) Delta"]);
+}
+
+#[test]
+fn a_type_is_current_when_every_stream_that_carries_it_has_been_answered() {
+    let streams = Streams::new(StreamSettings::default());
+    let settings = Settings { tells_reach: true, ..Settings::default() };
+    let mut bench = Bench::new(Attachment::Streams(Box::new(streams)), settings);
+    let is_current = |bench: &Bench| bench.source.snapshot.of(&url(CDS)).unwrap().is_current;
+    let answer = |bench: &mut Bench, stream: StreamIndex| {
+        let response = crate::xds::DeltaResponse {
+            system_version_info: String::new(),
+            type_url: url(CDS),
+            nonce: "n".into(),
+            resources: Vec::new(),
+            removed: Vec::new(),
+            errors: Vec::new(),
+            control_plane: String::new(),
+        };
+        let response = upstream::Input::Received(crate::xds::Response::Delta(response));
+        bench.source.handle_upstream(stream, response, bench.now);
+        bench.source.handle_upstream(stream, upstream::Input::Returned, bench.now);
+    };
+    bench.watch(1, CDS, "*");
+    bench.watch(2, CDS, "a b");
+    for stream in 0..2 {
+        bench.source.handle_upstream(stream, upstream::Input::Opened, bench.now);
+    }
+    answer(&mut bench, 0);
+    assert!(!is_current(&bench), "the names are on another stream");
+    let covers = |interest| bench.source.snapshot.of(&url(CDS)).unwrap().is_current_for(&interest);
+    assert!(covers(Interest::Wildcard) && !covers(set("a")), "each speaks for itself");
+    bench.woken();
+    answer(&mut bench, 1);
+    assert!(is_current(&bench));
+    assert!(bench.source.take_snapshot().is_some());
+    bench.advance(Duration::from_millis(10));
+    assert_eq!(
+        bench.woken(),
+        [1, 2, 1, 2],
+        "that the server is heard, and that the type is current, and nothing else"
+    );
+
+    let closed = upstream::Input::Closed { status: Status::ok(), jitter: 0.0 };
+    bench.source.handle_upstream(0, closed, bench.now);
+    assert!(!is_current(&bench));
+    assert!(bench.source.take_snapshot().is_some());
+    bench.advance(Duration::from_millis(10));
+    assert_eq!(bench.woken(), [] as [u64; 0], "what they have stays");
+}
+
+#[test]
+fn files_are_current_once_they_are_read() {
+    let mut bench = Bench::new(Attachment::Files(Files::default()), Settings::default());
+    bench.watch(1, CDS, "*");
+    assert!(!bench.source.snapshot.of(&url(CDS)).unwrap().is_current);
+    bench.state(&[(EDS, "a=1")]);
+    assert!(bench.source.snapshot.of(&url(CDS)).unwrap().is_current);
+}

@@ -1,0 +1,108 @@
+//! Other bytes under the same version: FU20.
+
+use bytes::Bytes;
+
+use super::super::*;
+use crate::engine::interest::{HashSeed, Interest, NameSet};
+use crate::engine::source::Streams;
+use crate::engine::upstream::{Event, Input, Settings as StreamSettings};
+use crate::xds::{Any, DeltaResponse, Received, ResourceName, Response, SotwResponse, Variant, Version};
+
+const NOW: Time = Time::ZERO;
+
+fn clusters() -> TypeUrl {
+    TypeUrl::of_message("envoy.config.cluster.v3.Cluster")
+}
+
+/// A source with one session of this interest, on an open stream.
+fn source(variant: Variant, interest: &Interest) -> Source {
+    let settings = StreamSettings { variant, ..StreamSettings::default() };
+    let attachment = Attachment::Streams(Box::new(Streams::new(settings)));
+    let mut source = Source::new(1, Settings::default(), attachment);
+    source.watch(SessionId(1), &clusters(), interest, NOW);
+    source.handle_upstream(0, Input::Opened, NOW);
+    source
+}
+
+/// `a=7/1`: version 7, content 1. Returns the names that are reported to have other bytes under the same
+/// version.
+fn says(source: &mut Source, variant: Variant, list: &str) -> Vec<String> {
+    let resources: Vec<_> = list.split_whitespace().map(|word| Ok(received(word))).collect();
+    let (type_url, nonce) = (clusters(), "n".to_owned());
+    let (version_info, errors, control_plane) = Default::default();
+    let response = match variant {
+        Variant::Sotw => {
+            Response::Sotw(SotwResponse { version_info, type_url, nonce, resources, errors, control_plane })
+        }
+        Variant::Delta => Response::Delta(DeltaResponse {
+            system_version_info: version_info,
+            type_url,
+            nonce,
+            resources,
+            removed: Vec::new(),
+            errors,
+            control_plane,
+        }),
+    };
+    source.handle_upstream(0, Input::Received(response), NOW);
+    let mut told = Vec::new();
+    while let Some(output) = source.poll_output() {
+        if let Output::Upstream(0, upstream::Output::Event(Event::SameVersion { contents, .. })) = output {
+            told.extend(contents.into_iter().map(|(name, _)| name.to_string()));
+        }
+    }
+    told
+}
+
+fn received(word: &str) -> Received {
+    let (name, rest) = word.split_once('=').unwrap();
+    let (version, content) = rest.split_once('/').unwrap();
+    let resource = Resource {
+        name: name.into(),
+        version: Version(content.parse().unwrap()),
+        body: Any { type_url: clusters().shared(), value: Bytes::new() },
+        aliases: Box::default(),
+        ttl: None,
+        do_not_cache: false,
+        metadata: None,
+        endpoints: None,
+        constraints: None,
+    };
+    let resource = Some(Arc::new(resource));
+    Received { name: name.into(), upstream_version: version.into(), resource, ttl: None }
+}
+
+fn names(list: &str) -> Interest {
+    Interest::Names(Arc::new(NameSet::of(list.split_whitespace().map(ResourceName::new), HashSeed(7))))
+}
+
+#[test]
+fn fu_20_other_bytes_under_the_same_version_are_told_and_used() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        for interest in [Interest::Wildcard, names("a b")] {
+            let mut source = source(variant, &interest);
+            let mut says = |list: &str| says(&mut source, variant, list);
+            assert_eq!(says("a=7/1 b=7/1"), [""; 0], "nothing was held");
+            assert_eq!(says("a=7/1 b=7/1"), [""; 0], "the same bytes");
+            assert_eq!(says("a=8/2 b=7/2"), ["b"]);
+            assert_eq!(says("a=8/3 b=7/3"), ["a", "b"], "each time, beside what came last");
+            assert_eq!(says("a=/4 b=/4"), [""; 0]);
+            assert_eq!(says("a=/5 b=/5"), [""; 0], "no version says nothing");
+            let snapshot = source.take_snapshot().unwrap();
+            let types = snapshot.of(&clusters()).unwrap();
+            let held = types.named.get("a").and_then(|known| known.resource());
+            let held = held.or_else(|| types.members.get("a")).unwrap();
+            assert_eq!(held.version, Version(5));
+        }
+    }
+}
+
+#[test]
+fn fu_20_members_of_globs_are_compared() {
+    let glob = "xdstp://x/envoy.config.cluster.v3.Cluster/*";
+    let globs = Interest::Globs(Arc::new(NameSet::of([glob.into()], HashSeed(7))));
+    let mut source = source(Variant::Delta, &globs);
+    let member = "xdstp://x/envoy.config.cluster.v3.Cluster/a";
+    assert_eq!(says(&mut source, Variant::Delta, &format!("{member}=7/1")), [""; 0]);
+    assert_eq!(says(&mut source, Variant::Delta, &format!("{member}=7/2")), [member]);
+}

@@ -1,0 +1,55 @@
+//! The caches of one type.
+
+use crate::engine::Time;
+use crate::engine::cache::{Departed, GlobCache, NamedCache, WildcardCache};
+use crate::engine::source::do_not_cache::Private;
+use crate::xds::ResourceName;
+
+#[derive(Debug, Default)]
+pub(super) struct TypeCache {
+    pub(super) named: NamedCache,
+    pub(super) wildcard: Option<WildcardCache>,
+    pub(super) private: Private,
+    pub(super) globs: GlobCache,
+}
+
+impl TypeCache {
+    pub(super) fn is_empty(&self) -> bool {
+        self.named.is_empty() && self.wildcard.is_none() && self.globs.is_empty()
+    }
+
+    /// The weight of a name or a glob without sessions, and whether the name has content; `None` if a session
+    /// watches.
+    pub(super) fn unwatched(&self, name: &ResourceName) -> Option<(usize, bool)> {
+        let (is_watched, weight, has_content) = match name.is_glob() {
+            true => (self.globs.is_watched(name), self.globs.weight(name), self.globs.has_members(name)),
+            false => {
+                let has_content =
+                    self.named.known().get(name).is_some_and(|known| known.resource().is_some());
+                (self.named.is_watched(name), self.named.weight(name), has_content)
+            }
+        };
+        (!is_watched).then_some((weight, has_content))
+    }
+
+    /// Routes may refer to departed resources of the cluster side (RLY-51). Nothing refers to departed
+    /// resources of other types.
+    pub(super) fn keep_departed(&mut self, keep: bool) {
+        self.named.departed.kept = keep;
+        if let Some(wildcard) = &mut self.wildcard {
+            wildcard.departed.kept = keep;
+        }
+        self.globs.departed.kept = keep;
+    }
+
+    pub(super) fn departed(&self) -> impl Iterator<Item = &Departed> {
+        let wildcard = self.wildcard.as_ref().map(|wildcard| &wildcard.departed);
+        [&self.named.departed, &self.globs.departed].into_iter().chain(wildcard)
+    }
+
+    /// Frees the last bytes of resources that left long enough ago. Returns whether there were any.
+    pub(super) fn expire_departed(&mut self, now: Time) -> bool {
+        let members = self.wildcard.as_mut().is_some_and(|wildcard| wildcard.departed.expire(now));
+        self.globs.departed.expire(now) || members
+    }
+}

@@ -1,0 +1,125 @@
+//! The views that clients hold: updates sent, forgotten or due again.
+
+use std::sync::Arc;
+
+use imbl::OrdSet;
+
+use super::{FORCED, View, ViewId};
+use crate::engine::remarks::Remarks;
+use crate::xds::{ResourceName, Version};
+
+impl View {
+    /// The state of a client at `self` after an update to `to`. The client keeps names that are unknown in
+    /// `to`. Such names are not sent again if they turn out to be equal (DEL-29, RLY-36), and not left behind
+    /// if they turn out to be gone (DEL-30, RLY-6). `covers`: whether a name may be in `to`. `deletes`:
+    /// whether the client learns of absence; otherwise the client also keeps gone names (SST-6).
+    pub fn brought_to(
+        &self,
+        to: &Arc<View>,
+        covers: impl Fn(&ResourceName) -> bool,
+        deletes: bool,
+    ) -> Arc<View> {
+        if to.is_complete() && deletes {
+            return to.clone();
+        }
+        let kept: Vec<_> =
+            self.beside(to).filter(|(name, _)| covers(name) && !(deletes && to.knows_gone(name))).collect();
+        let is_settled =
+            |name: &ResourceName| to.has(name) || to.absent.contains(name) || to.knows_glob(name);
+        let told = self.absent.iter().filter(|name| covers(name) && !is_settled(name));
+        let told: Vec<_> = told.cloned().collect();
+        if kept.is_empty() && told.is_empty() {
+            return to.clone();
+        }
+        let mut view = (**to).clone();
+        view.present.extend(kept);
+        view.absent.extend(told);
+        view.id = to.id.derived(("kept", self.id));
+        Arc::new(view)
+    }
+
+    /// The client was sent the names of `sent`, and removals of the names of `gone`.
+    pub fn hold<'a>(
+        &mut self,
+        sent: impl Iterator<Item = (&'a ResourceName, Version)>,
+        gone: impl Iterator<Item = &'a ResourceName>,
+    ) {
+        // Resources from other servers may be gone already.
+        self.lost = ViewId::default();
+        for (name, version) in sent {
+            self.absent.remove(name);
+            self.present.insert(name.clone(), version);
+            self.id = self.id.derived(("sent", name, version));
+        }
+        for name in gone {
+            self.present.remove(name);
+            self.absent.insert(name.clone());
+            self.id = self.id.derived(("gone", name));
+        }
+    }
+
+    /// The client was sent the remarks of these names in `view`.
+    pub fn hold_remarks<'a>(&mut self, names: impl Iterator<Item = &'a ResourceName>, view: &View) {
+        for name in names {
+            self.remarks.copy(name, &view.remarks);
+            self.id = self.id.derived(("told", name, view.id));
+        }
+    }
+
+    /// The client was sent the leases of these names, and the resources, too, if `with_resources`.
+    pub fn hold_leases<'a>(
+        &mut self,
+        names: impl Iterator<Item = &'a ResourceName>,
+        view: &View,
+        with_resources: bool,
+    ) {
+        for name in names {
+            self.remarks.copy_lease(name, &view.remarks, with_resources);
+            self.id = self.id.derived(("leased", name, view.id));
+        }
+    }
+
+    /// The client was sent this view except its errors: the client's errors are those of `before` (SST-7).
+    pub fn without_errors_since(&mut self, before: &View) {
+        if before.remarks.news(&self.remarks).errors.is_empty() {
+            return;
+        }
+        self.remarks = before.remarks.with_leases_of(&self.remarks);
+        self.id = self.id.derived(("errors of", before.id));
+    }
+
+    /// The client must be told of `name` again (DEL-11, SUB-3). A held name stays with an unknown version. So
+    /// the client is also told of a removal before the next sending.
+    pub fn forget(&mut self, name: &ResourceName) {
+        let held = self.present.get_mut(name).map(|version| *version = Version::default()).is_some();
+        let told = self.absent.remove(name).is_some() | self.remarks.forget(name);
+        if held || told {
+            self.id = self.id.derived(("forgotten", name));
+        }
+    }
+
+    /// The client dropped `name`, and has no copy any more.
+    pub fn let_go(&mut self, name: &ResourceName) {
+        self.present.remove(name);
+        self.absent.remove(name);
+        self.remarks.forget(name);
+        self.id = self.id.derived(("let go", name));
+    }
+
+    /// The client must be sent `name` again because of an update of another type (ORD-5). Unlike after
+    /// [`View::forget`], `name` is due even if it is gone meanwhile.
+    pub fn force(&mut self, name: &ResourceName) {
+        if let Some(version) = self.present.get_mut(name).filter(|version| **version != Version::default()) {
+            *version = FORCED;
+            self.id = self.id.derived(("forced", name));
+        }
+    }
+
+    /// The client must be told of everything again.
+    pub fn forget_all(&mut self) {
+        self.present = self.present.keys().map(|name| (name.clone(), Version::default())).collect();
+        self.absent = OrdSet::new();
+        self.remarks = Remarks::default();
+        self.id = self.id.derived("all forgotten");
+    }
+}

@@ -1,0 +1,86 @@
+//! Views and their differences.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::xds::Any;
+
+fn resource(name: &str, version: u128) -> Resource {
+    Resource {
+        name: name.into(),
+        version: Version(version),
+        body: Any { type_url: Arc::from("t"), value: Bytes::new() },
+        aliases: Box::default(),
+        ttl: None,
+        do_not_cache: false,
+        metadata: None,
+        endpoints: None,
+        constraints: None,
+    }
+}
+
+fn view(members: &[(&str, u128)]) -> View {
+    let mut view = View::unknown(members.len());
+    for (name, version) in members {
+        view.put(None, &resource(name, *version));
+    }
+    view
+}
+
+fn names(list: &[&str]) -> Vec<ResourceName> {
+    list.iter().map(|n| ResourceName::new(n)).collect()
+}
+
+#[test]
+fn the_digest_follows_the_content() {
+    let mut changed = view(&[("a", 1), ("b", 2)]);
+    assert!(changed.is_complete());
+    changed.put(Some(&resource("a", 1)), &resource("a", 5));
+    assert_eq!(changed.digest(), Version(7));
+    changed.put_absent(&"b".into(), Some(&resource("b", 2)));
+    assert_eq!((changed.digest(), changed.absent_len()), (Version(5), 1));
+    assert_eq!(changed.bytes(), resource("a", 5).size());
+}
+
+#[test]
+fn rly_2_only_known_absence_is_a_removal_of_a_name() {
+    let from = view(&[("a", 1), ("b", 2)]);
+    let mut to = view(&[("b", 3)]);
+    assert_eq!(difference(&from, &to, Leaving::Names), Difference { put: names(&["b"]), gone: vec![] });
+    to.put_absent(&"a".into(), None);
+    assert_eq!(difference(&from, &to, Leaving::Names).gone, names(&["a"]));
+    assert!(difference(&to, &to.clone(), Leaving::Names).is_empty());
+}
+
+#[test]
+fn rly_6_a_wildcard_removes_nothing_before_its_membership_is_known() {
+    let from = view(&[("a", 1), ("b", 2)]);
+    let mut to = View::unknown(1);
+    assert!(difference(&from, &to, Leaving::Wildcard).is_empty());
+    to.complete();
+    assert_eq!(difference(&from, &to, Leaving::Wildcard).gone, names(&["a", "b"]));
+}
+
+#[test]
+fn rly_36_content_that_came_back_is_no_difference() {
+    let from = view(&[("a", 1)]);
+    let mut to = from.clone();
+    to.put(Some(&resource("a", 1)), &resource("a", 2));
+    to.put(Some(&resource("a", 2)), &resource("a", 1));
+    assert!(difference(&from, &to, Leaving::Names).is_empty());
+}
+
+#[test]
+fn a_forgotten_name_is_sent_again_and_alike_for_all() {
+    let to = view(&[("a", 1), ("b", 2)]);
+    let (mut one, mut other) = (to.clone(), to.clone());
+    one.forget(&"a".into());
+    other.forget(&"a".into());
+    assert_eq!(one.id(), other.id());
+    assert_ne!(one.id(), to.id());
+    assert_eq!(difference(&one, &to, Leaving::Names).put, names(&["a"]));
+    one.forget(&"zzz".into());
+    assert_eq!(one.id(), other.id());
+}
