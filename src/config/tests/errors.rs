@@ -230,10 +230,10 @@ fn of_limits() {
         "limits: {connections_per_ip: none, connection_age: 18446744073709551615h, name_bytes: -1}",
         &[
             "limits.connections_per_ip: found \"none\"; expected an integer from 1 to 1000000000; or off",
-            "limits.name_bytes: found -1; expected bytes from 64 to 1MiB, as an integer or written like \
-             64KiB, 256MiB or 2GiB",
             "limits.connection_age: found \"18446744073709551615h\"; expected a duration from 1s to 720h, \
              written like 500ms, 10s, 5m or 1h; or off",
+            "limits.name_bytes: found -1; expected bytes from 64 to 1MiB, as an integer or written like \
+             64KiB, 256MiB or 2GiB",
         ],
     );
 }

@@ -1,7 +1,10 @@
 //! Server lists and their servers.
 
 use super::*;
-use crate::xds::{Locality, Value};
+use crate::client::{ClientSettings, TcpKeepalive};
+use crate::engine::upstream::{Settings, Transport};
+use crate::setting::Backoff;
+use crate::xds::{Locality, Value, Variant};
 
 #[test]
 fn fed_1_a_grpc_bootstrap_loads_as_it_is() {
@@ -24,7 +27,6 @@ fn fed_1_a_grpc_bootstrap_loads_as_it_is() {
     assert_eq!(node.metadata["WEIGHT"], Value::Number(2_f64.to_bits()));
     assert_eq!(node.user_agent_name, "sluice");
     assert_eq!(grpc(&loaded.config).endpoint, Endpoint::Unix("/etc/istio/proxy/XDS".into()));
-    assert_eq!(grpc(&loaded.config).tcp_keepalive, None);
 }
 
 /// That the port is the error, not the form.
@@ -170,29 +172,33 @@ fn rst_10_a_rest_server_has_its_own_keys() {
         ", request_timeout: 2s, connect_timeout: 1s, tcp_keepalive: {probes: 5}, backoff: {max: 5s}, \
           max_response_bytes: 1MiB",
     );
-    let expected = RestServer {
+    let backoff = Backoff { max: Duration::from_secs(5), ..Backoff::default() };
+    let connection = ClientSettings {
         request_timeout: Duration::from_secs(2),
         connect_timeout: Duration::from_secs(1),
         tcp_keepalive: TcpKeepalive { probes: 5, ..TcpKeepalive::default() },
-        backoff: Backoff { max: Duration::from_secs(5), ..Backoff::default() },
+        backoff,
         max_response_bytes: 1 << 20,
-        ..plain
+        ..ClientSettings::default()
     };
+    let stream = Settings { backoff: backoff.into(), ..plain.stream.clone() };
+    let expected = RestServer { connection, stream, ..plain };
     assert_eq!(stated, expected);
 }
 
 #[test]
 fn rpc_2_every_api_type_of_grpc_is_taken() {
     for (word, expected) in [
-        ("AGGREGATED_DELTA_GRPC", ApiType::AggregatedDeltaGrpc),
-        ("AGGREGATED_GRPC", ApiType::AggregatedGrpc),
-        ("DELTA_GRPC", ApiType::DeltaGrpc),
-        ("GRPC", ApiType::Grpc),
+        ("AGGREGATED_DELTA_GRPC", (Transport::Aggregated, Variant::Delta)),
+        ("AGGREGATED_GRPC", (Transport::Aggregated, Variant::Sotw)),
+        ("DELTA_GRPC", (Transport::PerType, Variant::Delta)),
+        ("GRPC", (Transport::PerType, Variant::Sotw)),
     ] {
         let text = format!(
             "xds_servers: [{{server_uri: 'unix:/a', channel_creds: [{{type: insecure}}], api_type: {word}}}]"
         );
-        assert_eq!(grpc(&config(&text)).api_type, expected);
+        let stream = grpc(&config(&text)).stream.clone();
+        assert_eq!((stream.transport, stream.variant), expected);
     }
 }
 
@@ -205,8 +211,26 @@ fn fed_9_the_timer_feature_goes_by_both_names() {
                  server_features: [{feature}]{timeout}}}]"
             );
             let config = config(&text);
-            assert!(grpc(&config).resource_timer_is_transient_error);
-            assert_eq!(grpc(&config).resource_timeout, Duration::from_secs(seconds));
+            assert!(grpc(&config).stream.timeout_is_transient);
+            assert_eq!(grpc(&config).stream.resource_timeout, Duration::from_secs(seconds));
         }
+    }
+}
+
+#[test]
+fn fed_6_what_concerns_streams_only_opens_no_second_channel() {
+    let server = |keys: &str| {
+        let text = "xds_servers: [{server_uri: 'unix:/a', channel_creds: [{type: insecure}]";
+        grpc(&config(&format!("{text}{keys}}}]"))).clone()
+    };
+    let of_streams = ", api_type: GRPC, wildcard: legacy, resource_timeout: 1s, resource_timeouts: {acme.T: 1s}, \
+                      mass_deletion: {policy: hold_then_honour, hold: 1s}";
+    for (keys, shares) in [
+        (of_streams, true),
+        (", connect_timeout: 1s", false),
+        (", backoff: {max: 5s}", false),
+        (", server_features: [fail_on_data_errors]", false),
+    ] {
+        assert_eq!(server(keys).shares_connections_with(&server("")), shares, "{keys}");
     }
 }

@@ -1,11 +1,13 @@
 //! Units, words, defaults, and warnings.
 
 use super::*;
+use crate::server::LoadReports;
 
 #[test]
 fn load_reports_are_dropped_or_refused() {
     let of = |text: &str| {
         config(&format!("{SERVER}listeners: [{{name: a, address: '127.0.0.1:1'{text}}}]")).listeners[0]
+            .options
             .load_reports
     };
     assert_eq!(of(""), LoadReports::Drop);
@@ -52,13 +54,13 @@ listeners: [{name: a, address: 'unix:a.sock'}, {name: b, address: 'unix:/b', mod
 admin: {address: 'unix:admin'}
 ",
     );
-    assert_eq!(config.linger, Duration::from_secs(60));
-    assert_eq!(config.coalescing, Duration::ZERO);
+    assert_eq!(config.source.linger, Duration::from_secs(60));
+    assert_eq!(config.source.coalescing, Duration::ZERO);
     assert_eq!(config.drain, Duration::from_secs(3600));
-    assert_eq!(config.cache, Cache { encoded_bytes: 1 << 30, unwatched_bytes: 0 });
-    assert_eq!(config.limits.connections_per_ip, Some(7));
-    assert_eq!(config.limits.connection_age, None);
-    assert_eq!(config.limits.name_bytes, 65);
+    assert_eq!((config.encoded_bytes, config.source.unwatched_bytes), (1 << 30, 0));
+    assert_eq!(config.limits.server.connections_per_ip, Some(7));
+    assert_eq!(config.limits.server.connection_age, None);
+    assert_eq!(config.limits.server.requests.name_bytes, 65);
     assert_eq!(config.log.format, LogFormat::Json);
     let unix = |path: &str, mode| Address::Unix { path: path.into(), mode };
     let addresses: Vec<_> = config.listeners.into_iter().map(|listener| listener.address).collect();
