@@ -47,7 +47,8 @@ pub use restore::{Image, Kept, RestoredType};
 pub use suspects::Suspect;
 use upkeep::Upkeep;
 
-/// Resources kept without a session, per source: the maximum size. With `0`, nothing lingers.
+/// Resources kept without a session, per source: the maximum size. A client that returns within `linger` finds
+/// them; under pressure the oldest go first.
 pub const UNWATCHED_BYTES: Setting<usize> = Setting::new("unwatched_bytes", 64 << 20, bytes(0..=1 << 40));
 
 settings! {

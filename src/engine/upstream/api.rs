@@ -97,7 +97,7 @@ pub struct Settings {
     pub failover: bool,
     /// Replaces `backoff` while the machine alternates between the two servers.
     pub failover_backoff: BackoffSettings,
-    /// The maximum length of a NACK's text, in bytes.
+    /// The maximum length of a NACK's text, in bytes: 4 KiB, where `wire` cuts every status message.
     pub nack_text_max: usize,
 }
 
