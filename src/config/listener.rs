@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::address::{PORTS, has_no_such_port, local_path};
 use super::error::Problem;
-use super::reader::{Item, Map, Parsed};
+use super::reader::{Item, Map};
 use super::tree::Tree;
-use super::units::{boolean, text, word};
+use super::units::{Parsed, boolean, text, word};
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::server::listener::REST_HOLD;
 use crate::server::{ListenerOptions, LoadReports};

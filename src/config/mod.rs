@@ -10,6 +10,7 @@ mod tree;
 mod units;
 mod reader;
 mod address;
+mod connection;
 mod credentials;
 mod checkpoint;
 mod deletion;

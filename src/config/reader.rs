@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::{KeyError, Problem, Warning};
 use super::tree::Tree;
-use super::units::{number, show};
+use super::units::{Parsed, TEXT, number, show};
 use crate::setting::{Read, Setting, Value};
 
 /// The results of a walk so far.
@@ -48,9 +48,6 @@ pub(super) struct Map<'a> {
     allows_unknown_keys: bool,
     report: &'a Report,
 }
-
-/// The result of a parser for one value. The error describes the expected value.
-pub(super) type Parsed<T> = Result<T, String>;
 
 /// The least similarity (Jaro-Winkler) at which an unknown key gets a known key as a suggestion.
 const SIMILAR: f64 = 0.8;
@@ -97,7 +94,7 @@ impl<'a> Item<'a> {
         match self.tree {
             Tree::Text(text) if !text.is_empty() => Some(text),
             _ => {
-                self.invalid(super::units::TEXT);
+                self.invalid(TEXT);
                 None
             }
         }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use super::connection::{GRPC_KEYS, read_connection};
 use super::credentials::read_channel_creds;
 use super::deletion::read_mass_deletion;
 use super::reader::Map;
 use super::units::number;
-use super::upstream::{GRPC_KEYS, read_connection};
 use crate::client::ClientSettings;
 use crate::engine::upstream::{REFRESH_DELAY, Settings, Transport, WildcardStyle};
 use crate::xds::Variant;

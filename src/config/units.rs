@@ -1,8 +1,10 @@
 //! Parsers of single values: numbers, texts, words.
 
-use super::reader::Parsed;
 use super::tree::Tree;
 use crate::setting::{Range, Unit, Value};
+
+/// The result of a parser for one value. The error describes the expected value.
+pub(super) type Parsed<T> = Result<T, String>;
 
 pub(super) const TEXT: &str = "text (in quotes if it looks like a number)";
 

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use super::address::{Endpoint, Target, URI_FORMS, read_uri, warn_of_plaintext};
 use super::classes::read_type_name;
+use super::connection::{REST_KEYS, read_connection};
 use super::credentials::{read_channel_creds, read_features};
 use super::deletion::read_mass_deletion;
 use super::reader::{Item, Map};
 use super::rest::RestServer;
 use super::units::{number, word};
-use crate::client::{ClientSettings, TcpKeepalive};
+use crate::client::ClientSettings;
 use crate::engine::upstream::{
     RESOURCE_TIMEOUT, Settings, TRANSIENT_RESOURCE_TIMEOUT, Transport, WildcardStyle,
 };
-use crate::setting::Backoff;
 use crate::xds::{TypeUrl, Variant};
 
 /// A server entry.
@@ -125,21 +125,6 @@ const NETWORK_KEYS: &[&str] = &[
     "request_timeout",
 ];
 
-/// Keys for gRPC only.
-pub(super) const GRPC_KEYS: &[&str] = &[
-    "server_features",
-    "wildcard",
-    "resource_timeout",
-    "resource_timeouts",
-    "settings_timeout",
-    "stream_open_timeout",
-    "streams_per_connection",
-    "ping_interval",
-];
-
-/// Keys for REST only.
-const REST_KEYS: &[&str] = &["refresh_delay", "request_timeout"];
-
 const UNSUPPORTED: &[(&str, &str)] = &[("call_creds", "no tokens are sent upstream yet")];
 
 impl UpstreamServer {
@@ -178,24 +163,6 @@ impl UpstreamServer {
         };
         Some(UpstreamServer { server_uri: uri?.text()?.to_string(), kind: kind? })
     }
-}
-
-/// The keys of a server's connections.
-pub(super) fn read_connection(map: &mut Map<'_>) -> ClientSettings {
-    let connection = ClientSettings::read(map);
-    ClientSettings {
-        tcp_keepalive: map.section("tcp_keepalive", TcpKeepalive::read).unwrap_or_default(),
-        backoff: map.section("backoff", read_backoff).unwrap_or_default(),
-        ..connection
-    }
-}
-
-fn read_backoff(map: &mut Map<'_>) -> Backoff {
-    let backoff = Backoff::read(map);
-    if backoff.initial > backoff.max {
-        map.contradiction("initial", "longer than `max`");
-    }
-    backoff
 }
 
 /// Timers by the message names of types (RLY-29).
